@@ -38,6 +38,7 @@ class Running:
     url: str
     data: Path
     secret: str
+    pid: int | None = None
     service: Service | None = field(default=None, repr=False)
 
     def client(self, secret: str | None = None) -> httpx.Client:

@@ -1,4 +1,4 @@
-"""Who may do what: bearer tokens, and the scope that each route needs."""
+"""Bearer tokens, and the scope that each route needs."""
 
 import hashlib
 import hmac
@@ -11,10 +11,22 @@ from typing import Annotated
 from fastapi import Depends, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from fastapi.security.utils import get_authorization_scheme_param
 
 from anabranch.errors import ForbiddenError, UnauthenticatedError
 
-__all__ = ["DEFAULT_BRANCH", "Needs", "Public", "Scope", "Token", "hash_secret", "is_secret_of", "require"]
+__all__ = [
+    "DEFAULT_BRANCH",
+    "Needs",
+    "Public",
+    "Scope",
+    "Token",
+    "authenticate",
+    "find_secret",
+    "hash_secret",
+    "is_secret_of",
+    "require",
+]
 
 # What the service calls main in its paths.
 DEFAULT_BRANCH = "default"
@@ -92,8 +104,22 @@ def require(token: Token, needed: Scope, *, path: Mapping[str, str]) -> None:
 _bearer = HTTPBearer(auto_error=False, description="A token of the service: `Authorization: Bearer ab_...`")
 
 
+def find_secret(authorization: str | None) -> str | None:
+    """Return the secret in a header `Authorization: Bearer ...`, or None. Reads the header as `HTTPBearer` does."""
+    scheme, secret = get_authorization_scheme_param(authorization)
+    return secret if scheme.lower() == "bearer" and secret else None
+
+
+def authenticate(request: Request, secret: str | None) -> Token:
+    """Return the valid token with a secret, or raise UnauthenticatedError."""
+    if secret is None:
+        raise UnauthenticatedError("the request has no token", hint="send 'Authorization: Bearer ab_...'")
+    token: Token = request.app.state.service.tokens.authenticate(secret)
+    return token
+
+
 class Needs:
-    """What a route needs; as its dependency it gives the token of whoever asks."""
+    """The scope that a route needs. As a dependency of the route it returns the token of the request."""
 
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
@@ -101,25 +127,23 @@ class Needs:
     async def __call__(
         self, request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
     ) -> Token:
-        if credentials is None:
-            raise UnauthenticatedError("the request has no token", hint="send 'Authorization: Bearer ab_...'")
-        token: Token = request.app.state.service.tokens.authenticate(credentials.credentials)
+        token = authenticate(request, None if credentials is None else credentials.credentials)
         request.state.token = token
         self.check(token, request)
         _refuse_unknown_names(request)
         return token
 
     def check(self, token: Token, request: Request) -> None:
-        """Refuse a token that is not good enough."""
+        """Raise ForbiddenError if the scope or the binding of the token does not allow the request."""
         require(token, self.scope, path=request.path_params)
 
     async def authenticate(self, request: Request) -> Token:
-        """Do what happens before a route is called, for whoever comes even earlier."""
+        """Check the token as the dependency does, before FastAPI solves the dependencies."""
         return await self(request, await _bearer(request))
 
 
 def _refuse_unknown_names(request: Request) -> None:
-    """Refuse what a route does not know: a name that is spelled wrongly would be taken for one left out."""
+    """Refuse unknown query parameters: a misspelled one would otherwise be ignored."""
     known = getattr(request.scope.get("route"), "query_names", None)
     if known is not None and (strangers := sorted(set(request.query_params) - known)):
         raise RequestValidationError(
@@ -128,7 +152,7 @@ def _refuse_unknown_names(request: Request) -> None:
 
 
 class Public:
-    """Says that a route is open to everybody."""
+    """Mark a route that needs no token."""
 
     async def __call__(self) -> None:
         return None

@@ -1,4 +1,4 @@
-"""The application: routes over one service."""
+"""The ASGI application: the routes of one service."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -50,7 +50,7 @@ _ROUTERS = (
 
 
 def create_app(settings: Settings, *, service: Service | None = None) -> FastAPI:
-    """The service as an ASGI application; it closes its data when it stops."""
+    """Return the service as an ASGI application, which closes the service when it stops."""
     opened = service or open_service(settings)
 
     @asynccontextmanager
@@ -72,7 +72,7 @@ def create_app(settings: Settings, *, service: Service | None = None) -> FastAPI
     app.state.service = opened
     add_handlers(app)
     app.add_middleware(WarningMiddleware)
-    app.add_middleware(LimitingMiddleware, limits=settings.limits)
+    app.add_middleware(LimitingMiddleware, limits=settings.limits, is_known=opened.tokens.is_valid)
     app.add_middleware(MetricsMiddleware, metrics=opened.metrics)
     for router in _ROUTERS:
         app.include_router(router)

@@ -1,12 +1,14 @@
-"""What every request goes through before any route: an id, a size, a time, and no more than so many at once."""
+"""ASGI middleware of every request: a request id, limits of size, time and number, and warnings as headers."""
 
 import asyncio
 import secrets
+import time
 from collections.abc import Callable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from anabranch.errors import AnabranchError, TooLargeError, TooManyRequestsError, TooSlowError
+from anabranch.server.access import find_secret
 from anabranch.server.envelope import TellingException, answer_error
 from anabranch.server.settings import Limits
 from anabranch.warnings import collect_warnings
@@ -16,56 +18,80 @@ __all__ = ["LimitingMiddleware", "WarningMiddleware"]
 _ALWAYS_ANSWERED = frozenset({"/health", "/metrics"})
 
 
-class LimitingMiddleware:
-    """Refuses what is too much, in the one form of all errors."""
+class _Slots:
+    """A number of requests that may run at the same time."""
 
-    def __init__(self, app: ASGIApp, *, limits: Limits) -> None:
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.used = 0
+
+    @property
+    def is_full(self) -> bool:
+        return self.used >= self.limit
+
+
+class LimitingMiddleware:
+    """Refuse requests that are too large, too slow or too many.
+
+    The token is checked first. Requests without a valid one have slots of their own, so that they cannot take those of
+    the others, and the routes refuse them before their body is read.
+    """
+
+    def __init__(self, app: ASGIApp, *, limits: Limits, is_known: Callable[[str], bool]) -> None:
         self._app = app
         self._limits = limits
-        self._running = 0
+        self._is_known = is_known
+        self._known = _Slots(limits.requests_at_once)
+        self._anonymous = _Slots(limits.anonymous_requests_at_once)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         scope.setdefault("state", {})["request_id"] = secrets.token_hex(8)
-        if self._running >= self._limits.requests_at_once and scope["path"] not in _ALWAYS_ANSWERED:
-            error = TooManyRequestsError(f"{self._running} requests are under way", hint="try again in a moment")
+        secret = find_secret(_header(scope, b"authorization").decode("latin-1"))
+        is_known = secret is not None and self._is_known(secret)
+        slots = self._known if is_known else self._anonymous
+        if slots.is_full and scope["path"] not in _ALWAYS_ANSWERED:
+            error = TooManyRequestsError(f"{slots.used} requests are under way", hint="try again in a moment")
             await answer_error(error)(scope, receive, send)
             return
-        self._running += 1
+        slots.used += 1
         try:
-            await self._limited(scope, receive, send)
+            seconds = self._limits.request_seconds
+            if not is_known:
+                seconds = min(seconds, self._limits.anonymous_seconds)
+            await self._limited(scope, receive, send, seconds=seconds, is_known=is_known)
         finally:
-            self._running -= 1
+            slots.used -= 1
 
-    async def _limited(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _limited(self, scope: Scope, receive: Receive, send: Send, *, seconds: float, is_known: bool) -> None:
         has_begun = False
-
         try:
-            async with asyncio.timeout(self._limits.request_seconds) as patience:
+            async with asyncio.timeout(seconds) as timeout:
 
-                def grant(message: Message) -> None:
-                    """Large bodies may take longer, as long as they come and go fast enough."""
+                def extend(message: Message) -> None:
+                    """Give large bodies more time, in proportion to what has arrived or was sent."""
                     more = len(message.get("body", b"")) / self._limits.slowest_bytes_per_second
-                    if not patience.expired():
-                        patience.reschedule((patience.when() or 0.0) + more)
+                    if is_known and not timeout.expired():
+                        timeout.reschedule((timeout.when() or 0.0) + more)
 
-                async def noting(message: Message) -> None:
+                async def send_and_extend(message: Message) -> None:
                     nonlocal has_begun
                     has_begun = True
                     await send(message)
-                    grant(message)
+                    extend(message)
 
                 most = self._most_bytes(scope)
-                _refuse_announced(scope, most)
-                await self._app(scope, _counting(receive, most, grant), noting)
+                if is_known:  # without a token the answer is 401, whatever the body is
+                    _refuse_announced(scope, most)
+                body = _Body(receive, limits=self._limits, most=most, on_message=extend)
+                await self._app(scope, body.receive, send_and_extend)
         except TimeoutError:
             if has_begun:
                 raise
             error = TooSlowError(
-                f"the request took more than {self._limits.request_seconds:g} seconds",
-                hint="look at what it did before it is sent again",
+                f"the request took more than {seconds:g} seconds", hint="look at what it did before it is sent again"
             )
             await answer_error(error)(scope, receive, send)
         except AnabranchError as err:
@@ -97,6 +123,49 @@ class WarningMiddleware:
             await self._app(scope, receive, adding)
 
 
+class _Body:
+    """The body of a request, refused when it is too large or arrives too slowly."""
+
+    def __init__(self, receive: Receive, *, limits: Limits, most: int, on_message: Callable[[Message], None]) -> None:
+        self._receive = receive
+        self._limits = limits
+        self._most = most
+        self._on_message = on_message
+        self._size = 0
+        self._waited = 0.0
+        self._is_complete = False
+
+    async def receive(self) -> Message:
+        if self._is_complete:
+            return await self._receive()  # waits until the client disconnects
+        message = await self._receive_in_time()
+        self._is_complete = not message.get("more_body", False)
+        self._size += len(message.get("body", b""))
+        # A body may be larger than its header announces.
+        if self._size > self._most:
+            raise TellingException(_too_large(self._most))
+        self._on_message(message)
+        return message
+
+    async def _receive_in_time(self) -> Message:
+        allowed = self._limits.body_seconds + self._size / self._limits.slowest_bytes_per_second
+        began = time.monotonic()
+        try:
+            # Only the time spent waiting for the client counts, not the time in which the service stores the body.
+            async with asyncio.timeout(allowed - self._waited) as timeout:
+                message = await self._receive()
+        except TimeoutError:
+            if not timeout.expired():
+                raise
+            error = TooSlowError(
+                f"only {self._size} bytes of the body arrived in {allowed:.0f} seconds",
+                hint="send it faster, or in smaller parts",
+            )
+            raise TellingException(error) from None
+        self._waited += time.monotonic() - began
+        return message
+
+
 def _header(scope: Scope, name: bytes) -> bytes:
     return next((value for key, value in scope["headers"] if key == name), b"")
 
@@ -105,22 +174,6 @@ def _refuse_announced(scope: Scope, most: int) -> None:
     length = _header(scope, b"content-length")
     if length.isdigit() and int(length) > most:
         raise _too_large(most)
-
-
-def _counting(receive: Receive, most: int, grant: Callable[[Message], None]) -> Receive:
-    """Read a body until it is too much, whatever its sender said about it."""
-    taken = 0
-
-    async def counted() -> Message:
-        nonlocal taken
-        message = await receive()
-        taken += len(message.get("body", b""))
-        if taken > most:
-            raise TellingException(_too_large(most))
-        grant(message)
-        return message
-
-    return counted
 
 
 def _too_large(most: int) -> TooLargeError:

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstra
 from starlette.exceptions import HTTPException
 
 from anabranch.errors import AnabranchError
-from anabranch.server.access import Needs, Scope, Token
+from anabranch.server.access import Needs, Scope, Token, authenticate, find_secret
 from anabranch.server.attempts import Attempt
 from anabranch.server.branches import OpenBranch
 from anabranch.server.envelope import Envelope, status_of
@@ -187,7 +187,7 @@ class Body(BaseModel):
 
 
 class AuditedRoute(APIRoute):
-    """Tells the audit who called a route that changes something, and how it ended; does it once if it has a key."""
+    """Check the token before the body is read, record writes in the audit, and apply idempotency keys."""
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         methods = set(options.get("methods") or {"GET"})
@@ -198,13 +198,17 @@ class AuditedRoute(APIRoute):
         self.query_names = frozenset(_iter_query_names(self.dependant))
 
     def get_route_handler(self) -> _Handler:
+        needs = next(_iter_needs(self.dependant), None)
         handle = _explaining(super().get_route_handler())
         if (self.methods or set()) <= _READS:
             return handle
 
-        once = self._once(handle)
+        once = self._once(handle, needs)
 
         async def audited(request: Request) -> Response:
+            if needs is not None:
+                # FastAPI reads the body before it solves the dependencies of a route.
+                authenticate(request, find_secret(request.headers.get("Authorization")))
             status = 500
             try:
                 response = await once(request)
@@ -220,8 +224,7 @@ class AuditedRoute(APIRoute):
 
         return audited
 
-    def _once(self, handle: _Handler) -> _Handler:
-        needs = next(_iter_needs(self.dependant), None)
+    def _once(self, handle: _Handler, needs: Needs | None) -> _Handler:
         if needs is None:
             return handle
         body = (self.openapi_extra or {}).get("requestBody", {})

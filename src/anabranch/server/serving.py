@@ -7,6 +7,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from anabranch.errors import InvalidInputError
+from anabranch.server.connections import make_protocol
 
 __all__ = ["listen", "make_server", "serve"]
 
@@ -33,7 +34,14 @@ def listen(*, host: str, port: int) -> socket.socket:
 
 def make_server(app: FastAPI) -> uvicorn.Server:
     """Return the HTTP server of an application, not started yet."""
-    config = uvicorn.Config(app, log_level="warning", server_header=False, timeout_keep_alive=_KEEP_ALIVE_SECONDS)
+    config = uvicorn.Config(
+        app,
+        http=make_protocol(app.state.service.settings.limits),
+        ws="none",
+        log_level="warning",
+        server_header=False,
+        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+    )
     return uvicorn.Server(config)
 
 

@@ -1,4 +1,4 @@
-"""Where the service keeps its data, and how much it takes."""
+"""The data folder of the service and its limits."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,15 +8,30 @@ __all__ = ["Limits", "Settings"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What one request may be, and how many there may be."""
+    """Limits of one request, of concurrent requests and of jobs.
+
+    A client may take `head_seconds` to send the head of a request. For the body it may take `body_seconds`, and one
+    more second for every `slowest_bytes_per_second` that have arrived. Requests without a valid token have
+    `anonymous_requests_at_once` slots of their own and may take `anonymous_seconds`.
+    A compressed upload may unpack to `unpacked_bytes`, and beyond `unpacked_free_bytes` to `unpacked_ratio` times its
+    size.
+    """
 
     body_bytes: int = 16 << 20
     upload_bytes: int = 1 << 30
+    unpacked_bytes: int = 8 << 30
+    unpacked_ratio: int = 250
+    unpacked_free_bytes: int = 64 << 20
     preview_rows: int = 10_000
     request_seconds: float = 120.0
+    head_seconds: float = 10.0
+    body_seconds: float = 10.0
     slowest_bytes_per_second: int = 64 << 10
     retry_seconds: float = 20.0
     requests_at_once: int = 256
+    anonymous_requests_at_once: int = 16
+    anonymous_seconds: float = 10.0
+    half_sent_heads: int = 128
     workers: int = 32
     queued_jobs: int = 64
     job_workers: int = 2
@@ -28,7 +43,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """One running service."""
+    """The data folder and the limits of one service."""
 
     data: Path
     limits: Limits = field(default_factory=Limits)

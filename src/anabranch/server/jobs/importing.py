@@ -33,6 +33,7 @@ from anabranch.server.projects import Projects
 from anabranch.server.retrying import retried
 from anabranch.server.settings import Settings
 from anabranch.server.tables import find_table
+from anabranch.server.unpacking import check_unpacked_size
 from anabranch.server.uploading import Upload
 from anabranch.warnings import collect_warnings
 
@@ -129,6 +130,7 @@ class Imports:
 
     def _import(self, order: ImportOrder, job: Job, report: Report) -> Mapping[str, Any]:
         branch = order.branch
+        check_unpacked_size(order.upload, self._limits)
         with collect_warnings() as warnings:
             loaded = retried(lambda: self._load(order, job, report), seconds=self._limits.job_retry_seconds)
         self._note_copies(branch)

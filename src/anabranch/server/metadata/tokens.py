@@ -59,7 +59,7 @@ class Tokens:
         return token, secret
 
     def authenticate(self, secret: str) -> Token:
-        """The living token with this secret."""
+        """Return the valid token with this secret, or raise UnauthenticatedError."""
         token = self._by_id.get(_id_of(secret))
         if token is None or not is_secret_of(secret, token):
             raise UnauthenticatedError("the token is not known", hint="send one that this service made")
@@ -67,6 +67,14 @@ class Tokens:
             how = "expired" if token.revoked_at is None else "was revoked"
             raise UnauthenticatedError(f"token {token.id} {how}", hint="ask for a new one")
         return token
+
+    def is_valid(self, secret: str) -> bool:
+        """Return whether a valid token has this secret."""
+        try:
+            self.authenticate(secret)
+        except UnauthenticatedError:
+            return False
+        return True
 
     def list_all(self, *, project_id: str | None = None) -> list[Token]:
         """All tokens, or those that are bound to a project."""
