@@ -1,5 +1,6 @@
 """A running service: most tests share one in a thread of their process, a few talk to one of their own."""
 
+import asyncio
 import socket
 import subprocess
 import sys
@@ -40,6 +41,7 @@ class Running:
     secret: str
     pid: int | None = None
     service: Service | None = field(default=None, repr=False)
+    loop: asyncio.AbstractEventLoop | None = field(default=None, repr=False)
 
     def client(self, secret: str | None = None) -> httpx.Client:
         headers = {"Authorization": f"Bearer {self.secret if secret is None else secret}"}
@@ -55,12 +57,18 @@ def serving(data: Path, *, limits: Limits | None = None) -> Iterator[Running]:
     secret = create_first_token(service)
     listening = listen(host="127.0.0.1", port=0)
     server = make_server(create_app(settings, service=service))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+    runner = asyncio.Runner()
+
+    def run() -> None:
+        with runner:
+            runner.run(server.serve(sockets=[listening]))
+
+    thread = threading.Thread(target=run, daemon=True)
     thread.start()
     url = f"http://127.0.0.1:{listening.getsockname()[1]}"
     wait_until_healthy(url)
     try:
-        yield Running(url=url, data=data, secret=secret, service=service)
+        yield Running(url=url, data=data, secret=secret, service=service, loop=runner.get_loop())
     finally:
         server.should_exit = True
         thread.join()

@@ -1,10 +1,12 @@
 """Clients that hold resources without using them: others are served while they do, and everything is released."""
 
+import asyncio
 import gzip
 import re
 import socket
+import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from anabranch.server.settings import Limits
 from tests.server.conftest import (
     Project,
     Running,
+    make_token,
     new_project,
     ok,
     process,
@@ -195,6 +198,39 @@ def test_upload_that_unpacks_to_too_much_is_refused(hasty: Running) -> None:
         rows = b"id,v\n" + b"".join(b"%d,a\n" % number for number in range(1000))
         assert ok(import_file(project, gzip.compress(rows)))["table_row_count"] == 1000
         refused(import_file(project, gzip.compress(rows)[:-20]), 400, "bad_record")
+
+
+def test_waiting_previews_leave_threads_and_slots_to_others(tmp_path: Path) -> None:
+    """Previews of one token use its share and wait. Writes, and previews of another token, are answered."""
+    limits = Limits(workers=2, preview_workers=2, previews_per_token=1, waiting_previews_per_token=8)
+    with serving(tmp_path, limits=limits) as running, running.client() as client, ExitStack() as stack:
+        service = running.service
+        assert service is not None
+        assert running.loop is not None
+        project = new_project(client)
+        heavy = service.tokens.list_all()[0].id
+        begun, released = threading.Event(), threading.Event()
+
+        def read() -> None:
+            begun.set()
+            released.wait()
+
+        # The preview that runs until it is released; its token has no thread left.
+        blocked = asyncio.run_coroutine_threadsafe(service.previews.run(heavy, read), running.loop)
+        begun.wait()
+        pool = stack.enter_context(ThreadPoolExecutor(8))
+        stack.callback(released.set)
+        waiting = [pool.submit(client.get, f"{project.table()}/preview") for _ in range(8)]
+        first = next(as_completed(waiting)).result()
+        refused(first, 429, "too_many_requests")
+        project.insert(4)
+        with running.client(make_token(client, "read")) as other:
+            assert Project(other, project.id).ids() == [1, 2, 3, 4]
+        assert not blocked.done()
+        released.set()
+        answers = [one.result() for one in waiting]
+        assert sorted(one.status_code for one in answers) == [200] * 7 + [429]
+        blocked.result()
 
 
 @pytest.mark.proof

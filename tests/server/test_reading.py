@@ -85,13 +85,19 @@ def test_a_value_of_another_kind_names_its_row(shop: Project, row: dict[str, Any
 
 
 def test_a_preview_shows_what_is_asked_for(shop: Project) -> None:
-    found = shop.preview(limit=3, columns="v,id", where="id >= 10 AND v <> 'v11'", sort="id:desc")
+    found = shop.preview(limit=3, columns="v,id", where="id >= 10 AND v <> 'v11'", sort="id:desc", count=True)
     assert found["rows"] == [{"v": f"v{number}", "id": number} for number in (99, 98, 97)]
     assert [column["name"] for column in found["columns"]] == ["v", "id"]
     assert found["total_row_count"] == 89
     assert len(shop.preview()["rows"]) == 100
     # Sorted by what is not shown.
     assert shop.preview(limit=2, columns="v", sort="id")["rows"] == [{"v": "v0"}, {"v": "v1"}]
+
+
+def test_rows_that_match_are_counted_on_request(shop: Project) -> None:
+    assert shop.preview(where="id < 5", limit=2)["total_row_count"] is None
+    assert shop.preview(where="id < 5", limit=2, count=True)["total_row_count"] == 5
+    assert shop.preview(limit=2)["total_row_count"] == 100  # known without a scan
 
 
 def test_nulls_come_last_in_any_order(shop: Project) -> None:

@@ -1,4 +1,4 @@
-"""A few rows of a table, chosen, ordered and counted."""
+"""The first rows of a table, filtered, sorted and counted."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -26,9 +26,10 @@ class Sorting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """Which rows are wanted, which columns of them, and in which order."""
+    """The rows, columns and order of a preview. `count` asks for the number of rows that match `where`."""
 
     limit: int
+    count: bool = False
     columns: tuple[str, ...] | None = None
     where: str | None = None
     sort: tuple[Sorting, ...] = ()
@@ -36,11 +37,14 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preview:
-    """The first rows; `total_row_count` are all that match the predicate."""
+    """The first rows. `total_row_count` is the number of rows that match the predicate.
+
+    With a predicate it is counted on request only, and null otherwise: it needs a scan of the whole table.
+    """
 
     columns: tuple[ColumnInfo, ...]
     rows: list[dict[str, Any]]
-    total_row_count: int
+    total_row_count: int | None
 
 
 def parse_columns(text: str | None) -> tuple[str, ...] | None:
@@ -62,12 +66,14 @@ def parse_sorting(text: str | None) -> tuple[Sorting, ...]:
 
 
 def preview(table: Table, request: Request) -> Preview:
+    """Read the rows of a preview."""
     rows = _read(table, request)
+    is_counted = request.count or request.where is None  # without a predicate the number is known
     names = rows.column_names
     return Preview(
         columns=column_infos(rows.schema),
         rows=[dict(zip(names, map(json_value, row), strict=True)) for row in plain_rows(rows)],
-        total_row_count=table.count_rows(request.where),
+        total_row_count=table.count_rows(request.where) if is_counted else None,
     )
 
 
@@ -86,7 +92,7 @@ def _read(table: Table, request: Request) -> "pa.Table":
 
 
 def _first_rows(table: Table, request: Request, *, columns: Sequence[str]) -> "pa.Table":
-    """The rows that come first in an order; no more of them are held at a time than are asked for, and a batch."""
+    """Return the first rows of an order. At most `limit` rows and one batch are in memory."""
     import pyarrow as pa
 
     by = [(one.column, "descending" if one.descending else "ascending") for one in request.sort]

@@ -23,6 +23,7 @@ from anabranch.server.metadata.files import FileRows
 from anabranch.server.metadata.projects import ProjectRows
 from anabranch.server.metadata.tokens import Tokens
 from anabranch.server.metrics import Metrics
+from anabranch.server.preview_pool import PreviewPool
 from anabranch.server.projects import Projects
 from anabranch.server.rows import Rows
 from anabranch.server.settings import Settings
@@ -48,6 +49,7 @@ class Service:
     changing: Changing
     metrics: Metrics
     health: HealthCheck
+    previews: PreviewPool
     files: Files
     jobs: Jobs
     imports: Imports
@@ -108,6 +110,7 @@ def _assemble(settings: Settings, database: Database, clock: Callable[[], dateti
         changing=changing,
         metrics=Metrics(),
         health=HealthCheck(database),
+        previews=PreviewPool(settings.limits),
         files=files,
         jobs=jobs,
         imports=Imports(settings, projects, branches, jobs),

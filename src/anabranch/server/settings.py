@@ -13,6 +13,8 @@ class Limits:
     A client may take `head_seconds` to send the head of a request. For the body it may take `body_seconds`, and one
     more second for every `slowest_bytes_per_second` that have arrived. Requests without a valid token have
     `anonymous_requests_at_once` slots of their own and may take `anonymous_seconds`.
+    Previews have `preview_workers` threads. A token uses at most `previews_per_token` of them, and may have
+    `waiting_previews_per_token` requests for previews open, including those that run.
     A compressed upload may unpack to `unpacked_bytes`, and beyond `unpacked_free_bytes` to `unpacked_ratio` times its
     size.
     """
@@ -33,6 +35,9 @@ class Limits:
     anonymous_seconds: float = 10.0
     half_sent_heads: int = 128
     workers: int = 32
+    preview_workers: int = 4
+    previews_per_token: int = 2
+    waiting_previews_per_token: int = 64
     queued_jobs: int = 64
     job_workers: int = 2
     job_retry_seconds: float = 600.0

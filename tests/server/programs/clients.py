@@ -252,7 +252,7 @@ class Client:
 
     def _compare(self, branch: str, table: str) -> None:
         """What this client wrote is there at once; main's rows may be there too, as they were when they were copied."""
-        params: dict[str, Any] = {"where": self._own_rows, "limit": 10_000}
+        params: dict[str, Any] = {"where": self._own_rows, "limit": 10_000, "count": True}
         shown = self._ask("GET", f"{self._at(branch, table)}/preview", params=params)
         seen = {str(row["id"]): row["v"] for row in shown["rows"]}
         assert len(seen) == len(shown["rows"]) == shown["total_row_count"]

@@ -14,6 +14,7 @@ from anabranch.server.preview import Preview, Request, as_csv, parse_columns, pa
 from anabranch.server.reading import snapshot_at
 from anabranch.server.routing import (
     Body,
+    BranchCall,
     BranchToChange,
     BranchToRead,
     BucketName,
@@ -49,7 +50,7 @@ class PreviewFormat(StrEnum):
 
 
 class PreviewOptions(BaseModel):
-    """What a preview shows."""
+    """The rows, columns, order and format of a preview."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -57,6 +58,9 @@ class PreviewOptions(BaseModel):
     columns: Annotated[str | None, Field(max_length=10_000, description="Only these: `id,amount`.")] = None
     where: Annotated[str | None, Field(max_length=10_000, description="SQL over the columns: `amount > 10`.")] = None
     sort: Annotated[str | None, Field(max_length=10_000, description="In this order: `amount:desc,id`.")] = None
+    count: Annotated[
+        bool, Field(description="With `where`: count all rows that match, which scans the whole table.")
+    ] = False
     format: PreviewFormat = PreviewFormat.JSON
     ref: RefQuery = None
 
@@ -92,20 +96,26 @@ def delete_rows(
     response_model=Preview,
     responses={200: {"content": {"text/csv": {"schema": {"type": "string"}}}, "description": "The rows"}},
 )
-def preview_table(
+async def preview_table(
     call: BranchToRead, bucket: BucketName, table: TableName, options: Annotated[PreviewOptions, Query()]
 ) -> Response:
     """The first rows of a table, as objects or as CSV; reads through a branch see main until the branch has a copy."""
+    key = TableKey(bucket, table)
+    return await call.service.previews.run(call.token.id, lambda: _read_preview(call, key, options))
+
+
+def _read_preview(call: BranchCall, key: TableKey, options: PreviewOptions) -> Response:
     most = call.service.settings.limits.preview_rows
     if options.limit > most:
         raise TooLargeError(f"{options.limit} rows are more than a preview shows", hint=f"ask for at most {most}")
     request = Request(
         limit=options.limit,
+        count=options.count,
         columns=parse_columns(options.columns),
         where=None if options.where is None else checked_filter(options.where),
         sort=parse_sorting(options.sort),
     )
-    found = find_table(snapshot_at(call.open(), options.ref), TableKey(bucket, table))
+    found = find_table(snapshot_at(call.open(), options.ref), key)
     if options.format is PreviewFormat.CSV:
         return PlainTextResponse("".join(as_csv(found, request)), media_type="text/csv")
     shown = preview(found, request)
