@@ -1,5 +1,6 @@
 """`metadata.duckdb`: one process at a time, what a crash leaves, and how it is made anew."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import duckdb
@@ -9,6 +10,7 @@ import pytest
 import anabranch as ab
 from anabranch.errors import CorruptError, DataInUseError, InvalidPathError
 from anabranch.server.metadata.branches import BranchRows
+from anabranch.server.metadata.database import Database
 from anabranch.server.metadata.projects import Intent, IntentKind, ProjectRows
 from anabranch.server.rebuilding import rebuild_metadata
 from anabranch.server.service import open_service
@@ -231,6 +233,39 @@ def test_a_project_that_could_not_be_made_is_none(tmp_path: Path) -> None:
     assert list(tmp_path.glob("*project_*")) == []
     service.projects.create("p", name=None, description="", actor=None)
     service.close()
+
+
+def test_writes_that_wait_share_one_transaction(tmp_path: Path) -> None:
+    """One that fails is rolled back and raises; the others are on disk."""
+    database = Database(tmp_path / "metadata.duckdb")
+    insert = "INSERT INTO projects (id, name) SELECT ?, txid_current()::VARCHAR"
+    with ThreadPoolExecutor(5) as pool:
+        with database.turn():
+            good = [pool.submit(database.write, insert, [name]) for name in "abc"]
+            while database.queued_writes < 3:
+                pass
+        for write in good:
+            write.result()
+        assert len({row["name"] for row in database.read("SELECT name FROM projects")}) == 1
+        with database.turn():
+            mixed = [pool.submit(database.write, insert, [name]) for name in "dae"]
+            while database.queued_writes < 3:
+                pass
+        failed = [write for write in mixed if write.exception() is not None]
+        assert [type(write.exception()) for write in failed] == [duckdb.ConstraintException]
+    database.close()
+    again = Database(tmp_path / "metadata.duckdb")
+    assert [row["id"] for row in again.read("SELECT id FROM projects ORDER BY id")] == list("abcde")
+    again.close()
+
+
+def test_branches_of_one_name_are_created_once(project: Project) -> None:
+    def create(_: int) -> int:
+        return project.client.post(f"{project.path}/branches", json={"name": "wanted"}).status_code
+
+    with ThreadPoolExecutor(4) as pool:
+        assert sorted(pool.map(create, range(4))) == [201, 409, 409, 409]
+    assert len(ok(project.client.get(f"{project.path}/branches"))["branches"]) == 1
 
 
 def test_a_folder_that_resists_keeps_nobody_from_a_start(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """The rows of dev branches, and of the tables copied to them."""
 
-from collections.abc import Iterable
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -33,10 +35,12 @@ class CopiedTable:
 
 
 class BranchRows:
-    """The rows, and the same in memory: nobody else writes them, and every request asks for some."""
+    """The rows, and a copy of them in memory: only this class writes them, and every request reads some."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._changing = threading.Lock()
+        self._reserved: set[tuple[str, str]] = set()
         self._known = {row["id"]: Branch(**row) for row in database.read("SELECT * FROM branches")}
         self._copied: dict[str, tuple[CopiedTable, ...]] = {}
         for row in database.read("SELECT * FROM branch_tables ORDER BY bucket_name, table_name"):
@@ -53,12 +57,9 @@ class BranchRows:
         return sorted(found, key=lambda branch: (branch.created_at, branch.id))
 
     def insert(self, branch: Branch) -> None:
-        """Add a branch whose name no other one of its project has."""
-        with self._database.turn():
-            if any(other.name == branch.name for other in self.list_all(branch.project_id)):
-                raise BranchExistsError(
-                    f"project '{branch.project_id}' has a branch {branch.name!r} already", hint="choose another name"
-                )
+        """Add a branch. Raise BranchExistsError if another one of its project has the name."""
+        # Reserve the name instead of taking a turn: then inserts that wait for the disk share one commit.
+        with self._reserve_name(branch):
             self._database.write(
                 "INSERT INTO branches (id, project_id, name, created_at, created_by, description)"
                 " VALUES (?, ?, ?, ?, ?, ?)",
@@ -71,26 +72,44 @@ class BranchRows:
                     branch.description,
                 ],
             )
-            self._known = {**self._known, branch.id: branch}  # readers hold no lock
+            with self._changing:
+                self._known = {**self._known, branch.id: branch}  # readers hold no lock
+
+    @contextmanager
+    def _reserve_name(self, branch: Branch) -> Iterator[None]:
+        name = (branch.project_id, branch.name)
+        with self._changing:
+            if name in self._reserved or any(other.name == branch.name for other in self.list_all(branch.project_id)):
+                raise BranchExistsError(
+                    f"project '{branch.project_id}' has a branch {branch.name!r} already", hint="choose another name"
+                )
+            self._reserved.add(name)
+        try:
+            yield
+        finally:
+            with self._changing:
+                self._reserved.discard(name)
 
     def delete(self, branch_id: str) -> None:
-        """Forget a branch and all that names it, the latter first."""
+        """Delete a branch, after the rows that name it."""
         with self._database.turn():
             for table in ("branch_tables", "buckets"):
                 self._database.write(f"DELETE FROM {table} WHERE branch_id = ?", [branch_id])  # noqa: S608
             self._database.write("DELETE FROM branches WHERE id = ?", [branch_id])
-            self._known = {name: branch for name, branch in self._known.items() if name != branch_id}
+            with self._changing:
+                self._known = {name: branch for name, branch in self._known.items() if name != branch_id}
             self._copied.pop(branch_id, None)
 
     def delete_all(self, project_id: str) -> None:
-        """Forget the branches of a project, and all that names them, the latter first."""
+        """Delete the branches of a project, after the rows that name them."""
         named = "SELECT id FROM branches WHERE project_id = ?"
         with self._database.turn():
             self._database.write(f"DELETE FROM branch_tables WHERE branch_id IN ({named})", [project_id])  # noqa: S608
             self._database.write("DELETE FROM branches WHERE project_id = ?", [project_id])
             for branch in self.list_all(project_id):
                 self._copied.pop(branch.id, None)
-            self._known = {name: found for name, found in self._known.items() if found.project_id != project_id}
+            with self._changing:
+                self._known = {name: found for name, found in self._known.items() if found.project_id != project_id}
 
     def list_copied(self, branch_id: str) -> list[CopiedTable]:
         """By name."""

@@ -17,13 +17,33 @@ __all__ = ["Database", "Row"]
 Row = Mapping[str, Any]
 
 
+class _Write:
+    """A statement that waits to be committed, with its parameters."""
+
+    def __init__(self, sql: str, params: Sequence[Any]) -> None:
+        self._sql = sql
+        self._params = list(params)
+        self.is_done = False
+        self.error: BaseException | None = None
+
+    def run(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        cursor.execute(self._sql, self._params)
+
+
 class Database:
-    """The connection. Each thread reads through a cursor of its own; writers take turns."""
+    """The connection. Each thread reads through a cursor of its own.
+
+    One thread writes at a time. It commits all writes that wait in one transaction, because each commit waits for the
+    disk.
+    """
 
     def __init__(self, file: Path) -> None:
         self.file = file
         self._connection = _connect(file)
         self._writing = threading.RLock()
+        self._turn_of: int | None = None
+        self._queueing = threading.Lock()
+        self._queue: list[_Write] = []
         self._cursors = threading.local()
         # After a kill DuckDB's index may lack rows that are in the table, and then fails for good when one is deleted.
         self.write("DROP INDEX IF EXISTS idx_branches_project")
@@ -31,7 +51,7 @@ class Database:
             cursor.execute(TABLES)
 
     def read(self, sql: str, params: Sequence[Any] = ()) -> list[Row]:
-        """The rows that a statement answers, by column."""
+        """Return the rows of a query, each as a mapping of columns to values."""
         return _rows(self._cursor().execute(sql, list(params)))
 
     def read_one(self, sql: str, params: Sequence[Any] = ()) -> Row | None:
@@ -39,13 +59,35 @@ class Database:
         return found[0] if found else None
 
     def write(self, sql: str, params: Sequence[Any] = ()) -> None:
-        """Run one statement as a transaction of its own."""
-        with self.transaction() as cursor:
-            cursor.execute(sql, list(params))
+        """Run one statement. It is on disk when this returns.
+
+        Statements of other threads that wait may be committed in the same transaction. Inside a turn, the statement is
+        a transaction of its own.
+        """
+        write = _Write(sql, params)
+        if self._turn_of == threading.get_ident():
+            # Inside a turn no other write may come between what was read and what is written.
+            self._commit([write])
+        else:
+            with self._queueing:
+                self._queue.append(write)
+            with self._writing:
+                # The thread that held the lock before may have committed this write with its own.
+                if not write.is_done:
+                    with self._queueing:
+                        queue, self._queue = self._queue, []
+                    self._commit(queue)
+        if write.error is not None:
+            raise write.error
+
+    @property
+    def queued_writes(self) -> int:
+        """The number of writes that wait for the next transaction."""
+        return len(self._queue)
 
     @contextmanager
     def transaction(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """All statements or none, and nobody else writes meanwhile; it is on disk when this is left.
+        """Run all statements or none. They are on disk when this is left; other writers wait until then.
 
         Delete rows before the rows that they name, each kind in a transaction of its own.
         """
@@ -61,9 +103,38 @@ class Database:
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """Let nobody else write between what is read and what is written here, by one or more transactions."""
+        """Keep other writers out between what is read and what is written here, in one or more transactions."""
         with self._writing:
-            yield
+            before, self._turn_of = self._turn_of, threading.get_ident()
+            try:
+                yield
+            finally:
+                self._turn_of = before
+
+    def _commit(self, writes: Sequence[_Write]) -> None:
+        """Commit writes in one transaction. If one of them fails, commit each by itself."""
+        if len(writes) > 1 and self._commit_together(writes):
+            return
+        for write in writes:
+            try:
+                with self.transaction() as cursor:
+                    write.run(cursor)
+            except BaseException as err:  # noqa: BLE001 - raised in the thread that waits for this write
+                write.error = err
+            write.is_done = True
+
+    def _commit_together(self, writes: Sequence[_Write]) -> bool:
+        try:
+            with self.transaction() as cursor:
+                for write in writes:
+                    write.run(cursor)
+        except Exception:  # noqa: BLE001 - the write that fails reports it when it runs by itself
+            # The transaction was rolled back. Some writes cannot share one: DuckDB refuses to delete a row and the
+            # rows that name it together.
+            return False
+        for write in writes:
+            write.is_done = True
+        return True
 
     def close(self) -> None:
         self._connection.close()
@@ -81,7 +152,7 @@ def _rows(answer: duckdb.DuckDBPyConnection) -> list[Row]:
 
 
 def _in_utc(value: Any) -> Any:
-    # DuckDB tells times in the zone of the machine.
+    # DuckDB returns times in the time zone of the machine.
     return value.astimezone(UTC) if isinstance(value, datetime) else value
 
 
