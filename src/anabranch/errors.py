@@ -320,13 +320,13 @@ class DataInUseError(ConflictError):
 
 
 class JobCancelledError(ConflictError):
-    """The job was cancelled before it started. Nothing was done."""
+    """The job was cancelled. Nothing was changed."""
 
     code = "job_cancelled"
 
 
 class JobNotQueuedError(ConflictError):
-    """The job has already started or ended."""
+    """The job has already ended."""
 
     code = "job_not_queued"
 

@@ -2,12 +2,16 @@
 
 import threading
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from anabranch.server.access import DEFAULT_BRANCH
+from anabranch.server.jobs.jobs import Report, Work
+from anabranch.server.jobs.models import Job, JobKind, Progress
 from anabranch.server.settings import Limits
 from tests.server.conftest import (
     Project,
@@ -36,6 +40,21 @@ def end_of(client: httpx.Client, job_id: str) -> dict[str, Any]:
     while (job := ok(client.get(f"/jobs/{job_id}")))["state"] in ("queued", "running"):
         pause.wait(0.02)
     return job
+
+
+def submit(running: Running, project: Project, work: Work) -> str:
+    """Submit a job with work of the test's own."""
+    service = running.service
+    assert service is not None
+    branch = service.branches.open(project.id, DEFAULT_BRANCH, service.tokens.list_all()[0])
+    return service.jobs.submit(branch, JobKind.EXPORT, {}, work).id
+
+
+def endless(_job: Job, report: Report) -> dict[str, Any]:
+    """Work that reports progress until it is stopped."""
+    for rows in count(1):
+        report(Progress(rows=rows))
+    raise AssertionError("not reached")
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +103,70 @@ def test_no_more_jobs_wait_than_may(narrow: Running) -> None:
         refused(client.delete(f"/jobs/{waiting[1]}"), 409, "job_not_queued")
         folder = narrow.data / "files" / project.id
         assert waiting[0] not in [path.name for path in folder.iterdir()]
+
+
+def test_running_job_is_cancelled_after_its_batch(narrow: Running) -> None:
+    with narrow.client() as client:
+        project = new_project(client)
+        job_id = submit(narrow, project, endless)
+        while not ok(client.get(f"/jobs/{job_id}"))["progress"]["rows"]:
+            pass
+        assert ok(client.delete(f"/jobs/{job_id}"))["state"] in ("running", "cancelled")
+        ended = end_of(client, job_id)
+        assert (ended["state"], ended["error"]["code"], ended["result"]) == ("cancelled", "job_cancelled", None)
+        refused(client.delete(f"/jobs/{job_id}"), 409, "job_not_queued")
+        ok(send(project, wait=30))  # its worker is free
+        assert project.ids() == [7]
+
+
+def test_stop_interrupts_jobs_and_answers_those_who_wait(tmp_path: Path) -> None:
+    limits = Limits(job_workers=1, stop_seconds=1.0)
+    answers: list[httpx.Response] = []
+    with serving(tmp_path, limits=limits) as running, running.client() as client:
+        project = new_project(client)
+        job_id = submit(running, project, endless)
+        waiting = threading.Thread(target=lambda: answers.append(send(project, wait=60)))
+        waiting.start()
+        while not ok(client.get("/jobs", params={"state": "queued"}))["jobs"]:
+            pass
+    waiting.join()
+    assert refused(answers[0], 409, "interrupted")["details"]["retryable"] is True
+    with serving(tmp_path) as running, running.client() as client:
+        job = ok(client.get(f"/jobs/{job_id}"))
+        assert (job["state"], job["error"]["code"]) == ("failed", "interrupted")
+        assert Project(client, project.id).ids() == [1, 2, 3]
+
+
+def test_stop_does_not_wait_forever_for_a_job_that_does_not_stop(tmp_path: Path) -> None:
+    released = threading.Event()
+
+    def stuck(_job: Job, _report: Report) -> dict[str, Any]:
+        released.wait()
+        return {}
+
+    with serving(tmp_path, limits=Limits(stop_seconds=0.2)) as running, running.client() as client:
+        project = new_project(client)
+        job_id = submit(running, project, stuck)
+        while ok(client.get(f"/jobs/{job_id}"))["state"] != "running":
+            pass
+    with serving(tmp_path) as running, running.client() as client:
+        job = ok(client.get(f"/jobs/{job_id}"))
+        assert (job["state"], job["error"]["code"]) == ("failed", "interrupted")
+    released.set()
+
+
+@pytest.mark.proof
+def test_cancelled_import_changes_nothing(narrow: Running) -> None:
+    data = b"id,v\n" + b"".join(b"%d,some text that makes the file longer\n" % number for number in range(700_000))
+    with narrow.client() as client:
+        project = new_project(client)
+        job_id = ok(send(project, data=data))["id"]
+        while not ok(client.get(f"/jobs/{job_id}"))["progress"]["rows"]:
+            pass
+        ok(client.delete(f"/jobs/{job_id}"))
+        assert end_of(client, job_id)["state"] == "cancelled"
+        assert project.ids() == [1, 2, 3]
+        assert list((narrow.data / "files" / project.id).iterdir()) == []
 
 
 def test_whoever_waits_for_a_job_that_is_cancelled_is_told(narrow: Running) -> None:

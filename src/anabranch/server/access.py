@@ -33,7 +33,7 @@ DEFAULT_BRANCH = "default"
 
 
 class Scope(StrEnum):
-    """What a token is good for; each includes those after it.
+    """What a token may do. Each scope includes those after it.
 
     `admin` does everything, `project` everything inside its project, `branch` writes to dev branches and makes and
     deletes them, `read` reads.
@@ -69,19 +69,19 @@ class Token:
 
 
 def hash_secret(secret: str) -> str:
-    # The secrets are random and long, so that nothing slower is needed to keep them.
+    # The secrets are random and long, so a fast hash is enough.
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
 def is_secret_of(secret: str, token: Token) -> bool:
-    # Takes as long for a wrong secret as for the right one.
+    # The comparison takes as long for a wrong secret as for the right one.
     return hmac.compare_digest(hash_secret(secret), token.secret_hash)
 
 
 def require(token: Token, needed: Scope, *, path: Mapping[str, str]) -> None:
-    """Refuse a token that is not good enough for a route, or is bound to other things than its path names.
+    """Raise ForbiddenError if a token has too small a scope for a route, or is bound to another project or branch.
 
-    Whether these other things exist is not told.
+    The error does not reveal whether the project or branch of the path exists.
     """
     project, branch = path.get("project_id"), path.get("branch_id")
     if token.project_id is not None and project != token.project_id:
@@ -92,7 +92,7 @@ def require(token: Token, needed: Scope, *, path: Mapping[str, str]) -> None:
         raise ForbiddenError(
             f"token {token.id} is for branch '{token.branch_id}' only", hint="use a token that is bound to no branch"
         )
-    # Main is for those who may change the whole project.
+    # A write to main needs a token for the whole project.
     raised = Scope.PROJECT if needed is Scope.BRANCH and branch == DEFAULT_BRANCH else needed
     if not token.scope.includes(raised):
         raise ForbiddenError(

@@ -19,7 +19,7 @@ from anabranch.errors import AnabranchError
 __all__ = [
     "SURPRISE",
     "Envelope",
-    "TellingException",
+    "EnvelopeException",
     "add_handlers",
     "answer_error",
     "envelope_of",
@@ -74,8 +74,8 @@ class Envelope(BaseModel):
     details: dict[str, Any]
 
 
-class TellingException(HTTPException):
-    """One of our errors where only HTTP's own go through, such as while FastAPI reads a body."""
+class EnvelopeException(HTTPException):
+    """Carries an AnabranchError where only HTTPException passes, such as while FastAPI reads a body."""
 
     def __init__(self, error: AnabranchError) -> None:
         super().__init__(status_of(error), str(error))
@@ -127,7 +127,7 @@ async def _on_error(request: Request, error: Exception) -> JSONResponse:
 
 
 async def _on_http_error(request: Request, error: Exception) -> JSONResponse:
-    if isinstance(error, TellingException):
+    if isinstance(error, EnvelopeException):
         return answer_error(error.error)
     assert isinstance(error, HTTPException)  # noqa: S101 - registered for these only
     status = error.status_code

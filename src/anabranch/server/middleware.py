@@ -9,7 +9,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from anabranch.errors import AnabranchError, TooLargeError, TooManyRequestsError, TooSlowError
 from anabranch.server.access import find_secret
-from anabranch.server.envelope import TellingException, answer_error
+from anabranch.server.envelope import EnvelopeException, answer_error
 from anabranch.server.settings import Limits
 from anabranch.warnings import collect_warnings
 
@@ -143,7 +143,7 @@ class _Body:
         self._size += len(message.get("body", b""))
         # A body may be larger than its header announces.
         if self._size > self._most:
-            raise TellingException(_too_large(self._most))
+            raise EnvelopeException(_too_large(self._most))
         self._on_message(message)
         return message
 
@@ -161,7 +161,7 @@ class _Body:
                 f"only {self._size} bytes of the body arrived in {allowed:.0f} seconds",
                 hint="send it faster, or in smaller parts",
             )
-            raise TellingException(error) from None
+            raise EnvelopeException(error) from None
         self._waited += time.monotonic() - began
         return message
 

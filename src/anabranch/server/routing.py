@@ -1,4 +1,4 @@
-"""What all routes share: where they hang, what they take from a path, and that each write is told to the audit."""
+"""What all routes share: the parameters of their paths, their calls, and the audit of writes."""
 
 import secrets
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
@@ -101,7 +101,7 @@ FreeText = Annotated[str, StringConstraints(max_length=4000), Field(examples=["T
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """Who asks, and the parts of the service."""
+    """The token of a request, and the service."""
 
     service: Service
     token: Token
@@ -169,7 +169,7 @@ async def _to_end(
     return ProjectCall(service=get_service(request), token=token, project_id=project_id)
 
 
-# What a route takes as its first argument says what it needs.
+# The first argument of a route states the scope that it needs.
 ForAdmin = Annotated[Call, _for_service(Scope.ADMIN)]
 ForAnyone = Annotated[Call, _for_service(Scope.READ)]
 ProjectToEnd = Annotated[ProjectCall, Depends(_to_end)]
@@ -181,7 +181,7 @@ BranchToRead = Annotated[BranchCall, _for_branch(Scope.READ)]
 
 
 class Body(BaseModel):
-    """What a request sends: nothing but what is known."""
+    """The body of a request. Unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -255,7 +255,7 @@ def _iter_query_names(dependant: Dependant) -> Iterator[str]:
 
 
 def _explaining(handle: _Handler) -> _Handler:
-    """Say of what failed below a branch that is gone meanwhile that it is gone: its files went with it."""
+    """Raise BranchNotFoundError for a failure whose cause is that the branch was deleted with its files."""
 
     async def explained(request: Request) -> Response:
         try:
@@ -271,7 +271,7 @@ def _explaining(handle: _Handler) -> _Handler:
 
 
 def make_router(noun: str, *, prefix: str = "") -> APIRouter:
-    """A router whose routes answer errors in one form and are told to the audit."""
+    """Return a router whose routes describe their errors and record writes in the audit."""
     return APIRouter(
         prefix=prefix,
         tags=[noun],

@@ -57,7 +57,7 @@ class Service:
     idempotency: IdempotencyKeys
 
     def close(self) -> None:
-        """End once the jobs that run are done; those that wait are not."""
+        """Stop the jobs within a bounded time and close the database."""
         self.jobs.close()
         self.database.close()
 

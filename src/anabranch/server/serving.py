@@ -1,5 +1,7 @@
 """Listen on a port and run the service in this process until it is stopped."""
 
+import asyncio
+import math
 import socket
 from contextlib import suppress
 
@@ -8,6 +10,7 @@ from fastapi import FastAPI
 
 from anabranch.errors import InvalidInputError
 from anabranch.server.connections import make_protocol
+from anabranch.server.service import Service
 
 __all__ = ["listen", "make_server", "serve"]
 
@@ -15,6 +18,8 @@ __all__ = ["listen", "make_server", "serve"]
 # on a connection that the service is closing.
 _KEEP_ALIVE_SECONDS = 75
 _BACKLOG = 2048
+# Requests may take longer to stop than jobs: they answer after the job that they wait for was interrupted.
+_STOP_FACTOR = 3
 
 
 def listen(*, host: str, port: int) -> socket.socket:
@@ -32,17 +37,37 @@ def listen(*, host: str, port: int) -> socket.socket:
     return listening
 
 
+class _Server(uvicorn.Server):
+    """Stops in a bounded time: jobs that clients wait for are interrupted, and then requests are cancelled."""
+
+    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+        super().__init__(config)
+        self._service = service
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        # uvicorn closes the application only after the last request, and a request may wait for a job.
+        stop_seconds = self._service.settings.limits.stop_seconds
+        interrupting = asyncio.get_running_loop().call_later(stop_seconds, self._service.jobs.interrupt)
+        try:
+            await super().shutdown(sockets)
+        finally:
+            interrupting.cancel()
+
+
 def make_server(app: FastAPI) -> uvicorn.Server:
     """Return the HTTP server of an application, not started yet."""
+    service: Service = app.state.service
+    limits = service.settings.limits
     config = uvicorn.Config(
         app,
-        http=make_protocol(app.state.service.settings.limits),
+        http=make_protocol(limits),
         ws="none",
         log_level="warning",
         server_header=False,
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=math.ceil(_STOP_FACTOR * limits.stop_seconds),
     )
-    return uvicorn.Server(config)
+    return _Server(config, service)
 
 
 def serve(app: FastAPI, listening: socket.socket) -> None:

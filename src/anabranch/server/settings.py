@@ -15,6 +15,7 @@ class Limits:
     `anonymous_requests_at_once` slots of their own and may take `anonymous_seconds`.
     Previews have `preview_workers` threads. A token uses at most `previews_per_token` of them, and may have
     `waiting_previews_per_token` requests for previews open, including those that run.
+    A service that stops waits `stop_seconds` for its jobs, then interrupts them and waits as long again.
     A compressed upload may unpack to `unpacked_bytes`, and beyond `unpacked_free_bytes` to `unpacked_ratio` times its
     size.
     """
@@ -41,6 +42,7 @@ class Limits:
     queued_jobs: int = 64
     job_workers: int = 2
     job_retry_seconds: float = 600.0
+    stop_seconds: float = 10.0
     spark_from_bytes: int = 512 << 20
     kept_seconds: float = 7 * 86_400.0
     idempotency_seconds: float = 86_400.0

@@ -16,7 +16,7 @@ from anabranch.repo.io.export import Selection, export_table
 from anabranch.repo.io.values import ExportReport
 from anabranch.server.branches import Branches, OpenBranch
 from anabranch.server.files import Files
-from anabranch.server.jobs.jobs import Jobs, Report, at_work, telling
+from anabranch.server.jobs.jobs import Jobs, Report, at_work, progress_callback
 from anabranch.server.jobs.models import Job, JobKind, JobState
 from anabranch.server.projects import Projects
 from anabranch.server.reading import snapshot_at
@@ -72,7 +72,7 @@ class Exports:
                         Selection(columns=request.columns, where=request.where, limit=request.limit),
                         overwrite=False,
                         csv=csv,
-                        progress=telling(report),
+                        progress=progress_callback(report),
                     )
                     return _result_of(job, written, name)
                 except BaseException:

@@ -27,7 +27,7 @@ from anabranch.server.access import DEFAULT_BRANCH
 from anabranch.server.attempts import JOB_ID, find_commit_of_job
 from anabranch.server.branches import Branches, OpenBranch
 from anabranch.server.changing import metadata_of
-from anabranch.server.jobs.jobs import Jobs, Report, at_work, telling
+from anabranch.server.jobs.jobs import Jobs, Report, at_work, progress_callback
 from anabranch.server.jobs.models import Job, JobKind
 from anabranch.server.projects import Projects
 from anabranch.server.retrying import retried
@@ -166,7 +166,7 @@ class Imports:
             engine=self._engine_for(upload),
             message=f"Import {upload.name} into {order.key}",
             metadata={**metadata_of(branch), JOB_ID: job.id},
-            progress=telling(report),
+            progress=progress_callback(report),
         )
 
     def _engine_for(self, upload: Upload) -> Choice:

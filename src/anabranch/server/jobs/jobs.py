@@ -1,11 +1,11 @@
-"""Jobs: a few run at a time, some wait, and more are refused."""
+"""Jobs: a few run at a time, some wait, and more are refused. Running jobs stop between batches."""
 
 import asyncio
 import logging
 import secrets
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -28,7 +28,7 @@ from anabranch.server.projects import Projects
 from anabranch.server.settings import Settings
 from anabranch.storage import progress as storage_progress
 
-__all__ = ["Jobs", "Report", "Work", "at_work", "telling"]
+__all__ = ["Jobs", "Report", "Work", "at_work", "progress_callback"]
 
 _log = logging.getLogger("anabranch.server")
 _ID_PREFIX = "job_"
@@ -37,19 +37,28 @@ Report = Callable[[Progress], None]
 Work = Callable[[Job, Report], Mapping[str, Any]]
 
 
+class _StoppedError(Exception):
+    """Raised in the thread of a job to end it. Not an AnabranchError, so that no retry and no handler catches it."""
+
+
 @dataclass(slots=True, kw_only=True)
 class _Live:
-    """A job of this process that has not ended; what it is now is here, and in its row only from time to time."""
+    """A job of this process that has not ended. Its row is updated only when it starts and ends.
+
+    When `stop` is set, the next report of progress ends the job with this error, and `was_stopped` records that.
+    """
 
     job: Job
     work: Work
     on_end: Callable[[], None]
     ended: "Future[Job]" = field(default_factory=Future)
     begins: "Future[None] | None" = None
+    stop: AnabranchError | None = None
+    was_stopped: bool = False
 
 
 class Jobs:
-    """All jobs of the service. A row comes before the work, and says how it ended before anybody is told."""
+    """All jobs of the service. The row is written before the work starts, and when it ends before a client sees it."""
 
     def __init__(self, settings: Settings, rows: JobRows, *, clock: Callable[[], datetime]) -> None:
         self._data = settings.data
@@ -69,7 +78,7 @@ class Jobs:
         *,
         on_end: Callable[[], None] = lambda: None,
     ) -> Job:
-        """Let a job wait for its turn; refuse it if too many do. However it ends, `on_end` is called."""
+        """Queue a job. Raise TooManyRequestsError if too many wait. `on_end` is called however the job ends."""
         job = Job(
             id=_ID_PREFIX + secrets.token_hex(8),
             project_id=branch.project_id,
@@ -86,7 +95,7 @@ class Jobs:
             token_id=branch.token.id,
         )
         live = _Live(job=job, work=work, on_end=on_end)
-        live.ended.set_running_or_notify_cancel()  # nobody who stops waiting can cancel it
+        live.ended.set_running_or_notify_cancel()  # a client that stops waiting cannot cancel it
         with self._changing:
             waiting = sum(other.job.state is JobState.QUEUED for other in self._live.values())
             if waiting >= self._limits.queued_jobs:
@@ -116,51 +125,76 @@ class Jobs:
         state: JobState | None = None,
         limit: int | None = 100,
     ) -> list[Job]:
-        """The newest first."""
+        """Return the jobs, newest first."""
         states = tuple(JobState) if state is None else (state,)
         found = self._rows.list_all(project_id=project_id, branch_id=branch_id, states=states, limit=limit)
         return [live.job if (live := self._live.get(job.id)) is not None else job for job in found]
 
     def cancel(self, job_id: str) -> Job:
-        """End a job that waits; one that has begun goes on."""
+        """Cancel a job: at once if it waits, after its current batch if it runs and is not done by then."""
         job = self.get(job_id)
         live = self._live.get(job_id)
-        if live is None or live.begins is None or not live.begins.cancel():
+        if live is None or live.begins is None:
             raise JobNotQueuedError(
-                f"job '{job_id}' is {self.get(job_id).state}", hint="only a job that waits can be cancelled"
+                f"job '{job_id}' is {job.state}", hint="only a job that has not ended can be cancelled"
             )
         error = JobCancelledError(f"job '{job_id}' was cancelled", hint="send it again if it is wanted")
-        return self._end(live, replace(job, state=JobState.CANCELLED, error=_failure(error)))
+        if live.begins.cancel():
+            return self._end(live, _stopped(live.job, error))
+        live.stop = error
+        return live.job
 
     async def wait(self, job_id: str, seconds: float) -> Job:
-        """The job when it has ended, or when the time is over."""
+        """Return the job when it has ended, or when the time is over."""
         live = self._live.get(job_id)
         if live is not None:
-            # Unlike `wait_for`, this leaves the future alone when the time is over, for others who wait.
+            # Unlike `wait_for`, this does not cancel the future when the time is over: other clients may wait for it.
             await asyncio.wait([asyncio.wrap_future(live.ended)], timeout=seconds)
         return self.get(job_id)
 
     def close(self) -> None:
-        """End what waits, and wait for what runs."""
-        mine = list(self._live.values())
-        for live in mine:
+        """End the jobs that wait, and those that run after a bounded time.
+
+        A job that does not stop is left to the next start, which finds its row and reports how it ended.
+        """
+        self._end_queued()
+        self._wait_for_running()
+        self.interrupt()
+        if self._wait_for_running():
+            self._pool.shutdown()
+        else:
+            _log.error("jobs did not stop in time: %s", ", ".join(self._live))
+            self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def interrupt(self) -> None:
+        """End the jobs that wait, and those that run after their current batch."""
+        self._end_queued()
+        for live in list(self._live.values()):
+            live.stop = live.stop or JobInterruptedError(
+                f"the service stopped while job '{live.job.id}' was running; nothing was changed", hint="send it again"
+            )
+
+    def _end_queued(self) -> None:
+        for live in list(self._live.values()):
             if live.begins is not None and live.begins.cancel():
                 error = JobInterruptedError("the service stopped before the job began", hint="send it again")
-                self._end(live, replace(live.job, state=JobState.FAILED, error=_failure(error)))
-        for live in mine:
-            live.ended.result()
-        self._pool.shutdown()
+                self._end(live, _stopped(live.job, error))
+
+    def _wait_for_running(self) -> bool:
+        """Wait a bounded time for the jobs that run. Return whether all have ended."""
+        running = [live.ended for live in list(self._live.values())]
+        return not wait(running, timeout=self._limits.stop_seconds).not_done
 
     def recover(self, find_result: Callable[[Job], Mapping[str, Any] | None]) -> None:
-        """End what a crash left: a job is done if its result is found, and has failed otherwise."""
+        """End the jobs that a crash left: one whose result is found has succeeded, others have failed."""
         for job in self._rows.list_all(states=(JobState.QUEUED, JobState.RUNNING)):
             stopped = f"the service stopped while job '{job.id}' was {job.state}"
             error = JobInterruptedError(f"{stopped}; nothing was changed", hint="send it again")
             try:
                 result = find_result(job)
             except AnabranchError:
-                # The other projects can be served all the same.
-                _log.exception("what became of job %s cannot be found", job.id)
+                # The service starts nevertheless, for the other projects.
+                _log.exception("the result of job %s cannot be read", job.id)
                 result = None
                 error = JobInterruptedError(
                     f"{stopped}, and its project cannot be read",
@@ -173,7 +207,7 @@ class Jobs:
             self._rows.update(replace(ended, finished_at=self._clock()))
 
     def forget_old(self) -> list[Job]:
-        """Drop the rows of jobs that ended long ago; which these were."""
+        """Delete the rows of jobs that ended long ago, and return these jobs."""
         return self._rows.delete_finished(self._clock() - timedelta(seconds=self._limits.kept_seconds))
 
     def _run(self, live: _Live) -> None:
@@ -181,18 +215,28 @@ class Jobs:
 
         def report(progress: Progress) -> None:
             live.job = replace(live.job, progress=progress)
+            if live.stop is not None:
+                live.was_stopped = True
+                raise _StoppedError
 
         try:
             self._rows.update(job)
             result = live.work(job, report)
             done = Progress(rows=live.job.progress.rows, fraction=1.0)
             ended = replace(live.job, state=JobState.SUCCEEDED, progress=done, result=result)
-        except AnabranchError as err:
-            ended = replace(live.job, state=JobState.FAILED, error=_failure(without_place(err, self._data)))
-        except BaseException:  # noqa: BLE001 - whoever waits is told, and it is in the log
-            _log.exception("job %s failed", job.id)
-            ended = replace(live.job, state=JobState.FAILED, error={"status": 500, **SURPRISE})
+        except BaseException as err:  # noqa: BLE001 - the client gets it as the error of the job
+            ended = self._failed(live, err)
         self._end(live, ended)
+
+    def _failed(self, live: _Live, error: BaseException) -> Job:
+        # Libraries below may wrap the exception that stopped the job, so its type does not matter. A job that failed
+        # after its last report may have made its commit, and is not reported as stopped.
+        if live.was_stopped and live.stop is not None:
+            return _stopped(live.job, live.stop)
+        if isinstance(error, AnabranchError):
+            return replace(live.job, state=JobState.FAILED, error=_failure(without_place(error, self._data)))
+        _log.error("job %s failed", live.job.id, exc_info=error)
+        return replace(live.job, state=JobState.FAILED, error={"status": 500, **SURPRISE})
 
     def _end(self, live: _Live, ended: Job) -> Job:
         job = replace(ended, finished_at=self._clock())
@@ -200,7 +244,7 @@ class Jobs:
             live.on_end()
             self._rows.update(job)
         finally:
-            # Whoever waits is told in any case; if the row could not be written, the next start looks again.
+            # Clients that wait get the result in any case. If the row could not be written, the next start repairs it.
             live.job = job
             with self._changing:
                 self._live.pop(job.id, None)
@@ -210,9 +254,10 @@ class Jobs:
 
 @contextmanager
 def at_work(job: Job, projects: Projects, branches: Branches) -> Iterator[None]:
-    """Keep the project of a job while it runs, if it is the one that was there when the job was asked for.
+    """Keep the project of a job from being deleted while the job runs.
 
-    What fails because the branch is gone meanwhile, and its files with it, says so.
+    Raise ProjectNotFoundError if the project was deleted and created again since the job was submitted, and
+    BranchNotFoundError if the work fails because the branch was deleted with its files.
     """
     with projects.in_use(job.project_id, patiently=True):
         if projects.get(job.project_id).created_at > job.created_at:
@@ -224,14 +269,19 @@ def at_work(job: Job, projects: Projects, branches: Branches) -> Iterator[None]:
             raise
 
 
-def telling(report: Report) -> storage_progress.OnProgress:
-    """A report in the words of loads and exports."""
+def progress_callback(report: Report) -> storage_progress.OnProgress:
+    """Return a progress callback for loads and exports that reports the progress of a job."""
 
-    def tell(progress: storage_progress.Progress) -> None:
+    def on_progress(progress: storage_progress.Progress) -> None:
         fraction = progress.done / progress.total if progress.total else 0.0
         report(Progress(rows=progress.rows, fraction=min(fraction, 1.0)))
 
-    return tell
+    return on_progress
+
+
+def _stopped(job: Job, error: AnabranchError) -> Job:
+    state = JobState.CANCELLED if isinstance(error, JobCancelledError) else JobState.FAILED
+    return replace(job, state=state, error=_failure(error))
 
 
 def _failure(error: AnabranchError) -> dict[str, Any]:

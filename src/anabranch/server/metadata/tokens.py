@@ -1,4 +1,4 @@
-"""Tokens: made, shown once, kept as hashes, and known in memory so that no request waits for them."""
+"""Tokens. Their secrets are stored as hashes, and all tokens are in memory, so that no request needs SQL for them."""
 
 import secrets
 import threading
@@ -38,7 +38,7 @@ class Tokens:
         expires_at: datetime | None = None,
         created_by: str | None = None,
     ) -> tuple[Token, str]:
-        """A new token and its secret, which nobody can tell afterwards."""
+        """Return a new token and its secret, which cannot be read again."""
         _check_binding(scope, project_id, branch_id)
         token_id = secrets.token_hex(_ID_BYTES)
         secret = _new_secret(token_id)
@@ -77,7 +77,7 @@ class Tokens:
         return True
 
     def list_all(self, *, project_id: str | None = None) -> list[Token]:
-        """All tokens, or those that are bound to a project."""
+        """Return all tokens, or those that are bound to a project."""
         return [token for token in self._by_id.values() if project_id is None or token.project_id == project_id]
 
     def get(self, token_id: str) -> Token:
@@ -87,7 +87,7 @@ class Tokens:
         return token
 
     def rotate(self, token_id: str) -> tuple[Token, str]:
-        """Give a token a new secret; from now on the old one is unknown."""
+        """Replace the secret of a token. The old one is no longer valid."""
         with self._changing:
             token = self.get(token_id)
             if not token.is_alive(self._clock()):
@@ -103,7 +103,7 @@ class Tokens:
             return self._revoke(self.get(token_id))
 
     def revoke_all(self, *, project_id: str, branch_id: str | None = None) -> None:
-        """Revoke what is bound to a project, or to one branch of it, that goes away."""
+        """Revoke the tokens that are bound to a project, or to one branch of it."""
         with self._changing:
             for token in self.list_all(project_id=project_id):
                 if branch_id in (None, token.branch_id):
@@ -145,7 +145,7 @@ def _new_secret(token_id: str) -> str:
 
 
 def _id_of(secret: str) -> str:
-    """The id inside a secret, by which its token is found without comparing secrets."""
+    """Return the id inside a secret, by which its token is found without comparing secrets."""
     return secret.removeprefix(_PREFIX).partition("_")[0]
 
 

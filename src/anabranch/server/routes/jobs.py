@@ -1,4 +1,4 @@
-"""Jobs: how they go, what they made, and the end of those that wait."""
+"""Jobs: their state, their files, and cancellation."""
 
 from dataclasses import replace
 from enum import StrEnum
@@ -111,7 +111,7 @@ def get_job(call: JobToRead, job_id: JobId) -> Job:
 
 @router.delete("/{job_id}")
 def cancel_job(call: JobToChange, job_id: JobId) -> Job:
-    """Cancel a job that waits for its turn."""
+    """Cancel a job: at once if it is queued, after its current batch if it is running."""
     return call.service.jobs.cancel(job_id)
 
 
