@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -121,16 +122,18 @@ def test_running_job_is_cancelled_after_its_batch(narrow: Running) -> None:
 
 def test_stop_interrupts_jobs_and_answers_those_who_wait(tmp_path: Path) -> None:
     limits = Limits(job_workers=1, stop_seconds=1.0)
-    answers: list[httpx.Response] = []
-    with serving(tmp_path, limits=limits) as running, running.client() as client:
+    with ThreadPoolExecutor(1) as pool, serving(tmp_path, limits=limits) as running, running.client() as client:
         project = new_project(client)
         job_id = submit(running, project, endless)
-        waiting = threading.Thread(target=lambda: answers.append(send(project, wait=60)))
-        waiting.start()
-        while not ok(client.get("/jobs", params={"state": "queued"}))["jobs"]:
+
+        def wait_for_import() -> httpx.Response:
+            with running.client() as other:
+                return send(Project(other, project.id), wait=60)
+
+        answer = pool.submit(wait_for_import)
+        while "import" not in [job["kind"] for job in ok(client.get("/jobs"))["jobs"]]:
             pass
-    waiting.join()
-    assert refused(answers[0], 409, "interrupted")["details"]["retryable"] is True
+    assert refused(answer.result(), 409, "interrupted")["details"]["retryable"] is True
     with serving(tmp_path) as running, running.client() as client:
         job = ok(client.get(f"/jobs/{job_id}"))
         assert (job["state"], job["error"]["code"]) == ("failed", "interrupted")

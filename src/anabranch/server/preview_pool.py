@@ -1,11 +1,11 @@
 """The threads that read previews, shared fairly between tokens."""
 
 import asyncio
+import contextvars
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from typing import TypeVar
-
-import anyio
-import anyio.to_thread
 
 from anabranch.errors import TooManyRequestsError
 from anabranch.server.settings import Limits
@@ -31,7 +31,7 @@ class PreviewPool:
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._threads = anyio.CapacityLimiter(limits.preview_workers)
+        self._threads = ThreadPoolExecutor(limits.preview_workers, thread_name_prefix="anabranch-preview")
         self._shares: dict[str, _Share] = {}
 
     async def run(self, token_id: str, read: Callable[[], _Result]) -> _Result:
@@ -45,9 +45,30 @@ class PreviewPool:
             )
         share.requests += 1
         try:
-            async with share.turns:
-                return await anyio.to_thread.run_sync(read, limiter=self._threads)
-        finally:
-            share.requests -= 1
-            if not share.requests:
-                del self._shares[token_id]
+            await share.turns.acquire()
+        except BaseException:
+            self._leave(token_id, share)
+            raise
+        loop = asyncio.get_running_loop()
+
+        def leave(_: Future[_Result]) -> None:
+            with suppress(RuntimeError):  # the loop is closed when the service stops
+                loop.call_soon_threadsafe(self._release, token_id, share)
+
+        future = self._threads.submit(contextvars.copy_context().run, read)
+        # Not when this coroutine ends: a request that times out is cancelled, but its thread continues to read.
+        future.add_done_callback(leave)
+        return await asyncio.wrap_future(future)
+
+    def close(self) -> None:
+        """Drop the previews that wait for a thread."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _release(self, token_id: str, share: _Share) -> None:
+        share.turns.release()
+        self._leave(token_id, share)
+
+    def _leave(self, token_id: str, share: _Share) -> None:
+        share.requests -= 1
+        if not share.requests:
+            del self._shares[token_id]

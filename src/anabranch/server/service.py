@@ -58,6 +58,7 @@ class Service:
 
     def close(self) -> None:
         """Stop the jobs within a bounded time and close the database."""
+        self.previews.close()
         self.jobs.close()
         self.database.close()
 
