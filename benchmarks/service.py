@@ -324,13 +324,13 @@ def measure(server: Server, library: dict[str, float], *, seconds: float) -> lis
             "branch creation, one client",
             made_alone,
             library=library["branch"],
-            limit="one metadata transaction and the log entry",
+            limit="two metadata transactions that wait for the disk, and the log entry",
         ),
         row_of(
             "branch creation",
             made,
             library=library["branch"],
-            limit="one metadata transaction, shared by waiting requests, and the log entry",
+            limit="two metadata transactions, each shared by waiting requests, and the log entry",
         ),
         row_of("import of 1 MB of CSV, warm", imported, library=library["import"], limit="the load"),
     ]
