@@ -1,6 +1,7 @@
 """Strangers' direct writes: kept, reported, taken in or set aside; and Lance tables taken in as they are."""
 
 from datetime import timedelta
+from pathlib import Path
 
 import lance
 import pyarrow as pa
@@ -322,3 +323,18 @@ def test_a_new_table_leaves_a_dataset_that_cannot_be_managed_alone(lake: ab.Repo
     assert ids(lake, "a.b") == [1, 2]
     assert raw(lake, "a.b").has_stable_row_ids
     assert lance.dataset(uri, storage_options=options).to_table()["id"].to_pylist() == [7]
+
+
+@pytest.mark.filterwarnings("ignore::anabranch.warnings.ExternalWriteWarning")
+def test_a_pending_external_write_leaves_no_temporary_files(tmp_path: Path) -> None:
+    repo = ab.init(tmp_path / "lake", durability="full")
+    keys = [f"s.t{number}" for number in range(4)]
+    with repo.transaction() as tx:
+        for key in keys:
+            tx.create_table(key, pa.schema([("id", pa.int64())]))
+    lance.write_dataset(pa.table({"id": [99]}), str(tmp_path / "lake/tables/s/t3.lance"), mode="append")
+    with repo.transaction() as tx:
+        for key in keys:
+            tx.append(key, [{"id": 1}])
+    assert not list(tmp_path.rglob("*#*"))
+    assert [repo.table(key).to_arrow().to_pylist() for key in keys] == [[{"id": 1}]] * 4

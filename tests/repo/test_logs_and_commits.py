@@ -6,6 +6,8 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import lance
+import pyarrow as pa
 import pytest
 
 import anabranch as ab
@@ -311,3 +313,22 @@ def test_two_branches_with_one_history_share_its_commits(lake: ab.Repository) ->
     assert main[1:] == dev[1:]
     assert main[0].parent_commit_id == dev[0].parent_commit_id
     assert RepoStore.of(lake._config).heads.get(BranchName("dev")).number == 2
+
+
+@pytest.mark.parametrize("kind", ["link", "folder"])
+def test_a_commit_succeeds_if_its_hint_cannot_be_written(tmp_path: Path, kind: str) -> None:
+    repo = ab.init(tmp_path / "lake")
+    with repo.transaction() as tx:
+        tx.create_table("s.t", pa.schema([("id", pa.int64())]))
+    hint = tmp_path / "lake" / "_versions" / "main" / "hint"
+    hint.unlink()
+    if kind == "folder":
+        hint.mkdir()
+    else:
+        hint.symlink_to(tmp_path / "elsewhere")
+    repo.append("s.t", [{"id": 1}])
+    assert not (tmp_path / "elsewhere").exists()
+    assert not list(tmp_path.rglob("*#*"))
+    assert lance.dataset(str(tmp_path / "lake/tables/s/t.lance")).count_rows() == 1
+    hint.rmdir() if kind == "folder" else hint.unlink()
+    assert ab.open(tmp_path / "lake").table("s.t").to_arrow().to_pylist() == [{"id": 1}]

@@ -69,9 +69,11 @@ def link_aside(aside: str, path: str) -> None:
         _remove(aside)
 
 
-def rename_aside(aside: str, path: str) -> None:
+def rename_aside(aside: str, path: str, *, removes_first: bool = False) -> None:
     """Give a file written aside its final name, in place of the file that has it now."""
     try:
+        if removes_first:
+            _remove(path)
         os.replace(aside, path)
     except BaseException:
         _remove(aside)

@@ -90,9 +90,7 @@ class LocalFolderStore(ObstoreBackedStore):
             aside = local_files.write_aside(file, data)
             # File systems write a file to the disk at once if it replaces another one. So remove that one first: this
             # takes a fifth of the time. Do not write in place: a backup may share the file by a hard link.
-            with suppress(FileNotFoundError):
-                os.remove(file)
-            local_files.rename_aside(aside, file)
+            local_files.rename_aside(aside, file, removes_first=True)
 
     def put_stream(self, path: str, chunks: Iterator[bytes]) -> None:
         self._make_root()

@@ -362,3 +362,23 @@ def test_commit_that_another_was_built_on_and_rolled_back_stays(cast: Cast) -> N
     assert made.graph_commit_id == another(lake).snapshot().id
     assert ids(another(lake)) == [1, 2, 3, 4]
     assert ids(another(lake), CUSTOMERS) == [10, 20]
+
+
+def test_a_reset_that_was_rolled_back_does_not_stop_garbage_collection(
+    cast: Cast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = cast(fill_lake)
+    lake.branch_create("dev")
+    for number in range(4, 12):
+        append(lake, number)
+
+    def fail(*_: object) -> None:
+        raise BusyError("the commit was collected at this moment", hint="try again")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("anabranch.repo.refs.reflog._require_uncollected", fail)
+        with pytest.raises(BusyError, match="at this moment"):
+            lake.reset("dev", "main~1")
+    assert lake.gc().commits == ()
+    assert lake.storage_report() is not None
+    assert ids(another(lake)) == [*range(1, 12)]

@@ -55,6 +55,8 @@ def split_fields(message: bytes, repeated: int, what: str) -> tuple[list[bytes],
             else:
                 begin = at
                 number, value, at = _read_field(message, at, what)
+                if number == repeated:
+                    raise damaged(what, f"the key of field {number} is not written in the shortest way")
                 others.append(WireField(number, value, message[begin:at]))
     except IndexError:
         raise damaged(what, "it breaks off inside a field") from None

@@ -50,10 +50,10 @@ class IndexKind(StrEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> "IndexKind | None":
-        """Find a kind in any case, such as `BTREE`."""
+        """Find a kind in any case, also as Lance writes it, such as `BTREE` and `LabelList`."""
         if not isinstance(value, str):
             return None
-        return next((kind for kind in cls if kind.value == value.lower()), None)
+        return next((kind for kind in cls if _letters(kind) == _letters(value)), None)
 
     @classmethod
     def parse(cls, text: str) -> "IndexKind":
@@ -260,9 +260,9 @@ def _build(
     arguments: Mapping[str, Any],
 ) -> Index:
     fragments = [fragment.fragment_id for fragment in dataset.get_fragments()]
-    dataset = alone(dataset)
     try:
         with lance_errors(version_ref.home.uri, version_ref.home.storage_options):
+            dataset = alone(dataset)
             built = dataset.create_index_uncommitted(
                 column, kind.value.upper(), name=name, replace=True, fragment_ids=fragments, **arguments
             )

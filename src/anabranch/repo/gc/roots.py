@@ -271,6 +271,8 @@ class _Lifetime:
         Its files may be gone. The writer marks it as collected, unless it was killed before; then this collection does.
         """
         commit = entry.head.commit
+        if commit.branch != str(self._last.branch) or commit.manifest_version < self._last.state.created_as:
+            return  # a reset was rolled back, and the commit belongs to another branch
         is_known = commit.graph_commit_id in self._commits  # by a later entry: the branch was reset to it
         if not is_known and self._repo_store.heads.was_rolled_back(self._last, commit.manifest_version):
             self._rolled_back.add(commit.manifest_version)

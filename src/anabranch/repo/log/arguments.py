@@ -62,11 +62,15 @@ def checked_text(message: str, what: str = "message") -> str:
     return message
 
 
+def _show(span: object) -> str:
+    return str(span) if isinstance(span, timedelta) else repr(span)
+
+
 def checked_expiry(expires_in: object) -> int:
     """Return the time until a branch expires, in microseconds."""
     if not isinstance(expires_in, timedelta) or not timedelta(0) < expires_in <= _MAX_EXPIRY:
         raise InvalidInputError(
-            f"the branch cannot expire in {expires_in!r}", hint="pass a timedelta above 0 and up to 100 years"
+            f"the branch cannot expire in {_show(expires_in)}", hint="pass a timedelta above 0 and up to 100 years"
         )
     return expires_in // timedelta(microseconds=1)
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from zlib import crc32
 
-from anabranch.errors import StorageError
+from anabranch.errors import AnabranchError
 from anabranch.storage import ObjectStore, put_once
 
 __all__ = ["NumberedLog"]
@@ -67,8 +67,8 @@ class NumberedLog:
         try:
             hint = b"2 %d %d\n%s" % (number, _checksum(number, data), data)
             self.store.put_hint(self.hint_path, hint)
-        except StorageError:
-            return
+        except AnabranchError:
+            return  # the entry is there, so that no error may reach the writer
 
     def _first_listed(self) -> tuple[int, bytes] | None:
         number = next(self._iter_numbers(), None)

@@ -6,7 +6,7 @@ They follow from the log, so a power loss may take the names, and the next write
 its name is never torn, because its bytes were durable before.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -57,20 +57,24 @@ def prepare_settlement(repo_store: RepoStore, head: LogEntry, changes: Changes) 
     if not is_local(config.root) or durability_of(config.storage_options) is Durability.NONE:
         return Settlement()
     entries = list(_iter_written(head.home_branch, changes))
-    try:
-        found = in_parallel(
-            lambda entry: _prepare(repo_store, entry, settles=head.state.run is None),
-            entries,
-            at_a_time=config.tables_at_a_time,
-        )
-    except AnabranchError:
+    answers = in_parallel(
+        lambda entry: _try_to_prepare(repo_store, entry, settles=head.state.run is None),
+        entries,
+        at_a_time=config.tables_at_a_time,
+    )
+    found = [answer for answer in answers if answer is not None]
+    if len(found) < len(entries):
         # An external write is pending, or a manifest is damaged. The commit does not depend on either, so wait for
         # the whole disk instead of single files.
+        Settlement(manifests=_manifests(found)).discard()
         config.store.sync_all()
         return Settlement()
     files = [file for prepared, manifest in found for file in _iter_files(prepared, manifest)]
-    manifests = [(prepared, manifest) for prepared, manifest in found if manifest is not None]
-    return Settlement(files=tuple(dict.fromkeys(files)), manifests=tuple(manifests))
+    return Settlement(files=tuple(dict.fromkeys(files)), manifests=_manifests(found))
+
+
+def _manifests(found: Sequence[_Prepared]) -> tuple[tuple[PreparedSettle, PreparedObject], ...]:
+    return tuple((prepared, manifest) for prepared, manifest in found if manifest is not None)
 
 
 def _iter_written(branch: BranchName, changes: Changes) -> Iterator[TableEntry]:
@@ -78,6 +82,13 @@ def _iter_written(branch: BranchName, changes: Changes) -> Iterator[TableEntry]:
     for entry in changes.values():
         if entry is not None and owns(branch, entry.home):
             yield entry
+
+
+def _try_to_prepare(repo_store: RepoStore, entry: TableEntry, *, settles: bool) -> _Prepared | None:
+    try:
+        return _prepare(repo_store, entry, settles=settles)
+    except AnabranchError:
+        return None
 
 
 def _prepare(repo_store: RepoStore, entry: TableEntry, *, settles: bool) -> _Prepared:
