@@ -200,6 +200,7 @@ class ModelRepository(ModelRetention):
             id="",
             target=target,
             incarnation=entry.incarnation,
+            origin=view.commit,
             ground=view.tables,
             below=self.head("main").commit if entry.is_live else None,
             log=[ModelEntry(commit=ground, parent=target, incarnation=1)],

@@ -98,13 +98,16 @@ class ModelRetention(ModelBranches):
     def find_unneeded(self, keep_last: int | None) -> set[ModelCommit]:
         """Return the commits that a garbage collection must collect when everything is older than the grace period.
 
-        It keeps merge bases, so these are only commits that no two branches or tags refer to.
+        It keeps merge bases, so these are only commits that no two branches or tags refer to. A run that it ends itself
+        keeps what it refers to for another grace period.
         """
         heads: list[list[ModelCommit | None]] = [[commit] for commit in self.tags.values()]
         heads += [[self.view(name).commit, self.view(name).below] for name in self.branches]
         counted = Counter(commit for both in heads for commit in _known_from(both))
         unshared = {commit for commit in self.commits.values() if counted[commit] < 2}
-        return unshared - self.find_kept(keep_last) - self.collected
+        runs = [run for run in self.runs.values() if not run.is_over]
+        in_runs = _known_from(commit for run in runs for commit in (run.origin, run.below))
+        return unshared - self.find_kept(keep_last) - in_runs - self.collected
 
     def collect(self, commits: Iterable[ModelCommit]) -> None:
         """Record that commits were collected. All others must be compared again."""

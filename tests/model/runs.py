@@ -15,7 +15,7 @@ _HINT = "the model has no advice"
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class ModelRun:
-    """A run on the state of its target when it began, with `below` of main below if the target was live.
+    """A run on the state of its target when it began at `origin`, with `below` of main below if the target was live.
 
     `incarnation` identifies the branch of the target's name that it is for. `commit_ids` are those of the commits in
     the run. It is idle if no process has worked on it since time passed last.
@@ -24,6 +24,7 @@ class ModelRun:
     id: str
     target: str
     incarnation: int
+    origin: ModelCommit = field(repr=False)
     ground: Tables = field(repr=False)
     below: ModelCommit | None = field(repr=False)
     log: list[ModelEntry] = field(repr=False)
