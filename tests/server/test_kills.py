@@ -289,5 +289,5 @@ def check_jobs(running: Running, project_id: str) -> None:
                 first = job["request"]["file"].removesuffix(".csv")
                 table = f"{job['request']['bucket']}/tables/{job['request']['table']}"
                 path = f"/projects/{project_id}/branches/{job['branch_id']}/buckets/{table}/preview"
-                response = client.get(path, params={"where": f"id = {first}"})
+                response = client.get(path, params={"where": f"id = {first}", "count": True})
                 assert response.status_code == 404 or ok(response)["total_row_count"] == 0
