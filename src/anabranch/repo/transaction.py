@@ -172,12 +172,7 @@ class Transaction:
             parsed,
             own,
             lambda staged_table: append_step(
-                staged_table.version_ref,
-                own,
-                primary_key=primary_key,
-                may_exist=not check_keys,
-                is_checked=True,
-                fits=staged_table.version_ref == version_ref,
+                staged_table.version_ref, own, primary_key=primary_key, may_exist=not check_keys, is_checked=True
             ),
         )
 

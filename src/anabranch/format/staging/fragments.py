@@ -85,17 +85,16 @@ def require_files(version_ref: VersionRef, fragments: Sequence[WrittenFragment])
 
 
 def write_fragments(
-    version_ref: VersionRef, data: Any, *, base: str | None = None, for_overwrite: bool = False, fits: bool = False
+    version_ref: VersionRef, data: Any, *, base: str | None = None, for_overwrite: bool = False
 ) -> tuple[WrittenFragment, ...]:
     """Write rows as data files of the pinned home, to the base of a name or path if one is given.
 
-    For an overwrite the rows bring their own schema. Otherwise they are made to fit the pinned one, unless the caller
-    has done that (`fits`).
+    For an overwrite the rows bring their own schema; otherwise they are made to fit the pinned one.
     """
     dataset = version_ref.open()
     if base is not None:
         _require_base(version_ref, dataset, base)
-    rows = read_rows(data) if for_overwrite or fits else fit_rows(data, dataset.schema)
+    rows = read_rows(data) if for_overwrite else fit_rows(data, dataset.schema)
     fields = LanceSchema.from_pyarrow(rows.schema) if for_overwrite else dataset.lance_schema
     with rows.reading() as reader, lance_errors(version_ref.home.uri, version_ref.home.storage_options):
         written = lance_write_fragments(
@@ -121,18 +120,12 @@ def as_written(
     )
 
 
-def append_fragments(
-    version_ref: VersionRef, fragments: Sequence[WrittenFragment], *, are_for_version: bool = False
-) -> VersionRef:
-    """Stage written fragments as new rows; without any, return the same version.
-
-    They are compared with the version, unless the caller has just written them for it.
-    """
+def append_fragments(version_ref: VersionRef, fragments: Sequence[WrittenFragment]) -> VersionRef:
+    """Stage written fragments as new rows; without any, return the same version."""
     if not fragments:
         return version_ref
     dataset = version_ref.open()
-    if not are_for_version:
-        require_same_fields(version_ref, dataset, fragments)
+    require_same_fields(version_ref, dataset, fragments)
     return stage(dataset, version_ref, lance.LanceOperation.Append(as_metadata(fragments)))
 
 

@@ -77,29 +77,18 @@ class StagedTable:
 
 
 def append_step(
-    version_ref: VersionRef,
-    data: Any,
-    *,
-    primary_key: Sequence[str],
-    may_exist: bool,
-    is_checked: bool = False,
-    fits: bool = False,
+    version_ref: VersionRef, data: Any, *, primary_key: Sequence[str], may_exist: bool, is_checked: bool = False
 ) -> Step:
     """Stage new rows, with good keys that are not in the table; `may_exist` leaves the last part to the caller.
 
-    The caller may have checked the keys (`check_appended`) and made the rows fit this version (`copy_appended`).
+    The caller may have checked the keys (`check_appended`).
     """
     if isinstance(data, pa.Table) and not is_checked:
         check_appended(version_ref, data, primary_key=primary_key, may_exist=may_exist)  # before anything is written
         is_checked = True
-    fragments = staging.write_fragments(version_ref, data, fits=fits)
+    fragments = staging.write_fragments(version_ref, data)
     return append_fragments_step(
-        version_ref,
-        fragments,
-        primary_key=primary_key,
-        may_exist=may_exist,
-        keys_are_checked=is_checked,
-        are_for_version=True,
+        version_ref, fragments, primary_key=primary_key, may_exist=may_exist, keys_are_checked=is_checked
     )
 
 
@@ -117,10 +106,9 @@ def append_fragments_step(
     primary_key: Sequence[str],
     may_exist: bool,
     keys_are_checked: bool = False,
-    are_for_version: bool = False,
 ) -> Step:
-    """Like `append_step`, for rows that are written already, maybe for another version of the table."""
-    staged = staging.append_fragments(version_ref, fragments, are_for_version=are_for_version)
+    """Like `append_step`, for rows that are written already."""
+    staged = staging.append_fragments(version_ref, fragments)
     if not keys_are_checked and staged != version_ref:
         _check_keys(
             version_ref, lambda: scan.appended_keys(version_ref, staged, primary_key), primary_key, may_exist=may_exist
