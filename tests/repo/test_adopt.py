@@ -1,4 +1,4 @@
-"""Strangers' direct writes: kept, reported, taken in or set aside; and Lance tables taken in as they are."""
+"""Writes by other Lance tools: kept, reported, adopted or set aside; and existing Lance tables imported as they are."""
 
 from datetime import timedelta
 from pathlib import Path

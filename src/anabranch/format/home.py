@@ -121,7 +121,7 @@ class Home:
         return lance_options(self.storage_options) if self.storage_options or not is_local(self.root) else None
 
     def open_to_read(self, version: int) -> lance.LanceDataset:
-        """Open a version whose metadata alone is read. Links are looked for only if the handle is not there yet."""
+        """Open a version to read only its metadata. A kept handle is returned without another check for links."""
         known = _STAGED.find(self.key(version))
         return self.open(version) if known is None else known
 

@@ -145,9 +145,9 @@ class Needs:
 def _refuse_unknown_names(request: Request) -> None:
     """Refuse unknown query parameters: a misspelled one would otherwise be ignored."""
     known = getattr(request.scope.get("route"), "query_names", None)
-    if known is not None and (strangers := sorted(set(request.query_params) - known)):
+    if known is not None and (unknown := sorted(set(request.query_params) - known)):
         raise RequestValidationError(
-            [{"loc": ("query", name), "msg": "no such option", "type": "extra_forbidden"} for name in strangers]
+            [{"loc": ("query", name), "msg": "no such option", "type": "extra_forbidden"} for name in unknown]
         )
 
 

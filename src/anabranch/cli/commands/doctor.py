@@ -29,7 +29,7 @@ def doctor(
     ] = False,
     table: Annotated[
         list[str] | None,
-        typer.Option("--table", "-t", metavar="TABLE", show_default=False, help="Look at this table only; repeatable."),
+        typer.Option("--table", "-t", metavar="TABLE", show_default=False, help="Only this table. May be repeated."),
     ] = None,
     repo: Repo = None,
     actor: Actor = None,

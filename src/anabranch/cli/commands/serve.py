@@ -45,7 +45,7 @@ def serve(
         rebuilt = rebuild(settings)
         document["rebuilt"] = {"projects": rebuilt.projects, "branches": rebuilt.branches, "skipped": rebuilt.skipped}
         sentences.append(f"rebuilt the metadata; projects: {rebuilt.projects}, dev branches: {rebuilt.branches}")
-        sentences += [f"note: {name} is no repository that can be opened" for name in rebuilt.skipped]
+        sentences += [f"note: {name} cannot be opened as a repository" for name in rebuilt.skipped]
     service = open_service(settings)
     listening = listen(host=host, port=port)
     if init:

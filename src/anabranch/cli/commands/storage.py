@@ -36,7 +36,7 @@ def storage(
     ] = None,
     table: Annotated[
         list[str] | None,
-        typer.Option("--table", "-t", metavar="TABLE", show_default=False, help="Look at this table only; repeatable."),
+        typer.Option("--table", "-t", metavar="TABLE", show_default=False, help="Only this table. May be repeated."),
     ] = None,
     keep_newer_than: KeepNewerThan = None,
     keep_last: KeepLast = None,
@@ -138,7 +138,7 @@ def _branch_tables(report: "RepositoryStorage", branch: str) -> list[Table]:
             title="needed by others too",
             columns=("who", "size"),
             rows=version_refs,
-            empty="nobody else needs any of it",
+            empty="nothing else needs any of it",
         ),
     ]
 
