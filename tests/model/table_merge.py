@@ -6,6 +6,8 @@ answers:
 - A column that one side renamed is followed as long as this side has its data. If it has written all of it again, the
   column counts as dropped, and another one as added.
 - A table that the target did not change becomes the table of the source, with the columns in the order of either.
+- If two bases were merged into one with the content of the target, the target counts as not changed, or not: the
+  product starts from one of the bases, and the model does not know from which.
 - Rows without a key are matched by their row ids. If states since the base were collected, the ids may be lost.
 
 It raises UnclearError if there are too many to state: rows without a key whose ids are not known.
@@ -93,7 +95,7 @@ def virtual_base(lower: ModelTable | None, one: ModelTable, other: ModelTable) -
     merge = _Merge(base=lower, source=other, target=one, strategy="neither", ours=pairs, theirs=pairs)
     (found,) = merge.outcomes()
     assert isinstance(found, ModelTable)
-    return found
+    return found if found is one else replace(found, is_virtual=True)
 
 
 def _is_same(one: Outcome, other: Outcome) -> bool:
@@ -137,6 +139,8 @@ class _Merge:
         if self.base is self.target:
             yield from self._taken_over()
             return
+        if self.base is not None and self.base.is_virtual and _is_same(self.base, self.target):
+            yield from self._taken_over()
         key_conflicts, key, has_one_key = self._merge_keys()
         shape = self._merge_columns()
         shape.conflicts += key_conflicts
