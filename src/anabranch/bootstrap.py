@@ -19,7 +19,7 @@ from anabranch.repo.log.creation import MARK, check_repository, create_repositor
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.repository import Engines, Repository, SqlEngine
 from anabranch.repo.write.columns import Rewriter
-from anabranch.storage import find_object, open_store
+from anabranch.storage import open_store
 from anabranch.storage.options import DURABILITY, checked_options, clock_tolerance_of
 from anabranch.storage.progress import OnProgress, counting
 from anabranch.storage.uris import normalise_uri
@@ -122,7 +122,7 @@ def doctor(
 def _is_repository(root: str, options: Mapping[str, str]) -> bool:
     """Whether a place holds a repository: where the file that marks it is lost, the folders of its logs show it."""
     store = open_store(root, options)
-    return find_object(store, MARK) is not None or bool(store.list_folders(BRANCHES) and not store.list_files(BRANCHES))
+    return store.find_info(MARK) is not None or bool(store.list_folders(BRANCHES) and not store.list_files(BRANCHES))
 
 
 def clone_repository(  # noqa: PLR0913 - one call for one clone, whose every choice has a default

@@ -65,7 +65,7 @@ def test_the_last_of_repeated_rows_can_win(lake: ab.Repository, put: Put, engine
 
 
 def test_keys_that_are_there_already_are_refused_by_append(lake: ab.Repository, put: Put) -> None:
-    with pytest.raises(KeyConflictError, match=r"in the table already, such as \{'id': 2\}"):
+    with pytest.raises(KeyConflictError, match=r"already exists in the table, for example \{'id': 2\}"):
         lake.load(ORDERS, put("a.csv", "id,v,n\n2,x,1\n"))
 
 

@@ -183,7 +183,7 @@ BAD_STEPS = {
     "x.worker": ("Python on the workers", "ValueError: bad batch"),
     "x.driver": ("Python on the driver", "ZeroDivisionError: integer division or modulo by zero"),
     "x.nothing": ("no frame", "the function of 'x.nothing' returned int"),
-    "x.twice": ("a key twice", "occur more than once"),
+    "x.twice": ("a key twice", "more than once"),
 }
 
 

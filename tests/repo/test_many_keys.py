@@ -31,7 +31,7 @@ def test_many_new_keys_are_appended(lake: ab.Repository, given: Given) -> None:
 
 def test_many_keys_of_which_one_is_there_are_refused(lake: ab.Repository, given: Given) -> None:
     with (
-        pytest.raises(KeyConflictError, match=r"1 keys are in the table already, such as \{'id': 3\}"),
+        pytest.raises(KeyConflictError, match=r"1 key already exists in the table, for example \{'id': 3\}"),
         lake.transaction() as tx,
     ):
         tx.append(ORDERS, given(table(*range(3, 2000))))
@@ -53,5 +53,5 @@ def test_one_of_many_keys_that_another_commit_took_is_refused(lake: ab.Repositor
     first.append(ORDERS, table(*range(1000, 2000)))
     second.append(ORDERS, table(*range(1999, 3000)))
     first.commit()
-    with pytest.raises(KeyConflictError, match=rf"'{ORDERS}': 1 keys are in the table already.*1999"):
+    with pytest.raises(KeyConflictError, match=rf"'{ORDERS}': 1 key already exists in the table.*1999"):
         second.commit()

@@ -99,7 +99,7 @@ def test_existing_key_is_reported_by_the_call_and_the_rest_can_be_published(lake
     with lake.transaction(message="second") as tx:
         tx.append(KEYS[0], rows(1))
         for key in (KEYS[0], KEYS[3]):
-            with pytest.raises(KeyConflictError, match="1 keys are in the table already"):
+            with pytest.raises(KeyConflictError, match="1 key already exists in the table"):
                 tx.append(key, rows(1))
     snapshot = lake.snapshot()
     assert [snapshot[key].count_rows() for key in (KEYS[0], KEYS[3])] == [1, 1]

@@ -217,7 +217,7 @@ def test_a_key_twice_in_the_data_is_refused(lake: ab.Repository, operation: str)
 def test_appending_a_key_that_is_there_is_refused_by_name(lake: ab.Repository) -> None:
     with (
         nothing_changes(lake),
-        pytest.raises(KeyConflictError, match=r"1 keys are in the table already, such as \{'id': 2\}"),
+        pytest.raises(KeyConflictError, match=r"1 key already exists in the table, for example \{'id': 2\}"),
         lake.transaction() as tx,
     ):
         tx.append(ORDERS, table(2, 9))

@@ -58,7 +58,7 @@ def test_a_key_that_appeared_meanwhile_is_refused(lake: ab.Repository) -> None:
     first.append(ORDERS, table(4))
     second.append(ORDERS, table(4))
     first.commit()
-    with pytest.raises(KeyConflictError, match=f"table '{ORDERS}': 1 keys are in the table already"):
+    with pytest.raises(KeyConflictError, match=f"table '{ORDERS}': 1 key already exists in the table"):
         second.commit()
     assert ids(lake) == [1, 2, 3, 4]
 

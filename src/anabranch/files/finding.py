@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 
 from anabranch.errors import InvalidInputError, InvalidPathError, ObjectNotFoundError, StorageError
 from anabranch.files.formats import Compression, FileFormat, format_of_name
-from anabranch.storage import ObjectStore, find_object, open_files
+from anabranch.storage import ObjectStore, open_files
 from anabranch.storage.uris import is_local, join_uri, normalise_uri, split_uri
 
 __all__ = ["SourceFile", "Span", "find_files"]
@@ -142,7 +142,7 @@ def _list_below(
 
 def _find_file(store: ObjectStore, path: str) -> int | None:
     try:
-        info = find_object(store, path)
+        info = store.find_info(path)
     except InvalidPathError:
         return None
     except StorageError as err:

@@ -31,7 +31,7 @@ from anabranch.format.refs import metadata as ref_metadata
 from anabranch.format.refs.ref_files import RefList, warn_unreadable
 from anabranch.format.staging.version_ref import VersionRef
 from anabranch.ids import MAIN
-from anabranch.storage import find_object, open_store
+from anabranch.storage import open_store
 from anabranch.storage.progress import OnProgress, counting
 
 __all__ = ["Dataset", "Ref", "open_damaged_dataset", "open_dataset"]
@@ -63,7 +63,7 @@ def open_damaged_dataset(uri: str | os.PathLike[str], storage_options: Mapping[s
     """Return a handle on a dataset that Lance may not be able to open, for doctor and layout; nothing is read yet."""
     home = Home.at(uri, storage_options)
     root, separator, branch = home.root.rpartition("/tree/")
-    if separator and find_object(open_store(root, home.storage_options), branch_ref_path(branch)) is not None:
+    if separator and open_store(root, home.storage_options).find_info(branch_ref_path(branch)) is not None:
         home = replace(home, root=root)
     return Dataset(home)
 

@@ -2,7 +2,7 @@
 
 from anabranch.errors import InvalidInputError, StorageDeniedError
 from anabranch.format.home import Home
-from anabranch.storage import find_object, open_store
+from anabranch.storage import open_store
 from anabranch.storage.uris import follow_links, is_local, split_uri
 
 __all__ = ["find_repository", "refuse_managed"]
@@ -28,7 +28,7 @@ def find_repository(root: Home) -> str | None:
             if "/" in relative and not relative.startswith("tables/"):
                 continue
             try:
-                if find_object(open_store(folder, root.storage_options), _REPOSITORY_MARK) is not None:
+                if open_store(folder, root.storage_options).find_info(_REPOSITORY_MARK) is not None:
                     return folder
             except StorageDeniedError:
                 break  # the credentials do not reach further than the dataset

@@ -10,7 +10,7 @@ from anabranch.pipelines.declarations import Output
 from anabranch.pipelines.loading import Source
 from anabranch.pipelines.parameters import written
 from anabranch.repo.history.lineage.provenance import FILE, INPUT, NAME, OUTPUTS, PARAMETERS, SOURCE_HASH
-from anabranch.storage import find_object, open_store
+from anabranch.storage import open_store
 
 if TYPE_CHECKING:
     from anabranch.pipelines.plan import Plan
@@ -77,7 +77,7 @@ def published_metadata(input_id: str, built: Sequence[BuiltOutput]) -> dict[str,
 def keep_source(repo: "Repository", source: Source) -> None:
     """Keep the text of a pipeline by its hash, so that whoever has the commit can run it again."""
     store, path = open_store(repo.uri, repo.storage_options), _path(source.hash, file=source.file)
-    if find_object(store, path) is None:
+    if store.find_info(path) is None:
         store.put(path, source.content)
 
 

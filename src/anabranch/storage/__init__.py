@@ -11,7 +11,6 @@ from anabranch.storage.parallel import in_parallel, iter_in_parallel
 from anabranch.storage.store import (
     copy_between,
     copy_verified,
-    find_object,
     is_below_file,
     open_files,
     open_store,
@@ -24,7 +23,6 @@ __all__ = [
     "PreparedObject",
     "copy_between",
     "copy_verified",
-    "find_object",
     "in_parallel",
     "is_below_file",
     "iter_in_parallel",

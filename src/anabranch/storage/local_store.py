@@ -67,11 +67,10 @@ class LocalFolderStore(ObstoreBackedStore):
                 raise FileNotFoundError(path) from None  # the root of the store is a file
             raise
 
-    def head(self, path: str) -> ObjectInfo:
-        with self._errors(path):
-            status = os.stat(self._file(path))
-            if not stat.S_ISREG(status.st_mode):
-                raise FileNotFoundError(path)  # a folder is not an object
+    def _read_info(self, path: str) -> ObjectInfo:
+        status = os.stat(self._file(path))
+        if not stat.S_ISREG(status.st_mode):
+            raise FileNotFoundError(path)  # a folder is not an object
         return ObjectInfo(path=path, size=status.st_size, modified=modified_at(status))
 
     def put(self, path: str, data: bytes, *, durable: bool = True) -> None:

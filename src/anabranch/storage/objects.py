@@ -49,6 +49,10 @@ class ObjectStore(Protocol):
         """Return the size and time of an object. Raise ObjectNotFoundError if it does not exist."""
         ...
 
+    def find_info(self, path: str) -> ObjectInfo | None:
+        """Return the size and time of an object, or None if it does not exist."""
+        ...
+
     def get_range(self, path: str, start: int, length: int) -> bytes:
         """Return a range of bytes, which must lie within the object."""
         ...

@@ -65,7 +65,17 @@ class ObstoreBackedStore:
 
     def head(self, path: str) -> ObjectInfo:
         with self._errors(path):
-            meta = obstore.head(self._backend, path)
+            return self._read_info(path)
+
+    def find_info(self, path: str) -> ObjectInfo | None:
+        with self._errors(path):
+            try:
+                return self._read_info(path)
+            except FileNotFoundError:
+                return None
+
+    def _read_info(self, path: str) -> ObjectInfo:
+        meta = obstore.head(self._backend, path)
         return ObjectInfo(path=path, size=meta["size"], modified=meta["last_modified"])
 
     def get_range(self, path: str, start: int, length: int) -> bytes:

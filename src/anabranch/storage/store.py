@@ -8,39 +8,29 @@ from pathlib import Path
 
 from anabranch.errors import ObjectExistsError, ObjectNotFoundError, StorageError
 from anabranch.storage.local_store import LocalFolderStore
-from anabranch.storage.objects import ObjectInfo, ObjectStore
+from anabranch.storage.objects import ObjectStore
 from anabranch.storage.obstore_store import ObstoreBackedStore
 from anabranch.storage.uris import is_local, join_uri, normalise_uri
 
-__all__ = ["copy_between", "copy_verified", "find_object", "is_below_file", "open_files", "open_store", "put_once"]
+__all__ = ["copy_between", "copy_verified", "is_below_file", "open_files", "open_store", "put_once"]
 
 
 def open_store(uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None) -> ObjectStore:
     """Open the store at a URI. No request is sent and nothing is created before the store is used."""
-    root, options = normalise_uri(uri), dict(storage_options or {})
-    if is_local(root):
-        return LocalFolderStore(uri=root, storage_options=options)
-    return _open_remote(root, tuple(options.items()))
+    return _open_root(normalise_uri(uri), tuple((storage_options or {}).items()))
 
 
 @lru_cache(maxsize=256)
-def _open_remote(root: str, options: tuple[tuple[str, str], ...]) -> ObjectStore:
-    """Keep one store per root: to build one holds the interpreter for about 10 ms, and its connections are reused."""
-    return ObstoreBackedStore(uri=root, storage_options=dict(options))
+def _open_root(root: str, options: tuple[tuple[str, str], ...]) -> ObjectStore:
+    """Keep one store per root: a remote one takes about 10 ms to build, without other threads, and has connections."""
+    kind = LocalFolderStore if is_local(root) else ObstoreBackedStore
+    return kind(uri=root, storage_options=dict(options))
 
 
 def open_files(uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None) -> ObjectStore:
     """Open a folder of files that a user named, such as a file to load: symbolic links in it are followed."""
     store = open_store(uri, storage_options)
     return store.following_links() if isinstance(store, LocalFolderStore) else store
-
-
-def find_object(store: ObjectStore, path: str) -> ObjectInfo | None:
-    """Return the size and time of an object, or None if it does not exist."""
-    try:
-        return store.head(path)
-    except ObjectNotFoundError:
-        return None
 
 
 def put_once(store: ObjectStore, path: str, data: bytes, *, durable: bool = True, after: Sequence[str] = ()) -> bool:

@@ -40,6 +40,9 @@ class _WrappedStore:
     def head(self, path: str) -> ObjectInfo:
         return self._request("head", path, lambda: self._inner.head(path))
 
+    def find_info(self, path: str) -> ObjectInfo | None:
+        return self._request("head", path, lambda: self._inner.find_info(path))
+
     def get_range(self, path: str, start: int, length: int) -> bytes:
         return self._request("get", path, lambda: self._inner.get_range(path, start, length))
 

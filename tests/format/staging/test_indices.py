@@ -117,6 +117,8 @@ def test_words_are_found_through_every_step(place: Place) -> None:
     [
         (IndexKind.IVF_FLAT, VectorOptions(num_partitions=2)),
         (IndexKind.IVF_PQ, VectorOptions(num_partitions=2, num_sub_vectors=2)),
+        (IndexKind.IVF_PQ, VectorOptions()),
+        (IndexKind.IVF_HNSW_PQ, VectorOptions()),
         (IndexKind.IVF_HNSW_SQ, VectorOptions(num_partitions=1)),
     ],
 )

@@ -81,7 +81,7 @@ def test_new_rows_need_every_column_that_takes_no_nulls(place: Place) -> None:
 @pytest.mark.parametrize("recipe", [upsert, find_existing_keys])
 def test_repeated_and_null_keys_are_refused(place: Place, recipe: object) -> None:
     assert callable(recipe)
-    with pytest.raises(KeyConflictError, match=r"1 keys occur more than once in the data, such as \{'id': 2\}"):
+    with pytest.raises(KeyConflictError, match=r"1 key occurs more than once in the data, such as \{'id': 2\}"):
         recipe(new_table(place, [1]), rows([2, 3, 2]), ["id"])
     data = {"region": [None, "eu"], "day": pa.array([1, 1], pa.date32()), "amount": [1, 1]}
     with pytest.raises(KeyConflictError, match="1 rows have no value in the key column 'region'"):

@@ -338,7 +338,7 @@ def test_a_key_that_the_rows_do_not_keep_is_refused(lake: ab.Repository) -> None
     with lake.transaction() as tx:
         tx.delete(ORDERS, "id = 5")
     for dry_run in (True, False):
-        with nothing_changes(lake), pytest.raises(KeyConflictError, match="1 keys occur more than once"):
+        with nothing_changes(lake), pytest.raises(KeyConflictError, match="1 key occurs more than once"):
             lake.schema_apply(desired(primary_key=["v"]), dry_run=dry_run)
 
 

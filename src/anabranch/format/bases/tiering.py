@@ -32,7 +32,7 @@ from anabranch.format.layout.manifest import BasePath
 from anabranch.format.scan import filter_errors
 from anabranch.format.staging.expressions import enclosed
 from anabranch.format.staging.version_ref import VersionRef
-from anabranch.storage import ObjectStore, find_object, open_store
+from anabranch.storage import ObjectStore, open_store
 from anabranch.storage.uris import join_uri, normalise_uri
 
 __all__ = ["DataFileCopier", "MoveReport", "Progress", "move_fragments"]
@@ -252,7 +252,7 @@ def _with_blobs(store: ObjectStore, name: str) -> list[str]:
 
 
 def _copy_verified(source: ObjectStore, path: str, target: ObjectStore) -> int:
-    here, there = find_object(source, path), find_object(target, path)
+    here, there = source.find_info(path), target.find_info(path)
     if here is None:
         raise DamagedFileError(
             f"the data file {join_uri(source.uri, path)!r} is missing", hint="run doctor on the dataset"

@@ -23,7 +23,7 @@ from anabranch.format.layout.listing import layout
 from anabranch.format.layout.names import VERSION_HINT
 from anabranch.format.managed import refuse_managed
 from anabranch.ids import MAIN
-from anabranch.storage import find_object, iter_in_parallel, open_store
+from anabranch.storage import iter_in_parallel, open_store
 
 __all__ = ["Progress", "cleanup"]
 
@@ -140,7 +140,7 @@ class _Sweep:
             path = f"{self._root.on(branch).folder}/{VERSION_HINT}".lstrip("/")
             kept = self._plan.versions.kept
             newest = max(number for other, number in kept if other == branch and not is_staged(number))
-            if find_object(self._store, path) is not None:
+            if self._store.find_info(path) is not None:
                 self._put_hint(path, newest)
 
     def _put_hint(self, path: str, version: int) -> None:

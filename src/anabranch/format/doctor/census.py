@@ -25,7 +25,7 @@ from anabranch.format.refs.branches import BranchInfo, parse_branch, scan_branch
 from anabranch.format.refs.ref_files import RefFile, RefKind
 from anabranch.format.refs.tags import TagInfo, scan_tags
 from anabranch.format.transactions import Origin, find_origin
-from anabranch.storage import find_object, in_parallel, iter_in_parallel
+from anabranch.storage import in_parallel, iter_in_parallel
 from anabranch.storage.uris import normalise_uri
 
 __all__ = ["Census", "Damage", "VersionFacts", "take_census", "take_partial_census"]
@@ -189,7 +189,7 @@ def _version_facts(root: Home, file: LayoutFile) -> VersionFacts | Damage | None
     except (StorageDeniedError, StorageUnavailableError):
         raise
     except AnabranchError as err:
-        is_gone = isinstance(err, NotFoundError) and find_object(root.store(), file.path) is None
+        is_gone = isinstance(err, NotFoundError) and root.store().find_info(file.path) is None
         return None if is_gone else Damage(path=file.path, problem=err.problem)
 
 

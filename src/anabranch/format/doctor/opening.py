@@ -11,7 +11,7 @@ from anabranch.format.doctor.findings import Finding, FindingKind
 from anabranch.format.home import Home
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout.names import BRANCH_REFS, TAG_REFS, branch_ref_path, tag_ref_path
-from anabranch.storage import find_object, in_parallel
+from anabranch.storage import in_parallel
 
 __all__ = ["diagnose_opening"]
 
@@ -77,7 +77,7 @@ def _problem(root: Home, call: Callable[[], object]) -> str | None:
 def _is_there(root: Home, path: str | None) -> bool:
     """Whether a ref still exists: one that was deleted since the census needs no finding."""
     try:
-        return path is None or find_object(root.store(), path) is not None
+        return path is None or root.store().find_info(path) is not None
     except NotFoundError:
         return False
 

@@ -10,7 +10,7 @@ from anabranch.format.home import Home, branch_folder
 from anabranch.format.layout.listing import LayoutFile, LayoutKind
 from anabranch.format.layout.names import VERSION_HINT, branch_ref_path, manifest_of_path, pending_manifest_of_path
 from anabranch.format.refs.ref_files import lineage_of
-from anabranch.storage import ObjectStore, find_object, put_once
+from anabranch.storage import ObjectStore, put_once
 
 __all__ = [
     "CorrectRef",
@@ -118,7 +118,7 @@ def _remove_tree(store: ObjectStore, remedy: RemoveTree, *, before: datetime) ->
     manifests = [file for file in remedy.files if file.kind in _MANIFESTS]
     if any(file.modified > before for file in manifests or remedy.files):
         return False
-    if find_object(store, branch_ref_path(remedy.branch)) is not None:
+    if store.find_info(branch_ref_path(remedy.branch)) is not None:
         return False
     # A manifest that came since the diagnosis, even under the same name, is someone's attempt to make the branch.
     if _manifests(store, remedy.branch) != {file.path: file.modified for file in manifests}:
@@ -209,5 +209,5 @@ def _manifests(store: ObjectStore, branch: str) -> dict[str, datetime]:
 
 
 def _is_young(store: ObjectStore, path: str, before: datetime) -> bool:
-    found = find_object(store, path)
+    found = store.find_info(path)
     return found is not None and found.modified > before

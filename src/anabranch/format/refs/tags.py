@@ -24,7 +24,7 @@ from anabranch.format.refs.ref_files import (
     whole_number,
 )
 from anabranch.ids import TagName
-from anabranch.storage import find_object, put_once
+from anabranch.storage import put_once
 
 __all__ = [
     "MANAGED_TAG",
@@ -149,7 +149,7 @@ def delete_tag(root: Home, name: str) -> None:
     """Delete a tag, also one that cannot be read, or whose name Lance cannot list."""
     path = tag_ref_path(name)
     try:
-        is_there = find_object(root.store(), path) is not None
+        is_there = root.store().find_info(path) is not None
     except InvalidPathError:
         is_there = False
     if not is_there:

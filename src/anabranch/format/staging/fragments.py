@@ -18,7 +18,7 @@ from anabranch.format.lance_errors import lance_errors
 from anabranch.format.staging.fields import check_column_names, describe_schema, field_messages
 from anabranch.format.staging.incoming import as_reader, fit_rows, read_rows
 from anabranch.format.staging.version_ref import VersionRef, stage
-from anabranch.storage import find_object, in_parallel
+from anabranch.storage import in_parallel
 
 __all__ = [
     "Fingerprint",
@@ -78,7 +78,7 @@ def require_files(version_ref: VersionRef, fragments: Sequence[WrittenFragment])
         f"{version_ref.home.folder}/data/{file['path']}".lstrip("/") for file in files if file.get("base_id") is None
     ]
     store = version_ref.home.store()
-    found = in_parallel(lambda path: find_object(store, path), paths)
+    found = in_parallel(lambda path: store.find_info(path), paths)
     for path, info in zip(paths, found, strict=True):
         if info is None:
             raise BusyError(f"the data file {path!r} was collected before it was published", hint="write it again")

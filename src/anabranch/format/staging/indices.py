@@ -3,9 +3,11 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from math import isqrt
 from typing import Any
 
 import lance
+import pyarrow as pa
 from lance.dataset import Index
 
 from anabranch.errors import InvalidInputError, SchemaMismatchError, StorageError
@@ -70,7 +72,7 @@ class IndexKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VectorOptions:
-    """The options of a vector index. If a number is None, Lance chooses it.
+    """The options of a vector index. A number that is None is chosen by the size of the table and its vectors.
 
     `metric` is 'l2', 'cosine', 'dot' or 'hamming', in any case.
     """
@@ -109,13 +111,7 @@ def index(
         # Lance takes some kinds of empty index, and they cover no row that comes later.
         raise InvalidInputError(f"{version_ref.home.uri!r} holds no rows to index", hint="add rows first")
     options = vector or VectorOptions()
-    arguments: dict[str, Any] = {}
-    if kind.is_vector:
-        arguments = {
-            "metric": options.metric,
-            "num_partitions": options.num_partitions,
-            "num_sub_vectors": options.num_sub_vectors,
-        }
+    arguments = _new_vector_arguments(dataset, column, kind, options) if kind.is_vector else {}
     chosen = name or f"{column}_idx"
     for other in dataset.describe_indices():
         if other.name == chosen and other.field_names != [column]:
@@ -125,6 +121,25 @@ def index(
             )
     built = _build(version_ref, dataset, column, kind, name=chosen, arguments=arguments)
     return stage(dataset, version_ref, lance.LanceOperation.CreateIndex([built], _segments(dataset, [chosen])))
+
+
+def _new_vector_arguments(
+    dataset: lance.LanceDataset, column: str, kind: IndexKind, options: VectorOptions
+) -> dict[str, Any]:
+    partitions, sub_vectors = options.num_partitions, options.num_sub_vectors
+    if kind in (IndexKind.IVF_PQ, IndexKind.IVF_HNSW_PQ):
+        # Lance requires both numbers for product quantization, and chooses them for the other kinds. It trains a
+        # partition on at least 256 vectors.
+        rows = dataset.count_rows()
+        partitions = partitions or max(1, min(isqrt(rows), rows // 256))
+        sub_vectors = sub_vectors or _count_sub_vectors(dataset.schema.field(column).type)
+    return {"metric": options.metric, "num_partitions": partitions, "num_sub_vectors": sub_vectors}
+
+
+def _count_sub_vectors(kind: pa.DataType) -> int:
+    """Return the number of parts that vectors are compressed in. Their length must be a multiple of it."""
+    length = kind.list_size if pa.types.is_fixed_size_list(kind) else 1
+    return next((length // size for size in (16, 8) if length % size == 0), 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

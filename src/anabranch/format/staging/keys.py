@@ -190,7 +190,8 @@ def _require_unique(given: pa.Table) -> None:
 
 def _repeated_keys(count: int, example: Mapping[str, Any]) -> KeyConflictError:
     return KeyConflictError(
-        f"{count} keys occur more than once in the data, such as {example}", hint="keep one row for each key"
+        f"{'1 key occurs' if count == 1 else f'{count} keys occur'} more than once in the data, such as {example}",
+        hint="keep one row for each key",
     )
 
 

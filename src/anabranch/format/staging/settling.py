@@ -32,7 +32,7 @@ from anabranch.format.layout.settled_manifest import (
     written_at,
 )
 from anabranch.format.layout.wire import damaged
-from anabranch.storage import ObjectStore, find_object, in_parallel, open_store, put_once
+from anabranch.storage import ObjectStore, in_parallel, open_store, put_once
 from anabranch.storage.uris import join_uri, relative_to
 
 __all__ = [
@@ -216,7 +216,7 @@ def remember_settled(prepared: PreparedSettle) -> None:
 def is_newest(home: Home, version: int) -> bool:
     """Return whether this process settled a staged version, and no ordinary version came after it. One request."""
     number = _SETTLED.find(home.key(version))
-    return number is not None and find_object(home.store(), _path(home, number + 1)) is None
+    return number is not None and home.store().find_info(_path(home, number + 1)) is None
 
 
 def settle(home: Home, version: int, *, expected_head: int, stamp: Mapping[str, str] | None = None) -> Settled:
@@ -281,7 +281,7 @@ def find_missing_files(home: Home, version: int, *, expected_head: int) -> tuple
     below = (relative_to(uri, home.root) for uri in _new_files(home, made, staged, version))
     paths = [path for path in below if path]
     store = home.store()
-    found = in_parallel(lambda path: find_object(store, path), paths)
+    found = in_parallel(lambda path: store.find_info(path), paths)
     return tuple(path for path, info in zip(paths, found, strict=True) if info is None)
 
 
@@ -305,7 +305,7 @@ def versions_shown_by(home: Home, number: int) -> tuple[int, ...]:
         return ()
     shown = shown_version(_stamp_in(home, data, number) or {})
     # Rows without a key are matched along the staged line, so the staged version comes first while it is there.
-    if shown is not None and find_object(home.store(), _path(home, shown)) is not None:
+    if shown is not None and home.store().find_info(_path(home, shown)) is not None:
         return shown, number
     return number, _copy_id(data), *([shown] if shown is not None else [])
 

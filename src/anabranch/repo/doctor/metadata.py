@@ -29,7 +29,6 @@ from anabranch.repo.log.creation import (
 )
 from anabranch.repo.log.origins import ORIGIN, refuse_unfinished
 from anabranch.repo.refs.tags import TAGS
-from anabranch.storage import find_object
 from anabranch.storage.clock import CLOCK, store_time
 
 __all__ = ["diagnose_leases", "diagnose_mark", "diagnose_names", "diagnose_records"]
@@ -85,7 +84,7 @@ def _mark_copy(config: RepoConfig, mark: Mark) -> Case | None:
         write_mark_copy(config, mark)
         return True
 
-    is_missing = find_object(config.store, MARK_COPY) is None
+    is_missing = config.store.find_info(MARK_COPY) is None
     finding = RepositoryFinding(
         kind=FindingKind.DAMAGED_COPY,
         subject=MARK_COPY,
@@ -158,7 +157,7 @@ def diagnose_leases(config: RepoConfig) -> Iterator[Case]:
 
     def repair() -> bool:
         for path in dead:
-            there = find_object(config.store, path)
+            there = config.store.find_info(path)
             if there is not None and there.modified < oldest:
                 config.store.delete(path)
         return True

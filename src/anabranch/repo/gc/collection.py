@@ -23,7 +23,7 @@ from anabranch.repo.log.config import TABLES, RepoConfig
 from anabranch.repo.log.entries import CommitRecord
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.write.removal import being_removed
-from anabranch.storage import find_object, in_parallel, iter_in_parallel
+from anabranch.storage import in_parallel, iter_in_parallel
 from anabranch.storage.clock import store_time
 from anabranch.storage.progress import OnProgress, Progress, ignore_progress
 
@@ -67,7 +67,7 @@ def _iter_run_begins(config: RepoConfig) -> Iterator[datetime]:
     """
     for name in config.leases.list_names():
         log = config.branch_log(BranchName.of_run(name))
-        if (first := find_object(config.store, log.path(1))) is not None:
+        if (first := config.store.find_info(log.path(1))) is not None:
             yield first.modified
 
 

@@ -9,7 +9,6 @@ from anabranch.repo.log.entries import LogEntry, RunPhase
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.refs.branches import delete_branch
 from anabranch.repo.runs.runs import abort_run, run_state
-from anabranch.storage import find_object
 
 __all__ = ["delete_expired_branches", "fail_expired_runs", "list_expired_branches", "list_expired_runs"]
 
@@ -61,7 +60,7 @@ def list_expired_runs(repo_store: RepoStore, *, horizon: datetime) -> tuple[str,
         ):
             continue
         log = repo_store.config.branch_log(entry.branch)
-        written = find_object(repo_store.config.store, log.path(entry.number))
+        written = repo_store.config.store.find_info(log.path(entry.number))
         if written is not None and written.modified < horizon:
             found.append(run_id)
     return tuple(sorted(found))

@@ -77,7 +77,8 @@ def locate_repeated_key(error: KeyConflictError, task: LoadTask, keys: Sequence[
     shown = " and ".join(texts) + (" and others" if len(positions) > _MAX_SHOWN else "")
     values = {name: value.as_py() for name, value in key.items()}
     return KeyConflictError(
-        f"{len(repeated)} keys occur more than once, such as {values}: {shown}",
+        f"{'1 key occurs' if len(repeated) == 1 else f'{len(repeated)} keys occur'} more than once, "
+        f"such as {values}: {shown}",
         hint="keep one row for each key, or keep the last row of each key with on_duplicate='last'",
         details=_details(positions, values),
     )

@@ -14,7 +14,7 @@ from anabranch.format.plain import write_plain_dataset
 from anabranch.repo.io.values import ExportReport, default_delimiter
 from anabranch.repo.log.arguments import checked_limit
 from anabranch.repo.snapshot import Snapshot, Table
-from anabranch.storage import ObjectStore, find_object
+from anabranch.storage import ObjectStore
 from anabranch.storage.progress import OnProgress, Progress
 
 __all__ = ["ExportOptions", "Selection", "export", "export_table"]
@@ -174,7 +174,7 @@ def _counting(rows: pa.RecordBatchReader, counted: list[int]) -> Iterator[pa.Rec
 
 
 def _check_absent(store: ObjectStore, path: str, target: Target, *, overwrite: bool) -> None:
-    if not overwrite and find_object(store, path) is not None:
+    if not overwrite and store.find_info(path) is not None:
         raise ObjectExistsError(f"the file {target.uri!r} already exists", hint="pass another name, or overwrite=True")
 
 

@@ -16,7 +16,6 @@ from anabranch.ids import BranchName
 from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import LogEntry
 from anabranch.repo.log.times import to_datetime, to_microseconds
-from anabranch.storage import find_object
 from anabranch.storage.clock import store_time
 from anabranch.storage.options import CLOCK_TOLERANCE
 from anabranch.storage.uris import is_local, split_uri
@@ -146,7 +145,7 @@ def _is_copied(config: RepoConfig, entry: LogEntry, tolerance: int) -> bool:
 
 
 def _written_at(config: RepoConfig, entry: LogEntry) -> int | None:
-    found = find_object(config.store, config.branch_log(entry.branch).path(entry.number))
+    found = config.store.find_info(config.branch_log(entry.branch).path(entry.number))
     return None if found is None else to_microseconds(found.modified)
 
 

@@ -10,7 +10,6 @@ from typing import TypeVar
 
 from anabranch.errors import StorageError, StorageFullError
 from anabranch.repo.log.config import RepoConfig
-from anabranch.storage import find_object
 from anabranch.storage.uris import is_local
 
 __all__ = ["RESERVE", "freeing_space", "keep_reserve"]
@@ -26,7 +25,7 @@ def freeing_space(config: RepoConfig, operation: Callable[[], T]) -> T:
     try:
         done = operation()
     except StorageFullError:
-        if find_object(config.store, RESERVE) is None:
+        if config.store.find_info(RESERVE) is None:
             raise
         config.store.delete(RESERVE)
         done = operation()
@@ -39,5 +38,5 @@ def keep_reserve(config: RepoConfig) -> None:
     if not is_local(config.root):
         return
     with suppress(StorageError):
-        if find_object(config.store, RESERVE) is None:
+        if config.store.find_info(RESERVE) is None:
             config.store.put(RESERVE, bytes(_BYTES), durable=False)

@@ -66,7 +66,13 @@ def _with_external_write(
         )
     # Merge our commits into the external version, so that the result descends from the newest ordinary version.
     sides = Sides(base={key: replace(entry, version=shown[0])}, source={key: entry}, target={key: theirs})
-    return combiner.merge(sides, f"the external write to '{key}' on '{branch}'").get(key) or theirs
+    changes = combiner.merge(
+        sides,
+        f"the external write to '{key}' on '{branch}'",
+        hint="undo the commits that changed the same rows, or set the external write aside with "
+        f"settle('{key}', force=True)",
+    )
+    return changes.get(key) or theirs
 
 
 def adopt_table(

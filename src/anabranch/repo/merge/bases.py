@@ -65,7 +65,9 @@ class Bases:
         )
         combiner = replace(self.combiner, resolution=_NEITHER)
         combined = combiner.stage(MergeSteps(steps=(combiner.plan_table(match),)), {})
-        combined.conflicts.check_none(f"the common base of '{key}', merged from several ancestors,")
+        combined.conflicts.check_none(
+            f"the common base of '{key}', merged from several ancestors,", hint="change one side"
+        )
         return combined.changes.get(key) or target
 
 

@@ -14,7 +14,7 @@ from anabranch.repo.log.entries import Changes, CommitKind, CommitRecord, LogEnt
 from anabranch.repo.log.making import CommitSpec
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.log.view import View
-from anabranch.repo.merge.combiner import Combiner, Sides
+from anabranch.repo.merge.combiner import DECIDE, Combiner, Sides
 from anabranch.repo.refs.resolve import is_made_by
 from anabranch.repo.write.homes import owns
 from anabranch.repo.write.publish import Published, publish
@@ -152,4 +152,5 @@ def _merge_rows(tables: TableMap, sides: tuple[Tables, Tables], keys: Set[TableK
     if not keys:
         return {}
     base, source = ({key: table for key in keys if (table := side[key]) is not None} for side in sides)
-    return combiner.merge(Sides(base=base, source=source, target=tables), f"the change on '{combiner.branch}'")
+    what = f"the change on '{combiner.branch}'"
+    return combiner.merge(Sides(base=base, source=source, target=tables), what, hint=DECIDE)

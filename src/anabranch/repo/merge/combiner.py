@@ -16,7 +16,10 @@ from anabranch.repo.merge.tables import PlannedTable, plan_tables
 from anabranch.repo.write.homes import refuse_shared_home
 from anabranch.storage import in_parallel
 
-__all__ = ["Combination", "Combiner", "Sides"]
+__all__ = ["DECIDE", "Combination", "Combiner", "Sides"]
+
+# The hint of operations that take the ways to decide, and report their conflicts in the error.
+DECIDE = "read the conflicts of this error, then pass a strategy or resolvers"
 
 # Tables of which more rows are read are merged one after the other, so that a merge of many tables needs about the
 # memory of its largest table. The engine matches all rows of a table in memory.
@@ -105,10 +108,10 @@ class Combiner:
                 refuse_shared_home(key, entry, target, besides=changes)
         return combined
 
-    def merge(self, sides: Sides, what: str) -> Changes:
+    def merge(self, sides: Sides, what: str, *, hint: str) -> Changes:
         """Plan and stage a merge. Raise MergeConflictError, which says `what` was merged, if conflicts are left."""
         combined = self.stage(self.plan(sides), sides.target)
-        combined.conflicts.check_none(what)
+        combined.conflicts.check_none(what, hint=hint)
         return combined.changes
 
     def _walk(self, plan: MergeSteps, apply: Callable[[TableStep], MergedTable]) -> Combination:

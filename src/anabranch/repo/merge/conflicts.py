@@ -83,7 +83,7 @@ class ConflictLog:
             self.by_table[table] = self.by_table.get(table, 0) + count
         self.first += other.first[: _MAX_CONFLICTS_KEPT - len(self.first)]
 
-    def check_none(self, what: str) -> None:
+    def check_none(self, what: str, *, hint: str) -> None:
         """Raise MergeConflictError if there are conflicts."""
         if not self.count:
             return
@@ -91,7 +91,7 @@ class ConflictLog:
         number = "1 conflict" if self.count == 1 else f"{self.count} conflicts"
         raise MergeConflictError(
             f"{what} has {number}, in {tables}",
-            hint="list them with conflicts(), then pass a strategy or resolvers, or change one side",
+            hint=hint,
             conflicts=tuple(self.first),
             count=self.count,
         )

@@ -153,7 +153,10 @@ class _BranchMerger:
         with self.collected_errors(head):
             sides = self.sides(head)
             self.combination = combiner.stage(combiner.plan(sides), sides.target)
-        self.combination.conflicts.check_none(f"the merge of '{self._request.name}' into '{head.branch}'")
+        self.combination.conflicts.check_none(
+            f"the merge of '{self._request.name}' into '{head.branch}'",
+            hint="list them with conflicts(), then pass a strategy or resolvers, or change one side",
+        )
         return self.combination.changes
 
     def collected_errors(self, head: LogEntry) -> AbstractContextManager[None]:

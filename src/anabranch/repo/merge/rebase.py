@@ -12,7 +12,7 @@ from anabranch.repo.log.entries import BranchEvent, CommitKind, CommitRecord, Gr
 from anabranch.repo.log.making import CommitSpec, make_record
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.log.view import View
-from anabranch.repo.merge.combiner import Combiner, Sides
+from anabranch.repo.merge.combiner import DECIDE, Combiner, Sides
 from anabranch.repo.refs.protection import refuse_protected
 from anabranch.repo.write.publish import move_branch
 from anabranch.storage import in_parallel
@@ -119,7 +119,7 @@ def _replay(
             for side in (before, commit)
         )
         what = f"commit {commit.commit.graph_commit_id} on top of {onto.commit.graph_commit_id}"
-        changes = combiner.merge(Sides(base=base, source=source, target=tables), what)
+        changes = combiner.merge(Sides(base=base, source=source, target=tables), what, hint=DECIDE)
         if changes:
             view = View(head=made[-1])
             record, full_map = make_record(repo_store, head, view, changes, _spec(commit.commit))

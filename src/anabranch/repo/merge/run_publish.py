@@ -209,7 +209,9 @@ class _Carrier:
         base = {key: table for key in keys if (table := self._before.get(key)) is not None}
         source = {key: table for key in keys if (table := self._mine[key]) is not None}
         combiner, what = self._load_combiner(self._target), f"run {self.entry.branch.run_id} on branch '{self._target}'"
-        return combiner.merge(Sides(base=base, source=source, target=theirs), what)
+        return combiner.merge(
+            Sides(base=base, source=source, target=theirs), what, hint="start a new run on the new head"
+        )
 
     def _tables_of(self, head: LogEntry) -> TableMap:
         """Return the tables of the target. For a live target, tables of main are those that the run was based on."""

@@ -45,7 +45,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Index:
-    """One index. If a setting is None, Lance chooses it. If the name is None, it is derived from the column."""
+    """One index. A setting that is None is chosen by the table. If the name is None, it is derived from the column."""
 
     column: str
     kind: IndexKind = IndexKind.BTREE

@@ -28,7 +28,6 @@ from anabranch.repo.refs.protection import refuse_ended, refuse_protected
 from anabranch.repo.write.settle import ExternalWrite, settle_published
 from anabranch.repo.write.settlement import Settlement, prepare_settlement
 from anabranch.repo.write.staged_files import refuse_removed_files
-from anabranch.storage import find_object
 from anabranch.storage.uris import is_local, join_uri
 
 __all__ = ["Published", "move_branch", "publish", "put_commit"]
@@ -230,7 +229,7 @@ def _mark_collected(repo_store: RepoStore, commits: Sequence[CommitRecord]) -> N
     config, at = repo_store.config, repo_store.config.clock()
     for record in commits:
         commit_id = record.commit.graph_commit_id
-        if find_object(config.store, commit_path(commit_id)) is None:
+        if config.store.find_info(commit_path(commit_id)) is None:
             repo_store.commits.put(record, repo_store.commits.tables_of(record) if record.base == commit_id else None)
         mark_collected(config, commit_id, at=at)
     record_collected(config, frozenset(record.commit.graph_commit_id for record in commits), at=at)

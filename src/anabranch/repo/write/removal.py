@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from anabranch.repo.log.config import RepoConfig
-from anabranch.storage import find_object
 
 __all__ = ["REMOVING", "being_removed", "is_being_removed"]
 
@@ -24,7 +23,7 @@ def being_removed(config: RepoConfig, dataset: str) -> Iterator[None]:
 
 def is_being_removed(config: RepoConfig, dataset: str) -> bool:
     """Whether a folder may be removed now; to be called after something was written into it."""
-    return find_object(config.store, _path(dataset)) is not None
+    return config.store.find_info(_path(dataset)) is not None
 
 
 def _path(dataset: str) -> str:

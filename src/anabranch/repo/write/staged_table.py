@@ -282,8 +282,9 @@ def _refuse_existing(
 ) -> None:
     existing = staging.find_taken_keys(version_ref, rows, keys, beyond=beyond)
     if existing is not None:
+        number = "1 key already exists" if existing.count == 1 else f"{existing.count} keys already exist"
         raise KeyConflictError(
-            f"{existing.count} keys are in the table already, such as {existing.example}",
+            f"{number} in the table, for example {existing.example}",
             hint="upsert the rows, or append only new ones",
         )
 
