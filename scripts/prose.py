@@ -1,4 +1,6 @@
-"""Check that comments, docstrings, messages, test names and the guide are in plain technical English.
+"""Check that comments, docstrings, messages, names and the guide are in plain technical English.
+
+Names are those of files, functions and classes; variables are not checked.
 
 The words to avoid are in `prose_words.txt`, the checked paths in `[tool.anabranch.prose]` of pyproject.toml.
 """
@@ -22,9 +24,11 @@ WORDS = Path(__file__).with_name("prose_words.txt")
 ALL = ("src", "tests", "scripts", "benchmarks", "examples", "docs", "README.md", "CONTRIBUTING.md")
 EXCLUDED = ("docs/adr",)
 SUFFIXES = (".py", ".md")
+# Names that Python prescribes: the position in a file object.
+_PROTOCOLS = {"tell"}
 # What may stand between two words of one passage: space, the start of a comment, the seam of two strings, and the
 # underscores of a name.
-_JOINTS = re.compile(r"""(?:[\s#_]|\\n|["']\s+[rRfF]?["'])+""")
+_JOINTS = re.compile(r"""(?:[\s#_]|\\n|["']\s+[rRfF]?["']|(?<=[a-z0-9])(?=[A-Z]))+""")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +89,10 @@ def read_rules() -> Rules:
 def find_in(path: Path, rules: Rules) -> list[Finding]:
     """Return the findings of one file, in the order of its lines."""
     source = path.read_text(encoding="utf-8")
-    if not rules.may_match(source):
+    if not rules.may_match(f"{path.stem}\n{source}"):
         return []
-    passages = _python_passages(source, is_test=_is_test(path)) if path.suffix == ".py" else _page(source)
+    is_module = path.suffix == ".py"
+    passages = _python_passages(path, source) if is_module else _page(source)
     shown = path.relative_to(PROJECT) if path.is_relative_to(PROJECT) else path
     found = [
         Finding(shown, passage.line_at(offset), words, advice)
@@ -97,23 +102,20 @@ def find_in(path: Path, rules: Rules) -> list[Finding]:
     return sorted(found, key=lambda finding: finding.line)
 
 
-def _is_test(path: Path) -> bool:
-    return "tests" in path.parts
-
-
 def _page(source: str) -> Iterator[Passage]:
     # Code in backticks is a name, not prose.
     text = re.sub(r"(`+)[^`\n]+\1", "`code`", source)
     yield Passage(enumerate(text.splitlines(), 1))
 
 
-def _python_passages(source: str, *, is_test: bool) -> Iterator[Passage]:
+def _python_passages(path: Path, source: str) -> Iterator[Passage]:
+    yield _name(1, path.stem)
     yield from _comments(source)
     tree = ast.parse(source)
-    if is_test:
+    yield from _names(tree)
+    if "tests" in path.parts:
         # The strings of tests are data and other programs' messages; only their docstrings are prose.
         yield from _docstrings(tree)
-        yield from _test_names(tree)
     else:
         yield from _strings(tree)
 
@@ -150,10 +152,16 @@ def _docstrings(tree: ast.AST) -> Iterator[Passage]:
             yield _string(node, node.value.value)
 
 
-def _test_names(tree: ast.AST) -> Iterator[Passage]:
+def _names(tree: ast.AST) -> Iterator[Passage]:
+    """Yield the names of functions and classes as words."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
-            yield Passage([(node.lineno, node.name.replace("_", " "))])
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and node.name not in _PROTOCOLS:
+            yield _name(node.lineno, node.name)
+
+
+def _name(line: int, name: str) -> Passage:
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name.replace("_", " "))
+    return Passage([(line, words)])
 
 
 def _string(node: ast.expr | ast.stmt, value: str) -> Passage:
@@ -177,14 +185,18 @@ def iter_files(paths: Iterable[Path]) -> Iterator[Path]:
                 yield file
 
 
-def read_checked_paths() -> list[Path]:
-    config = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))
-    return [PROJECT / path for path in config["tool"]["anabranch"]["prose"]["checked"]]
+def iter_checked_files() -> Iterator[Path]:
+    """Yield the files of the `checked` paths without those below the `excluded` ones."""
+    config = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["anabranch"]["prose"]
+    excluded = [PROJECT / path for path in config.get("excluded", ())]
+    for file in iter_files(PROJECT / path for path in config["checked"]):
+        if not any(file.is_relative_to(path) for path in excluded):
+            yield file
 
 
 def print_counts(rules: Rules) -> None:
     """Print the number of findings of each folder of the project that is not checked yet."""
-    checked = set(iter_files(read_checked_paths()))
+    checked = set(iter_checked_files())
     counts: Counter[Path] = Counter()
     words: Counter[str] = Counter()
     for file in iter_files(PROJECT / path for path in ALL):
@@ -207,8 +219,9 @@ def main() -> None:
     if options.all:
         print_counts(rules)
         return
-    paths = [path.resolve() for path in options.paths] or read_checked_paths()
-    found = [finding for file in iter_files(paths) for finding in find_in(file, rules)]
+    paths = [path.resolve() for path in options.paths]
+    files = iter_files(paths) if paths else iter_checked_files()
+    found = [finding for file in files for finding in find_in(file, rules)]
     for finding in found:
         print(finding)
     if found:

@@ -13,7 +13,7 @@ from anabranch.cli.main import create_app
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What a command left: its exit code, and what it said where."""
+    """What a command left: its exit code, and its output on both streams."""
 
     code: int
     out: str

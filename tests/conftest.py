@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, settings
 
 import anabranch as ab
 from anabranch.storage import local_files
-from tests.moulds import Cast, Fill, Mould
+from tests.lake_templates import Cast, Fill, LakeTemplate
 from tests.s3_server import s3_server
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
     yield
     for item in items:
         # pytest-xdist up to 3.8 writes the group into an attribute that pytest reads no more since 9.2
-        # (pytest-xdist issue 1386). Without this the groups have no effect, and no error says so.
+        # (pytest-xdist issue 1386). Without this the groups have no effect, and no error is reported.
         named = vars(item).get("_nodeid")
         if named is not None and named != item.nodeid:
             item._id = type(item._id).parse(named)
@@ -181,23 +181,25 @@ def _remote_place(options: dict[str, str]) -> Place:
 
 
 @pytest.fixture(scope="session")
-def moulds() -> dict[tuple[Fill, str], Mould]:
+def lake_templates() -> dict[tuple[Fill, str], LakeTemplate]:
     """The lakes that were built so far, by what filled them and the store they are for."""
     return {}
 
 
 @pytest.fixture
-def cast(place: Place, moulds: dict[tuple[Fill, str], Mould], tmp_path_factory: pytest.TempPathFactory) -> Cast:
-    """Put a lake at the place that holds what a function fills it with, which is called only the first time."""
+def cast(
+    place: Place, lake_templates: dict[tuple[Fill, str], LakeTemplate], tmp_path_factory: pytest.TempPathFactory
+) -> Cast:
+    """Put a lake at the location that holds what a function fills it with, which is called only the first time."""
 
-    def put_down(fill: Fill) -> ab.Repository:
-        if (fill, place.bucket) not in moulds:
+    def write_copy(fill: Fill) -> ab.Repository:
+        if (fill, place.bucket) not in lake_templates:
             folder = _make_folder(tmp_path_factory, fill.__name__)
             built = Place(root=str(folder)) if place.is_local else _remote_place(place.storage_options)
-            moulds[fill, place.bucket] = Mould(built, fill)
-        return moulds[fill, place.bucket].put_down(place)
+            lake_templates[fill, place.bucket] = LakeTemplate(built, fill)
+        return lake_templates[fill, place.bucket].write_copy(place)
 
-    return put_down
+    return write_copy
 
 
 @pytest.fixture(scope="session")

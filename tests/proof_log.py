@@ -9,7 +9,7 @@ from typing import Any
 
 def record_proof(proof: str, counts: Mapping[str, Any], *, seconds: float) -> None:
     line = json.dumps({"proof": proof, **counts, "seconds": round(seconds, 1)})
-    print(line)  # noqa: T201 - a proof says what it did
+    print(line)  # noqa: T201 - a proof reports what it did
     if path := os.environ.get("ANABRANCH_PROOF_LOG"):
         with Path(path).open("a") as log:
             log.write(f"{line}\n")

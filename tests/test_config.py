@@ -83,7 +83,7 @@ def test_the_actor_is_an_option_before_a_variable_before_the_user(folder: Path) 
     assert load_settings(environment={}, folder=folder).actor == getpass.getuser()
 
 
-def test_without_any_source_the_error_tells_all_ways(tmp_path: Path) -> None:
+def test_without_any_source_the_error_shows_all_ways(tmp_path: Path) -> None:
     with pytest.raises(RepositoryNotFoundError) as caught:
         load_settings(environment={}, folder=tmp_path)
     assert str(tmp_path) in caught.value.problem
@@ -173,7 +173,7 @@ def test_a_memory_that_cannot_be_read_or_written_is_an_error_of_storage(tmp_path
     assert [path.name for path in tmp_path.iterdir()] == [MEMORY_FILE]
 
 
-def test_a_new_repository_is_made_where_told_else_by_the_variable_else_here(
+def test_a_new_repository_is_made_where_given_else_by_the_variable_else_here(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(folder)

@@ -117,7 +117,7 @@ def test_there_is_one_root() -> None:
 
 
 @pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
-def test_an_error_says_whether_to_try_again(cls: type[AnabranchError]) -> None:
+def test_an_error_records_whether_to_try_again(cls: type[AnabranchError]) -> None:
     assert cls.retryable is (cls.__name__ in RETRYABLE)
 
 
@@ -131,9 +131,9 @@ def test_an_error_shows_its_problem_and_the_next_step(cls: type[AnabranchError])
 
 @pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
 def test_an_error_crosses_process_borders(cls: type[AnabranchError]) -> None:
-    told = cls("no 'x'", hint="use 'y'")
-    told.details["line"] = 3
-    error = pickle.loads(pickle.dumps(told))  # noqa: S301
+    reported = cls("no 'x'", hint="use 'y'")
+    reported.details["line"] = 3
+    error = pickle.loads(pickle.dumps(reported))  # noqa: S301
     assert type(error) is cls
     assert error.details == {"line": 3}
     assert (error.problem, error.hint, error.code) == ("no 'x'", "use 'y'", cls.code)

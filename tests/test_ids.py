@@ -1,4 +1,4 @@
-"""Names and ids: every rule of the branch and tag specification, what we add to it, and how each says no."""
+"""Names and ids: every rule of the branch and tag specification, what we add to it, and how each refuses."""
 
 import string
 from datetime import UTC, datetime
@@ -35,7 +35,7 @@ BRANCH_ACCEPTED = [
     ("7 not 'main'", "main2"),
     ("7 not 'main'", "x/main"),
 ]
-# Rule of the specification, or of ours: what breaks it, what is said, and what to do next.
+# Rule of the specification, or of ours: what breaks it, what is reported, and what to do next.
 BRANCH_REFUSED = [
     ("1 empty", "", "is empty", "use at least one character"),
     ("2 leading", "/a", "starts or ends with '/'", "use 'a'"),
@@ -125,7 +125,7 @@ def test_a_branch_name_that_breaks_a_rule_is_refused_with_its_reason(
 
 
 @pytest.mark.parametrize(("rule", "text", "problem", "hint"), NEW_BRANCH_REFUSED)
-def test_some_branches_exist_that_nobody_may_create(rule: str, text: str, problem: str, hint: str) -> None:
+def test_some_branches_exist_that_no_caller_may_create(rule: str, text: str, problem: str, hint: str) -> None:
     assert str(BranchName.parse(text)) == text
     with pytest.raises(InvalidNameError) as refusal:
         BranchName.parse_new(text)
@@ -283,7 +283,7 @@ def test_a_commit_id_is_a_ulid_in_either_case(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "01", "8" + "0" * 25, "0" * 25 + "U", "0" * 25 + "\u017f", "0" * 26 + "\n"])
-def test_what_is_no_ulid_is_no_commit_id(text: str) -> None:
+def test_what_is_not_an_ulid_is_not_a_commit_id(text: str) -> None:
     with pytest.raises(InvalidNameError, match="is not a ULID") as refusal:
         CommitId.parse(text)
     assert repr(text) in refusal.value.problem
@@ -365,7 +365,7 @@ def test_the_longest_names_still_fit_on_disk_with_a_home_below_them(dataset: lan
         dataset.branches.delete(name.value)
 
 
-def test_a_leftover_name_on_disk_is_read_although_nobody_may_create_it(tmp_path: Path) -> None:
+def test_a_leftover_name_on_disk_is_read_although_no_caller_may_create_it(tmp_path: Path) -> None:
     dataset = lance.write_dataset(pa.table({"id": [1]}), str(tmp_path / "t.lance"))
     dataset.create_branch("__run__01")
     (found,) = dataset.branches.list()

@@ -23,7 +23,7 @@ def test_everything_that_a_method_returns_is_exported(each: type) -> None:
     assert [value for value in found if id(value) not in EXPORTED] == []
 
 
-def test_every_public_method_says_what_it_returns() -> None:
+def test_every_public_method_declares_what_it_returns() -> None:
     for each in HELD:
         for name, member in public.public_members(each):
             function: Any = member.fget if isinstance(member, property) else member

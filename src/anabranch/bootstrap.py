@@ -1,4 +1,4 @@
-"""Open and make repositories: the place where the parts are put together."""
+"""Open and create repositories, and connect them to their engines."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -96,7 +96,7 @@ def bind_repository(
 def open_damaged_repository(
     uri: str | os.PathLike[str], *, storage_options: Mapping[str, str] | None = None, actor: str | None = None
 ) -> Repository:
-    """A handle on what may be a repository, for doctor alone: whether there is one is not looked at."""
+    """Return a handle for doctor, without checking that the location holds a repository."""
     return Repository(_config(uri, storage_options, actor), engines=ENGINES)
 
 
@@ -120,7 +120,7 @@ def doctor(
 
 
 def _is_repository(root: str, options: Mapping[str, str]) -> bool:
-    """Whether a place holds a repository: where the file that marks it is lost, the folders of its logs show it."""
+    """Whether a location holds a repository. If its marker file is lost, the folders of its logs count."""
     store = open_store(root, options)
     return store.find_info(MARK) is not None or bool(store.list_folders(BRANCHES) and not store.list_files(BRANCHES))
 
@@ -137,7 +137,7 @@ def clone_repository(  # noqa: PLR0913 - one call for one clone, whose every cho
     actor: str | None = None,
     progress: OnProgress | None = None,
 ) -> Repository:
-    """Make a repository at an empty place whose main begins with the tables of a ref of another, and open it.
+    """Make a repository at an empty location whose main begins with the tables of a ref of another, and open it.
 
     A shallow clone reads the source's files where they are and writes its own; the source keeps what it needs until
     `clone_release`. Otherwise every file is copied and compared. `progress` counts tables, or
@@ -168,9 +168,9 @@ def relocate_repository(
     storage_options: Mapping[str, str] | None = None,
     progress: OnProgress | None = None,
 ) -> Relocation:
-    """Make a repository that was moved or copied to a place read that place only.
+    """Make a repository that was moved or copied read its new location only.
 
-    `mapping` (old prefix to new) is for places that moved besides: tiers, or the source of a shallow clone. It may be
+    `mapping` (old prefix to new) is for other locations that moved: tiers, or the source of a shallow clone. It may be
     cut off and done again. `progress` counts tables.
     """
     return relocate.relocate_repository(

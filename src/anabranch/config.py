@@ -80,19 +80,19 @@ def load_settings(
     """Choose each setting from the strongest source that has it; empty variables count as not set."""
     here = folder or _current_folder()
     memory = find_memory(here)
-    place, place_source = _first(
+    location, location_source = _first(
         (repository, Source.OPTION),
         (environment.get(REPOSITORY_VARIABLE), Source.ENVIRONMENT),
         (None if memory is None else memory.repository, Source.FOLDER),
     )
-    if place is None:
+    if location is None:
         raise RepositoryNotFoundError(
             f"no repository is named, and the folder {str(here)!r} remembers none",
             hint=f"make one with 'anabranch init', give --repo, or set {REPOSITORY_VARIABLE}",
         )
-    place = _normalise(place)
+    location = _normalise(location)
     # A branch is remembered together with its repository, and means nothing in another.
-    remembered = memory.branch if memory is not None and memory.repository == place else None
+    remembered = memory.branch if memory is not None and memory.repository == location else None
     name, name_source = _first(
         (branch, Source.OPTION),
         (environment.get(BRANCH_VARIABLE), Source.ENVIRONMENT),
@@ -100,8 +100,8 @@ def load_settings(
         (MAIN, Source.DEFAULT),
     )
     return Settings(
-        repository=place,
-        repository_source=place_source,
+        repository=location,
+        repository_source=location_source,
         branch=MAIN if name is None else name,
         branch_source=name_source,
         actor=_actor(actor, environment),
@@ -112,13 +112,13 @@ def load_settings(
 def new_repository_settings(
     path: str | None, *, actor: str | None = None, environment: Mapping[str, str] = os.environ
 ) -> Settings:
-    """The settings for making a repository: by default where the environment says, else in this very folder."""
+    """Return the settings for a new repository: by default as the environment gives, else the current folder."""
     here = _current_folder()
-    place, source = _first(
+    location, source = _first(
         (path, Source.OPTION), (environment.get(REPOSITORY_VARIABLE), Source.ENVIRONMENT), (".", Source.DEFAULT)
     )
     return Settings(
-        repository=_normalise("." if place is None else place),
+        repository=_normalise("." if location is None else location),
         repository_source=source,
         branch=MAIN,
         branch_source=Source.DEFAULT,
@@ -129,8 +129,8 @@ def new_repository_settings(
 
 def find_memory(folder: Path) -> Memory | None:
     """What the folder or the nearest one above it remembers."""
-    for place in (folder, *folder.parents):
-        file = place / MEMORY_FILE
+    for location in (folder, *folder.parents):
+        file = location / MEMORY_FILE
         try:
             text = file.read_text(encoding="utf-8")
         except (FileNotFoundError, NotADirectoryError):
@@ -166,13 +166,13 @@ def remember(*, repository: str, branch: str, memory: Memory | None = None, fold
 
 def overriding_variables(memory: Memory, *, environment: Mapping[str, str] = os.environ) -> list[str]:
     """The variables that name something else than the folder remembers, and win over it."""
-    place, branch = environment.get(REPOSITORY_VARIABLE), environment.get(BRANCH_VARIABLE)
-    found = [REPOSITORY_VARIABLE] if place and _normalise(place) != memory.repository else []
+    location, branch = environment.get(REPOSITORY_VARIABLE), environment.get(BRANCH_VARIABLE)
+    found = [REPOSITORY_VARIABLE] if location and _normalise(location) != memory.repository else []
     return found + ([BRANCH_VARIABLE] if branch and branch != memory.branch else [])
 
 
 def _first(*choices: tuple[str | None, Source]) -> tuple[str | None, Source]:
-    """The first value there is. An empty option is an answer, which will be refused; an empty variable is none."""
+    """Return the first value. An empty option counts, and is refused later; an empty variable does not count."""
     given = ((value, source) for value, source in choices if value or (value == "" and source is Source.OPTION))
     return next(given, (None, Source.DEFAULT))
 
@@ -202,22 +202,22 @@ def _decode(file: Path, text: str) -> Memory:
     repository, branch = fields.get("repository"), fields.get("branch")
     if not (isinstance(repository, str) and repository and isinstance(branch, str) and branch):
         raise _damaged(file)
-    place = repository if "://" in repository else str(file.parent / repository)
-    return Memory(file=file, repository=_normalise(place), branch=branch)
+    location = repository if "://" in repository else str(file.parent / repository)
+    return Memory(file=file, repository=_normalise(location), branch=branch)
 
 
 def _relative(repository: str, folder: Path) -> str:
     """A repository below the folder by its relative path, so that both may move together."""
-    place = Path(repository)
-    if "://" in repository or not place.is_relative_to(folder):
+    location = Path(repository)
+    if "://" in repository or not location.is_relative_to(folder):
         return repository
-    return place.relative_to(folder).as_posix()
+    return location.relative_to(folder).as_posix()
 
 
-def _normalise(place: str) -> str:
+def _normalise(location: str) -> str:
     from anabranch.storage.uris import normalise_uri  # loads the object store, for which a help text does not wait
 
-    return normalise_uri(place)
+    return normalise_uri(location)
 
 
 def _current_folder() -> Path:

@@ -13,11 +13,11 @@ import anabranch as ab
 from anabranch.config import ACTOR_VARIABLE, BRANCH_VARIABLE, REPOSITORY_VARIABLE, remember
 from tests.command_line import Answer, invoke
 from tests.conftest import Place
-from tests.moulds import Cast
+from tests.lake_templates import Cast
 
 
 class Ran(Answer):
-    """What a command left, and what its documents say."""
+    """What a command left, and its JSON documents."""
 
     @property
     def document(self) -> dict[str, Any]:
@@ -85,7 +85,7 @@ def reach(place: Place) -> list[str]:
 
 @pytest.fixture
 def cli(run: Run, reach: list[str]) -> Run:
-    """Run `anabranch` with these arguments and the storage options that the place needs."""
+    """Run `anabranch` with these arguments and the storage options that the location needs."""
 
     def cli(*args: str, env: dict[str, str] | None = None, typed: str | None = None) -> Ran:
         return run(*args, *reach, env=env, typed=typed)

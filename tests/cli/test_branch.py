@@ -44,7 +44,7 @@ def test_a_branch_lives_from_create_to_restore(cli: Run, lake: ab.Repository) ->
         ("{short}", None, "main~1"),
     ],
 )
-def test_a_branch_starts_where_it_is_told(
+def test_a_branch_starts_at_the_given_ref(
     cli: Run, lake: ab.Repository, source: str, parent: str | None, start: str
 ) -> None:
     commit = lake.snapshot_of("main~1").id
@@ -77,7 +77,7 @@ def test_a_purged_branch_cannot_be_restored(cli: Run, lake: ab.Repository) -> No
     assert [branch.name for branch in lake.branch_list()] == ["dev", "main"]
 
 
-def test_deleting_the_current_branch_says_so(cli: Run, lake: ab.Repository) -> None:
+def test_deleting_the_current_branch_is_reported(cli: Run, lake: ab.Repository) -> None:
     cli("switch", "dev")
     assert "note: it was the current branch" in cli("branch", "delete", "dev").out
 

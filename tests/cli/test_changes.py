@@ -75,7 +75,7 @@ def test_the_current_branch_is_the_end(cli: Run, lake: ab.Repository, changed: s
     assert cli("changes", "x.y").code == 3
 
 
-def test_a_rename_is_told_with_the_other_name(cli: Run, lake: ab.Repository) -> None:
+def test_a_rename_is_reported_with_the_other_name(cli: Run, lake: ab.Repository) -> None:
     with lake.transaction(message="Rename") as tx:
         tx.rename_table(ORDERS, "out.orders")
     assert "renamed to out.orders" in cli("changes", ORDERS).out

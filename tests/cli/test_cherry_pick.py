@@ -23,7 +23,7 @@ def test_another_branch_can_be_meant(cli: Run, lake: ab.Repository) -> None:
     assert CUSTOMERS in lake.snapshot_of("dev")
 
 
-def test_conflicts_are_told_and_resolved(cli: Run, lake: ab.Repository) -> None:
+def test_conflicts_are_reported_and_resolved(cli: Run, lake: ab.Repository) -> None:
     contest(lake)
     before = heads(lake)
     answer = cli("cherry-pick", "dev", "--json")

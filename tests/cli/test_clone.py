@@ -45,7 +45,7 @@ def test_people_read_who_reads_a_repository(cli: Run, lake: ab.Repository, place
     assert cli("clones", "release", known.id).out == f"released {known.id}, the clone at {place / 'clone'}\n"
 
 
-def test_a_taken_place_and_an_unknown_clone_are_refused(cli: Run, lake: ab.Repository, place: Place) -> None:
+def test_a_taken_location_and_an_unknown_clone_are_refused(cli: Run, lake: ab.Repository, place: Place) -> None:
     cli("clone", lake.uri, place / "clone")
     refused = cli("clone", lake.uri, place / "clone", "--json")
     assert (refused.code, refused.error["code"]) == (4, "repository_exists")
@@ -64,7 +64,7 @@ def test_a_copy_is_relocated(cli: Run, lake: ab.Repository, tmp_path: Path) -> N
     assert (done["root"], done["former_root"], done["is_complete"]) == (copy, lake.uri, True)
     assert cli("cat", ORDERS, "--ref", "dev", "--repo", copy).code == 0
     again = cli("relocate", copy)
-    assert again.out == f"looked at {done['datasets']} datasets of {copy}; rewrote 0 manifests\n"
+    assert again.out == f"checked {done['datasets']} datasets of {copy}; rewrote 0 manifests\n"
 
 
 def test_a_clone_is_turned_to_where_its_source_went(cli: Run, lake: ab.Repository, tmp_path: Path) -> None:

@@ -109,7 +109,7 @@ def test_what_is_merged_already_has_none(cli: Run) -> None:
     assert cli("conflicts", "dev", "--into", "nope", "--json").error["code"] == "branch_not_found"
 
 
-def test_rows_without_a_key_are_told_too(cli: Run, lake: ab.Repository) -> None:
+def test_rows_without_a_key_are_reported_too(cli: Run, lake: ab.Repository) -> None:
     key = "in_c_sales.notes"
     with lake.transaction() as tx:
         tx.create_table(key, pa.schema([("who", pa.string()), ("text", pa.string())]))
@@ -128,7 +128,7 @@ def test_rows_without_a_key_are_told_too(cli: Run, lake: ab.Repository) -> None:
     assert "there" in cli("conflicts", "notes").out
 
 
-def test_times_that_python_has_not_are_told_as_text(cli: Run, lake: ab.Repository) -> None:
+def test_times_without_a_python_type_are_reported_as_text(cli: Run, lake: ab.Repository) -> None:
     key = "in_c_sales.eons"
     schema = pa.schema([("id", pa.int64()), ("fine", pa.timestamp("ns")), ("far", pa.timestamp("s"))])
 

@@ -42,7 +42,7 @@ def test_a_branch_lives_from_create_to_delete(run: Run, table: str, reach: list[
         ("2", ("main", 2)),
     ],
 )
-def test_a_branch_starts_where_it_is_told(
+def test_a_branch_starts_at_the_given_version(
     run: Run, table: str, reach: list[str], source: str | None, parent: tuple[str, int]
 ) -> None:
     run("dataset", "tag", "create", table, "v1", "--ref", "1", *reach)

@@ -84,7 +84,7 @@ def test_every_file_is_classified(run: Run, table: str, reach: list[str], place:
     assert list(found["files"][0]) == ["path", "kind", "branch", "has_ref", "size", "modified"]
 
 
-def test_people_see_totals_and_strangers_and_files_if_they_ask(
+def test_people_see_totals_and_unknown_files_and_all_files_on_request(
     run: Run, table: str, reach: list[str], place: Place
 ) -> None:
     open_store(table, place.storage_options).put("notes.txt", b"mine")

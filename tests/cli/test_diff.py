@@ -82,7 +82,7 @@ def test_programs_get_all_in_one_document(cli: Run, changed: ab.Repository) -> N
     assert "rows" not in cli("diff", "main", "dev", "--json").document["tables"][0]
 
 
-def test_the_exit_code_tells_whether_anything_differs(cli: Run, lake: ab.Repository) -> None:
+def test_the_exit_code_shows_whether_anything_differs(cli: Run, lake: ab.Repository) -> None:
     assert cli("diff", "main", "main", "--exit-code").code == 0
     assert cli("diff", "main", "main").out == "nothing differs\n"
     assert cli("diff", "main", "dev").code == 0

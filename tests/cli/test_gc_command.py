@@ -1,4 +1,4 @@
-"""`anabranch gc`: what it deletes and what it says of it."""
+"""`anabranch gc`: what it deletes and what it reports."""
 
 import json
 from datetime import timedelta
@@ -31,28 +31,28 @@ def files(repo: ab.Repository) -> set[str]:
     return {str(path.relative_to(repo.uri)) for path in Path(repo.uri).rglob("*") if path.is_file()}
 
 
-def test_a_dry_run_tells_all_and_deletes_nothing(run: Run, lake: ab.Repository) -> None:
+def test_a_dry_run_reports_all_and_deletes_nothing(run: Run, lake: ab.Repository) -> None:
     before = files(lake)
     said = run("gc", "--dry-run", "--list")
     assert said.code == 0
     assert said.out.startswith("would free ")
     assert "home of no retained commit" in said.out
-    told = run("gc", "--dry-run", "--json").document
-    assert told["dry_run"] is True
-    assert told["files"] == len(told["objects"]) > 0
-    assert told["bytes"] == sum(each["bytes"] for each in told["objects"])
-    assert {each["path"] for each in told["objects"]} <= before
-    for each in told["objects"]:
+    reported = run("gc", "--dry-run", "--json").document
+    assert reported["dry_run"] is True
+    assert reported["files"] == len(reported["objects"]) > 0
+    assert reported["bytes"] == sum(each["bytes"] for each in reported["objects"])
+    assert {each["path"] for each in reported["objects"]} <= before
+    for each in reported["objects"]:
         assert f"{each['path']} " in said.out
     assert before <= files(lake)
     assert "objects" not in run("gc", "--dry-run").out.splitlines()
 
 
-def test_frees_what_it_told(run: Run, lake: ab.Repository) -> None:
-    told = run("gc", "--dry-run", "--keep-last", "1", "--json").document
+def test_frees_what_it_reported(run: Run, lake: ab.Repository) -> None:
+    reported = run("gc", "--dry-run", "--keep-last", "1", "--json").document
     before = files(lake)
     done = run("gc", "--keep-last", "1", "--json").document
-    assert done["by_reason"] == told["by_reason"]
+    assert done["by_reason"] == reported["by_reason"]
     assert {each["path"] for each in done["objects"]} == before - files(lake)
     assert len(done["commits"]) > 0
     assert lake.snapshot_of("main")[ORDERS].count_rows() == 3
@@ -60,7 +60,7 @@ def test_frees_what_it_told(run: Run, lake: ab.Repository) -> None:
     assert said.out == "nothing to free\n"
 
 
-def test_says_how_much_history_goes(run: Run, lake: ab.Repository) -> None:
+def test_reports_how_much_history_goes(run: Run, lake: ab.Repository) -> None:
     made = len(lake.list_commits(limit=None))
     for kept in ([], ["--keep-newer-than", "30d"]):
         # The one commit is that of the branch that was deleted.
@@ -70,13 +70,13 @@ def test_says_how_much_history_goes(run: Run, lake: ab.Repository) -> None:
     assert f"\n{made - 2 + 1} commits can no longer be read, 2 can\n" in done
 
 
-def test_says_which_branches_and_runs_were_over(run: Run, lake: ab.Repository) -> None:
+def test_reports_which_branches_and_runs_were_over(run: Run, lake: ab.Repository) -> None:
     lake.branch_create_from("main", "brief", expires_in=timedelta(microseconds=1))
-    run_id = lake.begin_run().id  # whoever began it does not care for it any more
+    run_id = lake.begin_run().id  # abandoned
     pass_time(lake)
-    told = run("gc", "--dry-run")
-    assert "branch brief is past its time and would be deleted" in told.out
-    assert f"the lease of run {run_id} expired, and it would be ended" in told.out
+    reported = run("gc", "--dry-run")
+    assert "branch brief is past its time and would be deleted" in reported.out
+    assert f"the lease of run {run_id} expired, and it would be ended" in reported.out
     done = run("gc")
     assert "branch brief is past its time and was deleted" in done.out
     assert f"the lease of run {run_id} expired, and it was ended" in done.out
@@ -84,7 +84,7 @@ def test_says_which_branches_and_runs_were_over(run: Run, lake: ab.Repository) -
     assert [each.state for each in lake.run_list() if each.id == run_id] == ["failed"]
 
 
-def test_says_what_it_waits_for(run: Run, lake: ab.Repository) -> None:
+def test_reports_what_it_waits_for(run: Run, lake: ab.Repository) -> None:
     with EngineAccess(lake).keep_files(since=time() - timedelta(days=3).total_seconds()):
         said = run("gc")
         assert "work is alive since " in said.out
@@ -92,7 +92,7 @@ def test_says_what_it_waits_for(run: Run, lake: ab.Repository) -> None:
     assert "work is alive" not in run("gc").out
 
 
-def test_a_damaged_table_is_left_alone_and_the_exit_code_says_so(run: Run, lake: ab.Repository) -> None:
+def test_a_damaged_table_is_left_alone_and_the_exit_code_shows_it(run: Run, lake: ab.Repository) -> None:
     newest = max(Path(lake.uri, "tables/in_c_sales/orders.lance/data").iterdir(), key=lambda path: path.stat().st_mtime)
     newest.unlink()
     before = files(lake)
@@ -101,9 +101,9 @@ def test_a_damaged_table_is_left_alone_and_the_exit_code_says_so(run: Run, lake:
     assert "1 file that commits need is missing" in said.out
     assert "anabranch doctor" in said.out
     assert f"data/{newest.name}" in said.out
-    told = run("gc", "--json")
-    assert told.code == 1
-    assert json.loads(told.out)["damaged"] == [str(newest.relative_to(lake.uri))]
+    reported = run("gc", "--json")
+    assert reported.code == 1
+    assert json.loads(reported.out)["damaged"] == [str(newest.relative_to(lake.uri))]
     assert {path for path in before - files(lake) if "orders.lance" in path} == set()
 
 

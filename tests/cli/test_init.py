@@ -47,7 +47,7 @@ def test_without_a_path_the_folder_itself_becomes_one(run: Run, folder: Path) ->
     assert run("status", "--json").document["repository"] == str(folder)
 
 
-def test_the_variable_says_where_if_no_path_does(run: Run, folder: Path) -> None:
+def test_the_variable_gives_the_location_without_a_path(run: Run, folder: Path) -> None:
     env = {"ANABRANCH_REPO": "from-env"}
     assert run("init", "--json", env=env).document["repository"] == str(folder / "from-env")
     answer = run("init", "other", env=env)
@@ -55,7 +55,7 @@ def test_the_variable_says_where_if_no_path_does(run: Run, folder: Path) -> None
     assert f"note: this folder worked with {folder}/from-env before\n" in answer.out
 
 
-def test_a_second_repository_in_one_place_is_refused(run: Run) -> None:
+def test_a_second_repository_in_one_location_is_refused(run: Run) -> None:
     run("init", "lake")
     answer = run("init", "lake")
     assert (answer.code, answer.out) == (4, "")
@@ -78,6 +78,6 @@ def test_real_processes_share_the_memory_of_a_folder_and_those_below_it(folder: 
     answer = in_a_process("status", "--json", cwd=folder / "deep")
     assert (answer.returncode, answer.stderr) == (0, "")
     assert json.loads(answer.stdout)["repository"] == str(folder / "lake")
-    stranger = in_a_process("status", cwd=folder.parent)
-    assert (stranger.returncode, stranger.stdout) == (3, "")
-    assert "hint: make one with 'anabranch init'" in stranger.stderr
+    external = in_a_process("status", cwd=folder.parent)
+    assert (external.returncode, external.stdout) == (3, "")
+    assert "hint: make one with 'anabranch init'" in external.stderr

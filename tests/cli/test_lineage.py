@@ -1,4 +1,4 @@
-"""`anabranch lineage`, and what `show` and `table history` tell of pipelines."""
+"""`anabranch lineage`, and what `show` and `table history` show of pipelines."""
 
 import json
 from pathlib import Path
@@ -87,7 +87,7 @@ def test_a_drawing_may_lie_beside_the_repository(cli: Run, made: ab.GraphCommit,
     assert open_store(place.root, place.storage_options).get("drawn.svg").startswith(b"<svg ")
 
 
-def test_a_place_that_cannot_be_written_is_an_error(cli: Run, made: ab.GraphCommit, folder: Path) -> None:
+def test_a_location_that_cannot_be_written_is_an_error(cli: Run, made: ab.GraphCommit, folder: Path) -> None:
     (folder / "file").write_text("")
     answer = cli("lineage", REVENUE, "--svg", "file/revenue.svg")
     assert (answer.code != 0, answer.out) == (True, "")
@@ -103,7 +103,7 @@ def test_what_others_wrote_cannot_steer_the_terminal(cli: Run, lake: ab.Reposito
         assert "\x1b" not in text
 
 
-def test_a_shown_commit_tells_of_its_pipeline(cli: Run, lake: ab.Repository, made: ab.GraphCommit) -> None:
+def test_show_names_the_pipeline_of_a_commit(cli: Run, lake: ab.Repository, made: ab.GraphCommit) -> None:
     lines = [line.split() for line in cli("show").out.splitlines()]
     for expected in (
         ["pipeline", "shop"],
@@ -145,7 +145,7 @@ def test_a_commit_with_odd_metadata_is_shown_all_the_same(cli: Run, lake: ab.Rep
     assert (shown["name"], shown["input"], shown["parameters"]) == ("p", None, {})
 
 
-def test_the_history_of_a_table_tells_what_made_it(cli: Run, lake: ab.Repository, made: ab.GraphCommit) -> None:
+def test_the_history_of_a_table_shows_what_made_it(cli: Run, lake: ab.Repository, made: ab.GraphCommit) -> None:
     with lake.transaction(message="By hand") as tx:
         tx.delete(REVENUE, "id = 1")
     found = cli("table", "history", REVENUE, "--json").document["commits"]

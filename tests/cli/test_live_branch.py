@@ -29,7 +29,7 @@ def test_a_live_branch_is_made_from_main_wherever_one_is(cli: Run, lake: ab.Repo
 
 
 @pytest.mark.s3
-def test_lists_and_status_tell_what_follows_main(cli: Run, try_: str) -> None:
+def test_lists_and_status_show_what_follows_main(cli: Run, try_: str) -> None:
     status = cli("status", "-b", try_, "--json").document
     assert (status["mode"], status["own_tables"], status["rows"]) == ("live", [ORDERS], 4)
     assert "live, 1 own table" in cli("status", "-b", try_).out

@@ -18,7 +18,7 @@ def orders(folder: Path) -> str:
     return "orders.csv"
 
 
-def test_load_appends_and_says_what_it_did(cli: Run, lake: ab.Repository, orders: str) -> None:
+def test_load_appends_and_reports_what_it_did(cli: Run, lake: ab.Repository, orders: str) -> None:
     done = cli("load", ORDERS, orders, "--branch", "dev", "-m", "May", "--actor", "eve", "--json").document
     commit = lake.get_commit(done["commit_id"])
     assert (commit.message, commit.actor_id, commit.kind) == ("May", "eve", "load")

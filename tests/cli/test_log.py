@@ -65,7 +65,7 @@ def test_the_commits_are_those_asked_for(cli: Run, lake: ab.Repository, args: li
     assert found["has_more"] is False
 
 
-def test_a_limit_says_that_there_is_more(cli: Run, lake: ab.Repository) -> None:
+def test_a_limit_reports_that_there_is_more(cli: Run, lake: ab.Repository) -> None:
     found = cli("log", "--limit", "1", "--json").document
     assert (len(found["commits"]), found["has_more"]) == (1, True)
     assert cli("log", "-n", "1").out.startswith("the newest 1 commit; --limit shows more\n")

@@ -134,7 +134,7 @@ def test_every_command_explains_itself_with_an_example(run: Run, name: str) -> N
     assert ("--storage-option" in answer.out) is (name != "anabranch serve")
 
 
-def test_the_reference_tells_the_exit_codes() -> None:
+def test_the_reference_shows_the_exit_codes() -> None:
     text = DOCS.read_text()
     for group, code in EXIT_CODES.items():
         assert f"| {code} | `{group.__name__}`" in text

@@ -176,10 +176,10 @@ REFUSED = [
 
 def test_what_cannot_be_is_refused(cli: Run, contested: ab.Repository) -> None:
     before = heads(contested)
-    for args, code, exit_code, told in REFUSED:
+    for args, code, exit_code, reported in REFUSED:
         answer = cli("merge", *args, "--json")
         assert (answer.error["code"], answer.code) == (code, exit_code), args
-        assert told in answer.error["message"]
+        assert reported in answer.error["message"]
     assert heads(contested) == before
 
 
@@ -231,7 +231,7 @@ def test_a_check_is_one_select(cli: Run, lake: ab.Repository) -> None:
     assert heads(lake) == before
 
 
-def test_a_dry_run_tells_all_and_changes_nothing(cli: Run, contested: ab.Repository) -> None:
+def test_a_dry_run_reports_all_and_changes_nothing(cli: Run, contested: ab.Repository) -> None:
     before = heads(contested)
     answer = cli("merge", "dev", "--dry-run")
     assert (answer.code, answer.err) == (9, "")
@@ -260,7 +260,7 @@ def test_a_squashed_merge_has_one_parent(cli: Run, lake: ab.Repository) -> None:
     assert rows_of(lake, "main") == [(1, "tea", 1.5), (2, None, 2.0)]
 
 
-def test_tables_and_columns_that_changed_are_told(cli: Run, lake: ab.Repository) -> None:
+def test_tables_and_columns_that_changed_are_reported(cli: Run, lake: ab.Repository) -> None:
     assert cli("merge", "main", "--into", "dev").code == 0
     with lake.transaction("dev") as tx:
         tx.add_columns(ORDERS, pa.schema([("note", pa.string())]))
@@ -281,7 +281,7 @@ def test_tables_and_columns_that_changed_are_told(cli: Run, lake: ab.Repository)
     assert [renamed[name] for name in names] == [["note"], ["price"], ["item"]]
 
 
-def test_conflicts_of_tables_are_told_in_words(cli: Run, lake: ab.Repository) -> None:
+def test_conflicts_of_tables_are_reported_in_words(cli: Run, lake: ab.Repository) -> None:
     upsert(lake, "main", (2, None, 2.2))
     with lake.transaction("dev") as tx:
         tx.drop_table(ORDERS)
@@ -292,7 +292,7 @@ def test_conflicts_of_tables_are_told_in_words(cli: Run, lake: ab.Repository) ->
     assert line.rstrip().endswith("the source dropped it, the target changed it")
 
 
-def test_values_that_json_has_not_are_told(cli: Run, lake: ab.Repository) -> None:
+def test_values_without_a_json_type_are_reported(cli: Run, lake: ab.Repository) -> None:
     key = "in_c_sales.facts"
     schema = pa.schema(
         [
@@ -329,8 +329,8 @@ def test_values_that_json_has_not_are_told(cli: Run, lake: ab.Repository) -> Non
         "seen": ["2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z", "2026-01-03T00:00:00Z"],
         "tags": [["a"], ["b"], ["c"]],
     }
-    told = words(cli("merge", "facts").err)
-    assert [key, "divergent_update", "id=2026-01-01", "blob", "0x01", "0x02", "0x03"] in told
+    reported = words(cli("merge", "facts").err)
+    assert [key, "divergent_update", "id=2026-01-01", "blob", "0x01", "0x02", "0x03"] in reported
 
 
 @pytest.mark.usefixtures("contested")

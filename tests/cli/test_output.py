@@ -76,7 +76,7 @@ def test_a_table_in_a_pipe_is_never_cut(capsys: pytest.CaptureFixture[str]) -> N
     assert shown.startswith("two files\n\nfiles\n")
 
 
-def test_an_empty_table_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_empty_table_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     TextOutput().show(Answer(document={}, tables=[Table(columns=("a",), rows=(), empty="no tags")]))
     assert capsys.readouterr().out == "no tags\n"
 
@@ -127,7 +127,7 @@ def drain(terminal: int) -> str:
     while True:
         try:
             piece = os.read(terminal, 65536)
-        except OSError:  # how Linux says that the other end is closed and all is read
+        except OSError:  # how Linux reports that the other end is closed and all is read
             break
         if not piece:
             break

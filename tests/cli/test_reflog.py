@@ -7,7 +7,7 @@ from tests.cli.conftest import Run, short
 
 
 @pytest.mark.s3
-def test_the_document_tells_every_movement(cli: Run, lake: ab.Repository) -> None:
+def test_the_document_shows_every_movement(cli: Run, lake: ab.Repository) -> None:
     lake.branch_delete("dev")
     found = cli("reflog", "dev", "--json").document
     assert (found["branch"], found["has_more"]) == ("dev", False)
@@ -29,7 +29,7 @@ def test_people_read_versions_that_they_can_ask_for(cli: Run, lake: ab.Repositor
     assert cli("show", rows[1][0], "--json").document["id"] == lake.snapshot_of("main~1").id
 
 
-def test_the_limit_is_told(cli: Run, lake: ab.Repository) -> None:
+def test_the_limit_is_reported(cli: Run, lake: ab.Repository) -> None:
     assert cli("reflog", "-n", "1").out.startswith("the newest 1 movement; --limit shows more\n")
     assert cli("reflog", "-n", "2", "--json").document["has_more"] is True
 

@@ -7,14 +7,14 @@ from tests.cli.conftest import Run, short
 
 
 @pytest.mark.s3
-def test_a_branch_goes_where_it_is_told_and_back(cli: Run, lake: ab.Repository) -> None:
+def test_a_branch_moves_to_the_given_commit_and_back(cli: Run, lake: ab.Repository) -> None:
     before, main = lake.snapshot_of("dev").id, lake.snapshot_of("main").id
     moved = cli("reset", "dev", "--to", "main", "--actor", "eve", "--json").document
     assert moved == {"branch": "dev", "head_commit_id": main, "previous_commit_id": before, "version": 3}
     assert lake.reflog("dev", limit=1)[0].actor == "eve"
     assert cli("table", "list", "--ref", "dev", "--json").document["commit_id"] == main
     answer = cli("reset", "dev", "--to", "dev@v2")
-    assert answer.out == f"reset dev from {main[:14]} to {before[:14]}; 'anabranch undo dev' takes it back\n"
+    assert answer.out == f"reset dev from {main[:14]} to {before[:14]}; 'anabranch undo dev' restores it\n"
     assert short(lake, "dev") == before[:14]
 
 

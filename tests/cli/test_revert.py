@@ -8,7 +8,7 @@ from tests.cli.merging import rows_of, upsert
 
 
 @pytest.mark.s3
-def test_one_commit_is_taken_back_by_another(cli: Run, lake: ab.Repository) -> None:
+def test_one_commit_is_undone_by_another(cli: Run, lake: ab.Repository) -> None:
     reverted = lake.snapshot_of("main").id
     made = cli("revert", reverted[:14], "--actor", "eve", "--json").document
     assert (made["id"], made["parent_id"]) == (lake.snapshot_of("main").id, reverted)

@@ -69,7 +69,7 @@ def test_csv_holds_lists_as_json_and_nulls_as_nothing() -> None:
     )
 
 
-def test_csv_tells_empty_text_from_null() -> None:
+def test_csv_distinguishes_empty_text_from_null() -> None:
     values = pa.array(["", None, "plain", 'say "hi"', "a,b", "two\nlines", "mac\rline"])
     batch = pa.record_batch({"a": values, "b": pa.array(range(7))})
     lines = "".join(csv_lines(batch.schema.names, [batch]))

@@ -64,7 +64,7 @@ def test_nothing_of_a_run_shows_in_other_commands(cli: Run, lake: ab.Repository)
         (["list", "--limit", "0"], "usage", 2),
     ],
 )
-def test_what_cannot_be_done_says_why(
+def test_what_cannot_be_done_reports_why(
     cli: Run, lake: ab.Repository, args: list[str], code: str, exit_code: int
 ) -> None:
     assert lake.branch == "main"

@@ -31,7 +31,7 @@ def file(folder: Path) -> str:
     return "prices.py"
 
 
-def test_a_dry_run_tells_the_plan_and_does_nothing(cli: Run, lake: ab.Repository, file: str) -> None:
+def test_a_dry_run_shows_the_plan_and_does_nothing(cli: Run, lake: ab.Repository, file: str) -> None:
     before = lake.snapshot_of("dev").id
     shown = cli("run", file, "--branch", "dev", "--dry-run", "--param", "least=2", "--json").document
     assert (shown["pipeline"], shown["branch"], shown["parameters"]) == ("prices", "dev", {"least": "2.0"})
@@ -97,7 +97,7 @@ def test_people_read_the_plan_as_a_table(cli: Run, lake: ab.Repository, file: st
         (["prices.py", "--reproduce", "main"], "invalid_input", "was made by no pipeline"),
     ],
 )
-def test_what_cannot_be_run_says_why(
+def test_what_cannot_be_run_reports_why(
     cli: Run, lake: ab.Repository, file: str, args: list[str], code: str, said: str
 ) -> None:
     answer = cli("run", *args, "--json")
@@ -112,7 +112,7 @@ def test_a_file_that_is_not_there(cli: Run, lake: ab.Repository) -> None:
     assert lake.run_list() == []
 
 
-def test_the_help_of_run_tells_both_ways(run: Run) -> None:
+def test_the_help_of_run_shows_both_ways(run: Run) -> None:
     shown = run("run", "--help").out
     usage = "Usage: anabranch run FILE [OPTIONS]\n       anabranch run plan|backfill|list|show|abort [OPTIONS]\n"
     assert shown.startswith(usage)

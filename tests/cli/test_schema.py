@@ -133,7 +133,7 @@ def test_a_schema_comes_from_stdin(cli: Run, lake: ab.Repository) -> None:
         ),
     ],
 )
-def test_what_is_wrong_with_a_schema_is_told(
+def test_what_is_wrong_with_a_schema_is_reported(
     cli: Run, lake: ab.Repository, tmp_path: Path, text: str, message: str
 ) -> None:
     file = tmp_path / "wrong.yaml"

@@ -12,7 +12,7 @@ from tests.conftest import Place
 
 
 @pytest.mark.s3
-def test_the_document_tells_where_the_folder_is(cli: Run, lake: ab.Repository) -> None:
+def test_the_document_shows_where_the_folder_is(cli: Run, lake: ab.Repository) -> None:
     found = cli("status", "--json").document
     head = found.pop("head")
     assert found == {

@@ -5,23 +5,23 @@ from anabranch.cli.output import human_size
 from tests.cli.conftest import CUSTOMERS, ORDERS, Run
 
 
-def test_tells_what_everybody_needs(cli: Run, lake: ab.Repository) -> None:
+def test_shows_what_every_ref_needs(cli: Run, lake: ab.Repository) -> None:
     lake.tag_create("v1")
-    told = cli("storage", "--json").document
+    reported = cli("storage", "--json").document
     report = lake.storage_report()
-    assert [(each["kind"], each["name"]) for each in told["holders"]] == [
+    assert [(each["kind"], each["name"]) for each in reported["holders"]] == [
         ("branch", "main"),
         ("branch", "dev"),
         ("tag", "tag v1"),
     ]
-    for each in told["holders"]:
+    for each in reported["holders"]:
         holder = report.holder(each["name"])
         assert each["own"] == {"files": holder.own.files, "bytes": holder.own.bytes}
         assert each["own"]["bytes"] + each["shared"]["bytes"] == each["total"]["bytes"]
         assert each["head"]["bytes"] + each["history"]["bytes"] == each["total"]["bytes"]
-    assert [each["tables"] for each in told["tables"]] == [[CUSTOMERS], [ORDERS]]
-    assert told["metadata"]["_commits"]["files"] > 0
-    assert told["damaged"] == []
+    assert [each["tables"] for each in reported["tables"]] == [[CUSTOMERS], [ORDERS]]
+    assert reported["metadata"]["_commits"]["files"] > 0
+    assert reported["damaged"] == []
     said = cli("storage")
     assert said.code == 0
     assert said.out.splitlines()[0].endswith(f"of which gc would free {human_size(report.freeable.bytes)}")
@@ -29,22 +29,22 @@ def test_tells_what_everybody_needs(cli: Run, lake: ab.Repository) -> None:
         assert f"\n{name} " in said.out
 
 
-def test_looks_at_one_branch(cli: Run, lake: ab.Repository) -> None:
-    told = cli("storage", "--branch", "dev", "--json").document
+def test_reports_one_branch(cli: Run, lake: ab.Repository) -> None:
+    reported = cli("storage", "--branch", "dev", "--json").document
     report = lake.storage_report()
-    assert [each["name"] for each in told["holders"]] == ["dev"]
-    assert [each["table"] for each in told["branch_tables"]] == [each.table for each in report.tables_of("dev")]
-    assert told["pinned_by"].keys() == report.pinned_by("dev").keys() == {"main"}
+    assert [each["name"] for each in reported["holders"]] == ["dev"]
+    assert [each["table"] for each in reported["branch_tables"]] == [each.table for each in report.tables_of("dev")]
+    assert reported["pinned_by"].keys() == report.pinned_by("dev").keys() == {"main"}
     said = cli("storage", "--branch", "dev").out
     assert "needed by others too" in said
     assert "\nmain " in said
 
 
-def test_looks_at_one_table_and_under_a_policy(cli: Run, lake: ab.Repository) -> None:
+def test_reports_one_table_and_under_a_policy(cli: Run, lake: ab.Repository) -> None:
     assert lake.branch == "main"
-    told = cli("storage", "--table", CUSTOMERS, "--json").document
-    assert [each["tables"] for each in told["tables"]] == [[CUSTOMERS]]
-    assert told["metadata"] == {}
+    reported = cli("storage", "--table", CUSTOMERS, "--json").document
+    assert [each["tables"] for each in reported["tables"]] == [[CUSTOMERS]]
+    assert reported["metadata"] == {}
     assert "freeable" in cli("storage", "--keep-last", "1", "--keep-newer-than", "4w", "--json").document
 
 

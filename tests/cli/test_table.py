@@ -34,7 +34,7 @@ def test_people_read_a_table_of_tables(cli: Run, lake: ab.Repository) -> None:
 
 
 @pytest.mark.s3
-def test_a_table_is_shown_with_its_columns_and_place(cli: Run, lake: ab.Repository, place: Place) -> None:
+def test_a_table_is_shown_with_its_columns_and_location(cli: Run, lake: ab.Repository, place: Place) -> None:
     shown = cli("table", "show", ORDERS, "--ref", "dev", "--json").document
     listed = cli("table", "list", "--ref", "dev", "--json").document
     assert shown["schema"] == [
@@ -50,7 +50,7 @@ def test_a_table_is_shown_with_its_columns_and_place(cli: Run, lake: ab.Reposito
         assert part in text
 
 
-def test_the_history_of_a_table_tells_its_rows(cli: Run, lake: ab.Repository) -> None:
+def test_the_history_of_a_table_shows_its_rows(cli: Run, lake: ab.Repository) -> None:
     found = cli("table", "history", ORDERS, "--ref", "dev", "--json").document
     assert (found["table"], found["ref"], found["has_more"]) == (ORDERS, "dev", False)
     assert [(commit["message"].partition("\n")[0], commit["rows"]) for commit in found["commits"]] == [

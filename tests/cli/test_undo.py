@@ -7,7 +7,7 @@ from tests.cli.conftest import CUSTOMERS, Run, short
 
 
 @pytest.mark.s3
-def test_the_last_commit_is_taken_back_and_made_again(cli: Run, lake: ab.Repository) -> None:
+def test_the_last_commit_is_undone_and_made_again(cli: Run, lake: ab.Repository) -> None:
     before, after = lake.snapshot_of("main~1").id, lake.snapshot_of("main").id
     undone = cli("undo", "--actor", "eve", "--json").document
     taken_back = undone.pop("taken_back")
@@ -15,21 +15,21 @@ def test_the_last_commit_is_taken_back_and_made_again(cli: Run, lake: ab.Reposit
     assert (taken_back["version"], taken_back["event"], taken_back["commit_id"]) == (3, "committed", after)
     assert CUSTOMERS not in lake.snapshot_of("main")
     assert lake.reflog(limit=1)[0].actor == "eve"
-    assert cli("undo").out == f"took back main@v4 (undone); main is at {after[:14]}\n"
+    assert cli("undo").out == f"undid main@v4 (undone); main is at {after[:14]}\n"
 
 
 def test_a_deleted_branch_comes_back_and_a_new_one_goes(cli: Run, lake: ab.Repository) -> None:
     head = short(lake, "dev")
     cli("branch", "delete", "dev")
-    assert cli("undo", "dev").out == f"took back dev@v3 (deleted); dev is at {head}\n"
+    assert cli("undo", "dev").out == f"undid dev@v3 (deleted); dev is at {head}\n"
     cli("branch", "create", "new")
-    assert cli("undo", "new").out == "took back new@v1 (created); there is no branch new now\n"
+    assert cli("undo", "new").out == "undid new@v1 (created); there is no branch new now\n"
     assert [branch.name for branch in lake.branch_list()] == ["dev", "main"]
     cli("branch", "create", "new")
     assert cli("undo", "new", "--json").document["head_commit_id"] is None
 
 
-def test_the_delete_of_the_current_branch_is_taken_back(cli: Run, lake: ab.Repository) -> None:
+def test_the_delete_of_the_current_branch_is_undone(cli: Run, lake: ab.Repository) -> None:
     cli("switch", "dev")
     cli("branch", "delete", "dev")
     assert cli("undo").code == 0

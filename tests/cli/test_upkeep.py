@@ -6,7 +6,7 @@ import anabranch as ab
 from tests.cli.conftest import ORDERS, Run, short
 
 
-def test_compact_says_what_it_did(cli: Run, lake: ab.Repository) -> None:
+def test_compact_reports_what_it_did(cli: Run, lake: ab.Repository) -> None:
     for number in (7, 8):
         with lake.transaction() as tx:
             tx.append(ORDERS, pa.table({"id": [number]}))

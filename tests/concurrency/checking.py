@@ -1,4 +1,4 @@
-"""Judge a recorded history by what the repository says in the end. Pure: nothing here opens or reads anything."""
+"""Judge a recorded history by the final state of the repository. Pure: nothing here opens or reads anything."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -44,16 +44,16 @@ class Fault(StrEnum):
     """What a repository must never do."""
 
     LOST = "lost"  # a confirmed write is not in the log
-    REPEATED = "repeated"  # one call moved a branch more often than it said
+    REPEATED = "repeated"  # one call moved a branch more often than it returned
     LEFT_BEHIND = "left behind"  # a refused call changed something
-    FROM_NOWHERE = "from nowhere"  # an entry that nobody made, or a state that was never there
+    FROM_NOWHERE = "from nowhere"  # an entry that no process made, or a state that was never there
     BROKEN_LOG = "broken log"  # entries do not build on each other
     TORN = "torn"  # tables of one state disagree
     WRONG_ROWS = "wrong rows"  # a commit does not hold what its call wrote on top of its parent
     STALE = "stale"  # a read is older than what was confirmed, or seen, before it began
-    FUTURE = "future"  # a read shows what nobody had begun to write
+    FUTURE = "future"  # a read shows what no process had begun to write
     BACKWARDS = "backwards"  # a handle went back
-    BROKEN = "broken"  # an error that nobody should see
+    BROKEN = "broken"  # an error that no process should see
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class _History:
         self._times = Times(self._known())
 
     def _known(self) -> Iterator[Known]:
-        """From when on everybody has to know of a version: its writer was told, or a reader has seen it."""
+        """The time from which on all processes must see a version: its writer has returned, or a reader has seen it."""
         for actor, entries in self._moves.items():
             call = self._by_actor.get(actor)
             for entry in entries:
@@ -173,7 +173,7 @@ class _History:
             yield Violation(Fault.STALE, call.actor, f"its own handle shows version {own}")
 
     def _refused(self, call: Call, found: list[Entry]) -> Iterator[Violation]:
-        """Nothing is there, or what was there for a moment was taken back."""
+        """Nothing is there, or what was there for a moment was undone."""
         for branch in {entry.branch for entry in found}:
             own = [entry for entry in found if entry.branch == branch]
             before = self._entry(branch, own[0].number - 1)
@@ -183,7 +183,7 @@ class _History:
                 yield Violation(Fault.LEFT_BEHIND, call.actor, f"{call.kind} ({call.code}): {_names(own)}")
 
     def rows(self) -> Iterator[Violation]:
-        """All tables of each commit agree, and hold what the call says on top of the commit's parent."""
+        """All tables of each commit agree, and hold what the call writes on top of the commit's parent."""
         for entry in (entry for log in self._evidence.logs.values() for entry in log):
             commit = self._evidence.commits[entry.commit_id]
             if commit.contents and len(set(marked.digests(commit.contents).values())) > 1:
@@ -194,7 +194,7 @@ class _History:
     def _replayed(self, entry: Entry) -> Iterator[Violation]:
         """Make a call's changes again: as they were on the rows that it saw, on top of those of the commit's parent.
 
-        What it deletes or updates is what it saw: rows that appeared meanwhile are not its own.
+        What it deletes or updates is what it saw: rows that appeared concurrently are not its own.
         """
         call = self._by_actor.get(entry.actor or "")
         commit = self._evidence.commits[entry.commit_id]
@@ -204,7 +204,7 @@ class _History:
         seen = parent if call.base is None else self._rows_of(call.base)
         if after is None or parent is None or seen is None:
             return
-        made = marked.applied(seen, [Change.of(told) for told in call.asked["changes"]], call.actor)
+        made = marked.applied(seen, [Change.of(reported) for reported in call.asked["changes"]], call.actor)
         kept = {i: mark for i, mark in parent.items() if i not in seen or i in made}
         if after != {**kept, **{i: mark for i, mark in made.items() if seen.get(i) != mark}}:
             yield Violation(Fault.WRONG_ROWS, call.actor, f"{call.kind} as {_names([entry])}")
@@ -227,7 +227,7 @@ class _History:
                 yield from self._read_of_a_moment(call)
 
     def _read_what_was_there(self, call: Call) -> Iterator[Violation]:
-        """The version is in the log, with that commit and those rows, and somebody had begun to write it."""
+        """The version is in the log, with that commit and those rows, and some process had begun to write it."""
         entry = self._entry(call.result["branch"], call.result["version"])
         if entry is None or entry.commit_id != call.result["commit"] or (entry.is_deleted and call.kind in HEAD_READS):
             yield Violation(Fault.FROM_NOWHERE, call.actor, f"{call.kind} of {_seen(call)}")
@@ -291,7 +291,7 @@ class _History:
                 last[which] = call.result["version"]
 
     def tags(self) -> Iterator[Violation]:
-        """A tag is listed from when its maker was told until somebody begins to delete it, at its commit."""
+        """A tag is listed from the time when its creation returned until a deletion of it begins, at its commit."""
         made = {call.result["tag"]: call for call in self._calls if call.kind == "create_tag" and "tag" in call.result}
         going: dict[str, int] = {}
         gone: dict[str, int] = {}

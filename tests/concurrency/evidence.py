@@ -1,4 +1,4 @@
-"""What a repository says about itself when everybody is done: its logs, its commits, their rows."""
+"""The final state of a repository when all processes are done: its logs, its commits, their rows."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

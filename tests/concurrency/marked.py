@@ -17,7 +17,7 @@ from anabranch.repo.transaction import Transaction
 
 TABLES = ("shared.orders", "shared.events", "shared.stock")
 SCHEMA = pa.schema([("id", pa.int64()), ("mark", pa.string())])
-COMMON = 12  # ids below are changed by everybody; those above are made by one
+COMMON = 12  # ids below are changed by all members; those above are made by one
 FIRST_OWN = 1000
 EARLIER = 3
 
@@ -43,8 +43,8 @@ class Change:
     ids: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, told: Mapping[str, Any]) -> "Change":
-        return cls(Do(told["do"]), tuple(told["ids"]))
+    def of(cls, reported: Mapping[str, Any]) -> "Change":
+        return cls(Do(reported["do"]), tuple(reported["ids"]))
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

@@ -45,7 +45,7 @@ class Member:
         self._number = number
         self._chance = random.Random(f"{ground.seed} {number}")
         self._recorder = Recorder(Path(ground.folder), number)
-        self._kept = ground.open(f"{number}")  # looks at one branch for long
+        self._kept = ground.open(f"{number}")  # keeps one branch open for long
         self._config = self._kept._config
         self._used = 0
         self._kinds: dict[Callable[[], None], int] = {
@@ -84,22 +84,22 @@ class Member:
 
     def commit(self) -> None:
         branch, changes, is_crooked = self._branch(), self._changes(), self._chance.random() < 0.3
-        told = [change.to_dict() for change in changes]
-        with self._recorder.calling("commit", branch=branch, changes=told) as answer:
+        reported = [change.to_dict() for change in changes]
+        with self._recorder.calling("commit", branch=branch, changes=reported) as answer:
             repo = self._as(answer, branch)
             tx = repo.transaction(message=answer.actor)
             self._recorder.note_base(answer, tx.base_commit_id)
             with tx:
                 marked.write(tx, changes, answer.actor, is_crooked=is_crooked)
             self._moved(answer, branch, tx.published)
-            # A live branch is looked at again, and may be gone by now.
+            # A live branch is read again, and may be gone by now.
             with suppress(BranchNotFoundError):
                 answer.result |= {"own": repo.snapshot().version}
 
     def run(self) -> None:
         branch, changes, ends = self._branch(), self._changes(Do.APPEND, Do.UPSERT), self._chance.random() < 0.8
-        told = [change.to_dict() for change in changes]
-        with self._recorder.calling("run", branch=branch, changes=told, publishes=ends) as answer:
+        reported = [change.to_dict() for change in changes]
+        with self._recorder.calling("run", branch=branch, changes=reported, publishes=ends) as answer:
             run = self._as(answer).begin_run(branch, message=answer.actor)
             for change in changes:
                 with run.transaction() as tx:

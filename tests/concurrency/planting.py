@@ -28,7 +28,7 @@ def read_what_was_seen() -> None:
 
 
 def win_every_race() -> None:
-    """Believe to have put an entry that somebody else has put."""
+    """Treat an entry of another writer as one's own."""
 
     def put_once(store: Any, path: str, data: bytes) -> bool:
         stores.put_once(store, path, data)
@@ -41,8 +41,8 @@ def publish_half() -> None:
     """Leave a table out of a commit."""
     original = getattr(transaction, PUBLISH)
 
-    def publish(*args: Any, **told: Any) -> Any:
-        return original(*args, **{**told, "changes": dict(list(told["changes"].items())[1:])})
+    def publish(*args: Any, **reported: Any) -> Any:
+        return original(*args, **{**reported, "changes": dict(list(reported["changes"].items())[1:])})
 
     _replace(transaction, PUBLISH, publish)
 
@@ -61,11 +61,11 @@ def publish_twice() -> None:
 
 
 def refuse_what_was_done() -> None:
-    """Tell of a conflict after the commit."""
+    """Raise a conflict after the commit."""
     original = getattr(transaction, PUBLISH)
 
-    def publish(*args: Any, **told: Any) -> Any:
-        original(*args, **told)
+    def publish(*args: Any, **reported: Any) -> Any:
+        original(*args, **reported)
         raise WriteConflictError("somebody was faster", hint="try again")
 
     _replace(transaction, PUBLISH, publish)

@@ -19,7 +19,7 @@ class Outcome(StrEnum):
     DONE = "done"
     REFUSED = "refused"
     UNKNOWN = "unknown"  # killed, or the store did not answer
-    BROKEN = "broken"  # an error that nobody should see
+    BROKEN = "broken"  # an error that no process should see
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,8 +65,8 @@ class Recorder:
         except Exception as err:  # noqa: BLE001 - whatever it was, the checker has to hear of it
             outcome, code = Outcome.BROKEN, repr(err)
         ended = time.monotonic_ns()
-        told = {"actor": answer.actor, "ended": ended, "outcome": outcome, "code": code, "result": answer.result}
-        self._write(told)
+        reported = {"actor": answer.actor, "ended": ended, "outcome": outcome, "code": code, "result": answer.result}
+        self._write(reported)
 
     def note_base(self, answer: "Answer", commit_id: str) -> None:
         """Write down what a call builds on, before it may be killed."""
@@ -86,10 +86,10 @@ class Answer:
 
 def read_calls(folder: Path) -> list[Call]:
     """The calls of all processes, by when they began."""
-    told: dict[str, dict[str, Any]] = {}
+    reported: dict[str, dict[str, Any]] = {}
     for file in sorted(folder.glob("*.jsonl")):
         for line in file.read_text().splitlines():
             said = json.loads(line)
-            told.setdefault(said["actor"], {}).update(said)
-    calls = [Call(**{**said, "outcome": Outcome(said.get("outcome", Outcome.UNKNOWN))}) for said in told.values()]
+            reported.setdefault(said["actor"], {}).update(said)
+    calls = [Call(**{**said, "outcome": Outcome(said.get("outcome", Outcome.UNKNOWN))}) for said in reported.values()]
     return sorted(calls, key=lambda call: call.began)

@@ -114,7 +114,7 @@ def test_refused_call_that_left_a_commit_is_found() -> None:
     assert faults([ONE, refused, READ_ONE]) == {Fault.LEFT_BEHIND}
 
 
-def test_refused_call_may_take_back_what_it_did() -> None:
+def test_refused_call_may_undo_what_it_did() -> None:
     refused = replace(TWO, outcome=Outcome.REFUSED, code="busy", result={})
     back = entry(4, "1.1", "B", BranchEvent.UNDONE)
     assert faults([ONE, refused, READ_ONE], with_log(*LOG, back)) == set()
@@ -128,7 +128,7 @@ def test_run_that_is_aborted_for_another_moves_nothing() -> None:
     assert faults([*CALLS, gc], with_log(*LOG, entry(4, "3.1", "B", BranchEvent.ABORTED))) == {Fault.BROKEN_LOG}
 
 
-def test_entry_of_nobody_is_found() -> None:
+def test_entry_without_a_writer_is_found() -> None:
     assert faults([ONE, READ_ONE], SOUND) == {Fault.FROM_NOWHERE}
 
 
@@ -147,7 +147,7 @@ def test_commit_without_the_rows_of_one_before_it_is_found() -> None:
     assert faults([ONE, TWO, READ_ONE], with_log(*LOG, commits=commits)) == {Fault.WRONG_ROWS}
 
 
-def test_rows_that_appeared_meanwhile_are_not_those_that_a_call_deleted() -> None:
+def test_rows_that_appeared_concurrently_are_not_those_that_a_call_deleted() -> None:
     prune = [Change(Do.PRUNE).to_dict(), Change(Do.UPSERT, (1,)).to_dict()]
     pruned = replace(TWO, base="A", asked={"branch": "main", "changes": prune})
     rows = {1: "first", 2000: "0.1"}
@@ -178,7 +178,7 @@ def test_read_that_is_older_than_what_another_saw_before_is_stale() -> None:
     assert faults([*CALLS, early]) == {Fault.STALE}
 
 
-def test_read_of_what_nobody_had_begun_to_write_is_from_the_future() -> None:
+def test_read_of_what_no_process_had_begun_to_write_is_from_the_future() -> None:
     early = call("2.0", "read_head", (2, 5), seen(2, "B", SECOND), branch="main")
     assert faults([*CALLS, early]) == {Fault.FUTURE}
 
@@ -214,7 +214,7 @@ def test_handle_that_goes_back_is_found() -> None:
     assert faults([*CALLS, newer, replace(older, result={**older.result, "handle": 3})]) == set()
 
 
-def test_branch_that_is_not_found_although_nobody_deleted_it_is_found() -> None:
+def test_branch_that_is_not_found_although_no_process_deleted_it_is_found() -> None:
     gone = call("2.3", "read_head", (50, 60), {}, branch="main", outcome=Outcome.REFUSED, code="branch_not_found")
     assert faults([*CALLS, gone]) == {Fault.STALE}
     deletion = call("3.1", "delete_branch", (55, 70), {"moves": {"main": 1}}, branch="main")
@@ -239,7 +239,7 @@ def test_tags_are_there_from_when_they_are_confirmed_until_they_are_deleted() ->
     assert faults([*CALLS, made, full, deleted], tagged) == {Fault.STALE}
 
 
-def test_errors_that_nobody_should_see_are_found() -> None:
+def test_unexpected_errors_are_found() -> None:
     broken = call("3.1", "read_head", (50, 60), {}, branch="main", outcome=Outcome.BROKEN, code="KeyError('x')")
     corrupt = call("3.2", "read_head", (50, 60), {}, branch="main", outcome=Outcome.REFUSED, code="corrupt")
     busy = call("3.3", "read_head", (50, 60), {}, branch="main", outcome=Outcome.REFUSED, code="busy")

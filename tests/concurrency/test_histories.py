@@ -53,15 +53,15 @@ def run_history(place: Place, tmp_path: Path, course: Course, *, seed: int) -> J
     marked.create(repo)
     ground = Ground(uri=place / "lake", storage_options=options, folder=str(folder), seed=seed, lease=course.lease)
     began = time.monotonic()
-    with Program("crew", package="tests.concurrency") as crew:
-        told = crew.ask("work", ground=asdict(ground), **asdict(course))
-    assert told["errors"] == []
+    with Program("process_pool", package="tests.concurrency") as process_pool:
+        reported = process_pool.ask("work", ground=asdict(ground), **asdict(course))
+    assert reported["errors"] == []
     after = ab.open(place / "lake", storage_options=options)
     calls, evidence = read_calls(folder), gather(after)
     violations = find_violations(calls, evidence, grace=3 * course.lease)
     counts = {
-        "processes": told["processes"],
-        "kills": told["kills"],
+        "processes": reported["processes"],
+        "kills": reported["kills"],
         "operations": len(calls),
         "by_kind": dict(sorted(Counter(call.kind for call in calls).items())),
         "outcomes": dict(sorted(Counter(call.outcome.value for call in calls).items())),
@@ -79,7 +79,7 @@ def run_history(place: Place, tmp_path: Path, course: Course, *, seed: int) -> J
 
 
 def _is_damage(found: RepositoryFinding) -> bool:
-    """Whether it is more than what the killed left lying; to take an own write for a stranger's is damage, too."""
+    """Whether it is more than what the killed left lying; to take an own write for an external one is damage, too."""
     return found.severity is Severity.ERROR or found.kind is FindingKind.EXTERNAL_WRITE
 
 

@@ -9,7 +9,7 @@ from itertools import accumulate
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """From a time on, whoever looks at a branch has to see this version or a later one."""
+    """From a time on, every reader of a branch has to see this version or a later one."""
 
     branch: str
     number: int
@@ -29,6 +29,6 @@ class Times:
             self._highest[branch] = list(accumulate((number for _, number in times), max))
 
     def known(self, branch: str, at: int) -> int:
-        """The newest version that everybody had to know of at a time; 0 if there was none."""
+        """The newest version that every process had to know of at a time; 0 if there was none."""
         index = bisect_right(self._since.get(branch, []), at)
         return self._highest[branch][index - 1] if index else 0

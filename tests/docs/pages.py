@@ -1,4 +1,4 @@
-"""A page of the guide, and a reader who does everything it says and compares what comes out with what it shows."""
+"""A page of the guide, and a reader who runs everything on it and compares what comes out with what it shows."""
 
 import contextlib
 import io
@@ -22,7 +22,7 @@ SHELL_PATH = f"{Path(__file__).parent / 'programs'}:{Path(sys.executable).parent
 _FENCE = re.compile(r"^```(\w*)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _NEEDS = re.compile(r"<!-- needs: (\w+) -->")
 _COMMAND = re.compile(r"^\$ ((?:.*\\\n)*.*)$", re.MULTILINE)
-# What is different each time somebody follows a page, and how wide it makes a table.
+# What is different each time a reader follows a page, and how wide it makes a table.
 _MASKS = (
     (r"\b01[0-9A-HJKMNP-TV-Z]{24}\b|\b01[0-9A-HJKMNP-TV-Z]{12}\b", "<id>"),
     (r"\b01[0-9a-hjkmnp-tv-z]{12}\b", "<id>"),
@@ -52,7 +52,7 @@ class Block:
 
 
 def read_blocks(page: Path) -> list[Block]:
-    """The blocks of a page that say what to do; a block of `text` is what the Python above it prints."""
+    """The blocks of a page that are to be run; a block of `text` is what the Python above it prints."""
     text = page.read_text(encoding="utf-8")
     blocks: list[Block] = []
     for found in _FENCE.finditer(text):
@@ -78,7 +78,7 @@ def read_blocks(page: Path) -> list[Block]:
 
 @dataclass(kw_only=True)
 class Reader:
-    """Somebody who follows a page, in a folder and a shell of their own."""
+    """A reader who follows a page, in a folder and a shell of their own."""
 
     folder: Path
     env: dict[str, str] = field(default_factory=dict)
@@ -88,7 +88,7 @@ class Reader:
     token: str = TOKEN
 
     def follow(self, page: Path, blocks: Iterable[Block]) -> int:
-        """Do what the blocks say, in their order; return how many there were to do."""
+        """Run the blocks in their order; return how many there were to do."""
         done = 0
         with self.running, contextlib.chdir(self.folder):
             for block in blocks:
@@ -146,7 +146,7 @@ class Reader:
         return ran.stdout
 
     def _serve(self, arguments: list[str]) -> str:
-        """Serve in a process of its own, at another port than the page says; return what it says until it serves."""
+        """Serve in a process of its own, at another port than that of the page; return its output until it serves."""
         at = arguments.index("--data")
         data, others = Path(arguments[at + 1]), [*arguments[:at], *arguments[at + 2 :]]
         started, self.served = self.running.enter_context(process(data, *others))
@@ -166,7 +166,7 @@ class Reader:
 
 
 def _matches(shown: str, said: str) -> bool:
-    """Whether a page shows what was said; a line of three dots stands for any lines.
+    """Whether a page shows an output; a line of three dots stands for any lines.
 
     Rows that differ come in any order, and so lines may do, too.
     """

@@ -18,10 +18,10 @@ class _Echo(BaseHTTPRequestHandler):
     def _answer(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
         headers = {name.lower(): value for name, value in self.headers.items()}
-        told = json.dumps({"method": self.command, "path": self.path, "headers": headers, "body": body})
+        reported = json.dumps({"method": self.command, "path": self.path, "headers": headers, "body": body})
         self.send_response(404 if self.path.startswith("/missing") else 200)
         self.end_headers()
-        self.wfile.write(told.encode())
+        self.wfile.write(reported.encode())
 
     do_GET = do_POST = do_DELETE = _answer  # noqa: N815 - the names that the library looks for
 
@@ -70,11 +70,11 @@ def test_an_error_is_a_failure_if_it_is_asked_for(url: str) -> None:
     assert json.loads(failed.stdout)["path"] == "/missing"
 
 
-def test_nobody_there_is_told() -> None:
+def test_a_missing_server_is_reported() -> None:
     nowhere = f"http://127.0.0.1:{free_port()}"
-    told = _curl("--silent", "--show-error", nowhere)
-    assert told.returncode == 7
-    assert told.stderr.startswith("curl: (7)")
+    reported = _curl("--silent", "--show-error", nowhere)
+    assert reported.returncode == 7
+    assert reported.stderr.startswith("curl: (7)")
     assert _curl("--silent", nowhere).stderr == ""
 
 

@@ -22,11 +22,11 @@ EXAMPLES = _documented()
 
 
 @pytest.mark.parametrize("name", sorted(EXAMPLES))
-def test_an_example_does_what_it_says(name: str, shop: ab.Repository) -> None:
+def test_an_example_does_what_its_text_describes(name: str, shop: ab.Repository) -> None:
     text = inspect.cleandoc(EXAMPLES[name].__doc__)
     example = doctest.DocTestParser().get_doctest(text, {"ab": ab, "pa": pa, "repo": shop}, name, None, 0)
-    told: list[str] = []
-    assert doctest.DocTestRunner(verbose=False).run(example, out=told.append).failed == 0, "".join(told)
+    reported: list[str] = []
+    assert doctest.DocTestRunner(verbose=False).run(example, out=reported.append).failed == 0, "".join(reported)
 
 
 def test_the_main_entry_points_have_examples() -> None:

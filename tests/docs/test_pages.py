@@ -29,14 +29,14 @@ def test_what_a_page_shows_of_a_command_is_compared(tmp_path: Path) -> None:
 
 
 def test_what_a_page_shows_of_a_service_is_compared(tmp_path: Path) -> None:
-    """It is what the process says, and so without a token if none is asked for."""
+    """It is the output of the process, and so without a token if none is asked for."""
     serving = "serving /home/ada/data at http://127.0.0.1:8000"
     with pytest.raises(AssertionError, match=r"page.md:2 shows\ntoken: "):
         _follow(tmp_path, f"```console\n$ anabranch serve --data ./data\ntoken: ab_…\n{serving}\n```")
 
 
 @pytest.mark.parametrize("command", ["anabranch branch show nowhere", "anabranch no-such-command", "false"])
-def test_a_command_that_fails_without_saying_so_is_noticed(tmp_path: Path, command: str) -> None:
+def test_a_command_that_fails_silently_is_noticed(tmp_path: Path, command: str) -> None:
     with pytest.raises(AssertionError):
         _follow(tmp_path, f"```console\n$ anabranch init lake\n$ {command}\n```")
 

@@ -106,7 +106,7 @@ def test_unsupported_predicate_is_refused(table: Table, predicate: str, instead:
         ("id = 'x'", "write a value of the column's type"),
     ],
 )
-def test_hint_says_what_to_write_instead_of_text(table: Table, predicate: str, instead: str) -> None:
+def test_hint_names_what_to_write_instead_of_text(table: Table, predicate: str, instead: str) -> None:
     with pytest.raises(InvalidExpressionError) as error:
         table.to_arrow(where=predicate)
     assert instead in error.value.hint

@@ -1,4 +1,4 @@
-"""The reference says what the code says: every command, every endpoint, every public function and class."""
+"""The reference matches the code: every command, every endpoint, every public function and class."""
 
 import inspect
 import re
@@ -21,7 +21,7 @@ def written() -> dict[str, str]:
 
 
 @pytest.mark.parametrize("page", ["api.md", "cli.md", "http.md"])
-def test_a_page_is_what_the_code_says(written: dict[str, str], page: str) -> None:
+def test_a_page_matches_the_code(written: dict[str, str], page: str) -> None:
     assert (DOCS / page).read_text(encoding="utf-8") == written[page], "run python -m scripts.reference"
 
 
@@ -52,9 +52,9 @@ def test_every_endpoint_is_explained() -> None:
     page = (DOCS / "http.md").read_text(encoding="utf-8")
     found = routes()
     assert len(found) > 50
-    for method, path, told in found:
+    for method, path, reported in found:
         assert f"`{method} {path}`" in page
-        assert told, f"{method} {path}"
+        assert reported, f"{method} {path}"
 
 
 def _public() -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The guide is a site: every page is in it, every link leads somewhere, and nobody else is asked for anything."""
+"""The guide is a site: every page is in it, every link leads somewhere, and no other host is asked for anything."""
 
 import os
 import re

@@ -38,7 +38,7 @@ def test_its_pipeline_works_on_spark(tmp_path: Path, spark: "SparkSession") -> N
     assert reader.follow(TUTORIAL, [*before, *(block for block in BLOCKS if block.needs == "spark")]) > 45
 
 
-def test_every_block_says_what_to_do_or_is_a_file() -> None:
+def test_every_block_is_a_command_or_is_a_file() -> None:
     assert {block.language for block in BLOCKS if block.title is None} == {"console", "python"}
     shown = [block for block in BLOCKS if block.language == "python" and "print(" in block.text and not block.title]
     assert all(block.shown for block in shown)

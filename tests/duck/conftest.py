@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 import anabranch as ab
-from tests.moulds import Cast
+from tests.lake_templates import Cast
 
 ORDERS = pa.schema([("id", pa.int64()), ("customer", pa.string()), ("amount", pa.float64())])
 CUSTOMERS = pa.schema([("name", pa.string()), ("country", pa.string())])

@@ -1,4 +1,4 @@
-"""Values of every type are compared exactly, and told as they are in the table."""
+"""Values of every type are compared exactly, and reported as they are in the table."""
 
 import datetime as dt
 import math
@@ -16,7 +16,7 @@ from anabranch.repo.history.diff import RowChange, TableCounts
 
 NOON = dt.datetime(2024, 2, 29, 12)
 
-# A value, and one that differs from it as little as the type can tell.
+# A value, and one that differs from it as little as the type allows.
 CASES: list[tuple[pa.DataType, Any, Any]] = [
     (pa.bool_(), True, False),
     (pa.int8(), -7, -8),
@@ -127,7 +127,7 @@ def test_the_least_difference_is_seen(
     ],
     ids=str,
 )
-def test_what_is_no_number_or_nothing_equals_itself(
+def test_what_is_not_a_number_or_nothing_equals_itself(
     tmp_path: Path, kind: pa.DataType, value: Any, primary_key: tuple[str, ...]
 ) -> None:
     data = table(kind, value, value, None)

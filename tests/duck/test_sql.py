@@ -66,7 +66,7 @@ def test_no_rows_still_have_a_schema(shop: ab.Repository) -> None:
     assert answer.schema == shop.snapshot()["in_c_sales.orders"].schema
 
 
-def test_parameters_are_given_by_place_or_by_name(shop: ab.Repository) -> None:
+def test_parameters_are_given_by_position_or_by_name(shop: ab.Repository) -> None:
     by_place = "SELECT id FROM in_c_sales.orders WHERE customer = ? AND amount > ?"
     assert rows(shop, by_place, params=["Ada", 10.0]) == [(3,)]
     assert rows(shop, by_place, params=("Ada' OR 1=1 --", 0)) == []
@@ -131,7 +131,7 @@ def test_a_common_table_expression_hides_a_system_table_but_no_table(shop: ab.Re
     ]
 
 
-def test_describe_and_summarize_tell_about_a_table(shop: ab.Repository) -> None:
+def test_describe_and_summarize_report_about_a_table(shop: ab.Repository) -> None:
     assert rows(shop, "SELECT column_name, column_type FROM (DESCRIBE in_c_sales.orders)") == [
         ("id", "BIGINT"),
         ("customer", "VARCHAR"),
@@ -190,7 +190,7 @@ def test_buckets_may_have_names_that_mean_something_to_the_engine(shop: ab.Repos
     assert rows(shop, "SELECT count(*) FROM tables") == [(2 + len(names),)]
 
 
-def test_tables_whose_names_differ_in_case_are_told_apart(shop: ab.Repository) -> None:
+def test_tables_whose_names_differ_in_case_are_distinguished(shop: ab.Repository) -> None:
     with shop.transaction() as tx:
         tx.create_table("in_c_sales.Orders", pa.schema([("x", pa.int64())]))
         tx.append("in_c_sales.Orders", pa.table({"x": [9]}))

@@ -1,4 +1,4 @@
-"""What a repository tells about itself in SQL."""
+"""What a repository shows about itself in SQL."""
 
 import datetime as dt
 

@@ -62,7 +62,7 @@ def test_columns_are_qualified_alike_with_and_without_a_ref(shop: ab.Repository,
     assert answer("in_c_sales.orders AT 'dev'") == answer("in_c_sales.orders")
 
 
-def test_columns_of_two_refs_are_told_apart_by_their_aliases(shop: ab.Repository) -> None:
+def test_columns_of_two_refs_are_distinguished_by_their_aliases(shop: ab.Repository) -> None:
     sql = """
         SELECT max(in_c_sales.orders.id), max(old.id), max(in_c_crm.customers.name)
         FROM in_c_sales.orders AT 'dev', in_c_sales.orders AT 'main' AS old, in_c_crm.customers AT 'dev~1'
@@ -111,7 +111,7 @@ def test_words_in_strings_and_comments_are_left_alone(shop: ab.Repository) -> No
         "WITH x AS (SELECT 1) FROM x AT 'dev'",
     ],
 )
-def test_a_ref_in_the_wrong_place_is_refused(shop: ab.Repository, sql: str) -> None:
+def test_a_ref_in_the_wrong_position_is_refused(shop: ab.Repository, sql: str) -> None:
     with pytest.raises((InvalidExpressionError, ab.errors.TableNotFoundError)):
         shop.sql(sql)
 
@@ -124,7 +124,7 @@ def test_marks_are_put_where_tables_are() -> None:
 
 
 def test_one_query_sees_one_state_of_a_branch_however_it_names_it(shop: ab.Repository) -> None:
-    """Somebody commits between the moments at which the query looks up its refs."""
+    """Another process commits between the moments at which the query looks up its refs."""
     other = ab.open(shop.uri, storage_options=shop._config.storage_options)
     asked: list[str] = []
     look_up = shop.snapshot_of

@@ -1,4 +1,4 @@
-"""The story that `make demo` tells, with fewer orders."""
+"""The story of `make demo`, with fewer orders."""
 
 import importlib.util
 import re
@@ -30,7 +30,7 @@ def demo(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
-def test_the_story_is_told_to_its_end(
+def test_the_story_is_shown_to_its_end(
     demo: ModuleType, spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "lake").mkdir()

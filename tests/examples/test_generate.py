@@ -51,7 +51,7 @@ def test_another_seed_gives_other_files(files: Path, tmp_path: Path) -> None:
     assert filecmp.cmpfiles(files, tmp_path, names, shallow=False) == ([], names, [])
 
 
-def test_it_tells_what_it_made(tmp_path: Path) -> None:
+def test_it_reports_what_it_made(tmp_path: Path) -> None:
     assert generate(tmp_path, orders=1).split() == [
         *("10", "customers", "20", "products", "1", "orders", "10", "events", "0", "late-orders")
     ]
@@ -107,7 +107,7 @@ def test_few_customers_buy_most(orders: pa.Table) -> None:
     assert 0.35 < top / sum(counts) < 0.8
 
 
-def test_events_have_vectors_that_tell_categories_apart(files: Path) -> None:
+def test_events_have_vectors_that_distinguish_categories(files: Path) -> None:
     events = pyarrow.parquet.read_table(files / "events")
     assert events.schema.field("embedding").type == pa.list_(pa.field("element", pa.float32()), 16)
     names = {row["id"]: row["category"] for row in pyarrow.csv.read_csv(files / "products.csv").to_pylist()}

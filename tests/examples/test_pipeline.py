@@ -145,7 +145,7 @@ def test_products_are_ranked_in_their_category(repo: ab.Repository, duck: duckdb
     assert len(rows(repo, "gold.product_ranking", "product_id", ref="first")) > len(found)
 
 
-def test_the_lineage_tells_all_that_a_table_came_from(repo: ab.Repository) -> None:
+def test_the_lineage_shows_all_that_a_table_came_from(repo: ab.Repository) -> None:
     lineage = repo.lineage("gold.customer_value", "dev")
     assert {node.name for node in lineage.nodes if node.kind == "table"} == {
         *("gold.customer_value", "silver.orders", "silver.customers", "bronze.orders", "bronze.customers")
@@ -160,7 +160,7 @@ def test_the_lineage_tells_all_that_a_table_came_from(repo: ab.Repository) -> No
     assert loads == {"bronze.orders": 2, "bronze.customers": 1}
 
 
-def test_an_order_of_nobody_is_not_published(repo: ab.Repository) -> None:
+def test_an_order_without_a_customer_is_not_published(repo: ab.Repository) -> None:
     repo.branch_create_from("dev", "wrong")
     with repo.transaction("wrong", message="Lose a customer") as tx:
         lost = tx["silver.orders"].to_arrow(columns=["customer_id"], limit=1).to_pylist()[0]["customer_id"]

@@ -45,10 +45,10 @@ def test_vectors_and_money_arrive_as_what_they_are(repo: ab.Repository) -> None:
     assert str(tables["bronze.orders"].schema.field("unit_price").type) == "decimal128(10, 2)"
 
 
-def test_the_readme_tells_of_every_output() -> None:
+def test_the_readme_describes_every_output() -> None:
     text = (SHOP / "README.md").read_text(encoding="utf-8")
-    told = re.findall(r"^\| `(\w+\.\w+)` \| ([^|]+) \| (\w+)", text, re.MULTILINE)
+    reported = re.findall(r"^\| `(\w+\.\w+)` \| ([^|]+) \| (\w+)", text, re.MULTILINE)
     words = {"rebuild": "rebuilt", "append": "appended", "upsert": "upserted"}
     by = {"sql": "SQL", "python": "a function"}
     outputs = ab.Pipeline.load(SHOP / "pipeline.py").outputs.values()
-    assert sorted(told) == sorted((output.key, by[output.kind], words[output.write]) for output in outputs)
+    assert sorted(reported) == sorted((output.key, by[output.kind], words[output.write]) for output in outputs)

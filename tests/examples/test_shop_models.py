@@ -85,7 +85,7 @@ def test_run_builds_all_models_as_one_commit(shop: Shop) -> None:
     assert (again["same"], again["same_source"]) == (True, True)
 
 
-def test_failed_check_publishes_nothing_and_says_run_again(shop: Shop) -> None:
+def test_failed_check_publishes_nothing_and_hints_to_run_again(shop: Shop) -> None:
     shop.load("bad_orders")
     before = shop.repo.snapshot_of("main").id
     answer = shop.anabranch("run", str(PROJECT))

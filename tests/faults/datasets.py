@@ -37,7 +37,7 @@ def _uri(repo: ab.Repository, name: str) -> str:
     return f"{repo.uri}/aside/{name}.lance"
 
 
-def look_at_stock(repo: ab.Repository) -> State:
+def read_stock(repo: ab.Repository) -> State:
     """All that the dataset's handle shows, and its clones."""
     handle = stock(repo)
     branches = ["main", *(info.name for info in handle.branch_list())]
@@ -49,8 +49,8 @@ def look_at_stock(repo: ab.Repository) -> State:
     }
 
 
-def look_at_held(repo: ab.Repository) -> State:
-    return {**look_at_stock(repo), "held": len(stock(repo).clone_list())}
+def read_held(repo: ab.Repository) -> State:
+    return {**read_stock(repo), "held": len(stock(repo).clone_list())}
 
 
 def _ids(handle: ab.Dataset) -> list[int]:
@@ -59,7 +59,7 @@ def _ids(handle: ab.Dataset) -> list[int]:
 
 def _look_if_there(repo: ab.Repository, name: str) -> list[int] | None:
     if not any(Path(_uri(repo, name)).glob("_versions/*.manifest")):
-        return None  # an unfinished copy is no dataset
+        return None  # an unfinished copy is not a dataset
     try:
         return _ids(ab.dataset(_uri(repo, name)))
     except DatasetNotFoundError:
@@ -96,7 +96,7 @@ def _tag(repo: ab.Repository) -> None:
 
 
 def on_stock(act: Act, prepare: Act = do_nothing, *, held: bool = False) -> Write:
-    look = look_at_held if held else look_at_stock
+    look = read_held if held else read_stock
     return Write(act=act, prepare=prepare, look=look, rival=_tag, may_be_done=True)
 
 

@@ -1,4 +1,4 @@
-"""The lake that writes are tried on, and what anybody can see of it."""
+"""The lake that writes are tried on, and what any reader can see of it."""
 
 from typing import Any
 
@@ -16,13 +16,13 @@ RIVAL = "in_c_sales.rival"
 STEP = "a step of the run"
 
 State = dict[str, Any]
-# Runs that failed stay listed, for whoever asks what became of them.
+# Runs that failed stay listed, for callers that ask how they ended.
 _ALIVE = {RunPhase.RUNNING, RunPhase.PUBLISHING, RunPhase.PUBLISHED}
 Known = dict[TableEntry, tuple[Any, ...]]
 
 
 def fill(repo: ab.Repository) -> None:
-    """Branches pinned, live, protected and deleted, a tag, a run, an index, a stranger's write; nothing large."""
+    """Branches pinned, live, protected and deleted, a tag, a run, an index, an external write; nothing large."""
     with repo.transaction(message="first") as tx:
         for key in (ORDERS, STRANGE, RIVAL):
             tx.create_table(key, SCHEMA, primary_key=["id"])
@@ -73,7 +73,7 @@ def look(repo: ab.Repository) -> State:
     }
 
 
-def look_at_heads(repo: ab.Repository) -> State:
+def read_heads(repo: ab.Repository) -> State:
     """What branches and tags show: all that housekeeping must leave alone at any moment."""
     known: Known = {}
     branches = {info.name: _tables(repo, info.name, known) for info in repo.branch_list()}
@@ -104,7 +104,7 @@ def _table(found: Any) -> tuple[Any, ...]:
 
 
 def look_raw(repo: ab.Repository) -> dict[str, list[dict[str, Any]]]:
-    """What any Lance tool sees of main, strangers' tables left out."""
+    """What any Lance tool sees of main, external branches left out."""
     snapshot = repo.snapshot_of("main")
     keys = [key for key in snapshot if key not in (STRANGE, RIVAL)]
     return {key: rows(raw(repo, key, "main")) for key in keys if owns(BranchName("main"), snapshot[key].entry.home)}

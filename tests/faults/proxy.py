@@ -20,7 +20,7 @@ _DELAY_SECONDS = 0.05
 class Mishap(StrEnum):
     """What happens to a request."""
 
-    ERROR_500 = "500"  # the server says so, and has done nothing
+    ERROR_500 = "500"  # the server answers with it, and has done nothing
     ERROR_503 = "503"
     DROPPED = "dropped"  # the connection ends before the server hears of the request
     LOST_ANSWER = "lost_answer"  # the server has done it, and the connection ends before its answer
@@ -54,7 +54,7 @@ class Plan:
 class Meeting(Plan):
     """Holds the first request of each of some parties back until there is one of all of them.
 
-    A function says which party a request belongs to, None if it belongs to no party.
+    A function returns the party a request belongs to, None if it belongs to no party.
     """
 
     party_of: Callable[[str, str], str | None] = lambda _method, _path: None
@@ -65,7 +65,7 @@ class Meeting(Plan):
 
     @classmethod
     def of_requests(cls, pattern: str, count: int) -> "Meeting":
-        """A meeting of so many different requests that match a pattern, like `PUT .*/data/.*`."""
+        """A meeting of a given number of different requests that match a pattern, like `PUT .*/data/.*`."""
         wanted = re.compile(pattern)
 
         def party_of(method: str, path: str) -> str | None:
@@ -104,7 +104,7 @@ class Proxy:
 
 @contextmanager
 def proxy_before(endpoint: str) -> Iterator[Proxy]:
-    """A proxy that runs meanwhile; its `endpoint` is the address to use instead."""
+    """A proxy that runs inside the context; its `endpoint` is the address to use instead."""
     proxy = Proxy(endpoint)
 
     class Handler(socketserver.StreamRequestHandler):
@@ -156,7 +156,7 @@ class _Carrier:
                 return  # a client that went away
 
     def _carry(self, request: _Message, server: socket.socket, answers: BufferedIOBase) -> bool:
-        """Carry a request to the server and its answer back; whether the connection goes on."""
+        """Carry a request to the server and its answer back; whether the connection continues."""
         method, path = request.first[0], request.first[1]
 
         def ask() -> _Message | None:

@@ -23,7 +23,7 @@ def fill_remote(repo: ab.Repository) -> None:
 class RemoteWrite:
     """A write of a number, what is done before it, and what it makes of the rows of its table.
 
-    It looks at main, or at the branch of that number. One that is `quiet` makes no commit.
+    It reads main, or the branch of that number. One that is `quiet` makes no commit.
     """
 
     act: Callable[[ab.Repository, int], object]

@@ -1,4 +1,4 @@
-"""How much a run of faults did, told at its end."""
+"""How much a run of faults did, reported at its end."""
 
 import time
 from collections import Counter
@@ -11,7 +11,7 @@ from tests.proof_log import record_proof
 
 @dataclass(slots=True)
 class Tally:
-    """What was done, for whoever wants to know how much the proof proves."""
+    """What was done, as a measure of the proof."""
 
     writes: int = 0
     requests: int = 0
@@ -20,8 +20,8 @@ class Tally:
 
 
 @contextmanager
-def told(proof: str) -> Iterator[Tally]:
-    """A tally that is told when all is done."""
+def reported(proof: str) -> Iterator[Tally]:
+    """A tally that is reported when all is done."""
     tally, began = Tally(), time.monotonic()
     yield tally
     counts = {

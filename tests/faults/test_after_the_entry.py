@@ -1,4 +1,4 @@
-"""Once a branch's log has its entry the write is done, whatever fails after that; and who fails says so truly."""
+"""Once a log has its entry the write is done, whatever fails after that; and errors are reported truthfully."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +12,7 @@ from tests.conftest import Place
 from tests.faults.lakes import RIVAL, fill
 from tests.faults.trouble import Kind, Trouble, all_stores_through
 from tests.faults.writes import Act, commit_on_main
-from tests.moulds import Cast
+from tests.lake_templates import Cast
 from tests.repo.conftest import CUSTOMERS, ORDERS, ids, raw, rows, table
 
 pytestmark = pytest.mark.local
@@ -63,7 +63,7 @@ def test_reads_that_fail_after_the_entry_take_nothing_back(place: Place, cast: C
     assert repo.snapshot().id == lake.snapshot_of(branch).id
 
 
-def test_raw_readers_see_a_reset_that_somebody_came_before(place: Place, cast: Cast) -> None:
+def test_raw_readers_see_a_reset_after_a_concurrent_commit(place: Place, cast: Cast) -> None:
     lake = cast(fill)
     requests = [
         number
@@ -71,7 +71,7 @@ def test_raw_readers_see_a_reset_that_somebody_came_before(place: Place, cast: C
         if "_tags/" in request
     ]
     lake.undo("main")
-    trouble = Trouble(requests[0], Kind.LATENCY, meanwhile=lambda: commit_on_main(ab.open(lake.uri)))
+    trouble = Trouble(requests[0], Kind.LATENCY, rival=lambda: commit_on_main(ab.open(lake.uri)))
     with all_stores_through(trouble):
         repo = ab.open(lake.uri)
         trouble.arm()
@@ -92,7 +92,7 @@ def test_a_file_that_cannot_be_reached_is_not_called_missing(place: Place, cast:
     assert lake.load(ORDERS, file, engine="local").rows_loaded == 1
 
 
-def test_undo_of_a_damaged_commit_is_done_though_nobody_can_tell_what_it_changed(place: Place, cast: Cast) -> None:
+def test_undo_of_a_damaged_commit_is_done_though_its_changes_cannot_be_read(place: Place, cast: Cast) -> None:
     lake = cast(fill)
     with lake.transaction(message="to be damaged") as tx:
         tx.delete(CUSTOMERS, "id > 0")
@@ -103,9 +103,7 @@ def test_undo_of_a_damaged_commit_is_done_though_nobody_can_tell_what_it_changed
 
 
 @pytest.mark.parametrize("act", [lambda repo: repo.undo("dev"), lambda repo: repo.reset("dev", to="dev~1")])
-def test_move_is_taken_back_where_nobody_can_tell_whether_the_commit_is_there(
-    place: Place, cast: Cast, act: Act
-) -> None:
+def test_move_is_rolled_back_if_its_commit_cannot_be_checked(place: Place, cast: Cast, act: Act) -> None:
     lake = cast(fill)
     before = lake.head_commit_id_for_branch("dev")
     requests = requests_of(lake, act)
@@ -121,7 +119,7 @@ def test_move_is_taken_back_where_nobody_can_tell_whether_the_commit_is_there(
 
 
 @pytest.mark.parametrize("look", ["list_folders _versions", "list _leases/dev"])
-def test_deletion_is_taken_back_where_nobody_can_tell_whether_the_branch_is_in_use(
+def test_deletion_is_rolled_back_if_the_use_of_the_branch_cannot_be_checked(
     place: Place, cast: Cast, look: str
 ) -> None:
     lake = cast(fill)
@@ -166,7 +164,7 @@ def test_clone_asks_for_nothing_once_it_is_there(place: Place, cast: Cast) -> No
 
 
 class _EntryUnderWay(Trouble):
-    """The first entry that is put into the log of main times out, and arrives when it is let go."""
+    """The first entry that is put into the log of main times out, and arrives when it is released."""
 
     def request(self, operation: str, path: str, send: Callable[[], T]) -> T:
         is_entry = operation == "put_if_absent" and path.startswith("_versions/main/")
@@ -175,7 +173,7 @@ class _EntryUnderWay(Trouble):
             raise StorageUnavailableError(f"an injected time-out hit {operation} of {path!r}", hint="try again")
         return send()
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         self._carry_out_late()
 
 
@@ -183,7 +181,7 @@ class _EntryUnderWay(Trouble):
 def test_what_is_added_to_a_run_after_its_publishing_failed_is_published(
     place: Place, cast: Cast, *, is_late: bool
 ) -> None:
-    """An entry that is still under way when the run goes on would hold what the run had until then."""
+    """An entry that is still under way when the run continues would hold what the run had until then."""
     lake = cast(fill)
     with all_stores_through(trouble := _EntryUnderWay()):
         run = ab.open(lake.uri).begin_run("main", message="run")
@@ -195,7 +193,7 @@ def test_what_is_added_to_a_run_after_its_publishing_failed_is_published(
         with run.transaction(message="two") as tx:
             tx.append(ORDERS, table(8))
         if is_late:
-            trouble.let_go()
+            trouble.release()
         run.publish()
     assert {7, 8} <= set(ids(lake, ORDERS))
     assert [commit.message for commit in lake.list_commits(limit=3)].count("run") == 1

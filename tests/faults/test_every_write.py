@@ -14,7 +14,7 @@ from tests.conftest import Place
 from tests.conftest import _make_folder as make_folder
 from tests.faults.datasets import DATASET_READS, DATASET_WRITES, fill_stock
 from tests.faults.lakes import fill
-from tests.faults.tallying import Tally, spread, told
+from tests.faults.tallying import Tally, reported, spread
 from tests.faults.transactions import TABLE_WRITES, TRANSACTION_READS, TRANSACTION_WRITES
 from tests.faults.trouble import Kind
 from tests.faults.trying import States, Trial, examine_lake, examine_stock
@@ -30,13 +30,13 @@ from tests.faults.writes import (
     Look,
     Write,
 )
-from tests.moulds import Fill, Mould
+from tests.lake_templates import Fill, LakeTemplate
 
 pytestmark = pytest.mark.local
 
 MakeTrial = Callable[[str], Trial]
 
-# A write with more requests is tried at so many of them, evenly spread.
+# A write with more requests is tried at this number of them, evenly spread.
 MOST_REQUESTS = 6
 # What the lake, or the dataset's, shows before any write.
 KNOWN: dict[bool, dict[Look, States]] = {}
@@ -75,12 +75,14 @@ def test_every_public_function_is_a_read_or_a_write_with_a_case() -> None:
 
 @pytest.fixture(scope="session")
 def tally() -> Iterator[Tally]:
-    with told("faults at every write") as tally:
+    with reported("faults at every write") as tally:
         yield tally
 
 
 @pytest.fixture
-def trial(moulds: dict[tuple[Fill, str], Mould], tmp_path_factory: pytest.TempPathFactory) -> Iterator[MakeTrial]:
+def trial(
+    lake_templates: dict[tuple[Fill, str], LakeTemplate], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[MakeTrial]:
     """Make a trial of a write on the lake that it is for."""
     used: list[Place] = []
 
@@ -91,11 +93,13 @@ def trial(moulds: dict[tuple[Fill, str], Mould], tmp_path_factory: pytest.TempPa
     def make(name: str) -> Trial:
         is_stock = name.startswith("Dataset.")
         wanted = fill_stock if is_stock else fill
-        if (wanted, "") not in moulds:
-            moulds[wanted, ""] = Mould(Place(root=str(make_folder(tmp_path_factory, "mould"))), wanted)
+        if (wanted, "") not in lake_templates:
+            lake_templates[wanted, ""] = LakeTemplate(
+                Place(root=str(make_folder(tmp_path_factory, "template"))), wanted
+            )
         return Trial(
             write=ALL[name],
-            mould=moulds[wanted, ""],
+            template=lake_templates[wanted, ""],
             new_place=new_place,
             examine=examine_stock if is_stock else examine_lake,
             known=KNOWN.setdefault(is_stock, {}),

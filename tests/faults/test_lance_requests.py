@@ -13,7 +13,7 @@ from anabranch.storage import open_store
 from tests.conftest import Place
 from tests.faults.proxy import Mishap, Plan, Proxy, proxy_before
 from tests.faults.remote_writes import REMOTE_WRITES, RemoteWrite, fill_remote
-from tests.faults.tallying import Tally, spread, told
+from tests.faults.tallying import Tally, reported, spread
 from tests.repo.conftest import ORDERS, raw, rows
 
 pytestmark = pytest.mark.xdist_group("s3")
@@ -21,14 +21,14 @@ pytestmark = pytest.mark.xdist_group("s3")
 # How often a request is tried again by itself, and how long one may take before it is given up.
 TRIES_AGAIN = {"patient": "2", "impatient": "0"}
 TIMEOUT = "4s"
-# A write with more requests is tried at about so many of them, evenly spread; stalls take as long as the time-out.
+# A write with more requests is tried at about that many of them, evenly spread; stalls take as long as the time-out.
 MOST_REQUESTS = 6
 STALLS_EVERY = 4
 
 
 @pytest.fixture(scope="session")
 def remote_tally() -> Iterator[Tally]:
-    with told("faults on the way to S3") as tally:
+    with reported("faults on the way to S3") as tally:
         yield tally
 
 
@@ -90,7 +90,7 @@ class Journey:
         try:
             self.write.act(self.again(), number)
         except BusyError:
-            # Who could not take its sign of life away counts as alive for some minutes, which cannot be let pass here.
+            # A writer that could not remove its heartbeat counts as alive for some minutes, which cannot pass here.
             store = open_store(self.lake.uri, self.lake.storage_options)
             for sign in list(store.list(LEASES)):
                 store.delete(sign.path)

@@ -28,16 +28,16 @@ class Kind(StrEnum):
     ERROR = "error"  # it is never sent
     TIME_OUT = "time_out"  # the caller gives up; it is carried out after the caller's next request
     LOST_ANSWER = "lost_answer"  # it is carried out, and the caller hears of a failure
-    LATENCY = "latency"  # it takes so long that somebody else comes before it
+    LATENCY = "latency"  # it takes so long that another writer comes before it
 
 
 class Trouble:
     """Counts requests from when it is armed, and lets the nth meet its fault; without an nth it only counts."""
 
-    def __init__(self, nth: int = 0, kind: Kind = Kind.ERROR, *, meanwhile: Callable[[], object] | None = None) -> None:
+    def __init__(self, nth: int = 0, kind: Kind = Kind.ERROR, *, rival: Callable[[], object] | None = None) -> None:
         self._nth = nth
         self._kind = kind
-        self._meanwhile = meanwhile
+        self._rival = rival
         self._lock = threading.Lock()
         self._late: Callable[[], object] | None = None
         self._is_armed = False
@@ -69,8 +69,8 @@ class Trouble:
     def _hit(self, operation: str, path: str, send: Callable[[], T]) -> T:
         match self._kind:
             case Kind.LATENCY:
-                if self._meanwhile is not None:
-                    self._meanwhile()
+                if self._rival is not None:
+                    self._rival()
                 return send()
             case Kind.LOST_ANSWER:
                 send()
@@ -87,7 +87,7 @@ class Trouble:
             try:
                 late()
             except AnabranchError:
-                return  # nobody hears of it
+                return  # not reported
 
 
 class TroubledStore(_WrappedStore):
@@ -103,7 +103,7 @@ class TroubledStore(_WrappedStore):
 
 @contextmanager
 def all_stores_through(trouble: Trouble) -> Iterator[None]:
-    """Let every store that is opened meanwhile have its requests counted, of repositories and of tables."""
+    """Count the requests of every store that is opened inside, of repositories and of tables."""
 
     def open_troubled(*args: Any, **kwargs: Any) -> ObjectStore:
         return TroubledStore(open_store(*args, **kwargs), trouble)

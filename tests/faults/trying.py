@@ -13,7 +13,7 @@ from tests.faults.lakes import STRANGE, State, look_raw
 from tests.faults.tallying import Tally
 from tests.faults.trouble import Kind, Trouble, all_stores_through, changes_something
 from tests.faults.writes import Look, Write, do_nothing
-from tests.moulds import Mould
+from tests.lake_templates import LakeTemplate
 from tests.repo.conftest import CUSTOMERS, ids
 from tests.repo.gc.passing import pass_time
 
@@ -32,17 +32,17 @@ States = tuple[State, State]
 class Trial:
     """One write on copies of one lake.
 
-    `examine` says what is wrong with a lake afterwards, `known` what those before showed that nothing was done to.
+    `examine` returns what is wrong with a lake afterwards, `known` what those before showed that nothing was done to.
     """
 
     write: Write
-    mould: Mould
+    template: LakeTemplate
     new_place: NewPlace
     examine: Callable[[ab.Repository], list[str]]
     known: dict[Look, States]
 
     def prepared(self) -> ab.Repository:
-        repo = self.mould.put_down(self.new_place())
+        repo = self.template.write_copy(self.new_place())
         self.write.prepare(repo)
         return repo
 
@@ -90,7 +90,7 @@ class _Attempt:
 
     def run(self) -> str:
         repo = self.trial.prepared()
-        trouble = Trouble(self.nth, self.kind, meanwhile=lambda: self.trial.write.rival(ab.open(repo.uri)))
+        trouble = Trouble(self.nth, self.kind, rival=lambda: self.trial.write.rival(ab.open(repo.uri)))
         error = self.trial._act(repo, trouble)
         where = f"{self.kind} at request {self.nth} of {len(trouble.requests)}: {trouble.requests[self.nth - 1 :][:2]}"
         hit = trouble.requests[self.nth - 1]
@@ -104,7 +104,7 @@ class _Attempt:
             assert self._may_be_done(hit), f"{where}: it is done, and said that it was not: {error!r}"
         else:
             self._try_again(repo, where)
-        self._go_on(repo, where)
+        self._continue(repo, where)
         is_done = state != self.before[0]
         return "succeeded" if error is None else "raised, and done" if is_done else "raised, and tried again"
 
@@ -115,7 +115,7 @@ class _Attempt:
             assert error is None, f"{where}: what was put is found by looking, so it is done: {error!r}"
 
     def _may_be_done(self, hit: str) -> bool:
-        """Nobody can know of a request that arrives after the caller has looked for what it did and given up."""
+        """No caller can know of a request that arrives after the caller has looked for what it did and given up."""
         return self.trial.write.may_be_done or (self.kind is Kind.TIME_OUT and changes_something(hit))
 
     def _judge_raw(self, repo: ab.Repository, where: str) -> None:
@@ -129,11 +129,11 @@ class _Attempt:
         try:
             self.trial.write.act(again)
         except BusyError:
-            pass_time(repo)  # whoever was cut off is taken for dead by now
+            pass_time(repo)  # leases of interrupted callers have expired by now
             self.trial.write.act(ab.open(repo.uri, actor="ada"))
         assert self.trial.write.look(repo) == self.after[0], f"{where}: trying again did something else"
 
-    def _go_on(self, repo: ab.Repository, where: str) -> None:
+    def _continue(self, repo: ab.Repository, where: str) -> None:
         wrong = self.trial.examine(repo)
         assert not wrong, f"{where}: {wrong}"
 

@@ -14,7 +14,7 @@ from anabranch.repo.log.once import Once
 from anabranch.repo.run import Run
 from anabranch.repo.runs.engine_access import EngineAccess
 from anabranch.repo.runs.streams import StreamBatch
-from tests.faults.lakes import RIVAL, STRANGE, State, look, look_at_heads
+from tests.faults.lakes import RIVAL, STRANGE, State, look, read_heads
 from tests.repo.conftest import CUSTOMERS, ORDERS, append, table
 from tests.repo.gc.passing import pass_time
 from tests.repo.moving import copy_objects
@@ -28,7 +28,7 @@ def do_nothing(_repo: ab.Repository) -> None:
 
 
 def commit_on_main(repo: ab.Repository) -> None:
-    """Commit to a table that nobody else writes."""
+    """Commit to a table that no other process writes."""
     _commit(repo, "main")
 
 
@@ -46,8 +46,8 @@ class Write:
     """A write, what is done before it without faults, what of the lake it must bring from one state to another, and
     what a rival does while a request takes long.
 
-    One of a dataset by itself has no log to take it back with: it `may_be_done` though it raised, when what fails is
-    the look at what it made. So may the deletion of a branch when what fails is to free its space, and a file that is
+    One of a dataset by itself has no log to roll it back with: it `may_be_done` though it raised, when what fails is
+    reading what it made. So may the deletion of a branch when what fails is to free its space, and a file that is
     to be overwritten: both can be done again.
     """
 
@@ -79,7 +79,7 @@ def _step(repo: ab.Repository) -> None:
         tx.append(CUSTOMERS, table(52))
 
 
-def _look_at_run(repo: ab.Repository) -> State:
+def _read_run(repo: ab.Repository) -> State:
     """The lake, and what the run alone shows while it is open."""
     run = open_run(repo)
     inside = {} if run.info().commit_id is not None else {key: table.count_rows() for key, table in _items(run)}
@@ -132,7 +132,7 @@ def _file_aside(repo: ab.Repository) -> None:
     Path(_aside(repo, "rows.csv")).write_text("id,v\n80,x\n81,y\n")
 
 
-def _look_at_export(repo: ab.Repository) -> State:
+def _read_export(repo: ab.Repository) -> State:
     """The lake, and the exported file: none, or a whole one."""
     file = Path(_aside(repo, "out.csv"))
     return {**look(repo), "file": file.read_text() if file.exists() else None}
@@ -144,18 +144,18 @@ def _other_table(repo: ab.Repository) -> None:
     lance.write_dataset(table(90), _aside(repo, "other.lance"), enable_stable_row_ids=True)
 
 
-def _look_at_clone(repo: ab.Repository) -> State:
+def _read_clone(repo: ab.Repository) -> State:
     """The lake's heads, and the clone: none, or one with all tables."""
-    return {**look_at_heads(repo), "clone": _look_if_there(_aside(repo, "clone"))}
+    return {**read_heads(repo), "clone": _look_if_there(_aside(repo, "clone"))}
 
 
-def _look_at_new(repo: ab.Repository) -> State:
+def _read_new(repo: ab.Repository) -> State:
     return {"new": _look_if_there(_aside(repo, "new"))}
 
 
 def _look_if_there(uri: str) -> State | None:
     try:
-        return look_at_heads(ab.open(uri))
+        return read_heads(ab.open(uri))
     except RepositoryNotFoundError:
         return None
 
@@ -164,18 +164,18 @@ def _copy_aside(repo: ab.Repository) -> None:
     copy_objects(repo.uri, _aside(repo, "copy"), repo.storage_options)
 
 
-def _look_at_copy(repo: ab.Repository) -> State:
+def _read_copy(repo: ab.Repository) -> State:
     """The lake, which a copy that is relocated has nothing to do with."""
-    return look_at_heads(repo)
+    return read_heads(repo)
 
 
 def _relocate(repo: ab.Repository) -> None:
     assert ab.relocate(_aside(repo, "copy")).is_complete
-    assert look_at_heads(ab.open(_aside(repo, "copy"))) == look_at_heads(repo)
+    assert read_heads(ab.open(_aside(repo, "copy"))) == read_heads(repo)
 
 
 def _damage(repo: ab.Repository) -> None:
-    """Lose what doctor can make anew: a commit's object and a hint, both of which the log tells."""
+    """Lose what doctor can make again: a commit's object and a hint, both of which the log has."""
     commit = repo.head_commit_id_for_branch("dev")
     Path(repo.uri, "_commits", f"{commit}.json").unlink()
     Path(repo.uri, "_versions", "dev", "hint").write_text("torn")
@@ -191,12 +191,12 @@ def _two_more(repo: ab.Repository) -> None:
 
 
 MODULE_WRITES: dict[str, list[Write]] = {
-    "init": [Write(act=lambda repo: ab.init(_aside(repo, "new")), look=_look_at_new)],
+    "init": [Write(act=lambda repo: ab.init(_aside(repo, "new")), look=_read_new)],
     "clone": [
-        Write(act=lambda repo: ab.clone(repo.uri, _aside(repo, "clone")), look=_look_at_clone),
-        Write(act=lambda repo: ab.clone(repo.uri, _aside(repo, "clone"), shallow=False), look=_look_at_clone),
+        Write(act=lambda repo: ab.clone(repo.uri, _aside(repo, "clone")), look=_read_clone),
+        Write(act=lambda repo: ab.clone(repo.uri, _aside(repo, "clone"), shallow=False), look=_read_clone),
     ],
-    "relocate": [Write(act=_relocate, prepare=_copy_aside, look=_look_at_copy)],
+    "relocate": [Write(act=_relocate, prepare=_copy_aside, look=_read_copy)],
 }
 
 REPOSITORY_WRITES: dict[str, list[Write]] = {
@@ -227,15 +227,15 @@ REPOSITORY_WRITES: dict[str, list[Write]] = {
     ],
     "compact": [Write(act=lambda repo: repo.compact([ORDERS]))],
     "delete": [Write(act=lambda repo: repo.delete(ORDERS, "id < 3"))],
-    "doctor": [Write(act=lambda repo: repo.doctor(repair=True), prepare=_damage, look=look_at_heads)],
+    "doctor": [Write(act=lambda repo: repo.doctor(repair=True), prepare=_damage, look=read_heads)],
     "export": [
         Write(
             act=lambda repo: repo.export(ORDERS, _aside(repo, "out.csv"), overwrite=True),
-            look=_look_at_export,
+            look=_read_export,
             may_be_done=True,
         )
     ],
-    "gc": [Write(act=lambda repo: repo.gc(keep_last=1), prepare=pass_time, look=look_at_heads)],
+    "gc": [Write(act=lambda repo: repo.gc(keep_last=1), prepare=pass_time, look=read_heads)],
     "history_rebuild": [Write(act=lambda repo: repo.history_rebuild())],
     "history_sync": [Write(act=lambda repo: repo.history_sync())],
     "index": [Write(act=lambda repo: repo.index(ORDERS, "id"))],
@@ -273,7 +273,7 @@ RUN_WRITES: dict[str, list[Write]] = {
         Write(act=lambda repo: open_run(repo).publish()),
         Write(act=lambda repo: open_run(repo).publish(), prepare=lambda repo: append(repo, 7)),
     ],
-    "transaction": [Write(act=_step, look=_look_at_run)],
+    "transaction": [Write(act=_step, look=_read_run)],
 }
 
 # What changes nothing, whatever happens to its requests.

@@ -42,16 +42,16 @@ def test_good_records_are_found_at_their_lines_however_the_text_is_cut(
 @example(text='""aa', piece=1, block=1)
 @given(st.text(alphabet='a,"\n', max_size=60), st.integers(1, 20), st.integers(1, 40))
 def test_any_text_is_cut_into_the_same_records(text: str, piece: int, block: int) -> None:
-    """No line is lost, none is told twice, and the size of the pieces does not matter."""
+    """No line is lost, none is reported twice, and the size of the pieces does not matter."""
     data = text.encode()
 
-    def told(blocks: list[Block]) -> list[tuple[int, str, bool]]:
+    def reported(blocks: list[Block]) -> list[tuple[int, str, bool]]:
         good = [(r.line, r.text.decode().rstrip("\n"), True) for found in blocks for r in found.records]
         bad = [(b.line, b.text, False) for found in blocks for b in found.bad]
         return sorted(good + bad)
 
-    whole = told(cut(data, piece=max(len(data), 1), block=1 << 20))
-    assert told(cut(data, piece=piece, block=block)) == whole
+    whole = reported(cut(data, piece=max(len(data), 1), block=1 << 20))
+    assert reported(cut(data, piece=piece, block=block)) == whole
     left = text
     for _, record, _ in whole:
         before, found, left = left.partition(record)

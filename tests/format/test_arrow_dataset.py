@@ -100,7 +100,9 @@ def test_rows_are_counted_and_the_dataset_travels(version_ref: VersionRef) -> No
     assert dataset.to_table().num_rows == 4
 
 
-def test_a_failure_is_remembered_for_whoever_hears_only_the_engine(version_ref: VersionRef, tmp_path: Path) -> None:
+def test_a_failure_is_remembered_for_a_caller_that_sees_only_the_engine(
+    version_ref: VersionRef, tmp_path: Path
+) -> None:
     dataset = ArrowDataset(version_ref)
     for file in (tmp_path / "t.lance" / "data").iterdir():
         file.unlink()

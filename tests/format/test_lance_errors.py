@@ -1,4 +1,4 @@
-"""What Lance says, as our errors."""
+"""Messages of Lance become our errors."""
 
 import lance
 import pyarrow as pa
@@ -29,7 +29,7 @@ def test_prose_that_needs_a_race_or_a_cloud_to_be_seen(said: str, error: type[Ex
     assert type(caught.value) is error
 
 
-def test_a_dataset_with_manifests_of_the_first_scheme_says_how_to_stage_on_it(place: Place) -> None:
+def test_a_dataset_with_manifests_of_the_first_scheme_reports_how_to_stage_on_it(place: Place) -> None:
     home = Home.at(place / "t.lance", place.storage_options)
     lance.write_dataset(
         pa.table({"id": [1]}), home.root, enable_v2_manifest_paths=False, storage_options=home.lance_options()

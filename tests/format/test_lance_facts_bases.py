@@ -152,7 +152,7 @@ def test_a_restore_takes_bases_away_and_their_ids_are_given_again(table: lance.L
     assert dataset.base_paths()[1].name == "new"
 
 
-def test_an_empty_list_of_fragments_is_no_fragment(table: lance.LanceDataset) -> None:
+def test_an_empty_list_of_fragments_is_not_a_fragment(table: lance.LanceDataset) -> None:
     assert table.scanner(fragments=[]).to_table().num_rows == 0
 
 
@@ -168,7 +168,7 @@ def test_large_blobs_lie_in_a_folder_beside_their_data_file(tmp_path: Path) -> N
 
 
 @pytest.mark.xdist_group("s3")
-def test_a_write_to_a_base_wants_the_storage_options_once_more(s3_place: Place) -> None:
+def test_a_write_to_a_base_wants_the_storage_options_again(s3_place: Place) -> None:
     options = s3_place.storage_options
     made = lance.write_dataset(rows(0, 10), s3_place / "t.lance", storage_options=options)
     far = s3_place.root.replace("s3://lake", "s3://cold")

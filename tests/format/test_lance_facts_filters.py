@@ -22,7 +22,7 @@ def test_an_arrow_filter_on_any_column_is_refused_next_to_a_time(tmp_path: Path)
     assert _ids(dataset, "id = 1") == [1]
 
 
-def test_both_zeros_are_one_but_a_nan_is_sorted_by_its_sign(tmp_path: Path) -> None:
+def test_both_zeros_are_one_but_a_nan_is_sorted_by_its_sign_bit(tmp_path: Path) -> None:
     nan = float("nan")
     values = pa.array([-0.0, 0.0, nan, -nan], pa.float64())
     dataset = lance.write_dataset(pa.table({"id": [1, 2, 3, 4], "f": values}), tmp_path / "t.lance")
@@ -33,7 +33,7 @@ def test_both_zeros_are_one_but_a_nan_is_sorted_by_its_sign(tmp_path: Path) -> N
     assert _ids(dataset, "isnan(f)") == [3, 4]
 
 
-def test_the_least_integer_cannot_be_said(tmp_path: Path) -> None:
+def test_the_least_integer_cannot_be_written(tmp_path: Path) -> None:
     least = -(2**63)
     dataset = lance.write_dataset(pa.table({"id": [least]}), tmp_path / "t.lance")
     with pytest.raises(ValueError, match="Float64"):

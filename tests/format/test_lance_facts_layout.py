@@ -68,7 +68,7 @@ def test_a_branch_of_another_script_has_a_quoted_ref(root: Path) -> None:
     assert (root / "tree" / "é" / "x" / "_versions").is_dir()
 
 
-def test_a_first_version_says_what_it_was_cloned_from(root: Path) -> None:
+def test_a_first_version_records_what_it_was_cloned_from(root: Path) -> None:
     opened(root).create_branch("dev")
     opened(root / "tree" / "dev").insert(rows(4))
     opened(root).create_branch("child", ("dev", 2))

@@ -141,7 +141,7 @@ def test_main_reads_at_once_and_branches_refuse(tmp_path: Path, carry: Callable[
 
 
 @pytest.mark.parametrize("carry", [move, copy_and_forget], ids=["moved", "copied"])
-def test_relocated_branches_read_the_new_place_only(tmp_path: Path, carry: Callable[[str, Path], None]) -> None:
+def test_relocated_branches_read_the_new_location_only(tmp_path: Path, carry: Callable[[str, Path], None]) -> None:
     made = lived_in(str(tmp_path / "old" / "t.lance"))
     carry(made.root, new := tmp_path / "a much longer way" / "new.lance")
     report = relocate(made.home(new))
@@ -184,7 +184,7 @@ def test_relocated_branches_are_branched_tagged_and_deleted_by_plain_pylance(tmp
 
 
 def test_two_writers_conflict_and_rebase_on_a_relocated_branch(tmp_path: Path) -> None:
-    """Rebasing reads the transactions in between, which still name the old place; nothing is read from there."""
+    """Rebasing reads the transactions in between, which still name the old location; nothing is read from there."""
     made = lived_in(str(tmp_path / "t.lance"))
     move(made.root, new := tmp_path / "new.lance")
     relocate(made.home(new))

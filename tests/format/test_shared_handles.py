@@ -27,7 +27,7 @@ def repeating(work: Callable[[], object]) -> Iterator[list[Exception]]:
         while not stopped.is_set():
             try:
                 work()
-            except Exception as err:  # noqa: BLE001 - the test looks at it
+            except Exception as err:  # noqa: BLE001 - the test checks it
                 raised.append(err)
                 return
 

@@ -133,7 +133,7 @@ def wide(path: Path, values: list[str]) -> VersionRef:
 
 @pytest.mark.parametrize("selection", [Selection(), Selection(filter="id >= 0"), Selection(columns=("v",))])
 def test_batches_of_large_values_are_bounded_by_bytes(tmp_path: Path, selection: Selection) -> None:
-    # Equal values are stored once, so that the size of the file says nothing about them.
+    # Equal values are stored once, so that the size of the file does not depend on them.
     version_ref = wide(tmp_path / "t.lance", ["x" * (1 << 20)] * 100)
     [split] = plan_splits(version_ref, selection)
     batches = list(read_split(version_ref, split, selection))

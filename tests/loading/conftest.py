@@ -1,4 +1,4 @@
-"""A fresh repository, an engine to load with, and places to put files."""
+"""A fresh repository, an engine to load with, and locations to put files."""
 
 from collections.abc import Callable
 from typing import Any
@@ -28,7 +28,7 @@ def repo(place: Place) -> ab.Repository:
 
 @pytest.fixture
 def put(place: Place) -> Put:
-    """Put a file, and say where it is."""
+    """Put a file, and return its path."""
 
     def put(name: str, content: str | bytes) -> str:
         data = content if isinstance(content, bytes) else content.encode()

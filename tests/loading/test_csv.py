@@ -1,4 +1,4 @@
-"""CSV as people write it: columns, types, signs, encodings."""
+"""CSV as people write it: columns, types, characters, encodings."""
 
 import datetime
 import gzip
@@ -58,7 +58,7 @@ def test_columns_that_do_not_fit_are_named(repo: ab.Repository, put: Put) -> Non
         repo.load("s.t", put("c.csv", "id,id\n1,2\n"))
     with pytest.raises(SchemaMismatchError, match=r"column 2 in the header of .*, line 1, has no name"):
         repo.load("s.t", put("d.csv", "id,,v\n1,2,3\n"))
-    with pytest.raises(SchemaMismatchError, match="is one column 'id;v'; say the delimiter, which may be ';'"):
+    with pytest.raises(SchemaMismatchError, match="is one column 'id;v'; give the delimiter, which may be ';'"):
         repo.load("s.t", put("e.csv", "id;v\n1;2\n"))
     assert list(repo.snapshot_of("main")) == [ORDERS]
 
@@ -116,7 +116,7 @@ def test_types_can_be_given_for_some_columns_or_for_all(repo: ab.Repository, put
         repo.load("s.all", file, schema={"id": "int64"})
 
 
-def test_the_signs_of_a_file_can_be_said(repo: ab.Repository, put: Put, engine: str) -> None:
+def test_the_characters_of_a_file_can_be_given(repo: ab.Repository, put: Put, engine: str) -> None:
     text = "exported today\n\nid;v\n1;'a;b'\n2;'it\\'s'\n3;NULL\n4;'NULL'\n5;\n"
     options = {"delimiter": ";", "quote": "'", "escape": "\\", "null": ["NULL", "n/a"], "skip": 1}
     repo.load(ORDERS, put("a.txt", text), format="csv", engine=engine, **options)  # type: ignore[arg-type]
@@ -163,8 +163,8 @@ def test_encodings_and_line_ends(repo: ab.Repository, put: Put, encoding: str, d
     assert rows(repo) == [{"id": 1, "v": "€" if encoding == "cp1252" else "é"}]
 
 
-def test_a_header_of_another_encoding_is_no_column_name(repo: ab.Repository, put: Put) -> None:
-    with pytest.raises(ab.errors.DamagedFileError, match=r"the header of '.*a\.csv', line 1, is no UTF-8"):
+def test_a_header_of_another_encoding_is_not_a_column_name(repo: ab.Repository, put: Put) -> None:
+    with pytest.raises(ab.errors.DamagedFileError, match=r"the header of '.*a\.csv', line 1, is not UTF-8"):
         repo.load(ORDERS, put("a.csv", "id,é\n1,2\n".encode("latin-1")))
 
 
@@ -177,9 +177,9 @@ def test_compressed_files_load_like_others(repo: ab.Repository, put: Put, engine
     assert [row["id"] for row in rows(repo)] == [1, 2, 3]
 
 
-def test_a_damaged_archive_is_no_short_file(repo: ab.Repository, put: Put) -> None:
+def test_a_damaged_archive_is_not_a_short_file(repo: ab.Repository, put: Put) -> None:
     whole = gzip.compress(b"id,v\n" + b"1,a\n" * 100_000)
-    with pytest.raises(ab.errors.DamagedFileError, match=r"a\.csv\.gz' is no whole gzip file"):
+    with pytest.raises(ab.errors.DamagedFileError, match=r"a\.csv\.gz' is not a complete gzip file"):
         repo.load(ORDERS, put("a.csv.gz", whole[: len(whole) // 2]))
     assert not list(repo.snapshot_of("main"))
 
@@ -195,7 +195,7 @@ def test_files_without_rows_make_an_empty_table(repo: ab.Repository, put: Put) -
     ("options", "said"),
     [
         ({"delimiter": "ab"}, "the delimiter is 'ab'"),
-        ({"quote": ","}, "one sign has two meanings"),
+        ({"quote": ","}, "one character has two meanings"),
         ({"skip": -1}, "lines to skip"),
         ({"encoding": "klingon"}, "the encoding 'klingon' is not known"),
         ({"encoding": "hex"}, "the encoding 'hex' is not known"),

@@ -94,7 +94,7 @@ def test_json_objects_may_lack_fields_nest_and_come_as_an_array(repo: ab.Reposit
         repo.load(ORDERS, put("b.json", '{"id": 3, "new": 1}\n'))
     with pytest.raises(SchemaMismatchError, match="column 'v' is int64 in some records and string in others"):
         repo.load("s.t", put("c.json", '{"v": 1}\n{"v": "x"}\n'))
-    with pytest.raises(ab.errors.DamagedFileError, match=r"d\.json' is no JSON array"):
+    with pytest.raises(ab.errors.DamagedFileError, match=r"d\.json' is not a JSON array"):
         repo.load("s.t", put("d.json", '[{"v": 1} {"v": 2}]'))
 
 
@@ -108,8 +108,8 @@ def test_nothing_in_json_is_dropped_without_a_word(repo: ab.Repository, put: Put
 
 
 @pytest.mark.parametrize("text", ['null\n{"v": 1}\n', '{"v": 1}\n  null\n', '[null, {"v": 1}]'])
-def test_null_is_no_object_of_json(repo: ab.Repository, put: Put, text: str) -> None:
-    with pytest.raises(ab.errors.BadRecordError, match="null is no object"):
+def test_null_is_not_an_object_of_json(repo: ab.Repository, put: Put, text: str) -> None:
+    with pytest.raises(ab.errors.BadRecordError, match="null is not an object"):
         repo.load("s.t", put("a.json", text))
     report = repo.load("s.t", put("a.json", text), on_bad="reject")
     assert (rows(repo, "s.t"), report.rows_rejected) == ([{"v": 1}], 1)
@@ -185,7 +185,7 @@ def test_a_folder_gets_files_of_about_a_million_rows(lake: ab.Repository, place:
 
 def test_a_target_that_makes_no_sense_is_refused(lake: ab.Repository, place: Place) -> None:
     for target, options, said in (
-        ("out/a", {}, "does not tell the format"),
+        ("out/a", {}, "does not have the suffix of a format"),
         ("out/a.parquet.gz", {}, "parquet files compress by themselves"),
         ("out/a.csv", {"format": "xml"}, "the format 'xml' is not known"),
     ):

@@ -19,7 +19,7 @@ def lake(repo: ab.Repository, put: Put) -> ab.Repository:
     return repo
 
 
-def test_each_mode_does_what_its_name_says(lake: ab.Repository, put: Put, engine: str) -> None:
+def test_each_mode_does_what_its_name_promises(lake: ab.Repository, put: Put, engine: str) -> None:
     lake.load(ORDERS, put("a.csv", "id,v,n\n3,c,30\n"), engine=engine)
     assert [row["id"] for row in rows(lake)] == [1, 2, 3]
     report = lake.load(ORDERS, put("b.csv", "id,v,n\n2,B,21\n4,d,40\n"), mode="upsert", engine=engine)
@@ -69,7 +69,7 @@ def test_keys_that_are_there_already_are_refused_by_append(lake: ab.Repository, 
         lake.load(ORDERS, put("a.csv", "id,v,n\n2,x,1\n"))
 
 
-def test_what_needs_a_key_says_so(repo: ab.Repository, put: Put, lake: ab.Repository) -> None:
+def test_modes_that_need_a_key_report_it(repo: ab.Repository, put: Put, lake: ab.Repository) -> None:
     file = put("a.csv", "id,v,n\n3,x,1\n")
     for options in ({"mode": "upsert"}, {"on_duplicate": "last"}):
         with pytest.raises(InvalidInputError, match=r"'s\.keyless' has no primary key"):
@@ -110,7 +110,7 @@ def test_files_folders_patterns_and_lists(repo: ab.Repository, put: Put, place: 
     for nowhere in (f"{root}/none.csv", f"{root}/none", f"{root}/*.parquet"):
         with pytest.raises(ObjectNotFoundError, match="there is nothing to load at"):
             loaded(nowhere)
-    with pytest.raises(InvalidInputError, match=r"readme\.md' does not tell the format"):
+    with pytest.raises(InvalidInputError, match=r"readme\.md' does not have the suffix of a format"):
         loaded(f"{root}/readme.md")
 
 
@@ -133,7 +133,7 @@ def test_frames_and_tables_load_as_they_are(repo: ab.Repository) -> None:
 
 @pytest.mark.parametrize("mode", ["append", "overwrite"])
 @pytest.mark.parametrize("schema", [{"id": "int32"}, pa.schema([("id", pa.int32()), ("v", pa.string())])])
-def test_what_is_said_about_a_frame_counts(repo: ab.Repository, mode: str, schema: Any) -> None:
+def test_the_given_schema_of_a_frame_counts(repo: ab.Repository, mode: str, schema: Any) -> None:
     frame = pa.table({"id": [1, 2], "v": ["a", "b"]})
     repo.load(ORDERS, frame, schema=schema, primary_key=["id"], mode=mode)
     assert types(repo) == {"id": "int32", "v": "string"}
@@ -145,7 +145,7 @@ def test_what_is_said_about_a_frame_counts(repo: ab.Repository, mode: str, schem
         repo.load("s.t", frame, schema={"w": "int8"}, mode=mode)
 
 
-def test_progress_is_told_in_rows_and_bytes(repo: ab.Repository, put: Put) -> None:
+def test_progress_is_reported_in_rows_and_bytes(repo: ab.Repository, put: Put) -> None:
     text = "\n".join(["id,v", *(f"{n},value {n}" for n in range(400_000))])
     seen: list[ab.Progress] = []
     repo.load(ORDERS, put("a.csv", text), progress=seen.append)

@@ -194,8 +194,8 @@ def check_run(repo: Repository, model: ModelRepository, run: ModelRun) -> None:
         raise AssertionError(f"{seen} of {run.id} is seen outside of it")
     if run.published_as is not None:
         commit = repo.get_commit(model.id_of(run.published_as))
-        told = (commit.kind, commit.metadata.get("run_id"))
-        _require(told == (CommitKind.PUBLISH_RUN, run.id), f"{commit} does not name its run {run.id}")
+        reported = (commit.kind, commit.metadata.get("run_id"))
+        _require(reported == (CommitKind.PUBLISH_RUN, run.id), f"{commit} does not name its run {run.id}")
     if not run.is_over:
         snapshot = repo.run_get(run.id).snapshot()
         _check_tables(snapshot, model, run.tables)

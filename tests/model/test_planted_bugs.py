@@ -146,7 +146,7 @@ def rows(*ids: int) -> tuple[Row, ...]:
 
 
 def replace_table_without_key(machine: DirectedMachine) -> None:
-    """One side puts another table in the place of one without a key. Its first rows have the same row ids."""
+    """One side replaces a table without a key by another. Its first rows have the same row ids."""
     machine.commit("main", ops.create("s.b", ("id", "m"), ()), ops.append("s.b", ("id", "m"), rows(0, 1, 2)))
     machine.fork("dev")
     machine.commit("dev", ops.rename("s.b", "t.c"))

@@ -52,7 +52,7 @@ BAD_FILES: dict[str, tuple[str, int, str]] = {
     "SQL that drops": (SQL + '"DROP TABLE bronze.orders")\n', 4, "it begins with DROP"),
     "SQL that is no word of it": (SQL + '"SELEC one")\n', 4, "it begins with SELEC"),
     "no SQL": (SQL + '"-- nothing")\n', 4, "there is no SQL"),
-    "SQL that is no text": (SQL + "7)\n", 4, "7 is no SQL"),
+    "SQL that is no text": (SQL + "7)\n", 4, "7 is not SQL"),
     "two statements": (SQL + '"SELECT 1; SELECT 2")\n', 4, "several SQL statements"),
     "a name without a bucket": (SQL + '"SELECT * FROM orders")\n', 4, "table key 'orders'"),
     "a name with a catalog": (SQL + '"SELECT * FROM a.b.c")\n', 4, "table key 'a.b.c'"),
@@ -103,7 +103,7 @@ BAD_FILES: dict[str, tuple[str, int, str]] = {
     "a parameter that a function alone knows": (
         '@pipeline.table("gold.a")\ndef a(*, until): ...\n',
         4,
-        "a() takes 'until', which is no parameter",
+        "a() takes 'until', which is not a parameter",
     ),
     "a type that no parameter has": ('ab.Pipeline("b", parameters={"x": [1]})\n', 4, "the parameter 'x' is [1]"),
     "a name that no parameter has": ('ab.Pipeline("b", parameters={"a b": 1})\n', 4, "be called 'a b'"),

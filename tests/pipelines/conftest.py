@@ -11,7 +11,7 @@ import pytest
 
 import anabranch as ab
 from tests.command_line import invoke
-from tests.moulds import Cast
+from tests.lake_templates import Cast
 
 ORDERS = "bronze.orders"
 CUSTOMERS = "bronze.customers"
@@ -22,7 +22,7 @@ WriteProject = Callable[..., Path]
 
 
 def orders(start: int, end: int, *, amount: float | None = None) -> pa.Table:
-    """Orders of three customers on five days; each amounts to its id, unless told otherwise."""
+    """Orders of three customers on five days; each amounts to its id, by default."""
     ids = range(start, end)
     return pa.table(
         {

@@ -122,7 +122,7 @@ def test_an_output_that_is_not_declared_cannot_be_chosen(lake: ab.Repository, wr
         ab.Pipeline.load(write_file(GOOD)).plan(lake, only=["gold.b"])
 
 
-def test_files_that_are_none(tmp_path: Path) -> None:
+def test_missing_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ObjectNotFoundError, match=r"there is no file '.*nothing\.py'"):
         ab.Pipeline.load(tmp_path / "nothing.py")
     (tmp_path / "latin.py").write_bytes(b"x = '\xe9'\n")

@@ -1,4 +1,4 @@
-"""Where an incremental output goes on from, by what the commits of a branch tell."""
+"""Where an incremental output continues from, by what the commits of a branch show."""
 
 import json
 
@@ -43,7 +43,7 @@ def test_the_newest_commit_counts_that_built_the_output(lake: ab.Repository) -> 
     assert last(lake, "main", "gold.a") == {}
 
 
-def test_a_branch_that_went_back_goes_on_from_there(lake: ab.Repository) -> None:
+def test_a_branch_that_went_back_continues_from_there(lake: ab.Repository) -> None:
     first = build(lake, "dev", "gold.a")
     build(lake, "dev", "gold.a")
     lake.branch_create_from(first, "old")

@@ -51,7 +51,7 @@ def test_chosen_outputs_read_the_branch(lake: ab.Repository, write_file: WriteFi
         pipeline.plan(lake, only=["gold.best"])
     plan = pipeline.plan(lake, only=["silver.customers"])
     assert [step.key for step in plan.steps] == ["silver.customers"]
-    # Of the checks those that may fail by it; what a function looks at is not known.
+    # Of the checks those that may fail by it; what a function reads is not known.
     assert [check.name for check in plan.checks] == ["names", "enough"]
     both = pipeline.plan(lake, only=["gold.revenue", "silver.orders", "silver.customers"])
     assert [step.key for step in both.steps] == ["silver.orders", "silver.customers", "gold.revenue"]

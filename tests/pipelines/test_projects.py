@@ -16,7 +16,7 @@ MODEL = "models/gold/a.sql"
 
 
 def bad(text: str, line: int, problem: str, *, path: str = MODEL) -> tuple[dict[str, str], str, int, str]:
-    """Describe a project with one file that is wrong: in which line, and what is said about it."""
+    """Describe a project with one file that is wrong: in which line, and what is reported about it."""
     return {path: text}, path, line, problem
 
 
@@ -244,8 +244,8 @@ def test_project_is_made_again_from_what_the_commit_recorded(lake: ab.Repository
     # How old the data is was checked then, and is not checked again.
     assert done.checks == ("gold.a: freshness (at within 1 hour)",)
     assert again.run.checks == ()
-    told = json.loads(lake.get_commit("main").metadata["pipeline.outputs"])
-    assert (told["gold.n"]["engine"], told["gold.n"]["kind"]) == ("duckdb", "python")
+    reported = json.loads(lake.get_commit("main").metadata["pipeline.outputs"])
+    assert (reported["gold.n"]["engine"], reported["gold.n"]["kind"]) == ("duckdb", "python")
 
 
 def test_duckdb_can_be_named_in_a_program(lake: ab.Repository) -> None:

@@ -11,7 +11,7 @@ from anabranch.errors import InvalidInputError, ObjectNotFoundError
 from anabranch.storage import open_store
 from tests.command_line import invoke
 from tests.conftest import Place
-from tests.moulds import build
+from tests.lake_templates import build
 from tests.pipelines.conftest import HEAD, ORDERS, WriteFile, anabranch, fill_lake, orders
 
 pytestmark = pytest.mark.spark
@@ -58,12 +58,12 @@ def test_a_run_done_again_gives_the_same(lake: ab.Repository, recorded: str) -> 
     assert again["silver.orders"].count_rows() == 20
     assert again["silver.seen"].count_rows() == 25
     assert again.commit.metadata["pipeline.parameters"] == lake.get_commit(recorded).metadata["pipeline.parameters"]
-    # Nobody else's branch has moved.
+    # No other branch has moved.
     now = {branch.name: branch.version for branch in lake.branch_list() if branch.name != found["branch"]}
     assert now == heads
 
 
-def test_after_a_change_of_the_code_it_says_what_differs(
+def test_after_a_change_of_the_code_it_reports_what_differs(
     lake: ab.Repository, recorded: str, write_file: WriteFile
 ) -> None:
     changed = THREE.replace("sum(amount)", "CASE WHEN day = '2026-01-03' THEN 0.0 ELSE sum(amount) END")
@@ -79,7 +79,7 @@ def test_after_a_change_of_the_code_it_says_what_differs(
     assert "gold.days" in shown
 
 
-def test_an_output_that_is_gone_or_new_in_the_code_is_told(
+def test_an_output_that_is_gone_or_new_in_the_code_is_reported(
     lake: ab.Repository, recorded: str, write_file: WriteFile
 ) -> None:
     text = """

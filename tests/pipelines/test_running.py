@@ -61,7 +61,7 @@ def raw(repo: ab.Repository, key: str, ref: str = "dev") -> tuple[int, int]:
 
 
 @pytest.mark.s3
-def test_all_outputs_are_one_commit_that_tells_how_it_was_made(lake: ab.Repository, write_file: WriteFile) -> None:
+def test_all_outputs_are_one_commit_that_shows_how_it_was_made(lake: ab.Repository, write_file: WriteFile) -> None:
     file = write_file(FIVE.format(least_revenue=0))
     pipeline, before = ab.Pipeline.load(file), lake.snapshot_of("dev")
     steps: list[Any] = []
@@ -77,11 +77,15 @@ def test_all_outputs_are_one_commit_that_tells_how_it_was_made(lake: ab.Reposito
     ]
     assert {output.key: output.rows for output in done.outputs} == dict(zip(KEYS, (18, 3, 3, 5, 3), strict=True))
     # How it came to be.
-    told = commit.metadata
-    assert (told["pipeline"], told["pipeline.file"], told["pipeline.input"]) == ("shop", "shop.py", before.id)
-    assert told["pipeline.source_hash"] == pipeline.source.hash
-    assert json.loads(told["pipeline.parameters"]) == {"since": "2026-01-01", "least": 2}
-    outputs = json.loads(told["pipeline.outputs"])
+    reported = commit.metadata
+    assert (reported["pipeline"], reported["pipeline.file"], reported["pipeline.input"]) == (
+        "shop",
+        "shop.py",
+        before.id,
+    )
+    assert reported["pipeline.source_hash"] == pipeline.source.hash
+    assert json.loads(reported["pipeline.parameters"]) == {"since": "2026-01-01", "least": 2}
+    outputs = json.loads(reported["pipeline.outputs"])
     assert list(outputs["gold.revenue"]) == [
         "inputs",
         "write",
@@ -187,7 +191,7 @@ BAD_STEPS = {
 }
 
 
-def test_a_failed_step_says_which_and_why_and_keeps_its_log(lake: ab.Repository, write_file: WriteFile) -> None:
+def test_a_failed_step_reports_which_and_why_and_keeps_its_log(lake: ab.Repository, write_file: WriteFile) -> None:
     file = write_file(
         """
         pipeline.sql("x.raises", "SELECT id, CAST(raise_error('stop here') AS STRING) AS v FROM bronze.orders")
@@ -217,7 +221,7 @@ def test_a_failed_step_says_which_and_why_and_keeps_its_log(lake: ab.Repository,
         with pytest.raises(StepFailedError) as caught:
             pipeline.run(lake, branch="dev", only=[key])
         said = caught.value.problem
-        assert said.startswith(f"{pipeline.outputs[key].place}: building '{key}' failed: "), what
+        assert said.startswith(f"{pipeline.outputs[key].location}: building '{key}' failed: "), what
         assert reason in said, what
         assert len(said) < 700, what
         assert "ab_0" not in said, what
@@ -242,7 +246,7 @@ def test_outputs_without_rows_are_tables_all_the_same(lake: ab.Repository, write
     assert lake.snapshot_of("dev")["gold.append"].schema.names == ["id", "customer", "amount", "day"]
 
 
-def test_a_live_branch_goes_on_from_what_it_showed(lake: ab.Repository, write_file: WriteFile) -> None:
+def test_a_live_branch_continues_from_what_it_showed(lake: ab.Repository, write_file: WriteFile) -> None:
     lake.branch_create_from("main", "live", mode="live")
     text = """
     pipeline.sql("gold.seen", "SELECT id FROM bronze.orders", write="append", incremental=["bronze.orders"])
@@ -257,7 +261,7 @@ def test_a_live_branch_goes_on_from_what_it_showed(lake: ab.Repository, write_fi
         tx.append(ORDERS, orders(22, 25))
     assert pipeline.run(lake, branch="live").outputs[0].rows == 25
     assert [row["id"] for row in sorted(rows(lake, "gold.seen", "live"), key=lambda row: row["id"])] == list(range(25))
-    with pytest.raises(CommitNotFoundError, match="is no commit of a branch"):
+    with pytest.raises(CommitNotFoundError, match="is not a commit of a branch"):
         pipeline.reproduce(lake, str(second.commit_id))
 
 

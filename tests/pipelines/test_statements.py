@@ -51,7 +51,7 @@ def test_only_the_names_of_tables_change(sql: str, over_views: str) -> None:
     assert parse_statement(sql).over({"a.b": "v1", "c.d": "v2"}) == over_views
 
 
-def test_parameters_are_found_and_text_is_none() -> None:
+def test_parameters_are_found_and_text_is_not() -> None:
     statement = parse_statement("SELECT ':no' AS t, :least + 1 FROM a.b WHERE day >= :since AND :since < now()")
     assert statement.parameters == ("least", "since")
 

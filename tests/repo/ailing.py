@@ -175,5 +175,5 @@ class Files:
 
 
 def named(finding: RepositoryFinding) -> set[str]:
-    """What a finding says that cannot be read."""
+    """The explanation of a finding that cannot be read."""
     return {*finding.refs, *finding.commits}

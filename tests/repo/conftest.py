@@ -17,7 +17,7 @@ from anabranch.repo.snapshot import Snapshot, Table
 from anabranch.storage import open_store
 from anabranch.storage.options import lance_options
 from tests.conftest import Place
-from tests.moulds import Cast
+from tests.lake_templates import Cast
 from tests.repo.programs.running import Program
 
 ORDERS = "in_c_sales.orders"
@@ -40,9 +40,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture(scope="session")
-def nursery() -> Iterator[Program]:
+def process_pool() -> Iterator[Program]:
     """A process that forks others off itself."""
-    with Program("nursery") as program:
+    with Program("process_pool") as program:
         yield program
 
 
@@ -140,7 +140,7 @@ def data_files(repo: ab.Repository) -> set[str]:
 
 @contextmanager
 def nothing_changes(repo: ab.Repository) -> Iterator[None]:
-    """Logs, commits and the heads of all tables are afterwards what they were; files that nobody reads may appear."""
+    """Logs, commits and the heads of all tables are afterwards what they were; unread files may appear."""
     before = _state(repo)
     yield
     assert _state(repo) == before

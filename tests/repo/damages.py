@@ -130,7 +130,7 @@ def gap(files: Files) -> None:
     files.delete(files.log("main", 2))
 
 
-def gap_that_nothing_tells_of(files: Files) -> None:
+def gap_without_a_record(files: Files) -> None:
     files.delete(files.log("dev", 1))
 
 
@@ -168,7 +168,7 @@ def commit_with_other_content(files: Files) -> None:
     files.put(path, reseal(path, files.get(path).replace(b'"append (6,)"', b'"append (9,)"')))
 
 
-def commit_in_the_place_of_another(files: Files) -> None:
+def commit_replaced_by_another(files: Files) -> None:
     files.put(files.commit("dev"), files.get(files.commit("dev/deep")))
 
 
@@ -231,7 +231,7 @@ def torn_hint(files: Files) -> None:
     files.tear("_versions/dev/hint")
 
 
-def write_of_a_stranger(files: Files) -> None:
+def external_write(files: Files) -> None:
     options = files.repo.storage_options
     uri = files.repo.snapshot_of("main")[RENAMED].uri
     lance.write_dataset(table(99), uri, mode="append", storage_options=lance_options(options) if options else None)
@@ -302,7 +302,7 @@ def flipped_newest_entry_without_copy(files: Files) -> None:
 
 
 def flipped_event_without_copy(files: Files) -> None:
-    """Complete but damaged: it was acknowledged, and nothing else says what it was. So it stays."""
+    """Complete but damaged: it was acknowledged, and nothing else records what it was. So it stays."""
     files.repo.branch_protect("dev")
     number = files.head("dev")
     files.delete("_versions/dev/hint")
@@ -356,7 +356,7 @@ DAMAGES = [
     Damage(Kind.TORN_ENTRY, zeros_after_the_newest_entry, is_set_aside=True),
     Damage(Kind.TORN_ENTRY, zeros_as_a_tag, is_set_aside=True),
     Damage(Kind.LOG_GAP, gap, is_mended=True),
-    Damage(Kind.LOG_GAP, gap_that_nothing_tells_of),
+    Damage(Kind.LOG_GAP, gap_without_a_record),
     Damage(Kind.LOG_GAP, lost_newest_entry, is_mended=True),
     Damage(Kind.MISPLACED_ENTRY, misplaced_entry),
     with_proof(Damage(Kind.NEWER_FORMAT, entry_of_a_newer_format)),
@@ -365,7 +365,7 @@ DAMAGES = [
     Damage(Kind.MISSING_COMMIT, missing_first_commit, is_mended=True),
     Damage(Kind.DAMAGED_COMMIT, torn_commit, is_mended=True),
     Damage(Kind.DIFFERENT_COMMIT, commit_with_other_content, is_mended=True),
-    with_proof(Damage(Kind.DIFFERENT_COMMIT, commit_in_the_place_of_another, is_mended=True)),
+    with_proof(Damage(Kind.DIFFERENT_COMMIT, commit_replaced_by_another, is_mended=True)),
     Damage(Kind.NEWER_FORMAT, commit_of_a_newer_format),
     Damage(Kind.WRONG_ORDER, commit_before_its_parent),
     with_proof(Damage(Kind.WRONG_ORDER, entry_before_the_one_before)),
@@ -377,7 +377,7 @@ DAMAGES = [
     Damage(Kind.TORN_ENTRY, torn_tag, is_set_aside=True, lost=("v1",)),
     Damage(Kind.DAMAGED_ENTRY, torn_run),
     Damage(Kind.WRONG_HINT, wrong_hint, is_mended=True),
-    Damage(Kind.EXTERNAL_WRITE, write_of_a_stranger),
+    Damage(Kind.EXTERNAL_WRITE, external_write),
     Damage(Kind.UNSETTLED_HOME, unsettled_home, is_mended=True),
     Damage(Kind.DAMAGED_HISTORY, torn_history, is_mended=True),
     Damage(Kind.DAMAGED_HISTORY, history_with_another_commit, is_mended=True),
@@ -396,7 +396,7 @@ DAMAGES = [
 
 
 class Harm(StrEnum):
-    """What becomes of the bytes of any file."""
+    """What happens to the bytes of a file."""
 
     FLIPPED = "flipped"
     TRUNCATED = "truncated"

@@ -18,7 +18,7 @@ U = TableKey.parse("s.u")
 
 
 class Graph:
-    """Branches that commit, and merge each other, as somebody says."""
+    """Branches that commit, and merge each other, as given."""
 
     def __init__(self, repo: ab.Repository) -> None:
         self.repo = repo
@@ -94,6 +94,6 @@ def ancestors(parents: Mapping[str, tuple[str, ...]], start: str) -> set[str]:
 
 
 def lowest(parents: Mapping[str, tuple[str, ...]], ours: str, theirs: str) -> set[str]:
-    """The lowest common ancestors: by looking at everything."""
+    """The lowest common ancestors: by reading everything."""
     common = ancestors(parents, ours) & ancestors(parents, theirs)
     return {one for one in common if not any(one in ancestors(parents, other) for other in common - {one})}

@@ -1,4 +1,4 @@
-"""Let time pass for those who give no more signs of life."""
+"""Let leases expire whose holders have stopped."""
 
 import os
 from pathlib import Path

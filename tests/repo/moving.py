@@ -1,4 +1,4 @@
-"""A repository with something of everything, what can be read of it, and how somebody moves or copies its files."""
+"""A repository with something of everything, what can be read of it, and ways to move or copy its files."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -49,7 +49,7 @@ def branch(request: pytest.FixtureRequest, lake: ab.Repository) -> str:
 
 
 def strange_append(repo: ab.Repository, branch: str, *numbers: int) -> None:
-    """What somebody does who opens the table with Lance alone."""
+    """What a user of plain Lance does with the table."""
     options = repo._config.storage_options
     lance.write_dataset(
         table(*numbers), raw(repo, ref=branch), mode="append", storage_options=lance_options(options) or None

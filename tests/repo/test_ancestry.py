@@ -59,7 +59,7 @@ def test_a_commit_on_a_live_branch_is_above_the_state_of_main_it_was_made_on(gra
 
 
 def as_format_1(data: bytes) -> bytes:
-    """An object as it was written when pages told no generations and nobody merged."""
+    """An object as it was written before pages had generations and before merges."""
     fields = json.loads(data)
     for commit in (fields, fields.get("head", {})):
         if "recent" in commit:
@@ -69,7 +69,7 @@ def as_format_1(data: bytes) -> bytes:
     return unsealed(json.dumps(fields).encode(), format=1)
 
 
-def test_what_was_written_before_there_were_merges_is_read_and_goes_on(graph: Graph) -> None:
+def test_what_was_written_before_there_were_merges_is_read_and_continues(graph: Graph) -> None:
     for _ in range(70):
         graph.commit()
     before = graph.repo.list_commits(limit=None)

@@ -13,7 +13,7 @@ import anabranch as ab
 from anabranch.errors import AnabranchError
 from anabranch.repo.doctor.findings import RepositoryReport
 from tests.conftest import Place
-from tests.moulds import Mould
+from tests.lake_templates import LakeTemplate
 from tests.proof_log import record_proof
 from tests.repo.ailing import Contents, Files, furnish, read_all
 from tests.repo.damages import OURS, AnyDamage, any_damages
@@ -30,7 +30,7 @@ class State:
     @classmethod
     def of(cls, repo: ab.Repository) -> "State":
         files = Files(repo)
-        # The mark names the place, which is another one each time.
+        # The mark names the location, which is another one each time.
         own = [path for path in files.list() if path.startswith(OWN) and not path.startswith("_repo")]
         own = [path for path in own if not path.endswith(("/hint", ".torn"))]
         return cls(read_readable(repo), {path: files.get(path) for path in own})
@@ -46,8 +46,8 @@ def read_readable(repo: ab.Repository) -> Contents:
 @pytest.fixture
 def make(tmp_path: Path) -> Callable[[], ab.Repository]:
     """Puts down the same healthy repository again and again."""
-    mould, places = Mould(Place(root=str(tmp_path / "well-000")), furnish), iter(range(1, 1000))
-    return lambda: mould.put_down(Place(root=str(tmp_path / f"well-{next(places):03}")))
+    template, places = LakeTemplate(Place(root=str(tmp_path / "well-000")), furnish), iter(range(1, 1000))
+    return lambda: template.write_copy(Place(root=str(tmp_path / f"well-{next(places):03}")))
 
 
 def is_named(report: RepositoryReport, path: str) -> bool:

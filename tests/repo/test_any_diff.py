@@ -27,7 +27,7 @@ INVERSE = {
 
 
 @given(st.data())
-def test_a_diff_of_any_two_states_tells_them_apart_and_nothing_else(data: st.DataObject) -> None:
+def test_a_diff_of_any_two_states_has_all_differences_and_nothing_else(data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as folder:
         repo = begin(f"{folder}/lake")
         first = repo.snapshot().id

@@ -1,4 +1,4 @@
-"""A plain copy of a repository's files, made while somebody writes: what refers to others is copied before them."""
+"""A plain copy of a repository's files, made during writes: what refers to others is copied before them."""
 
 import threading
 from collections.abc import Callable
@@ -26,7 +26,7 @@ def is_manifest(path: str) -> bool:
     return path.startswith("tables/") and ("/_versions/" in path or "/_refs/" in path)
 
 
-# As the documentation of operations says. What is copied later may be newer, and is never older.
+# As documented in operations. What is copied later may be newer, and is never older.
 STEPS: list[Step] = [
     lambda path: path.startswith(("_versions/", "_tags/", "_runs/", "_clones/", "_origin/")) and not is_hint(path),
     lambda path: path.startswith(("_commits/", "_gc/")),
@@ -59,7 +59,7 @@ def lake(tmp_path: Path) -> ab.Repository:
     return repo
 
 
-def go_on(lake: ab.Repository, number: int) -> None:
+def keep_writing(lake: ab.Repository, number: int) -> None:
     """What writers do; each time with other rows."""
     for branch in ("main", "dev/deeper"):
         with lake.transaction(branch, message=f"round {number}") as tx:
@@ -78,7 +78,7 @@ def take_backup(lake: ab.Repository, target: str, steps: list[Step]) -> dict[str
         copy_step(lake.uri, target, step)
         if not number:
             there = read_all(lake)
-        go_on(lake, number)
+        keep_writing(lake, number)
     return there
 
 
@@ -89,7 +89,7 @@ def test_a_copy_that_takes_what_refers_first_is_whole(lake: ab.Repository, tmp_p
     backup = ab.open(target)
     assert read_all(backup) == expected
     assert [finding for finding in backup.doctor(rows=True).findings if finding.severity == "error"] == []
-    go_on(backup, 99)
+    keep_writing(backup, 99)
     assert 199 in ids(backup.snapshot_of("dev/deeper"))
 
 
@@ -105,7 +105,7 @@ def test_hints_that_were_copied_later_do_no_harm(
         copy_step(lake.uri, target, step)
     ab.relocate(target)
     backup = ab.open(target)
-    # A hint is an entry: the next one of the log can be taken from it, but one further ahead has lost its place.
+    # A hint is an entry: the next one of the log can be taken from it, but one further ahead has lost its position.
     assert ids(backup) == [*before, *([100] if ahead == 1 else [])]
     append(backup, 500)
     assert [movement.number for movement in backup.reflog("main")] == entries
@@ -133,7 +133,7 @@ def test_a_copy_beside_a_writer_that_never_rests(tmp_path: Path) -> None:
                 ledger.commit(writer, f"1-{number}", branch=("main", "dev")[number % 2])
                 if is_over.is_set():
                     return
-        except BaseException as err:  # noqa: BLE001 - the test tells
+        except BaseException as err:  # noqa: BLE001 - reported by the test
             failures.append(err)
 
     thread = threading.Thread(target=write)
@@ -154,7 +154,7 @@ def test_a_copy_beside_a_writer_that_never_rests(tmp_path: Path) -> None:
         ledger.commit(backup, "2-0", branch=branch)
 
 
-def test_half_a_copy_is_no_repository(lake: ab.Repository, tmp_path: Path) -> None:
+def test_half_a_copy_is_not_a_repository(lake: ab.Repository, tmp_path: Path) -> None:
     for step in STEPS[:-1]:
         copy_step(lake.uri, str(tmp_path / "backup"), step)
     with pytest.raises(AnabranchError, match="no repository"):

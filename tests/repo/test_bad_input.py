@@ -1,4 +1,4 @@
-"""What is wrong is said, with its value and what to do next, and nothing is changed by it."""
+"""What is wrong is reported, with its value and what to do next, and nothing is changed by it."""
 
 import shutil
 from collections.abc import Callable
@@ -95,7 +95,7 @@ def test_bad_refs_are_refused(lake: ab.Repository, ref: str) -> None:
 
 
 @pytest.mark.parametrize("wrong", [None, 7, b"main", ["main"]])
-def test_what_is_no_text_is_refused_as_a_name(lake: ab.Repository, wrong: Any) -> None:
+def test_what_is_not_text_is_refused_as_a_name(lake: ab.Repository, wrong: Any) -> None:
     refuse(lake, lambda tx: tx.append(wrong, table(9)), InvalidNameError, repr(wrong))
     refuse(lake, lambda tx: tx.rename_table(ORDERS, wrong), InvalidNameError, repr(wrong))
     refuse(lake, lambda tx: tx.delete(ORDERS, wrong), InvalidExpressionError, repr(wrong))
@@ -114,7 +114,7 @@ def test_what_is_no_text_is_refused_as_a_name(lake: ab.Repository, wrong: Any) -
 
 
 @pytest.mark.parametrize("wrong", ["3", 1.5, [], b"3", True])
-def test_what_is_no_whole_number_is_refused_as_a_limit_or_version(lake: ab.Repository, wrong: Any) -> None:
+def test_what_is_not_a_whole_number_is_refused_as_a_limit_or_version(lake: ab.Repository, wrong: Any) -> None:
     orders = lake.snapshot()[ORDERS]
     for use in (
         lambda: lake.snapshot_at_version(wrong),
@@ -149,7 +149,7 @@ def test_limits_are_not_negative_and_as_large_as_one_likes(lake: ab.Repository) 
 
 
 @pytest.mark.parametrize("wrong", ["id", 7, [7], b"id"])
-def test_what_is_no_list_of_columns_is_not_read(lake: ab.Repository, wrong: Any) -> None:
+def test_what_is_not_a_list_of_columns_is_not_read(lake: ab.Repository, wrong: Any) -> None:
     orders = lake.snapshot()[ORDERS]
     for read in (orders.to_arrow, orders.to_pandas, orders.to_polars, orders.scan):
         with pytest.raises(InvalidInputError, match="columns must be a list") as caught:
@@ -158,7 +158,7 @@ def test_what_is_no_list_of_columns_is_not_read(lake: ab.Repository, wrong: Any)
 
 
 @pytest.mark.parametrize("wrong", [7, ["id"], b"id = 1", ""])
-def test_what_is_no_filter_is_refused(lake: ab.Repository, wrong: Any) -> None:
+def test_what_is_not_a_filter_is_refused(lake: ab.Repository, wrong: Any) -> None:
     orders = lake.snapshot()[ORDERS]
     for read in (orders.to_arrow, orders.to_pandas, orders.to_polars, orders.count_rows):
         with pytest.raises(InvalidExpressionError):
@@ -168,7 +168,7 @@ def test_what_is_no_filter_is_refused(lake: ab.Repository, wrong: Any) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["", 0, [], 7, b"main"])
-def test_what_is_no_ref_is_not_taken_for_the_bound_branch(lake: ab.Repository, wrong: Any) -> None:
+def test_what_is_not_a_ref_is_not_taken_for_the_bound_branch(lake: ab.Repository, wrong: Any) -> None:
     for use in (
         lambda: lake.list_commits(wrong),
         lambda: lake.entity_at(ORDERS, 1, ref=wrong),
@@ -181,7 +181,7 @@ def test_what_is_no_ref_is_not_taken_for_the_bound_branch(lake: ab.Repository, w
         assert repr(wrong) in caught.value.problem
 
 
-def test_a_ref_that_stands_for_nothing_is_told_apart_from_a_deleted_branch(lake: ab.Repository) -> None:
+def test_a_ref_that_stands_for_nothing_is_distinguished_from_a_deleted_branch(lake: ab.Repository) -> None:
     for ref in ("nope", "nope~2", "01ABCDEF"):
         with pytest.raises(
             BranchNotFoundError, match=r"there is no branch, tag or commit '\w+'; list the branches, tags"
@@ -194,7 +194,7 @@ def test_a_ref_that_stands_for_nothing_is_told_apart_from_a_deleted_branch(lake:
 
 
 @pytest.mark.parametrize("wrong", [None, 7, b"lake", ["lake"]])
-def test_what_is_no_path_is_refused(lake: ab.Repository, wrong: Any) -> None:
+def test_what_is_not_a_path_is_refused(lake: ab.Repository, wrong: Any) -> None:
     with pytest.raises(InvalidPathError, match="path must be a string"):
         ab.open(wrong)
     if wrong is not None:
@@ -203,7 +203,7 @@ def test_what_is_no_path_is_refused(lake: ab.Repository, wrong: Any) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["other", [], {}, 7, None])
-def test_what_is_no_mode_is_refused(lake: ab.Repository, wrong: Any) -> None:
+def test_what_is_not_a_mode_is_refused(lake: ab.Repository, wrong: Any) -> None:
     with nothing_changes(lake), pytest.raises(InvalidInputError, match=r"branch mode .* is not known"):
         lake.branch_create_from("main", "dev", mode=wrong)
 
@@ -319,7 +319,7 @@ def test_a_value_that_does_not_fit_is_refused(repo: ab.Repository) -> None:
 
 
 @pytest.mark.parametrize("data", ["rows.parquet", None, 7, b"x", {1, 2}])
-def test_what_is_no_table_is_refused(lake: ab.Repository, data: object) -> None:
+def test_what_is_not_a_table_is_refused(lake: ab.Repository, data: object) -> None:
     for how in ("append", "upsert", "overwrite"):
         refuse(lake, write(how, data), InvalidInputError, repr(data), type(data).__name__, "pass a pyarrow")
 
@@ -342,7 +342,7 @@ def test_bad_schemas_of_new_tables_are_refused(lake: ab.Repository) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["v", 7, [7]])
-def test_what_is_no_list_of_columns_is_refused(lake: ab.Repository, wrong: Any) -> None:
+def test_what_is_not_a_list_of_columns_is_refused(lake: ab.Repository, wrong: Any) -> None:
     refuse(lake, lambda tx: tx.drop_columns(ORDERS, wrong), InvalidInputError, "must be a list", f"got {wrong!r}")
     refuse(lake, lambda tx: tx.upsert(ORDERS, table(1), keys=wrong), InvalidInputError, f"got {wrong!r}")
     refuse(lake, lambda tx: tx.alter_columns(ORDERS, wrong), InvalidInputError, f"{wrong!r} is not a list")
@@ -386,7 +386,7 @@ def test_a_path_without_a_repository_is_refused(place: Place) -> None:
         ab.open(place / "nowhere", storage_options=place.storage_options)
 
 
-def test_a_folder_or_file_that_is_no_repository_is_refused(tmp_path: Path) -> None:
+def test_a_folder_or_file_that_is_not_a_repository_is_refused(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "x.txt").write_text("x")
     with pytest.raises(RepositoryNotFoundError, match="folder"):
@@ -506,7 +506,7 @@ def test_a_moved_repository_reads_main_and_refuses_homes_that_point_elsewhere(
     assert objects(moved) == before
 
 
-def test_a_moved_repository_is_written_on_main_and_branched_anew(local_lake: ab.Repository, tmp_path: Path) -> None:
+def test_a_moved_repository_is_written_on_main_and_branched_again(local_lake: ab.Repository, tmp_path: Path) -> None:
     shutil.move(local_lake.uri, tmp_path / "moved")
     moved = ab.open(tmp_path / "moved")
     append(moved, 6)

@@ -15,7 +15,7 @@ from anabranch.errors import CorruptError
 from anabranch.repo.log.reserve import RESERVE
 from tests.conftest import Place
 from tests.handles import open_with
-from tests.moulds import build
+from tests.lake_templates import build
 from tests.proof_log import record_proof
 from tests.repo.ailing import furnish
 from tests.repo.conftest import ORDERS, another, append, ids

@@ -38,7 +38,7 @@ def dev(lake: ab.Repository) -> ab.Repository:
     return lake
 
 
-def test_a_branch_says_where_it_comes_from(dev: ab.Repository) -> None:
+def test_a_branch_records_where_it_comes_from(dev: ab.Repository) -> None:
     info = dev.branch_get("dev")
     assert (info.parent, info.description, info.created_by, info.version) == ("main", "try things", "ada", 2)
     assert info.parent_commit_id == dev.head_commit_id_for_branch("main")
@@ -127,7 +127,7 @@ def test_branches_of_branches_are_isolated_both_ways(dev: ab.Repository) -> None
     }
 
 
-def test_a_deleted_branch_is_gone_and_says_how_to_get_it_back(dev: ab.Repository) -> None:
+def test_a_deleted_branch_is_gone_and_the_error_names_how_to_get_it_back(dev: ab.Repository) -> None:
     dev.branch_delete("dev")
     assert [branch.name for branch in dev.branch_list()] == ["main"]
     for use in (
@@ -193,7 +193,7 @@ def test_a_branch_from_a_commit_has_no_parent_branch(dev: ab.Repository) -> None
     assert ids(dev.snapshot_of("from-commit")) == [1, 2, 3, 4, 5]
 
 
-def test_a_branch_made_again_starts_anew(dev: ab.Repository) -> None:
+def test_a_branch_made_again_has_no_old_history(dev: ab.Repository) -> None:
     old = entry(dev, ref="dev")
     dev.branch_delete("dev")
     dev.branch_create("dev", description="second try")
@@ -223,7 +223,7 @@ def test_a_branch_can_be_made_from_an_old_version_of_a_deleted_one(dev: ab.Repos
     assert dev.branch_create_from("main@v2", "other").parent == "main"
 
 
-def test_a_branch_made_from_its_own_old_commit_goes_on_from_there(dev: ab.Repository) -> None:
+def test_a_branch_made_from_its_own_old_commit_continues_from_there(dev: ab.Repository) -> None:
     old = append(dev, 5, branch="dev")
     append(dev, 6, branch="dev")
     dev.branch_delete("dev")
@@ -234,7 +234,7 @@ def test_a_branch_made_from_its_own_old_commit_goes_on_from_there(dev: ab.Reposi
     assert rows(raw(dev, ref="dev")) == rows(dev.snapshot_of("dev")[ORDERS])
 
 
-def test_a_transaction_on_a_branch_deleted_meanwhile_is_lost(dev: ab.Repository) -> None:
+def test_a_transaction_on_a_branch_deleted_concurrently_is_lost(dev: ab.Repository) -> None:
     tx = dev.transaction("dev")
     tx.append(ORDERS, table(5))
     another(dev).branch_delete("dev")
@@ -244,7 +244,7 @@ def test_a_transaction_on_a_branch_deleted_meanwhile_is_lost(dev: ab.Repository)
     assert ids(dev.snapshot_of("dev")) == [1, 2, 3, 4]
 
 
-def test_a_transaction_on_a_branch_made_again_meanwhile_is_lost(dev: ab.Repository) -> None:
+def test_a_transaction_on_a_branch_made_again_concurrently_is_lost(dev: ab.Repository) -> None:
     tx = dev.transaction("dev")
     tx.append(ORDERS, table(5))
     another(dev).branch_delete("dev")
@@ -263,7 +263,7 @@ def test_a_transaction_survives_deleting_and_restoring_its_branch(dev: ab.Reposi
     assert ids(dev.snapshot_of("dev")) == [1, 2, 3, 4, 5]
 
 
-def test_deleting_a_branch_that_moved_meanwhile_deletes_all_of_it(dev: ab.Repository) -> None:
+def test_deleting_a_branch_that_moved_concurrently_deletes_all_of_it(dev: ab.Repository) -> None:
     append(another(dev), 5, branch="dev")
     dev.branch_delete("dev")
     assert ids(dev.snapshot_of(f"dev@v{3}")) == [1, 2, 3, 4, 5]

@@ -289,7 +289,7 @@ def test_snapshot_is_cached_and_moved_by_own_commits_only(lake: ab.Repository) -
     assert ids(lake.snapshot()) == [1, 2, 3, 4, 6]
 
 
-def test_snapshot_of_a_branch_or_a_snapshot_id_is_read_anew(lake: ab.Repository) -> None:
+def test_snapshot_of_a_branch_or_a_snapshot_id_is_read_again(lake: ab.Repository) -> None:
     before = lake.snapshot()
     append(another(lake), 4)
     assert ids(lake.snapshot_of("main")) == [1, 2, 3, 4]

@@ -46,7 +46,7 @@ def entry_of(number: int, *, version: int) -> TableEntry:
 
 
 def begin(place: Place, *, tables: int) -> None:
-    """A repository with so many tables, three of which have data, made in two commits."""
+    """A repository with a given number of tables, three of which have data, made in two commits."""
     repo = ab.init(place / "lake", storage_options=place.storage_options, actor="ada")
     with repo.transaction(message="first") as tx:
         for key in REAL:
@@ -55,7 +55,7 @@ def begin(place: Place, *, tables: int) -> None:
 
 
 def grow(place: Place, *, tables: int, until: int) -> None:
-    """Commit to one table after the other until there are so many commits."""
+    """Commit to one table after the other until there are `count` commits."""
     repo = ab.open(place / "lake", storage_options=place.storage_options, actor="ada")
     made = repo._repo_store.heads.get(BranchName(MAIN)).head.commit.generation
     commit(repo, ({key_of(n % tables): entry_of(n % tables, version=n)} for n in range(made, until)))
@@ -170,14 +170,14 @@ def assert_within_budget(found: Budgets, *, is_local: bool) -> None:
     # And before and after, that no schema change is under way; there never was one.
     no_lock = Counter(list=1) + Counter(get=1 if is_local else 0)
     assert found.branched == Counter(get=2) + Counter(put_if_absent=1) + hint + Counter(get=2) + no_lock + no_lock
-    # The head as it is now, commit and entry, and whether somebody was faster before it was settled.
+    # The head as it is now, commit and entry, and whether another process was faster before it was settled.
     published = Counter(get=1) + Counter(put_if_absent=2) + hint + Counter(get=1)
     assert found.one_published == published
     assert found.three_published == published
-    # The source as it is now, a sign of life and the entry; then whether the source is there still.
+    # The source as it is now, a heartbeat and the entry; then whether the source is there still.
     assert found.run_begun == Counter(get=1) + Counter(put=1, put_if_absent=1) + hint + Counter(get=1)
-    # A sign of life; that it is published, commit and entry, and that it was; the sign is taken away. Run and target
-    # are looked at before and between, and the run's first commit and the bases of both are read.
+    # A heartbeat; that it is published, commit and entry, and that it was; the heartbeat is removed. Run and target
+    # are read before and between, and the run's first commit and the bases of both are read.
     entries = Counter({name: 3 * number for name, number in hint.items()})
     writes = Counter(put=1, put_if_absent=4, delete=1) + entries
     assert Counter({name: found.run_published[name] for name in writes}) == writes

@@ -19,10 +19,10 @@ from tests.conftest import Place
 from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, append, ids, table
 from tests.repo.test_budgets import PAGE, commit, entry_of, key_of, open_counted
 
-Told = list[tuple[str, list[tuple[str, Any, Any]]]]
+Reported = list[tuple[str, list[tuple[str, Any, Any]]]]
 
 
-def told(steps: Iterator[CommitChanges]) -> Told:
+def reported(steps: Iterator[CommitChanges]) -> Reported:
     """The message of each commit, and its rows."""
     return [(step.commit.message, sorted(_rows(step), key=repr)) for step in steps]
 
@@ -46,13 +46,13 @@ def put(repo: ab.Repository, number: int, v: str, branch: str | None = None) -> 
 
 
 @pytest.mark.s3
-def test_each_commit_is_told_with_its_rows_oldest_first(lake: ab.Repository) -> None:
+def test_each_commit_is_reported_with_its_rows_oldest_first(lake: ab.Repository) -> None:
     put(lake, 2, "z")
     append(lake, 30, key=CUSTOMERS)
     with lake.transaction(message="fewer") as tx:
         tx.delete(ORDERS, "id in (1, 3)")
         tx.append(ORDERS, table(4))
-    assert told(lake.changes(ORDERS)) == [
+    assert reported(lake.changes(ORDERS)) == [
         ("first", [("inserted", None, (1, "a")), ("inserted", None, (2, "b")), ("inserted", None, (3, "c"))]),
         ("z", [("updated", (2, "b"), (2, "z"))]),
         ("fewer", [("deleted", (1, "a"), None), ("deleted", (3, "c"), None), ("inserted", None, (4, "d"))]),
@@ -103,7 +103,7 @@ def test_the_bound_branch_is_the_end_by_default(lake: ab.Repository) -> None:
     assert messages(lake.changes(ORDERS)) == ["first", "on dev"]
 
 
-def test_what_others_committed_meanwhile_is_told(lake: ab.Repository) -> None:
+def test_what_others_committed_concurrently_is_reported(lake: ab.Repository) -> None:
     other = ab.open(lake.uri, storage_options=lake.storage_options)
     lake.snapshot()
     put(other, 1, "theirs")
@@ -111,7 +111,7 @@ def test_what_others_committed_meanwhile_is_told(lake: ab.Repository) -> None:
 
 
 @pytest.mark.parametrize("key", [ORDERS, CUSTOMERS])
-def test_rows_that_were_only_rewritten_are_not_told(lake: ab.Repository, key: str) -> None:
+def test_rows_that_were_only_rewritten_are_not_reported(lake: ab.Repository, key: str) -> None:
     append(lake, 5, key=key)
     lake.compact()
     lake.index(key, "id", type="btree")
@@ -121,14 +121,14 @@ def test_rows_that_were_only_rewritten_are_not_told(lake: ab.Repository, key: st
     assert len(lake.list_commits(table=key)) == 5
 
 
-def test_without_a_key_rows_are_told_as_often_as_they_changed(lake: ab.Repository) -> None:
+def test_without_a_key_rows_are_reported_as_often_as_they_changed(lake: ab.Repository) -> None:
     first = lake.snapshot().id
     with lake.transaction(message="twice") as tx:
         tx.append(CUSTOMERS, table(7, 7))
     with lake.transaction(message="other") as tx:
         tx.update(CUSTOMERS, {"v": "'x'"}, where="id = 20")
         tx.delete(CUSTOMERS, "id = 7")
-    assert told(lake.changes(CUSTOMERS, since=first)) == [
+    assert reported(lake.changes(CUSTOMERS, since=first)) == [
         ("twice", [("inserted", None, (7, "g")), ("inserted", None, (7, "g"))]),
         ("other", [("deleted", (7, "g"), None), ("deleted", (7, "g"), None), ("updated", (20, "t"), (20, "x"))]),
     ]
@@ -166,8 +166,8 @@ def test_columns_come_and_go_from_step_to_step(lake: ab.Repository) -> None:
         [("removed", "v"), ("removed", "note")],
     ]
     assert [step.counts.total for step in steps] == [3, 3, 0, 3]
-    assert told(iter(steps))[1][1][0] == ("updated", (1, "a"), (1, "a", 2))
-    assert told(iter(steps))[3][1][0] == ("updated", (1, "a", 2, None), (1, 2))
+    assert reported(iter(steps))[1][1][0] == ("updated", (1, "a"), (1, "a", 2))
+    assert reported(iter(steps))[3][1][0] == ("updated", (1, "a", 2, None), (1, 2))
 
 
 def test_a_table_that_was_dropped_and_made_again_goes_and_comes(lake: ab.Repository) -> None:
@@ -227,7 +227,7 @@ def test_a_merge_is_one_step_seen_from_the_branch_it_went_into(lake: ab.Reposito
     put(lake, 2, "main")
     lake.merge("dev", into="main")
     merged = [("inserted", None, (4, "two")), ("updated", (1, "a"), (1, "one"))]
-    assert [rows for _, rows in told(lake.changes(ORDERS))][1:] == [[("updated", (2, "b"), (2, "main"))], merged]
+    assert [rows for _, rows in reported(lake.changes(ORDERS))][1:] == [[("updated", (2, "b"), (2, "main"))], merged]
     put(lake, 5, "after")
     assert messages(lake.changes(ORDERS, since="main~1")) == ["after"]
     with pytest.raises(NotInHistoryError, match="is not in the history of 'main'"):
@@ -259,7 +259,7 @@ def test_after_a_reset_the_history_is_what_the_branch_has_now(lake: ab.Repositor
         lake.changes(ORDERS, since="lost", until=kept)
 
 
-def test_what_cannot_be_told_is_refused_before_anything_is_read(lake: ab.Repository) -> None:
+def test_what_cannot_be_answered_is_refused_before_anything_is_read(lake: ab.Repository) -> None:
     first = lake.snapshot().id
     put(lake, 1, "one")
     with pytest.raises(InvalidInputError, match=f"'main' comes after '{first}'"):
@@ -287,7 +287,7 @@ def test_a_branch_made_from_another_begins_with_the_history_of_that(lake: ab.Rep
     assert versions == sorted(versions)
 
 
-def test_a_live_branch_tells_with_its_own_commits_what_main_did_before_them(lake: ab.Repository) -> None:
+def test_a_live_branch_shows_with_its_own_commits_what_main_did_before_them(lake: ab.Repository) -> None:
     first = lake.snapshot().id
     lake.branch_create_from("main", "dev", mode="live")
     append(lake, 4)
@@ -296,7 +296,7 @@ def test_a_live_branch_tells_with_its_own_commits_what_main_did_before_them(lake
     append(lake, 5)
     append(lake, 6, branch="dev")
     append(lake, 7)
-    assert told(lake.changes(ORDERS, since=first, until="dev")) == [
+    assert reported(lake.changes(ORDERS, since=first, until="dev")) == [
         ("append (30,)", [("inserted", None, (4, "d"))]),
         ("append (6,)", [("inserted", None, (5, "e")), ("inserted", None, (6, "f"))]),
     ]
@@ -304,19 +304,19 @@ def test_a_live_branch_tells_with_its_own_commits_what_main_did_before_them(lake
     lake.branch_freeze("dev")
     append(lake, 8)
     append(lake, 9, branch="dev")
-    assert told(lake.changes(ORDERS, since=first, until="dev"))[2:] == [
+    assert reported(lake.changes(ORDERS, since=first, until="dev"))[2:] == [
         ("Pull in_c_sales.orders", [("deleted", (6, "f"), None), ("inserted", None, (7, "g"))]),
         ("append (9,)", [("inserted", None, (9, "i"))]),
     ]
     assert ids(lake.snapshot_of("dev")) == [1, 2, 3, 4, 5, 7, 9]
 
 
-def test_a_frozen_branch_tells_with_the_freeze_what_it_took_from_main(lake: ab.Repository) -> None:
+def test_a_frozen_branch_shows_with_the_freeze_what_it_took_from_main(lake: ab.Repository) -> None:
     lake.branch_create_from("main", "dev", mode="live")
     append(lake, 30, key=CUSTOMERS, branch="dev")
     append(lake, 4)
     lake.branch_freeze("dev")
-    assert told(lake.changes(ORDERS, until="dev"))[1:] == [("Freeze dev", [("inserted", None, (4, "d"))])]
+    assert reported(lake.changes(ORDERS, until="dev"))[1:] == [("Freeze dev", [("inserted", None, (4, "d"))])]
 
 
 def feed(place: Place) -> tuple[Repository, Any]:
@@ -324,7 +324,7 @@ def feed(place: Place) -> tuple[Repository, Any]:
     return Repository(repo._config, engines=replace(ENGINES, load_comparer=default_comparer)), store
 
 
-def test_commits_of_other_tables_are_not_looked_at(place: Place) -> None:
+def test_commits_of_other_tables_are_not_read(place: Place) -> None:
     repo = ab.init(place / "lake", storage_options=place.storage_options)
     with repo.transaction(message="first") as tx:
         tx.create_table(ORDERS, SCHEMA, primary_key=["id"])
@@ -333,7 +333,7 @@ def test_commits_of_other_tables_are_not_looked_at(place: Place) -> None:
     for others in (10, 1000):
         since = repo.snapshot().id
         append(repo, others)
-        # They point to nothing, so that whoever opens one of their tables fails.
+        # They point to nothing, so that opening one of their tables fails.
         commit(repo, ({key_of(n % 5): entry_of(n % 5, version=n)} for n in range(made, made + others)))
         made += others
         repo.sync_branch("main")

@@ -76,7 +76,7 @@ def rows_at(repo: ab.Repository, key: str, ref: str | None) -> Counter[Frozen]:
 
 
 @given(st.data())
-def test_two_commits_are_in_one_line_or_it_is_said_why_not(data: st.DataObject) -> None:
+def test_two_commits_are_in_one_line_or_the_error_names_why_not(data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as folder:
         repo = begin(f"{folder}/lake")
         known = {repo.snapshot().id}

@@ -38,18 +38,18 @@ def test_a_registered_clone_is_held_until_it_is_released(lake: ab.Repository) ->
         (second.id, head, frozenset(KEYS[:1])),
     }
     assert clones.release(first.id).state is CloneState.RELEASED
-    assert clones.release(first.id).state is CloneState.RELEASED  # once more does no harm
+    assert clones.release(first.id).state is CloneState.RELEASED  # releasing again is harmless
     assert [held.clone_id for held in Clones(lake._config).iter_held()] == [second.id]
     assert {(clone.id, clone.is_held) for clone in clones.list()} == {(first.id, False), (second.id, True)}
 
 
 @pytest.mark.parametrize("wrong", ["01ARZ3NDEKTSV4RRFFQ69G5FAV", "", "../main", "a/b"])
-def test_a_clone_that_nobody_registered_is_named(lake: ab.Repository, wrong: str) -> None:
+def test_an_unregistered_clone_is_named(lake: ab.Repository, wrong: str) -> None:
     with pytest.raises(NotFoundError, match="no clone"):
         Clones(lake._config).release(wrong)
 
 
-class _CollectedMeanwhile(_WrappedStore):
+class _CollectedConcurrently(_WrappedStore):
     """A store in which garbage collection marks a commit right after a clone was registered."""
 
     def __init__(self, config: RepoConfig, commit_id: str) -> None:
@@ -65,7 +65,7 @@ class _CollectedMeanwhile(_WrappedStore):
 
 def test_a_commit_that_is_collected_at_the_same_time_is_not_cloned(lake: ab.Repository, place: Place) -> None:
     config, target = lake._config, open_store(place / "clone", place.storage_options)
-    store = _CollectedMeanwhile(config, lake.head_commit_id_for_branch("main"))
+    store = _CollectedConcurrently(config, lake.head_commit_id_for_branch("main"))
     request = request_clone(
         RepoStore.of(replace(config, store=store)),
         replace(config, root=place / "clone", store=target),

@@ -37,7 +37,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def clone(place: Place, lake: ab.Repository, kind: str) -> Clone:
-    """Clone the lake to a place of that name."""
+    """Clone the lake to a location of that name."""
 
     def make(name: str = "clone", **choices: Any) -> ab.Repository:
         options = {"storage_options": place.storage_options, "shallow": kind == "shallow", "actor": "bob", **choices}
@@ -187,7 +187,7 @@ def test_a_shallow_clone_survives_the_garbage_collection_of_its_source(tmp_path:
     collect(lake)
     assert (ids(child), ids(child, CUSTOMERS)) == ([1, 2, 3, 4], [10, 20])
     append(child, 5)
-    # The child is gone and says so; what was cloned from it still needs the source.
+    # The child is gone, as reported; what was cloned from it still needs the source.
     remove_objects(child.uri, {})
     lake.clone_release(of_child.id)
     collect(lake)
@@ -240,7 +240,7 @@ def test_what_cannot_be_cloned_is_refused_and_leaves_nothing(lake: ab.Repository
     assert not list(open_store(place / "clone", place.storage_options).list())
 
 
-def test_a_taken_place_is_refused(lake: ab.Repository, place: Place, clone: Clone) -> None:
+def test_a_taken_location_is_refused(lake: ab.Repository, place: Place, clone: Clone) -> None:
     with pytest.raises(InvalidPathError):
         ab.clone(lake.uri, lake.uri, storage_options=place.storage_options)
     clone("first")
@@ -253,15 +253,15 @@ def test_a_taken_place_is_refused(lake: ab.Repository, place: Place, clone: Clon
     assert known == [place / "first"]
 
 
-def test_of_two_clones_to_one_place_one_is_whole(lake: ab.Repository, place: Place, clone: Clone) -> None:
+def test_of_two_clones_to_one_location_one_is_whole(lake: ab.Repository, place: Place, clone: Clone) -> None:
     made: list[ab.Repository] = []
 
-    def meanwhile(_step: ab.Progress) -> None:
+    def clone_again(_step: ab.Progress) -> None:
         if not made:
             made.append(clone(tables=[CUSTOMERS]))
 
     with pytest.raises(BusyError, match="another process began to clone"):
-        clone(progress=meanwhile)
+        clone(progress=clone_again)
     assert everything(ab.open(place / "clone", storage_options=place.storage_options)) == {
         CUSTOMERS: rows(lake.snapshot()[CUSTOMERS])
     }
@@ -269,21 +269,21 @@ def test_of_two_clones_to_one_place_one_is_whole(lake: ab.Repository, place: Pla
     assert [each.tables for each in lake.clone_list() if each.is_held] in ([], [(CUSTOMERS,)])
 
 
-def test_a_clone_killed_at_any_point_is_made_anew(
-    nursery: Program, tmp_path: Path, request: pytest.FixtureRequest, kind: str
+def test_a_clone_killed_at_any_point_is_made_again(
+    process_pool: Program, tmp_path: Path, request: pytest.FixtureRequest, kind: str
 ) -> None:
     lake = ab.init(tmp_path / "lake")
     ledger.create(lake)
     ledger.commit(lake, "1-1")
     expected = everything(lake)
     scenario = {"shallow": "clone", "deep": "clone deep"}[kind]
-    points = nursery.ask("kill", scenario=scenario, uri=lake.uri, name="whole")["done"]
+    points = process_pool.ask("kill", scenario=scenario, uri=lake.uri, name="whole")["done"]
     step = 1 if request.config.getoption("--proof") else len(points) // 5
     # The last few are those that make it a repository.
     for fatal in sorted({*range(0, len(points), step), *range(len(points) - 12, len(points), 4)}):
         target = f"{lake.uri}-{fatal}"
         held = {each.id for each in lake.clone_list() if each.is_held}
-        result = nursery.ask("kill", scenario=scenario, uri=lake.uri, name=str(fatal), fatal=fatal)
+        result = process_pool.ask("kill", scenario=scenario, uri=lake.uri, name=str(fatal), fatal=fatal)
         assert "killed" in result, result
         if Path(target, "_repo.json").exists():
             made = ab.open(target)

@@ -100,7 +100,7 @@ def assert_conflict(lake: Repository, slower: Transaction) -> None:
 
 @contextmanager
 def nothing_moves(lake: Repository) -> Iterator[None]:
-    """No branch gets an entry, and plain Lance sees what it saw; commits that nobody published may lie around."""
+    """No branch gets an entry, and plain Lance sees what it saw; unpublished commits may remain."""
     before = set(objects(lake, "_versions")), _seen_by_plain_lance(lake)
     yield
     assert (set(objects(lake, "_versions")), _seen_by_plain_lance(lake)) == before
@@ -143,7 +143,7 @@ def test_same_table_created_twice_is_made_once(lake: Repository, branch: str) ->
     assert rows(raw(lake, "s.new", branch)) == rows(lake.snapshot_of(branch)["s.new"])
 
 
-def test_transaction_goes_on_on_a_branch_deleted_and_brought_back(lake: Repository) -> None:
+def test_transaction_continues_on_a_branch_deleted_and_brought_back(lake: Repository) -> None:
     lake.branch_create("dev")
     late = another(lake).transaction("dev")
     late.append(ORDERS, table(4))

@@ -39,7 +39,7 @@ def schema_changes(diff: TableDiff) -> list[tuple[str, str, str | None, str | No
 
 
 @pytest.mark.s3
-def test_rows_are_told_with_their_values_before_and_after(lake: ab.Repository) -> None:
+def test_rows_are_reported_with_their_values_before_and_after(lake: ab.Repository) -> None:
     lake.branch_create("dev")
     with lake.transaction("dev") as tx:
         tx.upsert(ORDERS, pa.table({"id": [1, 2, 9], "v": ["a", "z", "n"]}))
@@ -89,7 +89,7 @@ def test_of_a_new_column_only_rows_that_have_a_value_are_read(lake: ab.Repositor
 
 @pytest.mark.both_engines
 @pytest.mark.parametrize("key", [ORDERS, CUSTOMERS])
-def test_rows_that_were_rewritten_unchanged_are_not_told(lake: ab.Repository, key: str) -> None:
+def test_rows_that_were_rewritten_unchanged_are_not_reported(lake: ab.Repository, key: str) -> None:
     lake.branch_create("dev")
     append(lake, 31, branch="dev", key=key)
     with lake.transaction("dev") as tx:
@@ -104,7 +104,7 @@ def test_rows_that_were_rewritten_unchanged_are_not_told(lake: ab.Repository, ke
     assert list(diff.iter_rows()) == []
 
 
-def test_equal_states_are_told_from_pointers_alone(lake: ab.Repository) -> None:
+def test_equal_states_are_found_from_pointers_alone(lake: ab.Repository) -> None:
     lake.branch_create("dev")
     append(lake, 4)
     assert [diff.key for diff in lake.diff("dev", "main").tables] == [ORDERS]
@@ -199,7 +199,7 @@ def test_a_new_key_leaves_rows_to_be_matched_by_their_ids(lake: ab.Repository) -
 
 
 @pytest.mark.both_engines
-def test_equal_rows_without_a_key_are_told_as_often_as_they_came(lake: ab.Repository) -> None:
+def test_equal_rows_without_a_key_are_reported_as_often_as_they_came(lake: ab.Repository) -> None:
     with lake.transaction() as tx:
         tx.append(CUSTOMERS, pa.table({"id": [7, 7, 7], "v": ["x", "x", "x"]}))
     lake.branch_create("dev")

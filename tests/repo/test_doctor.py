@@ -1,4 +1,4 @@
-"""Damage of every kind, really made: doctor names it, and it alone; what it mends is as it was before."""
+"""Damage of every kind, really made: doctor names it, and it alone; what it repairs is as it was before."""
 
 import io
 import json
@@ -25,12 +25,13 @@ from anabranch.repo.doctor.findings import FindingKind, Severity
 from anabranch.storage.wrappers import CountingStore
 from tests.conftest import Place
 from tests.handles import open_with
-from tests.moulds import Cast, Fill, Mould
+from tests.lake_templates import Cast, Fill, LakeTemplate
 from tests.repo.ailing import RENAMED, Contents, Files, furnish, furnish_little, named, read_all
 from tests.repo.conftest import CUSTOMERS, ORDERS, append, ids, table
 from tests.repo.damages import (
     DAMAGES,
     Damage,
+    external_write,
     gap,
     home_without_ref,
     missing_commit,
@@ -38,7 +39,6 @@ from tests.repo.damages import (
     torn_commit,
     torn_hint,
     unsettled_home,
-    write_of_a_stranger,
 )
 from tests.repo.gc.passing import pass_time
 from tests.repo.moving import copy_objects
@@ -51,7 +51,7 @@ RECORDS = ("_versions/", "_commits/", "_tags/", "_runs/")
 
 
 def ran(*args: str) -> tuple[int, str]:
-    """The exit code of a command, and what it said on both streams."""
+    """The exit code of a command, and its output on both streams."""
     said = io.StringIO()
     with redirect_stdout(said), redirect_stderr(said), pytest.raises(SystemExit) as ended:
         COMMAND.main(list(args))
@@ -65,23 +65,23 @@ def doctor(repo: ab.Repository, *options: str) -> tuple[int, list[dict[str, Any]
     return code, json.loads(said)["findings"]
 
 
-def anew(repo: ab.Repository) -> ab.Repository:
-    """Another handle, which remembers nothing; whether it is a repository is not looked at."""
+def reopened(repo: ab.Repository) -> ab.Repository:
+    """Another handle, which remembers nothing; whether it is a repository is not checked."""
     return open_with(replace(repo._config))
 
 
 @pytest.fixture
-def well(tmp_path: Path, moulds: dict[tuple[Fill, str], Mould]) -> ab.Repository:
+def well(tmp_path: Path, lake_templates: dict[tuple[Fill, str], LakeTemplate]) -> ab.Repository:
     """A healthy repository on local disk: copies beside logs, and much of what is damaged here, are there only."""
     place = Place(root=str(tmp_path))
-    mould = moulds.get((furnish, "")) or Mould(place, furnish)
-    moulds[furnish, ""] = mould
-    return mould.put_down(place)
+    template = lake_templates.get((furnish, "")) or LakeTemplate(place, furnish)
+    lake_templates[furnish, ""] = template
+    return template.write_copy(place)
 
 
 @dataclass(frozen=True)
 class Before:
-    """What can be read of a repository, and what its logs and commits say."""
+    """What can be read of a repository, and its logs and commits."""
 
     contents: Contents
     records: dict[str, bytes]
@@ -90,7 +90,7 @@ class Before:
     def of(cls, repo: ab.Repository) -> "Before":
         files = Files(repo)
         paths = [path for path in files.list() if path.startswith(RECORDS) and not path.endswith("/hint")]
-        return cls(read_all(anew(repo)), {path: files.get(path) for path in paths})
+        return cls(read_all(reopened(repo)), {path: files.get(path) for path in paths})
 
     def without(self, lost: tuple[str, ...], path: str) -> "Before":
         """The same without a ref, and without the object that held it."""
@@ -124,10 +124,10 @@ def test_a_healthy_repository_has_no_findings(well: ab.Repository) -> None:
 
 
 @pytest.mark.parametrize("damage", DAMAGES, ids=str)
-def test_damage_is_named_alone_and_mended(well: ab.Repository, before: Before, damage: Damage) -> None:
+def test_damage_is_named_alone_and_repaired(well: ab.Repository, before: Before, damage: Damage) -> None:
     files = Files(well)
     damage.do(files)
-    after = read_all(anew(well))
+    after = read_all(reopened(well))
     code, findings = doctor(well, *damage.options)
     assert [finding["kind"] for finding in findings] == [damage.kind]
     assert code == (0 if damage.kind.severity is Severity.INFO else 1)
@@ -149,9 +149,9 @@ def test_damage_is_named_alone_and_mended(well: ab.Repository, before: Before, d
         assert files.get(aside) == torn
         files.delete(aside)
         assert Before.of(well) == before.without(damage.lost, finding["subject"])
-        append(anew(well), 90, branch="dev")
-        anew(well).tag_create("lost")
-        assert anew(well).doctor().is_clean
+        append(reopened(well), 90, branch="dev")
+        reopened(well).tag_create("lost")
+        assert reopened(well).doctor().is_clean
 
 
 @pytest.mark.s3
@@ -163,14 +163,14 @@ def test_damage_on_a_store(cast: Cast) -> None:
     before = read_all(well)
     for do in (gap, torn_commit, missing_commit, home_without_ref, unsettled_home):
         do(files)
-    found = {finding.kind for finding in anew(well).doctor().findings}
+    found = {finding.kind for finding in reopened(well).doctor().findings}
     mended = {Kind.LOG_GAP, Kind.DAMAGED_COMMIT, Kind.MISSING_COMMIT, Kind.MISSING_REF, Kind.UNSETTLED_HOME}
     assert found == mended
-    assert {finding.kind for finding in anew(well).doctor(repair=True).repaired} == mended
-    assert anew(well).doctor().findings == ()
-    assert read_all(anew(well)) == before
+    assert {finding.kind for finding in reopened(well).doctor(repair=True).repaired} == mended
+    assert reopened(well).doctor().findings == ()
+    assert read_all(reopened(well)) == before
     missing_data_file(files)
-    (finding,) = anew(well).doctor().findings
+    (finding,) = reopened(well).doctor().findings
     assert (finding.kind, finding.tables) == (Kind.MISSING_DATA_FILE, (ORDERS,))
     assert finding.refs == ("dev",)
 
@@ -204,21 +204,21 @@ def test_a_clone_misses_its_source(well: ab.Repository, tmp_path: Path) -> None:
     assert "--mapping OLD=NEW" in finding.remedy
 
 
-def test_findings_say_whom_they_affect(well: ab.Repository) -> None:
+def test_findings_name_what_they_affect(well: ab.Repository) -> None:
     files = Files(well)
     files.delete(files.data_of(ORDERS, "v1"))
     (finding,) = well.doctor().findings
     assert finding.tables == (ORDERS,)
     # The merge has moved main's copy of the table to files of its own.
     assert finding.refs == ("deep", "dev", "dev/deep", "live", "v1")
-    readable = {ref for ref, tables in read_all(anew(well)).items() if ORDERS in tables}
+    readable = {ref for ref, tables in read_all(reopened(well)).items() if ORDERS in tables}
     assert not readable & named(finding)
     _, text = ran("doctor", "--repo", well.uri)
     assert f"error: missing_data_file {finding.subject}" in text
     assert f"affects {ORDERS} on deep, dev, dev/deep, live, v1, {len(finding.commits)} commits" in text
 
 
-def test_other_tables_can_be_looked_at_alone(well: ab.Repository) -> None:
+def test_single_tables_can_be_checked(well: ab.Repository) -> None:
     missing_data_file(Files(well))
     assert well.doctor(tables=[RENAMED]).findings == ()
     assert [finding.kind for finding in well.doctor(tables=[ORDERS, CUSTOMERS]).findings] == [Kind.MISSING_DATA_FILE]
@@ -228,7 +228,7 @@ def test_other_tables_can_be_looked_at_alone(well: ab.Repository) -> None:
         well.doctor(tables=ORDERS)
 
 
-def test_what_is_merely_worth_knowing_is_no_failure(well: ab.Repository) -> None:
+def test_what_is_merely_worth_knowing_is_not_a_failure(well: ab.Repository) -> None:
     files = Files(well)
     torn_hint(files)
     files.put("notes.txt", b"?")
@@ -250,19 +250,19 @@ def test_what_is_merely_worth_knowing_is_no_failure(well: ab.Repository) -> None
     assert {finding.kind for finding in report.open} == {Kind.UNKNOWN_FILE, Kind.UNFINISHED_FORK}
 
 
-def test_a_stranger_is_taken_in_or_set_aside(well: ab.Repository) -> None:
-    write_of_a_stranger(Files(well))
+def test_an_external_write_is_taken_in_or_set_aside(well: ab.Repository) -> None:
+    external_write(Files(well))
     well.adopt(RENAMED)
     well.history_sync()
     assert well.doctor().findings == ()
-    write_of_a_stranger(Files(well))
+    external_write(Files(well))
     well.settle(RENAMED, force=True)
     assert well.doctor().findings == ()
 
 
 @pytest.fixture
 def wide(tmp_path: Path) -> ab.Repository:
-    """Two commits that create so many tables that each holds the full map, and one after them."""
+    """Two commits that create enough tables for each to hold the full map, and one after them."""
     repo = ab.init(tmp_path / "lake", actor="ada")
     for bucket in ("in_c_one", "in_c_two"):
         with repo.transaction(message=bucket) as tx:
@@ -282,17 +282,17 @@ def test_a_full_map_is_found_again(wide: ab.Repository) -> None:
     first, _ = full_maps(wide)
     objects = {path: files.get(path) for path in files.list("_commits")}
     files.delete(first)
-    (finding,) = anew(wide).doctor(repair=True).findings
+    (finding,) = reopened(wide).doctor(repair=True).findings
     assert (finding.kind, finding.repaired, finding.refs) == (Kind.MISSING_COMMIT, True, ())
     assert {path: files.get(path) for path in objects} == objects
-    assert read_many(anew(wide)) == before
+    assert read_many(reopened(wide)) == before
 
 
-def test_a_full_map_that_nothing_tells_of_is_lost(wide: ab.Repository) -> None:
+def test_a_full_map_without_a_copy_is_lost(wide: ab.Repository) -> None:
     _, last = full_maps(wide)
     commits = tuple(wide.snapshot_of(ref).id for ref in ("main~1", "main"))
     Files(wide).delete(last)
-    (finding,) = anew(wide).doctor(repair=True).findings
+    (finding,) = reopened(wide).doctor(repair=True).findings
     assert (finding.kind, finding.repaired, finding.refs) == (Kind.MISSING_COMMIT, False, ("main",))
     assert finding.commits == commits
 
@@ -303,18 +303,18 @@ def test_a_full_map_with_other_tables_is_corrected(wide: ab.Repository) -> None:
     right = files.get(last)
     full_map = json.loads(right)["full_map"]
     files.edit(last, full_map={**full_map, "in_c_one.t00": full_map["in_c_one.t01"]})
-    (finding,) = anew(wide).doctor(repair=True).findings
+    (finding,) = reopened(wide).doctor(repair=True).findings
     assert (finding.kind, finding.repaired) == (Kind.DIFFERENT_COMMIT, True)
     assert "it does not list in_c_one.t00" in finding.explanation
     assert files.get(last) == right
-    assert read_many(anew(wide)) == before
+    assert read_many(reopened(wide)) == before
 
 
 def test_nothing_is_read_more_often_than_needed(well: ab.Repository) -> None:
     counting = CountingStore(well._config.store)
     assert open_with(replace(well._config, store=counting)).doctor().findings == ()
     reads = Counter(path for operation, path in counting.requests if operation == "get")
-    # Commits that hold the full map, and the entries of heads, are looked at again.
+    # Commits that hold the full map, and the entries of heads, are read again.
     assert max(reads.values()) <= 5
     assert reads.total() <= 1.5 * len(reads)
     assert {operation for operation, _ in counting.requests} <= {"get", "list", "list_folders", "list_files"}
@@ -326,7 +326,7 @@ def read_many(repo: ab.Repository) -> dict[str, dict[str, list[Any]]]:
     return {ref: {key: snapshot[key].to_arrow().to_pylist() for key in snapshot} for ref, snapshot in snapshots.items()}
 
 
-def test_a_place_without_repository_is_none(tmp_path: Path) -> None:
+def test_a_location_without_repository_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     code, said = ran("doctor", "--repo", str(tmp_path / "empty"))
     assert code == 3
@@ -380,7 +380,7 @@ def test_writers_are_not_taken_for_damage(well: ab.Repository) -> None:
 
 
 def test_collected_commits_are_no_damage(well: ab.Repository) -> None:
-    """What garbage collection let go is not missed."""
+    """Data removed by garbage collection is not reported as missing."""
     pass_time(well)
     assert well.gc(keep_last=1).commits
     assert well.doctor(rows=True).findings == ()

@@ -23,7 +23,7 @@ from tests.conftest import Place
 from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, another, append, entry, table
 from tests.repo.test_budgets import MARK, open_counted
 
-Told = list[tuple[str, str, Any, Any]]
+Reported = list[tuple[str, str, Any, Any]]
 
 
 def put(repo: ab.Repository, number: int, v: str, *, branch: str | None = None) -> ab.GraphCommit:
@@ -34,7 +34,7 @@ def put(repo: ab.Repository, number: int, v: str, *, branch: str | None = None) 
     return tx.published
 
 
-def told(changes: list[EntityChange]) -> Told:
+def reported(changes: list[EntityChange]) -> Reported:
     """Each change: on which branch, the commit's message, and v before and after."""
     return [(c.commit.branch, c.commit.message, c.before and c.before["v"], c.after and c.after["v"]) for c in changes]
 
@@ -112,7 +112,7 @@ def test_keys_of_every_type_find_their_row(repo: ab.Repository, kind: pa.DataTyp
         (pa.decimal128(10, 2), Decimal("1.555")),
     ],
 )
-def test_what_is_no_value_of_the_key_is_refused(repo: ab.Repository, kind: pa.DataType, value: Any) -> None:
+def test_what_is_not_a_value_of_the_key_is_refused(repo: ab.Repository, kind: pa.DataType, value: Any) -> None:
     with repo.transaction(message="first") as tx:
         tx.create_table("s.t", pa.schema([("k", kind)]), primary_key=["k"])
     for read in (repo.entity_at, repo.entity_history):
@@ -184,7 +184,7 @@ def test_row_is_read_with_two_gets(place: Place) -> None:
         assert (store.counts - MARK).total() <= 2
 
 
-def test_history_tells_each_change_with_commit_time_and_actor(lake: ab.Repository) -> None:
+def test_history_shows_each_change_with_commit_time_and_actor(lake: ab.Repository) -> None:
     changed = put(lake, 2, "new")
     append(lake, 4)
     put(lake, 1, "other")
@@ -194,7 +194,7 @@ def test_history_tells_each_change_with_commit_time_and_actor(lake: ab.Repositor
     append(lake, 30, key=CUSTOMERS)
     append(lake, 2)
     found = lake.entity_history(ORDERS, 2)
-    assert told(found) == [
+    assert reported(found) == [
         ("main", "append (2,)", None, "b"),
         ("main", "gone", "new", None),
         ("main", "new", "b", "new"),
@@ -220,13 +220,13 @@ def test_history_goes_through_drops_renames_and_new_tables_of_the_name(lake: ab.
         tx.append(ORDERS, table(2, v="again"))
     with lake.transaction(message="rename") as tx:
         tx.rename_table(ORDERS, "s.renamed")
-    assert told(lake.entity_history(ORDERS, 2)) == [
+    assert reported(lake.entity_history(ORDERS, 2)) == [
         ("main", "rename", "again", None),
         ("main", "again", None, "again"),
         ("main", "drop", "b", None),
         ("main", "first", None, "b"),
     ]
-    assert told(lake.entity_history("s.renamed", 2)) == [("main", "rename", None, "again")]
+    assert reported(lake.entity_history("s.renamed", 2)) == [("main", "rename", None, "again")]
 
 
 def test_history_goes_through_changes_of_the_columns(lake: ab.Repository) -> None:
@@ -257,7 +257,7 @@ def test_history_of_a_row_begins_when_its_key_became_the_key(repo: ab.Repository
     ]
 
 
-def test_history_of_a_value_that_is_no_number_has_no_changes_of_its_own(repo: ab.Repository) -> None:
+def test_history_of_a_value_that_is_not_a_number_has_no_changes_of_its_own(repo: ab.Repository) -> None:
     schema = pa.schema([("id", pa.int64()), ("x", pa.float64()), ("xs", pa.list_(pa.float64()))])
     nan = float("nan")
     with repo.transaction(message="first") as tx:
@@ -269,55 +269,58 @@ def test_history_of_a_value_that_is_no_number_has_no_changes_of_its_own(repo: ab
 
 
 @pytest.mark.s3
-def test_history_of_a_branch_goes_on_in_what_it_was_made_from(lake: ab.Repository) -> None:
+def test_history_of_a_branch_continues_in_what_it_was_made_from(lake: ab.Repository) -> None:
     put(lake, 2, "one")
     lake.branch_create("dev")
     put(lake, 2, "unseen")
     put(lake, 2, "two", branch="dev")
-    assert told(lake.entity_history(ORDERS, 2, ref="dev")) == [
+    assert reported(lake.entity_history(ORDERS, 2, ref="dev")) == [
         ("dev", "two", "one", "two"),
         ("main", "one", "b", "one"),
         ("main", "first", None, "b"),
     ]
 
 
-def test_history_after_a_reset_leaves_out_what_was_taken_back(lake: ab.Repository) -> None:
+def test_history_after_a_reset_leaves_out_what_was_undone(lake: ab.Repository) -> None:
     put(lake, 2, "one")
     put(lake, 2, "two")
     lake.reset("main", to="main~1")
     put(lake, 2, "three")
-    assert told(lake.entity_history(ORDERS, 2))[:2] == [("main", "three", "one", "three"), ("main", "one", "b", "one")]
+    assert reported(lake.entity_history(ORDERS, 2))[:2] == [
+        ("main", "three", "one", "three"),
+        ("main", "one", "b", "one"),
+    ]
 
 
 def test_history_of_a_live_branch_follows_main_where_the_branch_did(lake: ab.Repository) -> None:
     lake.branch_create_from("main", "dev", mode="live")
     put(lake, 2, "seen")
-    start: Told = [("main", "seen", "b", "seen"), ("main", "first", None, "b")]
-    assert told(lake.entity_history(ORDERS, 2, ref="dev")) == start
+    start: Reported = [("main", "seen", "b", "seen"), ("main", "first", None, "b")]
+    assert reported(lake.entity_history(ORDERS, 2, ref="dev")) == start
     put(lake, 2, "own", branch="dev")
     put(lake, 2, "unseen")
-    own: Told = [("dev", "own", "seen", "own"), *start]
-    assert told(lake.entity_history(ORDERS, 2, ref="dev")) == own
+    own: Reported = [("dev", "own", "seen", "own"), *start]
+    assert reported(lake.entity_history(ORDERS, 2, ref="dev")) == own
     lake.branch_pull("dev", ORDERS)
     put(lake, 2, "after")
-    pulled: Told = [
+    pulled: Reported = [
         ("main", "after", "unseen", "after"),
         ("dev", f"Pull {ORDERS}", "own", "unseen"),
         *own,
     ]
-    assert told(lake.entity_history(ORDERS, 2, ref="dev")) == pulled
+    assert reported(lake.entity_history(ORDERS, 2, ref="dev")) == pulled
     lake.branch_freeze("dev")
     put(lake, 2, "too late")
     put(lake, 2, "last", branch="dev")
-    assert told(lake.entity_history(ORDERS, 2, ref="dev")) == [("dev", "last", "after", "last"), *pulled]
+    assert reported(lake.entity_history(ORDERS, 2, ref="dev")) == [("dev", "last", "after", "last"), *pulled]
 
 
-def test_history_on_a_live_branch_tells_of_main_dropping_the_table(lake: ab.Repository) -> None:
+def test_history_on_a_live_branch_shows_main_dropping_the_table(lake: ab.Repository) -> None:
     lake.branch_create_from("main", "dev", mode="live")
     append(lake, 30, key=CUSTOMERS, branch="dev")
     with lake.transaction(message="drop") as tx:
         tx.drop_table(ORDERS)
-    assert told(lake.entity_history(ORDERS, 2, ref="dev")) == [
+    assert reported(lake.entity_history(ORDERS, 2, ref="dev")) == [
         ("main", "drop", "b", None),
         ("main", "first", None, "b"),
     ]
@@ -372,7 +375,7 @@ def change_at_random(repo: ab.Repository, branch: str, chance: random.Random) ->
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_history_is_what_reading_every_commit_tells(lake: ab.Repository, seed: int) -> None:
+def test_history_is_what_reading_every_commit_shows(lake: ab.Repository, seed: int) -> None:
     chance = random.Random(seed)
     for step in range(24):
         if step == 8:

@@ -36,7 +36,7 @@ def raw(repo: ab.Repository, name: str) -> lance.LanceDataset:
 
 
 def recorded(repo: ab.Repository) -> list[dict[str, Any]]:
-    """What both tables say together, by commit id."""
+    """The content of both tables together, by commit id."""
     actors = {row["graph_commit_id"]: row["actor_id"] for row in raw(repo, ACTORS).to_table().to_pylist()}
     assert len(actors) == raw(repo, ACTORS).count_rows()
     rows = raw(repo, COMMITS).to_table().to_pylist()
@@ -68,7 +68,7 @@ def test_tables_hold_every_commit_of_every_branch(lake: ab.Repository) -> None:
     assert lake.history_sync().added == 0
 
 
-def test_tables_are_as_the_commit_graph_says(lake: ab.Repository) -> None:
+def test_tables_match_the_commit_graph(lake: ab.Repository) -> None:
     lake.history_sync()
     commits, actors = raw(lake, COMMITS), raw(lake, ACTORS)
     assert commits.has_stable_row_ids

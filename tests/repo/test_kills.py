@@ -1,4 +1,4 @@
-"""Processes killed at every point of what they do: the repository opens, shows all or nothing, and goes on."""
+"""Processes killed at every point of what they do: the repository opens, shows all or nothing, and continues."""
 
 import random
 from pathlib import Path
@@ -28,17 +28,17 @@ def lake(tmp_path: Path) -> Repository:
     return repo
 
 
-def points_of(nursery: Program, scenario: str, uri: str) -> list[str]:
-    """What a scenario does when nobody kills it."""
-    result = nursery.ask("kill", scenario=scenario, uri=uri, name="1-0")
+def points_of(process_pool: Program, scenario: str, uri: str) -> list[str]:
+    """What a scenario does without a kill."""
+    result = process_pool.ask("kill", scenario=scenario, uri=uri, name="1-0")
     passed: list[str] = result["done"]
     assert len(passed) > 2
     return passed
 
 
-def kill(nursery: Program, scenario: str, uri: str, name: str, fatal: int) -> bool:
+def kill(process_pool: Program, scenario: str, uri: str, name: str, fatal: int) -> bool:
     """Kill a scenario at a point; whether it had put an entry into a branch's log by then."""
-    passed = nursery.ask("kill", scenario=scenario, uri=uri, name=name, fatal=fatal)["killed"]
+    passed = process_pool.ask("kill", scenario=scenario, uri=uri, name=name, fatal=fatal)["killed"]
     assert len(passed) == fatal + 1
     return any(point.startswith("after put_if_absent _versions/") and point.endswith(".json") for point in passed)
 
@@ -59,7 +59,7 @@ def assert_all_or_nothing(uri: str, branch: str = "main") -> list[str]:
     return published
 
 
-def assert_goes_on(uri: str, name: str, branch: str = "main") -> None:
+def assert_continues(uri: str, name: str, branch: str = "main") -> None:
     """The next write succeeds, and plain Lance sees it and all before it."""
     repo = ab.open(uri)
     before = ledger.marks(repo, branch)
@@ -72,38 +72,38 @@ def assert_goes_on(uri: str, name: str, branch: str = "main") -> None:
             assert ledger.read_plain(path, {}) == rows[key]
 
 
-def test_commit(nursery: Program, lake: Repository, every: int) -> None:
-    points = points_of(nursery, "commit", lake.uri)
+def test_commit(process_pool: Program, lake: Repository, every: int) -> None:
+    points = points_of(process_pool, "commit", lake.uri)
     assert sum("write_fragments" in point for point in points) == 2 * len(ledger.TABLES)
     assert sum(is_settle(point) for point in points) == 2 * len(ledger.TABLES)
     outcomes = set()
     for fatal in range(0, len(points), every):
-        is_published = kill(nursery, "commit", lake.uri, f"2-{fatal}", fatal)
+        is_published = kill(process_pool, "commit", lake.uri, f"2-{fatal}", fatal)
         assert assert_all_or_nothing(lake.uri).count(f"2-{fatal}") == is_published
-        assert_goes_on(lake.uri, f"3-{fatal}")
+        assert_continues(lake.uri, f"3-{fatal}")
         outcomes.add(is_published)
     assert outcomes == {False, True}
 
 
-def test_first_commit_on_a_branch(nursery: Program, lake: Repository, every: int) -> None:
+def test_first_commit_on_a_branch(process_pool: Program, lake: Repository, every: int) -> None:
     lake.branch_create("dev/1-0")
-    points = points_of(nursery, "first commit on a branch", lake.uri)
+    points = points_of(process_pool, "first commit on a branch", lake.uri)
     assert sum("create_branch" in point for point in points) == 2 * len(ledger.TABLES)
     for fatal in range(0, len(points), every):
         name, branch = f"2-{fatal}", f"dev/2-{fatal}"
         lake.branch_create(branch)
-        is_published = kill(nursery, "first commit on a branch", lake.uri, name, fatal)
+        is_published = kill(process_pool, "first commit on a branch", lake.uri, name, fatal)
         assert assert_all_or_nothing(lake.uri, branch).count(name) == is_published
-        assert_goes_on(lake.uri, f"3-{fatal}", branch)
+        assert_continues(lake.uri, f"3-{fatal}", branch)
     assert ledger.read(ab.open(lake.uri)) == ledger.expected([BEFORE])
 
 
-def test_commit_that_creates_a_table(nursery: Program, lake: Repository, every: int) -> None:
-    points = points_of(nursery, "create a table", lake.uri)
+def test_commit_that_creates_a_table(process_pool: Program, lake: Repository, every: int) -> None:
+    points = points_of(process_pool, "create a table", lake.uri)
     assert sum("write_dataset" in point for point in points) == 2
     for fatal in range(0, len(points), every):
         name = f"2-{fatal}"
-        is_there = kill(nursery, "create a table", lake.uri, name, fatal)
+        is_there = kill(process_pool, "create a table", lake.uri, name, fatal)
         assert assert_all_or_nothing(lake.uri).count(name) == is_there
         new = ledger.new_table(name)
         repo = ab.open(lake.uri)
@@ -117,64 +117,64 @@ def test_commit_that_creates_a_table(nursery: Program, lake: Repository, every: 
         assert ledger.read_plain(ledger.homes(repo)[new], {}) == [(1, name), (2, "again")]
 
 
-def test_branch_create(nursery: Program, lake: Repository) -> None:
-    for fatal in range(len(points_of(nursery, "create a branch", lake.uri))):
+def test_branch_create(process_pool: Program, lake: Repository) -> None:
+    for fatal in range(len(points_of(process_pool, "create a branch", lake.uri))):
         name = f"2-{fatal}"
-        is_there = kill(nursery, "create a branch", lake.uri, name, fatal)
+        is_there = kill(process_pool, "create a branch", lake.uri, name, fatal)
         repo = ab.open(lake.uri)
         assert (f"dev/{name}" in [branch.name for branch in repo.branch_list()]) is is_there
         if not is_there:
             repo.branch_create(f"dev/{name}")
-        assert_goes_on(lake.uri, f"3-{fatal}", f"dev/{name}")
+        assert_continues(lake.uri, f"3-{fatal}", f"dev/{name}")
 
 
-def test_branch_delete(nursery: Program, lake: Repository, every: int) -> None:
+def test_branch_delete(process_pool: Program, lake: Repository, every: int) -> None:
     lake.branch_create("dev/1-0")
-    for fatal in range(0, len(points_of(nursery, "delete a branch", lake.uri)), every):
+    for fatal in range(0, len(points_of(process_pool, "delete a branch", lake.uri)), every):
         branch = f"dev/2-{fatal}"
         lake.branch_create(branch)
-        is_deleted = kill(nursery, "delete a branch", lake.uri, f"2-{fatal}", fatal)
+        is_deleted = kill(process_pool, "delete a branch", lake.uri, f"2-{fatal}", fatal)
         repo = ab.open(lake.uri)
         assert (branch not in [found.name for found in repo.branch_list()]) is is_deleted
         if not is_deleted:
-            assert_goes_on(lake.uri, f"3-{fatal}", branch)
+            assert_continues(lake.uri, f"3-{fatal}", branch)
             repo.branch_delete(branch)
         with pytest.raises(BranchNotFoundError):
             repo.snapshot_of(branch)
         repo.branch_restore(branch)
-        assert_goes_on(lake.uri, f"4-{fatal}", branch)
+        assert_continues(lake.uri, f"4-{fatal}", branch)
         repo.branch_delete(branch)
 
 
-def test_init(nursery: Program, tmp_path: Path) -> None:
+def test_init(process_pool: Program, tmp_path: Path) -> None:
     uri = str(tmp_path / "lake")
-    for fatal in range(len(points_of(nursery, "init", uri))):
-        kill(nursery, "init", uri, f"2-{fatal}", fatal)
+    for fatal in range(len(points_of(process_pool, "init", uri))):
+        kill(process_pool, "init", uri, f"2-{fatal}", fatal)
         place = f"{uri}-2-{fatal}"
         try:
             repo = ab.init(place)
         except RepositoryExistsError:
             repo = ab.open(place)
         ledger.create(repo)
-        assert_goes_on(place, "3-0")
+        assert_continues(place, "3-0")
 
 
-def test_init_that_was_killed_halfway_has_made_nothing(nursery: Program, tmp_path: Path) -> None:
+def test_init_that_was_killed_halfway_has_made_nothing(process_pool: Program, tmp_path: Path) -> None:
     uri = str(tmp_path / "lake")
-    points = points_of(nursery, "init", uri)
+    points = points_of(process_pool, "init", uri)
     fatal = points.index("before put_if_absent _repo.json")
-    kill(nursery, "init", uri, "2-0", fatal)
+    kill(process_pool, "init", uri, "2-0", fatal)
     with pytest.raises(RepositoryNotFoundError):
         ab.open(f"{uri}-2-0")
 
 
-def test_kills_at_random_moments(nursery: Program, lake: Repository, request: pytest.FixtureRequest) -> None:
+def test_kills_at_random_moments(process_pool: Program, lake: Repository, request: pytest.FixtureRequest) -> None:
     kills = 50 if request.config.getoption("--proof") else 6
     moments = random.Random(7)
     for number in range(kills):
-        told = {"scenario": "commit over and over", "uri": lake.uri, "name": f"{number + 2}-"}
-        assert nursery.ask("kill", **told, seconds=moments.uniform(0, 0.4)) is None
+        reported = {"scenario": "commit over and over", "uri": lake.uri, "name": f"{number + 2}-"}
+        assert process_pool.ask("kill", **reported, seconds=moments.uniform(0, 0.4)) is None
         assert_all_or_nothing(lake.uri)
-        assert_goes_on(lake.uri, f"1-{number}")
+        assert_continues(lake.uri, f"1-{number}")
     by_the_killed = [mark for mark in ledger.marks(lake) if mark != BEFORE and not mark.startswith("1-")]
     assert by_the_killed

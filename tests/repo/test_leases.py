@@ -39,7 +39,7 @@ def append_in(run: Run, *numbers: int) -> None:
         tx.append(ORDERS, table(*numbers))
 
 
-def test_expired_run_says_so_and_blocks_no_deletion(local: Repository) -> None:
+def test_expired_run_is_reported_and_blocks_no_deletion(local: Repository) -> None:
     run = local.begin_run("dev")
     append_in(run, 1)
     with pytest.raises(BranchInUseError, match=f"run {run.id} is active"):
@@ -53,7 +53,7 @@ def test_expired_run_says_so_and_blocks_no_deletion(local: Repository) -> None:
     assert run.info().state is RunPhase.ABORTED
 
 
-def test_lease_given_before_the_clock_was_set_back_blocks_nobody(local: Repository) -> None:
+def test_lease_given_before_the_clock_was_set_back_blocks_nothing(local: Repository) -> None:
     run = local.begin_run("dev")
     killed = local._config.leases.new(BranchName("__gc__"), "X")
     killed.start()
@@ -66,7 +66,7 @@ def test_lease_given_before_the_clock_was_set_back_blocks_nobody(local: Reposito
     killed.release()
 
 
-def test_expired_run_can_go_on_and_be_published(local: Repository) -> None:
+def test_expired_run_can_continue_and_be_published(local: Repository) -> None:
     run = local.begin_run("dev")
     append_in(run, 1)
     expire(local)

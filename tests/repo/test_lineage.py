@@ -1,4 +1,4 @@
-"""What a table came from: tables, pipelines, loads and changes, as the commits tell."""
+"""What a table came from: tables, pipelines, loads and changes, as the commits show."""
 
 import json
 import re
@@ -34,7 +34,7 @@ def load(repo: ab.Repository, *keys: str, branch: str | None = None) -> ab.Graph
     return write(repo, *keys, branch=branch, kind="load", message=f"Load {' '.join(keys)}\n\nFrom the till.")
 
 
-def told(pipeline: str, read_at: str, outputs: Mapping[str, Any]) -> dict[str, str]:
+def reported(pipeline: str, read_at: str, outputs: Mapping[str, Any]) -> dict[str, str]:
     """The metadata of a pipeline's commit."""
     return {
         "pipeline": pipeline,
@@ -58,7 +58,9 @@ def run(
     """Make a commit as a pipeline does, whose outputs were made from these inputs."""
     read_at = at or repo.head_commit_id_for_branch(branch or repo.branch)
     documents = {key: {"inputs": inputs, "write": how, "rows": 1} for key, inputs in outputs.items()}
-    return write(repo, *outputs, branch=branch, message=f"Run {pipeline}", metadata=told(pipeline, read_at, documents))
+    return write(
+        repo, *outputs, branch=branch, message=f"Run {pipeline}", metadata=reported(pipeline, read_at, documents)
+    )
 
 
 def keyed(repo: ab.Repository, key: str, row: int, *, branch: str | None = None, **about: Any) -> ab.GraphCommit:
@@ -247,7 +249,7 @@ def test_a_name_changed_on_a_branch_is_followed_too(repo: ab.Repository) -> None
     ]
 
 
-def test_tables_that_swapped_names_are_told_apart(repo: ab.Repository) -> None:
+def test_tables_that_swapped_names_are_distinguished(repo: ab.Repository) -> None:
     load(repo, "s.a")
     run(repo, "p", {"s.b": []})
     with repo.transaction() as tx:
@@ -258,7 +260,7 @@ def test_tables_that_swapped_names_are_told_apart(repo: ab.Repository) -> None:
     assert tree(repo.lineage("s.b"))[1:] == ["└─ s.a  1 row  (the name before)", "   └─ load  Load s.a"]
 
 
-def test_a_table_made_anew_owes_nothing_to_one_of_the_same_name(repo: ab.Repository) -> None:
+def test_a_table_made_again_owes_nothing_to_one_of_the_same_name(repo: ab.Repository) -> None:
     load(repo, "s.out")
     with repo.transaction() as tx:
         tx.drop_table("s.out")
@@ -276,7 +278,7 @@ def test_upkeep_leaves_the_lineage_as_it_is(repo: ab.Repository) -> None:
     assert tree(repo.lineage("s.out")) == before
 
 
-def test_a_commit_taken_back_leaves_what_was_before_it(repo: ab.Repository) -> None:
+def test_a_commit_undone_leaves_what_was_before_it(repo: ab.Repository) -> None:
     load(repo, "s.out")
     repo.revert(write(repo, "s.out", message="Wrong").graph_commit_id)
     assert tree(repo.lineage("s.out")) == ["s.out  1 row", "└─ load  Load s.out"]
@@ -311,7 +313,7 @@ def test_a_merged_table_came_from_what_made_it_on_the_branch(repo: ab.Repository
 def test_a_merge_leaves_behind_what_the_branch_rebuilt(repo: ab.Repository) -> None:
     keyed(repo, "s.out", 1, message="Old")
     repo.branch_create("dev")
-    keyed(repo, "s.out", 2, branch="dev", metadata=told("p", repo.snapshot().id, {"s.out": {"write": "rebuild"}}))
+    keyed(repo, "s.out", 2, branch="dev", metadata=reported("p", repo.snapshot().id, {"s.out": {"write": "rebuild"}}))
     repo.merge("dev", into="main")
     assert repo.snapshot()["s.out"].count_rows() == 2
     assert tree(repo.lineage("s.out")) == ["s.out  2 rows", "└─ p  pipeline, rebuild"]
@@ -334,7 +336,7 @@ def test_a_squashed_merge_is_where_the_lineage_ends(repo: ab.Repository) -> None
     assert tree(repo.lineage("s.out")) == ["s.out  1 row", "└─ merge  Merge dev into main"]
 
 
-def test_a_commit_taken_back_below_others_is_a_change_of_its_own(repo: ab.Repository) -> None:
+def test_a_commit_undone_below_others_is_a_change_of_its_own(repo: ab.Repository) -> None:
     keyed(repo, "s.out", 1, kind="load", message="First")
     wrong = keyed(repo, "s.out", 2, message="Wrong")
     keyed(repo, "s.out", 3, message="Right")
@@ -390,7 +392,7 @@ def test_metadata_without_sense_are_passed_over(repo: ab.Repository, metadata: d
     lineage.to_svg().encode()
 
 
-def test_a_pipeline_without_a_name_is_none(repo: ab.Repository) -> None:
+def test_a_pipeline_without_a_name_is_ignored(repo: ab.Repository) -> None:
     write(repo, "s.out", metadata={"pipeline": " ", "pipeline.outputs": '{"s.out": {"inputs": ["b.raw"]}}'})
     assert tree(repo.lineage("s.out")) == ["s.out  1 row", "└─ change"]
 

@@ -23,8 +23,8 @@ from anabranch.storage import open_store
 from anabranch.storage.wrappers import CountingStore
 from tests.handles import open_with
 from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, another, append, data_files, entry, ids, raw, table
-from tests.repo.meanwhile import meanwhile
 from tests.repo.programs import running
+from tests.repo.rivals import raced_by
 
 Write = Callable[[ab.Transaction], object]
 
@@ -201,7 +201,7 @@ def test_a_frozen_branch_shows_what_it_showed_and_follows_nothing(live: ab.Repos
         live.branch_freeze("dev")
 
 
-def test_drift_tells_what_main_did_since_each_copy(live: ab.Repository) -> None:
+def test_drift_shows_what_main_did_since_each_copy(live: ab.Repository) -> None:
     append(live, 4, branch="dev")
     append(live, 30, branch="dev", key=CUSTOMERS)
     append(live, 5, 6)
@@ -215,7 +215,7 @@ def test_drift_tells_what_main_did_since_each_copy(live: ab.Repository) -> None:
     assert [drift.table for drift in live.branch_drift("dev")] == [CUSTOMERS]
 
 
-def test_a_copy_that_a_revert_took_drifts_when_main_goes_on(live: ab.Repository) -> None:
+def test_a_copy_that_a_revert_took_drifts_when_main_continues(live: ab.Repository) -> None:
     commit = append(live, 4).graph_commit_id
     live.revert(commit, branch="dev")
     assert ids(live.snapshot_of("dev")) == [1, 2, 3]
@@ -380,7 +380,7 @@ def test_rows_of_a_first_write_on_a_newer_main_go_onto_the_copy_that_was_first(l
     append(live, 4)
     second = slow.transaction("dev")
     assert ids(second[ORDERS]) == [1, 2, 3, 4]
-    # The other one has the table's place in the queue of this process until it has published.
+    # The other one has the table's position in the queue of this process until it has published.
     first.commit()
     second.append(ORDERS, table(101))
     second.commit()
@@ -404,16 +404,16 @@ def test_every_kind_of_second_write_stays_on_the_branch(live: ab.Repository) -> 
 
 
 def test_a_freeze_that_a_commit_crosses_keeps_the_commit(live: ab.Repository) -> None:
-    meanwhile(live, lambda other: append(other, 4, branch="dev")).branch_freeze("dev")
+    raced_by(live, lambda other: append(other, 4, branch="dev")).branch_freeze("dev")
     append(live, 5)
     assert ids(live.snapshot_of("dev")) == [1, 2, 3, 4]
     assert live.branch_get("dev").mode == "pinned"
 
 
 @pytest.mark.parametrize("name", ["pull", "freeze"])
-def test_a_branch_frozen_meanwhile_is_neither_pulled_nor_frozen_again(live: ab.Repository, name: str) -> None:
+def test_a_branch_frozen_concurrently_is_neither_pulled_nor_frozen_again(live: ab.Repository, name: str) -> None:
     append(live, 4, branch="dev")
-    crossed = meanwhile(live, lambda other: other.branch_freeze("dev"))
+    crossed = raced_by(live, lambda other: other.branch_freeze("dev"))
     with pytest.raises(WriteConflictError, match="frozen"):
         crossed.branch_pull("dev", ORDERS) if name == "pull" else crossed.branch_freeze("dev")
     assert ids(live.snapshot_of("dev")) == [1, 2, 3, 4]
@@ -422,7 +422,7 @@ def test_a_branch_frozen_meanwhile_is_neither_pulled_nor_frozen_again(live: ab.R
 
 def test_a_pull_that_a_write_to_another_table_crosses_keeps_that(live: ab.Repository) -> None:
     append(live, 4, branch="dev")
-    crossed = meanwhile(live, lambda other: append(other, 30, branch="dev", key=CUSTOMERS))
+    crossed = raced_by(live, lambda other: append(other, 30, branch="dev", key=CUSTOMERS))
     assert crossed.branch_pull("dev", ORDERS) is True
     dev = live.snapshot_of("dev")
     assert (ids(dev), ids(dev, CUSTOMERS)) == ([1, 2, 3], [10, 20, 30])

@@ -198,7 +198,7 @@ def test_commits_that_were_never_published_are_not_found_by_prefix(lake: ab.Repo
     (orphan,) = (p for p in orphans if tx.published.graph_commit_id not in p)
     with pytest.raises(BranchNotFoundError):
         lake.snapshot_of(orphan.removeprefix("_commits/")[:25])
-    # Died before publishing: its place in the log is still free.
+    # Died before publishing: its position in the log is still free.
     fields = json.loads(lake._config.store.get(orphan))
     fields["commit"] |= {"graph_commit_id": "0" * 25 + "1", "manifest_version": 4}
     lake._config.store.put(f"_commits/{'0' * 25}1.json", sealed(fields))
@@ -269,7 +269,7 @@ def test_half_written_objects_beside_a_log_are_not_read(lake: ab.Repository) -> 
 
 
 @pytest.mark.s3
-def test_what_others_left_beside_a_log_is_no_entry(lake: ab.Repository) -> None:
+def test_what_others_left_beside_a_log_is_not_an_entry(lake: ab.Repository) -> None:
     store = lake._config.store
     store.delete("_versions/main/hint")
     newest = min(path for path in objects(lake, "_versions/main"))

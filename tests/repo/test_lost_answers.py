@@ -102,7 +102,7 @@ class SilentAfter(_WrappedStore):
 
 
 def test_transaction_with_an_unknown_outcome_is_not_published_again(lake: Repository, place: Place) -> None:
-    # The entry of the log is put, its answer is lost, and so is the look at what lies there.
+    # The entry of the log is put, its answer is lost, and so is that of the read that follows.
     def wrap(inner: ObjectStore) -> ObjectStore:
         return SilentAfter(FaultyStore(inner, nth=2, fault=Fault.LOSE_ANSWER, operation="put_if_absent"))
 

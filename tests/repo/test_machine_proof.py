@@ -22,7 +22,7 @@ LOCAL, REMOTE, KILLED = 2000 // PARTS, 200 // PARTS, 100
 
 
 def run_histories(machine: type[PairMachine], count: int, *, part: int) -> None:
-    """Run so many histories of which all steps were done."""
+    """Run a given number of histories of which all steps were done."""
     profile = settings(
         max_examples=count,
         stateful_step_count=STEPS + 1,  # the first one fills the repository
@@ -52,7 +52,7 @@ def test_histories_of_merges() -> None:
         run_histories(type("MergesMachine", (MergingMachine,), {}), LOCAL, part=0)
 
 
-def test_histories_with_kills(nursery: Program) -> None:
+def test_histories_with_kills(process_pool: Program) -> None:
     with recorded("model with kills"):
-        run_histories(type("KilledMachine", (KillingMachine,), {"nursery": nursery}), KILLED, part=0)
+        run_histories(type("KilledMachine", (KillingMachine,), {"process_pool": process_pool}), KILLED, part=0)
         assert NOTED["killed"] >= KILLED

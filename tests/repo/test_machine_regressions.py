@@ -1,4 +1,4 @@
-"""Histories that random machines found, each as short as it can be told."""
+"""Histories that random machines found, each as short as possible."""
 
 from datetime import timedelta
 from pathlib import Path

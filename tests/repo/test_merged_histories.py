@@ -1,4 +1,4 @@
-"""Whatever tells of commits, where some of them have two parents."""
+"""Everything that shows commits, with commits of two parents."""
 
 import pytest
 
@@ -68,16 +68,16 @@ def test_the_tables_of_the_history_have_both_parents(merged: ab.Repository) -> N
     assert recorded(merged) == expected(*on_main, *on_dev)
 
 
-def test_sql_tells_both_parents(merged: ab.Repository) -> None:
+def test_sql_shows_both_parents(merged: ab.Repository) -> None:
     found = merged.sql("SELECT message, parent_commit_id, merged_parent_commit_id FROM commits WHERE kind = 'merge'")
     parents = (merged.get_commit("main~2").graph_commit_id, merged.head_commit_id_for_branch("dev"))
     assert [tuple(row.values()) for row in found.to_pylist()] == [("merge dev", *parents)]
 
 
 def test_a_row_that_was_merged_came_with_the_merge(merged: ab.Repository) -> None:
-    def told(ref: str) -> list[str]:
+    def reported(ref: str) -> list[str]:
         return [change.commit.message for change in merged.entity_history(ORDERS, 7, ref=ref)]
 
-    assert told("main") == ["merge dev"]
-    assert told("dev") == ["append (7,)"]
-    assert told("main~2") == []
+    assert reported("main") == ["merge dev"]
+    assert reported("dev") == ["append (7,)"]
+    assert reported("main~2") == []

@@ -1,4 +1,4 @@
-"""The values a repository is made of: nobody can change them."""
+"""The values a repository is made of are immutable."""
 
 import copy
 import json
@@ -32,14 +32,14 @@ def commit(lake: ab.Repository) -> ab.GraphCommit:
         lambda metadata: metadata.clear(),
     ],
 )
-def test_metadata_do_not_change_nor_does_the_next_commit_tell_them_otherwise(
+def test_metadata_do_not_change_nor_does_the_next_commit_change_them(
     lake: ab.Repository, commit: ab.GraphCommit, change: Callable[[object], object]
 ) -> None:
     with pytest.raises(TypeError, match="make a copy"):
         change(commit.metadata)
     append(lake, 5)
-    told = [ab.open(lake.uri).list_commits(limit=2)[1], lake.list_commits(limit=2)[1], lake.get_commit("main~1")]
-    assert [one.metadata for one in told] == [{"run": "7", "ticket": "A-1"}] * 3
+    reported = [ab.open(lake.uri).list_commits(limit=2)[1], lake.list_commits(limit=2)[1], lake.get_commit("main~1")]
+    assert [one.metadata for one in reported] == [{"run": "7", "ticket": "A-1"}] * 3
 
 
 def test_what_was_given_as_metadata_can_be_used_again(lake: ab.Repository) -> None:
@@ -50,7 +50,7 @@ def test_what_was_given_as_metadata_can_be_used_again(lake: ab.Repository) -> No
     assert lake.snapshot().commit.metadata == {"run": "7"}
 
 
-def test_metadata_are_a_dict_to_whoever_reads_them(commit: ab.GraphCommit) -> None:
+def test_metadata_are_a_dict_to_readers(commit: ab.GraphCommit) -> None:
     metadata = commit.metadata
     assert metadata == {"run": "7", "ticket": "A-1"}
     assert repr(metadata) == "{'run': '7', 'ticket': 'A-1'}"

@@ -13,8 +13,8 @@ from anabranch.storage.wrappers import Fault, FaultyStore
 from tests.conftest import Place
 from tests.handles import open_with
 from tests.repo.conftest import append
-from tests.repo.meanwhile import meanwhile
 from tests.repo.programs.running import Program
+from tests.repo.rivals import raced_by
 
 Act = Callable[[ab.Repository], object]
 
@@ -55,24 +55,24 @@ def bring(request: pytest.FixtureRequest, lake: ab.Repository) -> Act:
 
 
 @pytest.mark.s3
-def test_a_branch_notices_a_tag_that_came_meanwhile(lake: ab.Repository, bring: Act) -> None:
+def test_a_branch_notices_a_tag_that_came_concurrently(lake: ab.Repository, bring: Act) -> None:
     with pytest.raises(InvalidInputError, match="'rel' is the name of a tag"):
-        bring(meanwhile(lake, tag))
+        bring(raced_by(lake, tag))
     assert has_tag(lake)
     assert not has_branch(lake)
 
 
 @pytest.mark.s3
-def test_a_tag_notices_a_branch_that_came_meanwhile(lake: ab.Repository, bring: Act) -> None:
+def test_a_tag_notices_a_branch_that_came_concurrently(lake: ab.Repository, bring: Act) -> None:
     with pytest.raises(InvalidInputError, match="'rel' is the name of a branch"):
-        tag(meanwhile(lake, bring))
+        tag(raced_by(lake, bring))
     assert has_branch(lake)
     assert not has_tag(lake)
 
 
 def test_a_name_given_up_is_free_again(lake: ab.Repository, bring: Act) -> None:
     with pytest.raises(InvalidInputError):
-        tag(meanwhile(lake, bring))
+        tag(raced_by(lake, bring))
     lake.branch_delete("rel")
     tag(lake)
     lake.tag_delete("rel")
@@ -80,9 +80,9 @@ def test_a_name_given_up_is_free_again(lake: ab.Repository, bring: Act) -> None:
     assert has_branch(lake)
 
 
-def test_a_branch_that_others_wrote_to_meanwhile_still_goes(lake: ab.Repository, bring: Act) -> None:
+def test_a_branch_that_others_wrote_to_concurrently_still_goes(lake: ab.Repository, bring: Act) -> None:
     """They come before the tombstone, so that nothing of theirs is lost."""
-    crossed = meanwhile(lake, tag)
+    crossed = raced_by(lake, tag)
     clock = crossed._config.clock
     times = count()
 
@@ -102,7 +102,7 @@ def test_a_branch_that_others_wrote_to_meanwhile_still_goes(lake: ab.Repository,
 
 @dataclass(frozen=True, kw_only=True)
 class Stopping:
-    """A handle that stops before its nth request until it is let go."""
+    """A handle that stops before its nth request until it is released."""
 
     repo: ab.Repository
     store: FaultyStore
@@ -129,7 +129,7 @@ class Stopping:
 
 
 def crossings(repo: ab.Repository, first: Act, second: Act, *, every: int) -> Iterator[tuple[bool, bool]]:
-    """Let the first stop before each of its requests and the second, meanwhile, before every nth of its own.
+    """Let the first stop before each of its requests and the second, concurrently, before every nth of its own.
 
     Then the first goes on to its end, and then the second. Gives who succeeded; clearing up is left to the caller.
     """
@@ -172,8 +172,8 @@ def test_processes_that_want_a_name_for_a_branch_and_for_a_tag_do_not_both_get_i
     repo = ab.init(place / "lake", storage_options=place.storage_options)
     names = [f"n{number}" for number in range(20)]
     course = {"uri": place / "lake", "branch": "main", "storage_options": place.storage_options}
-    with Program("nursery") as nursery:
-        results = nursery.ask("contest", course=course, names=names)
+    with Program("process_pool") as process_pool:
+        results = process_pool.ask("contest", course=course, names=names)
     assert [result for result in results if "done" not in result] == []
     branched, tagged = (set(result["done"]) for result in results)
     assert branched & tagged == set()

@@ -62,7 +62,7 @@ def test_a_write_takes_a_branch_a_message_and_metadata(lake: ab.Repository, name
         WRITES[name](lake, branch="nope")
 
 
-def test_a_write_that_changes_nothing_is_no_commit(lake: ab.Repository) -> None:
+def test_a_write_that_changes_nothing_is_not_a_commit(lake: ab.Repository) -> None:
     with nothing_changes(lake):
         assert lake.append(ORDERS, []) is None
         assert lake.upsert(ORDERS, table(1).slice(0, 0)) is None

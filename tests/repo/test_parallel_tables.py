@@ -47,7 +47,7 @@ def proxied(s3_place: Place) -> Iterator[tuple[Proxy, ab.Repository]]:
 
 @contextmanager
 def all_at_once(proxy: Proxy, pattern: str, count: int) -> Iterator[None]:
-    """Hold requests that match a pattern until there are so many; fail if they are sent one after the other."""
+    """Hold requests that match a pattern until there are that many; fail if they are sent one after the other."""
     proxy.plan = meeting = Meeting.of_requests(pattern, count)
     yield
     assert meeting.is_held, f"{len(meeting.arrived)} of {count} requests {pattern!r} came at once"

@@ -1,11 +1,11 @@
-"""Revert and cherry-pick: one commit taken back, or made once more elsewhere, merged with what is there."""
+"""Revert and cherry-pick: one commit undone, or made again elsewhere, merged with what is there."""
 
 import pytest
 
 import anabranch as ab
 from anabranch.errors import CommitNotFoundError, InvalidInputError, MergeConflictError, WriteConflictError
 from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, another, append, entry, ids, nothing_changes, raw, table
-from tests.repo.meanwhile import meanwhile
+from tests.repo.rivals import raced_by
 
 
 def raw_ids(repo: ab.Repository, key: str = ORDERS, ref: str | None = None) -> list[int]:
@@ -13,7 +13,7 @@ def raw_ids(repo: ab.Repository, key: str = ORDERS, ref: str | None = None) -> l
 
 
 @pytest.mark.s3
-def test_a_revert_takes_back_one_commit_and_leaves_the_others(lake: ab.Repository) -> None:
+def test_a_revert_undoes_one_commit_and_leaves_the_others(lake: ab.Repository) -> None:
     wrong = append(lake, 4)
     append(lake, 30, key=CUSTOMERS)
     made = lake.revert(wrong.graph_commit_id)
@@ -44,7 +44,7 @@ def test_a_revert_brings_back_a_dropped_table_and_takes_away_a_new_one(lake: ab.
     assert (ids(lake), raw_ids(lake)) == ([1, 2, 3, 4], [1, 2, 3, 4])
 
 
-def test_a_revert_takes_back_a_rename(lake: ab.Repository) -> None:
+def test_a_revert_undoes_a_rename(lake: ab.Repository) -> None:
     with lake.transaction() as tx:
         tx.rename_table(ORDERS, "x.y")
     lake.revert("main")
@@ -74,7 +74,7 @@ def test_a_revert_of_rows_that_were_changed_since_is_a_conflict_and_changes_noth
     assert ids(lake) == [1, 2, 3]
 
 
-def test_a_table_whose_place_another_has_comes_back_in_a_place_of_its_own(lake: ab.Repository) -> None:
+def test_a_table_whose_location_is_taken_comes_back_in_a_new_location(lake: ab.Repository) -> None:
     with lake.transaction() as tx:
         tx.create_table("a.b", SCHEMA)
     made = lake.list_commits(limit=1)[0].graph_commit_id
@@ -189,7 +189,7 @@ def test_a_revert_of_a_second_write_on_a_live_branch_keeps_the_first(lake: ab.Re
     assert lake.branch_get("dev").own_tables == (ORDERS,)
 
 
-def test_a_revert_takes_back_a_pull(lake: ab.Repository) -> None:
+def test_a_revert_undoes_a_pull(lake: ab.Repository) -> None:
     lake.branch_create_from("main", "dev", mode="live")
     append(lake, 4, branch="dev")
     lake.branch_pull("dev", ORDERS)
@@ -233,20 +233,20 @@ def test_a_commit_of_main_picked_onto_a_live_branch_is_the_branchs_own(lake: ab.
 
 def test_a_revert_that_a_commit_to_another_table_crosses_goes_on_top_of_it(lake: ab.Repository) -> None:
     append(lake, 4)
-    meanwhile(lake, lambda other: append(other, 30, key=CUSTOMERS)).revert(lake.head_commit_id_for_branch("main"))
+    raced_by(lake, lambda other: append(other, 30, key=CUSTOMERS)).revert(lake.head_commit_id_for_branch("main"))
     assert (ids(lake), ids(lake, CUSTOMERS)) == ([1, 2, 3], [10, 20, 30])
     assert (raw_ids(lake), raw_ids(lake, CUSTOMERS)) == ([1, 2, 3], [10, 20, 30])
 
 
 def test_a_revert_that_a_commit_to_its_table_crosses_is_merged_with_it(lake: ab.Repository) -> None:
     commit = append(lake, 4).graph_commit_id
-    meanwhile(lake, lambda other: append(other, 5)).revert(commit)
+    raced_by(lake, lambda other: append(other, 5)).revert(commit)
     assert ids(lake) == raw_ids(lake) == [1, 2, 3, 5]
 
 
-def test_a_revert_on_a_live_branch_that_is_frozen_meanwhile_is_refused(lake: ab.Repository) -> None:
+def test_a_revert_on_a_live_branch_that_is_frozen_concurrently_is_refused(lake: ab.Repository) -> None:
     lake.branch_create_from("main", "dev", mode="live")
     append(lake, 4, branch="dev")
     with pytest.raises(WriteConflictError, match="pinned"):
-        meanwhile(lake, lambda other: other.branch_freeze("dev")).revert("dev", branch="dev")
+        raced_by(lake, lambda other: other.branch_freeze("dev")).revert("dev", branch="dev")
     assert ids(lake.snapshot_of("dev")) == [1, 2, 3, 4]

@@ -17,7 +17,7 @@ from anabranch.errors import AnabranchError, InvalidExpressionError
 from anabranch.format.dialect import to_lance_dialect
 from anabranch.format.staging import DEFAULT
 from anabranch.repo.snapshot import Table
-from tests.moulds import Cast
+from tests.lake_templates import Cast
 
 KEY = "in_c_sales.items"
 SOURCES = Path(ab.__file__).parent
@@ -200,7 +200,7 @@ def test_what_lance_cannot_read_is_an_invalid_expression(items: ab.Repository, e
 
 
 def test_recorded_default_that_took_a_name_for_text_is_refused(items: ab.Repository) -> None:
-    """An older version recorded `"new"` as text. Null in its place would be a silent change."""
+    """An older version recorded `"new"` as text. Null instead of it would be a silent change."""
     with items.transaction() as tx:
         tx.add_columns(KEY, pa.schema([pa.field("state", pa.string(), metadata={DEFAULT: '"new"'})]))
     refused = pytest.raises(InvalidExpressionError, match="the default '\"new\"' of column 'state' names a column")

@@ -57,13 +57,13 @@ def test_a_transaction_that_was_open_when_it_was_protected_is_refused(lake: ab.R
     assert lake.snapshot_of("main")[ORDERS].count_rows() == 3
 
 
-def test_undo_takes_back_the_protection_and_nothing_before_it(protected: ab.Repository) -> None:
+def test_undo_removes_the_protection_and_nothing_before_it(protected: ab.Repository) -> None:
     protected.undo("dev")
     assert not protected.branch_get("dev").is_protected
     assert protected.snapshot_of("dev")[ORDERS].count_rows() == 4
 
 
-def test_undo_takes_back_a_protection_that_came_by_undo(protected: ab.Repository) -> None:
+def test_undo_removes_a_protection_that_came_by_undo(protected: ab.Repository) -> None:
     for is_protected in (False, True, False):
         protected.undo("dev")
         assert protected.branch_get("dev").is_protected is is_protected
@@ -120,7 +120,7 @@ def test_a_protected_branch_takes_merges_that_pass_its_checks(lake: ab.Repositor
     assert ids(lake) == [1, 2, 3, 4]
 
 
-def test_what_is_no_merge_stays_out_of_a_protected_branch_with_checks(lake: ab.Repository) -> None:
+def test_what_is_not_a_merge_stays_out_of_a_protected_branch_with_checks(lake: ab.Repository) -> None:
     picked = append(lake, 4)
     lake.branch_create("dev")
     append(lake, 5, branch="dev")
@@ -162,7 +162,7 @@ def test_checks_that_cannot_be_kept_are_refused(lake: ab.Repository, check: obje
     assert not lake.branch_get("main").is_protected
 
 
-def test_other_checks_take_the_place_of_the_first(lake: ab.Repository) -> None:
+def test_other_checks_replace_the_first(lake: ab.Repository) -> None:
     lake.branch_protect("main", checks=[NO_NEGATIVES])
     assert lake.branch_protect("main").checks == ()
     assert lake.branch_unprotect("main").checks == ()

@@ -15,10 +15,10 @@ from tests.repo.programs.running import Program
 BEFORE = ledger.mark_of(99, 0)
 
 
-def race(nursery: Program, place: Place, *, writers: int, commits: int, branch: str) -> None:
+def race(process_pool: Program, place: Place, *, writers: int, commits: int, branch: str) -> None:
     """Let processes commit to one branch at the same time, while another one reads its homes with plain Lance."""
     course = {"uri": place / "lake", "branch": branch, "storage_options": place.storage_options}
-    results = nursery.ask("race", course=course, writers=writers, commits=commits)
+    results = process_pool.ask("race", course=course, writers=writers, commits=commits)
     assert [result for result in results["writers"] if "done" not in result] == []
     (seen,) = results["readers"]
     assert "done" in seen, seen
@@ -65,33 +65,33 @@ def assert_every_commit_is_whole(repo: Repository, branch: str, commits: int) ->
 
 
 def test_eight_processes_commit_to_the_same_three_tables(
-    nursery: Program, tmp_path: Path, request: pytest.FixtureRequest
+    process_pool: Program, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     commits = 25 if request.config.getoption("--proof") else 5
     place = Place(root=str(tmp_path))
     repo = ab.init(place / "lake")
     ledger.create(repo)
-    race(nursery, place, writers=8, commits=commits, branch="main")
+    race(process_pool, place, writers=8, commits=commits, branch="main")
     assert_race_is_won_by_all(repo, place, "main", writers=8, commits=commits)
 
 
-def test_processes_fork_the_same_tables_at_the_same_time(nursery: Program, tmp_path: Path) -> None:
+def test_processes_fork_the_same_tables_at_the_same_time(process_pool: Program, tmp_path: Path) -> None:
     place = Place(root=str(tmp_path))
     repo = ab.init(place / "lake")
     ledger.create(repo)
     ledger.commit(repo, BEFORE)
     repo.branch_create("dev")
-    race(nursery, place, writers=4, commits=4, branch="dev")
+    race(process_pool, place, writers=4, commits=4, branch="dev")
     assert_race_is_won_by_all(repo, place, "dev", writers=4, commits=4)
     assert ledger.read(repo, "main") == ledger.expected([BEFORE])
 
 
 @pytest.mark.s3
 def test_four_processes_commit_to_the_same_three_tables(
-    nursery: Program, place: Place, request: pytest.FixtureRequest
+    process_pool: Program, place: Place, request: pytest.FixtureRequest
 ) -> None:
     commits = 25 if request.config.getoption("--proof") else 3
     repo = ab.init(place / "lake", storage_options=place.storage_options)
     ledger.create(repo)
-    race(nursery, place, writers=4, commits=commits, branch="main")
+    race(process_pool, place, writers=4, commits=commits, branch="main")
     assert_race_is_won_by_all(repo, place, "main", writers=4, commits=commits)

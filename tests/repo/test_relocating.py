@@ -94,7 +94,7 @@ def test_of_a_branch_half_relocated_the_version_that_is_read_counts(lake: ab.Rep
 
 
 @pytest.mark.s3
-def test_after_relocating_all_is_read_from_the_new_place_alone(
+def test_after_relocating_all_is_read_from_the_new_location_alone(
     furnished: tuple[ab.Repository, str], place: Place
 ) -> None:
     lake, run_id = furnished
@@ -157,7 +157,9 @@ def test_moved_twice_with_work_in_between(furnished: tuple[ab.Repository, str], 
 
 
 @pytest.mark.parametrize("target", ["lake/inner", "lak"])
-def test_places_with_names_in_one_another(furnished: tuple[ab.Repository, str], place: Place, target: str) -> None:
+def test_locations_whose_names_contain_one_another(
+    furnished: tuple[ab.Repository, str], place: Place, target: str
+) -> None:
     lake, run_id = furnished
     before = read_all(lake, run_id)
     copy_objects(lake.uri, place / "aside", place.storage_options)
@@ -169,7 +171,7 @@ def test_places_with_names_in_one_another(furnished: tuple[ab.Repository, str], 
     assert read_all(ab.open(place / target, storage_options=place.storage_options), run_id) == before
 
 
-def test_a_link_to_a_repository_is_no_move(tmp_path: Path) -> None:
+def test_a_link_to_a_repository_is_not_a_move(tmp_path: Path) -> None:
     lake = ab.init(tmp_path / "lake")
     fill_lake(lake)
     run_id = furnish(lake)
@@ -228,7 +230,7 @@ def test_through_a_link_no_file_of_a_branch_is_taken_for_garbage(tmp_path: Path)
     assert ids(linked) == ids(ab.open(lake.uri)) == [1, 2, 3, 4]
 
 
-def test_foreign_places_stay_what_they_are(furnished: tuple[ab.Repository, str], place: Place) -> None:
+def test_other_locations_stay_unchanged(furnished: tuple[ab.Repository, str], place: Place) -> None:
     lake, _ = furnished
     clone = ab.clone(lake.uri, place / "clone", ref="dev/deeper", storage_options=place.storage_options)
     clone.branch_create("dev")
@@ -256,7 +258,7 @@ def test_a_clone_follows_its_source(furnished: tuple[ab.Repository, str], place:
     assert report.rewritten > 0
     clone = ab.open(place / "clone", storage_options=options)
     assert ids(clone.snapshot_of("dev")) == [2, 3, 4, 60, 61]
-    # What reads the clone reads the source as well, and is known to it at its new place.
+    # What reads the clone reads the source as well, and is known to it at its new location.
     ab.clone(clone.uri, place / "grandchild", storage_options=options)
     known = ab.open(place / "moved", storage_options=options).clone_list()
     assert [found.target for found in known] == [place / "clone", place / "grandchild"]
@@ -279,7 +281,7 @@ def test_what_cannot_be_explained_is_reported_and_still_refused(tmp_path: Path) 
     with pytest.raises(StaleBaseError):
         ids(ab.open(tmp_path / "moved", branch="dev"))
     assert ab.relocate(tmp_path / "moved", mapping={str(tmp_path / "x"): str(tmp_path / "moved/x")}).unexplained
-    # Who knows that the place belongs to the table says so on the table itself.
+    # A user who knows that the location belongs to the table records it in the table itself.
     root = lance.dataset(str(Path(report.root, report.unexplained[0].dataset)))
     root.add_bases([lance.DatasetBasePath(str(tmp_path / "moved/x"), name="x", is_dataset_root=True)])
     assert ab.relocate(tmp_path / "moved").is_complete
@@ -294,7 +296,7 @@ def test_wrong_calls_are_refused(lake: ab.Repository, place: Place) -> None:
 
 
 def test_a_relocation_killed_at_any_write_is_done_again(
-    nursery: Program, tmp_path: Path, request: pytest.FixtureRequest
+    process_pool: Program, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     lake = ab.init(tmp_path / "lake")
     fill_lake(lake)
@@ -302,7 +304,7 @@ def test_a_relocation_killed_at_any_write_is_done_again(
     before = read_all(lake, run_id)
     lake_uri, work = lake.uri, str(tmp_path / "work")
     copy_objects(lake_uri, str(tmp_path / "kept"), {})
-    # The original says something else from now on: whoever reads it is found out.
+    # The original changes from here on, so that a read from it is noticed.
     for branch in ("main", "dev", "dev/deeper"):
         with lake.transaction(branch, message="gone") as tx:
             tx.delete(ORDERS, "true")
@@ -314,12 +316,12 @@ def test_a_relocation_killed_at_any_write_is_done_again(
         copy_objects(str(tmp_path / "kept"), work, {})
 
     prepare()
-    passed = nursery.ask("kill", scenario="relocate", uri=work, name="x")["done"]
+    passed = process_pool.ask("kill", scenario="relocate", uri=work, name="x")["done"]
     writes = [number for number, point in enumerate(passed) if " put " in point]
     assert len(writes) > 30
     for fatal in writes[:: 1 if request.config.getoption("--proof") else 29] + writes[-2:]:
         prepare()
-        assert "killed" in nursery.ask("kill", scenario="relocate", uri=work, name="x", fatal=fatal)
+        assert "killed" in process_pool.ask("kill", scenario="relocate", uri=work, name="x", fatal=fatal)
         halfway = ab.open(work)
         for ref, tables in before.items():
             if ref != "run":

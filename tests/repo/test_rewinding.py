@@ -17,7 +17,7 @@ from anabranch.ids import BranchName
 from anabranch.repo.log.entries import TableMap
 from anabranch.repo.write.homes import owns
 from tests.handles import open_with
-from tests.moulds import Cast
+from tests.lake_templates import Cast
 from tests.repo.conftest import (
     CUSTOMERS,
     ORDERS,
@@ -31,7 +31,7 @@ from tests.repo.conftest import (
     raw,
     table,
 )
-from tests.repo.meanwhile import meanwhile
+from tests.repo.rivals import raced_by
 
 State = dict[str, tuple[str, str, str | None, tuple[str, ...], TableMap]]
 
@@ -204,7 +204,7 @@ def test_there_is_nothing_to_undo_at_the_beginning(repo: ab.Repository) -> None:
 
 
 @pytest.mark.s3
-def test_the_reflog_tells_every_movement_with_who_and_when(lake: ab.Repository) -> None:
+def test_the_reflog_shows_every_movement_with_who_and_when(lake: ab.Repository) -> None:
     bob = ab.open(lake.uri, actor="bob", storage_options=lake._config.storage_options)
     bob.branch_create("dev")
     append(lake, 4, branch="dev")
@@ -274,7 +274,7 @@ def test_a_reset_to_another_branch_leaves_that_branch_alone(busy: ab.Repository)
     assert_raw_readers_agree(busy)
 
 
-def test_main_can_be_put_on_a_branch_and_goes_on_in_one_home(busy: ab.Repository) -> None:
+def test_main_can_be_put_on_a_branch_and_continues_in_one_home(busy: ab.Repository) -> None:
     busy.reset("main", to="dev")
     assert ids(busy) == [1, 2, 3, 4]
     append(busy, 7)
@@ -355,26 +355,26 @@ def test_times_never_run_backwards_even_if_the_clock_does(lake: ab.Repository) -
 @pytest.mark.parametrize("name", ["undo", "reset"])
 def test_a_movement_that_another_crosses_is_refused_and_takes_nothing_back(lake: ab.Repository, name: str) -> None:
     append(lake, 4)
-    crossed = meanwhile(lake, lambda other: append(other, 5))
+    crossed = raced_by(lake, lambda other: append(other, 5))
     with pytest.raises(BusyError, match=r"see where it is by sync_branch\('main'\)"):
         crossed.undo() if name == "undo" else crossed.reset("main", to="main~1")
     assert ids(lake) == raw_ids(lake) == [1, 2, 3, 4, 5]
     assert [str(move.event) for move in lake.reflog(limit=1)] == ["committed"]
 
 
-def test_an_undo_that_ends_a_branch_notices_a_child_made_meanwhile(lake: ab.Repository) -> None:
+def test_an_undo_that_ends_a_branch_notices_a_child_made_concurrently(lake: ab.Repository) -> None:
     lake.branch_create("dev")
-    crossed = meanwhile(lake, lambda other: other.branch_create_from("dev", "child"))
+    crossed = raced_by(lake, lambda other: other.branch_create_from("dev", "child"))
     with pytest.raises(BranchInUseError):
         crossed.undo("dev")
     assert [info.name for info in lake.branch_list()] == ["child", "dev", "main"]
 
 
-def test_an_undo_that_brings_back_a_branch_notices_that_its_source_goes_meanwhile(lake: ab.Repository) -> None:
+def test_an_undo_that_brings_back_a_branch_notices_that_its_source_goes_concurrently(lake: ab.Repository) -> None:
     lake.branch_create("dev")
     lake.branch_create_from("dev", "child")
     lake.branch_delete("child")
-    crossed = meanwhile(lake, lambda other: other.branch_delete("dev"))
+    crossed = raced_by(lake, lambda other: other.branch_delete("dev"))
     with pytest.raises(BranchNotFoundError):
         crossed.undo("child")
     assert [info.name for info in lake.branch_list()] == ["main"]

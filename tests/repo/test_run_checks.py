@@ -1,4 +1,4 @@
-"""Checks see what a run makes of its target before anybody else does, and stop what is wrong."""
+"""Checks see what a run makes of its target before any other reader does, and stop what is wrong."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -63,7 +63,7 @@ def test_checks_that_find_nothing_let_the_run_pass(lake: Repository, run: Run) -
 
 
 @pytest.mark.parametrize(
-    ("checks", "told"),
+    ("checks", "reported"),
     [
         ([waits], r"'waits' returned a coroutine and checked nothing"),
         ([yields], r"'yields' returned a generator and checked nothing"),
@@ -78,18 +78,18 @@ def test_checks_that_find_nothing_let_the_run_pass(lake: Repository, run: Run) -
         ([select("id < 0"), lambda _: True, fails], "'fails'"),
     ],
 )
-def test_check_that_fails_publishes_nothing_and_the_run_goes_on(
-    lake: Repository, run: Run, checks: Any, told: str
+def test_check_that_fails_publishes_nothing_and_the_run_continues(
+    lake: Repository, run: Run, checks: Any, reported: str
 ) -> None:
     before = lake.reflog("main")
-    with pytest.raises(CheckFailedError, match=told):
+    with pytest.raises(CheckFailedError, match=reported):
         run.publish(checks=checks)
     assert lake.reflog("main") == before
     assert rows(raw(lake)) == table(1, 2, 3).to_pylist()
     assert run.info().state is RunPhase.RUNNING
     with run.transaction() as tx:
         tx.append(ORDERS, table(5))
-    with pytest.raises(CheckFailedError, match=told):
+    with pytest.raises(CheckFailedError, match=reported):
         run.publish()  # the checks stay with the run
     run.publish(checks=[])
     assert ids(lake) == [1, 2, 3, 4, 5]
@@ -109,7 +109,7 @@ def test_check_that_fails_publishes_nothing_and_the_run_goes_on(
         (7, InvalidInputError),
     ],
 )
-def test_what_is_no_check_publishes_nothing(lake: Repository, run: Run, checks: Any, error: type[Exception]) -> None:
+def test_what_is_not_a_check_publishes_nothing(lake: Repository, run: Run, checks: Any, error: type[Exception]) -> None:
     before = lake.reflog("main")
     with pytest.raises(error):
         run.publish(checks=checks)
@@ -130,7 +130,7 @@ def test_checks_of_the_same_text_or_name_all_count(lake: Repository, run: Run) -
     assert ids(lake) == [1, 2, 3]
 
 
-def test_checks_see_the_target_as_it_will_be_and_nobody_else_does(lake: Repository, run: Run) -> None:
+def test_checks_see_the_target_as_it_will_be_and_no_other_process_does(lake: Repository, run: Run) -> None:
     append(lake, 30, key=CUSTOMERS)
     append(lake, 7)
     seen: list[object] = []
@@ -171,7 +171,7 @@ def raw_ids(repo: Repository) -> Any:
     return Plain()
 
 
-def test_checks_are_made_again_where_the_target_moves_meanwhile(lake: Repository, run: Run) -> None:
+def test_checks_are_made_again_where_the_target_moves_concurrently(lake: Repository, run: Run) -> None:
     seen: list[list[int]] = []
 
     def look(snapshot: Snapshot) -> None:
@@ -277,7 +277,7 @@ def test_another_process_runs_the_checks_that_a_run_began_with(lake: Repository)
 
 
 @pytest.mark.parametrize("checks", ["SELECT 1", [7], {"a": None}, {1: "SELECT 1"}, [" "], {"a": ""}])
-def test_what_is_no_check_begins_no_run(lake: Repository, checks: Any) -> None:
+def test_what_is_not_a_check_begins_no_run(lake: Repository, checks: Any) -> None:
     with pytest.raises(InvalidInputError):
         lake.begin_run(checks=checks)
     assert lake.run_list() == []

@@ -1,4 +1,4 @@
-"""Runs killed at every point of what they do: their target is whole, nobody waits for them, and they end once."""
+"""Runs killed at every point of what they do: their target is whole, nothing waits for them, and they end once."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -32,24 +32,24 @@ def lake(tmp_path: Path) -> Repository:
     return repo
 
 
-def points_of(nursery: Program, scenario: str, uri: str, name: str) -> list[str]:
-    """What a scenario does when nobody kills it."""
-    result = nursery.ask("kill", scenario=scenario, uri=uri, name=name)
+def points_of(process_pool: Program, scenario: str, uri: str, name: str) -> list[str]:
+    """What a scenario does without a kill."""
+    result = process_pool.ask("kill", scenario=scenario, uri=uri, name=name)
     assert "done" in result, result
     passed: list[str] = result["done"]
     return passed
 
 
-def kill(nursery: Program, scenario: str, uri: str, name: str, fatal: int) -> list[str]:
+def kill(process_pool: Program, scenario: str, uri: str, name: str, fatal: int) -> list[str]:
     """Kill a scenario at a point; which points it had passed by then."""
-    result = nursery.ask("kill", scenario=scenario, uri=uri, name=name, fatal=fatal)
+    result = process_pool.ask("kill", scenario=scenario, uri=uri, name=name, fatal=fatal)
     passed: list[str] = result["killed"]
     assert len(passed) == fatal + 1
     return passed
 
 
 def has_put(passed: list[str], folder: str) -> bool:
-    """Whether somebody put an entry into a log: `_runs` of a run, `_versions` of a branch."""
+    """Whether a process put an entry into a log: `_runs` of a run, `_versions` of a branch."""
     return any(point.startswith(f"after put_if_absent {folder}/") for point in passed)
 
 
@@ -103,15 +103,15 @@ def assert_new_run_publishes(uri: str, mark: str, branch: str = "main") -> None:
     assert_new_table(repo, mark, branch, is_there=True)
 
 
-def test_run(nursery: Program, lake: Repository, every: int) -> None:
-    points = points_of(nursery, "a run", lake.uri, "1-0")
+def test_run(process_pool: Program, lake: Repository, every: int) -> None:
+    points = points_of(process_pool, "a run", lake.uri, "1-0")
     assert sum("stage" in point for point in points) == 2 * 6
     settles = [point for point in points if "put_if_absent" in point and point.endswith(".manifest")]
     assert len(settles) == 2 * 4
     seen = set()
     for fatal in range(0, len(points), every):
         mark = f"2-{fatal}"
-        passed = kill(nursery, "a run", lake.uri, mark, fatal)
+        passed = kill(process_pool, "a run", lake.uri, mark, fatal)
         is_published = has_put(passed, "_versions")
         assert assert_whole(lake.uri).count(mark) == is_published
         assert_new_table(lake, mark, is_there=is_published)
@@ -128,7 +128,7 @@ def test_run(nursery: Program, lake: Repository, every: int) -> None:
 
 
 def assert_can_be_aborted(repo: Repository, run: RunInfo, *, is_published: bool) -> None:
-    """Somebody tidies up: what was published stays, all else is forgotten."""
+    """Another process tidies up: what was published stays, all else is forgotten."""
     before = repo.head_commit_id_for_branch("main")
     if is_published:
         with pytest.raises(RunEndedError, match="published"):
@@ -141,14 +141,14 @@ def assert_can_be_aborted(repo: Repository, run: RunInfo, *, is_published: bool)
     assert repo.head_commit_id_for_branch("main") == before
 
 
-def test_run_on_a_branch_where_it_is_the_first_to_write(nursery: Program, lake: Repository, every: int) -> None:
+def test_run_on_a_branch_where_it_is_the_first_to_write(process_pool: Program, lake: Repository, every: int) -> None:
     lake.branch_create("dev/1-0")
-    points = points_of(nursery, "a run on a branch", lake.uri, "1-0")
+    points = points_of(process_pool, "a run on a branch", lake.uri, "1-0")
     assert sum("create_branch" in point for point in points) == 2 * 4
     for fatal in range(0, len(points), every):
         mark, branch = f"2-{fatal}", f"dev/2-{fatal}"
         lake.branch_create(branch)
-        passed = kill(nursery, "a run on a branch", lake.uri, mark, fatal)
+        passed = kill(process_pool, "a run on a branch", lake.uri, mark, fatal)
         is_published = has_put(passed, "_versions")
         assert assert_whole(lake.uri, branch).count(mark) == is_published
         assert_new_table(lake, mark, branch, is_there=is_published)
@@ -164,15 +164,15 @@ def test_run_on_a_branch_where_it_is_the_first_to_write(nursery: Program, lake: 
     assert ledger.read(ab.open(lake.uri)) == ledger.expected([BEFORE])
 
 
-def test_publishing_on_a_target_that_has_moved(nursery: Program, lake: Repository, every: int) -> None:
-    """What was appended is staged again; whoever finds the run at once publishes it, and just once."""
-    points = points_of(nursery, "publish a run", lake.uri, _prepared(lake, "1-0"))
+def test_publishing_on_a_target_that_has_moved(process_pool: Program, lake: Repository, every: int) -> None:
+    """What was appended is staged again; the process that finds the run at once publishes it, exactly once."""
+    points = points_of(process_pool, "publish a run", lake.uri, _prepared(lake, "1-0"))
     assert sum("stage" in point for point in points) == 2 * len(runs.APPENDED)
     seen = set()
     for fatal in range(0, len(points), every):
         mark = f"2-{fatal}"
         run_id = _prepared(lake, mark)
-        passed = kill(nursery, "publish a run", lake.uri, run_id, fatal)
+        passed = kill(process_pool, "publish a run", lake.uri, run_id, fatal)
         is_published = has_put(passed, "_versions")
         assert assert_whole(lake.uri, keys=runs.APPENDED).count(mark) == is_published
         assert_new_table(lake, mark, is_there=is_published)
@@ -190,7 +190,7 @@ def test_publishing_on_a_target_that_has_moved(nursery: Program, lake: Repositor
         assert found.info().state is RunPhase.PUBLISHED
         assert [found.info().commit_id] == commits_of(lake, run_id)
     assert seen == {False, True}
-    _prepared(lake, "3-0")  # whoever writes next also settles what the dead left
+    _prepared(lake, "3-0")  # the next writer also settles what the killed one left
     rows = ledger.read(lake)
     for key, path in ledger.homes(lake).items():
         assert key not in ledger.TABLES or ledger.read_plain(path, {}) == rows[key]
@@ -201,17 +201,17 @@ def count_puts(passed: list[str], folder: str) -> int:
 
 
 def test_run_whose_commit_is_rolled_back_is_published_by_the_next_attempt(
-    nursery: Program, lake: Repository, every: int
+    process_pool: Program, lake: Repository, every: int
 ) -> None:
     """The writer is killed after the put of its entry: before, during and after the roll-back."""
     scenario = "publish a run with an expired lease"
-    points = points_of(nursery, scenario, lake.uri, _prepared(lake, "1-0"))
+    points = points_of(process_pool, scenario, lake.uri, _prepared(lake, "1-0"))
     put, rolled_back = [i for i, point in enumerate(points) if point.startswith("after put_if_absent _versions/")]
     assert "put _commits/" in " ".join(points[rolled_back:])  # the mark, which may be missing
     for fatal in range(put, len(points)) if every == 1 else (put, rolled_back):
         mark = f"2-{fatal}"
         run_id = _prepared(lake, mark)
-        passed = kill(nursery, scenario, lake.uri, run_id, fatal)
+        passed = kill(process_pool, scenario, lake.uri, run_id, fatal)
         is_published = count_puts(passed, "_versions") == 1
         assert assert_whole(lake.uri, keys=runs.APPENDED).count(mark) == is_published
         found = ab.open(lake.uri).run_get(run_id)
@@ -224,11 +224,13 @@ def test_run_whose_commit_is_rolled_back_is_published_by_the_next_attempt(
         assert [found.info().commit_id] == commits_of(lake, run_id)
 
 
-def test_garbage_collection_collects_a_commit_whose_roll_back_was_cut_off(nursery: Program, lake: Repository) -> None:
+def test_garbage_collection_collects_a_commit_whose_roll_back_was_cut_off(
+    process_pool: Program, lake: Repository
+) -> None:
     scenario = "publish a run with an expired lease"
-    points = points_of(nursery, scenario, lake.uri, _prepared(lake, "1-0"))
+    points = points_of(process_pool, scenario, lake.uri, _prepared(lake, "1-0"))
     rolled_back = [i for i, point in enumerate(points) if point.startswith("after put_if_absent _versions/")][1]
-    kill(nursery, scenario, lake.uri, _prepared(lake, "2-0"), rolled_back)
+    kill(process_pool, scenario, lake.uri, _prepared(lake, "2-0"), rolled_back)
     entry = lake.reflog(limit=2)[1]
     assert lake.snapshot_of(entry.commit_id).id == entry.commit_id
     pass_time(lake)
@@ -248,13 +250,13 @@ def test_garbage_collection_collects_a_commit_whose_roll_back_was_cut_off(nurser
     ],
 )
 def test_change_whose_commit_is_rolled_back_is_published_by_the_next_attempt(
-    nursery: Program, lake: Repository, scenario: str, publish: Callable[[Repository, str], None], every: int
+    process_pool: Program, lake: Repository, scenario: str, publish: Callable[[Repository, str], None], every: int
 ) -> None:
-    points = points_of(nursery, scenario, lake.uri, "1-0")
+    points = points_of(process_pool, scenario, lake.uri, "1-0")
     rolled_back = [i for i, point in enumerate(points) if point.startswith("after put_if_absent _versions/")][1]
     for fatal in range(rolled_back, len(points)) if every == 1 else (rolled_back,):
         mark = f"2-{fatal}"
-        kill(nursery, scenario, lake.uri, mark, fatal)
+        kill(process_pool, scenario, lake.uri, mark, fatal)
         assert mark not in assert_whole(lake.uri)
         for _ in range(2):
             publish(ab.open(lake.uri), mark)
@@ -269,14 +271,14 @@ def _prepared(repo: Repository, mark: str) -> str:
     return run.id
 
 
-def test_run_that_fails(nursery: Program, lake: Repository, every: int) -> None:
-    points = points_of(nursery, "a run that fails", lake.uri, "1-0")
+def test_run_that_fails(process_pool: Program, lake: Repository, every: int) -> None:
+    points = points_of(process_pool, "a run that fails", lake.uri, "1-0")
     failed = lake.run_list()[0]
     assert (failed.state, failed.error) == (RunPhase.FAILED, "ValueError: 1-0")
     is_over = next(i for i in reversed(range(len(points))) if points[i].startswith("after put_if_absent _runs/"))
     for fatal in sorted({*range(0, len(points), every), is_over - 1, is_over}):
         mark = f"2-{fatal}"
-        kill(nursery, "a run that fails", lake.uri, mark, fatal)
+        kill(process_pool, "a run that fails", lake.uri, mark, fatal)
         assert mark not in assert_whole(lake.uri)
         assert_new_table(lake, mark, is_there=False)
         expire(lake)
@@ -286,14 +288,14 @@ def test_run_that_fails(nursery: Program, lake: Repository, every: int) -> None:
     assert_new_run_publishes(lake.uri, "3-0")
 
 
-def test_abort(nursery: Program, lake: Repository) -> None:
-    points = points_of(nursery, "abort a run", lake.uri, _prepared(lake, "1-0"))
+def test_abort(process_pool: Program, lake: Repository) -> None:
+    points = points_of(process_pool, "abort a run", lake.uri, _prepared(lake, "1-0"))
     moved = assert_whole(lake.uri, keys=runs.APPENDED)
     seen = set()
     for fatal in range(len(points)):
         run = lake.begin_run("main", message=f"2-{fatal}")
         runs.append_in_steps(run, f"2-{fatal}")
-        passed = kill(nursery, "abort a run", lake.uri, run.id, fatal)
+        passed = kill(process_pool, "abort a run", lake.uri, run.id, fatal)
         is_aborted = has_put(passed, "_runs")
         expire(lake)
         assert run.info().state is (RunPhase.ABORTED if is_aborted else RunPhase.EXPIRED)

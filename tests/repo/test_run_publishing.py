@@ -1,4 +1,4 @@
-"""Runs whose target moved meanwhile: their rows are merged with what is there; conflicts change nothing."""
+"""Runs whose target moved concurrently: their rows are merged with what is there; conflicts change nothing."""
 
 import re
 import threading
@@ -157,7 +157,7 @@ def test_appended_rows_meet_appends_and_deletes_of_transactions(lake: Repository
     assert {"id": 2, "v": "new"} in rows(snapshot[ORDERS])
 
 
-def test_appended_key_that_came_meanwhile(lake: Repository, target: str) -> None:
+def test_appended_key_that_came_concurrently(lake: Repository, target: str) -> None:
     one, two = begun(lake, target, appended(4, 5)), begun(lake, target, appended(6), appended(5))
     one.publish()
     two.publish()  # with the same row
@@ -199,7 +199,7 @@ def test_rows_without_a_key_that_both_add_are_there_twice(lake: Repository) -> N
 
 
 @pytest.mark.parametrize("change", sorted(CHANGES))
-def test_change_of_a_run_whose_table_moved_meanwhile(lake: Repository, change: str) -> None:
+def test_change_of_a_run_whose_table_moved_concurrently(lake: Repository, change: str) -> None:
     run = begun(lake, "main", CHANGES[change])
     alone = {key: ids(run.snapshot(), key) for key in run.snapshot() if key != CUSTOMERS}
     append(lake, 60)
@@ -212,7 +212,7 @@ def test_change_of_a_run_whose_table_moved_meanwhile(lake: Repository, change: s
 
 
 @pytest.mark.parametrize("change", sorted(CHANGES))
-def test_append_of_a_run_whose_table_somebody_changed_meanwhile(lake: Repository, change: str) -> None:
+def test_append_of_a_run_whose_table_changed_concurrently(lake: Repository, change: str) -> None:
     run = begun(lake, "main", appended(60))
     with lake.transaction() as tx:
         CHANGES[change](tx)
@@ -237,12 +237,12 @@ def test_runs_that_make_the_same_table(lake: Repository, target: str) -> None:
     make: Change = lambda tx: tx.create_table(NEW, SCHEMA)  # noqa: E731
     one, two = (begun(lake, target, make, appended(number, key=NEW)) for number in (1, 2))
     one.publish()
-    assert_refused(lake, two, MergeConflictError)  # without a key nobody can tell their rows apart
+    assert_refused(lake, two, MergeConflictError)  # without a key their rows cannot be distinguished
     assert ids(lake.snapshot_of(target), NEW) == [1]
     assert_plain_lance_agrees(lake, target)
 
 
-def test_place_of_a_new_table_that_was_taken_and_renamed_meanwhile(lake: Repository) -> None:
+def test_location_of_a_new_table_that_was_taken_and_renamed_concurrently(lake: Repository) -> None:
     run = begun(lake, "main", lambda tx: tx.create_table(NEW, SCHEMA))
     with lake.transaction() as tx:
         tx.create_table(NEW, SCHEMA)
@@ -277,7 +277,7 @@ def test_main_moves_under_a_live_target(lake: Repository) -> None:
     assert [drift.has_drifted for drift in lake.branch_drift("live")] == [True]
 
 
-def test_live_target_is_frozen_meanwhile(lake: Repository) -> None:
+def test_live_target_is_frozen_concurrently(lake: Repository) -> None:
     lake.branch_create_from("main", "live", mode="live")
     fits, late = begun(lake, "live", appended(30, key=CUSTOMERS)), begun(lake, "live", appended(4))
     append(lake, 5)
@@ -289,7 +289,7 @@ def test_live_target_is_frozen_meanwhile(lake: Repository) -> None:
 
 
 @pytest.mark.parametrize("mode", ["pinned", "live"])
-def test_table_of_the_target_is_pulled_meanwhile(lake: Repository, mode: str) -> None:
+def test_table_of_the_target_is_pulled_concurrently(lake: Repository, mode: str) -> None:
     lake.branch_create_from("main", "dev", mode=mode)
     append(lake, 4, branch="dev")
     run = begun(lake, "dev", appended(5))
@@ -300,7 +300,7 @@ def test_table_of_the_target_is_pulled_meanwhile(lake: Repository, mode: str) ->
     assert ids(lake.snapshot_of("dev")) == ([1, 2, 3, 5, 6] if mode == "pinned" else [1, 2, 3, 5])
 
 
-def test_target_is_reset_meanwhile(lake: Repository) -> None:
+def test_target_is_reset_concurrently(lake: Repository) -> None:
     start = lake.snapshot_of("main").id
     append(lake, 4)
     back, also_back, there = (begun(lake, "main", change) for change in (appended(5), appended(6), appended(7)))
@@ -326,7 +326,7 @@ def test_published_run_that_was_reset_away_is_not_published_again(lake: Reposito
     assert ids(lake) == [1, 2, 3]
 
 
-def test_target_is_protected_meanwhile(lake: Repository) -> None:
+def test_target_is_protected_concurrently(lake: Repository) -> None:
     run = begun(lake, "main", appended(4))
     lake.branch_protect("main")
     with pytest.raises(BranchProtectedError):
@@ -337,7 +337,7 @@ def test_target_is_protected_meanwhile(lake: Repository) -> None:
     assert ids(lake) == [1, 2, 3, 4]
 
 
-def test_target_is_deleted_meanwhile(tmp_path: Path) -> None:
+def test_target_is_deleted_concurrently(tmp_path: Path) -> None:
     lake = ab.init(tmp_path / "lake")  # on local disk, where leases can be made old
     with lake.transaction() as tx:
         tx.create_table(ORDERS, SCHEMA)
@@ -399,24 +399,24 @@ def test_two_handles_publish_one_run(lake: Repository) -> None:
 def test_threads_publish_one_run(lake: Repository) -> None:
     for number in range(4, 8):
         run = begun(lake, "main", appended(number))
-        told: list[object] = []
+        reported: list[object] = []
         barrier = threading.Barrier(4)
 
-        def publish(run: Run = run, told: list[object] = told, barrier: threading.Barrier = barrier) -> None:
+        def publish(run: Run = run, reported: list[object] = reported, barrier: threading.Barrier = barrier) -> None:
             mine = another(lake).run_get(run.id)
             barrier.wait()
             try:
-                told.append(mine.publish())
+                reported.append(mine.publish())
             except (BusyError, RunEndedError) as err:
-                told.append(type(err))
+                reported.append(type(err))
 
         threads = [threading.Thread(target=publish) for _ in range(4)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        commits = {answer for answer in told if isinstance(answer, GraphCommit)}
+        commits = {answer for answer in reported if isinstance(answer, GraphCommit)}
         assert commits == {lake.snapshot_of("main").commit}
-        assert len(told) == 4
+        assert len(reported) == 4
     assert ids(lake) == [1, 2, 3, 4, 5, 6, 7]
     assert len([c for c in lake.list_commits() if c.kind is CommitKind.PUBLISH_RUN]) == 4

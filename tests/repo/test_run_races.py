@@ -21,9 +21,9 @@ from anabranch.repo.repository import Repository
 from anabranch.repo.runs.runs import RUN_ID
 from tests.conftest import Place
 from tests.repo.leases import expire
-from tests.repo.meanwhile import meanwhile
 from tests.repo.programs import ledger, runs
 from tests.repo.programs.running import Program
+from tests.repo.rivals import raced_by
 
 
 @pytest.fixture
@@ -39,17 +39,17 @@ def lake(tmp_path: Path) -> Repository:
     return repo
 
 
-def let_act(nursery: Program, repo: Repository, names: list[str], *acts: str) -> list[tuple[str, ...]]:
+def let_act(process_pool: Program, repo: Repository, names: list[str], *acts: str) -> list[tuple[str, ...]]:
     """What came of the acts on each name, in their order."""
     course = {"uri": repo.uri, "branch": "main", "storage_options": {}}
-    results = nursery.ask("rivalry", course=course, names=names, acts=acts)
+    results = process_pool.ask("rivalry", course=course, names=names, acts=acts)
     assert [result for result in results if "done" not in result] == []
     return list(zip(*(result["done"] for result in results), strict=True))
 
 
-def race(nursery: Program, place: Place, *, writers: int, count: int, branch: str) -> None:
+def race(process_pool: Program, place: Place, *, writers: int, count: int, branch: str) -> None:
     course = {"uri": place / "lake", "branch": branch, "storage_options": place.storage_options}
-    results = nursery.ask("race of runs", course=course, writers=writers, runs=count)
+    results = process_pool.ask("race of runs", course=course, writers=writers, runs=count)
     assert [result for result in results["writers"] if "done" not in result] == []
     for seen in results["readers"]:
         assert "done" in seen, seen
@@ -79,25 +79,25 @@ def assert_all_runs_are_there_once(
 
 
 def test_eight_processes_with_runs_of_their_own(
-    nursery: Program, tmp_path: Path, request: pytest.FixtureRequest
+    process_pool: Program, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     count = 25 if request.config.getoption("--proof") else 2
     place = Place(root=str(tmp_path))
     repo = ab.init(place / "lake")
     ledger.create(repo)
-    race(nursery, place, writers=8, count=count, branch="main")
+    race(process_pool, place, writers=8, count=count, branch="main")
     assert_all_runs_are_there_once(repo, place, "main", writers=8, count=count, before=2)
 
 
 @pytest.mark.s3
 def test_processes_with_runs_that_fork_the_same_tables(
-    nursery: Program, place: Place, request: pytest.FixtureRequest
+    process_pool: Program, place: Place, request: pytest.FixtureRequest
 ) -> None:
     count = 10 if request.config.getoption("--proof") else 1
     repo = ab.init(place / "lake", storage_options=place.storage_options)
     ledger.create(repo)
     repo.branch_create("dev")
-    race(nursery, place, writers=3, count=count, branch="dev")
+    race(process_pool, place, writers=3, count=count, branch="dev")
     assert_all_runs_are_there_once(repo, place, "dev", writers=3, count=count, before=2)
     assert all(ledger.read(repo, "main")[key] == [] for key in ledger.TABLES)
 
@@ -106,7 +106,7 @@ def test_processes_with_runs_that_fork_the_same_tables(
 
 
 def prepared_runs(repo: Repository, count: int) -> list[str]:
-    """Runs that have done their work and wait for somebody to end them."""
+    """Runs that have done their work and wait for another process to end them."""
     made = []
     for number in range(count):
         run = repo.begin_run(message=ledger.mark_of(1, number))
@@ -116,7 +116,7 @@ def prepared_runs(repo: Repository, count: int) -> list[str]:
 
 
 def assert_ended_once(repo: Repository, run_id: str, mark: str) -> RunPhase:
-    """A run is published by one commit, or by none and not published, and its log says so."""
+    """A run is published by one commit, or by none and not published, as recorded in its log."""
     commits = [c for c in repo.list_commits(limit=None) if c.metadata.get(RUN_ID) == run_id]
     info = repo.run_get(run_id).info()
     assert (info.state is RunPhase.PUBLISHED) is bool(commits)
@@ -129,28 +129,28 @@ def assert_ended_once(repo: Repository, run_id: str, mark: str) -> RunPhase:
     return info.state
 
 
-def test_processes_publish_the_same_run(nursery: Program, lake: Repository, rounds: int) -> None:
+def test_processes_publish_the_same_run(process_pool: Program, lake: Repository, rounds: int) -> None:
     made = prepared_runs(lake, rounds)
-    for number, outcomes in enumerate(let_act(nursery, lake, made, *["publish"] * 4)):
+    for number, outcomes in enumerate(let_act(process_pool, lake, made, *["publish"] * 4)):
         assert assert_ended_once(lake, made[number], ledger.mark_of(1, number)) is RunPhase.PUBLISHED
         assert set(outcomes) <= {"done", "RunEndedError"}  # who was as fast gets the same commit
 
 
-def test_processes_publish_and_abort_the_same_run(nursery: Program, lake: Repository, rounds: int) -> None:
+def test_processes_publish_and_abort_the_same_run(process_pool: Program, lake: Repository, rounds: int) -> None:
     made = prepared_runs(lake, rounds)
     acts = ["publish", "abort", "publish", "abort", "publish in vain"]
-    for number, outcomes in enumerate(let_act(nursery, lake, made, *acts)):
+    for number, outcomes in enumerate(let_act(process_pool, lake, made, *acts)):
         state = assert_ended_once(lake, made[number], ledger.mark_of(1, number))
-        told = list(zip(acts, outcomes, strict=True))
-        assert (("publish", "done") in told) is (state is RunPhase.PUBLISHED), told
-        assert (("abort", "done") in told) is (state is RunPhase.ABORTED), told
+        reported = list(zip(acts, outcomes, strict=True))
+        assert (("publish", "done") in reported) is (state is RunPhase.PUBLISHED), reported
+        assert (("abort", "done") in reported) is (state is RunPhase.ABORTED), reported
         assert set(outcomes) <= {"done", "RunEndedError", "BusyError", "CheckFailedError"}
 
 
 def test_abort_that_returns_keeps_its_word(lake: Repository) -> None:
-    """Somebody publishes; another one fails to, which lets the run go on; a third one aborts it."""
+    """One process publishes; another one fails to, which lets the run continue; a third one aborts it."""
     (run_id,) = prepared_runs(lake, 1)
-    told: list[str] = []
+    reported: list[str] = []
 
     def in_between(_: object) -> None:
         with pytest.raises(AnabranchError):
@@ -158,18 +158,18 @@ def test_abort_that_returns_keeps_its_word(lake: Repository) -> None:
         try:
             lake.run_get(run_id).abort()
         except AnabranchError as err:
-            told.append(err.code)
+            reported.append(err.code)
         else:
-            told.append("aborted")
+            reported.append("aborted")
 
     try:
         lake.run_get(run_id).publish(checks=[in_between])
     except AnabranchError as err:
-        told.append(err.code)
+        reported.append(err.code)
     else:
-        told.append("published")
+        reported.append("published")
     state = assert_ended_once(lake, run_id, ledger.mark_of(1, 0))
-    assert [word for word in told if word in ("aborted", "published")] == [state]
+    assert [word for word in reported if word in ("aborted", "published")] == [state]
 
 
 def test_abort_of_a_run_whose_publisher_only_seemed_dead(lake: Repository) -> None:
@@ -198,13 +198,13 @@ def test_abort_at_the_moment_at_which_a_publisher_succeeds_that_seemed_dead(lake
         carrier = run_publish._Carrier(other._repo_store, announced, _refuse)
         run_publish._publish(other._repo_store, carrier, inspect=None, metadata={})
 
-    aborting = meanwhile(lake, publish)
+    aborting = raced_by(lake, publish)
     with pytest.raises(RunEndedError, match="published"):
         aborting.run_get(run_id).abort()
     assert assert_ended_once(lake, run_id, ledger.mark_of(1, 0)) is RunPhase.PUBLISHED
 
 
-def test_work_does_not_go_on_while_somebody_else_may_still_publish(lake: Repository) -> None:
+def test_work_does_not_continue_while_another_writer_may_still_publish(lake: Repository) -> None:
     (run_id,) = prepared_runs(lake, 1)
 
     def in_between(_: object) -> None:
@@ -227,7 +227,7 @@ def is_there(repo: Repository, branch: str) -> bool:
 def test_branch_deleted_while_a_run_begins(lake: Repository) -> None:
     lake.branch_create("dev")
     with pytest.raises(BranchNotFoundError, match="at the same time"):
-        meanwhile(lake, lambda other: other.branch_delete("dev")).begin_run("dev")
+        raced_by(lake, lambda other: other.branch_delete("dev")).begin_run("dev")
     assert not is_there(lake, "dev")
     assert [run.state for run in lake.run_list()] == [RunPhase.ABORTED]
     lake.branch_restore("dev")
@@ -241,7 +241,7 @@ def test_branch_deleted_and_made_again_while_a_run_begins(lake: Repository) -> N
 
     lake.branch_create("dev")
     with pytest.raises(BranchNotFoundError, match="at the same time"):
-        meanwhile(lake, replace).begin_run("dev")
+        raced_by(lake, replace).begin_run("dev")
     assert [run.state for run in lake.run_list()] == [RunPhase.ABORTED]
     lake.branch_delete("dev")
 
@@ -250,7 +250,7 @@ def test_run_begins_while_its_branch_is_deleted(lake: Repository) -> None:
     lake.branch_create("dev")
     begun = []
     with pytest.raises(BranchInUseError, match="active"):
-        meanwhile(lake, lambda other: begun.append(other.begin_run("dev", message="1-0"))).branch_delete("dev")
+        raced_by(lake, lambda other: begun.append(other.begin_run("dev", message="1-0"))).branch_delete("dev")
     (run,) = begun
     runs.append_in_steps(run, "1-0")
     assert run.publish() is not None
@@ -258,11 +258,11 @@ def test_run_begins_while_its_branch_is_deleted(lake: Repository) -> None:
     lake.branch_delete("dev")
 
 
-def test_runs_begin_on_branches_that_are_deleted(nursery: Program, lake: Repository, rounds: int) -> None:
+def test_runs_begin_on_branches_that_are_deleted(process_pool: Program, lake: Repository, rounds: int) -> None:
     names = [f"dev/{number}" for number in range(rounds)]
     for name in names:
         lake.branch_create(name)
-    outcomes = let_act(nursery, lake, names, "begin", "delete")
+    outcomes = let_act(process_pool, lake, names, "begin", "delete")
     active = {run.target for run in lake.run_list(limit=None) if run.state is RunPhase.RUNNING}
     for name, (begun, deleted) in zip(names, outcomes, strict=True):
         assert begun in ("done", "BranchNotFoundError")

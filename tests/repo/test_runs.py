@@ -1,4 +1,4 @@
-"""Runs: seen through themselves alone until they are published, then by everybody at once."""
+"""Runs: seen through themselves alone until they are published, then by all readers at once."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -46,8 +46,8 @@ from tests.repo.conftest import (
     rows,
     table,
 )
-from tests.repo.meanwhile import meanwhile
 from tests.repo.programs.running import Program
+from tests.repo.rivals import raced_by
 
 NEW, GONE, OLD_NAME, NEW_NAME = "in_c_sales.new", "in_c_sales.gone", "in_c_sales.before", "in_c_sales.after"
 WIDE, WHOLE = "in_c_sales.wide", "in_c_sales.whole"
@@ -150,7 +150,7 @@ def seen_by_lance(repo: Repository) -> dict[str, object]:
 
 
 @pytest.mark.s3
-def test_run_is_seen_by_nobody_else_until_it_is_published_and_then_at_once(wide_lake: Repository) -> None:
+def test_run_is_seen_by_no_other_process_until_it_is_published_and_then_at_once(wide_lake: Repository) -> None:
     repo = wide_lake
     repo.history_sync()
     doors: list[Callable[[Repository], object]] = [seen_by_all, seen_by_the_command_line, seen_by_lance]
@@ -256,7 +256,7 @@ def test_publishing_writes_no_data_again(tmp_path: Path, request: pytest.Fixture
     assert files_of(repo) == before
     assert repo.snapshot()[ORDERS].to_arrow(columns=["id"]).num_rows == len(many)
 
-    # Not even where another run has appended to the same table meanwhile.
+    # Not even where another run has appended to the same table concurrently.
     first, second = repo.begin_run(), repo.begin_run()
     for each, half in ((first, many.slice(0, 2048)), (second, many.slice(2048, 2048))):
         with each.transaction() as tx:
@@ -304,7 +304,7 @@ def test_leaving_a_run_publishes_it(lake: Repository) -> None:
     assert ids(lake) == [1, 2, 3, 4, 5, 6]
 
 
-def test_exception_inside_a_run_forgets_it_and_is_told(lake: Repository) -> None:
+def test_exception_inside_a_run_forgets_it_and_is_reported(lake: Repository) -> None:
     run = lake.begin_run()
     with nothing_changes_on_main(lake), pytest.raises(ValueError, match="spilt"), run:  # noqa: PT012
         append_in(run, 4)
@@ -405,7 +405,7 @@ def test_transaction_that_meets_publishing_is_in_the_commit_or_refused(lake: Rep
         late.commit()
 
     # The clock is asked right before the announcement is put, so that the transaction comes first.
-    meanwhile(lake, publish_late).run_get(run.id).publish()
+    raced_by(lake, publish_late).run_get(run.id).publish()
     assert ids(lake.snapshot_of("main"), CUSTOMERS) == [10, 20, 30]
 
     run = lake.begin_run()
@@ -427,12 +427,12 @@ def test_run_is_read_by_another_process(lake: Repository) -> None:
     run = lake.begin_run()
     append_in(run, 4)
     with Program("run_reading") as program:
-        told = {"uri": lake.uri, "storage_options": dict(lake.storage_options), "run_id": run.id, "key": ORDERS}
-        assert program.ask("read", **told) == {"ids": [1, 2, 3, 4], "state": "running", "main": [1, 2, 3]}
+        reported = {"uri": lake.uri, "storage_options": dict(lake.storage_options), "run_id": run.id, "key": ORDERS}
+        assert program.ask("read", **reported) == {"ids": [1, 2, 3, 4], "state": "running", "main": [1, 2, 3]}
         append_in(run, 5)
-        assert program.ask("append", **told, ids=[6]) == {"ids": [1, 2, 3, 4, 5, 6]}
+        assert program.ask("append", **reported, ids=[6]) == {"ids": [1, 2, 3, 4, 5, 6]}
         assert ids(run.snapshot()) == [1, 2, 3, 4, 5, 6]
-        assert program.ask("publish", **told)["commit_id"] == lake.snapshot_of("main").id
+        assert program.ask("publish", **reported)["commit_id"] == lake.snapshot_of("main").id
     assert ids(lake) == [1, 2, 3, 4, 5, 6]
     assert run.info().state is RunPhase.PUBLISHED
 
@@ -454,7 +454,7 @@ def test_runs_are_listed_newest_first(lake: Repository) -> None:
 @pytest.mark.parametrize(
     "run_id", ["../x", "", None, 7, "01ARZ3NDEKTSV4RRFFQ69G5FA", "main", "01ARZ3NDEKTSV4RRFFQ69G5FAV/.."]
 )
-def test_what_is_no_run_id(lake: Repository, run_id: Any) -> None:
+def test_what_is_not_a_run_id(lake: Repository, run_id: Any) -> None:
     with pytest.raises(InvalidNameError, match="run id"):
         lake.run_get(run_id)
 

@@ -1,4 +1,4 @@
-"""The lock of schema changes: one holder, nobody waits for the dead, and no branch comes while it is held."""
+"""The lock of schema changes: one holder, expired holders do not block, and no branch comes while it is held."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -14,9 +14,9 @@ from anabranch.repo.refs.schema_lock import LOCK, holding_schema_lock
 from anabranch.repo.repository import Repository
 from tests.repo.conftest import objects
 from tests.repo.leases import expire
-from tests.repo.meanwhile import meanwhile
 from tests.repo.programs import ledger, schemas
 from tests.repo.programs.running import Program
+from tests.repo.rivals import raced_by
 
 
 @pytest.fixture
@@ -53,15 +53,15 @@ def names_of(repo: Repository, *, internal: bool = False) -> list[str]:
     return [branch.name for branch in repo.branch_list(internal=internal)]
 
 
-def points_of(nursery: Program, scenario: str, uri: str, name: str) -> list[str]:
-    result = nursery.ask("kill", scenario=scenario, uri=uri, name=name)
+def points_of(process_pool: Program, scenario: str, uri: str, name: str) -> list[str]:
+    result = process_pool.ask("kill", scenario=scenario, uri=uri, name=name)
     assert "done" in result, result
     passed: list[str] = result["done"]
     return passed
 
 
-def kill(nursery: Program, scenario: str, uri: str, name: str, fatal: int) -> list[str]:
-    passed: list[str] = nursery.ask("kill", scenario=scenario, uri=uri, name=name, fatal=fatal)["killed"]
+def kill(process_pool: Program, scenario: str, uri: str, name: str, fatal: int) -> list[str]:
+    passed: list[str] = process_pool.ask("kill", scenario=scenario, uri=uri, name=name, fatal=fatal)["killed"]
     assert len(passed) == fatal + 1
     return passed
 
@@ -71,9 +71,9 @@ def puts_into(passed: list[str], branch: str) -> int:
     return sum(point.startswith(f"after put_if_absent _versions/{branch}/") for point in passed)
 
 
-def let_act(nursery: Program, repo: Repository, names: list[str], *acts: str) -> list[tuple[str, ...]]:
+def let_act(process_pool: Program, repo: Repository, names: list[str], *acts: str) -> list[tuple[str, ...]]:
     course = {"uri": repo.uri, "branch": "main", "storage_options": {}}
-    results = nursery.ask("rivalry", course=course, names=names, acts=acts)
+    results = process_pool.ask("rivalry", course=course, names=names, acts=acts)
     assert [result for result in results if "done" not in result] == []
     return list(zip(*(result["done"] for result in results), strict=True))
 
@@ -96,16 +96,16 @@ def test_second_holder_is_refused_until_the_first_is_done(lake: Repository) -> N
 
 
 def test_of_two_that_find_the_lock_free_one_gets_it(lake: Repository, held: ExitStack) -> None:
-    slower = meanwhile(lake, lambda other: hold(other, held))
+    slower = raced_by(lake, lambda other: hold(other, held))
     with pytest.raises(BusyError), ExitStack() as mine:
         hold(slower, mine)
     with pytest.raises(BusyError), ExitStack() as mine:  # the loser took nothing away
         hold(lake, mine)
 
 
-def test_processes_hold_the_lock_one_at_a_time(nursery: Program, lake: Repository, rounds: int) -> None:
+def test_processes_hold_the_lock_one_at_a_time(process_pool: Program, lake: Repository, rounds: int) -> None:
     names = [str(number) for number in range(rounds)]
-    for outcomes in let_act(nursery, lake, names, *["hold the schema lock"] * 4):
+    for outcomes in let_act(process_pool, lake, names, *["hold the schema lock"] * 4):
         assert "done" in outcomes
         assert set(outcomes) <= {"done", "BusyError"}
 
@@ -119,13 +119,13 @@ def test_holder_that_seemed_dead_gives_nothing_back_that_is_not_its_own(lake: Re
         hold(lake, third)
 
 
-def test_killed_holder_is_in_nobodys_way_after_its_lease(nursery: Program, lake: Repository) -> None:
+def test_killed_holder_does_not_block_after_its_lease(process_pool: Program, lake: Repository) -> None:
     with holding_schema_lock(lake._repo_store):
         pass  # the first of all does a little more
-    points = points_of(nursery, "hold the schema lock", lake.uri, "1-0")
+    points = points_of(process_pool, "hold the schema lock", lake.uri, "1-0")
     seen = set()
     for fatal in range(len(points)):
-        passed = kill(nursery, "hold the schema lock", lake.uri, "1-0", fatal)
+        passed = kill(process_pool, "hold the schema lock", lake.uri, "1-0", fatal)
         is_held = puts_into(passed, str(LOCK)) == 1
         if is_held:
             with pytest.raises(BusyError):
@@ -151,8 +151,10 @@ def test_no_branch_is_made_while_the_lock_is_held(lake: Repository, mode: str) -
 
 
 @pytest.mark.parametrize("mode", ["pinned", "live"])
-def test_branch_is_taken_back_when_the_lock_is_taken_meanwhile(lake: Repository, held: ExitStack, mode: str) -> None:
-    creating = meanwhile(lake, lambda other: hold(other, held))
+def test_branch_is_rolled_back_when_the_lock_is_taken_concurrently(
+    lake: Repository, held: ExitStack, mode: str
+) -> None:
+    creating = raced_by(lake, lambda other: hold(other, held))
     with pytest.raises(BusyError):
         creating.branch_create_from("main", "dev", mode=mode)
     assert names_of(lake) == ["main"]
@@ -163,7 +165,7 @@ def test_branch_is_taken_back_when_the_lock_is_taken_meanwhile(lake: Repository,
     assert names_of(lake) == ["dev", "main"]
 
 
-def test_writing_goes_on_while_the_lock_is_held(lake: Repository, held: ExitStack) -> None:
+def test_writing_continues_while_the_lock_is_held(lake: Repository, held: ExitStack) -> None:
     hold(lake, held)
     ledger.commit(ab.open(lake.uri), "1-0")
     assert ledger.read(lake) == ledger.expected(["1-0"])
@@ -195,11 +197,11 @@ def test_apply_is_refused_while_another_one_is_at_work(lake: Repository, held: E
     assert columns_of(lake, "b_1") == schemas.NEW
 
 
-def test_killed_apply_leaves_the_old_schema_or_the_new_one(nursery: Program, lake: Repository, every: int) -> None:
+def test_killed_apply_leaves_the_old_schema_or_the_new_one(process_pool: Program, lake: Repository, every: int) -> None:
     schemas.create_old(lake, "b_1")
     schemas.apply(lake, "1")  # the first of all does a little more
     schemas.create_old(lake, "b_1_0")
-    points = points_of(nursery, "apply a schema", lake.uri, "1-0")
+    points = points_of(process_pool, "apply a schema", lake.uri, "1-0")
     for call in ("merge_columns", "create_index_uncommitted", "write_dataset"):
         assert f"after {call}" in points
     assert any(point.startswith("after put_if_absent") and point.endswith(".manifest") for point in points)
@@ -207,7 +209,7 @@ def test_killed_apply_leaves_the_old_schema_or_the_new_one(nursery: Program, lak
     for fatal in range(0, len(points), every):
         name, bucket = f"2-{fatal}", f"b_2_{fatal}"
         schemas.create_old(lake, bucket)
-        passed = kill(nursery, "apply a schema", lake.uri, name, fatal)
+        passed = kill(process_pool, "apply a schema", lake.uri, name, fatal)
         is_new = puts_into(passed, "main") == 1
         assert columns_of(lake, bucket) == (schemas.NEW if is_new else schemas.OLD)
         for table, old in schemas.OLD.items():
@@ -225,14 +227,14 @@ def test_killed_apply_leaves_the_old_schema_or_the_new_one(nursery: Program, lak
     assert seen == {False, True}
 
 
-def test_processes_apply_the_same_schema(nursery: Program, lake: Repository, rounds: int) -> None:
+def test_processes_apply_the_same_schema(process_pool: Program, lake: Repository, rounds: int) -> None:
     names = [f"3-{number}" for number in range(rounds // 2)]
     for name in names:
         schemas.create_old(lake, schemas.bucket_of(name))
-    outcomes = let_act(nursery, lake, names, *["apply a schema"] * 3)
+    outcomes = let_act(process_pool, lake, names, *["apply a schema"] * 3)
     made = [c.message for c in lake.list_commits(limit=None) if c.kind is CommitKind.SCHEMA_APPLY]
     assert sorted(made) == sorted(names)
-    for name, told in zip(names, outcomes, strict=True):
-        assert "done" in told
-        assert set(told) <= {"done", "BusyError"}
+    for name, reported in zip(names, outcomes, strict=True):
+        assert "done" in reported
+        assert set(reported) <= {"done", "BusyError"}
         assert columns_of(lake, schemas.bucket_of(name)) == schemas.NEW

@@ -1,4 +1,4 @@
-"""Batches of streams become commits, each once, whoever tries it and whatever else happens to the branch."""
+"""Batches of streams become commits, each once, whichever process tries it and whatever else happens to the branch."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,7 +13,7 @@ from anabranch.repo.transaction import Transaction
 from anabranch.storage.wrappers import CountingStore
 from tests.handles import open_with
 from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, another, append, ids, nothing_changes, table
-from tests.repo.meanwhile import meanwhile
+from tests.repo.rivals import raced_by
 
 
 def publish(
@@ -79,19 +79,19 @@ def test_a_batch_on_a_live_branch_is_found_again(lake: ab.Repository) -> None:
 
 
 def test_of_two_who_publish_the_same_batch_one_does(lake: ab.Repository) -> None:
-    other = meanwhile(lake, lambda repo: publish(repo, 0, 30))
+    other = raced_by(lake, lambda repo: publish(repo, 0, 30))
     assert publish(other, 0, 30) is None
     assert ids(lake.snapshot_of("main"), CUSTOMERS) == [10, 20, 30]
     assert [commit.message for commit in lake.list_commits("main")] == ["batch 0", "first", "Begin the repository"]
 
 
-def test_a_batch_is_put_on_top_of_what_others_publish_meanwhile(lake: ab.Repository) -> None:
-    other = meanwhile(lake, lambda repo: publish(repo, 0, 30, query="other"))
+def test_a_batch_is_put_on_top_of_what_others_publish_concurrently(lake: ab.Repository) -> None:
+    other = raced_by(lake, lambda repo: publish(repo, 0, 30, query="other"))
     assert publish(other, 0, 31) is not None
     assert ids(lake.snapshot_of("main"), CUSTOMERS) == [10, 20, 30, 31]
 
 
-def test_what_a_reset_takes_back_can_come_again(lake: ab.Repository) -> None:
+def test_what_a_reset_undoes_can_come_again(lake: ab.Repository) -> None:
     publish(lake, 0, 30)
     publish(lake, 1, 31)
     lake.reset("main", to="main~1")
@@ -101,7 +101,7 @@ def test_what_a_reset_takes_back_can_come_again(lake: ab.Repository) -> None:
     assert ids(lake.snapshot_of("main"), CUSTOMERS) == [10, 20, 30, 31]
 
 
-def test_what_a_revert_takes_back_stays_away(lake: ab.Repository) -> None:
+def test_what_a_revert_undoes_stays_away(lake: ab.Repository) -> None:
     commit = publish(lake, 0, 30)
     assert commit is not None
     lake.revert(commit.graph_commit_id)
@@ -125,7 +125,7 @@ def test_a_batch_that_fails_is_not_published(lake: ab.Repository) -> None:
     assert publish(lake, 0, 4, key=ORDERS) is not None
 
 
-def test_a_batch_without_changes_is_no_commit(lake: ab.Repository) -> None:
+def test_a_batch_without_changes_is_not_a_commit(lake: ab.Repository) -> None:
     with nothing_changes(lake):
         assert publish(lake, 0) is None
 

@@ -1,4 +1,4 @@
-"""From which state of a table two branches went on: by hand, and against a history of each table of its own."""
+"""From which state of a table two branches continued: by hand, and against a history of each table of its own."""
 
 from tempfile import TemporaryDirectory
 
@@ -32,7 +32,7 @@ def version(graph: Graph, branch: str = MAIN, *, key: TableKey = T) -> int | Non
     return None if entry is None else entry.version
 
 
-def test_a_table_of_a_live_branch_goes_on_from_what_it_was_forked_from(graph: Graph) -> None:
+def test_a_table_of_a_live_branch_continues_from_what_it_was_forked_from(graph: Graph) -> None:
     graph.commit(MAIN, T, U)
     graph.branch("dev", is_live=True)
     graph.commit(MAIN, T, U)
@@ -64,7 +64,7 @@ def test_each_merge_of_a_live_branch_moves_the_base(graph: Graph) -> None:
     assert base_versions(graph, "dev", MAIN, U) == [version(graph, key=U)]
 
 
-def test_a_frozen_branch_goes_on_from_main_as_it_was_then_but_for_its_own_tables(graph: Graph) -> None:
+def test_a_frozen_branch_continues_from_main_as_it_was_then_but_for_its_own_tables(graph: Graph) -> None:
     graph.commit(MAIN, T, U)
     forked = version(graph)
     graph.branch("dev", is_live=True)
@@ -81,7 +81,7 @@ def test_a_frozen_branch_goes_on_from_main_as_it_was_then_but_for_its_own_tables
     assert graph.repo_store.heads.get(BranchName("child")).state.own == ()
 
 
-def test_a_branch_made_from_a_commit_of_a_live_one_goes_on_from_main_as_that_saw_it(graph: Graph) -> None:
+def test_a_branch_made_from_a_commit_of_a_live_one_continues_from_main_as_that_saw_it(graph: Graph) -> None:
     graph.commit(MAIN, T, U)
     graph.branch("dev", is_live=True)
     graph.commit(MAIN, T)
@@ -95,7 +95,7 @@ def test_a_branch_made_from_a_commit_of_a_live_one_goes_on_from_main_as_that_saw
     assert base_versions(graph, "child", MAIN, U) == [forked]
 
 
-def test_a_pulled_table_goes_on_from_where_it_was_pulled(graph: Graph) -> None:
+def test_a_pulled_table_continues_from_where_it_was_pulled(graph: Graph) -> None:
     graph.commit(MAIN, T, U)
     unpulled = version(graph, key=U)
     graph.branch("dev")
@@ -150,7 +150,7 @@ def test_a_criss_cross_in_one_table_has_both_bases(graph: Graph) -> None:
 
 
 @pytest.mark.s3
-def test_a_run_on_a_live_branch_goes_on_from_main_as_it_was_when_it_began(lake: ab.Repository) -> None:
+def test_a_run_on_a_live_branch_continues_from_main_as_it_was_when_it_began(lake: ab.Repository) -> None:
     lake.branch_create_from("main", "dev", mode="live")
     before = entry(lake, ORDERS)
     run = lake.begin_run("dev")

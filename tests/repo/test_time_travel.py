@@ -69,14 +69,14 @@ def test_between_its_commits_a_live_branch_followed_main(lake: ab.Repository) ->
     for time, rows in shown.items():
         found = lake.snapshot_of(at(time, "dev"))
         assert (ids(found), ids(found, CUSTOMERS)) == ([1, 2, 3, 4], rows)
-    # The same moment, made to stay: a pinned branch from it, and all that can be said of that.
+    # The same moment, made to stay: a pinned branch from it, and all that can be read of it.
     middle = list(shown)[1]
     lake.branch_create_from(at(middle, "dev"), "then")
     for ref in ("then", "then@v1", lake.head_commit_id_for_branch("then")):
         assert ids(lake.snapshot_of(ref), CUSTOMERS) == shown[middle], ref
 
 
-def test_times_before_and_after_a_branchs_life_are_told_apart(lake: ab.Repository) -> None:
+def test_times_before_and_after_a_branchs_life_are_distinguished(lake: ab.Repository) -> None:
     before = moved_at(lake, "main")
     lake.branch_create("dev")
     append(lake, 4, branch="dev")

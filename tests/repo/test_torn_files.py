@@ -63,7 +63,7 @@ def test_torn_metadata_of_an_unused_home_are_reported_and_repaired(lake: ab.Repo
 
 @pytest.mark.local
 def test_an_unreadable_lance_tag_keeps_what_it_may_hold(lake: ab.Repository) -> None:
-    """What is tagged with plain Lance is kept; an unreadable tag does not say what that is."""
+    """What is tagged with plain Lance is kept; an unreadable tag does not name its version."""
     files = Files(lake)
     dataset = lake.snapshot()[ORDERS].version_ref.home.on(None).open()
     dataset.tags.create("kept", dataset.version)

@@ -68,7 +68,7 @@ def test_several_operations_on_one_table_make_one_commit(lake: ab.Repository) ->
     assert rows(raw(lake)) == rows(found)
 
 
-def test_reads_inside_see_own_writes_and_nobody_else_does(lake: ab.Repository) -> None:
+def test_reads_inside_see_own_writes_and_no_other_process_does(lake: ab.Repository) -> None:
     with lake.transaction() as tx:
         tx.append(ORDERS, table(4))
         tx.create_table("out.report", SCHEMA)
@@ -168,7 +168,7 @@ def test_publishing_inside_the_block_publishes_once(lake: ab.Repository) -> None
     assert len(lake.list_commits()) == 3
 
 
-def test_an_abandoned_transaction_leaves_nothing_and_stops_nobody(lake: ab.Repository) -> None:
+def test_an_abandoned_transaction_leaves_nothing_and_blocks_nothing(lake: ab.Repository) -> None:
     tx = lake.transaction()
     tx.append(ORDERS, table(4))
     append(lake, 5)
@@ -237,7 +237,7 @@ def test_a_key_that_this_transaction_deleted_can_be_appended(lake: ab.Repository
     assert {"id": 2, "v": "again"} in rows(lake.snapshot()[ORDERS])
 
 
-def test_without_key_checks_the_table_is_not_looked_at(lake: ab.Repository) -> None:
+def test_without_key_checks_the_table_is_not_read(lake: ab.Repository) -> None:
     with lake.transaction() as tx:
         tx.append(ORDERS, table(2), check_keys=False)
     assert ids(lake) == [1, 2, 2, 3]
@@ -391,7 +391,7 @@ def test_a_renamed_table_is_written_under_its_new_name(lake: ab.Repository) -> N
     assert ids(lake, "s.again") == [2, 3, 4]
 
 
-def test_a_table_renamed_and_renamed_back_is_no_change(lake: ab.Repository) -> None:
+def test_a_table_renamed_and_renamed_back_is_not_a_change(lake: ab.Repository) -> None:
     with nothing_changes(lake), lake.transaction() as tx:
         tx.rename_table(ORDERS, "s.renamed")
         tx.rename_table("s.renamed", ORDERS)

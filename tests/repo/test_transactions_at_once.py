@@ -1,4 +1,4 @@
-"""Two transactions at once: both succeed where they can, and one is told where they cannot."""
+"""Two transactions at once: both succeed where they can, and one gets an error where they cannot."""
 
 import pytest
 
@@ -53,7 +53,7 @@ def test_a_true_conflict_is_retryable_and_changes_nothing(lake: ab.Repository) -
     assert ids(lake) == [1, 2, 3, 4]
 
 
-def test_a_key_that_appeared_meanwhile_is_refused(lake: ab.Repository) -> None:
+def test_a_key_that_appeared_concurrently_is_refused(lake: ab.Repository) -> None:
     first, second = lake.transaction(), another(lake).transaction()
     first.append(ORDERS, table(4))
     second.append(ORDERS, table(4))
@@ -72,7 +72,7 @@ def test_an_upsert_is_prepared_again_on_the_new_state(lake: ab.Repository) -> No
     assert rows(lake.snapshot_of("main")[ORDERS])[3:] == [{"id": 4, "v": "second"}, {"id": 5, "v": "second"}]
 
 
-def test_a_table_dropped_meanwhile_is_a_conflict(lake: ab.Repository) -> None:
+def test_a_table_dropped_concurrently_is_a_conflict(lake: ab.Repository) -> None:
     second = another(lake).transaction()
     second.append(ORDERS, table(4))
     with lake.transaction() as tx:
@@ -106,7 +106,7 @@ def test_one_folder_never_serves_two_tables(repo: ab.Repository) -> None:
     assert list(repo.snapshot_of("main")) == ["s.b"]
 
 
-def test_a_lost_transaction_leaves_only_objects_that_nobody_reads(lake: ab.Repository) -> None:
+def test_a_lost_transaction_leaves_only_unread_objects(lake: ab.Repository) -> None:
     first, second = lake.transaction(), another(lake).transaction()
     first.delete(ORDERS, "id = 2")
     second.delete(ORDERS, "id = 1")

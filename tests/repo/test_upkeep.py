@@ -11,7 +11,7 @@ from anabranch.errors import InvalidInputError, SchemaMismatchError, TableNotFou
 from anabranch.format.staging import VectorOptions
 from anabranch.repo.snapshot import Table
 from tests.repo.conftest import CUSTOMERS, ORDERS, append, ids, nothing_changes, raw, rows, table
-from tests.repo.meanwhile import meanwhile
+from tests.repo.rivals import raced_by
 
 EVENTS = "in_c_web.events"
 WIDTH = 8
@@ -99,7 +99,7 @@ def test_nothing_to_compact_makes_no_commit(lake: ab.Repository) -> None:
     assert [found.fragments_after for found in done.tables] == [1, 1]
 
 
-def test_rows_that_come_meanwhile_are_kept(lake: ab.Repository) -> None:
+def test_rows_that_come_concurrently_are_kept(lake: ab.Repository) -> None:
     append(lake, 4)
 
     def write(other: ab.Repository) -> None:
@@ -107,7 +107,7 @@ def test_rows_that_come_meanwhile_are_kept(lake: ab.Repository) -> None:
         with other.transaction() as tx:
             tx.delete(ORDERS, "id = 1")
 
-    assert meanwhile(lake, write).compact([ORDERS]).commit is not None
+    assert raced_by(lake, write).compact([ORDERS]).commit is not None
     assert ids(lake) == [2, 3, 4, 5]
     assert raw(lake).count_rows() == 4
 
@@ -140,7 +140,7 @@ def test_nearest_rows_of_an_old_state(web: ab.Repository) -> None:
     assert web.snapshot()[EVENTS].nearest("embedding", QUERY, k=2, columns=["id"]).to_pylist() == before[1:]
 
 
-def test_what_cannot_be_compacted_or_indexed_says_why(web: ab.Repository) -> None:
+def test_what_cannot_be_compacted_or_indexed_reports_why(web: ab.Repository) -> None:
     with nothing_changes(web):
         with pytest.raises(TableNotFoundError, match=r"there is no table 'in_c_web.nope'"):
             web.compact([EVENTS, "in_c_web.nope"])

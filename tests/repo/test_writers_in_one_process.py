@@ -1,4 +1,4 @@
-"""Threads and transactions of one process: writers of one table queue up, and nobody waits for ever."""
+"""Threads and transactions of one process: writers of one table queue up, and none waits for ever."""
 
 import threading
 from collections.abc import Callable
@@ -97,7 +97,7 @@ def test_tables_in_any_order_do_not_block(lake: Repository) -> None:
     assert {lake.snapshot_of("main")[key].count_rows() for key in ledger.TABLES} == {THREADS * ROUNDS}
 
 
-def test_transaction_begins_anew_if_others_were_faster_before_its_first_write(lake: Repository) -> None:
+def test_transaction_begins_again_if_others_were_faster_before_its_first_write(lake: Repository) -> None:
     with lake.transaction() as tx:
         tx.append(ledger.ORDERS, ledger.rows([(1, "old")]))
     late = lake.transaction()
@@ -131,7 +131,7 @@ def _in_a_thread(act: Callable[[], None]) -> None:
     thread.join()
 
 
-def test_forgotten_transaction_is_in_nobodys_way(lake: Repository) -> None:
+def test_forgotten_transaction_does_not_block(lake: Repository) -> None:
     def forget() -> None:
         lake.transaction().append(ledger.EVENTS, ledger.rows([(1, "forgotten")]))
 
@@ -169,7 +169,7 @@ def test_transaction_that_is_held_open_keeps_others_waiting_once(lake: Repositor
     assert [i for i, _ in ledger.found(lake.snapshot()[ledger.EVENTS].to_arrow())] == [0, 1, 2, 3]
 
 
-def test_waiting_writer_goes_on_when_the_one_before_leaves() -> None:
+def test_waiting_writer_continues_when_the_one_before_leaves() -> None:
     queue, first, second = WriterQueue(patience_seconds=600), Writer(), Writer(thread=-1)
     key = ("lake", "main", "s.orders")
     queue.take(first, key)
@@ -189,7 +189,7 @@ def test_writers_that_gave_up_waiting_have_the_turn() -> None:
     assert queue._holder(key) is second
 
 
-def test_nobody_waits_for_an_earlier_key_while_others_may_wait_for_a_later_one() -> None:
+def test_no_writer_waits_for_an_earlier_key_while_others_may_wait_for_a_later_one() -> None:
     queue, mine, theirs = WriterQueue(patience_seconds=600), Writer(), Writer(thread=-1)
     queue.take(mine, ("lake", "main", "b.b"))
     queue.take(theirs, ("lake", "main", "a.a"))

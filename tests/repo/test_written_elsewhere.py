@@ -35,7 +35,7 @@ def sent(prepared: StagedTable) -> StagedTable:
 
 
 def written(prepared: StagedTable, *parts: pa.Table, for_overwrite: bool = False) -> list[WrittenFragment]:
-    """What several writers leave behind, as their messages tell it."""
+    """What several writers leave behind, as their messages show it."""
     found = [
         f for part in parts for f in staging.write_fragments(prepared.version_ref, part, for_overwrite=for_overwrite)
     ]
@@ -123,7 +123,7 @@ def test_a_new_table(lake: ab.Repository) -> None:
         table_writes(tx).append_fragments(prepared, written(prepared, table(3)))
 
 
-def test_an_append_goes_on_top_of_what_came_meanwhile(lake: ab.Repository) -> None:
+def test_an_append_goes_on_top_of_what_came_concurrently(lake: ab.Repository) -> None:
     prepared = prepare(lake)
     fragments = written(prepared, table(4))
     append(lake, 5)
@@ -144,7 +144,7 @@ def test_two_first_writers_of_a_branch_both_get_in(lake: ab.Repository) -> None:
     assert ids(lake.snapshot_of("dev")) == [1, 2, 3, 4, 5]
 
 
-def test_a_key_that_came_meanwhile_is_noticed(lake: ab.Repository) -> None:
+def test_a_key_that_came_concurrently_is_noticed(lake: ab.Repository) -> None:
     prepared = prepare(lake)
     fragments = written(prepared, table(4))
     append(lake, 4)

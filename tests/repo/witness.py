@@ -86,7 +86,7 @@ def _reflog(branch: str) -> Ask:
 
 
 def _tables(ref: str) -> Ask:
-    """All that a commit says of its tables, row counts and keys too; none of them is opened."""
+    """All that a commit records of its tables, row counts and keys too; none of them is opened."""
 
     def ask(repo: ab.Repository) -> Any:
         snapshot = repo.snapshot_of(ref)

@@ -89,13 +89,13 @@ def process(data: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str]
 
 
 def secret_of(started: subprocess.Popen[str]) -> str:
-    """The secret that a service with `--init` says first."""
+    """The secret that a service with `--init` prints first."""
     assert started.stdout is not None
     return next(line for line in started.stdout if line.startswith("token: ")).split()[1]
 
 
 def wait_until_healthy(url: str, started: subprocess.Popen[str] | None = None) -> None:
-    """Ask until somebody answers: a new server says nothing before it listens."""
+    """Ask until the server answers: a new one prints nothing before it listens."""
     pause = threading.Event()
     with httpx.Client(timeout=5, verify=False) as client:  # noqa: S501 - there is no TLS
         while started is None or started.poll() is None:
@@ -231,6 +231,6 @@ def project(client: httpx.Client) -> Project:
 
 @pytest.fixture(scope="session")
 def shared(running: Running) -> Iterator[Project]:
-    """A project with orders 1, 2 and 3 on main, which nobody changes; branches and other tables come and go."""
+    """A project with orders 1, 2 and 3 on main, which stay unchanged; branches and other tables come and go."""
     with running.client() as client:
         yield new_project(client)

@@ -1,4 +1,4 @@
-"""Who may do what: every route says what it needs, and holds to it."""
+"""Who may do what: every route declares what it needs, and holds to it."""
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
@@ -55,7 +55,7 @@ def routes(tmp_path_factory: pytest.TempPathFactory) -> list[APIRoute]:
 
 
 def path_of(route: APIRoute, project: str, branch: str = "default") -> str:
-    """The path of a route, with something in all of its places."""
+    """The path of a route, with a value for each of its parameters."""
     others = {"bucket": "b", "table": "t", "column": "c", "tag": "t", "token_id": "0" * 12, "commit_id": "0" * 26}
     places = {**others, "job_id": "j" * 13, "file_id": "f" * 13, "project_id": project, "branch_id": branch}
     return route.path_format.format(**places)
@@ -66,7 +66,7 @@ def call(client: httpx.Client, route: APIRoute, path: str) -> httpx.Response:
     return client.request(method, path)
 
 
-def test_every_route_says_what_it_needs(routes: list[APIRoute]) -> None:
+def test_every_route_declares_what_it_needs(routes: list[APIRoute]) -> None:
     assert len(routes) > 30
     public = {route.path for route in routes if isinstance(need_of(route), Public)}
     assert public == OPEN_TO_ALL
@@ -170,7 +170,7 @@ def test_a_rotated_token_has_a_new_secret_and_no_old_one(running: Running, clien
         ok(holder.get("/projects"))
 
 
-def test_a_token_ends_when_it_was_told_to(tmp_path: Path) -> None:
+def test_a_token_ends_at_its_expiry(tmp_path: Path) -> None:
     now = datetime(2026, 11, 16, tzinfo=UTC)
     service = open_service(Settings(data=tmp_path), clock=lambda: now)
     token, secret = service.tokens.create("brief", Scope.ADMIN, expires_at=now + timedelta(seconds=10))
@@ -230,14 +230,14 @@ def test_a_token_is_bound_as_its_scope_allows(shared: Project, body: dict[str, s
     refused(shared.client.post("/tokens", json={"name": "odd", **filled}), 400, "invalid_input")
 
 
-def test_the_audit_tells_who_did_what(running: Running, project: Project) -> None:
+def test_the_audit_shows_who_did_what(running: Running, project: Project) -> None:
     made = ok(project.client.post("/tokens", json={"name": "ada", "scope": "read", "project_id": project.id}))
     with running.client(made["secret"]) as client:
         refused(client.delete(project.table()), 403, "forbidden")
     commit = project.insert(4)["commit_id"]
     events = ok(project.client.get(f"{project.path}/audit"))["events"]
-    told = [(event["action"], event["actor"], event["status"]) for event in events]
-    assert told[:3] == [("insert_rows", "admin", 201), ("drop_table", "ada", 403), ("insert_rows", "admin", 201)]
+    reported = [(event["action"], event["actor"], event["status"]) for event in events]
+    assert reported[:3] == [("insert_rows", "admin", 201), ("drop_table", "ada", 403), ("insert_rows", "admin", 201)]
     assert events[1]["token_id"] == made["id"]
     assert events[1]["path"] == project.table()
     commit_detail = ok(project.client.get(f"{project.on()}/commits/{commit}"))

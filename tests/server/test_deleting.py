@@ -46,7 +46,7 @@ def test_jobs_that_wait_outlive_a_deletion_that_did_not_happen(tmp_path: Path) -
         assert project.ids() == [1, 2, 3, 7]
 
 
-def test_a_branch_that_somebody_deletes_by_the_library_is_gone(running: Running, project: Project) -> None:
+def test_a_branch_that_another_process_deletes_by_the_library_is_gone(running: Running, project: Project) -> None:
     client = project.client
     branch = project.branch("shared")
     project.insert(4, branch=branch)
@@ -66,7 +66,7 @@ def test_what_a_tag_names_outlives_the_branch_it_was_made_on(running: Running, p
     assert client.delete(project.on(branch)).status_code == 204
     repository = ab.open(running.data / f"project_{project.id}")
     assert repository.snapshot_of("kept")["in_c_sales.orders"].count_rows() == 4
-    # A tag of a branch is none of main's states.
+    # A tag of a branch is not a state of main.
     answer = client.get(f"{project.table()}/preview", params={"ref": "kept"})
     refused(answer, 404, "commit_not_found")
 

@@ -82,8 +82,8 @@ def test_what_makes_no_sense_is_refused(running: Running, project: Project) -> N
         ({"filter": "x"}, 422, "invalid_request"),
     ]
     for body, status, code in refusals:
-        told = refused(export(project, **body), status, code)
-        assert str(running.data) not in told["message"]
+        reported = refused(export(project, **body), status, code)
+        assert str(running.data) not in reported["message"]
     refused(project.client.post(f"{project.table(table='no')}/export", json={}), 404, "table_not_found")
     assert list((running.data / "files" / project.id).iterdir()) == []
 

@@ -1,4 +1,4 @@
-"""Filters come from anybody: what they may say, and what would harm the service."""
+"""Filters come from untrusted clients: what they may contain, and what would harm the service."""
 
 import subprocess
 import sys
@@ -65,7 +65,7 @@ def test_what_would_harm_is_refused(text: str) -> None:
 
 @pytest.mark.proof
 def test_lance_ends_the_process_over_deep_expressions() -> None:
-    """Why operations are counted: this is no error that could be caught."""
+    """Why operations are counted: this is not an error that could be caught."""
     code = """
 import lance, pyarrow, tempfile
 dataset = lance.write_dataset(pyarrow.table({"id": [1]}), tempfile.mkdtemp())

@@ -181,7 +181,7 @@ def narrow(tmp_path: Path) -> Iterator[Running]:
         yield running
 
 
-def test_one_of_two_at_once_is_told_to_wait_and_the_answer_is_kept_for_who_gave_up(narrow: Running) -> None:
+def test_one_of_two_at_once_has_to_wait_and_the_answer_is_kept_for_the_other(narrow: Running) -> None:
     with narrow.client() as client:
         project = new_project(client)
         answers: list[httpx.Response] = []
@@ -191,8 +191,8 @@ def test_one_of_two_at_once_is_told_to_wait_and_the_answer_is_kept_for_who_gave_
             pause = threading.Event()
             while not ok(client.get("/jobs", params={"state": "queued"}))["jobs"]:
                 pause.wait(0.02)
-            told = refused(send_file(project, "k", wait=60), 409, "busy")
-            assert told["details"]["retryable"] is True
+            reported = refused(send_file(project, "k", wait=60), 409, "busy")
+            assert reported["details"]["retryable"] is True
             refused(send_file(project, "full"), 429, "too_many_requests")
             first.join()
             refused(answers[0], 408, "too_slow")

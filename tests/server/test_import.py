@@ -101,27 +101,27 @@ def test_files_come_as_their_senders_write_them(project: Project) -> None:
     ("data", "code", "line", "reason"),
     [
         ("id,v\n7,a\n8,b,c\n", "bad_record", 3, "it has 3 values for 2 columns"),
-        ("id,v\n7,a\n\n8,b\nnine,c\n", "bad_record", 5, "column 'id' takes int64, and 'nine' is none"),
+        ("id,v\n7,a\n\n8,b\nnine,c\n", "bad_record", 5, "cannot convert 'nine' to int64 (column 'id')"),
         ("id,v\n7,a\n8,b\n7,c\n", "key_conflict", 4, "the key {'id': 7} occurs more than once"),
     ],
 )
-def test_a_failed_import_says_where_and_why_and_leaves_the_table_as_it_was(
+def test_a_failed_import_reports_where_and_why_and_leaves_the_table_as_it_was(
     running: Running, project: Project, data: str, code: str, line: int, reason: str
 ) -> None:
     branch = project.branch()
     for on, incremental in product(("default", branch), (False, True)):
         before = state(project, on)
         response = send(project, data, "März.csv", branch=on, incremental=incremental)
-        told = refused(response, 409 if code == "key_conflict" else 400, code)
-        assert (told["details"]["file"], told["details"]["line"], told["details"]["reason"]) == (
+        reported = refused(response, 409 if code == "key_conflict" else 400, code)
+        assert (reported["details"]["file"], reported["details"]["line"], reported["details"]["reason"]) == (
             "März.csv",
             line,
             reason,
         )
-        assert f"März.csv, line {line}" in told["message"]
+        assert f"März.csv, line {line}" in reported["message"]
         assert str(running.data) not in response.text
         assert state(project, on) == before
-        job = ok(project.client.get(f"/jobs/{told['details']['job_id']}"))
+        job = ok(project.client.get(f"/jobs/{reported['details']['job_id']}"))
         assert (job["state"], job["error"]["code"], job["result"]) == ("failed", code, None)
     assert ok(project.client.get(project.on(branch)))["tables"] == []
     assert left_files(running, project) == []
@@ -140,11 +140,11 @@ def test_what_is_no_such_file_is_refused(project: Project) -> None:
         ("[7,", "a.json", "bad_record"),
     ]
     for data, name, code in files:
-        told = refused(send(project, data, name), 400, code)
-        assert name in told["message"]
-        assert told["details"]["file"] == name
-        assert told["details"]["reason"] in told["message"]
-        assert "/files/" not in str(told)
+        reported = refused(send(project, data, name), 400, code)
+        assert name in reported["message"]
+        assert reported["details"]["file"] == name
+        assert reported["details"]["reason"] in reported["message"]
+        assert "/files/" not in str(reported)
         assert state(project) == before
 
 

@@ -172,7 +172,7 @@ def test_cancelled_import_changes_nothing(narrow: Running) -> None:
         assert list((narrow.data / "files" / project.id).iterdir()) == []
 
 
-def test_whoever_waits_for_a_job_that_is_cancelled_is_told(narrow: Running) -> None:
+def test_a_caller_that_waits_for_a_cancelled_job_gets_an_answer(narrow: Running) -> None:
     with narrow.client() as client:
         project = new_project(client)
         answers: list[httpx.Response] = []
@@ -225,8 +225,8 @@ def test_jobs_are_shown_to_those_who_may_see_their_branch(running: Running, proj
                 assert listed == [job]
             else:
                 unknown = refused(client.get("/jobs/job_0"), 404, "job_not_found")["message"]
-                told = refused(client.get(f"/jobs/{job}"), 404, "job_not_found")["message"]
-                assert told == unknown.replace("job_0", job)
+                reported = refused(client.get(f"/jobs/{job}"), 404, "job_not_found")["message"]
+                assert reported == unknown.replace("job_0", job)
                 refused(client.delete(f"/jobs/{job}"), 404, "job_not_found")
                 refused(client.get(f"/jobs/{job}/file"), 404, "job_not_found")
                 assert listed == []

@@ -31,9 +31,9 @@ _NUMBERS = count(1)
 
 
 @pytest.fixture(scope="module")
-def nursery() -> Iterator[Program]:
+def process_pool() -> Iterator[Program]:
     """A process that forks services off itself."""
-    with Program("nursery", package="tests.server.programs") as program:
+    with Program("process_pool", package="tests.server.programs") as program:
         yield program
 
 
@@ -47,8 +47,10 @@ Prepare = Callable[[Project], str]
 Check = Callable[[Running, Project, str, list[str]], None]
 
 
-def kill_at_points(nursery: Program, data: Path, scenario: str, *, kills: int, prepare: Prepare, check: Check) -> None:
-    """Let services do the same to one thing after the other, each killed at another point, and look at the things.
+def kill_at_points(
+    process_pool: Program, data: Path, scenario: str, *, kills: int, prepare: Prepare, check: Check
+) -> None:
+    """Let services do the same to one thing after the other, each killed at another point, and check the things.
 
     Each service first finishes what the one before left.
     """
@@ -56,14 +58,14 @@ def kill_at_points(nursery: Program, data: Path, scenario: str, *, kills: int, p
         project = new_project(client)
         names = [prepare(project) for _ in range(1 + FEW)]
     asked: dict[str, Any] = {"scenario": scenario, "data": str(data), "project": project.id}
-    whole: list[str] = nursery.ask("kill", name=names[0], **asked)["done"]
+    whole: list[str] = process_pool.ask("kill", name=names[0], **asked)["done"]
     fatal = spread(len(whole), kills)
     if len(fatal) > FEW:
         with serving(data) as running, running.client() as client:
             names += [prepare(Project(client, project.id)) for _ in fatal[FEW:]]
     outcomes = {names[0]: whole}
     for name, point in zip(names[1:], fatal, strict=True):
-        answer = nursery.ask("kill", name=name, fatal=point, **asked)
+        answer = process_pool.ask("kill", name=name, fatal=point, **asked)
         outcomes[name] = answer.get("killed") or answer["done"]
     with serving(data) as running, running.client() as client:
         check_metadata(running)
@@ -72,12 +74,12 @@ def kill_at_points(nursery: Program, data: Path, scenario: str, *, kills: int, p
 
 
 def spread(count: int, most: int) -> list[int]:
-    """So many of the numbers below another one, not the first: all, or some at the same distance."""
+    """Some of the numbers below another one, not the first: all, or some at the same distance."""
     return list(range(count)) if most >= count else [count * number // (most + 1) for number in range(1, most + 1)]
 
 
 def check_metadata(running: Running) -> None:
-    """What `metadata.duckdb` says is what the repositories have, before anybody asked for it."""
+    """The content of `metadata.duckdb` is what the repositories have, before any request."""
     assert running.service is not None
     read = running.service.database.read
     projects = {row["id"] for row in read("SELECT id FROM projects")}
@@ -109,7 +111,7 @@ def published(passed: list[str], branch: str) -> bool:
 
 
 @pytest.mark.proof
-def test_a_branch_is_made_or_not(nursery: Program, tmp_path: Path, kills: int) -> None:
+def test_a_branch_is_made_or_not(process_pool: Program, tmp_path: Path, kills: int) -> None:
     def check(_: Running, project: Project, name: str, passed: list[str]) -> None:
         found = ok(project.client.get(f"{project.path}/branches"))["branches"]
         made = [branch["id"] for branch in found if branch["name"] == name]
@@ -119,11 +121,16 @@ def test_a_branch_is_made_or_not(nursery: Program, tmp_path: Path, kills: int) -
             assert project.client.delete(project.on(branch)).status_code == 204
 
     kill_at_points(
-        nursery, tmp_path, "create a branch", kills=kills, prepare=lambda _: f"branch {next(_NUMBERS)}", check=check
+        process_pool,
+        tmp_path,
+        "create a branch",
+        kills=kills,
+        prepare=lambda _: f"branch {next(_NUMBERS)}",
+        check=check,
     )
 
 
-def test_the_deletion_of_a_branch_is_finished(nursery: Program, tmp_path: Path, kills: int) -> None:
+def test_the_deletion_of_a_branch_is_finished(process_pool: Program, tmp_path: Path, kills: int) -> None:
     def prepare(project: Project) -> str:
         branch = project.branch()
         project.insert(10, 11, branch=branch)
@@ -144,7 +151,7 @@ def test_the_deletion_of_a_branch_is_finished(nursery: Program, tmp_path: Path, 
             assert project.client.delete(project.on(branch)).status_code == 204
         assert project.ids() == [1, 2, 3]
 
-    kill_at_points(nursery, tmp_path, "delete a branch", kills=kills, prepare=prepare, check=check)
+    kill_at_points(process_pool, tmp_path, "delete a branch", kills=kills, prepare=prepare, check=check)
 
 
 def list_files(data: Path) -> set[str]:
@@ -153,7 +160,7 @@ def list_files(data: Path) -> set[str]:
 
 
 @pytest.mark.proof
-def test_a_first_write_is_there_with_its_copy_or_not(nursery: Program, tmp_path: Path, kills: int) -> None:
+def test_a_first_write_is_there_with_its_copy_or_not(process_pool: Program, tmp_path: Path, kills: int) -> None:
     def prepare(project: Project) -> str:
         return project.branch()
 
@@ -167,11 +174,11 @@ def test_a_first_write_is_there_with_its_copy_or_not(nursery: Program, tmp_path:
         assert 20 in project.ids(branch)
         assert project.client.delete(project.on(branch)).status_code == 204
 
-    kill_at_points(nursery, tmp_path, "write", kills=kills, prepare=prepare, check=check)
+    kill_at_points(process_pool, tmp_path, "write", kills=kills, prepare=prepare, check=check)
 
 
 @pytest.mark.proof
-def test_a_pulled_table_is_main_s_or_still_the_branch_s(nursery: Program, tmp_path: Path, kills: int) -> None:
+def test_a_pulled_table_is_main_s_or_still_the_branch_s(process_pool: Program, tmp_path: Path, kills: int) -> None:
     def prepare(project: Project) -> str:
         branch = project.branch()
         project.insert(10, 11, branch=branch)
@@ -185,11 +192,11 @@ def test_a_pulled_table_is_main_s_or_still_the_branch_s(nursery: Program, tmp_pa
         assert project.ids(branch) == ([1, 2, 3] if is_pulled else WRITTEN)
         assert project.client.delete(project.on(branch)).status_code == 204
 
-    kill_at_points(nursery, tmp_path, "pull", kills=kills, prepare=prepare, check=check)
+    kill_at_points(process_pool, tmp_path, "pull", kills=kills, prepare=prepare, check=check)
 
 
 @pytest.mark.proof
-def test_a_project_is_made_or_not(nursery: Program, tmp_path: Path, kills: int) -> None:
+def test_a_project_is_made_or_not(process_pool: Program, tmp_path: Path, kills: int) -> None:
     def check(_: Running, project: Project, name: str, passed: list[str]) -> None:
         projects = [one["id"] for one in ok(project.client.get("/projects"))["projects"]]
         assert (name in projects) == ("after write INSERT INTO projects" in passed)
@@ -199,11 +206,11 @@ def test_a_project_is_made_or_not(nursery: Program, tmp_path: Path, kills: int) 
         assert project.client.delete(f"/projects/{name}").status_code == 204
 
     kill_at_points(
-        nursery, tmp_path, "create a project", kills=kills, prepare=lambda _: f"half{next(_NUMBERS)}", check=check
+        process_pool, tmp_path, "create a project", kills=kills, prepare=lambda _: f"half{next(_NUMBERS)}", check=check
     )
 
 
-def test_the_deletion_of_a_project_is_finished(nursery: Program, tmp_path: Path, kills: int) -> None:
+def test_the_deletion_of_a_project_is_finished(process_pool: Program, tmp_path: Path, kills: int) -> None:
     def prepare(project: Project) -> str:
         doomed = Project(project.client, f"doomed{next(_NUMBERS)}")
         ok(project.client.post("/projects", json={"id": doomed.id}))
@@ -222,11 +229,13 @@ def test_the_deletion_of_a_project_is_finished(nursery: Program, tmp_path: Path,
         assert not (running.data / "files" / name).exists()
         assert project.ids() == [1, 2, 3]
 
-    kill_at_points(nursery, tmp_path, "delete a project", kills=kills, prepare=prepare, check=check)
+    kill_at_points(process_pool, tmp_path, "delete a project", kills=kills, prepare=prepare, check=check)
 
 
 @pytest.mark.proof
-def test_a_bucket_that_was_being_deleted_can_be_deleted_again(nursery: Program, tmp_path: Path, kills: int) -> None:
+def test_a_bucket_that_was_being_deleted_can_be_deleted_again(
+    process_pool: Program, tmp_path: Path, kills: int
+) -> None:
     def prepare(project: Project) -> str:
         bucket = f"doomed{next(_NUMBERS)}"
         ok(project.client.post(f"{project.on()}/buckets", json={"name": bucket}))
@@ -243,7 +252,7 @@ def test_a_bucket_that_was_being_deleted_can_be_deleted_again(nursery: Program, 
             assert project.client.delete(on, params={"cascade": True}).status_code == 204
         refused(project.client.get(on), 404, "bucket_not_found")
 
-    kill_at_points(nursery, tmp_path, "delete a bucket", kills=kills, prepare=prepare, check=check)
+    kill_at_points(process_pool, tmp_path, "delete a bucket", kills=kills, prepare=prepare, check=check)
 
 
 def test_what_was_acknowledged_survives_kills(tmp_path: Path) -> None:
@@ -256,7 +265,7 @@ def test_what_was_acknowledged_survives_many_kills(tmp_path: Path) -> None:
 
 
 def kill_under_load(data: Path, *, kills: int, clients: int, requests: int) -> None:
-    """Kill a service each time its clients got so many answers, and go on with what is there."""
+    """Kill a service each time its clients got a given number of answers, and continue with what is there."""
     with serving(data) as running:
         site, secret = build_site(running), running.secret
     crowd = [Client(number=number, site=site) for number in range(clients)]
@@ -278,7 +287,7 @@ def kill_under_load(data: Path, *, kills: int, clients: int, requests: int) -> N
 
 
 def check_jobs(running: Running, project_id: str) -> None:
-    """No job goes on; of one that was cut off no row came, since its rows are in no other file."""
+    """No job continues; of one that was cut off no row came, since its rows are in no other file."""
     with running.client() as client:
         jobs = ok(client.get("/jobs", params={"project_id": project_id, "limit": 1000}))["jobs"]
         assert {job["state"] for job in jobs} <= {"succeeded", "failed"}

@@ -1,4 +1,4 @@
-"""Many clients at once: nobody is let down, no row is lost, and a table is copied once."""
+"""Many clients at once: every request is answered, no row is lost, and a table is copied once."""
 
 import threading
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ WRITERS = 16
 
 @pytest.fixture
 def alone(tmp_path: Path) -> Iterator[Running]:
-    """A service in a process of its own, which nobody else asks."""
+    """A service in a process of its own, without other clients."""
     with process(tmp_path, "--init") as (started, url):
         secret = secret_of(started)
         wait_until_healthy(url, started)

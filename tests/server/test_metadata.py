@@ -1,4 +1,4 @@
-"""`metadata.duckdb`: one process at a time, what a crash leaves, and how it is made anew."""
+"""`metadata.duckdb`: one process at a time, what a crash leaves, and how it is rebuilt."""
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -69,7 +69,7 @@ def test_the_schema_is_the_promised_one(running: Running) -> None:
     }
 
 
-def test_what_is_no_database_is_named(tmp_path: Path) -> None:
+def test_what_is_not_a_database_is_named(tmp_path: Path) -> None:
     (tmp_path / "metadata.duckdb").write_text("this is no database, and long enough to be read as one" * 100)
     with pytest.raises(CorruptError, match="--rebuild-metadata"):
         open_service(Settings(data=tmp_path))
@@ -91,7 +91,7 @@ def test_duckdb_refuses_to_delete_children_and_parents_together() -> None:
     connection.execute("DELETE FROM p")
 
 
-def test_a_start_takes_back_a_branch_that_never_came_to_be(tmp_path: Path) -> None:
+def test_a_start_removes_a_branch_whose_creation_failed(tmp_path: Path) -> None:
     with serving(tmp_path) as running, running.client() as client:
         project = new_project(client)
         kept, half, gone = project.branch("kept"), project.branch("half"), project.branch("gone")
@@ -225,7 +225,7 @@ def test_a_rebuild_leaves_out_what_is_damaged_and_takes_in_the_others(tmp_path: 
     service.close()
 
 
-def test_a_project_that_could_not_be_made_is_none(tmp_path: Path) -> None:
+def test_failed_project_create_leaves_nothing(tmp_path: Path) -> None:
     service = open_service(Settings(data=tmp_path))
     service.database.write("INSERT INTO projects (id, name) VALUES ('p', 'in the way')")
     with pytest.raises(duckdb.ConstraintException):
@@ -268,7 +268,7 @@ def test_branches_of_one_name_are_created_once(project: Project) -> None:
     assert len(ok(project.client.get(f"{project.path}/branches"))["branches"]) == 1
 
 
-def test_a_folder_that_resists_keeps_nobody_from_a_start(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_deleted_does_not_prevent_a_start(tmp_path: Path) -> None:
     (tmp_path / ".deleted_project_7").write_text("no folder")
     open_service(Settings(data=tmp_path)).close()
 

@@ -1,4 +1,4 @@
-"""The service is what it says it is: requests made from its own description, and its page in the docs."""
+"""The service matches its description: requests made from its own description, and its page in the docs."""
 
 import re
 import subprocess

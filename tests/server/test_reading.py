@@ -41,7 +41,7 @@ ROWS: list[dict[str, Any]] = [
 
 @pytest.fixture(scope="module")
 def shop(running: Running) -> Iterator[Project]:
-    """A project that nobody changes: payments of all kinds, and a hundred orders."""
+    """A project that stays unchanged: payments of all kinds, and a hundred orders."""
     with running.client() as client:
         project = new_project(client, rows=0)
         tables = f"{project.on()}/buckets/in_c_sales/tables"
@@ -213,7 +213,7 @@ def test_a_branch_is_compared_with_main(project: Project) -> None:
     refused(project.client.get(f"{project.on(branch)}/diff/in_c_sales/nothing"), 404, "table_not_found")
 
 
-def test_drift_tells_what_main_did_since_the_copy(project: Project) -> None:
+def test_drift_shows_what_main_did_since_the_copy(project: Project) -> None:
     branch = project.branch()
     drift = f"{project.on(branch)}/drift"
     assert ok(project.client.get(drift)) == {"tables": []}

@@ -16,7 +16,7 @@ from anabranch.server.settings import Limits
 from tests.server.conftest import Project, Running, ok, refused, serving
 
 
-def test_what_is_nowhere_is_told_in_the_same_form(client: httpx.Client) -> None:
+def test_what_is_nowhere_is_reported_in_the_same_form(client: httpx.Client) -> None:
     refused(client.get("/nowhere"), 404, "route_not_found")
     answer = client.put("/projects")
     refused(answer, 405, "method_not_allowed")
@@ -52,14 +52,14 @@ def test_a_body_of_another_shape_is_refused(shared: Project, body: bytes) -> Non
 
 
 @pytest.mark.parametrize("name", ["..", "%2e%2e", "a%2Fb", "a.b", "a b", "-a", "a" * 129, "%00", "%C3%BC", "a%0A"])
-def test_names_that_would_leave_their_place_are_refused(shared: Project, name: str) -> None:
+def test_names_that_would_leave_their_location_are_refused(shared: Project, name: str) -> None:
     url = f"{shared.on()}/buckets/{name}/tables/orders"
     answer = shared.client.request("GET", httpx.URL(shared.client.base_url, raw_path=url.encode()))
     assert answer.status_code in (404, 422), answer.text
     assert set(answer.json()) == {"code", "message", "details"}
 
 
-def test_sql_in_names_is_no_sql(running: Running, shared: Project) -> None:
+def test_sql_in_names_is_not_sql(running: Running, shared: Project) -> None:
     name = "'; DROP TABLE branches; --"
     branch = shared.branch(name)
     assert ok(shared.client.get(shared.on(branch)))["name"] == name
@@ -68,7 +68,7 @@ def test_sql_in_names_is_no_sql(running: Running, shared: Project) -> None:
     assert running.service.database.read("SELECT name FROM branches WHERE id = ?", [branch]) == [{"name": name}]
 
 
-def test_types_nobody_knows_are_named(shared: Project) -> None:
+def test_unknown_types_are_named(shared: Project) -> None:
     tables = f"{shared.on()}/buckets/in_c_sales/tables"
     body: dict[str, Any] = {"name": "odd", "columns": [{"name": "a", "type": "integr"}]}
     assert "integr" in refused(shared.client.post(tables, json=body), 400, "invalid_input")["message"]
@@ -106,7 +106,7 @@ def test_a_body_that_is_too_large_is_refused(narrow: Running) -> None:
         assert ok(client.get("/projects")) == {"projects": []}
 
 
-def test_more_requests_than_it_takes_are_told_to_wait(narrow: Running) -> None:
+def test_more_requests_than_it_takes_are_asked_to_wait(narrow: Running) -> None:
     host, port = narrow.url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port))) as slow, narrow.client() as client:
         head = f"POST /projects HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {narrow.secret}\r\n"
@@ -192,8 +192,8 @@ def test_the_service_describes_itself(client: httpx.Client) -> None:
     assert client.get("/docs").text.count("/openapi.json") == 1
 
 
-def test_what_nobody_foresaw_tells_nothing_outside(tmp_path: Path) -> None:
-    """A project whose repository was taken away from below the service is no expected situation."""
+def test_unexpected_errors_reveal_nothing(tmp_path: Path) -> None:
+    """A project whose repository was taken away from below the service is not an expected situation."""
     with serving(tmp_path) as running, running.client() as client:
         ok(client.post("/projects", json={"id": "1"}))
         (tmp_path / "project_1").rename(tmp_path / "elsewhere")

@@ -1,4 +1,4 @@
-"""What somebody tries who means harm: each is refused in the one form, and nothing has changed."""
+"""What an attacker tries: each is refused in the one form, and nothing has changed."""
 
 import gzip
 import hashlib
@@ -110,7 +110,7 @@ PLACES = [
 ]
 
 
-def test_no_part_of_a_path_leads_out_of_its_place(running: Running, unchanged: Project) -> None:
+def test_no_part_of_a_path_leads_out_of_its_folder(running: Running, unchanged: Project) -> None:
     for place in PLACES:
         path = place.replace("/P/", f"/{unchanged.id}/")
         for way in WAYS_OUT:
@@ -118,7 +118,7 @@ def test_no_part_of_a_path_leads_out_of_its_place(running: Running, unchanged: P
             assert_refused(raw(running, "GET", path.format(way)), 400, 404, 405, 422, running=running)
 
 
-def test_no_write_goes_to_a_place_outside(running: Running, unchanged: Project) -> None:
+def test_no_write_goes_to_a_location_outside(running: Running, unchanged: Project) -> None:
     for way in WAYS_OUT:
         table = f"{unchanged.on()}/buckets/{way}/tables/orders"
         for method, path in [
@@ -134,7 +134,7 @@ def test_no_write_goes_to_a_place_outside(running: Running, unchanged: Project) 
 @pytest.mark.parametrize(
     "name", ["../x", "..", ".", "/etc/x", "a/b", "a\\b", "a\u0000b", "", "x" * 129, "_versions/..", "a.lance/..", "a b"]
 )
-def test_what_is_made_has_a_name_that_is_no_path(running: Running, unchanged: Project, name: str) -> None:
+def test_what_is_made_has_a_name_that_is_not_a_path(running: Running, unchanged: Project, name: str) -> None:
     client = unchanged.client
     columns = [{"name": "id", "type": "int64"}]
     for path, body in [
@@ -164,7 +164,7 @@ def test_no_branch_is_reached_by_the_name_of_another(shared: Project, name: str)
 @pytest.mark.parametrize(
     "name", ["../../../evil.csv", "..\\..\\evil.csv", "/etc/evil.csv", "a\u0000b.csv", "..", "é.csv"]
 )
-def test_the_name_of_an_upload_is_a_word_and_no_place(running: Running, unchanged: Project, name: str) -> None:
+def test_the_name_of_an_upload_is_not_a_path(running: Running, unchanged: Project, name: str) -> None:
     client = unchanged.client
     made = ok(client.post(f"{unchanged.path}/files", files={"file": (name, b"id,v\n1,a\n")}))
     folder = running.data / "files" / unchanged.id / made["id"]
@@ -222,9 +222,9 @@ def test_a_filter_sees_the_columns_of_its_table_and_nothing_else(running: Runnin
         client.post(f"{table}/export", json={"where": text}),
     ]
     for answer in answers:
-        told = assert_refused(answer, 400, 422, running=running)
-        assert told["code"] in ("invalid_expression", "invalid_input", "invalid_request")
-        assert ".lance" not in told["message"]
+        reported = assert_refused(answer, 400, 422, running=running)
+        assert reported["code"] in ("invalid_expression", "invalid_input", "invalid_request")
+        assert ".lance" not in reported["message"]
     assert shared.ids() == [1, 2, 3]
 
 
@@ -289,7 +289,7 @@ def test_a_body_in_another_language_is_refused(running: Running, unchanged: Proj
         assert_refused(answer, 400, 415, 422, running=running)
 
 
-def test_options_that_nobody_knows_are_refused(unchanged: Project) -> None:
+def test_unknown_options_are_refused(unchanged: Project) -> None:
     """A wrongly spelled `cascade` or `limit` would be taken for one left out."""
     for method, path in [
         ("GET", "/projects"),
@@ -314,8 +314,8 @@ def test_a_small_file_that_unpacks_to_one_endless_line_is_refused(running: Runni
     bomb = gzip.compress(b"id,v\n1," + b"x" * (80 << 20), compresslevel=1)
     assert len(bomb) < 1 << 20
     answer = unchanged.client.post(f"{unchanged.table()}/import", files={"file": ("a.csv.gz", bomb)})
-    told = refused(answer, 400, "bad_record")
-    assert "64 MiB" in told["message"]
+    reported = refused(answer, 400, "bad_record")
+    assert "64 MiB" in reported["message"]
     assert_refused(answer, 400, running=running)
 
 
@@ -361,7 +361,7 @@ def other(client: httpx.Client, running: Running) -> dict[str, Any]:
 
 
 def test_ids_of_another_project_are_nothing_here(running: Running, unchanged: Project, other: dict[str, Any]) -> None:
-    """Whoever may do everything with one project learns and changes nothing of another."""
+    """A caller that may do everything with one project learns and changes nothing of another."""
     theirs: Project = other["project"]
     before = state_of(running, theirs)
     secret = make_token(unchanged.client, "project", project_id=unchanged.id)
@@ -471,7 +471,7 @@ def test_secrets_are_nowhere_on_disk_and_in_no_answer(tmp_path: Path) -> None:
             assert random.encode() not in content, path
 
 
-def test_every_write_is_told_to_the_audit(shared: Project) -> None:
+def test_every_write_is_recorded_in_the_audit(shared: Project) -> None:
     """The done and the refused alike, with the token that it came from."""
     client, branch = shared.client, shared.branch()
     table = shared.table(branch)
@@ -494,7 +494,7 @@ def test_every_write_is_told_to_the_audit(shared: Project) -> None:
         ("delete_branch", client.delete(shared.on(branch))),
     ]
     events = ok(client.get(f"{shared.path}/audit"))["events"][: len(done)]
-    told = [(event["action"], event["status"]) for event in reversed(events)]
-    assert told == [(action, answer.status_code) for action, answer in done], json.dumps(told)
+    reported = [(event["action"], event["status"]) for event in reversed(events)]
+    assert reported == [(action, answer.status_code) for action, answer in done], json.dumps(reported)
     assert {answer.status_code for _, answer in done} >= {200, 201, 204, 400, 404, 422}
     assert all(event["token_id"] and event["actor"] == "admin" for event in events)

@@ -1,6 +1,6 @@
 """Real Spark clusters on loopback, started from the wheel: a standalone master with two workers, and Spark Connect.
 
-Their Python has the third-party libraries and not this package, as on a cluster where nobody installed it.
+Their Python has the third-party libraries and not this package, as on a cluster where it is not installed.
 """
 
 import os
@@ -27,7 +27,7 @@ CONNECT = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
 @dataclass(frozen=True)
 class Cluster:
-    """Where its master is, the Python of its workers, and what its processes said."""
+    """Where its master is, the Python of its workers, and the output of its processes."""
 
     master: str
     python: str

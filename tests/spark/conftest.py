@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import anabranch as ab
-from tests.moulds import Cast
+from tests.lake_templates import Cast
 
 ORDERS = "s.orders"
 Read = Callable[..., DataFrame]

@@ -1,4 +1,4 @@
-"""A stream of changes, and what it told."""
+"""A stream of changes, and its rows."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ def follow(frame: DataFrame, take: Batch, *, checkpoint: str) -> StreamingQuery:
 
 
 def write_down(frame: DataFrame, file: Path) -> None:
-    """Write the rows of a batch into a file; whoever writes the batch again replaces it."""
+    """Write the rows of a batch into a file; writing the batch again replaces it."""
     rows = [row.asDict() for row in frame.drop("_time").collect()]
     rows.sort(key=lambda row: (row["_generation"], row["id"], row["_change"] != "update_before"))
     file.write_text(json.dumps(rows))

@@ -34,7 +34,7 @@ class Query:
     def _catch(self) -> None:
         try:
             self._run()
-        except Exception as err:  # noqa: BLE001 - the test looks at it
+        except Exception as err:  # noqa: BLE001 - the test checks it
             self.error = err
 
     def join(self) -> None:

@@ -14,7 +14,7 @@ from pyspark.sql import Row, SparkSession
 import anabranch as ab
 from anabranch.spark.spark_errors import spark_errors
 from tests.conftest import Place
-from tests.moulds import Cast, build
+from tests.lake_templates import Cast, build
 from tests.spark.conftest import add_catalog, slow
 from tests.spark.statements import SOME_STATEMENTS, STATEMENTS, Call, FrameWrite, Read, Table, Write, fill_items
 

@@ -88,7 +88,7 @@ def follower(spark: SparkSession, tmp_path: Path) -> Follower:
     return Follower(spark, tmp_path / "followed")
 
 
-def test_the_rows_between_two_commits_are_told_with_what_happened_to_them(lake: ab.Repository, read: Read) -> None:
+def test_the_rows_between_two_commits_are_reported_with_what_happened_to_them(lake: ab.Repository, read: Read) -> None:
     first = lake.snapshot().id
     with lake.transaction() as tx:
         tx.upsert(ORDERS, pa.table({"id": [99, 100], "v": ["x", "y"]}))
@@ -114,7 +114,7 @@ def test_the_rows_between_two_commits_are_told_with_what_happened_to_them(lake: 
     assert {row["_change"] for row in born} == {"insert"}
 
 
-def test_a_stream_goes_on_where_it_was_stopped(small: ab.Repository, follower: Follower) -> None:
+def test_a_stream_continues_where_it_was_stopped(small: ab.Repository, follower: Follower) -> None:
     put(small, 2, "z")
     [first] = follower.run(follower.load(small, branch="main"))
     assert changes([first]) == [("insert", 1, "a"), ("insert", 2, "z")]
@@ -132,7 +132,7 @@ def test_a_stream_goes_on_where_it_was_stopped(small: ab.Repository, follower: F
     assert follower.run(follower.load(small, branch="main")) == []
 
 
-def test_a_running_stream_takes_what_is_committed_meanwhile(small: ab.Repository, follower: Follower) -> None:
+def test_a_running_stream_takes_what_is_committed_concurrently(small: ab.Repository, follower: Follower) -> None:
     since = small.snapshot().id
     put(small, 3, "before")
     query = follower.load(small, since=since).writeStream.foreachBatch(follower.take).start()
@@ -140,14 +140,14 @@ def test_a_running_stream_takes_what_is_committed_meanwhile(small: ab.Repository
         query.processAllAvailable()
         assert changes(read_batches(follower.folder)) == [("insert", 3, "before")]
         put(small, 8, "elsewhere", key=OTHER)
-        put(small, 4, "meanwhile")
+        put(small, 4, "during")
         query.processAllAvailable()
     finally:
         query.stop()
-    assert changes(read_batches(follower.folder)) == [("insert", 3, "before"), ("insert", 4, "meanwhile")]
+    assert changes(read_batches(follower.folder)) == [("insert", 3, "before"), ("insert", 4, "during")]
 
 
-def test_a_stream_since_the_latest_tells_only_what_comes(small: ab.Repository, follower: Follower) -> None:
+def test_a_stream_since_the_latest_shows_only_what_comes(small: ab.Repository, follower: Follower) -> None:
     put(small, 3, "before")
     frame = follower.load(small, branch="main", since="latest")
     put(small, 4, "after")

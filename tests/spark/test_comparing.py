@@ -57,7 +57,7 @@ def typed(lake: ab.Repository) -> ab.Repository:
     return lake
 
 
-def test_both_engines_tell_the_same_of_every_type(typed: ab.Repository) -> None:
+def test_both_engines_show_the_same_of_every_type(typed: ab.Repository) -> None:
     here, there = (typed.diff("one", "two", engine=engine) for engine in ("local", "spark"))
     assert here.summary() == there.summary() != {}
     expected, found = here.to_arrow(), there.to_arrow()
@@ -68,10 +68,10 @@ def test_both_engines_tell_the_same_of_every_type(typed: ab.Repository) -> None:
 
 @pytest.mark.proof
 def test_both_engines_merge_rows_of_every_type_alike(typed: ab.Repository) -> None:
-    def told(engine: str) -> list[str]:
+    def reported(engine: str) -> list[str]:
         return sorted(map(repr, typed.conflicts("one", into="two", engine=engine)))
 
-    assert told("local") == told("spark") != []
+    assert reported("local") == reported("spark") != []
     plans = []
     for engine in ("local", "spark"):
         typed.branch_create_from("two", engine)
@@ -181,7 +181,7 @@ def test_a_file_that_a_worker_misses_is_named_here(lake: ab.Repository, tmp_path
 
 
 @pytest.mark.s3
-def test_workers_reach_the_store_and_what_is_left_unread_harms_nobody(lake: ab.Repository) -> None:
+def test_workers_reach_the_store_and_what_is_left_unread_does_no_harm(lake: ab.Repository) -> None:
     lake.branch_create("dev")
     with lake.transaction("dev") as tx:
         tx.upsert(ORDERS, orders(90, 110, v="new"))

@@ -17,36 +17,38 @@ pytestmark = pytest.mark.spark
 PROJECT = Path(__file__).parents[2]
 
 
-def tell_all(place: Place, master: str, folder: Path, environment: dict[str, str]) -> str:
-    """Everything that a program with credentials, and Spark below it, have said."""
+def collect_output(place: Place, master: str, folder: Path, environment: dict[str, str]) -> str:
+    """The whole output of a program with credentials, and of Spark below it."""
     arguments = [master, place / "lake", json.dumps(place.storage_options), str(folder)]
     command = [sys.executable, "-m", "tests.spark.programs.with_secrets", *arguments]
     answer = subprocess.run(command, cwd=PROJECT, env=environment, capture_output=True, text=True, check=False)
     assert answer.returncode == 0, answer.stderr[-3000:] + answer.stdout[-2000:]
     assert answer.stdout.count("FAILED") == (5 if master.startswith("sc:") else 9)
-    kept = "\n".join(file.read_text(errors="replace") for file in folder.rglob("*") if is_told(file))
+    kept = "\n".join(file.read_text(errors="replace") for file in folder.rglob("*") if is_written(file))
     assert "SparkListenerSQLExecutionStart" in kept
     return answer.stdout + answer.stderr + kept
 
 
-def is_told(file: Path) -> bool:
+def is_written(file: Path) -> bool:
     return file.is_file() and file.suffix != ".pth" and "python" not in file.parts
 
 
 @pytest.mark.proof
-def test_spark_tells_no_credentials(s3_place: Place, tmp_path: Path) -> None:
+def test_spark_shows_no_credentials(s3_place: Place, tmp_path: Path) -> None:
     environment = cluster_environment(sys.executable)
-    assert_no_secrets(tell_all(s3_place, "local[2]", tmp_path, environment))
+    assert_no_secrets(collect_output(s3_place, "local[2]", tmp_path, environment))
 
 
 @pytest.mark.proof
-def test_spark_connect_tells_no_credentials(s3_place: Place, tmp_path: Path) -> None:
+def test_spark_connect_shows_no_credentials(s3_place: Place, tmp_path: Path) -> None:
     with connect_server(tmp_path / "cluster") as cluster:
-        told = tell_all(s3_place, cluster.master, cluster.folder, cluster.environment)
-    assert_no_secrets(told)
+        reported = collect_output(s3_place, cluster.master, cluster.folder, cluster.environment)
+    assert_no_secrets(reported)
 
 
-def assert_no_secrets(told: str) -> None:
+def assert_no_secrets(reported: str) -> None:
     for secret in (SECRET_KEY, ACCESS_KEY):
-        places = {told[max(0, found.start() - 80) : found.start()] for found in re.finditer(re.escape(secret), told)}
+        places = {
+            reported[max(0, found.start() - 80) : found.start()] for found in re.finditer(re.escape(secret), reported)
+        }
         assert places == set()

@@ -78,5 +78,5 @@ def test_many_files_are_shared_out_and_keep_their_order(
     assert lake.snapshot()["s.many"].to_arrow(columns=["id"]).column("id").to_pylist() == list(range(40_000))
     (tmp_path / "2.csv").write_text("id,v\n90000,a\nx,b\n")
     (tmp_path / "3.csv").write_text("id,v\ny,a\n")
-    with pytest.raises(BadRecordError, match=r"2\.csv, line 3: column 'id' takes int64, and 'x' is none"):
+    with pytest.raises(BadRecordError, match=r"2\.csv, line 3: cannot convert 'x' to int64 \(column 'id'\)"):
         lake.load("s.many", [f"{tmp_path}/3.csv", f"{tmp_path}/2.csv"][::-1], engine="spark")

@@ -8,7 +8,7 @@ import anabranch as ab
 
 pytestmark = pytest.mark.spark
 
-# The statement, what its error says, and the way out.
+# The statement, its error, and the way out.
 MISTAKES = [
     ("SELECT * FROM {lake}.s.order", "`s`.`order` cannot be found", "Verify the spelling"),
     ("SELECT * FROM {lake}.s.orders.dev", "'s.orders.dev' ends with 'dev'", "write s.orders.branch_dev"),

@@ -53,7 +53,7 @@ def test_no_rows_are_a_piece_too() -> None:
     assert sum(map(len, unpack(pack(nothing)))) == 0
 
 
-def test_rows_are_as_wide_as_their_types_say() -> None:
+def test_rows_are_as_wide_as_their_types() -> None:
     schema = pa.schema([("id", pa.int64()), ("v", pa.list_(pa.float32(), 256)), ("u", pa.uuid())])
     assert row_width(schema) == 8 + 1024 + 16
     assert row_width(pa.schema([("s", pa.struct([("a", pa.bool_()), ("b", pa.string())]))])) == 33

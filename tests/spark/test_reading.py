@@ -138,7 +138,7 @@ def test_rows_of_some_bases_only(lake: ab.Repository, read: Read) -> None:
         slow("orders", {}, InvalidNameError, "orders"),
     ],
 )
-def test_what_cannot_be_read_is_said_at_once(
+def test_what_cannot_be_read_is_reported_at_once(
     lake: ab.Repository, read: Read, key: str, given: dict[str, str], kind: type[ab.AnabranchError], said: str
 ) -> None:
     with pytest.raises(kind) as caught, spark_errors():
@@ -148,7 +148,7 @@ def test_what_cannot_be_read_is_said_at_once(
 
 
 def test_a_schema_is_not_taken_for_a_table_has_its_own(spark: SparkSession, lake: ab.Repository) -> None:
-    """With a schema Spark would pin the snapshot anew for every query."""
+    """With a schema Spark would pin the snapshot again for every query."""
     frame = spark.read.format("anabranch").options(**options(lake)).schema("id long").load(ORDERS)
     with pytest.raises(InvalidInputError, match="a schema is given"), spark_errors():
         frame.count()

@@ -31,7 +31,7 @@ def test_workers_compact_on_a_branch_in_one_commit(spark: SparkSession, lake: ab
     assert lake.snapshot()[ORDERS].version_ref.count_fragments() == 4
 
 
-def test_tasks_are_spread_and_rows_that_come_meanwhile_are_kept(spark: SparkSession, lake: ab.Repository) -> None:
+def test_tasks_are_spread_and_rows_that_come_concurrently_are_kept(spark: SparkSession, lake: ab.Repository) -> None:
     assert spark is not None
     done = lake.compact(engine="spark", target_rows_per_fragment=50)
     assert [table.fragments_after for table in done.tables] == [2]

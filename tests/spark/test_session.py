@@ -52,17 +52,17 @@ def test_the_defaults_are_sober(spark: SparkSession) -> None:
 
 
 def test_workers_run_the_same_python(spark: SparkSession) -> None:
-    def tell(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def report_python(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow
 
         for _ in batches:
             yield pyarrow.record_batch({"python": [sys.executable]})
 
-    found = {row.python for row in spark.range(4, numPartitions=2).mapInArrow(tell, "python string").collect()}
+    found = {row.python for row in spark.range(4, numPartitions=2).mapInArrow(report_python, "python string").collect()}
     assert found == {sys.executable}
 
 
-def test_without_java_it_is_said_what_to_install(tmp_path: Path) -> None:
+def test_without_java_the_error_names_what_to_install(tmp_path: Path) -> None:
     with pytest.raises(MissingDependencyError) as caught:
         require_java({"PATH": str(tmp_path)})
     assert caught.value.problem == "Spark needs Java, and there is no java on the PATH"

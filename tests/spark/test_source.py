@@ -74,7 +74,7 @@ def test_insert_into_a_temporary_view_is_one_commit(spark: SparkSession, lake: a
     assert spark.table("on_dev").count() == 100  # a view stays what it was when it was made
 
 
-def test_views_that_cannot_be_written_say_why(spark: SparkSession, lake: ab.Repository) -> None:
+def test_views_that_cannot_be_written_report_why(spark: SparkSession, lake: ab.Repository) -> None:
     lake.tag_create("v1")
     make_view(spark, lake, "some_rows", where="id < 5")
     make_view(spark, lake, "at_tag", ref="v1")

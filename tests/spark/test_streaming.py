@@ -28,7 +28,7 @@ def feed(spark: SparkSession, tmp_path: Path) -> Feed:
 
 
 @pytest.mark.s3
-def test_each_batch_is_a_commit_and_a_restart_goes_on(lake: ab.Repository, feed: Feed) -> None:
+def test_each_batch_is_a_commit_and_a_restart_continues(lake: ab.Repository, feed: Feed) -> None:
     lake.branch_create("dev")
     feed.add(0, 1)
     feed.add(2, 3)
@@ -51,14 +51,14 @@ def test_each_batch_is_a_commit_and_a_restart_goes_on(lake: ab.Repository, feed:
 
 @pytest.mark.parametrize("given", [{}, {"upsert": "true", "primaryKey": "id"}])
 def test_a_batch_that_spark_forgot_is_not_repeated(lake: ab.Repository, feed: Feed, given: dict[str, str]) -> None:
-    """Spark notes a batch after it is published; whoever is killed in between does not know that it was."""
+    """Spark notes a batch after it is published; a process that is killed in between does not know that it was."""
     feed.add(0, 1)
     feed.add(2, 3)
     feed.run(lake, shape=as_it_is, **given)
     noted = feed.at("checkpoint") / "commits" / "1"
     noted.unlink()
     noted.with_name(".1.crc").unlink()
-    with lake.transaction() as tx:  # somebody else works on the same table meanwhile
+    with lake.transaction() as tx:  # another writer works on the same table concurrently
         tx.append(STREAMED, orders(100, 101))
     with nothing_changes(lake):
         feed.run(lake, shape=as_it_is, **given)
@@ -112,7 +112,7 @@ def test_the_mode_complete_replaces_the_table_with_each_batch(lake: ab.Repositor
     assert [epoch for _, epoch in batches(lake)] == ["0", "1", "2"]
 
 
-def test_a_batch_without_rows_is_no_commit(lake: ab.Repository, feed: Feed) -> None:
+def test_a_batch_without_rows_is_not_a_commit(lake: ab.Repository, feed: Feed) -> None:
     feed.add(200)
     feed.add(5)
     feed.add(201)
@@ -169,7 +169,7 @@ def test_what_cannot_be_written_changes_nothing(
 
 @pytest.mark.proof
 def test_spark_has_no_mode_update_for_sources_in_python(lake: ab.Repository, feed: Feed) -> None:
-    """Whoever wants it upserts each batch by hand, which may come twice and is the same."""
+    """A caller can upsert each batch by hand, which may come twice and is the same."""
     feed.add(1)
     with nothing_changes(lake), pytest.raises(Exception, match="anabranch does not support Update mode"):
         feed.run(lake, ORDERS, mode="update", upsert="true")

@@ -22,10 +22,10 @@ def test_workers_without_this_package_stream(tmp_path: Path) -> None:
     add_file(feed, 0, 1)
     add_file(feed, 2, 3)
     with standalone_cluster(tmp_path / "cluster") as cluster:
-        told = (cluster.master, repo.uri, str(feed), str(tmp_path / "checkpoint"))
-        run("stream_files", *told, environment=cluster.environment)
+        reported = (cluster.master, repo.uri, str(feed), str(tmp_path / "checkpoint"))
+        run("stream_files", *reported, environment=cluster.environment)
         add_file(feed, 4)
-        run("stream_files", *told, environment=cluster.environment)
+        run("stream_files", *reported, environment=cluster.environment)
     assert ids(repo) == [0, 1, 2, 3, 4]
     assert [epoch for _, epoch in batches(repo)] == ["0", "1", "2"]
     assert len({query for query, _ in batches(repo)}) == 1

@@ -1,4 +1,4 @@
-"""The example of a declarative pipeline, run by Spark's own command as its README says."""
+"""The example of a declarative pipeline, run by Spark's own command as in its README."""
 
 import json
 import shutil

@@ -24,7 +24,7 @@ SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 @dataclass(frozen=True)
 class Stream:
-    """A stream in a process of its own, from a folder into a table that has no key, so that nobody refuses repeats."""
+    """A stream in a process of its own, from a folder into a table that has no key, so that repeats are not refused."""
 
     repo: ab.Repository
     folder: Path
@@ -41,9 +41,9 @@ class Stream:
 
     def _start(self, death: str) -> subprocess.CompletedProcess[str]:
         """Wait until all who hold its output are gone: the driver, the JVM and its workers."""
-        told = [self.repo.uri, str(self.folder / "feed"), str(self.folder / "checkpoint"), json.dumps(self.options)]
+        reported = [self.repo.uri, str(self.folder / "feed"), str(self.folder / "checkpoint"), json.dumps(self.options)]
         return subprocess.run(
-            [sys.executable, "-m", "tests.spark.programs.stream_and_die", *told, death],
+            [sys.executable, "-m", "tests.spark.programs.stream_and_die", *reported, death],
             cwd=PROJECT,
             env=cluster_environment(sys.executable) | {"PYTHONPATH": str(PROJECT), "JAVA_TOOL_OPTIONS": SHORT_LIVED},
             capture_output=True,

@@ -11,7 +11,7 @@ from anabranch.spark.tasks import do_on_workers
 pytestmark = pytest.mark.spark
 
 
-def test_every_task_is_done_once_elsewhere_and_answered_in_its_place(spark: SparkSession) -> None:
+def test_every_task_is_done_once_elsewhere_and_answered_in_its_position(spark: SparkSession) -> None:
     assert spark.version.startswith("4.")
     tasks = [str(number).encode() for number in range(7)]
     answers = [answer.split() for answer in do_on_workers(lambda task: b"%s %d" % (task, os.getpid()), tasks)]

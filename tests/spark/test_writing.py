@@ -86,7 +86,7 @@ def test_columns_that_are_left_out_get_their_defaults(spark: SparkSession, lake:
     assert [row["state"] for row in rows(lake, key="s.states")] == ["old", "new", "new"]
 
 
-def test_nothing_to_write_is_no_commit(spark: SparkSession, lake: ab.Repository, write: Write) -> None:
+def test_nothing_to_write_is_not_a_commit(spark: SparkSession, lake: ab.Repository, write: Write) -> None:
     head = lake.head_commit_id_for_branch("main")
     write(frame_of(spark, 0, 5).filter("id < 0"), lake)
     write(frame_of(spark, 0, 5).filter("id < 0"), lake, upsert="true")
@@ -187,7 +187,7 @@ def test_an_upsert_without_a_key_is_refused(spark: SparkSession, lake: ab.Reposi
     assert "s.keyless" not in lake.snapshot_of("main")
 
 
-def meanwhile(lake: ab.Repository, change: Callable[[ab.Repository], None]) -> Batches:
+def change_in_task(lake: ab.Repository, change: Callable[[ab.Repository], None]) -> Batches:
     """A function for mapInArrow: it changes the lake while the job runs, once."""
     uri, storage_options = lake.uri, dict(lake.storage_options)
 
@@ -200,22 +200,24 @@ def meanwhile(lake: ab.Repository, change: Callable[[ab.Repository], None]) -> B
     return map_batches
 
 
-def test_rows_that_others_append_meanwhile_stay(spark: SparkSession, lake: ab.Repository, write: Write) -> None:
+def test_rows_that_others_append_concurrently_stay(spark: SparkSession, lake: ab.Repository, write: Write) -> None:
     def change(repo: ab.Repository) -> None:
         with repo.transaction() as tx:
             tx.append(ORDERS, orders(300, 310))
 
-    job = frame_of(spark, 100, 110, parts=1).mapInArrow(meanwhile(lake, change), "id long, v string")
+    job = frame_of(spark, 100, 110, parts=1).mapInArrow(change_in_task(lake, change), "id long, v string")
     write(job, lake)
     assert [row["id"] for row in rows(lake)] == [*range(110), *range(300, 310)]
 
 
-def test_a_key_that_others_append_meanwhile_is_noticed(spark: SparkSession, lake: ab.Repository, write: Write) -> None:
+def test_a_key_that_others_append_concurrently_is_noticed(
+    spark: SparkSession, lake: ab.Repository, write: Write
+) -> None:
     def change(repo: ab.Repository) -> None:
         with repo.transaction() as tx:
             tx.append(ORDERS, orders(105, 106))
 
-    job = frame_of(spark, 100, 110, parts=1).mapInArrow(meanwhile(lake, change), "id long, v string")
+    job = frame_of(spark, 100, 110, parts=1).mapInArrow(change_in_task(lake, change), "id long, v string")
     with pytest.raises(KeyConflictError, match="105"), spark_errors():
         write(job, lake)
     assert len(rows(lake)) == 101
@@ -226,7 +228,7 @@ def test_an_overwrite_of_a_changed_table_is_a_conflict(spark: SparkSession, lake
         with repo.transaction() as tx:
             tx.append(ORDERS, orders(300, 310))
 
-    job = frame_of(spark, 100, 110, parts=1).mapInArrow(meanwhile(lake, change), "id long, v string")
+    job = frame_of(spark, 100, 110, parts=1).mapInArrow(change_in_task(lake, change), "id long, v string")
     with pytest.raises(WriteConflictError), spark_errors():
         write(job, lake, mode="overwrite")
     assert len(rows(lake)) == 110

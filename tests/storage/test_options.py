@@ -220,7 +220,7 @@ def test_redacting_takes_out_credentials_and_nothing_else(text: str, options: di
     assert redact(text, options) == shown
 
 
-def test_lance_waits_as_long_as_we_do_unless_told() -> None:
+def test_lance_waits_as_long_as_we_do_by_default() -> None:
     assert lance_options({})["client_max_retries"] == "3"
     assert lance_options({"client_max_retries": "9"})["client_max_retries"] == "9"
     assert client_settings({"client_max_retries": "9"}).max_retries == 9

@@ -57,7 +57,7 @@ def test_some_bytes_of_an_object_can_be_got(store: ObjectStore) -> None:
 
 
 @pytest.mark.s3
-def test_head_tells_size_and_time(store: ObjectStore) -> None:
+def test_head_shows_size_and_time(store: ObjectStore) -> None:
     store.put("a", b"12345")
     info = store.head("a")
     assert (info.path, info.size) == ("a", 5)
@@ -251,7 +251,7 @@ def test_a_missing_source_leaves_no_target(place: Place) -> None:
 
 
 class _ShortStore:
-    """A source that shrinks while it is read: its head tells more than its stream gives."""
+    """A source that shrinks while it is read: its head shows more than its stream gives."""
 
     def __init__(self, inner: ObjectStore) -> None:
         self._inner = inner
@@ -335,7 +335,7 @@ def test_opening_a_store_creates_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "lake").exists()
 
 
-def test_what_is_a_file_is_no_folder(tmp_path: Path) -> None:
+def test_what_is_a_file_is_not_a_folder(tmp_path: Path) -> None:
     open_store(tmp_path).put("file", b"1")
     inside = open_store(tmp_path / "file")
     assert paths(inside) == []
@@ -345,7 +345,7 @@ def test_what_is_a_file_is_no_folder(tmp_path: Path) -> None:
             request()
 
 
-def test_a_folder_is_no_object(tmp_path: Path) -> None:
+def test_a_folder_is_not_an_object(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     store.put("folder/x", b"1")
     with pytest.raises(ObjectNotFoundError):

@@ -1,4 +1,4 @@
-"""One spelling for each place."""
+"""One spelling for each location."""
 
 import os
 from pathlib import Path
@@ -40,7 +40,7 @@ HERE = os.getcwd()
         ("az://container/a/", "az://container/a"),
     ],
 )
-def test_a_place_has_one_spelling(text: str | Path, uri: str) -> None:
+def test_a_location_has_one_spelling(text: str | Path, uri: str) -> None:
     assert normalise_uri(text) == uri
     assert normalise_uri(uri) == uri
 
@@ -101,7 +101,7 @@ PATHS = st.lists(SEGMENTS.filter(lambda segment: segment not in {".", ".."}), ma
 
 
 @given(st.sampled_from(["/data", "s3://bucket", "gs://b", "az://c"]), PATHS)
-def test_a_joined_place_is_found_below_its_root(root: str, parts: list[str]) -> None:
+def test_a_joined_location_is_found_below_its_root(root: str, parts: list[str]) -> None:
     uri = join_uri(root, *parts)
     assert normalise_uri(uri + "/") == uri
     assert relative_to(uri, root) == "/".join(parts)

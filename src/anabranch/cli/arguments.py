@@ -100,13 +100,13 @@ CommitName = Annotated[
 ]
 Message = Annotated[
     str | None,
-    typer.Option("--message", "-m", metavar="TEXT", show_default=False, help="What the new commit says."),
+    typer.Option("--message", "-m", metavar="TEXT", show_default=False, help="Message of the new commit."),
 ]
 Engine = Annotated[
     str,
     typer.Option("--engine", metavar="NAME", help="What matches rows: auto, local, or spark for many machines."),
 ]
-Limit = Annotated[int, typer.Option("--limit", "-n", metavar="N", min=1, help="Show at most so many.")]
+Limit = Annotated[int, typer.Option("--limit", "-n", metavar="N", min=1, help="Maximum number of rows to show.")]
 Actor = Annotated[
     str | None,
     typer.Option(
@@ -132,7 +132,7 @@ KeepLast = Annotated[
         metavar="N",
         min=1,
         show_default=False,
-        help="Of each branch keep so many commits, also where they are older, and let the others go.",
+        help="Number of commits to keep on each branch, whatever their age.",
     ),
 ]
 Grace = Annotated[
@@ -193,7 +193,7 @@ def parse_duration(text: str | None, *, option: str) -> timedelta | None:
 
 
 def parse_ref(text: str | None) -> int | str | tuple[str | None, int | None] | None:
-    """Read a place in one dataset's history."""
+    """Parse a position in the history of one dataset."""
     if text is None:
         return None
     if re.fullmatch("[0-9]{1,20}", text):

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 __all__ = ["commit_document", "mode_text", "short_id", "subject"]
 
-# The first ten characters of an id are its millisecond; four more tell apart what was made in the same one.
+# The first ten characters of an id are its millisecond; four more distinguish ids of the same millisecond.
 _SHORT = 14
 
 

@@ -18,7 +18,7 @@ GENERAL = 1
 USAGE = 2
 # No error: what was run again has other outputs than before.
 DIFFERENT = 8
-# Also of a dry run that found conflicts, which is no error.
+# Also of a dry run that found conflicts, which is not an error.
 CONFLICTS = 9
 
 EXIT_CODES: dict[type[AnabranchError], int] = {

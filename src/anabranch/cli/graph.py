@@ -1,4 +1,4 @@
-"""Draw a commit graph with characters: a column for each line of history that is still going on."""
+"""Draw a commit graph with characters: a column for each open line of history."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ class Node:
 
 
 def newest_first(nodes: Mapping[str, Node]) -> list[Node]:
-    """The nodes by age, but never a parent before its child, whatever the clocks said."""
+    """Sort nodes by age, but never a parent before its child, even if clocks were wrong."""
     children = dict.fromkeys(nodes, 0)
     for node in nodes.values():
         for parent in node.parents:

@@ -1,4 +1,4 @@
-"""What doctors say, of one dataset and of a whole repository."""
+"""Show the findings of doctor, of one dataset or of a repository."""
 
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
@@ -10,7 +10,7 @@ __all__ = ["health_document", "health_sentence"]
 
 
 def health_document(report: "Report[Any]") -> dict[str, object]:
-    """The report for programs, each finding with all that it tells."""
+    """Return the report as JSON, with all fields of each finding."""
     findings = [
         {"severity": finding.severity, **{field.name: getattr(finding, field.name) for field in fields(finding)}}
         for finding in report.findings

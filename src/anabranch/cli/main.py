@@ -1,4 +1,4 @@
-"""The command `anabranch`: it puts the groups together and is the one place that handles errors."""
+"""The command `anabranch`: it assembles the groups and handles all errors."""
 
 import sys
 from collections.abc import Iterator, Sequence

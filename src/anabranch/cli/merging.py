@@ -47,7 +47,7 @@ Strategy = Annotated[
         "--strategy",
         "-s",
         metavar="fail|source|target",
-        help="Who is right where both sides changed the same and no --resolve says more.",
+        help="Side to prefer if both changed the same cell and no --resolve applies.",
     ),
 ]
 Resolve = Annotated[
@@ -118,14 +118,14 @@ def with_conflicts(view: ErrorView, error: MergeConflictError) -> ErrorView:
 
 
 def first_conflicts(conflicts: "Sequence[Conflict]", *, of: int) -> Table:
-    """The first conflicts of so many, as many as people read at once."""
+    """Return a table of the first of `of` conflicts."""
     shown = conflicts[:_MOST_SHOWN]
     title = f"the first {len(shown)} of {of} conflicts" if of > len(shown) else "conflicts"
     return conflict_table(shown, title=title)
 
 
 def conflict_table(conflicts: "Sequence[Conflict]", *, title: str | None = None) -> Table:
-    """The conflicts for people, with the problem in words where the values do not tell it."""
+    """The conflicts for people, with the problem in words where the values do not show it."""
     has_problems = any(conflict.key is None for conflict in conflicts)
     columns = ("table", "kind", "key", "column", "base", "source", "target", *(["problem"] if has_problems else []))
     rows = tuple(_cells(conflict)[: len(columns)] for conflict in conflicts)

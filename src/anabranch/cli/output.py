@@ -1,4 +1,4 @@
-"""What commands say: tables for people or one JSON document for programs on stdout, everything else on stderr."""
+"""The output of commands: tables for people or one JSON document for programs on stdout, everything else on stderr."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""Files and bytes, as commands tell of them."""
+"""Files and bytes, as commands show them."""
 
 from typing import TYPE_CHECKING
 

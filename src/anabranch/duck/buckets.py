@@ -1,4 +1,4 @@
-"""Rows shared out: those that may match go to one bucket, whoever finds it, and whatever else is there."""
+"""Distribute rows over buckets: rows that may match go to the same bucket, in every process and query."""
 
 from collections.abc import Sequence
 

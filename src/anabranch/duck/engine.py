@@ -86,7 +86,7 @@ class _Run:
         text = self.statement.with_names(names, connection, catalogs=self.session.catalogs)
         connection.execute(text, self.params)
         answer = connection.to_arrow_reader(_ROWS_PER_BATCH)
-        # Whatever goes wrong at the beginning shall do so here, not when somebody reads.
+        # Read the first batch here, so that an early error is raised by this call and not by the reader.
         first = list(itertools.islice(answer, 1))
         batches = self._read(first, answer)
         next(batches)
@@ -94,7 +94,7 @@ class _Run:
 
     def _read(self, first: list[pa.RecordBatch], rest: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
         try:
-            yield pa.record_batch({})  # only what has begun is sure to end, even if nobody reads on
+            yield pa.record_batch({})  # a generator that has begun runs its cleanup, even if it is not read
             yield from first
             yield from rest
         except DUCK_ERRORS as err:
@@ -107,7 +107,7 @@ class _Run:
         return (source.rows for source in self.sources if isinstance(source.rows, ArrowDataset))
 
     def _failure(self, error: Exception) -> AnabranchError:
-        """Our own error, if reading a table failed; else what DuckDB says."""
+        """Return our own error if reading a table failed, else an error with DuckDB's message."""
         for rows in self._datasets():
             if rows.failure is not None:
                 return rows.failure

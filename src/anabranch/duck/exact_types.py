@@ -30,7 +30,7 @@ _TABLE: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], pa.Da
 
 def held_type(kind: pa.DataType) -> pa.DataType:
     """The type that DuckDB is to hold values of another type as."""
-    # DuckDB does not tell parts of a struct apart whose names differ in their case alone.
+    # DuckDB does not distinguish fields of a struct whose names differ in case only.
     return _with_names(_plain_type(kind), like=None)
 
 

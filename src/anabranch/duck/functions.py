@@ -8,7 +8,7 @@ __all__ = ["check_function", "check_table_function"]
 _TABLE_FUNCTIONS = frozenset(
     {"generate_series", "generate_subscripts", "json_each", "json_tree", "range", "repeat", "repeat_row", "unnest"}
 )
-# Other functions compute, but for those that tell about the machine, write, or wait.
+# Other functions compute. These read the machine's state, write, or wait.
 _FORBIDDEN = frozenset(
     {
         "current_query",

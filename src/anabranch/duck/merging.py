@@ -169,7 +169,7 @@ class MergeQuestion:
     def _condition(self) -> str:
         ours = [column for column in self._columns if column.is_of_source]
         changed = [column.by_source.differs for column in ours if column.is_of_base]
-        # What is in a new column is no reason to keep a row that the other side deleted.
+        # A value in a new column does not keep a row that the other side deleted.
         added = [column.by_source.differs for column in ours if not column.is_of_base]
         is_kept = f"NOT ({self._base.is_there} AND NOT {self._target.is_there})"
         return (

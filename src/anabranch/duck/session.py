@@ -78,7 +78,7 @@ class Session:
         return self._catalogs.values()
 
     def show(self, sources: Sequence[Source], *, push_filters: bool) -> list[str]:
-        """Make a view of each source, and say how each is spelled."""
+        """Make a view of each source, and return the spelling of each."""
         names: dict[int, str] = {}
         commands = []
         # No filter gets past an expression, not even one of a join.

@@ -18,7 +18,7 @@ _NO_ID = pa.scalar(0, pa.uint64())
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of one side by its place: SQL would not tell names apart that differ in their case alone."""
+    """A column of one side by its position, because SQL does not distinguish names by case."""
 
     sql: str
     kind: pa.DataType
@@ -78,8 +78,8 @@ class Side:
         self.schema = pa.schema([]) if side is None else side.schema
         self._held = [held_type(kind) for kind in self.schema.types]
         names = [f"c{number}" for number in range(len(self._held))]
-        places = [("row_id", pa.uint64()), ("address", pa.uint64())]
-        self._shown = pa.schema([*zip(names, self._held, strict=True), *places])
+        locations = [("row_id", pa.uint64()), ("address", pa.uint64())]
+        self._shown = pa.schema([*zip(names, self._held, strict=True), *locations])
 
     @property
     def is_there(self) -> str:
@@ -122,11 +122,11 @@ class Side:
         try:
             for batch in () if self._side is None else self._side.read():
                 values = [held(batch.column(name)) for name in self.schema.names]
-                places = [
+                locations = [
                     batch.column(name) if name in batch.schema.names else pa.repeat(_NO_ID, len(batch))
                     for name in (ROW_ID, ROW_ADDRESS)
                 ]
-                yield pa.record_batch([*values, *places], schema=self._shown)
+                yield pa.record_batch([*values, *locations], schema=self._shown)
         except AnabranchError as err:
             self.failure = err
             raise

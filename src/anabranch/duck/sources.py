@@ -24,7 +24,7 @@ _RESERVED = frozenset({"information_schema", "pg_catalog"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """Where a view is made, and the rows it shows. The ref is that of the table itself, if the query says one."""
+    """Where a view is made, and the rows it shows. The ref is that of the table itself, if the query gives one."""
 
     ref: str | None
     schema: str
@@ -97,7 +97,7 @@ class _Snapshots:
         return self._known[name]
 
     def _look_back(self, ref: Ref) -> Snapshot:
-        """Count from the head that the query has seen: the branch may have moved meanwhile."""
+        """Count from the head that the query has seen: the branch may have moved since."""
         start = replace(ref, name=self.get(ref.name).id)
         try:
             return self._repository.snapshot_of(str(start))

@@ -1,7 +1,7 @@
 """One read-only SQL statement, and the tables it names.
 
-DuckDB's own parser says what is a statement, a table and a function, so nothing is read differently here than where it
-is run. Only `AT 'ref'`, which DuckDB does not know, is taken out before.
+DuckDB's own parser decides what is a statement, a table and a function, so nothing is parsed differently here and at
+execution. Only `AT 'ref'`, which DuckDB does not know, is removed before.
 """
 
 import json
@@ -29,7 +29,7 @@ _QUERIES = frozenset({"", "DESCRIBE", "FROM", "PIVOT", "SELECT", "SHOW", "SUMMAR
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableUse:
-    """A place in the text that names a table; a system table may come without a bucket, and most without a ref."""
+    """A position in the text that names a table. A system table may have no bucket, and most have no ref."""
 
     bucket: str | None
     table: str
@@ -50,13 +50,15 @@ class Statement:
     def with_names(
         self, names: Sequence[str], connection: duckdb.DuckDBPyConnection, *, catalogs: Collection[str]
     ) -> str:
-        """The statement with each use of a table spelled as the list says, all of them in these catalogs."""
+        """Return the statement with each use of a table replaced by its name in the list."""
         body = self.body
         for use, name in sorted(zip(self.tables, names, strict=True), key=lambda pair: -pair[0].start):
             body = body[: use.start] + name.encode() + body[use.end :]
         text = body.decode()
         if names and any(node["catalog_name"] not in catalogs for node in _iter_tables(_parse(text, connection))):
-            raise InvalidExpressionError("the names of its tables cannot be told", hint="write the SQL in another way")
+            raise InvalidExpressionError(
+                "the names of its tables cannot be determined", hint="write the SQL in another way"
+            )
         return self.prefix + text
 
 
@@ -70,7 +72,7 @@ def parse_statement(sql: str, connection: duckdb.DuckDBPyConnection) -> Statemen
     body = text.encode()
     tree = _parse(text, connection)
     found = {use.start: use for use in (_use_of(node, body) for node in _iter_tables(tree))}
-    # Not as it was written: nobody has parsed that part.
+    # Build the prefix again: its original text was not parsed.
     prefix = "" if explain is None else f"EXPLAIN {explain.group(1) or ''} "
     parameters = tuple(sorted(set(_iter_parameters(tree))))
     return Statement(prefix=prefix, body=body, tables=tuple(found.values()), parameters=parameters)

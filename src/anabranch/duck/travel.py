@@ -23,7 +23,7 @@ def mark_refs(sql: str) -> str:
     try:
         tokens = DuckDB().tokenize(sql)
     except TokenError:
-        return sql  # whoever runs it will say what is wrong
+        return sql  # running it raises the error
     pieces, at = [], 0
     for index in range(1, len(tokens) - 1):
         word, literal = tokens[index], tokens[index + 1]

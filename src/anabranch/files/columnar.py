@@ -95,6 +95,6 @@ def _reading(file: SourceFile) -> Iterator[None]:
         yield
     except (pa.ArrowException, OSError) as err:
         raise DamagedFileError(
-            f"{file.uri!r} is no {file.format.value} file, or a damaged one: {err}",
+            f"{file.uri!r} is not a {file.format.value} file, or is damaged: {err}",
             hint="check the file, or its format",
         ) from err

@@ -1,4 +1,4 @@
-"""How a CSV file is written."""
+"""The options of a CSV file, and their validation."""
 
 import codecs
 from dataclasses import dataclass
@@ -11,10 +11,10 @@ __all__ = ["CsvOptions"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CsvOptions:
-    """The signs of a CSV file. Without a quote, quotes are text; without an escape, a doubled quote stands for one.
+    """The options of a CSV file, shared by load and export.
 
-    `null` are the texts that stand for no value, where they are not quoted. As many lines as `skip` says are left out
-    at the beginning, before the header.
+    Without a quote character, quotes are text. Without an escape character, a quote is escaped by doubling. `null`
+    has the texts that stand for null if they are not quoted. `skip` lines before the header are ignored.
     """
 
     delimiter: str = ","
@@ -26,21 +26,21 @@ class CsvOptions:
     skip: int = 0
 
     def __post_init__(self) -> None:
-        _require_sign("delimiter", self.delimiter)
-        for name, sign in (("quote", self.quote), ("escape", self.escape)):
-            if sign is not None:
-                _require_sign(name, sign)
+        _require_character("delimiter", self.delimiter)
+        for name, character in (("quote", self.quote), ("escape", self.escape)):
+            if character is not None:
+                _require_character(name, character)
         if self.quote == self.escape and self.quote is not None:
-            object.__setattr__(self, "escape", None)  # a doubled quote is what goes without saying
-        signs = [sign for sign in (self.delimiter, self.quote, self.escape) if sign is not None]
-        if len(set(signs)) < len(signs):
-            raise InvalidInputError(f"one sign has two meanings among {signs}", hint="choose different signs")
+            object.__setattr__(self, "escape", None)  # a doubled quote is the default
+        used = [character for character in (self.delimiter, self.quote, self.escape) if character is not None]
+        if len(set(used)) < len(used):
+            raise InvalidInputError(f"one character has two meanings among {used}", hint="choose different characters")
         for text in self.null:
             _require_text(text)
         if checked_number(self.skip, "number of lines to skip", hint="give a whole number") < 0:
             raise InvalidInputError(f"the number of lines to skip is {self.skip}", hint="give 0 or more")
         try:
-            is_known = codecs.lookup(self.encoding)._is_text_encoding  # hex and the like are none
+            is_known = codecs.lookup(self.encoding)._is_text_encoding  # not hex, for example
         except (LookupError, TypeError, ValueError):
             is_known = False
         if not is_known:
@@ -58,6 +58,6 @@ def _require_text(text: object) -> None:
         raise InvalidInputError(f"null is given as {text!r}", hint="give text, or a list of texts")
 
 
-def _require_sign(name: str, sign: object) -> None:
-    if not (isinstance(sign, str) and len(sign) == 1 and sign.isascii() and sign not in "\r\n\0"):
-        raise InvalidInputError(f"the {name} is {sign!r}", hint="give one ASCII character")
+def _require_character(name: str, character: object) -> None:
+    if not (isinstance(character, str) and len(character) == 1 and character.isascii() and character not in "\r\n\0"):
+        raise InvalidInputError(f"the {name} is {character!r}", hint="give one ASCII character")

@@ -192,7 +192,7 @@ def _require_text(header: bytes, file: str, line: int) -> None:
     try:
         header.decode()
     except UnicodeDecodeError as err:
-        problem = f"the header of {file!r}, line {line}, is no UTF-8: {err.reason} at byte {err.start + 1}"
+        problem = f"the header of {file!r}, line {line}, is not UTF-8: {err.reason} at byte {err.start + 1}"
         raise DamagedFileError(problem, hint="name its true encoding") from None
 
 
@@ -200,7 +200,7 @@ def _check_header(names: tuple[str, ...], file: str, line: int, *, delimiter: st
     other = next((sign for sign in ";\t|" if sign in names[0]), None)
     if len(names) == 1 and delimiter == "," and other is not None:
         problem = f"the header of {file!r}, line {line}, is one column {names[0]!r}"
-        raise SchemaMismatchError(problem, hint=f"say the delimiter, which may be {other!r}")
+        raise SchemaMismatchError(problem, hint=f"give the delimiter, which may be {other!r}")
     for number, name in enumerate(names, start=1):
         if not name:
             problem = f"column {number} in the header of {file!r}, line {line}, has no name"
@@ -215,14 +215,14 @@ def _width_reason(width: int, names: tuple[str, ...]) -> str:
 
 
 def _reason(said: str, names: tuple[str, ...], schema: pa.Schema) -> str:
-    """What Arrow says about a value, in terms of the columns."""
+    """Return Arrow's message about a value, in terms of the columns."""
     found = _CONVERSION.search(said)
     if found is None:
         return said
     name = names[int(found[1])]
     invalid = _INVALID.search(found[2])
     if invalid is not None:
-        return f"column {name!r} takes {schema.field(name).type}, and {invalid[1]!r} is none"
+        return f"cannot convert {invalid[1]!r} to {schema.field(name).type} (column {name!r})"
     return f"column {name!r}: {found[2]}"
 
 

@@ -67,14 +67,14 @@ class _Column:
             return pa.string()
         for family in _FAMILIES:
             fitting = sum(self.seen[kind] for kind, _ in family)
-            # A few strangers among many numbers are bad records, which somebody should look at. Many mean text.
+            # A few other values among many numbers are bad records, which are reported. Many mean text.
             if fitting >= total * (1 - _FEW):
                 return next(kind for shape, kind in reversed(family) if self.seen[shape])
         return pa.string()
 
 
 class Evidence:
-    """Looks at block after block of all files, and then tells the columns' types."""
+    """Inspects the blocks of all files, and then decides the types of the columns."""
 
     def __init__(self, reader: CsvReader, given: pa.Schema) -> None:
         self._reader = reader
@@ -87,7 +87,7 @@ class Evidence:
             self._columns.setdefault(name, _Column())
 
     def look(self, item: tuple[SourceFile, Block]) -> dict[str, _Column]:
-        """What one block tells about each column."""
+        """Return what one block shows about each column."""
         file, block = item
         names = self._reader.names_of(file)
         settled = {name for name in names if name in self._given.names or self._columns[name].is_surely_text}
@@ -150,9 +150,9 @@ def _fits(values: pa.ChunkedArray, kind: pa.DataType) -> bool:
 
 
 def _has_leading_zeros(block: Block) -> bool:
-    """Whether some value may begin with a zero and another digit, perhaps after spaces or a sign."""
+    """Whether some value may begin with a zero and another digit, perhaps after spaces or a minus sign."""
     borders = b"\n" + block.dialect.delimiter + (block.dialect.quote or b"")
-    pattern = "".join(rf"\x{sign:02x}" for sign in borders)
+    pattern = "".join(rf"\x{byte:02x}" for byte in borders)
     # Arrow lets other threads work while it searches; Python's own regular expressions do not.
     text = pa.array([b"\n" + block.data], pa.large_binary())
     return bool(pc.match_substring_regex(text, rf"[{pattern}][ \t]*-?0[0-9xX]")[0].as_py())

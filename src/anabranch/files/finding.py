@@ -1,4 +1,4 @@
-"""Find the files that somebody means: single ones, folders and patterns, on local disk and in object stores."""
+"""Find the files of a load: single ones, folders and patterns, on local disk and in object stores."""
 
 import os
 import re
@@ -55,7 +55,7 @@ def find_files(
     """The files of all sources, each once, in the order of the sources and then of their paths.
 
     In folders, and for patterns, files and folders whose names begin with '.' or '_' do not count, nor do files whose
-    names tell another format.
+    names have the suffix of another format.
     """
     options = dict(storage_options or {})
     found: dict[str, SourceFile] = {}
@@ -118,7 +118,7 @@ def _find_pattern(source: str, wanted: FileFormat | None, options: Mapping[str, 
 def _list_below(
     folder: str, pattern: re.Pattern[str] | None, wanted: FileFormat | None, options: Mapping[str, str]
 ) -> Iterator[SourceFile]:
-    """The files that a pattern names; without one, all whose names tell the format, or that have no ending."""
+    """Yield the files of a pattern; without one, all with the suffix of the format or without a suffix."""
     root = normalise_uri(folder)
     for info in sorted(open_files(root, options).list(), key=lambda info: info.path):
         hidden = any(part.startswith((".", "_")) for part in info.path.split("/"))
@@ -148,14 +148,14 @@ def _find_file(store: ObjectStore, path: str) -> int | None:
     except StorageError as err:
         if type(err) is StorageError and is_local(store.uri):
             return None  # a local folder
-        raise  # a store that fails says nothing about what is there
+        raise  # after a failed request nothing is known about the path
     return None if info is None else info.size
 
 
 def _parent(uri: str) -> tuple[str, str]:
     if is_local(uri):
-        place = PurePosixPath(uri)
-        return str(place.parent), place.name
+        location = PurePosixPath(uri)
+        return str(location.parent), location.name
     scheme, bucket, path = split_uri(uri)
     folder, _, name = path.rpartition("/")
     return "/".join(part for part in (f"{scheme}://{bucket}", folder) if part), name
@@ -170,7 +170,8 @@ def _require_format(path: str, wanted: FileFormat | None) -> tuple[FileFormat, C
 
 def _no_format(path: str) -> InvalidInputError:
     return InvalidInputError(
-        f"the name {path!r} does not tell the format", hint="name it: csv, json, parquet, orc or lance"
+        f"the name {path!r} does not have the suffix of a format",
+        hint="name the format: csv, json, parquet, orc or lance",
     )
 
 

@@ -1,4 +1,4 @@
-"""The kinds of files, and how their names tell them."""
+"""The file formats and compressions, and their suffixes."""
 
 from enum import StrEnum
 
@@ -41,7 +41,7 @@ _COMPRESSIONS = {"gz": Compression.GZIP, "gzip": Compression.GZIP, "zst": Compre
 
 
 def format_of_name(name: str) -> tuple[FileFormat | None, Compression]:
-    """What a file's name says; the format is None where it says nothing."""
+    """Return the format and compression by the suffix of a file. The format is None if the suffix is unknown."""
     stem, _, last = name.lower().rpartition(".")
     compression = _COMPRESSIONS.get(last, Compression.NONE) if stem else Compression.NONE
     if compression is not Compression.NONE:

@@ -45,7 +45,7 @@ class JsonReader:
 
         def parse(data: bytes) -> pa.Table:
             table = _read(data, written)
-            strangers = list(_strangers(table.schema, written))
+            strangers = list(_unknown_fields(table.schema, written))
             if strangers:
                 raise SchemaMismatchError(
                     f"objects in {file.uri!r} have {', '.join(map(repr, strangers))}, and the columns are "
@@ -80,7 +80,7 @@ def _read(data: bytes, schema: pa.Schema | None) -> pa.Table:
     if not data.strip():
         return (schema or pa.schema([])).empty_table()
     if _NULL.search(data):
-        raise Refusal("null is no object")
+        raise Refusal("null is not an object")
     try:
         return pa_json.read_json(
             pa.BufferReader(data),
@@ -91,8 +91,8 @@ def _read(data: bytes, schema: pa.Schema | None) -> pa.Table:
         raise Refusal(str(err).removeprefix("JSON parse error: ").replace(" in row 0", "")) from None
 
 
-def _strangers(found: Iterable[pa.Field], wanted: Iterable[pa.Field], inside: str = "") -> Iterator[str]:
-    """The fields that objects have and nobody asked for, also those of objects in objects."""
+def _unknown_fields(found: Iterable[pa.Field], wanted: Iterable[pa.Field], inside: str = "") -> Iterator[str]:
+    """Yield the fields of objects that the schema does not have, also those of nested objects."""
     known = {field.name: field.type for field in wanted}
     for field in found:
         path, kind = f"{inside}{field.name}", field.type
@@ -103,7 +103,7 @@ def _strangers(found: Iterable[pa.Field], wanted: Iterable[pa.Field], inside: st
         while pa.types.is_list(kind) and _is_any_list(other):
             kind, other = kind.value_type, other.value_type
         if pa.types.is_struct(kind) and pa.types.is_struct(other):
-            yield from _strangers(kind, other, f"{path}.")
+            yield from _unknown_fields(kind, other, f"{path}.")
 
 
 def _is_any_list(kind: pa.DataType) -> bool:
@@ -134,7 +134,7 @@ def _array(file: SourceFile, pieces: Iterator[bytes]) -> Block:
         text = b"".join(held).decode()
         records = tuple(_elements(text))
     except ValueError as err:
-        raise DamagedFileError(f"{file.uri!r} is no JSON array: {err}", hint="correct it") from err
+        raise DamagedFileError(f"{file.uri!r} is not a JSON array: {err}", hint="correct it") from err
     data = b"".join(record.text for record in records)
     return Block(file.uri, data, 1, Dialect.of_lines(), known=records)
 

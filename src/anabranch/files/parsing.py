@@ -1,4 +1,4 @@
-"""Blocks of text as rows of a schema; what cannot be is told apart, record by record."""
+"""Convert blocks of text to rows of a schema, and separate the records that cannot be converted."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ class TextReader(Protocol):
     """One format of text files."""
 
     def names_of(self, file: SourceFile) -> tuple[str, ...] | None:
-        """The columns that a file says it has; None if it does not say."""
+        """Return the columns that a file declares, or None if it declares none."""
         ...
 
     def blocks(self, file: SourceFile, *, watch: Watch | None = None) -> Iterator[Block]: ...

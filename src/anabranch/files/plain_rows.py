@@ -26,7 +26,7 @@ def plain_rows(table: "pa.Table | pa.RecordBatch") -> list[tuple[Any, ...]]:
 
 
 def json_value(value: Any) -> Any:
-    """A value as JSON holds it: bytes in base 64, decimals and what is no number of JSON as text."""
+    """A value as JSON holds it: bytes in base 64, decimals and numbers outside of JSON as text."""
     match value:
         case None | bool() | str():
             return value

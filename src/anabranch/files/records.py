@@ -17,7 +17,7 @@ from anabranch.files.csv_options import CsvOptions
 __all__ = ["BadRecord", "Block", "Dialect", "Record", "iter_blocks"]
 
 BLOCK_BYTES = 4 << 20
-# A quoted value that is longer counts as one that nobody closed.
+# A quoted value that is longer counts as unclosed.
 LONGEST_RECORD = 16 << 20
 # No memory holds what a small file may unpack to, if it is one line.
 LONGEST_LINE = 64 << 20
@@ -43,7 +43,7 @@ class Record:
 
 @dataclass(frozen=True)
 class Dialect:
-    """What tells records from each other."""
+    """The characters that delimit records and values."""
 
     quote: bytes | None
     delimiter: bytes = b","
@@ -70,18 +70,18 @@ class Dialect:
     @cached_property
     def unfinished(self) -> re.Pattern[bytes]:
         """A record whose end may still come."""
-        quote, delimiter = self._quote_sign, re.escape(self.delimiter)
+        quote, delimiter = self._quote_byte, re.escape(self.delimiter)
         return re.compile(
             rb"(?>(?:%b%b)*+)%b%b(?:%b?|%b)\Z" % (self._field, delimiter, quote, self._inner, quote, rb"\\")
         )
 
     @property
-    def _quote_sign(self) -> bytes:
+    def _quote_byte(self) -> bytes:
         return re.escape(self.quote) if self.quote else rb"(?!)"
 
     @property
     def _inner(self) -> bytes:
-        quote = self._quote_sign
+        quote = self._quote_byte
         if self.escape is None:
             return rb"[^%b]*+(?:%b%b[^%b]*+)*+" % (quote, quote, quote, quote)
         escape = re.escape(self.escape)
@@ -89,7 +89,7 @@ class Dialect:
 
     @property
     def _field(self) -> bytes:
-        delimiter, quote = re.escape(self.delimiter), self._quote_sign
+        delimiter, quote = re.escape(self.delimiter), self._quote_byte
         plain = rb"[^%b\r\n]" % delimiter
         if self.escape is not None:
             escape = re.escape(self.escape)
@@ -117,7 +117,7 @@ class Block:
 
     @cached_property
     def records(self) -> tuple[Record, ...]:
-        """Every record that is no blank line, with the number of its first line."""
+        """Return every record except blank lines, with the number of its first line."""
         if self.known is not None:
             return self.known
         return _split(self.data, self.line, self.dialect, self.file, is_last=True).records
@@ -171,7 +171,7 @@ def _cut(held: bytes, line: int, dialect: Dialect, file: str, *, is_last: bool) 
 
 
 def _plain_end(held: bytes, dialect: Dialect, *, is_last: bool) -> int | None:
-    """Where the last whole record ends; None where counting quotes does not tell."""
+    """Return the end of the last whole record, or None if counting quotes does not decide it."""
     quote = dialect.quote
     if dialect.escape is not None and dialect.escape in held:
         return None
@@ -215,7 +215,7 @@ def _last_end(held: bytes, quotes: "np.ndarray[tuple[int], np.dtype[np.int64]]")
 
 
 def _split(held: bytes, line: int, dialect: Dialect, file: str, *, is_last: bool) -> _Split:
-    """Match records one by one. What is none costs its first line only, so that the next one has a chance."""
+    """Match records one by one. A bad record consumes its first line only, so that the next one is found."""
     records: list[Record] = []
     bad: list[BadRecord] = []
     at, end = 0, len(held)

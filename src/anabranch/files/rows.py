@@ -49,7 +49,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """Some rows of one file, and the records next to them that are none."""
+    """Some rows of one file, and the bad records next to them."""
 
     file: str
     table: pa.Table
@@ -84,7 +84,7 @@ def check_columns(
 ) -> tuple[str, ...]:
     """Refuse files without the expected columns, or with others; which of the expected ones there are.
 
-    Objects of JSON say for themselves what they have, so nothing is missing there.
+    Objects of JSON name their own fields, so nothing is missing there.
     """
     if reading.format is FileFormat.JSON:
         return tuple(expected)
@@ -115,7 +115,7 @@ def check_columns(
 def find_columns(
     files: Sequence[SourceFile], reading: Reading, given: pa.Schema, *, watch: Watch | None = None
 ) -> pa.Schema:
-    """The columns of all files, in the types given or, for the others, found by looking at every value."""
+    """The columns of all files, in the types given or, for the others, inferred from every value."""
     if not reading.format.is_text:
         found = columnar.columns_of(files[0])
         return pa.schema([given.field(f.name) if f.name in given.names else _plain(f) for f in found])

@@ -14,7 +14,7 @@ __all__ = ["Watch", "iter_text", "open_stream", "without_lines"]
 
 _CHUNK = 4 << 20
 
-# Is told how many bytes of the stored file were read.
+# Called with the number of bytes of the stored file that were read.
 Watch = Callable[[int], None]
 
 
@@ -77,7 +77,7 @@ def iter_text(file: SourceFile, *, encoding: str = "utf-8", watch: Watch | None 
 
 
 def without_lines(pieces: Iterator[bytes], count: int) -> Iterator[bytes]:
-    """The text after so many lines."""
+    """Skip the first `count` lines."""
     left = count
     for piece in pieces:
         start = 0
@@ -98,7 +98,7 @@ def _unpacked(file: SourceFile, watch: Watch | None) -> Iterator[bytes]:
                 yield piece
     except (OSError, pa.ArrowInvalid) as err:
         raise DamagedFileError(
-            f"{file.uri!r} is no whole {file.compression.value} file: {err}", hint="copy or pack it again"
+            f"{file.uri!r} is not a complete {file.compression.value} file: {err}", hint="copy or pack it again"
         ) from err
 
 

@@ -49,7 +49,8 @@ class Target:
         kind = format or named
         if kind is None:
             raise InvalidInputError(
-                f"the name {uri!r} does not tell the format", hint="name it: csv, json, parquet, orc or lance"
+                f"the name {uri!r} does not have the suffix of a format",
+                hint="name the format: csv, json, parquet, orc or lance",
             )
         if compression is not Compression.NONE and not kind.is_text:
             raise InvalidInputError(f"{kind.value} files compress by themselves", hint="leave the last ending out")
@@ -58,7 +59,7 @@ class Target:
             uri=uri, format=kind, compression=compression, is_folder=is_folder, storage_options=dict(storage_options)
         )
 
-    def place(self) -> tuple[ObjectStore, str]:
+    def location(self) -> tuple[ObjectStore, str]:
         """The store, and the path of a single file in it."""
         if self.is_folder:
             return open_files(self.uri, self.storage_options), ""
@@ -111,7 +112,7 @@ def _write(sink: "_Sink", target: Target, rows: pa.RecordBatchReader, csv: CsvOp
                     for batch in rows:
                         orc.write(pa.Table.from_batches([batch]))
             case FileFormat.LANCE:
-                raise AssertionError("a Lance dataset is no file")
+                raise AssertionError("a Lance dataset is not a file")
 
 
 def _write_json(sink: pa.NativeFile, rows: pa.RecordBatchReader) -> None:
@@ -173,7 +174,7 @@ def _pieces(write: Callable[[_Sink], None]) -> Iterator[bytes]:
             except queue.Full:
                 continue
             return
-        raise BrokenPipeError("nobody takes the pieces any more")
+        raise BrokenPipeError("the reader of the pieces has stopped")
 
     def work() -> None:
         try:

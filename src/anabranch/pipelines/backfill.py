@@ -127,7 +127,7 @@ def _values(pipeline: PipelineDefinition, request: Request) -> tuple[Any, ...]:
     parameter = pipeline.parameters.get(request.parameter)
     if parameter is None:
         # Refuses the name, with those that there are.
-        bind_parameters(pipeline.parameters, {request.parameter: request.start}, pipeline.place)
+        bind_parameters(pipeline.parameters, {request.parameter: request.start}, pipeline.location)
     if request.parameter in request.parameters:
         raise InvalidInputError(
             f"the parameter {request.parameter!r} has a value besides its range", hint="leave the value out"
@@ -138,7 +138,7 @@ def _values(pipeline: PipelineDefinition, request: Request) -> tuple[Any, ...]:
         )
     declared = {request.parameter: parameter}
     start, end = (
-        bind_parameters(declared, {request.parameter: given}, pipeline.place)[request.parameter]
+        bind_parameters(declared, {request.parameter: given}, pipeline.location)[request.parameter]
         for given in (request.start, request.end)
     )
     if end < start:

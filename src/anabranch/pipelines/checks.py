@@ -11,7 +11,7 @@ from typing import Any
 from anabranch.duck.engine import default_engine
 from anabranch.duck.statement import parse_statement, quoted
 from anabranch.errors import AnabranchError
-from anabranch.pipelines.declarations import DeclaredCheck, Place, parse_key
+from anabranch.pipelines.declarations import DeclaredCheck, SourceLocation, parse_key
 from anabranch.pipelines.settings import Setting
 
 __all__ = ["declare_check", "declare_ready_made"]
@@ -19,24 +19,24 @@ __all__ = ["declare_check", "declare_ready_made"]
 _AGE = re.compile(r"(\d{1,6})\s*(minute|hour|day|week)s?")
 
 
-def declare_check(name: Any, check: Any, place: Place) -> DeclaredCheck:
+def declare_check(name: Any, check: Any, location: SourceLocation) -> DeclaredCheck:
     """Read a check: SQL over `bucket.table` names that must find no rows, or a function of the snapshot."""
     if not isinstance(name, str) or not name.strip():
-        place.fail(f"a check cannot be called {name!r}", hint="say what must hold, such as 'no negative prices'")
+        location.fail(f"a check cannot be called {name!r}", hint="name what must hold, such as 'no negative prices'")
     if isinstance(check, str):
-        return DeclaredCheck(name=name, place=place, check=check, tables=_tables_of(check, place))
+        return DeclaredCheck(name=name, location=location, check=check, tables=_tables_of(check, location))
     function: Callable[..., object] = check
     if not callable(function):
-        place.fail(f"the check {name!r} is {check!r}", hint="give SQL that finds no rows, or a function")
-    return DeclaredCheck(name=name, place=place, check=function)
+        location.fail(f"the check {name!r} is {check!r}", hint="give SQL that finds no rows, or a function")
+    return DeclaredCheck(name=name, location=location, check=function)
 
 
-def _tables_of(sql: str, place: Place) -> tuple[str, ...]:
+def _tables_of(sql: str, location: SourceLocation) -> tuple[str, ...]:
     session = default_engine().database.session()
     try:
         uses = parse_statement(sql, session.connection).tables
     except AnabranchError as err:
-        place.inside(sql, err.details.get("line", 1)).fail(err.problem, hint=err.hint)
+        location.inside(sql, err.details.get("line", 1)).fail(err.problem, hint=err.hint)
     finally:
         session.close()
     return tuple(dict.fromkeys(f"{use.bucket}.{use.table}" for use in uses if use.bucket is not None))
@@ -91,7 +91,7 @@ def _relations(key: str, given: Setting) -> Iterator[DeclaredCheck]:
     fields = arguments.get("field", arguments["column"]).names(f"the field of {what}")
     if len(fields) != len(names):
         given.fail(f"{what} has {len(names)} columns and {len(fields)} fields", hint="give one field for each column")
-    to = parse_key(arguments["to"].text(f"the table of {what}"), arguments["to"].place)
+    to = parse_key(arguments["to"].text(f"the table of {what}"), arguments["to"].location)
     pairs = " AND ".join(
         f"child.{quoted(name)} = parent.{quoted(field)}" for name, field in zip(names, fields, strict=True)
     )
@@ -147,7 +147,7 @@ _READY_MADE: Mapping[str, Callable[[str, Setting], Iterator[DeclaredCheck]]] = {
 def _check(key: str, what: str, sql: str, given: Setting, *others: str, depends_on_time: bool = False) -> DeclaredCheck:
     return DeclaredCheck(
         name=f"{key}: {what}",
-        place=given.place,
+        location=given.location,
         check=sql,
         tables=(key, *others),
         owner=key,

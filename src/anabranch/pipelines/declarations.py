@@ -14,12 +14,21 @@ from anabranch.ids import TableKey
 from anabranch.pipelines.statements import Statement
 from anabranch.repo.snapshot import Snapshot
 
-__all__ = ["DeclaredCheck", "Engine", "Output", "Place", "WriteMode", "calling_place", "parse_engine", "parse_key"]
+__all__ = [
+    "DeclaredCheck",
+    "Engine",
+    "Output",
+    "SourceLocation",
+    "WriteMode",
+    "calling_location",
+    "parse_engine",
+    "parse_key",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """A line of a file, for those who have to mend it."""
+class SourceLocation:
+    """A line of a source file, for error messages."""
 
     file: str
     line: int
@@ -27,11 +36,15 @@ class Place:
     def __str__(self) -> str:
         return f"{self.file}:{self.line}"
 
-    def inside(self, text: str, line: int) -> "Place":
+    def inside(self, text: str, line: int) -> "SourceLocation":
         """The line of a text that is written here, if it stands in the file as it is."""
         source = linecache.getlines(self.file)
         found = "".join(source[self.line - 1 :]).partition(text)
-        return Place(file=self.file, line=self.line + found[0].count("\n") + line - 1) if text and found[1] else self
+        return (
+            SourceLocation(file=self.file, line=self.line + found[0].count("\n") + line - 1)
+            if text and found[1]
+            else self
+        )
 
     def fail(self, problem: str, *, hint: str) -> NoReturn:
         raise InvalidPipelineError(f"{self}: {problem}", hint=hint)
@@ -60,7 +73,7 @@ class Output:
     """
 
     key: str
-    place: Place
+    location: SourceLocation
     inputs: tuple[str, ...]
     write: WriteMode
     primary_key: tuple[str, ...]
@@ -92,27 +105,27 @@ class DeclaredCheck:
     """
 
     name: str
-    place: Place
+    location: SourceLocation
     check: str | Callable[[Snapshot], object]
     tables: tuple[str, ...] = ()
     owner: str | None = None
     depends_on_time: bool = False
 
 
-def calling_place(*, outwards: int) -> Place:
+def calling_location(*, outwards: int) -> SourceLocation:
     """The line that called the caller's caller, or who stands further outwards."""
     frame = sys._getframe(outwards + 1)
-    return Place(file=frame.f_code.co_filename, line=frame.f_lineno)
+    return SourceLocation(file=frame.f_code.co_filename, line=frame.f_lineno)
 
 
-def parse_key(text: Any, place: Place) -> str:
+def parse_key(text: Any, location: SourceLocation) -> str:
     try:
         return str(TableKey.parse(text))
     except AnabranchError as err:
-        place.fail(err.problem, hint=err.hint)
+        location.fail(err.problem, hint=err.hint)
 
 
-def parse_engine(text: Any, place: Place) -> Engine:
+def parse_engine(text: Any, location: SourceLocation) -> Engine:
     if text not in list(Engine):
-        place.fail(f"the engine is {text!r}", hint=f"use {' or '.join(Engine)}")
+        location.fail(f"the engine is {text!r}", hint=f"use {' or '.join(Engine)}")
     return Engine(text)

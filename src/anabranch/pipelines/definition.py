@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from anabranch.pipelines.checks import declare_check, declare_ready_made
-from anabranch.pipelines.declarations import DeclaredCheck, Engine, Output, WriteMode, calling_place, parse_engine
+from anabranch.pipelines.declarations import DeclaredCheck, Engine, Output, WriteMode, calling_location, parse_engine
 from anabranch.pipelines.loading import Source, executed_source
 from anabranch.pipelines.outputs import Options, function_output, sql_output
 from anabranch.pipelines.parameters import Parameter, declare_parameters
@@ -22,12 +22,12 @@ class PipelineDefinition:
     """
 
     def __init__(self, name: str, *, parameters: Mapping[str, Any] | None = None, engine: str = Engine.SPARK) -> None:
-        self.place = calling_place(outwards=1)
+        self.location = calling_location(outwards=1)
         if not str(name).strip():
-            self.place.fail(f"a pipeline cannot be called {name!r}", hint="give it a name, such as 'shop'")
+            self.location.fail(f"a pipeline cannot be called {name!r}", hint="give it a name, such as 'shop'")
         self.name = name
-        self.engine = parse_engine(engine, self.place)
-        self.parameters: Mapping[str, Parameter] = declare_parameters(parameters or {}, self.place)
+        self.engine = parse_engine(engine, self.location)
+        self.parameters: Mapping[str, Parameter] = declare_parameters(parameters or {}, self.location)
         self.outputs: dict[str, Output] = {}
         self.checks: dict[str, DeclaredCheck] = {}
         self._source: Source | None = None
@@ -38,7 +38,7 @@ class PipelineDefinition:
     @property
     def source(self) -> Source:
         """The text of its file."""
-        return executed_source(self.place.file) if self._source is None else self._source
+        return executed_source(self.location.file) if self._source is None else self._source
 
     def sql(  # noqa: PLR0913 - all but the SQL by their names
         self,
@@ -57,7 +57,7 @@ class PipelineDefinition:
         A parameter is written `:name` for Spark and `$name` for DuckDB. `checks` are ready-made ones, such as
         `{"unique": "id"}`.
         """
-        place = calling_place(outwards=1)
+        location = calling_location(outwards=1)
         options = Options(
             write=write,
             primary_key=primary_key,
@@ -65,7 +65,9 @@ class PipelineDefinition:
             description=description,
             engine=engine or self.engine,
         )
-        self._add(sql_output(table, sql, options, parameters=self.parameters, place=place), Setting.of(checks, place))
+        self._add(
+            sql_output(table, sql, options, parameters=self.parameters, location=location), Setting.of(checks, location)
+        )
 
     def table(  # noqa: PLR0913 - all but the table by their names
         self,
@@ -84,7 +86,7 @@ class PipelineDefinition:
         It takes and returns DataFrames on Spark. With the engine `duckdb` it takes Arrow tables, and returns one, or a
         pandas or polars frame.
         """
-        place = calling_place(outwards=1)
+        location = calling_location(outwards=1)
         options = Options(
             write=write,
             primary_key=primary_key,
@@ -94,8 +96,8 @@ class PipelineDefinition:
         )
 
         def declare(function: Function) -> Function:
-            output = function_output(table, function, inputs, options, parameters=self.parameters, place=place)
-            self._add(output, Setting.of(checks, place))
+            output = function_output(table, function, inputs, options, parameters=self.parameters, location=location)
+            self._add(output, Setting.of(checks, location))
             return function
 
         return declare
@@ -105,21 +107,21 @@ class PipelineDefinition:
 
         The function gets the snapshot that is to be published, and returns False or raises if something is wrong.
         """
-        place = calling_place(outwards=1)
+        location = calling_location(outwards=1)
 
         def declare(function: Function) -> Function:
-            self._add_check(declare_check(name, function, place))
+            self._add_check(declare_check(name, function, location))
             return function
 
         if sql is not None:
-            self._add_check(declare_check(name, sql, place))
+            self._add_check(declare_check(name, sql, location))
         return declare
 
     def _add(self, output: Output, checks: Setting) -> None:
         known = self.outputs.get(output.key)
         if known is not None:
-            output.place.fail(
-                f"the output '{output.key}' is declared twice, first at {known.place}", hint="leave one out"
+            output.location.fail(
+                f"the output '{output.key}' is declared twice, first at {known.location}", hint="leave one out"
             )
         declared = list(declare_ready_made(output.key, checks))
         self.outputs[output.key] = output
@@ -129,7 +131,7 @@ class PipelineDefinition:
     def _add_check(self, check: DeclaredCheck) -> None:
         known = self.checks.get(check.name)
         if known is not None:
-            check.place.fail(
-                f"the check {check.name!r} is declared twice, first at {known.place}", hint="give one another name"
+            check.location.fail(
+                f"the check {check.name!r} is declared twice, first at {known.location}", hint="give one another name"
             )
         self.checks[check.name] = check

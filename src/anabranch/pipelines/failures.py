@@ -1,4 +1,4 @@
-"""What a failed step says: which output, why in one sentence, and where the whole story is kept."""
+"""The errors of failed steps: the output, the reason in one sentence, and where the full error is kept."""
 
 import re
 import traceback
@@ -18,7 +18,7 @@ __all__ = ["RunLog", "check_failed", "failed", "list_logs", "reason_of"]
 
 _FOLDER = "_logs"
 _LONGEST = 400
-# What Python says last of an error on a worker, after the lines that tell where it was.
+# The last line of a Python traceback on a worker.
 _RAISED = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n)+(\S.*)")
 _TAIL = re.compile(r"\s*(?:SQLSTATE: \w+|;?\s*line \d+,? pos \d+|\(TID \d+\)).*$", re.DOTALL)
 
@@ -33,7 +33,7 @@ class RunLog:
 
 def failed(repo: "Repository", run_id: str, output: Output, error: BaseException) -> StepFailedError:
     """The error to raise instead of what a step raised; its whole text is kept in the repository."""
-    problem = f"{output.place}: building '{output.key}' failed: {reason_of(error)}"
+    problem = f"{output.location}: building '{output.key}' failed: {reason_of(error)}"
     path = f"{_FOLDER}/{run_id}/{output.key}.log"
     try:
         store = open_store(repo.uri, repo.storage_options)
@@ -45,9 +45,9 @@ def failed(repo: "Repository", run_id: str, output: Output, error: BaseException
 
 def check_failed(checks: Sequence[DeclaredCheck], error: CheckFailedError) -> CheckFailedError:
     """Return the error to raise instead of a failed check's own: a run of a pipeline is over, and has to run again."""
-    place = next((f"{check.place}: " for check in checks if check.name == error.details.get("check")), "")
+    location = next((f"{check.location}: " for check in checks if check.name == error.details.get("check")), "")
     hint = "correct the data, the model or the check, and run again; nothing was published"
-    return CheckFailedError(f"{place}{error.problem}", hint=hint, details=error.details)
+    return CheckFailedError(f"{location}{error.problem}", hint=hint, details=error.details)
 
 
 def list_logs(repo: "Repository", run_id: str) -> tuple[RunLog, ...]:
@@ -58,13 +58,13 @@ def list_logs(repo: "Repository", run_id: str) -> tuple[RunLog, ...]:
 
 
 def reason_of(error: BaseException) -> str:
-    """The point of an error, in one line; Spark tells the same at the length of its stack."""
+    """Return the reason of an error in one line, without the stack traces of Spark."""
     if isinstance(error, AnabranchError):
         return str(error)
     text = str(error).strip()
     raised = _RAISED.findall(text)
-    said = raised[-1] if raised else _TAIL.sub("", next(iter(text.splitlines()), ""))
-    said = said.strip(" .;")
+    text = raised[-1] if raised else _TAIL.sub("", next(iter(text.splitlines()), ""))
+    text = text.strip(" .;")
     if not raised and not type(error).__module__.startswith("pyspark"):
-        said = f"{type(error).__name__}: {said}" if said else type(error).__name__
-    return said if len(said) <= _LONGEST else said[: _LONGEST - 3] + "..."
+        text = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."

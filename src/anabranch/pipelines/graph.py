@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 from graphlib import CycleError, TopologicalSorter
 
-from anabranch.pipelines.declarations import Output, Place
+from anabranch.pipelines.declarations import Output, SourceLocation
 
 __all__ = ["chosen_outputs", "in_order", "steps_before"]
 
@@ -19,12 +19,12 @@ def in_order(outputs: Mapping[str, Output]) -> list[Output]:
     try:
         sorter.prepare()
     except CycleError as err:
-        # It tells them from what is read to who reads it, and the first one twice.
+        # The error lists them from input to reader, with the first one repeated at the end.
         circle = list(reversed(err.args[1]))
-        first = outputs[min(circle, key=lambda key: outputs[key].place.line)]
+        first = outputs[min(circle, key=lambda key: outputs[key].location.line)]
         start = circle.index(first.key)
         shown = [*circle[start:-1], *circle[: start + 1]] if start else circle
-        first.place.fail(
+        first.location.fail(
             f"the outputs read each other in a circle: {' reads '.join(shown)}",
             hint="let one of them read another table",
         )
@@ -36,9 +36,9 @@ def in_order(outputs: Mapping[str, Output]) -> list[Output]:
     return [outputs[key] for key in found]
 
 
-def chosen_outputs(outputs: Mapping[str, Output], only: Collection[str], place: Place) -> dict[str, Output]:
+def chosen_outputs(outputs: Mapping[str, Output], only: Collection[str], location: SourceLocation) -> dict[str, Output]:
     """Those that are asked for, by default all."""
     for key in only:
         if key not in outputs:
-            place.fail(f"the pipeline has no output {key!r}", hint=f"its outputs are {', '.join(outputs)}")
+            location.fail(f"the pipeline has no output {key!r}", hint=f"its outputs are {', '.join(outputs)}")
     return {key: output for key, output in outputs.items() if not only or key in only}

@@ -1,4 +1,4 @@
-"""What is new in the inputs of an output since it was last built, by what the commits of a branch tell."""
+"""What is new in the inputs of an output since it was last built, by the records in the commits of a branch."""
 
 import heapq
 from collections.abc import Collection, Iterator
@@ -27,7 +27,7 @@ def find_last_builds(
 ) -> dict[str, GraphCommit]:
     """For each output the newest commit that led to a state and in which the pipeline built it, if there is one."""
     found: dict[str, GraphCommit] = {}
-    # An output whose table is gone is built anew; of the others, those of pipelines that were merged in count, too.
+    # An output whose table is gone is rebuilt. Commits of pipelines that were merged in count, too.
     missing = {key for key in outputs if key in snapshot}
     for commit in iter_ancestors(repo, snapshot) if missing else ():
         record = PipelineRecord.find(commit.metadata)
@@ -48,7 +48,7 @@ def iter_ancestors(repo: "Repository", snapshot: Snapshot) -> Iterator[GraphComm
     while queue:
         _, line, commit = heapq.heappop(queue)
         if commit.graph_commit_id in seen:
-            continue  # both lines go on as one
+            continue  # both lines of history continue as one
         seen.add(commit.graph_commit_id)
         yield commit
         nexts = [(line, lines[line])]
@@ -75,7 +75,7 @@ def input_snapshot(repo: "Repository", commit: GraphCommit) -> Snapshot:
     record = PipelineRecord.find(commit.metadata)
     if record is None or record.input is None:
         raise CommitNotFoundError(
-            f"commit {commit.graph_commit_id} does not tell what its pipeline read", hint="name another commit"
+            f"commit {commit.graph_commit_id} does not record what its pipeline read", hint="name another commit"
         )
     try:
         return repo.snapshot_of(record.input)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from types import ModuleType
 
 from anabranch.errors import InvalidPipelineError, ObjectNotFoundError
-from anabranch.pipelines.declarations import Place
+from anabranch.pipelines.declarations import SourceLocation
 from anabranch.storage import open_files
 
 __all__ = ["MODULE", "PROJECT_FILE", "Source", "execute", "executed_source", "read_source"]
@@ -72,9 +72,9 @@ def execute(source: Source) -> ModuleType:
     except InvalidPipelineError:
         raise
     except SyntaxError as err:
-        Place(file=err.filename or source.file, line=err.lineno or 1).fail(err.msg, hint="correct the Python")
+        SourceLocation(file=err.filename or source.file, line=err.lineno or 1).fail(err.msg, hint="correct the Python")
     except Exception as err:
         lines = [frame.lineno for frame in traceback.extract_tb(err.__traceback__) if frame.filename == source.file]
-        problem = f"{Place(file=source.file, line=(lines or [1])[-1] or 1)}: {type(err).__name__}: {err}"
+        problem = f"{SourceLocation(file=source.file, line=(lines or [1])[-1] or 1)}: {type(err).__name__}: {err}"
         raise InvalidPipelineError(problem, hint="a pipeline file declares outputs, and does nothing else") from err
     return module

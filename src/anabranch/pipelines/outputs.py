@@ -1,11 +1,11 @@
-"""Outputs, made from what a file or a project says about them; what is wrong is refused by its line."""
+"""Make outputs from the declarations of a file or a project. Errors name the line."""
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from anabranch.pipelines.declarations import Engine, Output, Place, WriteMode, parse_engine, parse_key
+from anabranch.pipelines.declarations import Engine, Output, SourceLocation, WriteMode, parse_engine, parse_key
 from anabranch.pipelines.parameters import RESERVED, Parameter
 from anabranch.pipelines.signatures import check_signature
 from anabranch.pipelines.statements import Statement, StatementError, parse_duck_statement, parse_statement
@@ -25,23 +25,29 @@ class Options:
 
 
 def sql_output(
-    key: str, sql: str, options: Options, *, parameters: Mapping[str, Parameter], place: Place, code: str | None = None
+    key: str,
+    sql: str,
+    options: Options,
+    *,
+    parameters: Mapping[str, Parameter],
+    location: SourceLocation,
+    code: str | None = None,
 ) -> Output:
     """Read an output that one SELECT makes, in the SQL of its engine. `code` is its text if that is not the SQL."""
-    engine = parse_engine(options.engine, place)
-    statement = _parsed(sql, engine, place)
+    engine = parse_engine(options.engine, location)
+    statement = _parsed(sql, engine, location)
     for name in statement.parameters:
         if name not in parameters:
             known = f"the parameters are {', '.join(parameters)}" if parameters else "there are none"
-            sign = "$" if engine is Engine.DUCKDB else ":"
-            place.fail(f"the SQL names the parameter '{sign}{name}'", hint=f"declare it; {known}")
+            marker = "$" if engine is Engine.DUCKDB else ":"
+            location.fail(f"the SQL names the parameter '{marker}{name}'", hint=f"declare it; {known}")
     output = Output(
-        key=parse_key(key, place),
-        place=place,
+        key=parse_key(key, location),
+        location=location,
         inputs=statement.inputs,
-        write=_mode(options.write, options.primary_key, place),
-        primary_key=_names(options.primary_key, "primary key", place),
-        incremental=_names(options.incremental, "list of incremental inputs", place),
+        write=_mode(options.write, options.primary_key, location),
+        primary_key=_names(options.primary_key, "primary key", location),
+        incremental=_names(options.incremental, "list of incremental inputs", location),
         description=options.description,
         engine=engine,
         code=sql if code is None else code,
@@ -57,22 +63,24 @@ def function_output(  # noqa: PLR0913 - by their names
     options: Options,
     *,
     parameters: Mapping[str, Parameter],
-    place: Place,
+    location: SourceLocation,
     code: str | None = None,
 ) -> Output:
     """Read an output that a function of its inputs makes. `code` is its text if that is more than the function."""
-    names = tuple(parse_key(name, place) for name in _names(inputs, "list of inputs", place))
-    engine = parse_engine(options.engine, place)
-    taken = check_signature(function, inputs=names, parameters=parameters, place=place)
+    names = tuple(parse_key(name, location) for name in _names(inputs, "list of inputs", location))
+    engine = parse_engine(options.engine, location)
+    taken = check_signature(function, inputs=names, parameters=parameters, location=location)
     if engine is Engine.DUCKDB and RESERVED in taken:
-        place.fail(f"{function.__name__}() takes {RESERVED!r}, and its engine is DuckDB", hint="use the engine spark")
+        location.fail(
+            f"{function.__name__}() takes {RESERVED!r}, and its engine is DuckDB", hint="use the engine spark"
+        )
     output = Output(
-        key=parse_key(key, place),
-        place=place,
+        key=parse_key(key, location),
+        location=location,
         inputs=names,
-        write=_mode(options.write, options.primary_key, place),
-        primary_key=_names(options.primary_key, "primary key", place),
-        incremental=_names(options.incremental, "list of incremental inputs", place),
+        write=_mode(options.write, options.primary_key, location),
+        primary_key=_names(options.primary_key, "primary key", location),
+        incremental=_names(options.incremental, "list of incremental inputs", location),
         description=options.description or (function.__doc__ or "").strip(),
         engine=engine,
         code=_text_of(function) if code is None else code,
@@ -84,13 +92,13 @@ def function_output(  # noqa: PLR0913 - by their names
 
 def _checked_incremental(output: Output) -> Output:
     if output.incremental and output.write is WriteMode.REBUILD:
-        output.place.fail(
+        output.location.fail(
             f"'{output.key}' is rebuilt, and would lose the rows that are not new in its incremental inputs",
             hint="write it by 'append' or 'upsert'",
         )
     for name in output.incremental:
         if name not in output.inputs:
-            output.place.fail(
+            output.location.fail(
                 f"'{name}' is called incremental, and is not an input of '{output.key}'",
                 hint=f"its inputs are {', '.join(output.inputs) or 'none'}",
             )
@@ -104,26 +112,26 @@ def _text_of(function: Callable[..., Any]) -> str:
         return repr(getattr(function, "__qualname__", type(function).__qualname__))
 
 
-def _parsed(sql: str, engine: Engine, place: Place) -> Statement:
+def _parsed(sql: str, engine: Engine, location: SourceLocation) -> Statement:
     if not isinstance(sql, str):
-        place.fail(f"{sql!r} is no SQL", hint="give a SELECT as text")
+        location.fail(f"{sql!r} is not SQL", hint="give a SELECT as text")
     try:
         return parse_duck_statement(sql) if engine is Engine.DUCKDB else parse_statement(sql)
     except StatementError as err:
-        place.inside(sql, err.line).fail(err.problem, hint=err.hint)
+        location.inside(sql, err.line).fail(err.problem, hint=err.hint)
 
 
-def _mode(write: Any, primary_key: Sequence[str], place: Place) -> WriteMode:
+def _mode(write: Any, primary_key: Sequence[str], location: SourceLocation) -> WriteMode:
     if write not in list(WriteMode):
-        place.fail(f"an output cannot be written by {write!r}", hint=f"use {', '.join(WriteMode)}")
+        location.fail(f"an output cannot be written by {write!r}", hint=f"use {', '.join(WriteMode)}")
     if write == WriteMode.UPSERT and not primary_key:
-        place.fail("an upsert needs a primary key", hint="add primary_key=[...], which tells one row from another")
+        location.fail("an upsert needs a primary key", hint="add primary_key=[...], which identifies a row")
     return WriteMode(write)
 
 
-def _names(given: Any, what: str, place: Place) -> tuple[str, ...]:
+def _names(given: Any, what: str, location: SourceLocation) -> tuple[str, ...]:
     if isinstance(given, str) or not isinstance(given, Sequence) or not all(isinstance(each, str) for each in given):
-        place.fail(f"the {what} is {given!r}", hint="give a list of names")
+        location.fail(f"the {what} is {given!r}", hint="give a list of names")
     if len(set(given)) < len(given):
-        place.fail(f"the {what} names one twice: {', '.join(given)}", hint="leave one out")
+        location.fail(f"the {what} names one twice: {', '.join(given)}", hint="leave one out")
     return tuple(given)

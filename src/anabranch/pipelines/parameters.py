@@ -6,7 +6,7 @@ from datetime import date
 from math import isfinite
 from typing import Any, NoReturn
 
-from anabranch.pipelines.declarations import Place
+from anabranch.pipelines.declarations import SourceLocation
 
 __all__ = ["RESERVED", "Parameter", "bind_parameters", "declare_parameters", "written"]
 
@@ -32,46 +32,50 @@ class Parameter:
     is_required: bool = False
 
 
-def declare_parameters(given: Mapping[str, Any], place: Place) -> dict[str, Parameter]:
-    """Read what a pipeline says about its parameters: a default, or a type for those that must be given."""
-    return {name: _declare(name, value, place) for name, value in given.items()}
+def declare_parameters(given: Mapping[str, Any], location: SourceLocation) -> dict[str, Parameter]:
+    """Read the declared parameters of a pipeline: a default, or a type for those that must be given."""
+    return {name: _declare(name, value, location) for name, value in given.items()}
 
 
-def _declare(name: object, value: Any, place: Place) -> Parameter:
+def _declare(name: object, value: Any, location: SourceLocation) -> Parameter:
     if not isinstance(name, str) or not name.isidentifier() or name == RESERVED:
-        place.fail(f"a parameter cannot be called {name!r}", hint="use a name such as 'since'")
+        location.fail(f"a parameter cannot be called {name!r}", hint="use a name such as 'since'")
     is_required = isinstance(value, type)
     kind = value if is_required else type(value)
     if kind not in _CONVERSIONS or not _is_finite(value):
-        place.fail(f"the parameter {name!r} is {value!r}", hint=f"use a value or a type of {_KINDS}")
+        location.fail(f"the parameter {name!r} is {value!r}", hint=f"use a value or a type of {_KINDS}")
     return Parameter(name=name, kind=kind, default=None if is_required else value, is_required=is_required)
 
 
-def bind_parameters(declared: Mapping[str, Parameter], given: Mapping[str, Any], place: Place) -> dict[str, Any]:
+def bind_parameters(
+    declared: Mapping[str, Parameter], given: Mapping[str, Any], location: SourceLocation
+) -> dict[str, Any]:
     """The value of each parameter; refuse unknown ones, missing ones and values that are not of their type."""
     for name in given:
         if name not in declared:
             known = f"the parameters are {', '.join(declared)}" if declared else "it takes none"
-            place.fail(f"the pipeline has no parameter {name!r}", hint=known)
+            location.fail(f"the pipeline has no parameter {name!r}", hint=known)
     for parameter in declared.values():
         if parameter.is_required and parameter.name not in given:
-            place.fail(f"the parameter {parameter.name!r} has no value", hint=f"give it, such as {parameter.name}=...")
+            location.fail(
+                f"the parameter {parameter.name!r} has no value", hint=f"give it, such as {parameter.name}=..."
+            )
     return {
-        name: _converted(parameter, given[name], place) if name in given else parameter.default
+        name: _converted(parameter, given[name], location) if name in given else parameter.default
         for name, parameter in declared.items()
     }
 
 
-def _converted(parameter: Parameter, value: Any, place: Place) -> Any:
+def _converted(parameter: Parameter, value: Any, location: SourceLocation) -> Any:
     kind = parameter.kind
     if type(value) is kind and _is_finite(value):
         return value
     if kind is float and type(value) is int:
         return float(value)
     try:
-        return _CONVERSIONS[kind](value) if isinstance(value, str) else _refuse(parameter, value, place)
+        return _CONVERSIONS[kind](value) if isinstance(value, str) else _refuse(parameter, value, location)
     except (ValueError, KeyError):
-        _refuse(parameter, value, place)
+        _refuse(parameter, value, location)
 
 
 def _checked_float(text: str) -> float:
@@ -86,8 +90,8 @@ def _is_finite(value: Any) -> bool:
     return not isinstance(value, float) or isfinite(value)
 
 
-def _refuse(parameter: Parameter, value: Any, place: Place) -> NoReturn:
-    place.fail(f"the parameter {parameter.name!r} is {value!r}", hint=f"give a {parameter.kind.__name__}")
+def _refuse(parameter: Parameter, value: Any, location: SourceLocation) -> NoReturn:
+    location.fail(f"the parameter {parameter.name!r} is {value!r}", hint=f"give a {parameter.kind.__name__}")
 
 
 def written(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ _BRANCHES = (("├─ ", "│  "), ("└─ ", "   "))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """An output to be built `after` others; `creates` says that its table is not there yet."""
+    """An output to be built `after` others; `creates`: its table does not exist yet."""
 
     output: Output
     after: tuple[str, ...]

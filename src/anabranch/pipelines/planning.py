@@ -27,8 +27,8 @@ def plan_pipeline(
 ) -> Plan:
     """Find out what a run would do; refuse what could not work."""
     if not pipeline.outputs:
-        pipeline.place.fail(f"the pipeline {pipeline.name!r} has no outputs", hint="declare one with .sql or .table")
-    values = bind_parameters(pipeline.parameters, parameters, pipeline.place)
+        pipeline.location.fail(f"the pipeline {pipeline.name!r} has no outputs", hint="declare one with .sql or .table")
+    values = bind_parameters(pipeline.parameters, parameters, pipeline.location)
     order = in_order(pipeline.outputs)
     snapshot = repo.snapshot_of(branch or repo.branch)
     chosen = select_outputs(pipeline, repo, snapshot, selection)
@@ -60,12 +60,12 @@ def _refuse_missing(
 ) -> None:
     for key in output.inputs:
         if key not in chosen and key not in snapshot and key in declared:
-            output.place.fail(
+            output.location.fail(
                 f"'{output.key}' reads '{key}', which is neither selected nor a table of the branch",
                 hint=f"select '+{output.key}', which includes what it reads",
             )
         if key not in chosen and key not in snapshot:
-            output.place.fail(
+            output.location.fail(
                 f"'{output.key}' reads '{key}', which is neither an output nor a table of the branch",
                 hint="correct the name, declare it as an output, or load it first",
             )
@@ -77,12 +77,12 @@ def _refuse_missing_in_check(
     for key in check.tables:
         if key not in chosen and key not in snapshot and key in declared:
             # Leaving the check out would publish what it might have refused.
-            check.place.fail(
+            check.location.fail(
                 f"the check {check.name!r} reads '{key}', which is neither selected nor a table of the branch",
                 hint=f"select '{key}', too",
             )
         if key not in chosen and key not in snapshot:
-            check.place.fail(
+            check.location.fail(
                 f"the check {check.name!r} reads '{key}', which is neither an output nor a table of the branch",
                 hint="correct the name",
             )
@@ -91,7 +91,7 @@ def _refuse_missing_in_check(
 def _refuse_other_key(output: Output, snapshot: Snapshot) -> None:
     found = snapshot[output.key].primary_key if output.key in snapshot else ()
     if output.key in snapshot and output.primary_key and output.primary_key != found:
-        output.place.fail(
+        output.location.fail(
             f"the primary key of '{output.key}' is {', '.join(found) or 'no columns'} on the branch,"
             f" not {', '.join(output.primary_key)}",
             hint="declare the same key, or drop the table first",

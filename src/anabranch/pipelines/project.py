@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from anabranch.errors import InvalidPipelineError, ObjectNotFoundError
 from anabranch.pipelines.checks import declare_check
-from anabranch.pipelines.declarations import Engine, Place, WriteMode, parse_engine, parse_key
+from anabranch.pipelines.declarations import Engine, SourceLocation, WriteMode, parse_engine, parse_key
 from anabranch.pipelines.definition import PipelineDefinition
 from anabranch.pipelines.loading import PROJECT_FILE, Source, execute, read_source
 from anabranch.pipelines.outputs import Options, function_output, sql_output
@@ -109,22 +109,22 @@ def declare_project(kind: type[_Kind], source: Source) -> _Kind:
         linecache.cache[f"{folder}{path}"] = (len(text), None, text.splitlines(keepends=True), f"{folder}{path}")
     project = _read_project(files[PurePosixPath(PROJECT_FILE)], folder)
     pipeline = kind(project.name, parameters=project.parameters, engine=project.engine)
-    pipeline.place = project.place
+    pipeline.location = project.location
     for model in _iter_models(files, folder):
         _declare_model(pipeline, project, model)
     for path, text in files.items():
         if path.parts[0] == _CHECKS and path.suffix == ".sql":
-            place = Place(file=f"{folder}{path}", line=1)
-            pipeline._add_check(declare_check(path.stem, text, place))
+            location = SourceLocation(file=f"{folder}{path}", line=1)
+            pipeline._add_check(declare_check(path.stem, text, location))
     return pipeline
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Project:
-    """What `anabranch.yml` says."""
+    """The content of `anabranch.yml`."""
 
     name: str
-    place: Place
+    location: SourceLocation
     engine: Engine
     bucket: str | None
     parameters: Mapping[str, Any]
@@ -140,11 +140,11 @@ def _read_project(text: str, folder: str) -> _Project:
     parameters = found["parameters"].entries("the list of parameters") if "parameters" in found else {}
     values = {name: _parameter(name, given) for name, given in parameters.items()}
     for name, given in parameters.items():
-        declare_parameters({name: values[name]}, given.place)
+        declare_parameters({name: values[name]}, given.location)
     return _Project(
         name=found["name"].text("the name of the project"),
-        place=Place(file=file, line=1),
-        engine=Engine.SPARK if engine is None else parse_engine(engine.value, engine.place),
+        location=SourceLocation(file=file, line=1),
+        engine=Engine.SPARK if engine is None else parse_engine(engine.value, engine.location),
         bucket=found["bucket"].text("the bucket") if "bucket" in found else None,
         parameters=values,
     )
@@ -163,12 +163,12 @@ def _parameter(name: str, given: Setting) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Model:
-    """A file of a model, and what is said about it in its header or beside it."""
+    """A file of a model, with the settings in its header or beside it."""
 
     path: PurePosixPath
     text: str
     header_lines: int
-    place: Place
+    location: SourceLocation
     settings: Mapping[str, Setting]
 
     @property
@@ -197,8 +197,8 @@ def _iter_models(files: Mapping[PurePosixPath, str], folder: str) -> Iterator[_M
             for name in more.keys() & settings.keys():
                 more[name].fail(f"{name!r} is also in the header of {file}", hint="keep one of them")
             settings = settings | more
-        place = Place(file=file, line=1)
-        yield _Model(path=path, text=text, header_lines=length, place=place, settings=settings)
+        location = SourceLocation(file=file, line=1)
+        yield _Model(path=path, text=text, header_lines=length, location=location, settings=settings)
     for path in beside.values():
         raise InvalidPipelineError(
             f"{folder}{path}:1: there is no model beside the file",
@@ -217,9 +217,11 @@ def _header(text: str, *, comment: str, file: str) -> tuple[dict[str, Setting], 
         if line.rstrip() == fence:
             return _known(read_settings("\n".join(inside), file=file, first_line=first + 2)), number
         if not line.startswith(comment):
-            Place(file=file, line=number).fail(f"the header is not closed by {fence!r}", hint="add this line")
+            SourceLocation(file=file, line=number).fail(f"the header is not closed by {fence!r}", hint="add this line")
         inside.append(line.removeprefix(comment).removeprefix(" "))
-    return Place(file=file, line=first + 1).fail(f"the header is not closed by {fence!r}", hint="add this line")
+    return SourceLocation(file=file, line=first + 1).fail(
+        f"the header is not closed by {fence!r}", hint="add this line"
+    )
 
 
 def _known(settings: Setting) -> dict[str, Setting]:
@@ -233,14 +235,14 @@ def _declare_model(pipeline: PipelineDefinition, project: _Project, model: _Mode
         primary_key=model.names_of("key"),
         incremental=model.names_of("incremental"),
         description=model.text_of("description", ""),
-        engine=project.engine if engine is None else parse_engine(engine.value, engine.place),
+        engine=project.engine if engine is None else parse_engine(engine.value, engine.location),
     )
     options = _written(model, options)
     if model.path.suffix == ".sql":
         if "inputs" in model.settings:
             model.settings["inputs"].fail("a SQL model has 'inputs'", hint="leave it out; the SQL names them")
         output = sql_output(
-            key, model.text, options, parameters=pipeline.parameters, place=model.place, code=model.code
+            key, model.text, options, parameters=pipeline.parameters, location=model.location, code=model.code
         )
     else:
         output = function_output(
@@ -249,7 +251,7 @@ def _declare_model(pipeline: PipelineDefinition, project: _Project, model: _Mode
             model.names_of("inputs"),
             options,
             parameters=pipeline.parameters,
-            place=model.place,
+            location=model.location,
             code=model.code,
         )
     if _is_incremental(model) and not output.incremental:
@@ -259,23 +261,23 @@ def _declare_model(pipeline: PipelineDefinition, project: _Project, model: _Mode
                 hint="name those of which it reads the new rows only: 'incremental: [bucket.table]'",
             )
         output = replace(output, incremental=output.inputs)
-    pipeline._add(output, model.settings.get("checks", Setting(value=(), place=model.place)))
+    pipeline._add(output, model.settings.get("checks", Setting(value=(), location=model.location)))
 
 
 def _key(model: _Model, project: _Project) -> str:
-    """Return the table of a model: as it says, else by its file: `bucket.table.sql`, or `bucket/table.sql`."""
+    """Return the table of a model: from its settings, else by its file: `bucket.table.sql`, or `bucket/table.sql`."""
     if "table" in model.settings:
         given = model.settings["table"]
-        return parse_key(given.text("the setting 'table'"), given.place)
+        return parse_key(given.text("the setting 'table'"), given.location)
     if "." in model.path.stem:
-        return parse_key(model.path.stem, model.place)
+        return parse_key(model.path.stem, model.location)
     bucket = model.path.parent.name if len(model.path.parts) > 2 else project.bucket
     if bucket is None:
-        model.place.fail(
+        model.location.fail(
             f"the bucket of the model {model.path.stem!r} is not known",
             hint=f"move it to {_MODELS}/BUCKET/, or set 'bucket' in {PROJECT_FILE}, or 'table' in its header",
         )
-    return parse_key(f"{bucket}.{model.path.stem}", model.place)
+    return parse_key(f"{bucket}.{model.path.stem}", model.location)
 
 
 def _is_incremental(model: _Model) -> bool:
@@ -299,8 +301,8 @@ def _written(model: _Model, options: Options) -> Options:
 
 
 def _function(model: _Model) -> Any:
-    source = Source(file=model.place.file, content=model.text.encode())
+    source = Source(file=model.location.file, content=model.text.encode())
     function = getattr(execute(source), _FUNCTION, None)
     if not callable(function):
-        model.place.fail(f"the file defines no function {_FUNCTION!r}", hint=f"define one: def {_FUNCTION}(...)")
+        model.location.fail(f"the file defines no function {_FUNCTION!r}", hint=f"define one: def {_FUNCTION}(...)")
     return function

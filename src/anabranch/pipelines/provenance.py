@@ -1,4 +1,4 @@
-"""How a commit tells which pipeline made it, from what and how; and the texts of pipelines, kept in the repository."""
+"""The record in a commit of the pipeline that made it; and the sources of pipelines, kept in the repository."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -75,7 +75,7 @@ def published_metadata(input_id: str, built: Sequence[BuiltOutput]) -> dict[str,
 
 
 def keep_source(repo: "Repository", source: Source) -> None:
-    """Keep the text of a pipeline by its hash, so that whoever has the commit can run it again."""
+    """Keep the text of a pipeline by its hash, so that every reader of the commit can run it again."""
     store, path = open_store(repo.uri, repo.storage_options), _path(source.hash, file=source.file)
     if store.find_info(path) is None:
         store.put(path, source.content)

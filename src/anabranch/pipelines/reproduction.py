@@ -67,7 +67,7 @@ class Reproduction:
 
 
 def get_record(commit: GraphCommit) -> PipelineRecord:
-    """What a commit tells about the pipeline that made it."""
+    """Return the record in a commit of the pipeline that made it."""
     record = PipelineRecord.find(commit.metadata)
     if record is None or record.input is None or not record.outputs:
         raise InvalidInputError(
@@ -117,7 +117,7 @@ def _begun(repo: "Repository", commit: GraphCommit, record: PipelineRecord) -> S
         return EngineAccess(repo).published_snapshot_of(record.input or "")
     except CommitNotFoundError:
         raise CommitNotFoundError(
-            f"what the pipeline of commit {commit.graph_commit_id} read is no commit of a branch any more",
+            f"what the pipeline of commit {commit.graph_commit_id} read is not a commit of a branch any more",
             hint="what a live branch shows of main is not kept; run pipelines on a pinned branch to reproduce them",
         ) from None
 

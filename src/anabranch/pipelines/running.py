@@ -148,7 +148,7 @@ def _ship_functions(plan: Plan) -> None:
 
 
 def _unmoved(plan: Plan, run: Run) -> dict[str, Check]:
-    """A check that nobody else appended to outputs that other steps have taken all new rows of."""
+    """Return checks that no other writer appended to outputs of which steps have read all new rows."""
     made, now = {step.key for step in plan.steps}, run.snapshot()
     taken = {key: now[key].entry.version for step in plan.steps for key in step.output.incremental if key in made}
 
@@ -194,7 +194,7 @@ class _Crew:
         return [self._built[step.key] for step in self._plan.steps]
 
     def _stop(self, working: Collection[Future[BuiltOutput]]) -> None:
-        """End the steps that nobody needs any more, also those that were just between two jobs of Spark."""
+        """Stop the steps that are not needed any more, also those between two Spark jobs."""
         left: Collection[Future[BuiltOutput]] = list(working)
         while left:
             for builder in self._builders.values():

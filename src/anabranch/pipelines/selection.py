@@ -55,7 +55,7 @@ def select_outputs(
             raise InvalidInputError(f"{name} is {given!r}", hint=f"give a list: {name}=[{given!r}]")
     if selection.only and selection.select:
         raise InvalidInputError("both 'only' and 'select' are given", hint="leave one out")
-    chosen = chosen_outputs(pipeline.outputs, selection.only, pipeline.place)
+    chosen = chosen_outputs(pipeline.outputs, selection.only, pipeline.location)
     expressions = (*selection.select, *selection.exclude)
     if selection.since is not None and not any(_STATE in each for each in expressions):
         raise InvalidInputError(

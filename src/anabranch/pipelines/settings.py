@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from anabranch.pipelines.declarations import Place
+from anabranch.pipelines.declarations import SourceLocation
 from anabranch.suggestions import suggest
 
 __all__ = ["Setting", "read_settings"]
@@ -23,22 +23,22 @@ class Setting:
     """A value and the line where it is written."""
 
     value: "dict[str, Setting] | tuple[Setting, ...] | Scalar"
-    place: Place
+    location: SourceLocation
 
     @classmethod
-    def of(cls, value: Any, place: Place, *, depth: int = 0) -> "Setting":
-        """Wrap Python values that were all given at one place."""
+    def of(cls, value: Any, location: SourceLocation, *, depth: int = 0) -> "Setting":
+        """Wrap Python values that were all given at one location."""
         if depth > _DEEPEST:
-            place.fail("the settings are nested too deeply", hint="write them flat")
+            location.fail("the settings are nested too deeply", hint="write them flat")
         if isinstance(value, Mapping):
-            inner = {str(name): cls.of(item, place, depth=depth + 1) for name, item in value.items()}
-            return cls(value=inner, place=place)
+            inner = {str(name): cls.of(item, location, depth=depth + 1) for name, item in value.items()}
+            return cls(value=inner, location=location)
         if isinstance(value, Sequence) and not isinstance(value, str | bytes):
-            return cls(value=tuple(cls.of(item, place, depth=depth + 1) for item in value), place=place)
-        return cls(value=value, place=place)
+            return cls(value=tuple(cls.of(item, location, depth=depth + 1) for item in value), location=location)
+        return cls(value=value, location=location)
 
     def fail(self, problem: str, *, hint: str) -> NoReturn:
-        self.place.fail(problem, hint=hint)
+        self.location.fail(problem, hint=hint)
 
     def entries(self, what: str) -> "dict[str, Setting]":
         if not isinstance(self.value, dict):
@@ -73,7 +73,7 @@ class Setting:
         return found
 
     def plain(self) -> Any:
-        """Return the value without its places."""
+        """Return the value without its locations."""
         if isinstance(self.value, dict):
             return {name: setting.plain() for name, setting in self.value.items()}
         return [setting.plain() for setting in self.value] if isinstance(self.value, tuple) else self.value
@@ -86,59 +86,59 @@ def read_settings(text: str, *, file: str, first_line: int = 1) -> Setting:
     """Read YAML without running anything in it; the text begins at a line of a file."""
     import yaml  # only projects need it
 
-    start = Place(file=file, line=first_line)
+    start = SourceLocation(file=file, line=first_line)
     if len(text) > _LONGEST:
         start.fail(f"the YAML has {len(text):,} characters", hint=f"use at most {_LONGEST:,}")
     try:
         loader = yaml.SafeLoader(text)
         root = loader.get_single_node()
-        return Setting(value={}, place=start) if root is None else _Reader(yaml, loader, start).read(root, depth=0)
+        return Setting(value={}, location=start) if root is None else _Reader(yaml, loader, start).read(root, depth=0)
     except yaml.YAMLError as err:
         mark = getattr(err, "problem_mark", None)
-        place = start if mark is None else Place(file=file, line=first_line + mark.line)
+        location = start if mark is None else SourceLocation(file=file, line=first_line + mark.line)
         problem = getattr(err, "problem", None) or " ".join(str(err).split())
-        place.fail(f"the YAML does not parse: {problem}", hint="correct it")
+        location.fail(f"the YAML does not parse: {problem}", hint="correct it")
     except RecursionError:
         start.fail("the settings are nested too deeply", hint="write them flat")
 
 
 class _Reader:
-    def __init__(self, yaml: Any, loader: Any, start: Place) -> None:
+    def __init__(self, yaml: Any, loader: Any, start: SourceLocation) -> None:
         self._yaml = yaml
         self._loader = loader
         self._start = start
         self._parts = 0
 
     def read(self, node: Any, *, depth: int) -> Setting:
-        place = self._place(node)
+        location = self._location(node)
         self._parts += 1
         if self._parts > _MOST_PARTS or depth > _DEEPEST:
-            place.fail("the YAML has too many parts", hint=f"use at most {_MOST_PARTS:,}, at most {_DEEPEST} deep")
+            location.fail("the YAML has too many parts", hint=f"use at most {_MOST_PARTS:,}, at most {_DEEPEST} deep")
         if isinstance(node, self._yaml.ScalarNode):
-            return Setting(value=self._scalar(node, place), place=place)
+            return Setting(value=self._scalar(node, location), location=location)
         if node.tag not in _PLAIN_TAGS:
-            place.fail(f"the YAML has the tag {node.tag!r}", hint="use plain mappings, lists and values")
+            location.fail(f"the YAML has the tag {node.tag!r}", hint="use plain mappings, lists and values")
         if isinstance(node, self._yaml.SequenceNode):
-            return Setting(value=tuple(self.read(item, depth=depth + 1) for item in node.value), place=place)
-        return Setting(value=self._mapping(node, depth=depth), place=place)
+            return Setting(value=tuple(self.read(item, depth=depth + 1) for item in node.value), location=location)
+        return Setting(value=self._mapping(node, depth=depth), location=location)
 
     def _mapping(self, node: Any, *, depth: int) -> dict[str, Setting]:
         found: dict[str, Setting] = {}
         for key, item in node.value:
-            place = self._place(key)
+            location = self._location(key)
             if not isinstance(key, self._yaml.ScalarNode) or key.value == "<<":
-                place.fail("a name is not a text", hint="write 'name: value'")
+                location.fail("a name is not a text", hint="write 'name: value'")
             if key.value in found:
-                place.fail(f"{key.value!r} is given twice", hint="keep one of them")
+                location.fail(f"{key.value!r} is given twice", hint="keep one of them")
             # The line of the name: a long value begins below it.
-            found[key.value] = Setting(value=self.read(item, depth=depth + 1).value, place=place)
+            found[key.value] = Setting(value=self.read(item, depth=depth + 1).value, location=location)
         return found
 
-    def _scalar(self, node: Any, place: Place) -> Scalar:
+    def _scalar(self, node: Any, location: SourceLocation) -> Scalar:
         try:
             return self._loader.construct_object(node)
         except (ValueError, OverflowError) as err:
-            place.fail(f"{node.value!r} is not a value: {err}", hint="put it in quotes if it is a text")
+            location.fail(f"{node.value!r} is not a value: {err}", hint="put it in quotes if it is a text")
 
-    def _place(self, node: Any) -> Place:
-        return Place(file=self._start.file, line=self._start.line + node.start_mark.line)
+    def _location(self, node: Any) -> SourceLocation:
+        return SourceLocation(file=self._start.file, line=self._start.line + node.start_mark.line)

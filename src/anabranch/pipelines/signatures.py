@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Sequence
 from inspect import Parameter, signature
 from typing import Any
 
-from anabranch.pipelines.declarations import Place
+from anabranch.pipelines.declarations import SourceLocation
 from anabranch.pipelines.parameters import RESERVED
 
 __all__ = ["check_signature"]
@@ -13,7 +13,7 @@ _POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 
 
 def check_signature(
-    function: Callable[..., Any], *, inputs: Sequence[str], parameters: Collection[str], place: Place
+    function: Callable[..., Any], *, inputs: Sequence[str], parameters: Collection[str], location: SourceLocation
 ) -> tuple[str, ...]:
     """The names of what it takes besides its inputs; refuse a function that takes anything else than it gets."""
     name = getattr(function, "__name__", repr(function))
@@ -23,7 +23,7 @@ def check_signature(
     needed = sum(each.default is Parameter.empty for each in frames)
     if len(inputs) < needed or (len(inputs) > len(frames) and not is_open):
         shown = ", ".join(each.name for each in frames) or "none"
-        place.fail(
+        location.fail(
             f"{name}() takes {len(frames)} inputs ({shown}), and {len(inputs)} are declared"
             f" ({', '.join(inputs) or 'none'})",
             hint="let it take one DataFrame for each input, in their order; parameters come after a '*'",
@@ -32,8 +32,8 @@ def check_signature(
     for option in options:
         if option not in parameters and option != RESERVED:
             known = ", ".join(parameters) or "none"
-            place.fail(
-                f"{name}() takes {option!r}, which is no parameter of the pipeline",
+            location.fail(
+                f"{name}() takes {option!r}, which is not a parameter of the pipeline",
                 hint=f"declare it; the parameters are {known}",
             )
     return options

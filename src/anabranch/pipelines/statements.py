@@ -21,7 +21,7 @@ logging.getLogger("sqlglot").setLevel(logging.ERROR)
 
 
 class StatementError(Exception):
-    """A statement that is no good, and the line of it where that shows; whoever knows its place raises our own."""
+    """A bad statement, and the line in it. The caller, which knows its location, raises an error of the public tree."""
 
     def __init__(self, problem: str, *, hint: str, line: int = 1) -> None:
         super().__init__(problem)
@@ -122,12 +122,12 @@ def _parse(text: str) -> exp.Query:
         trees = [tree for tree in sqlglot.parse(text, dialect="spark") if tree is not None]
     except ParseError as err:
         first = err.errors[0] if err.errors else {}
-        said, near = first.get("description", str(err)), first.get("highlight")
+        text, near = first.get("description", str(err)), first.get("highlight")
         # Its words about the end of the text show its own insides.
-        said = said.partition(" but got <Token")[0]
+        text = text.partition(" but got <Token")[0]
         where = f" near {near!r}" if near else ""
         raise StatementError(
-            f"the SQL does not parse: {said}{where}", hint="correct it", line=first.get("line") or 1
+            f"the SQL does not parse: {text}{where}", hint="correct it", line=first.get("line") or 1
         ) from None
     except (SqlglotError, RecursionError) as err:
         raise StatementError(f"the SQL does not parse: {err}", hint="correct it") from None
@@ -137,7 +137,9 @@ def _parse(text: str) -> exp.Query:
         raise StatementError("there are several SQL statements", hint="declare one output for each SELECT")
     if not isinstance(trees[0], exp.Query):
         word = text.split(maxsplit=1)[0].upper()
-        raise StatementError(f"the SQL is no SELECT: it begins with {word}", hint="give a SELECT; its rows are written")
+        raise StatementError(
+            f"the SQL is not a SELECT: it begins with {word}", hint="give a SELECT; its rows are written"
+        )
     return trees[0]
 
 
@@ -161,7 +163,7 @@ def _use_of(table: exp.Table) -> _Use:
         raise StatementError(
             f"table '{key}' is asked for as of another time", hint="a pipeline reads its branch as it is", line=line
         )
-    # Columns may be called by the table's name. Spark wants an alias behind a sample, whose end nobody tells.
+    # Columns may be called by the table's name. Spark wants an alias behind a sample, whose end is not known.
     alias = None if table.alias or table.args.get("sample") else key.table
     return _Use(start=parts[0].meta["start"], end=parts[-1].meta["end"] + 1, key=str(key), alias=alias)
 

@@ -259,7 +259,7 @@ class Repository:
 
     @property
     def _parts(self) -> RepositoryParts:
-        """What `EngineAccess` uses, in one place."""
+        """Return the parts that `EngineAccess` uses."""
         return RepositoryParts(
             repo_store=self._repo_store,
             resolve_published=self._published_snapshot,
@@ -313,7 +313,7 @@ class Repository:
     def _resolve(self, ref: str) -> Resolved:
         parsed = Ref.parse(ref)
         if parsed.name.startswith("__"):
-            BranchName.parse_public(parsed.name)  # says why not
+            BranchName.parse_public(parsed.name)  # raises the reason
         found = resolve(parsed, self._repo_store)
         refuse_internal(found)
         if found.is_head and found.branch is not None:

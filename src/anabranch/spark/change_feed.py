@@ -52,7 +52,7 @@ _ABOUT = (
 # What a row is called by the side it is on.
 _BEFORE = {"deleted": "delete", "updated": "update_before"}
 _AFTER = {"inserted": INSERT, "updated": "update_after"}
-# So many parts for the commits of one batch: each costs a tenth of a second or more before its first row.
+# Maximum number of parts for the commits of one batch: each costs a tenth of a second before its first row.
 _PARTS = 16
 _ALL = Selection()
 
@@ -69,14 +69,14 @@ class PinnedFeed:
 
     @classmethod
     def find(cls, options: FeedOptions, repository: Repository) -> "PinnedFeed":
-        feed = change_feed(repository, options.place.key)
+        feed = change_feed(repository, options.location.key)
         end = options.branch if options.until is None else options.until
         now = feed.state_at(end)
         until = now.commit.graph_commit_id
         table = feed.compare(now).diff.after
         if table is None:
             raise TableNotFoundError(
-                f"there is no table '{options.place.key}' in '{end}'", hint="list its tables to see which exist"
+                f"there is no table '{options.location.key}' in '{end}'", hint="list its tables to see which exist"
             )
         since = options.since
         if since == LATEST:
@@ -85,7 +85,7 @@ class PinnedFeed:
             feed.list_commits(since=since, until=end)  # refuses what is not in its history
             since = feed.state_at(since).commit.graph_commit_id
         columns = _nullable(shown_schema(table.schema))
-        _refuse_taken(columns, options.place.key)
+        _refuse_taken(columns, options.location.key)
         return cls(options=options, since=since, until=until, generation=now.commit.generation, columns=columns)
 
     @property
@@ -140,11 +140,11 @@ class _Reading:
         self._open_repository = open_repository
 
     def open(self) -> Repository:
-        place = self.pinned.options.place
-        return self._open_repository(place.repository, storage_options=place.storage_options)
+        location = self.pinned.options.location
+        return self._open_repository(location.repository, storage_options=location.storage_options)
 
     def feed(self) -> TableFeed:
-        return change_feed(self.open(), self.pinned.options.place.key)
+        return change_feed(self.open(), self.pinned.options.location.key)
 
     def plan(self, feed: TableFeed, changes: Sequence[TableChange]) -> Sequence[InputPartition]:
         return [_Part(pieces) for pieces in plan_pieces(feed, changes)]
@@ -160,7 +160,7 @@ class ChangeReader(DataSourceReader):
     def __init__(self, pinned: PinnedFeed, open_repository: OpenRepository) -> None:
         if pinned.since is None:
             raise InvalidInputError(
-                "it is not said since when changes are to be told", hint="give the option 'since', or read by a stream"
+                "the start of the changes is not given", hint="give the option 'since', or read by a stream"
             )
         self._reading = _Reading(pinned, open_repository)
 
@@ -186,7 +186,7 @@ class FeedFollower:
         self.newest: GraphCommit | None = None
         self._pinned = pinned
         self._repository = repository
-        self._feed = change_feed(repository, pinned.options.place.key)
+        self._feed = change_feed(repository, pinned.options.location.key)
         self._idle: tuple[str, str] | None = None
 
     @property
@@ -364,14 +364,14 @@ def _check_columns(pinned: PinnedFeed, commit: GraphCommit, table: Table) -> Non
             other = ", ".join(sorted({*more, *fewer}) or sorted(name for name in found if found[name] != wanted[name]))
             raise SchemaMismatchError(
                 f"commit {commit.graph_commit_id} or one before it changed the columns of '{table.key}': {other}",
-                hint="start the query again, and it goes on with the new columns",
+                hint="start the query again; it continues with the new columns",
             )
     elif more and fewer:
         raise _too_old(pinned, commit, f"the table had {', '.join(more)} and not {', '.join(fewer)}")
 
 
 def _too_old(pinned: PinnedFeed, commit: GraphCommit, problem: str) -> SchemaMismatchError:
-    key = pinned.options.place.key
+    key = pinned.options.location.key
     return SchemaMismatchError(
         f"rows of commit {commit.graph_commit_id} do not fit the columns that '{key}' has now: {problem}",
         hint="begin a stream with a new checkpoint after the commit that changed the columns",
@@ -393,6 +393,6 @@ def _refuse_taken(columns: StructType, key: str) -> None:
     for field in columns:
         if field.name.lower() in ours:
             raise SchemaMismatchError(
-                f"table '{key}' has a column {field.name!r}, which tells about the change here",
+                f"table '{key}' has a column {field.name!r}, which is reserved for the change feed",
                 hint="rename the column of the table",
             )

@@ -30,7 +30,7 @@ __all__ = ["Sizes", "SparkComparer"]
 _Question = TypeVar("_Question", RowComparison, RowMerge)
 _Batches = Iterator[pa.RecordBatch]
 _LoadLocal = Callable[[], BucketingComparer]
-_ANSWERS = "place int, rows binary"
+_ANSWERS = "part int, rows binary"
 _CHUNK_BITS = 32
 _COUNTS = "inserted bigint, updated bigint, deleted bigint"
 
@@ -85,11 +85,11 @@ class SparkComparer:
 
         def answer(asked: RowComparison, bucket: int) -> _Batches:
             for chunk in iter_chunks(local().compare(asked)):
-                yield _placed(bucket, chunk)
+                yield _numbered(bucket, chunk)
 
         return pa.RecordBatchReader.from_batches(
             local().compare(comparison).schema,
-            _collect(lambda: self._ask(comparison, answer, _ANSWERS), places=self._sizes.count_buckets(comparison)),
+            _collect(lambda: self._ask(comparison, answer, _ANSWERS), parts=self._sizes.count_buckets(comparison)),
         )
 
     def merge(self, merge: RowMerge) -> pa.RecordBatchReader:
@@ -97,14 +97,14 @@ class SparkComparer:
 
         def answer(asked: RowMerge, bucket: int) -> _Batches:
             for chunk in iter_chunks(local().merge(asked)):
-                # New rows come last in each bucket; behind all buckets are the places where they wait.
+                # New rows come last in each bucket; behind all buckets are the parts where they wait.
                 there = len(chunk) - _count_new(chunk)
-                yield _placed(bucket, chunk.slice(0, there))
-                yield _placed(buckets + bucket, chunk.slice(there))
+                yield _numbered(bucket, chunk.slice(0, there))
+                yield _numbered(buckets + bucket, chunk.slice(there))
 
         return pa.RecordBatchReader.from_batches(
             local().merge(merge).schema,
-            _collect(lambda: self._ask(merge, answer, _ANSWERS), places=2 * buckets),
+            _collect(lambda: self._ask(merge, answer, _ANSWERS), parts=2 * buckets),
         )
 
     def _ask(self, question: _Question, answer: Callable[[_Question, int], _Batches], columns: str) -> "DataFrame":
@@ -119,7 +119,7 @@ class SparkComparer:
         return shared.mapInArrow(_matching(asked, answer), columns)
 
     def _share(self, question: _Question, asked: _Question, buckets: int) -> "DataFrame":
-        """Read the rows of all sides, and say in which bucket each is.
+        """Read the rows of all sides, with the bucket of each.
 
         Tasks travel with the function, not as rows: plans show rows, and tasks may hold credentials.
         """
@@ -187,15 +187,15 @@ def _cancelling(load_local: _LoadLocal, buckets: int) -> Callable[[Any, int], _B
     return cancel
 
 
-def _collect(begin: Callable[[], "DataFrame"], *, places: int) -> _Batches:
-    """Bring answers here, place by place: all are found at once, and few are in memory."""
+def _collect(begin: Callable[[], "DataFrame"], *, parts: int) -> _Batches:
+    """Collect the answers part by part: all are computed at once, and few are in memory."""
     with spark_errors():
-        for row in begin().repartitionById(places, "place").toLocalIterator():
+        for row in begin().repartitionById(parts, "part").toLocalIterator():
             yield from unpack(row.rows)
 
 
-def _placed(place: int, rows: pa.Table) -> pa.RecordBatch:
-    return pa.record_batch({"place": pa.array([place], pa.int32()), "rows": pa.array([pack(rows)], pa.binary())})
+def _numbered(number: int, rows: pa.Table) -> pa.RecordBatch:
+    return pa.record_batch({"part": pa.array([number], pa.int32()), "rows": pa.array([pack(rows)], pa.binary())})
 
 
 def _count_new(rows: pa.Table) -> int:

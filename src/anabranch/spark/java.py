@@ -28,7 +28,7 @@ def require_java(environment: Mapping[str, str] = os.environ) -> None:
     answer = subprocess.run([program, "-version"], capture_output=True, text=True, check=False)  # noqa: S603 - found above
     found = re.search(r'version "(?:1\.)?(\d+)', answer.stderr)
     if found is None or int(found[1]) < _OLDEST:
-        version = found[1] if found else "none that tells its version"
+        version = found[1] if found else "of an unknown version"
         raise MissingDependencyError(
             f"Spark needs Java {_OLDEST} or newer, and {program!r} is {version}", hint=_INSTALL
         )

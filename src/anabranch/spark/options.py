@@ -19,7 +19,7 @@ __all__ = [
     "SECRET",
     "FeedOptions",
     "OpenRepository",
-    "Place",
+    "TableLocation",
     "ReadOptions",
     "WriteOptions",
     "asks_for_changes",
@@ -32,21 +32,21 @@ FORMAT = "anabranch"
 # Spark hides the value of every option whose name has 'secret' in it, wherever it shows a plan.
 SECRET = "secret."  # noqa: S105 - the beginning of a name, no secret
 _VERSION_REF = "version_ref"
-# Where a stream begins that is to tell only what is yet to come.
+# The start of a stream that reads only future changes.
 LATEST = "latest"
-_PLACE = frozenset({"repo", "path", "table"})
+_LOCATION = frozenset({"repo", "path", "table"})
 _READING = frozenset({"ref", "columns", "where", "bases", _VERSION_REF})
 _WRITING = frozenset({"branch", "run", "upsert", "primarykey", "message", "metadata", "actor"})
 _FEED = frozenset({"branch", "since", "until"})
 _MOST_COMMITS = "maxcommitsperbatch"
-# What a stream tells Spark itself, and Spark hands on.
+# Options of a stream for Spark itself, which Spark passes on.
 _STREAMING = frozenset({"checkpointlocation", "queryname"})
 
 OpenRepository = Callable[..., Repository]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class TableLocation:
     """Which table of which repository, and how to reach it."""
 
     repository: str
@@ -54,9 +54,9 @@ class Place:
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def parse(cls, options: Mapping[str, str], *, known: frozenset[str]) -> "Place":
+    def parse(cls, options: Mapping[str, str], *, known: frozenset[str]) -> "TableLocation":
         secrets = {name.removeprefix(SECRET): value for name, value in options.items() if name.startswith(SECRET)}
-        _refuse_unknown([name for name in options if not name.startswith(SECRET)], known | _PLACE)
+        _refuse_unknown([name for name in options if not name.startswith(SECRET)], known | _LOCATION)
         if "repo" not in options:
             raise InvalidInputError("no repository is named", hint="give the option 'repo', a folder or a URI")
         named = {options[name] for name in ("path", "table") if name in options}
@@ -69,20 +69,20 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    place: Place
+    location: TableLocation
     ref: str = MAIN
     selection: Selection = field(default_factory=Selection)
     version_ref: VersionRef | None = None
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> "ReadOptions":
-        place = Place.parse(options, known=_READING)
+        location = TableLocation.parse(options, known=_READING)
         columns = _names(options.get("columns"))
         selection = Selection(columns=columns or None, filter=options.get("where"), bases=_names(options.get("bases")))
         version_ref = (
-            _parse_version_ref(options[_VERSION_REF], place.storage_options) if _VERSION_REF in options else None
+            _parse_version_ref(options[_VERSION_REF], location.storage_options) if _VERSION_REF in options else None
         )
-        return cls(place=place, ref=options.get("ref", MAIN), selection=selection, version_ref=version_ref)
+        return cls(location=location, ref=options.get("ref", MAIN), selection=selection, version_ref=version_ref)
 
 
 def asks_for_changes(options: Mapping[str, str]) -> bool:
@@ -94,7 +94,7 @@ def asks_for_changes(options: Mapping[str, str]) -> bool:
 class FeedOptions:
     """Which changes of a table: those after `since` and up to `until`, or, in a stream, to whatever comes."""
 
-    place: Place
+    location: TableLocation
     branch: str = MAIN
     since: str | None = None
     until: str | None = None
@@ -102,16 +102,16 @@ class FeedOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> "FeedOptions":
-        place = Place.parse(options, known=_FEED | {_MOST_COMMITS})
+        location = TableLocation.parse(options, known=_FEED | {_MOST_COMMITS})
         if {"branch", "until"} <= options.keys():
-            raise InvalidInputError("both 'branch' and 'until' say where changes end", hint="leave one out")
+            raise InvalidInputError("both 'branch' and 'until' give the end of the changes", hint="leave one out")
         most = options.get(_MOST_COMMITS, "100")
         if not most.isascii() or not most.isdigit() or not 0 < int(most) < 1 << 31:
             raise InvalidInputError(
                 f"the option 'maxCommitsPerBatch' is {most!r}", hint="give a number of commits, 1 or more"
             )
         return cls(
-            place=place,
+            location=location,
             branch=options.get("branch", MAIN),
             since=options.get("since"),
             until=options.get("until"),
@@ -121,7 +121,7 @@ class FeedOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOptions:
-    place: Place
+    location: TableLocation
     branch: str = MAIN
     run: str | None = None
     is_upsert: bool = False
@@ -132,14 +132,14 @@ class WriteOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> "WriteOptions":
-        place = Place.parse(options, known=_WRITING)
+        location = TableLocation.parse(options, known=_WRITING)
         return cls(
-            place=place,
+            location=location,
             branch=options.get("branch", MAIN),
             run=options.get("run"),
             is_upsert=_flag("upsert", options.get("upsert", "false")),
             primary_key=_names(options.get("primarykey")),
-            message=options.get("message", f"Write '{place.key}' with Spark"),
+            message=options.get("message", f"Write '{location.key}' with Spark"),
             metadata=_json_object("metadata", options.get("metadata", "{}")),
             actor=options.get("actor"),
         )
@@ -193,7 +193,7 @@ def _names(text: str | None) -> tuple[str, ...]:
 
 def _flag(name: str, text: str) -> bool:
     if text.lower() not in {"true", "false"}:
-        raise InvalidInputError(f"the option {name!r} is {text!r}", hint="say true or false")
+        raise InvalidInputError(f"the option {name!r} is {text!r}", hint="use true or false")
     return text.lower() == "true"
 
 

@@ -48,7 +48,7 @@ def unpack(piece: bytes | pa.Buffer) -> list[pa.RecordBatch]:
 
 
 def iter_chunks(batches: Iterable[pa.RecordBatch], *, size: int = _BYTES_PER_CHUNK) -> Iterator[pa.Table]:
-    """Batches together, or in parts, so that each chunk has about so many bytes, and at least a row."""
+    """Combine or split batches so that each chunk has about `size` bytes, and at least one row."""
     held: list[pa.RecordBatch] = []
     held_bytes = 0
     for batch in batches:

@@ -24,7 +24,7 @@ def find_version_ref(reading: ReadOptions, repository: Repository) -> VersionRef
     if reading.version_ref is not None:
         return reading.version_ref
     snapshot = EngineAccess(repository).published_snapshot_of(reading.ref)
-    key = reading.place.key
+    key = reading.location.key
     if key not in snapshot:
         hint = suggest(key, snapshot, "list its tables to see which exist")
         raise TableNotFoundError(f"there is no table '{key}' in '{reading.ref}'", hint=hint)

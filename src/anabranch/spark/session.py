@@ -128,14 +128,14 @@ def _start(master: str, settings: Mapping[str, str]) -> "SparkSession":
         builder = builder.config(name, value)
     # By itself Spark takes the first Python on the PATH for its workers, which need not have our packages.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    _tell_errors_once()
+    _log_errors_once()
     with warnings.catch_warnings():
         # Lance warns of every fork, and the JVM's start is one; what it forks becomes another program at once.
         warnings.filterwarnings("ignore", message="lance is not fork-safe")
         return cast("SparkSession", builder.getOrCreate())
 
 
-def _tell_errors_once() -> None:
+def _log_errors_once() -> None:
     """Keep PySpark from also writing to stderr, as JSON, what it raises about a query."""
     from pyspark.logger import PySparkLogger
 
@@ -143,14 +143,14 @@ def _tell_errors_once() -> None:
 
 
 def _local_settings() -> dict[str, str]:
-    """On one machine nobody else has to reach the driver, and the driver does all the work."""
+    """Return the settings of a local session: only this machine reaches the driver, which does all the work."""
     logging = resources.files("anabranch.spark") / "log4j2.properties"
     return {
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={logging}",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": "2g",
-        # What goes wrong is raised; Java would tell it in a hundred lines more, before that.
+        # Errors are raised. Java would also log each in a hundred lines.
         "spark.log.level": "FATAL",
         "spark.sql.shuffle.partitions": str(max(2, os.cpu_count() or 1)),
     }

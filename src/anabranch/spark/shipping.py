@@ -44,22 +44,22 @@ def ship(session: "SparkSession") -> None:
     setattr(session, _SHIPPED, True)
 
 
-def lend(session: "SparkSession", place: str, storage_options: Mapping[str, str]) -> None:
-    """Let a session reach the repository at a place by these options, without anybody naming them in a query.
+def lend(session: "SparkSession", location: str, storage_options: Mapping[str, str]) -> None:
+    """Let a session reach a repository by these options, so that queries need not name them.
 
     They travel inside the registered format, and as a setting of the session for the source in the jar. Options of
     a query do not: a Spark Connect server writes those down, as they are, in its log of events.
     """
     lent: dict[str, Mapping[str, str]] = getattr(session, _LENT, {})
-    if not storage_options or lent.get(place) == storage_options:
+    if not storage_options or lent.get(location) == storage_options:
         return
-    known = {**lent, place: dict(storage_options)}
+    known = {**lent, location: dict(storage_options)}
     source = _source()
     # A class of its own is sent as a whole; one that can be imported is sent as its name.
     _register(session, type(source.__name__, (source,), {"credentials": known, "__module__": __name__}))
     # The catalog and the source in the jar read them from the settings of the session.
-    digest = hashlib.sha256(place.encode()).hexdigest()[:16]
-    text = json.dumps({"repo": place, "storage_options": dict(storage_options)})
+    digest = hashlib.sha256(location.encode()).hexdigest()[:16]
+    text = json.dumps({"repo": location, "storage_options": dict(storage_options)})
     session.conf.set(f"{_LENT_SETTING}{digest}", text)
     setattr(session, _LENT, known)
 
@@ -93,7 +93,7 @@ def _source() -> "type[AnabranchSource]":
 
 
 def _is_local(session: Any) -> bool:
-    """Whether workers run here; a Connect server may, but its session cannot tell."""
+    """Whether workers run here; a Connect server may, but its session does not know it."""
     context = getattr(session, "_sc", None)
     return context is not None and str(context.master).startswith("local")
 

@@ -62,20 +62,20 @@ class AnabranchSource(DataSource):
     def schema(self) -> StructType:
         if asks_for_changes(self._given):
             options = FeedOptions.parse(self._given)
-            place = options.place
-            repository = type(self).open_repository(place.repository, storage_options=place.storage_options)
+            location = options.location
+            repository = type(self).open_repository(location.repository, storage_options=location.storage_options)
             self._feed = PinnedFeed.find(options, repository)
             return self._feed.shown
         reading = ReadOptions.parse(self._given)
-        place = reading.place
-        repository = type(self).open_repository(place.repository, storage_options=place.storage_options)
+        location = reading.location
+        repository = type(self).open_repository(location.repository, storage_options=location.storage_options)
         self._version_ref = find_version_ref(reading, repository)
         return shown_schema(selected_schema(self._version_ref, reading.selection))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802 - Spark's signature
         if self._feed is None:
             raise InvalidInputError(
-                "it is not said which branch the stream follows",
+                "the branch of the stream is not given",
                 hint="give the option 'branch', with 'since' to begin after a commit, and no schema",
             )
         return ChangeStreamReader(self._feed, type(self).open_repository)
@@ -83,7 +83,7 @@ class AnabranchSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         if self._feed is not None:
             if self._feed.options.since is None and self._feed.options.until is None:
-                # Spark does not say before whether a stream is meant, for which the branch is enough.
+                # Spark does not report before this whether a stream is meant, for which the branch is enough.
                 raise InvalidInputError(
                     "by the option 'branch' alone a stream follows a branch",
                     hint="read it by the option 'ref', or its changes by 'since'",

@@ -31,7 +31,7 @@ def spark_errors() -> Iterator[None]:
 
 def find_error(text: str) -> AnabranchError | None:
     """The error whose traceback a text holds, if it is one of ours."""
-    for name, problem, hint in reversed(_LAST_LINE.findall(text)):  # what an error was made from is told before it
+    for name, problem, hint in reversed(_LAST_LINE.findall(text)):  # the cause of an error is printed before it
         kind = getattr(errors, name, None)
         if isinstance(kind, type) and issubclass(kind, AnabranchError):
             return kind(problem, hint=hint)

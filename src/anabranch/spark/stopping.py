@@ -12,7 +12,7 @@ __all__ = ["stop_jobs", "stoppable"]
 
 @contextmanager
 def stoppable(session: "SparkSession", name: str) -> Iterator[None]:
-    """Let the jobs that this thread starts meanwhile be stopped by a name.
+    """Allow the jobs that this thread starts inside to be stopped by a name.
 
     Over Connect these are tags of the session. In this process they are tags of the context: those of the session do
     not reach the jobs by which rows go to Python and back.

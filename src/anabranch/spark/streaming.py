@@ -18,8 +18,8 @@ from anabranch.spark.writer import PreparedTable, refuse_overwriting_upsert
 
 __all__ = ["StreamCommitWriter"]
 
-# Where Spark tells every task which query it works for: the id that it keeps in the checkpoint, so that it survives a
-# restart. It does not tell the driver's side of a source that is written in Python.
+# Where Spark gives every task the id of its query. The id is kept in the checkpoint, so that it survives a restart.
+# Spark does not give it to the driver's side of a source that is written in Python.
 _QUERY_ID = "sql.streaming.queryId"
 
 
@@ -59,7 +59,7 @@ class StreamCommitWriter(DataSourceStreamArrowWriter):
         query = None if context is None else context.getLocalProperty(_QUERY_ID)
         if query is None or self._table is None:
             raise InvalidInputError(
-                "Spark does not say for which streaming query it writes",
+                "Spark does not name the streaming query for which it writes",
                 hint="use PySpark 4.3 and a trigger of batches",
             )
         return _Written(query=query, table=self._table, fragments=self._table.write(iterator, self._open()))
@@ -71,10 +71,10 @@ class StreamCommitWriter(DataSourceStreamArrowWriter):
             return  # no rows: nothing to publish, and nothing to look up
         options, first = self._options, written[0]
         EngineAccess(self._open()).publish_batch(
-            StreamBatch(query=first.query, epoch=batchId, table=TableKey.parse(options.place.key)),
+            StreamBatch(query=first.query, epoch=batchId, table=TableKey.parse(options.location.key)),
             lambda tx: first.table.take_in(tx, fragments),
             branch=options.branch,
-            message=options.message or f"Batch {batchId} of a stream into '{options.place.key}'",
+            message=options.message or f"Batch {batchId} of a stream into '{options.location.key}'",
             metadata=options.metadata,
         )
 
@@ -82,5 +82,5 @@ class StreamCommitWriter(DataSourceStreamArrowWriter):
         """Do nothing: what no commit refers to does not exist, and garbage collection removes its files."""
 
     def _open(self) -> Repository:
-        options, place = self._options, self._options.place
-        return self._open_repository(place.repository, actor=options.actor, storage_options=place.storage_options)
+        options, location = self._options, self._options.location
+        return self._open_repository(location.repository, actor=options.actor, storage_options=location.storage_options)

@@ -19,7 +19,7 @@ from anabranch.format.arrow_types import common_type
 
 __all__ = ["LIST_SIZE", "as_columns", "as_shown", "new_columns", "shown_columns", "shown_schema", "struct_from_json"]
 
-# Where a column's metadata say that all its lists have one length, as vectors do.
+# The key in a column's metadata for the common length of all its lists, as in vectors.
 LIST_SIZE = "anabranch.list_size"
 
 _UTC = "UTC"
@@ -70,8 +70,8 @@ def struct_from_json(text: str) -> StructType:
 def new_columns(given: StructType, existing: pa.Schema | None = None, *, keep_nullability: bool = False) -> pa.Schema:
     """The columns of a table made from rows of Spark.
 
-    A column that the table has already, and that Spark cannot tell from the given one, stays as it is; others are
-    nullable, unless `keep_nullability` is set: NOT NULL of a CREATE TABLE is meant, that of a DataFrame is a guess.
+    A column that the table has already, and that Spark cannot distinguish from the given one, stays unchanged. Others
+    are nullable, unless `keep_nullability` is set: NOT NULL of a CREATE TABLE is meant, that of a DataFrame is a guess.
     """
     columns = []
     for field in given:
@@ -125,7 +125,7 @@ def _kept_field(given: StructField, existing: pa.Schema | None) -> pa.Field | No
 
 
 def _is_same(kind: pa.DataType, given: DataType) -> bool:
-    """Whether Spark cannot tell a column's type from a given one; which parts may be null does not count."""
+    """Whether Spark cannot distinguish a column's type from a given one. Nullability does not count."""
     return bool(_normal(_shown_type(kind)) == _normal(to_arrow_type(given, timezone=_UTC)))
 
 
@@ -157,7 +157,7 @@ def _target_field(given: StructField, columns: pa.Schema) -> pa.Field:
     """The column that a given one goes to, in a type that what follows can judge or take as it is."""
     kept = _kept_field(given, columns)
     if kept is not None:
-        # Nulls are counted, and named, by whoever writes the rows.
+        # Nulls are counted, and named, when the rows are written.
         return pa.field(kept.name, kept.type)
     return _new_field(given) if given.dataType.simpleString() != "void" else pa.field(given.name, pa.null())
 

@@ -116,7 +116,7 @@ class CommitWriter(DataSourceArrowWriter):
     """Makes the table ready before the job begins, writes on the workers, and commits when all have written.
 
     Spark makes it in one process, has it write in others, and commit in one more; so it holds values only. A job that
-    fails leaves data files that nobody refers to.
+    fails leaves unreferenced data files.
     """
 
     def __init__(
@@ -140,8 +140,8 @@ class CommitWriter(DataSourceArrowWriter):
         """Do nothing: what no commit refers to does not exist, and garbage collection removes its files."""
 
     def _open(self) -> Repository:
-        options, place = self._options, self._options.place
-        return self._open_repository(place.repository, actor=options.actor, storage_options=place.storage_options)
+        options, location = self._options, self._options.location
+        return self._open_repository(location.repository, actor=options.actor, storage_options=location.storage_options)
 
     def _begin(self) -> Transaction:
         options, repository = self._options, self._open()
@@ -156,7 +156,7 @@ def refuse_overwriting_upsert(options: WriteOptions, *, is_overwrite: bool, hint
 
 
 def _prepare(tx: Transaction, options: WriteOptions, given: StructType) -> StagedTable:
-    key, wanted = options.place.key, options.primary_key
+    key, wanted = options.location.key, options.primary_key
     if key not in tx:
         staged_table = table_writes(tx).prepare_new(key, new_columns(given), primary_key=wanted)
     else:

@@ -177,7 +177,7 @@ class ObstoreBackedStore:
             self._check(path, folder=folder)
             yield
         except (BaseError, OSError, ValueError) as err:
-            raise _translate(err, place=join_uri(self.uri, path), options=self._options) from None
+            raise _translate(err, location=join_uri(self.uri, path), options=self._options) from None
 
     def _check(self, path: str, *, folder: bool) -> None:
         check_process()
@@ -208,25 +208,25 @@ def _message_of(err: Exception, options: Mapping[str, str]) -> str:
     return redact(re.split(r"\n\nDebug source:|: <\?xml", str(err))[0], options)
 
 
-def _translate(err: Exception, *, place: str, options: Mapping[str, str]) -> AnabranchError:
+def _translate(err: Exception, *, location: str, options: Mapping[str, str]) -> AnabranchError:
     message = _message_of(err, options)
-    return _translate_type(err, place, message) or _translate_message(str(err), place, message)
+    return _translate_type(err, location, message) or _translate_message(str(err), location, message)
 
 
-def _translate_type(err: Exception, place: str, message: str) -> AnabranchError | None:
+def _translate_type(err: Exception, location: str, message: str) -> AnabranchError | None:
     match err:
         case OSError(errno=number) if number in {ENOSPC, EDQUOT}:
-            return _full(place)
+            return _full(location)
         case OSError(errno=number) if number == EROFS:
-            return _read_only(place)
+            return _read_only(location)
         case FileNotFoundError():
-            return ObjectNotFoundError(f"there is no object {place!r}", hint="check the path")
+            return ObjectNotFoundError(f"there is no object {location!r}", hint="check the path")
         case AlreadyExistsError():
-            return ObjectExistsError(f"the object {place!r} exists already", hint="choose another path")
+            return ObjectExistsError(f"the object {location!r} exists already", hint="choose another path")
         case PermissionDeniedError() | UnauthenticatedError() | PermissionError():
-            return _denied(place)
+            return _denied(location)
         case InvalidObstorePath() | ValueError() | FileExistsError() | NotADirectoryError():
-            return InvalidPathError(f"the path {place!r} cannot be used: {message}", hint="correct the path")
+            return InvalidPathError(f"the path {location!r} cannot be used: {message}", hint="correct the path")
     return None
 
 
@@ -236,34 +236,34 @@ _INVALID_PATH = re.compile("Filenames containing|Not a directory|Is a directory|
 _UNREACHABLE = re.compile("error sending request|timed out")
 
 
-def _translate_message(whole: str, place: str, message: str) -> AnabranchError:
+def _translate_message(whole: str, location: str, message: str) -> AnabranchError:
     """Translate by the message alone: the writer of `put_stream` raises plain OSErrors."""
     if _FULL.search(message):
-        return _full(place)
+        return _full(location)
     if "Read-only file system" in message:
-        return _read_only(place)
+        return _read_only(location)
     if _DENIED.search(message):
-        return _denied(place)
+        return _denied(location)
     if "NoSuchBucket" in whole:
-        return ObjectNotFoundError(f"the bucket of {place!r} does not exist", hint="check the bucket's name")
+        return ObjectNotFoundError(f"the bucket of {location!r} does not exist", hint="check the bucket's name")
     if _INVALID_PATH.search(message):
-        return InvalidPathError(f"the path {place!r} cannot be used: {message}", hint="correct the path")
+        return InvalidPathError(f"the path {location!r} cannot be used: {message}", hint="correct the path")
     if _UNREACHABLE.search(message):
         return StorageUnavailableError(
-            f"the store of {place!r} cannot be reached: {message}", hint="check the endpoint and try again"
+            f"the store of {location!r} cannot be reached: {message}", hint="check the endpoint and try again"
         )
-    return StorageError(f"a request for {place!r} failed: {message}", hint="see the message of the store")
+    return StorageError(f"a request for {location!r} failed: {message}", hint="see the message of the store")
 
 
-def _denied(place: str) -> StorageDeniedError:
-    return StorageDeniedError(f"the store refused access to {place!r}", hint="check the credentials")
+def _denied(location: str) -> StorageDeniedError:
+    return StorageDeniedError(f"the store refused access to {location!r}", hint="check the credentials")
 
 
-def _full(place: str) -> StorageFullError:
+def _full(location: str) -> StorageFullError:
     return StorageFullError(
-        f"there is no space left to write {place!r}", hint="free space: gc and the deletion of branches still work"
+        f"there is no space left to write {location!r}", hint="free space: gc and the deletion of branches still work"
     )
 
 
-def _read_only(place: str) -> StorageDeniedError:
-    return StorageDeniedError(f"the file system of {place!r} is read-only", hint="mount it with write access")
+def _read_only(location: str) -> StorageDeniedError:
+    return StorageDeniedError(f"the file system of {location!r} is read-only", hint="mount it with write access")

@@ -64,8 +64,8 @@ def copy_between(source: ObjectStore, path: str, target: ObjectStore, target_pat
 def _check_size(source: ObjectStore, path: str, target: ObjectStore, target_path: str) -> None:
     sent, arrived = source.head(path).size, target.head(target_path).size
     if sent != arrived:
-        place = join_uri(target.uri, target_path)
-        raise StorageError(f"{arrived} of {sent} bytes arrived at {place!r}", hint="try again")
+        location = join_uri(target.uri, target_path)
+        raise StorageError(f"{arrived} of {sent} bytes arrived at {location!r}", hint="try again")
 
 
 def copy_verified(source: ObjectStore, path: str, target: ObjectStore, target_path: str) -> None:
@@ -82,5 +82,5 @@ def copy_verified(source: ObjectStore, path: str, target: ObjectStore, target_pa
     for chunk in target.stream(target_path):
         arrived.update(chunk)
     if sent.digest() != arrived.digest():
-        place = join_uri(target.uri, target_path)
-        raise StorageError(f"the copy at {place!r} differs from its source {path!r}", hint="try again")
+        location = join_uri(target.uri, target_path)
+        raise StorageError(f"the copy at {location!r} differs from its source {path!r}", hint="try again")

@@ -1,4 +1,4 @@
-"""Base paths: registering, finding, resolving, writing, and telling stale ones."""
+"""Base paths: registering, finding, resolving, writing, and detecting stale ones."""
 
 import os
 from concurrent.futures import ThreadPoolExecutor
@@ -276,7 +276,7 @@ def test_rows_of_another_schema_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.s3
-def test_a_branch_does_not_write_into_the_places_it_inherits_from(place: Place) -> None:
+def test_a_branch_does_not_write_into_the_locations_it_inherits_from(place: Place) -> None:
     dev = make(place, branch="dev")
     dev.open().create_branch("sub")
     sub = dev.on("sub")

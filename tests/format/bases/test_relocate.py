@@ -98,7 +98,7 @@ def test_a_second_run_changes_nothing(moved: Home) -> None:
     assert contents(moved.root) == before
 
 
-def test_a_dataset_in_its_place_needs_nothing(old: Path) -> None:
+def test_a_dataset_that_did_not_move_needs_nothing(old: Path) -> None:
     before = contents(old)
     assert relocate(Home.at(str(old))).rewritten == ()
     assert contents(old) == before
@@ -144,7 +144,7 @@ def test_a_damaged_manifest_stops_it_before_anything_changes(moved: Home) -> Non
     assert contents(moved.root) == before
 
 
-def test_a_place_without_a_dataset_is_refused(tmp_path: Path) -> None:
+def test_a_location_without_a_dataset_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DatasetNotFoundError):
         relocate(Home.at(str(tmp_path / "nothing.lance")))
 
@@ -278,7 +278,7 @@ def test_an_unfinished_manifest_is_relocated_as_well(moved: Home) -> None:
     assert {base.path for base in read_manifest(unfinished.read_bytes()).base_paths} == {moved.root}
 
 
-def test_a_staged_version_opened_before_is_read_anew(tmp_path: Path) -> None:
+def test_a_staged_version_opened_before_is_read_again(tmp_path: Path) -> None:
     home = Home.at(str(tmp_path / "old.lance"))
     lance.write_dataset(rows(1), home.root, enable_stable_row_ids=True)
     home.open().create_branch("dev")

@@ -89,7 +89,7 @@ def test_fragments_move_to_a_base_and_back_and_stay_what_they_are(place: Place) 
 
 
 @pytest.mark.s3
-def test_moved_fragments_are_read_from_their_new_place_only(place: Place) -> None:
+def test_moved_fragments_are_read_from_their_new_location_only(place: Place) -> None:
     home = make(place)
     before = content(home)
     report = move_fragments(home, to="cold", ids=[0, 1, 2, 3])
@@ -127,7 +127,7 @@ def test_a_filter_that_matches_nothing_moves_nothing(tmp_path: Path) -> None:
     assert (report.moved, report.partly_matching, report.version) == ((), (), home.open().version)
 
 
-def test_a_move_says_how_far_it_is(tmp_path: Path) -> None:
+def test_a_move_reports_its_progress(tmp_path: Path) -> None:
     seen: list[tuple[int, int]] = []
     move_fragments(local(tmp_path), to="cold", ids=[0, 2], progress=lambda done, total: seen.append((done, total)))
     assert seen == [(0, 2), (1, 2), (2, 2)]

@@ -324,7 +324,7 @@ def test_files_of_others_in_a_clone_are_kept(source: Home, tmp_path: Path) -> No
     assert list_clones(source) == ()
 
 
-def test_another_dataset_at_the_place_of_a_clone_is_not_dropped(source: Home, tmp_path: Path) -> None:
+def test_another_dataset_at_the_location_of_a_clone_is_not_dropped(source: Home, tmp_path: Path) -> None:
     made = shallow_clone(source, str(tmp_path / "clone.lance"))
     lance.write_dataset(rows(1), str(tmp_path / "other.lance"))
     lance.LanceDataset.drop(str(tmp_path / "clone.lance"))
@@ -369,7 +369,7 @@ def test_a_crash_while_lance_clones_leaves_a_scratch_that_goes_with_the_hold(sou
     assert contents(source.root) == before
 
 
-def test_of_many_clones_to_one_place_at_most_one_comes_to_be(source: Home, tmp_path: Path) -> None:
+def test_of_many_clones_to_one_location_at_most_one_comes_to_be(source: Home, tmp_path: Path) -> None:
     start = Barrier(4)
 
     def attempt(version: int) -> CloneInfo | None:
@@ -425,7 +425,7 @@ def test_only_holds_are_released(source: Home) -> None:
     assert list(source.open().tags.list()) == ["v1.0"]
 
 
-def test_a_clone_that_cannot_be_read_is_taken_back(source: Home, tmp_path: Path) -> None:
+def test_a_clone_that_cannot_be_read_is_rolled_back(source: Home, tmp_path: Path) -> None:
     for data in Path(source.root, "data").iterdir():
         data.unlink()
     before = contents(source.root)

@@ -1,4 +1,4 @@
-"""What two versions may differ in is found without looking at what they share."""
+"""What two versions may differ in is found without reading what they share."""
 
 from pathlib import Path
 
@@ -54,7 +54,7 @@ def test_versions_that_are_the_same_differ_in_nothing(version_ref: VersionRef) -
     assert found.columns == tuple(ColumnPair(older=name, newer=name) for name in ("id", "v", "w"))
 
 
-def test_nothing_is_read_of_fragments_that_nobody_touched(version_ref: VersionRef) -> None:
+def test_nothing_is_read_of_untouched_fragments(version_ref: VersionRef) -> None:
     after = staging.update(
         staging.delete(version_ref, "id = 5").version_ref, {"v": "v + 1"}, where="id in (6, 2500)"
     ).version_ref

@@ -149,7 +149,7 @@ def test_a_young_tree_may_be_a_branch_in_the_making(home: Home) -> None:
     assert files(home) == before
 
 
-def test_a_stranger_in_an_unreferenced_tree_is_left_alone(home: Home) -> None:
+def test_an_unknown_file_in_an_unreferenced_tree_is_left_alone(home: Home) -> None:
     home.open().create_branch("x")
     home.store().delete(branch_ref_path("x"))
     home.store().put("tree/x/notes.txt", b"mine")
@@ -292,7 +292,7 @@ def test_a_ref_without_tree_is_kept_while_it_is_needed(home: Home, user: str) ->
 
 
 def lose_the_race(home: Home, name: str) -> None:
-    """Leave what two creators of one name leave: the ref says version 1, the tree opens at the loser's version 2."""
+    """Leave what two creators of one name leave: the ref names version 1, the tree opens at the loser's version 2."""
     store = home.store()
     home.open().create_branch(name, 2)
     losers = {info.path: store.get(info.path) for info in store.list(branch_folder(name))}
@@ -527,7 +527,7 @@ def test_a_tag_on_nothing_is_reported(home: Home, gone: dict[str, int | str]) ->
     assert files(home) == before
 
 
-def test_orphans_and_strangers_are_named_and_never_removed(home: Home) -> None:
+def test_orphans_and_unknown_files_are_named_and_never_removed(home: Home) -> None:
     orphan = "data/101100101101010011010110a1b2c3d4e5f60718293a4b5c6d.lance"
     home.store().put(orphan, b"")
     home.store().put("tree/dev/notes.txt", b"mine")
@@ -554,7 +554,7 @@ def test_half_written_refs_are_removed_and_half_written_data_is_left(home: Home)
     assert files(home) == {**before, data: b"{"}
 
 
-def test_a_place_without_a_dataset_is_refused(place: Place) -> None:
+def test_a_location_without_a_dataset_is_refused(place: Place) -> None:
     with pytest.raises(DatasetNotFoundError):
         doctor(Home.at(place / "nothing.lance", place.storage_options))
 

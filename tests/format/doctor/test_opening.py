@@ -45,7 +45,7 @@ def test_a_healthy_dataset_is_in_order(root: Path) -> None:
 
 @pytest.mark.parametrize("rewritten", [1, 2, 3])
 def test_a_relocation_that_was_killed_late_is_reported(root: Path, tmp_path: Path, rewritten: int) -> None:
-    """The newest versions read the new place, older ones still the original."""
+    """The newest versions read the new location, older ones still the original."""
     copy = tmp_path / "copy.lance"
     shutil.copytree(root, copy)
 
@@ -127,7 +127,7 @@ def test_a_dataset_without_any_version_on_main_is_examined(root: Path) -> None:
     assert sorted(root.rglob("*")) == before
 
 
-def test_a_place_without_a_dataset_or_repository_is_refused(tmp_path: Path) -> None:
+def test_a_location_without_a_dataset_or_repository_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(errors.DatasetNotFoundError, match="no Lance dataset"):
         ab.doctor(tmp_path)

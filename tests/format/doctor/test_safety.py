@@ -91,7 +91,7 @@ def put_manifest(home: Home) -> None:
     ],
     ids=["a ref comes", "another creator comes", "a tree comes", "a write comes"],
 )
-def test_a_repair_stops_when_somebody_was_there_since_the_diagnosis(
+def test_a_repair_stops_when_another_process_wrote_since_the_diagnosis(
     home: Home, mess: Callable[[Home], object], somebody: Callable[[Home], object]
 ) -> None:
     mess(home)

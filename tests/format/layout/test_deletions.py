@@ -85,7 +85,7 @@ def test_an_unknown_fragment_is_refused(place: Place, fragment: int) -> None:
         deleted_offsets(home, None, fragment)
 
 
-def test_a_handle_tells_the_offsets_of_the_version_it_reads(place: Place) -> None:
+def test_a_handle_shows_the_offsets_of_the_version_it_reads(place: Place) -> None:
     dataset = ab.dataset(written(place, 10, "id = 1").root, place.storage_options)
     dataset.open().delete("id = 3")
     assert dataset.deleted_offsets(0).tolist() == [1, 3]
@@ -100,7 +100,7 @@ def test_a_missing_file_is_named(place: Place) -> None:
         deleted_offsets(home, None, 0)
 
 
-def test_a_file_with_another_count_than_its_manifest_says_is_damaged(place: Place) -> None:
+def test_a_file_with_another_count_than_its_manifest_records_is_damaged(place: Place) -> None:
     home = written(place, 2 * BITMAP_FROM, f"id < {BITMAP_FROM}")
     (info,) = home.store().list("_deletions")
     home.store().put(info.path, BitMap([1, 2, 3]).serialize())

@@ -120,7 +120,7 @@ def test_large_values_and_vector_indices_are_known(place: Place) -> None:
 
 
 @pytest.mark.s3
-def test_strangers_and_unreferenced_trees_are_told_apart(place: Place) -> None:
+def test_unknown_files_and_unreferenced_trees_are_distinguished(place: Place) -> None:
     home = rich_dataset(place)
     store = home.store()
     store.delete("_refs/branches/dev%2Fdeep.json")
@@ -140,7 +140,7 @@ def test_strangers_and_unreferenced_trees_are_told_apart(place: Place) -> None:
 
 
 @pytest.mark.parametrize("path", ["", "/nothing-here"])
-def test_a_place_without_a_dataset_is_refused(place: Place, path: str) -> None:
+def test_a_location_without_a_dataset_is_refused(place: Place, path: str) -> None:
     Home.at(place.root, place.storage_options).store().put("file.txt", b"text")
     with pytest.raises(DatasetNotFoundError, match="there is no Lance dataset"):
         layout(Home.at(place.root + path, place.storage_options))
@@ -186,7 +186,7 @@ def test_a_place_without_a_dataset_is_refused(place: Place, path: str) -> None:
         ("tree/a", LayoutKind.STRANGER),
     ],
 )
-def test_place_and_name_make_the_kind(path: str, kind: LayoutKind) -> None:
+def test_location_and_name_make_the_kind(path: str, kind: LayoutKind) -> None:
     assert kind_of(path) == kind
 
 

@@ -1,4 +1,4 @@
-"""The files that versions mention, read from manifests alone: just those that Lance tells, on every kind of version."""
+"""The files that versions mention, read from manifests alone: those that Lance reports, on every kind of version."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -49,7 +49,7 @@ def manifests(home: Home) -> Iterator[tuple[LayoutFile, int]]:
             yield file, ManifestName.parse(file.name).version
 
 
-def told_by_lance(home: Home, file: LayoutFile, version: int) -> set[str]:
+def reported_by_lance(home: Home, file: LayoutFile, version: int) -> set[str]:
     """The files of a version, and those in the folders of its indices, below the dataset's root."""
     of_branch = home.on(file.branch)
     found: set[str] = set()
@@ -63,7 +63,7 @@ def told_by_lance(home: Home, file: LayoutFile, version: int) -> set[str]:
     return found
 
 
-def test_every_version_mentions_what_lance_tells(tmp_path: Path) -> None:
+def test_every_version_mentions_what_lance_reports(tmp_path: Path) -> None:
     home = make(tmp_path)
     kinds: set[LayoutKind] = set()
     seen = Mentions(home, layout(home))
@@ -72,7 +72,7 @@ def test_every_version_mentions_what_lance_tells(tmp_path: Path) -> None:
         found = seen.files_of(file)
         beside = {path for path in found if by_path[path] in {LayoutKind.MANIFEST, LayoutKind.TRANSACTION}}
         assert file.path in beside
-        assert found - beside == told_by_lance(home, file, version), file.path
+        assert found - beside == reported_by_lance(home, file, version), file.path
         kinds |= {by_path[path] for path in found}
     assert kinds >= {LayoutKind.DATA, LayoutKind.DELETION, LayoutKind.INDEX, LayoutKind.TRANSACTION}
     names = {file.name.rpartition(".")[2] for file in layout(home).files if file.kind is LayoutKind.DELETION}
@@ -86,7 +86,7 @@ def test_large_values_belong_to_their_data_file(tmp_path: Path) -> None:
     lance.write_dataset(large, home.root, data_storage_version="2.2")
     ((file, version),) = manifests(home)
     found = Mentions(home, layout(home)).files_of(file)
-    assert told_by_lance(home, file, version) <= found
+    assert reported_by_lance(home, file, version) <= found
     assert sum(path.endswith(".blob") for path in found) == 1
 
 
@@ -99,7 +99,7 @@ def test_lance_is_asked_about_what_is_not_known_here(tmp_path: Path, monkeypatch
     ((file, version),) = manifests(home)
     monkeypatch.setattr(described_files, "_FRAGMENT_FIELDS", frozenset())
     found = Mentions(home, layout(home)).files_of(file)
-    assert told_by_lance(home, file, version) <= found
+    assert reported_by_lance(home, file, version) <= found
     assert any(path.startswith("data/") for path in found)
 
 

@@ -134,7 +134,7 @@ def test_the_examples_of_the_specification_are_read() -> None:
         "part-0.parquet",
     ],
 )
-def test_what_is_no_data_file_is_refused(name: str) -> None:
+def test_what_is_not_a_data_file_is_refused(name: str) -> None:
     assert DataFileName.find(name) is None
     with pytest.raises(InvalidNameError, match="24 binary and 26 hex digits") as refused:
         DataFileName.parse(name)
@@ -160,7 +160,7 @@ def test_what_is_no_data_file_is_refused(name: str) -> None:
         "a/0-1-2.bin",
     ],
 )
-def test_what_is_no_deletion_file_is_refused(name: str) -> None:
+def test_what_is_not_a_deletion_file_is_refused(name: str) -> None:
     with pytest.raises(InvalidNameError, match="is not the name of a deletion file"):
         DeletionFileName.parse(name)
 
@@ -178,7 +178,7 @@ def test_what_is_no_deletion_file_is_refused(name: str) -> None:
         f"5-{UUID_TEXT}.txn.tmp",
     ],
 )
-def test_what_is_no_transaction_file_is_refused(name: str) -> None:
+def test_what_is_not_a_transaction_file_is_refused(name: str) -> None:
     with pytest.raises(InvalidNameError, match="is not the name of a transaction file"):
         TransactionFileName.parse(name)
 
@@ -202,7 +202,7 @@ def test_what_is_no_transaction_file_is_refused(name: str) -> None:
         "latest_version_hint.json",
     ],
 )
-def test_what_is_no_manifest_is_refused(name: str) -> None:
+def test_what_is_not_a_manifest_is_refused(name: str) -> None:
     with pytest.raises(InvalidNameError, match="is not the name of a manifest"):
         ManifestName.parse(name)
 
@@ -225,5 +225,5 @@ def test_what_is_no_manifest_is_refused(name: str) -> None:
         ("branches/dev.json", None, None),
     ],
 )
-def test_refs_are_told_by_their_path(path: str, branch: str | None, tag: str | None) -> None:
+def test_refs_are_recognized_by_their_path(path: str, branch: str | None, tag: str | None) -> None:
     assert (branch_of_ref_path(path), tag_of_ref_path(path)) == (branch, tag)

@@ -242,7 +242,7 @@ def test_doctor_repairs_at_once_where_the_grace_is_waived(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("path", ["nothing", "folder", "file", "damaged"])
-def test_what_is_no_dataset_is_refused(tmp_path: Path, path: str) -> None:
+def test_what_is_not_a_dataset_is_refused(tmp_path: Path, path: str) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").write_text("hello")
     write(str(tmp_path / "damaged"), [1], {}, mode="create")
@@ -253,7 +253,7 @@ def test_what_is_no_dataset_is_refused(tmp_path: Path, path: str) -> None:
         ab.dataset(tmp_path / path)
 
 
-def test_an_unreachable_endpoint_says_so_and_keeps_the_secret() -> None:
+def test_an_unreachable_endpoint_is_reported_and_keeps_the_secret() -> None:
     options = {
         "aws_endpoint": "http://127.0.0.1:9",
         "aws_access_key_id": "somebody",

@@ -109,7 +109,7 @@ CASES = [
 ]
 
 
-# A repair asks what a ref still says of the place it stands for, and of each other field. One case of each answer
+# A repair asks what a ref still records of its location, and of each other field. One case of each answer
 # runs in `make test`.
 REPAIRED = {
     "as Lance writes it",

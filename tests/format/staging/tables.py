@@ -1,4 +1,4 @@
-"""A small table to stage on, and how to look at it."""
+"""A small table to stage on, and how to inspect it."""
 
 from collections.abc import Iterable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Appends found again between two versions, and told from whatever only looks like them."""
+"""Appends found again between two versions, and distinguished from similar changes."""
 
 from collections.abc import Callable
 
@@ -95,15 +95,15 @@ CHANGES: dict[str, Callable[[VersionRef], VersionRef]] = {
 
 
 @pytest.mark.parametrize("change", sorted(CHANGES))
-def test_everything_else_is_no_append(base: VersionRef, change: str) -> None:
+def test_everything_else_is_not_an_append(base: VersionRef, change: str) -> None:
     assert staging.find_appended(base, CHANGES[change](base)) is None
     assert staging.find_appended(base, staging.append(CHANGES["upsert of new keys"](base), table(10))) is None
 
 
-def test_overwrite_of_no_rows_is_no_append(empty: VersionRef) -> None:
+def test_overwrite_of_no_rows_is_not_an_append(empty: VersionRef) -> None:
     assert staging.find_appended(empty, staging.overwrite(empty, table(1))) is None
 
 
-def test_version_on_another_line_is_no_append(base: VersionRef) -> None:
+def test_version_on_another_line_is_not_an_append(base: VersionRef) -> None:
     other = staging.append(base, table(4))
     assert staging.find_appended(other, staging.append(base, table(5))) is None

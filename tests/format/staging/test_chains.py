@@ -251,7 +251,7 @@ class Chain(RuleBasedStateMachine):
 
     @precondition(lambda self: self.forks < 3)
     @rule()
-    def go_on_in_a_fork(self) -> None:
+    def continue_in_a_fork(self) -> None:
         self.forks += 1
         home = fork(self.version_ref, f"dev/{self.forks}")
         self.head, self.head_rows = home.open().version, self.model.rows

@@ -113,7 +113,7 @@ def test_nullability_changes_where_the_data_allows(place: Place) -> None:
         alter_columns(version_ref, [ColumnChange(path="st", nullable=False)])
 
 
-def test_new_type_keeps_place_values_and_row_ids_and_drops_the_index(place: Place) -> None:
+def test_new_type_keeps_position_values_and_row_ids_and_drops_the_index(place: Place) -> None:
     version_ref = index(index(new_table(place, [1, 2], [3]), "id", IndexKind.BTREE), "s", IndexKind.BITMAP)
     kind = pa.struct([("a", pa.int64()), ("b", pa.list_(pa.string()))])
     changed = alter_columns(

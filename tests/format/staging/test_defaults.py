@@ -42,12 +42,12 @@ def test_a_column_without_nulls_may_be_left_out_if_it_has_a_default(place: Place
     assert filled(table(place, pa.int64(), "0", nullable=False)) == [0, 0]
 
 
-def test_a_default_that_is_null_is_none_for_a_column_without_nulls(place: Place) -> None:
+def test_a_null_default_is_refused_for_a_column_without_nulls(place: Place) -> None:
     with pytest.raises(SchemaMismatchError, match="takes no nulls"):
         filled(table(place, pa.int64(), "NULL", nullable=False))
 
 
-def test_a_default_that_needs_other_columns_is_none_for_a_column_without_nulls(place: Place) -> None:
+def test_a_default_that_needs_other_columns_is_refused_for_a_column_without_nulls(place: Place) -> None:
     with pytest.raises(SchemaMismatchError, match="is expected"):
         filled(table(place, pa.int64(), "id * 2", nullable=False))
 

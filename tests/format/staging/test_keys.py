@@ -113,7 +113,7 @@ def test_data_without_its_key_is_refused(place: Place) -> None:
         upsert(new_table(place), pa.table({"s": ["x"]}), ["id"])
 
 
-def test_delete_keys_ignores_what_is_not_there_and_what_is_said_twice(place: Place) -> None:
+def test_delete_keys_ignores_what_is_not_there_and_what_is_given_twice(place: Place) -> None:
     version_ref = new_table(place, [1, 2], [3])
     result = delete_keys(version_ref, pa.table({"id": [3, 1, 3, 99]}), ["id"])
     assert (result.deleted, ids(result.version_ref)) == (2, [2])

@@ -1,4 +1,4 @@
-"""Staged versions made ordinary, and strangers kept."""
+"""Staged versions made ordinary, and external writes kept."""
 
 import threading
 from typing import Any
@@ -28,7 +28,7 @@ from tests.conftest import Place
 from tests.format.staging.tables import ids, new_table, raw, rows
 
 
-def stranger_appends(home: Home, *keys: int) -> int:
+def append_externally(home: Home, *keys: int) -> int:
     made = lance.write_dataset(rows(keys), home.uri, mode="append", storage_options=home.lance_options())
     return int(made.version)
 
@@ -47,7 +47,7 @@ def test_settled_version_is_what_raw_readers_see(place: Place) -> None:
     assert (made.transaction_properties or {})["commit"] == "c1"
 
 
-def test_chain_goes_on_from_staged_and_from_settled_versions(place: Place) -> None:
+def test_chain_continues_from_staged_and_from_settled_versions(place: Place) -> None:
     version_ref = new_table(place, [1])
     settle(version_ref.home, version_ref.version, expected_head=1)
     assert (
@@ -65,25 +65,25 @@ def test_settling_again_names_our_own_versions_in_between(place: Place) -> None:
 
 
 @pytest.mark.s3
-def test_earlier_stranger_is_kept_and_reported(place: Place) -> None:
+def test_earlier_external_write_is_kept_and_reported(place: Place) -> None:
     version_ref = new_table(place, [1])
-    stranger = stranger_appends(version_ref.home, 50)
-    with pytest.raises(ExternalWriteError, match=f"version {stranger}"):
+    external = append_externally(version_ref.home, 50)
+    with pytest.raises(ExternalWriteError, match=f"version {external}"):
         settle(version_ref.home, version_ref.version, expected_head=1)
     assert raw(version_ref).to_table().column("id").to_pylist() == [50]
-    assert foreign_versions(version_ref.home, since=1) == (stranger,)
-    assert not is_our_restore(version_ref.home, stranger)
+    assert foreign_versions(version_ref.home, since=1) == (external,)
+    assert not is_our_restore(version_ref.home, external)
 
 
 def test_external_write_between_preparation_and_put_is_kept_and_reported(place: Place) -> None:
     version_ref = new_table(place, [1])
     prepared = prepare_settle(version_ref.home, version_ref.version, expected_head=1)
-    stranger = stranger_appends(version_ref.home, 50)
-    with pytest.raises(ExternalWriteError, match=f"version {stranger}"):
+    external = append_externally(version_ref.home, 50)
+    with pytest.raises(ExternalWriteError, match=f"version {external}"):
         link(prepared)
-    assert (stranger, raw(version_ref).version) == (prepared.number, prepared.number)
+    assert (external, raw(version_ref).version) == (prepared.number, prepared.number)
     assert raw(version_ref).to_table().column("id").to_pylist() == [50]
-    assert foreign_versions(version_ref.home, since=1) == (stranger,)
+    assert foreign_versions(version_ref.home, since=1) == (external,)
 
 
 def test_settle_that_lost_against_another_of_ours_takes_the_next_number(place: Place) -> None:
@@ -121,7 +121,7 @@ def test_foreign_rewrites_that_lance_cannot_show_are_foreign(place: Place) -> No
     assert foreign_versions(version_ref.home, since=1) == foreign_versions(version_ref.home, since=head)
 
 
-def test_version_that_was_collected_is_nobodys(place: Place) -> None:
+def test_collected_version_is_not_an_external_write(place: Place) -> None:
     version_ref = new_table(place, [1])
     for key in (2, 3):
         settle(version_ref.home, append(version_ref, rows([key])).version, expected_head=1)
@@ -150,7 +150,7 @@ def test_restores_of_earlier_releases_are_ours(place: Place) -> None:
 
 def test_external_version_that_an_earlier_release_put_back_is_foreign(place: Place) -> None:
     version_ref = new_table(place, [1])
-    stranger_appends(version_ref.home, 50)
+    append_externally(version_ref.home, 50)
     restore_as_earlier_releases_did(version_ref.home, version_ref.version)
     restore_as_earlier_releases_did(version_ref.home, 2, put_back="2")
     version_ref.home.store().delete(f"_versions/{2**64 - 1 - 2:020d}.manifest")
@@ -183,7 +183,7 @@ def test_any_staged_shape_can_be_settled(place: Place) -> None:
     assert raw(version_ref).count_rows() == 0
 
 
-def test_settling_at_the_same_time_leaves_one_of_the_versions_and_no_stranger(place: Place) -> None:
+def test_settling_at_the_same_time_leaves_one_of_the_versions_and_no_external_write(place: Place) -> None:
     version_ref = new_table(place)
     staged = [append(version_ref, rows([key])) for key in range(4)]
     threads = [

@@ -1,4 +1,4 @@
-"""Rows that differ, told by sorting instead of hashing."""
+"""Distinct rows, found by sorting instead of hashing."""
 
 import datetime
 
@@ -29,7 +29,7 @@ def test_numbers_are_unique_or_not_however_they_are_chunked(chunks: list[list[in
         ([True, False], pa.bool_(), False),
     ],
 )
-def test_only_what_can_be_told_cheaply_is_sure(values: list[object], kind: pa.DataType, expected: bool) -> None:  # noqa: FBT001
+def test_only_what_can_be_decided_cheaply_is_sure(values: list[object], kind: pa.DataType, expected: bool) -> None:  # noqa: FBT001
     assert are_surely_unique(pa.table({"id": pa.array(values, kind)})) is expected
 
 

@@ -181,7 +181,7 @@ def _tag(history: History, one: int, other: int) -> None:
 
 
 def _run(history: History, one: int, other: int) -> None:
-    """Begin a run, or go on with one, or end it."""
+    """Begin a run, or continue with one, or end it."""
     if not history.runs or one % 3 == 0:
         history.runs.append(history.repo.begin_run(history.branch(other)))
         return
@@ -201,7 +201,7 @@ def _forget_run(history: History, one: int, _: int) -> None:
 
 
 def _leave(history: History, one: int, other: int) -> None:
-    """A transaction that nobody publishes."""
+    """A transaction that no process publishes."""
     tx = history.repo.transaction(history.branch(one))
     try:
         _change_table(history, tx, other)

@@ -1,4 +1,4 @@
-"""Which files of a repository's tables somebody needs, told by plain Lance from the versions that commits name."""
+"""The files that a repository's tables need, found by plain Lance from the versions that commits name."""
 
 import os
 import re
@@ -60,7 +60,7 @@ def find_unreachable(repo: ab.Repository) -> dict[str, int]:
 
 
 def _list_heads(repo: ab.Repository) -> dict[str, set[TableEntry]]:
-    """The tables that the next commit of some branch or run goes on from, in the same home."""
+    """The tables that the next commit of some branch or run continues from, in the same home."""
     found: dict[str, set[TableEntry]] = {}
     for head in repo._repo_store.heads.list(internal=True):
         branch = str(head.home_branch)
@@ -114,7 +114,7 @@ class _Dataset:
         for step in steps:
             needed |= self._own_files_of(step)
         names = {path.rpartition("/")[2] for path in needed}
-        # Names are made by chance, so that one tells a file wherever it lies; an index is a folder.
+        # Names are made by chance, so that a name identifies a file in any folder; an index is a folder.
         return {
             path
             for path in self._paths
@@ -143,7 +143,7 @@ class _Dataset:
         return homes
 
     def _ordinary(self, home: str | None, heads: set[TableEntry]) -> set[Place]:
-        """The newest version of a home, and those among which the next writer looks for strangers' writes."""
+        """The newest version of a home, and those among which the next writer looks for external writes."""
         versions = [version for where, version in self._manifests if where == home and version < _STAGED]
         since = min([entry.head for entry in heads if entry.home == home] + [max(versions)])
         return {(home, version) for version in versions if version >= since}

@@ -10,7 +10,7 @@ DAY = timedelta(days=1)
 
 
 def pass_time(repo: ab.Repository, by: timedelta = 2 * DAY) -> None:
-    """Let everything in a repository be as if it had been written so much earlier, signs of life too."""
+    """Let everything in a repository be as if it had been written so much earlier, heartbeats too."""
     for folder, _, names in os.walk(repo.uri):
         for name in names:
             path = Path(folder, name)

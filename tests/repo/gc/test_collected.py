@@ -1,4 +1,4 @@
-"""What was collected says so, whatever name it is called by, and nothing happens to the repository."""
+"""Reading a collected commit reports it, under any name, and does not change the repository."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ import anabranch as ab
 from anabranch.errors import AnabranchError
 from anabranch.repo.repository import Repository
 from anabranch.repo.runs.engine_access import EngineAccess
-from tests.moulds import Cast
+from tests.lake_templates import Cast
 from tests.repo.conftest import CUSTOMERS, ORDERS, another, append, fill_lake, ids, nothing_changes, table
 from tests.repo.gc.needed import find_unreachable
 from tests.repo.gc.passing import pass_time
@@ -130,7 +130,7 @@ def outcome_of(ask: Ask, gone: Gone) -> str:
     return "nothing said"
 
 
-def test_reading_what_was_collected_says_so(gone: Gone) -> None:
+def test_reading_what_was_collected_is_reported(gone: Gone) -> None:
     with nothing_changes(gone.repo):
         assert {name: outcome_of(ask, gone) for name, ask in READS.items()} == dict.fromkeys(READS, "collected")
 
@@ -140,7 +140,7 @@ def test_building_on_what_was_collected_is_refused(gone: Gone) -> None:
         assert {name: outcome_of(ask, gone) for name, ask in WRITES.items()} == dict.fromkeys(WRITES, "collected")
 
 
-def test_what_is_kept_goes_on(gone: Gone) -> None:
+def test_what_is_kept_continues(gone: Gone) -> None:
     repo = gone.repo
     assert ids(repo.snapshot_of("main~1")) == [1, 2, 3]
     assert repo.entity_at(ORDERS, 1) == {"id": 1, "v": "u"}

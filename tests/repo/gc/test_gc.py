@@ -1,4 +1,4 @@
-"""Garbage collection: what nobody can reach goes, with its reason; everything else stays readable and writable."""
+"""Garbage collection: what is unreachable is deleted, with its reason; everything else stays readable and writable."""
 
 import shutil
 from collections.abc import Callable
@@ -35,14 +35,14 @@ _OWN = ("_gc/", "_clock", "_leases/")
 
 
 def collect(repo: Repository, *, keep_last: int | None = 1, keep_newer_than: timedelta | None = None) -> GcReport:
-    """Collect garbage; a dry run before must have told just what then goes, and one more finds nothing."""
+    """Collect garbage; a dry run before must have reported just what then goes, and one more finds nothing."""
     before = objects(repo)
-    told = repo.gc(keep_last=keep_last, keep_newer_than=keep_newer_than, dry_run=True)
+    reported = repo.gc(keep_last=keep_last, keep_newer_than=keep_newer_than, dry_run=True)
     assert {path: size for path, size in objects(repo).items() if not path.startswith(_OWN)} == {
         path: size for path, size in before.items() if not path.startswith(_OWN)
     }
     done = repo.gc(keep_last=keep_last, keep_newer_than=keep_newer_than)
-    assert replace(done, dry_run=True) == told
+    assert replace(done, dry_run=True) == reported
     gone = before.keys() - objects(repo).keys()
     assert {found.path for found in done.objects} == gone
     assert {found.path: found.bytes for found in done.objects} == {path: before[path] for path in gone}
@@ -60,7 +60,7 @@ def test_nothing_is_garbage_in_a_repository_that_only_grew(lake: Repository) -> 
     append(lake, 4)
     pass_time(lake)
     report = collect(lake, keep_last=None)
-    # Between two commits a table is settled, which makes ordinary versions that nobody needs.
+    # Between two commits a table is settled, which makes ordinary versions that are not needed.
     assert reasons(report) <= {"version of no retained commit", "file of no retained version"}
     assert report.commits == ()
     assert report.damaged == ()
@@ -163,7 +163,7 @@ def test_dead_run_is_ended_and_a_live_one_is_kept(lake: Repository) -> None:
     assert ids(alive.snapshot()) == [1, 2, 3, 4]
     pass_time(lake)
     alive.snapshot()
-    with alive.transaction() as tx:  # a sign of life
+    with alive.transaction() as tx:  # a heartbeat
         tx.append(ORDERS, table(5))
     report = collect(lake, keep_last=None)
     assert report.runs == ()
@@ -313,10 +313,10 @@ def test_two_collections_do_not_run_at_once(lake: Repository) -> None:
     another(lake).gc()
 
 
-def test_progress_is_told(lake: Repository) -> None:
-    told: list[tuple[str, int, int]] = []
-    lake.gc(progress=lambda step: told.append((str(step.stage), step.done, step.total)))
-    assert told == [
+def test_progress_is_reported(lake: Repository) -> None:
+    reported: list[tuple[str, int, int]] = []
+    lake.gc(progress=lambda step: reported.append((str(step.stage), step.done, step.total)))
+    assert reported == [
         *(("history", done, 2) for done in range(3)),
         *(("tables", done, 2) for done in range(3)),
     ]
@@ -365,7 +365,7 @@ def test_table_made_by_work_that_was_silent_for_too_long_is_not_looked_for(lake:
 
 
 @pytest.mark.parametrize("move", ["transaction", "rebase"])
-def test_entry_of_work_that_slept_over_its_put_is_taken_back(lake: Repository, move: str) -> None:
+def test_entry_of_work_that_slept_over_its_put_is_rolled_back(lake: Repository, move: str) -> None:
     lake.branch_create("dev")
     append(lake, 4, branch="dev")
     append(lake, 5)
@@ -391,11 +391,11 @@ def test_entry_of_work_that_slept_over_its_put_is_taken_back(lake: Repository, m
     assert lake.doctor().findings == ()
 
 
-def test_branch_made_from_a_head_that_was_left_long_ago_is_taken_back(lake: Repository) -> None:
-    """Whoever is suspended between looking at a head and branching from it looks whether that is there still."""
+def test_branch_made_from_a_head_that_was_left_long_ago_is_rolled_back(lake: Repository) -> None:
+    """A caller that is suspended between reading a head and branching from it checks that the head still exists."""
     times = iter([now_in_microseconds(), now_in_microseconds() + 61_000_000])
 
-    def collect_meanwhile(operation: str, path: str) -> bool:
+    def collect_in_between(operation: str, path: str) -> bool:
         return (operation, path.rpartition("/")[0]) == ("put_if_absent", "_versions/late")
 
     def leave_and_collect() -> None:
@@ -404,14 +404,14 @@ def test_branch_made_from_a_head_that_was_left_long_ago_is_taken_back(lake: Repo
         pass_time(lake)
         another(lake).gc(keep_last=1)
 
-    slow = interrupted(lake, collect_meanwhile, leave_and_collect)
+    slow = interrupted(lake, collect_in_between, leave_and_collect)
     slow = open_with(replace(slow._config, clock=lambda: next(times, now_in_microseconds() + 61_000_000)))
     with pytest.raises(CollectedError):
         slow.branch_create("late")
     assert [branch.name for branch in lake.branch_list()] == ["main"]
 
 
-def test_sign_after_a_silence_that_was_too_long_makes_up_for_nothing(lake: Repository) -> None:
+def test_heartbeat_after_expiry_does_not_renew_the_lease(lake: Repository) -> None:
     tx = lake.transaction()
     tx.append(ORDERS, table(4))
     tx._lease._renewed -= 121
@@ -432,7 +432,7 @@ HOLDERS: dict[str, Hold] = {
 
 
 @pytest.mark.parametrize("name", HOLDERS)
-def test_old_state_stays_while_somebody_holds_it(lake: Repository, name: str) -> None:
+def test_old_state_stays_while_another_process_holds_it(lake: Repository, name: str) -> None:
     lake.index(ORDERS, "id")
     held = lake.head_commit_id_for_branch("main")
     holder = HOLDERS[name](lake)
@@ -499,22 +499,22 @@ def test_live_branch_keeps_what_it_shows_and_merges(lake: Repository) -> None:
     assert ids(lake) == [1, 2, 3, 4, 5]
 
 
-def test_strangers_branches_and_tags_are_left_alone(lake: Repository) -> None:
-    stranger = raw(lake)
-    stranger.create_branch("experiment", stranger.version)
-    branch = lance.dataset(f"{stranger.uri}/tree/experiment")
+def test_external_writes_branches_and_tags_are_left_alone(lake: Repository) -> None:
+    external = raw(lake)
+    external.create_branch("experiment", external.version)
+    branch = lance.dataset(f"{external.uri}/tree/experiment")
     branch.insert(table(100))
     branch.delete("id = 1")
-    stranger.tags.create("v1", stranger.version)
+    external.tags.create("v1", external.version)
     with lake.transaction() as tx:
         tx.overwrite(ORDERS, table(9))
     for number in range(10, 14):
         append(lake, number)
     pass_time(lake)
     collect(lake)
-    tagged = lance.dataset(stranger.uri, version="v1").to_table()
+    tagged = lance.dataset(external.uri, version="v1").to_table()
     assert sorted(tagged.column("id").to_pylist()) == [1, 2, 3]
-    branch = lance.dataset(f"{stranger.uri}/tree/experiment")
+    branch = lance.dataset(f"{external.uri}/tree/experiment")
     assert sorted(branch.to_table().column("id").to_pylist()) == [2, 3, 100]
     assert sorted(branch.checkout_version(branch.version - 2).to_table().column("id").to_pylist()) == [1, 2, 3]
 
@@ -574,7 +574,7 @@ def test_table_with_a_torn_manifest_is_left_alone_and_reported(lake: Repository)
 
 
 def test_states_of_a_table_without_a_key_go(lake: Repository) -> None:
-    """Only the manifests stay that tell how a branch came from what it shares with main, and of others nothing."""
+    """Only the manifests stay that record how a branch came from what it shares with main, and of others nothing."""
     lake.branch_create("dev")
     for number in range(5):
         with lake.transaction() as tx:
@@ -589,7 +589,7 @@ def test_states_of_a_table_without_a_key_go(lake: Repository) -> None:
     assert len([found for found in report.objects if "customers.lance/_versions/d" in found.path]) == 5
 
 
-def test_every_snapshot_is_what_it_was_or_says_that_it_was_collected(lake: Repository) -> None:
+def test_every_snapshot_is_unchanged_or_reported_as_collected(lake: Repository) -> None:
     for number in (4, 5, 6):
         append(lake, number)
     everything = list_commit_ids(lake)

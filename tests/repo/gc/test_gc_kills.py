@@ -13,7 +13,7 @@ from tests.repo.gc.passing import pass_time
 from tests.repo.leases import expire
 from tests.repo.programs.running import Program
 
-# What each collection writes anew, or only to be alive.
+# What each collection writes again, or only to be alive.
 _PASSING = ("_gc/", "_clock", "_leases/")
 
 
@@ -53,13 +53,13 @@ def every(request: pytest.FixtureRequest) -> int:
     return 1 if request.config.getoption("--proof") else 53
 
 
-def test_killed_collection_is_done_again(nursery: Program, tmp_path: Path, every: int) -> None:
+def test_killed_collection_is_done_again(process_pool: Program, tmp_path: Path, every: int) -> None:
     uri, copy = str(tmp_path / "lake"), tmp_path / "copy"
     lake = fill(uri)
     commits = list_commit_ids(lake)
     before = read_what_can_be_read(lake, commits)
     shutil.copytree(uri, copy)
-    points = nursery.ask("kill", scenario="collect garbage", uri=uri, name="")["done"]
+    points = process_pool.ask("kill", scenario="collect garbage", uri=uri, name="")["done"]
     end, collected = state_of(lake), collected_in(lake, commits)
     assert find_unreachable(lake) == {}
     assert 0 < len(collected) < len(commits)
@@ -68,7 +68,7 @@ def test_killed_collection_is_done_again(nursery: Program, tmp_path: Path, every
     for number in fatal[::every]:
         shutil.rmtree(uri)
         shutil.copytree(copy, uri)
-        killed = nursery.ask("kill", scenario="collect garbage", uri=uri, name="", fatal=number)
+        killed = process_pool.ask("kill", scenario="collect garbage", uri=uri, name="", fatal=number)
         assert "killed" in killed, killed
         assert_whole(uri, before)
         expire(lake)
@@ -87,7 +87,7 @@ def collected_in(repo: Repository, commits: list[str]) -> set[str]:
 
 
 def assert_whole(uri: str, before: dict[str, object]) -> None:
-    """Every commit is what it was, or says that it was collected; and all that refs name are what they were."""
+    """Every commit is unchanged or reported as collected, and all that refs name are unchanged."""
     repo = ab.open(uri)
     found = read_what_can_be_read(repo, before)
     assert all(rows in ("collected", before[commit_id]) for commit_id, rows in found.items())

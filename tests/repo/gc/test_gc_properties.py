@@ -1,4 +1,4 @@
-"""Random histories, then garbage collection: each commit is what it was, or says that it was collected."""
+"""Random histories, then garbage collection: each commit is unchanged or reported as collected."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -28,7 +28,7 @@ histories = st.lists(steps, min_size=5, max_size=14 if _IS_QUICK else 25)
 
 @FEW
 @given(history=histories, keep=numbers, age=st.sampled_from(["old", "young"]))
-def test_every_commit_is_what_it_was_or_says_that_it_was_collected(
+def test_every_commit_is_unchanged_or_reported_as_collected(
     history: list[tuple[str, int, int]], keep: int, age: str
 ) -> None:
     with TemporaryDirectory() as folder:
@@ -45,7 +45,7 @@ def test_every_commit_is_what_it_was_or_says_that_it_was_collected(
         assert_whole(made, keep_last=(None, 1, 2, 3)[keep % 4])
         if age == "old":
             assert find_unreachable(made.repo) == {}
-        assert_goes_on(made)
+        assert_continues(made)
 
 
 def begin(folder: str) -> History:
@@ -99,7 +99,7 @@ def plain_rows(uri: str) -> list[dict[str, object]]:
 
 
 def assert_versions(made: History) -> None:
-    """Each entry of each log can be read, or says that it was collected."""
+    """Each entry of each log can be read, or is reported as collected."""
     for branch in made.repo.branch_list():
         for number in range(1, branch.version + 1):
             try:
@@ -108,7 +108,7 @@ def assert_versions(made: History) -> None:
                 event("an old version was collected")
 
 
-def assert_goes_on(made: History) -> None:
+def assert_continues(made: History) -> None:
     """Every branch can be written, and merged into main."""
     repo = made.repo
     for name in made.branches:

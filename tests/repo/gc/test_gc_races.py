@@ -1,4 +1,4 @@
-"""Garbage collected beside processes that write and read: nobody notices, and nothing is left."""
+"""Garbage collected beside processes that write and read: they see no difference, and nothing is left."""
 
 import time
 from pathlib import Path
@@ -23,13 +23,13 @@ LONG = [pytest.param(50, id=f"lake {number}", marks=pytest.mark.proof) for numbe
 
 
 @pytest.mark.parametrize("rounds", [10, *LONG])
-def test_two_write_and_two_read_while_garbage_is_collected(nursery: Program, tmp_path: Path, rounds: int) -> None:
+def test_two_write_and_two_read_while_garbage_is_collected(process_pool: Program, tmp_path: Path, rounds: int) -> None:
     uri, began = str(tmp_path / "lake"), time.monotonic()
     collecting.create(ab.init(uri))
-    told = nursery.ask("race with gc", uri=uri, lease=LEASE, rounds=rounds, writers=WRITERS, readers=READERS)
-    results = [*told["writers"], *told["readers"]]
+    reported = process_pool.ask("race with gc", uri=uri, lease=LEASE, rounds=rounds, writers=WRITERS, readers=READERS)
+    results = [*reported["writers"], *reported["readers"]]
     assert [result["error"] for result in results if "done" not in result] == []
-    writers, readers = told["readers"][:WRITERS], told["readers"][WRITERS:]
+    writers, readers = reported["readers"][:WRITERS], reported["readers"][WRITERS:]
     for reader in readers:
         seen = reader["done"]
         assert seen["wrong"] == []
@@ -45,12 +45,12 @@ def test_two_write_and_two_read_while_garbage_is_collected(nursery: Program, tmp
     collect_the_rest(repo)
     assert_rows(repo, "main", published)
     for commit_id in list_readable(repo):
-        # Those inside a run that ended just now are there for the grace, and for nobody to read.
+        # Those inside a run that ended just now are there for the grace, and not to be read.
         if not repo._repo_store.commits.get(commit_id).commit.branch.startswith("__run__"):
             read_all(repo, commit_id)
     counts = {
         "rounds": rounds,
-        "deleted": told["writers"][0]["done"]["objects"],
+        "deleted": reported["writers"][0]["done"]["objects"],
         "reads": sum(reader["done"]["reads"] for reader in readers),
         "writes": sum(sum(each.values()) for each in outcomes),
     }

@@ -1,4 +1,4 @@
-"""After garbage collection every branch goes on: all that can be written, moved and merged still can be."""
+"""After garbage collection every branch continues: all that can be written, moved and merged still can be."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -12,7 +12,7 @@ from anabranch.format.staging import ColumnChange
 from anabranch.format.staging.settling import _SETTLED
 from anabranch.repo.repository import Repository
 from tests.handles import open_with
-from tests.moulds import Cast
+from tests.lake_templates import Cast
 from tests.repo.conftest import CUSTOMERS, ORDERS, append, entry, fill_lake, ids, nothing_changes, raw, table
 from tests.repo.gc.needed import find_unreachable, read_all
 from tests.repo.gc.passing import pass_time
@@ -151,7 +151,7 @@ def test_branches_go_back_within_what_is_kept(swept: Repository, move: str, bran
 
 
 def test_main_goes_back_to_a_tag_behind_versions_that_went(lake: Repository) -> None:
-    """What was settled since is gone, and nobody takes that for a stranger's write."""
+    """What was settled since is gone, and is not taken for an external write."""
     lake.tag_create("first")
     for number in range(5):
         with lake.transaction() as tx:
@@ -170,7 +170,7 @@ def test_main_goes_back_to_a_tag_behind_versions_that_went(lake: Repository) -> 
 
 
 def forget_settled() -> None:
-    """Look at the homes as another process would."""
+    """Read the homes as another process would."""
     _SETTLED.forget(lambda _: True)
 
 
@@ -185,7 +185,7 @@ def test_branches_are_rebased_frozen_and_pulled(swept: Repository) -> None:
 
 @pytest.fixture
 def apart(lake: Repository) -> Repository:
-    """Two branches that were merged with each other, and went on since; what they parted from was collected."""
+    """Two branches that were merged with each other, and continued since; what they parted from was collected."""
     for name in ("one", "two"):
         lake.branch_create(name)
         append(lake, 10 + len(name) + ord(name[0]), branch=name)
@@ -199,7 +199,7 @@ def apart(lake: Repository) -> Repository:
     return lake
 
 
-def test_merge_over_a_base_that_was_collected_says_so(apart: Repository) -> None:
+def test_merge_over_a_base_that_was_collected_is_reported(apart: Repository) -> None:
     with nothing_changes(apart):
         for ask in (
             lambda: apart.merge("one", into="two"),
@@ -212,7 +212,7 @@ def test_merge_over_a_base_that_was_collected_says_so(apart: Repository) -> None
     assert {row["id"]: row["v"] for row in apart.snapshot()[ORDERS].to_arrow().to_pylist()}[2] == "2"
 
 
-def test_merge_over_a_collected_base_that_nobody_has_to_read(lake: Repository) -> None:
+def test_merge_over_a_collected_base_that_need_not_be_read(lake: Repository) -> None:
     """Where only one side changed a table, its state is taken as it is."""
     for name in ("one", "two"):
         lake.branch_create(name)

@@ -110,7 +110,7 @@ def test_a_name_can_be_used_again_after_a_purge(lake: ab.Repository) -> None:
     assert lake.gc(dry_run=True).damaged == ()
 
 
-def test_a_table_of_another_branch_made_at_the_same_place_survives(lake: ab.Repository) -> None:
+def test_a_table_of_another_branch_made_at_the_same_location_survives(lake: ab.Repository) -> None:
     lake.branch_create("dev")
     lake.branch_create("other")
     write_on(lake, "dev")
@@ -120,7 +120,7 @@ def test_a_table_of_another_branch_made_at_the_same_place_survives(lake: ab.Repo
     assert lake.snapshot_of("other")[ORDERS].to_arrow(where="v = 'other'")["id"].to_pylist() == [2]
 
 
-def test_a_branch_whose_name_goes_on_survives(lake: ab.Repository) -> None:
+def test_a_branch_whose_name_starts_with_the_purged_one_survives(lake: ab.Repository) -> None:
     lake.branch_create("dev")
     lake.branch_create("dev/x")
     write_on(lake, "dev")
@@ -130,18 +130,18 @@ def test_a_branch_whose_name_goes_on_survives(lake: ab.Repository) -> None:
     assert lake.snapshot_of("dev/x")[ORDERS].to_arrow(where="v = 'dev/x'")["id"].to_pylist() == [2]
 
 
-def test_a_branch_made_anew_while_the_old_one_is_purged_survives(lake: ab.Repository) -> None:
+def test_a_branch_made_again_while_the_old_one_is_purged_survives(lake: ab.Repository) -> None:
     lake.branch_create("dev")
     write_on(lake, "dev")
 
-    def make_anew() -> None:
+    def make_again() -> None:
         lake.branch_create("dev")
         write_on(lake, "dev")
 
     def is_about_to_look(operation: str, path: str) -> bool:
         return operation.startswith("put") and path.startswith("_gc/removing/")
 
-    interrupted(lake, is_about_to_look, make_anew).branch_delete("dev", purge=True)
+    interrupted(lake, is_about_to_look, make_again).branch_delete("dev", purge=True)
     assert lake.snapshot_of("dev")[NOTES].to_arrow()["id"].to_pylist() == [7]
     assert lake.snapshot_of("dev")[ORDERS].to_arrow(where="v = 'dev'")["id"].to_pylist() == [2]
 

@@ -11,7 +11,7 @@ from anabranch.format.storage_report import Usage
 from anabranch.repo.gc.report import GcStage
 from anabranch.repo.gc.usage import HolderKind, RepositoryStorage
 from anabranch.repo.repository import Repository
-from tests.moulds import Cast
+from tests.lake_templates import Cast
 from tests.repo.conftest import CUSTOMERS, ORDERS, another, append, entry, fill_lake, objects, table
 from tests.repo.gc.passing import pass_time
 
@@ -35,7 +35,7 @@ def names(report: RepositoryStorage, kind: HolderKind) -> list[str]:
     return [holder.name for holder in report.holders if holder.kind is kind]
 
 
-def freed_without_signs(repo: Repository) -> int:
+def freed_without_leases(repo: Repository) -> int:
     """The bytes of tables that a collection frees."""
     return sum(found.bytes for found in repo.gc().objects if found.path.startswith("tables/"))
 
@@ -79,8 +79,8 @@ def test_what_is_a_branchs_own_is_what_goes_with_it(lake: Repository) -> None:
         assert in_grace.holder(name).kind is HolderKind.DELETED
         pass_time(lake)
         after = lake.storage_report()
-        told = sum(each.garbage.bytes for each in after.tables)
-        assert 0 < own == told == freed_without_signs(lake)
+        reported = sum(each.garbage.bytes for each in after.tables)
+        assert 0 < own == reported == freed_without_leases(lake)
         assert name not in [holder.name for holder in after.holders]
 
 
@@ -95,7 +95,7 @@ def test_what_is_a_tags_own_is_what_goes_with_it(lake: Repository) -> None:
     assert (tag.name, tag.history) == ("tag v1", Usage())
     lake.tag_delete("v1")
     pass_time(lake)
-    assert freed_without_signs(lake) == tag.own.bytes > 0
+    assert freed_without_leases(lake) == tag.own.bytes > 0
 
 
 def test_a_branch_that_wrote_nothing_has_nothing_of_its_own(lake: Repository) -> None:
@@ -116,7 +116,7 @@ def test_a_branch_that_wrote_nothing_has_nothing_of_its_own(lake: Repository) ->
     assert report.pinned_by("main").keys() == {"pinned", "live"}
 
 
-def test_history_is_told_from_the_head(lake: Repository) -> None:
+def test_history_is_distinguished_from_the_head(lake: Repository) -> None:
     before = lake.storage_report().holder("main")
     overwrite(lake, 1)
     main = lake.storage_report().holder("main")
@@ -127,22 +127,24 @@ def test_history_is_told_from_the_head(lake: Repository) -> None:
     assert orders[CUSTOMERS].history.bytes < orders[ORDERS].history.bytes
 
 
-def test_a_policy_says_what_gc_would_free(lake: Repository) -> None:
+def test_a_policy_shows_what_gc_would_free(lake: Repository) -> None:
     overwrite(lake, 1)
     overwrite(lake, 2)
     pass_time(lake)
     everything, little = lake.storage_report(), lake.storage_report(keep_last=1)
-    told = lake.gc(keep_last=1, dry_run=True)
-    assert little.garbage == told.objects
-    assert little.freeable == Usage(files=len(told.objects), bytes=told.bytes)
-    assert {reason: (each.files, each.bytes) for reason, each in little.freeable_by_reason.items()} == told.by_reason
+    reported = lake.gc(keep_last=1, dry_run=True)
+    assert little.garbage == reported.objects
+    assert little.freeable == Usage(files=len(reported.objects), bytes=reported.bytes)
+    assert {
+        reason: (each.files, each.bytes) for reason, each in little.freeable_by_reason.items()
+    } == reported.by_reason
     assert little.freeable.bytes > everything.freeable.bytes
     assert little.total.bytes == everything.total.bytes
     assert lake.gc(keep_last=1).bytes == little.freeable.bytes
     assert lake.storage_report(keep_last=1).freeable == Usage()
 
 
-def test_runs_clones_and_lance_tags_are_told(lake: Repository, tmp_path: Path) -> None:
+def test_runs_clones_and_lance_tags_are_reported(lake: Repository, tmp_path: Path) -> None:
     run = lake.begin_run()
     with run.transaction() as tx:
         tx.append(ORDERS, table(8))
@@ -159,7 +161,7 @@ def test_runs_clones_and_lance_tags_are_told(lake: Repository, tmp_path: Path) -
     run.abort()
 
 
-def test_a_part_can_be_looked_at(lake: Repository) -> None:
+def test_a_part_can_be_reported(lake: Repository) -> None:
     lake.branch_create("dev")
     append(lake, 4, branch="dev")
     whole = lake.storage_report()
@@ -181,7 +183,7 @@ def test_a_renamed_table_is_known_by_both_names(lake: Repository) -> None:
     assert {each.table for each in report.tables_of("main")} == {CUSTOMERS, ORDERS, "in_c_sales.sold"}
 
 
-def test_missing_files_are_told_and_nothing_of_that_table_would_be_freed(lake: Repository) -> None:
+def test_missing_files_are_reported_and_nothing_of_that_table_would_be_freed(lake: Repository) -> None:
     overwrite(lake, 1)
     pass_time(lake)
     (file,) = lake._config.home_of(entry(lake)).open(entry(lake).version).get_fragments()[0].data_files()
@@ -192,7 +194,7 @@ def test_missing_files_are_told_and_nothing_of_that_table_would_be_freed(lake: R
     assert [each.garbage for each in report.tables if ORDERS in each.tables] == [Usage()]
 
 
-def test_what_is_collected_meanwhile_is_not_missed(lake: Repository) -> None:
+def test_what_is_collected_concurrently_is_not_missed(lake: Repository) -> None:
     overwrite(lake, 1)
     overwrite(lake, 2)
     pass_time(lake)

@@ -20,7 +20,7 @@ _STEP = "step: "
 
 
 def note(what: str) -> None:
-    """Say that something happened in a history."""
+    """Record that something happened in a history."""
     event(what)
     NOTED[what] += 1
 

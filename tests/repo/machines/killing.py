@@ -52,7 +52,7 @@ class _End(Enum):
 class KillingMachine(RepositoryMachine):
     """Starts other processes for some steps, and kills them by a real signal at some request or write."""
 
-    nursery: ClassVar[Program]
+    process_pool: ClassVar[Program]
 
     @step(data=st.data())
     def killed_commit(self, data: st.DataObject) -> None:
@@ -137,11 +137,11 @@ class KillingMachine(RepositoryMachine):
         name = self._draw_branch(data)
         desired = data.draw(desired_schemas(self.model.view(name).tables if self.model.exists(name) else {}))
         allow = data.draw(st.booleans(), label="allow destructive")
-        told = {"desired": desired.to_document(), "branch": name, "allow_destructive": allow}
+        reported = {"desired": desired.to_document(), "branch": name, "allow_destructive": allow}
         self._survive(
             data,
             name,
-            Call(method="schema_apply", arguments=told),
+            Call(method="schema_apply", arguments=reported),
             lambda: self.model.schema_apply(name, desired, allow_destructive=allow),
         )
         expire(self.handles[0].repo, after=-10 * 86400, branch=str(LOCK))  # The lock of a killed process expires.
@@ -205,7 +205,7 @@ class KillingMachine(RepositoryMachine):
         self._publish_as_predicted(handle, publish, model, prediction)
         if not model.is_over:
             puts = sum(point.startswith("after put_if_absent _runs/") for point in passed)
-            self._abort_for_dead(model, is_publishing=puts == 1)  # A second entry says that it has stopped.
+            self._abort_for_dead(model, is_publishing=puts == 1)  # A second entry records that it has stopped.
         check_runs(handle.repo, self.model)
         check_run(handle.repo, self.model, model)
 
@@ -260,7 +260,7 @@ class KillingMachine(RepositoryMachine):
         """Let another process do a step, and kill it at a drawn point, if it gets that far."""
         fatal = data.draw(_POINTS, label="fatal point")
         before = self._list_leases()
-        answer: dict[str, Any] = self.nursery.ask("do", uri=self.uri, deed=as_text(deed), fatal=fatal)
+        answer: dict[str, Any] = self.process_pool.ask("do", uri=self.uri, deed=as_text(deed), fatal=fatal)
         assert "error" not in answer, answer["error"]
         if "killed" in answer:
             assert len(answer["killed"]) == fatal + 1

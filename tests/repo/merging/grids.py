@@ -1,6 +1,6 @@
 """Operations on one row, and what two of them come to, written down as grids: sources down, targets across.
 
-A row is its two cells, a and b; `-` is no row, `11+22` two of them. `a!` is a conflict about a cell, `row!` about the
+A row is its two cells, a and b; `-` means none, `11+22` two of them. `a!` is a conflict about a cell, `row!` about the
 row.
 """
 

@@ -126,8 +126,8 @@ class History:
         """Merge without a strategy, if that can be, else with one; check either."""
         wanted = self.plan(source, into, side=None)
         conflicts = list(self.repo.conflicts(source, into=into))
-        told = [(found.table, (found.key or {})["id"], found.column) for found in conflicts]
-        assert sorted(told, key=repr) == sorted(wanted.conflicts, key=repr)
+        reported = [(found.table, (found.key or {})["id"], found.column) for found in conflicts]
+        assert sorted(reported, key=repr) == sorted(wanted.conflicts, key=repr)
         dry = self.repo.merge(source, into=into, dry_run=True)
         assert dry.plan.conflict_count == len(conflicts)
         if conflicts:

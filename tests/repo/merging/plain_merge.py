@@ -31,7 +31,7 @@ class PlainMerge:
 
 
 def merge_plain(base: Plain | None, source: Plain, target: Plain, *, side: str | None) -> PlainMerge:
-    """Merge; a `side` wins where there are conflicts, and with `unknown` nobody does."""
+    """Merge; a `side` wins where there are conflicts, and with `unknown` neither does."""
     known = Plain(frozenset()) if base is None else base
     old, ours, theirs = known.padded(), source.padded(), target.padded()
     conflicts: set[tuple[int, str | None]] = set()

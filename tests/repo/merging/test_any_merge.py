@@ -17,7 +17,7 @@ FEW = settings(max_examples=settings().max_examples // 5)
 
 @FEW
 @given(st.data())
-def test_a_merge_is_made_or_its_conflicts_are_told(data: st.DataObject) -> None:
+def test_a_merge_is_made_or_its_conflicts_are_reported(data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as folder:
         repo = begin(f"{folder}/lake")
         for _ in range(data.draw(st.integers(2, 5), label="steps")):
@@ -42,7 +42,7 @@ def test_what_only_the_source_did_comes_as_it_is(data: st.DataObject) -> None:
         before = repo.snapshot().id
         for _ in range(data.draw(st.integers(1, 3), label="steps")):
             step(repo, data)
-            repo.reset("main", to=before)  # only others go on
+            repo.reset("main", to=before)  # only others continue
         for branch in repo.branch_list():
             if branch.name != "main":
                 into = f"into-{branch.name}"

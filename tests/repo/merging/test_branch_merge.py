@@ -17,7 +17,7 @@ from anabranch.repo.log.entries import CommitKind
 from anabranch.repo.merge.plan import MergeOutcome
 from anabranch.repo.snapshot import Snapshot
 from tests.repo.conftest import CUSTOMERS, ORDERS, append, data_files, ids, nothing_changes, objects, table
-from tests.repo.meanwhile import meanwhile
+from tests.repo.rivals import raced_by
 
 
 @pytest.fixture
@@ -131,7 +131,7 @@ def test_a_check_that_fails_leaves_both_branches_as_they_were(forked: ab.Reposit
 
 
 def test_what_others_did_while_a_merge_was_under_way_is_merged_too(forked: ab.Repository) -> None:
-    crossed = meanwhile(forked, lambda other: append(other, 9))
+    crossed = raced_by(forked, lambda other: append(other, 9))
     done = crossed.merge("dev")
     assert ids(forked) == [1, 2, 3, 7, 8, 9]
     assert done.commit is not None
@@ -145,19 +145,19 @@ def test_what_others_did_while_a_merge_was_under_way_may_conflict(forked: ab.Rep
             tx.upsert(ORDERS, table(7, v="mine"))
 
     with pytest.raises(MergeConflictError) as caught:
-        meanwhile(forked, change).merge("dev")
+        raced_by(forked, change).merge("dev")
     assert [(found.key, found.column) for found in caught.value.conflicts] == [({"id": 7}, "v")]
     assert ids(forked) == [1, 2, 3, 7, 8]
 
 
-def test_a_merge_that_somebody_else_made_meanwhile_is_not_made_again(forked: ab.Repository) -> None:
-    done = meanwhile(forked, lambda other: other.merge("dev")).merge("dev")
+def test_a_merge_that_another_writer_made_concurrently_is_not_made_again(forked: ab.Repository) -> None:
+    done = raced_by(forked, lambda other: other.merge("dev")).merge("dev")
     assert (done.outcome, done.commit) == (MergeOutcome.ALREADY_UP_TO_DATE, None)
     assert forked.get_commit("main").message == "Merge dev into main"
     assert forked.get_commit("main~1").message == "append (8,)"
 
 
 @pytest.mark.parametrize("words", [{"message": 3}, {"metadata": {"a": 1}}, {"metadata": ["a"]}, {"checks": 3}])
-def test_what_is_no_message_metadata_or_check_is_refused(forked: ab.Repository, words: dict[str, object]) -> None:
+def test_what_is_not_a_message_metadata_or_check_is_refused(forked: ab.Repository, words: dict[str, object]) -> None:
     with nothing_changes(forked), pytest.raises(InvalidInputError):
         forked.merge("dev", **words)  # type: ignore[arg-type]

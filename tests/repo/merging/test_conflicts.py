@@ -73,7 +73,7 @@ def test_a_merge_counts_all_conflicts_and_names_the_first(contested: ab.Reposito
     assert planned.conflicts == tuple(first)
 
 
-def test_conflicts_that_nobody_asks_for_cost_nothing_more(contested: ab.Repository) -> None:
+def test_conflicts_that_are_not_read_cost_nothing(contested: ab.Repository) -> None:
     conflicts = contested.conflicts("dev")
     next(conflicts)
     del conflicts

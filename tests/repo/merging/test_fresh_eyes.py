@@ -10,7 +10,7 @@ from anabranch.errors import KeyConflictError
 from anabranch.storage.wrappers import CountingStore
 from tests.handles import open_with
 from tests.repo.conftest import ORDERS, SCHEMA, nothing_changes, rows, table
-from tests.repo.meanwhile import meanwhile
+from tests.repo.rivals import raced_by
 
 
 def upsert(repo: ab.Repository, branch: str, *ids: int, v: str) -> None:
@@ -22,12 +22,12 @@ def values(repo: ab.Repository, branch: str = "main", key: str = ORDERS) -> dict
     return {row["id"]: row["v"] for row in rows(repo.snapshot_of(branch)[key])}
 
 
-def test_a_live_branch_that_is_frozen_meanwhile_keeps_its_own_rows(lake: ab.Repository) -> None:
+def test_a_live_branch_that_is_frozen_concurrently_keeps_its_own_rows(lake: ab.Repository) -> None:
     lake.branch_create_from("main", "dev", mode="live")
     lake.branch_create("feature")
     upsert(lake, "dev", 1, v="dev")
     upsert(lake, "feature", 2, v="feature")
-    meanwhile(lake, lambda other: other.branch_freeze("dev")).merge("feature", into="dev")
+    raced_by(lake, lambda other: other.branch_freeze("dev")).merge("feature", into="dev")
     assert values(lake, "dev") == {1: "dev", 2: "feature", 3: "c"}
 
 
@@ -114,7 +114,7 @@ def _make_another_column(repo: ab.Repository, branch: str) -> None:
         tx.add_columns(ORDERS, {"v": "CAST(7 AS BIGINT)"})
 
 
-def test_a_column_that_was_made_anew_with_another_type_takes_the_place_of_the_old_one(lake: ab.Repository) -> None:
+def test_a_column_that_was_made_again_with_another_type_replaces_the_old_one(lake: ab.Repository) -> None:
     lake.branch_create("dev")
     _make_another_column(lake, "dev")
     with lake.transaction() as tx:
@@ -123,7 +123,7 @@ def test_a_column_that_was_made_anew_with_another_type_takes_the_place_of_the_ol
     assert values(lake) == {2: 7, 3: 7}
 
 
-def test_a_column_that_was_made_anew_conflicts_with_new_values_of_the_old_one(lake: ab.Repository) -> None:
+def test_a_column_that_was_made_again_conflicts_with_new_values_of_the_old_one(lake: ab.Repository) -> None:
     lake.branch_create("dev")
     _make_another_column(lake, "dev")
     upsert(lake, "main", 2, v="main")
@@ -135,7 +135,7 @@ def test_a_column_that_was_made_anew_conflicts_with_new_values_of_the_old_one(la
     assert values(lake) == {1: 7, 2: 7, 3: 7}
 
 
-def test_a_column_that_the_target_made_anew_stays_as_it_is(lake: ab.Repository) -> None:
+def test_a_column_that_the_target_made_again_stays_as_it_is(lake: ab.Repository) -> None:
     lake.branch_create("dev")
     with lake.transaction("dev") as tx:
         tx.delete(ORDERS, "id = 1")

@@ -23,22 +23,22 @@ def made(folder: Path) -> Repository:
     return repo
 
 
-def count_points(nursery: Program, scenario: str, folder: Path) -> int:
-    result = nursery.ask("kill", scenario=scenario, uri=made(folder).uri, name="dev")
+def count_points(process_pool: Program, scenario: str, folder: Path) -> int:
+    result = process_pool.ask("kill", scenario=scenario, uri=made(folder).uri, name="dev")
     assert "done" in result, result
     return len(result["done"])
 
 
 def test_a_merge_killed_anywhere_leaves_both_branches_and_can_be_repeated(
-    nursery: Program, tmp_path: Path, every: int
+    process_pool: Program, tmp_path: Path, every: int
 ) -> None:
-    points = count_points(nursery, "merge", tmp_path / "untouched")
+    points = count_points(process_pool, "merge", tmp_path / "untouched")
     wanted = merges.state(ab.open(tmp_path / "untouched"), "main")
     assert wanted[merges.LISTED][:4] == [(0, "base"), (1, "dev"), (3, "main"), (4, "base")]
     for fatal in range(0, points, every):
         repo = made(tmp_path / f"lake{fatal}")
         before = {branch: merges.state(repo, branch) for branch in ("main", "dev")}
-        killed = nursery.ask("kill", scenario="merge", uri=repo.uri, name="dev", fatal=fatal)["killed"]
+        killed = process_pool.ask("kill", scenario="merge", uri=repo.uri, name="dev", fatal=fatal)["killed"]
         other = ab.open(repo.uri)
         assert merges.state(other, "dev") == before["dev"]
         is_done = any(point.startswith("after put_if_absent _versions/main/") for point in killed)
@@ -53,13 +53,13 @@ def test_a_merge_killed_anywhere_leaves_both_branches_and_can_be_repeated(
         assert merges.state(other, "main") == wanted
 
 
-def test_a_rebase_killed_anywhere_is_all_or_nothing(nursery: Program, tmp_path: Path, every: int) -> None:
-    points = count_points(nursery, "rebase", tmp_path / "untouched")
+def test_a_rebase_killed_anywhere_is_all_or_nothing(process_pool: Program, tmp_path: Path, every: int) -> None:
+    points = count_points(process_pool, "rebase", tmp_path / "untouched")
     wanted = merges.state(ab.open(tmp_path / "untouched"), "dev")
     for fatal in range(0, points, every):
         repo = made(tmp_path / f"lake{fatal}")
         before = {branch: merges.state(repo, branch) for branch in ("main", "dev")}
-        nursery.ask("kill", scenario="rebase", uri=repo.uri, name="dev", fatal=fatal)
+        process_pool.ask("kill", scenario="rebase", uri=repo.uri, name="dev", fatal=fatal)
         other = ab.open(repo.uri)
         assert merges.state(other, "main") == before["main"]
         assert merges.state(other, "dev") in (before["dev"], wanted)
@@ -68,14 +68,14 @@ def test_a_rebase_killed_anywhere_is_all_or_nothing(nursery: Program, tmp_path: 
 
 
 def test_eight_processes_merge_their_own_branches_into_main_at_once(
-    nursery: Program, tmp_path: Path, request: pytest.FixtureRequest
+    process_pool: Program, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     merges = 3 if request.config.getoption("--proof") else 2
     repo = ab.init(tmp_path / "lake")
     ledger.create(repo)
     course = {"uri": repo.uri, "branch": "main", "storage_options": {}}
-    told = nursery.ask("race of merges", course=course, writers=8, merges=merges)
-    assert all("done" in writer for writer in told["writers"]), told
+    reported = process_pool.ask("race of merges", course=course, writers=8, merges=merges)
+    assert all("done" in writer for writer in reported["writers"]), reported
     wanted = sorted((w * 1000 + n, ledger.mark_of(w, n)) for w in range(8) for n in range(merges))
     found = ledger.read(repo)
     assert found == {

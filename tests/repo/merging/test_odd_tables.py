@@ -156,7 +156,7 @@ def test_rows_are_added_to_a_table_without_a_key_again_and_again(repo: ab.Reposi
     assert sorted(content(repo).elements()) == [(number, 0) for number in (1, 10, 11, 12, 20, 21, 22)]
 
 
-def test_rows_without_a_key_that_cannot_be_told_apart_any_more_are_a_conflict(repo: ab.Repository) -> None:
+def test_rows_without_a_key_that_cannot_be_distinguished_any_more_are_a_conflict(repo: ab.Repository) -> None:
     begin(repo, pa.table([[1, 2], [0, 0]], schema=SCHEMA), key=[])
     append(repo, "dev", 3)
     repo.merge("dev")
@@ -194,7 +194,7 @@ def test_rows_without_a_key_are_themselves_after_a_compaction(repo: ab.Repositor
     assert sorted(content(repo).elements()) == [(1, 9), (2, 0), (3, 9)]
 
 
-def test_ids_of_rows_that_a_reset_took_back_match_nothing(repo: ab.Repository) -> None:
+def test_ids_of_rows_that_a_reset_undid_match_nothing(repo: ab.Repository) -> None:
     begin(repo, pa.table([[1, 2], [0, 0]], schema=SCHEMA), key=[])
     append(repo, "dev", 3)
     repo.branch_create_from("dev", "child")

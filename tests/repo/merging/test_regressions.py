@@ -4,7 +4,7 @@ import anabranch as ab
 from tests.repo.conftest import SCHEMA, append, ids
 
 
-def test_the_commit_that_a_live_branch_is_on_is_taken_back_without_what_main_did_since(lake: ab.Repository) -> None:
+def test_the_commit_that_a_live_branch_is_on_is_undone_without_what_main_did_since(lake: ab.Repository) -> None:
     append(lake, 4)
     lake.branch_create_from("main", "live", mode="live")
     append(lake, 5)
@@ -12,7 +12,7 @@ def test_the_commit_that_a_live_branch_is_on_is_taken_back_without_what_main_did
     assert ids(lake.snapshot_of("live")) == [1, 2, 3, 5]
 
 
-def test_a_dry_run_of_a_squash_that_would_change_nothing_says_so(lake: ab.Repository) -> None:
+def test_a_dry_run_of_a_squash_that_would_change_nothing_reports_it(lake: ab.Repository) -> None:
     lake.branch_create_from("main", "dev")
     append(lake, 4, branch="dev")
     lake.merge("dev", squash=True)
@@ -21,7 +21,7 @@ def test_a_dry_run_of_a_squash_that_would_change_nothing_says_so(lake: ab.Reposi
     assert planned.outcome == "already_up_to_date"
 
 
-def test_a_live_branch_follows_main_again_where_it_takes_back_a_table_that_only_it_had(lake: ab.Repository) -> None:
+def test_a_live_branch_follows_main_again_where_it_undoes_a_table_that_only_it_had(lake: ab.Repository) -> None:
     lake.branch_create_from("main", "live", mode="live")
     with lake.transaction("live") as tx:
         tx.create_table("a.b", SCHEMA)

@@ -67,7 +67,7 @@ TARGET = {
 def begin(
     repo: ab.Repository, base: Mapping[str, Any] = BASE, source: Mapping[str, Any] = SOURCE, target: Any = TARGET
 ) -> None:
-    """Two tables with row 1, which both sides changed in every column, and row 2, which nobody did."""
+    """Two tables with row 1, which both sides changed in every column, and row 2, which neither did."""
     with repo.transaction() as tx:
         for key in (T, U):
             tx.create_table(key, SCHEMA, primary_key=["id"])
@@ -224,7 +224,7 @@ MISFITS: list[tuple[str, Any, str]] = [
 ]
 
 
-def test_a_resolver_that_does_not_fit_a_column_says_so(repo: ab.Repository) -> None:
+def test_a_resolver_that_does_not_fit_a_column_raises_an_error(repo: ab.Repository) -> None:
     begin(repo)
     with nothing_changes(repo):
         for column, resolver, reason in MISFITS:
@@ -278,7 +278,7 @@ NO_RESOLVERS: list[Any] = [
 ]
 
 
-def test_what_is_no_resolver_and_no_strategy_is_refused(repo: ab.Repository) -> None:
+def test_what_is_neither_a_resolver_nor_a_strategy_is_refused(repo: ab.Repository) -> None:
     begin(repo)
     for resolvers in NO_RESOLVERS:
         with pytest.raises(InvalidInputError):
@@ -336,7 +336,7 @@ def test_a_function_may_delete_rows_or_leave_them_open(repo: ab.Repository) -> N
     assert repo.snapshot()[T].to_arrow()["id"].to_pylist() == [3]
 
 
-def test_a_function_that_gives_no_row_is_told_so(repo: ab.Repository) -> None:
+def test_a_function_that_gives_no_row_gets_an_error(repo: ab.Repository) -> None:
     deleted(repo)
     with nothing_changes(repo):
         for answer in ("text", 3, {}, {"nowhere": 1}, {"id": 1, "n": "text"}, {"id": None}, {"id": 3}, {"n": 1}):

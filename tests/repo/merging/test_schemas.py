@@ -246,7 +246,7 @@ CASES = {
         source_wins="id, a, b: 1 1 x, 2 2 y; a",
         target_wins="id, a, b: 1 1 x, 2 2 y; b",
     ),
-    # Shape and rows at once: all conflicts are told.
+    # Shape and rows at once: all conflicts are reported.
     "both_kinds": Case(
         source=(alter("a", name="z"), put("b", "'s'")),
         target=(alter("a", name="w"), put("b", "'t'")),
@@ -277,9 +277,9 @@ def found(repo: ab.Repository, branch: str, key: str) -> str:
     """A table's columns and rows, and its key if that is another one."""
     table = repo.snapshot_of(branch)[key]
     rows = sorted(table.to_arrow().to_pylist(), key=lambda row: next(iter(row.values())))
-    told = f"{', '.join(table.schema.names)}: " + ", ".join(" ".join(map(str, row.values())) for row in rows)
+    reported = f"{', '.join(table.schema.names)}: " + ", ".join(" ".join(map(str, row.values())) for row in rows)
     first = table.schema.names[0]
-    return told if table.primary_key == (first,) else f"{told}; {', '.join(table.primary_key)}"
+    return reported if table.primary_key == (first,) else f"{reported}; {', '.join(table.primary_key)}"
 
 
 def test_changes_that_fit_together_are_all_made(repo: ab.Repository) -> None:
@@ -299,8 +299,8 @@ def test_changes_that_do_not_fit_are_reported_or_decided(repo: ab.Repository) ->
     cases = begin(repo, is_clean=False)
     conflicts = list(repo.conflicts("source", into="target"))
     for key, case in cases.items():
-        told = [(conflict.kind, conflict.column) for conflict in conflicts if conflict.table == key]
-        assert told == list(case.conflicts), key
+        reported = [(conflict.kind, conflict.column) for conflict in conflicts if conflict.table == key]
+        assert reported == list(case.conflicts), key
     assert all(conflict.problem for conflict in conflicts)
     assert repo.merge("source", into="target", dry_run=True).plan.conflicts == tuple(conflicts)
     with nothing_changes(repo), pytest.raises(MergeConflictError) as caught:

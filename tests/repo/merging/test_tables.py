@@ -113,7 +113,7 @@ GRIDS: dict[str, dict[str, Grid]] = {
     "new": {"fail": NEW, "source": NEW_SOURCE_WINS, "target": NEW_TARGET_WINS},
 }
 OPERATIONS = {"known": KNOWN_OPERATIONS, "new": NEW_OPERATIONS}
-# They tell nothing new but where they meet what they are like.
+# They add nothing, except where they meet a change of the same kind.
 AGAIN = {"set6", "to_w"}
 KINDS = {
     "cell!": ConflictKind.DIVERGENT_UPDATE,

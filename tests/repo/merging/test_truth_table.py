@@ -92,7 +92,7 @@ both    22    11    11    21    22    22
 passing -     11    11    21    22    -
 """)
 
-# Without a key a row that is inserted again is another row, and whoever inserts a row has it, twice if need be.
+# Without a key a row that is inserted again is another row, and both inserted rows stay, even if they are equal.
 KEYLESS = parse_grid("""
         keep  touch a2    a3    b2    gone  again other
 keep    11    11    21    31    12    -     11    55
@@ -262,7 +262,7 @@ def expected_conflicts(case: Case) -> Iterator[tuple[Any, ...]]:
             yield case.name, number, kind, column, *map(str, cells)
 
 
-def told(case: Case, conflict: Conflict, by_address: dict[int, int]) -> tuple[Any, ...]:
+def reported(case: Case, conflict: Conflict, by_address: dict[int, int]) -> tuple[Any, ...]:
     key = dict(conflict.key or {})
     values = map(str, (conflict.base, conflict.source, conflict.target))
     if case.key:
@@ -308,7 +308,7 @@ def test_pairs_that_conflict_are_reported_and_change_nothing(repo: ab.Repository
     conflicts = list(repo.conflicts("source", into="target"))
     for case in CASES:
         by_address = addresses(repo, "target", case)
-        own = [told(case, conflict, by_address) for conflict in conflicts if conflict.table == case.name]
+        own = [reported(case, conflict, by_address) for conflict in conflicts if conflict.table == case.name]
         assert sorted(own) == sorted(expected_conflicts(case))
     planned = repo.merge("source", into="target", dry_run=True).plan
     assert planned.conflict_count == len(conflicts) == sum(table.conflicts for table in planned.tables)
@@ -336,7 +336,7 @@ def test_a_strategy_decides_every_pair_as_it_is_written_down(repo: ab.Repository
 
 
 def check_counts(plan: MergePlan, strategy: str, *, but: dict[str, dict[int, tuple[str, str]]]) -> None:
-    """The rows that a plan says it inserts, updates and deletes are those that the grids say."""
+    """The rows that a plan counts as inserted, updated and deleted are those of the grids."""
     by_name = {table.table: table for table in plan.tables}
     for case in CASES:
         if not case.key:

@@ -65,14 +65,16 @@ def test_the_base_is_the_lowest_common_ancestor_and_not_the_nearest(known: ab.Re
         put(known, "main", 2, b=value)
     put(known, "from-first", 3, a=3)
     known.merge("from-first", into="main")
-    put(known, "from-second", 1, a=1)  # back to what it was at the first, which only the right base tells from nothing
+    put(
+        known, "from-second", 1, a=1
+    )  # back to what it was at the first, which only the right base distinguishes from no change
     done = known.merge("from-second", into="main")
     assert done.plan.base_commit_ids == (second,)
     assert cells(known, "main") == {1: (1, 0), 2: (0, 3), 3: (3, 0), 4: (0, 0)}
 
 
 @pytest.mark.parametrize(("source", "into"), [("dev", "main"), ("main", "dev")])
-def test_what_was_taken_back_after_a_criss_cross_stays_taken_back(known: ab.Repository, source: str, into: str) -> None:
+def test_what_was_undone_after_a_criss_cross_stays_undone(known: ab.Repository, source: str, into: str) -> None:
     known.branch_create("dev")
     put(known, "dev", 1, a=7)
     put(known, "main", 2, a=8)
@@ -118,7 +120,7 @@ def test_null_is_not_taken_for_what_a_criss_cross_could_not_agree_on(known: ab.R
     assert conflicts == [({"id": 1}, "b", 5, None), ({"id": 2}, "b", None, 5)]
 
 
-def test_a_criss_cross_that_both_sides_decided_alike_is_no_conflict(known: ab.Repository) -> None:
+def test_a_criss_cross_that_both_sides_decided_alike_is_not_a_conflict(known: ab.Repository) -> None:
     known.branch_create("dev")
     put(known, "dev", 1, a=7)
     put(known, "main", 1, a=8)
@@ -132,7 +134,7 @@ def test_a_criss_cross_that_both_sides_decided_alike_is_no_conflict(known: ab.Re
 
 
 @pytest.mark.parametrize("mode", ["pinned", "live"])
-def test_branches_merge_again_and_again_while_both_go_on(known: ab.Repository, mode: str) -> None:
+def test_branches_merge_again_and_again_while_both_continue(known: ab.Repository, mode: str) -> None:
     known.branch_create_from("main", "dev", mode=mode)
     for turn in range(1, 4):
         put(known, "dev", 1, a=turn)
@@ -159,7 +161,7 @@ def test_a_live_branch_merges_what_it_forked_and_nothing_that_main_did_before(kn
     assert cells(known, "main") == {1: (0, 0), 2: (6, 0), 3: (0, 0), 4: (0, 0)}
 
 
-def test_a_pulled_table_goes_on_from_what_was_pulled(known: ab.Repository) -> None:
+def test_a_pulled_table_continues_from_what_was_pulled(known: ab.Repository) -> None:
     known.branch_create("dev")
     put(known, "dev", 1, a=9)
     put(known, "main", 2, a=1)
@@ -182,7 +184,7 @@ def test_a_squashed_merge_has_one_parent_and_the_same_rows(known: ab.Repository)
     assert cells(known, "main") == {1: (2, 0), 2: (0, 3), 3: (0, 0), 4: (0, 0)}
     assert known.merge("dev", into="main", squash=True).outcome is MergeOutcome.ALREADY_UP_TO_DATE
     put(known, "dev", 3, a=4)
-    known.merge("dev", into="main")  # what is there already is no conflict
+    known.merge("dev", into="main")  # what is there already is not a conflict
     assert cells(known, "main") == {1: (2, 0), 2: (0, 3), 3: (4, 0), 4: (0, 0)}
 
 

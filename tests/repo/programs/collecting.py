@@ -41,7 +41,7 @@ def own_branch(writer: int) -> str:
 
 
 def collect_over_and_over(uri: str, lease: float, *, rounds: int) -> dict[str, int]:
-    """Collect until so many collections found something, with as short a grace as there may be."""
+    """Collect until a given number of collections found something, with as short a grace as there may be."""
     repo = open_quick(uri, lease)
     done = objects = 0
     while done < rounds:
@@ -64,7 +64,7 @@ def read_over_and_over(uri: str, lease: float, *, is_over: IsOver) -> dict[str, 
         for name in [branch.name for branch in repo.branch_list()]:
             began = time.monotonic()
             try:
-                said = _look_at(repo, name)
+                said = _read(repo, name)
             except AnabranchError as err:
                 said = repr(err)
             except (OSError, ValueError) as err:  # plain Lance's
@@ -76,7 +76,7 @@ def read_over_and_over(uri: str, lease: float, *, is_over: IsOver) -> dict[str, 
     return {"reads": reads, "slow": slow, "wrong": wrong[:3]}
 
 
-def _look_at(repo: Repository, name: str) -> str | None:
+def _read(repo: Repository, name: str) -> str | None:
     """Read a branch as it is, and what plain Lance has in its homes; what is wrong with it."""
     try:
         snapshot = repo.snapshot_of(name)
@@ -88,7 +88,7 @@ def _look_at(repo: Repository, name: str) -> str | None:
     for key in snapshot:
         if len(_ids(snapshot, key)) != snapshot[key].entry.rows:
             return f"rows of {key} are missing in {snapshot.id}"
-        # Who deletes a branch meanwhile leaves its homes for the grace.
+        # A concurrent deletion of a branch leaves its homes for the grace.
         plain = lance.dataset(snapshot[key].uri).to_table().column("id").to_pylist()
         if len(set(plain)) != len(plain):
             return f"rows of {key} are there twice for plain Lance"
@@ -121,7 +121,7 @@ class Writer:
     _run: _Long | None = None
     _transaction: _Long | None = None
 
-    def go_on(self, is_over: IsOver) -> dict[str, Any]:
+    def keep_writing(self, is_over: IsOver) -> dict[str, Any]:
         self.repo.branch_create(own_branch(self.number))
         steps = [self.commit, self.throw_away, self.merge, self.rewind, self.run_long, self.hold_long, self.tag]
         steps += [self.make_table]
@@ -248,4 +248,4 @@ class Writer:
 
 
 def write_over_and_over(uri: str, lease: float, *, writer: int, is_over: IsOver) -> dict[str, Any]:
-    return Writer(open_quick(uri, lease), writer).go_on(is_over)
+    return Writer(open_quick(uri, lease), writer).keep_writing(is_over)

@@ -1,4 +1,4 @@
-"""What a process is told to do to a repository, and may be killed at."""
+"""What a process does to a repository, and may be killed at."""
 
 import base64
 import pickle
@@ -14,7 +14,7 @@ from tests.handles import open_with
 from tests.model.operations import Operation
 from tests.repo.programs import killing
 
-# So long that no sign of life is due while a history lasts: time passes only where a history says so.
+# So long that no heartbeat is due while a history lasts: time passes only where a history has it pass.
 LEASE = timedelta(days=1)
 
 
@@ -58,7 +58,7 @@ class PublishRun:
 
 
 def open_patiently(uri: str, *, branch: str = "main", storage_options: Mapping[str, str] | None = None) -> Repository:
-    """A handle that has seen nothing, for which nobody seems dead before a day is over."""
+    """A handle that has seen nothing, for which no lease expires within a day."""
     context = ab.open(uri, branch=branch, storage_options=dict(storage_options or {}), actor="ada")._config
     return open_with(replace(context, lease=LEASE), branch=branch)
 
@@ -67,9 +67,9 @@ def as_text(deed: Deed) -> str:
     return base64.b64encode(pickle.dumps(deed)).decode()
 
 
-def do_or_die(uri: str, told: str, *, fatal: int, last_words: int) -> dict[str, Any]:
+def do_or_die(uri: str, reported: str, *, fatal: int, last_words: int) -> dict[str, Any]:
     """Do a deed up to a fatal point; whether it was refused, if it was passed by."""
-    deed: Deed = pickle.loads(base64.b64decode(told))  # noqa: S301 - the test that started this process wrote it
+    deed: Deed = pickle.loads(base64.b64decode(reported))  # noqa: S301 - the test that started this process wrote it
     points = killing.Points(fatal, last_words)
     killing._install(points)
     try:

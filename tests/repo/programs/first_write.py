@@ -1,9 +1,9 @@
-"""A process that begins a transaction when it is told, and appends and publishes when it is told."""
+"""A process that begins a transaction at the first signal, and appends and publishes at the second."""
 
 import pyarrow as pa
 
 import anabranch as ab
-from tests.repo.programs.running import hear, say
+from tests.repo.programs.running import answer_with, hear
 
 
 def main() -> None:
@@ -14,12 +14,12 @@ def main() -> None:
             key = request["key"]
             repo = ab.open(request["uri"], storage_options=request["storage_options"])
             begun = repo.transaction(request["branch"])
-            say({"rows": begun[key].count_rows()})
+            answer_with({"rows": begun[key].count_rows()})
         elif begun is not None:
             numbers = request["ids"]
             with begun as tx:
                 tx.append(key, pa.table({"id": pa.array(numbers, pa.int64()), "v": ["x"] * len(numbers)}))
-            say({"done": True})
+            answer_with({"done": True})
 
 
 if __name__ == "__main__":

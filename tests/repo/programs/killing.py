@@ -31,7 +31,7 @@ Scenario = Callable[[str, str], None]
 
 @dataclass
 class Points:
-    """Counts the points that are passed, and ends the process at one of them, telling which were passed."""
+    """Counts the points that are passed, and ends the process at one of them, and reports which were passed."""
 
     fatal: int | None
     last_words: int

@@ -1,7 +1,7 @@
 """The three tables that the race and kill tests write, and what must be in them after given commits.
 
-A commit is known by its mark, which is its message and stands in every row it writes; so whoever reads a row, through
-the repository or with plain Lance, can tell which commit it belongs to.
+A commit is known by its mark, which is its message and stands in every row it writes; so a reader of a row, through
+the repository or with plain Lance, knows which commit it belongs to.
 """
 
 import re

@@ -17,7 +17,7 @@ NEW = "race.new"
 
 
 def prepare(repo: Repository, name: str) -> None:
-    """Make a branch that adds, changes, deletes and brings a table, beside a main that went on, too."""
+    """Make a branch that adds, changes, deletes and brings a table, beside a main that continued, too."""
     if LISTED not in repo.snapshot_of("main"):
         with repo.transaction() as tx:
             tx.create_table(LISTED, ledger.SCHEMA, primary_key=["id"])

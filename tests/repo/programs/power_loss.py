@@ -112,7 +112,7 @@ class Writer:
         if len(self.branches) < 3:
             return None
         branch = self.branches.pop(0)
-        _say(json.dumps({"deleting": branch}))  # it may be deleted though the power fails before the answer
+        _report(json.dumps({"deleting": branch}))  # it may be deleted though the power fails before the answer
         self.repo.branch_delete(branch, purge=self.random.random() < 0.5)
         return {"deleted": branch}
 
@@ -135,7 +135,7 @@ class Writer:
         return self.random.choices(list(weights), list(weights.values()))[0]()
 
 
-def _say(line: str) -> None:
+def _report(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 
@@ -143,22 +143,22 @@ def _say(line: str) -> None:
 def write(uri: str, name: str, seed: int) -> None:
     warnings.simplefilter("error", ab.DurabilityWarning)
     writer = Writer(uri, name, seed)
-    _say("ready")
+    _report("ready")
     while True:
         try:
             done = writer.step()
         except (BusyError, ConflictError):
             continue
         except (AnabranchError, ab.DurabilityWarning) as err:
-            _say(json.dumps({"stopped": f"{type(err).__name__}: {err}"}))
+            _report(json.dumps({"stopped": f"{type(err).__name__}: {err}"}))
             return
         if done is not None:
-            _say(json.dumps(done))
+            _report(json.dumps(done))
 
 
 def storm(folder: str) -> None:
     """Sync constantly. Without it the journal is written rarely, and wrong orders of writing go unnoticed."""
-    _say("ready")
+    _report("ready")
     for number in count():
         try:
             with open(os.path.join(folder, f"storm-{number % 50}"), "wb") as file:

@@ -64,7 +64,7 @@ def read_over_and_over(course: Course, *, is_over: Callable[[], bool]) -> dict[s
 
 
 def take_names(course: Course, names: list[str], *, kind: str, wait: Callable[[], object]) -> list[str]:
-    """Make a branch or a tag of each name, each when the others are ready to, and tell which it became."""
+    """Make a branch or a tag of each name, each when the others are ready to, and return which it became."""
     repo, taken = course.open(), []
     for name in names:
         wait()
@@ -77,7 +77,7 @@ def take_names(course: Course, names: list[str], *, kind: str, wait: Callable[[]
 
 
 def _homes(repo: Repository, course: Course) -> Iterator[tuple[str, str, bool]]:
-    """Where plain Lance can read a branch: the published homes, and on local disk the forks nobody published too."""
+    """Where plain Lance can read a branch: the published homes, and on local disk the unpublished forks too."""
     for key, path in ledger.homes(repo, course.branch).items():
         yield key, path, True
         forks = f"{path.partition('/tree/')[0]}/tree/{course.branch}"

@@ -66,7 +66,7 @@ def _publish(repo: Repository, run_id: str) -> None:
     repo.run_get(run_id).publish()
 
 
-def _publish_in_vain(repo: Repository, run_id: str) -> None:
+def _fail_to_publish(repo: Repository, run_id: str) -> None:
     repo.run_get(run_id).publish(checks=[lambda _: False])
 
 
@@ -85,7 +85,7 @@ def _delete(repo: Repository, branch: str) -> None:
 
 _ACTS: dict[str, Callable[[Repository, str], None]] = {
     "publish": _publish,
-    "publish in vain": _publish_in_vain,
+    "publish in vain": _fail_to_publish,
     "abort": _abort,
     "begin": _begin,
     "delete": _delete,

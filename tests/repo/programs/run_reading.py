@@ -1,27 +1,27 @@
-"""A process that reads, goes on with and publishes a run that another one began."""
+"""A process that reads, continues with and publishes a run that another one began."""
 
 from typing import Any
 
 import pyarrow as pa
 
 import anabranch as ab
-from tests.repo.programs.running import hear, say
+from tests.repo.programs.running import answer_with, hear
 
 
 def main() -> None:
-    while (told := hear()) is not None:
-        repo = ab.open(told["uri"], storage_options=told["storage_options"])
-        run, key = repo.run_get(told["run_id"]), told["key"]
-        if told["do"] == "publish":
+    while (reported := hear()) is not None:
+        repo = ab.open(reported["uri"], storage_options=reported["storage_options"])
+        run, key = repo.run_get(reported["run_id"]), reported["key"]
+        if reported["do"] == "publish":
             commit = run.publish()
-            say({"commit_id": None if commit is None else commit.graph_commit_id})
+            answer_with({"commit_id": None if commit is None else commit.graph_commit_id})
             continue
-        if told["do"] == "append":
+        if reported["do"] == "append":
             with run.transaction() as tx:
-                tx.append(key, pa.table({"id": told["ids"], "v": ["x"] * len(told["ids"])}))
-            say({"ids": _ids(run.snapshot()[key])})
+                tx.append(key, pa.table({"id": reported["ids"], "v": ["x"] * len(reported["ids"])}))
+            answer_with({"ids": _ids(run.snapshot()[key])})
             continue
-        say({"ids": _ids(run.snapshot()[key]), "state": run.info().state, "main": _ids(repo.snapshot()[key])})
+        answer_with({"ids": _ids(run.snapshot()[key]), "state": run.info().state, "main": _ids(repo.snapshot()[key])})
 
 
 def _ids(table: Any) -> list[int]:

@@ -44,6 +44,6 @@ def hear() -> dict[str, Any] | None:
     return json.loads(line) if line else None
 
 
-def say(answer: Any) -> None:
+def answer_with(answer: Any) -> None:
     sys.stdout.write(json.dumps(answer) + "\n")
     sys.stdout.flush()

@@ -45,7 +45,7 @@ def apply(repo: Repository, name: str) -> None:
 
 
 def hold_alone(repo: Repository, name: str) -> None:
-    """Hold the lock, and make sure that nobody else does."""
+    """Hold the lock, and make sure that no other process does."""
     mine = Path(f"{repo.uri}-{name}.held")
     with holding_schema_lock(repo._repo_store):
         os.close(os.open(mine, os.O_CREAT | os.O_EXCL))

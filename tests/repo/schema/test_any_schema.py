@@ -65,7 +65,7 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def shape(state: SchemaState) -> dict[str, Any]:
-    """What a schema says, in whatever order."""
+    """The content of a schema, in any order."""
     return {
         str(table.key): (
             {(column.name, column.summary, column.description) for column in table.columns},
@@ -106,7 +106,7 @@ def test_any_schema_can_follow_any_other(
 
 
 def loses(before: SchemaState, after: SchemaState) -> bool:
-    """Whether a table, a column or some values of one have no place in another schema."""
+    """Whether a table, a column or some values of one do not fit into another schema."""
     for table in before.tables:
         kept = after.by_key.get(table.key)
         if kept is None:

@@ -115,7 +115,7 @@ def test_many_changes_of_many_tables_are_one_commit(lake: ab.Repository) -> None
     assert ids(lake.snapshot_of(before.id), CUSTOMERS) == [10, 20]
 
 
-def test_a_table_is_made_with_all_that_is_said_of_it(repo: ab.Repository) -> None:
+def test_a_table_is_made_with_all_its_settings(repo: ab.Repository) -> None:
     schema = desired(description="Orders", indices=[{"column": "id", "type": "btree"}])
     schema["tables"]["in_c_sales"]["orders"]["columns"] = {
         "id": "int64 not null",
@@ -126,7 +126,7 @@ def test_a_table_is_made_with_all_that_is_said_of_it(repo: ab.Repository) -> Non
     assert repo.snapshot()[ORDERS].primary_key == ("id",)
 
 
-def test_a_table_made_again_in_an_old_place_has_its_own_notes(repo: ab.Repository) -> None:
+def test_a_table_made_again_with_an_old_name_has_its_own_notes(repo: ab.Repository) -> None:
     repo.schema_apply(desired(description="First"))
     repo.schema_apply({"tables": {"in_c_sales": None}}, allow_destructive=True)
     repo.schema_apply(desired(description="Second"))
@@ -236,7 +236,7 @@ def test_a_column_without_nulls_needs_a_default_where_there_are_rows(lake: ab.Re
     applied(lake, schema)
 
 
-def test_a_default_that_gives_nulls_is_no_default_for_a_column_without_them(lake: ab.Repository) -> None:
+def test_a_default_that_gives_nulls_is_not_a_default_for_a_column_without_them(lake: ab.Repository) -> None:
     with nothing_changes(lake), pytest.raises(SchemaMismatchError, match="holds 3 nulls"):
         lake.schema_apply(with_columns(n={"type": "int8", "nullable": False, "default": "nullif(id, id)"}))
 
@@ -297,7 +297,7 @@ def test_a_column_is_renamed_once_however_often_its_schema_is_applied(lake: ab.R
     assert rows(lake.snapshot()[ORDERS])[0] == {"id": 1, "w": "a"}
 
 
-def test_a_chain_of_names_and_a_new_column_in_the_old_place(lake: ab.Repository) -> None:
+def test_a_chain_of_names_and_a_new_column_with_the_old_name(lake: ab.Repository) -> None:
     columns = {"id": "int64", "v": {"type": "int8", "default": 5}, "w": {"type": "string", "was": "v"}}
     applied(lake, desired(columns=columns))
     assert rows(lake.snapshot()[ORDERS])[0] == {"id": 1, "w": "a", "v": 5}
@@ -306,7 +306,7 @@ def test_a_chain_of_names_and_a_new_column_in_the_old_place(lake: ab.Repository)
     assert rows(lake.snapshot()[ORDERS])[0] == {"id": 1, "x": "a", "w": 5, "v": None}
 
 
-def test_tables_move_up_and_a_new_one_takes_the_old_place(lake: ab.Repository) -> None:
+def test_tables_move_up_and_a_new_one_takes_the_old_name(lake: ab.Repository) -> None:
     schema = {
         "tables": {
             "in_c_sales": {
@@ -368,7 +368,7 @@ def test_an_index_waits_for_rows_and_is_built_then(repo: ab.Repository) -> None:
     assert list_indices(repo.snapshot()[ORDERS].version_ref) == []
 
 
-def test_a_new_column_in_an_old_place_has_an_index_beside_the_one_that_moved(lake: ab.Repository) -> None:
+def test_a_new_column_with_an_old_name_has_an_index_beside_the_one_that_moved(lake: ab.Repository) -> None:
     applied(lake, desired(indices=["v"]))
     columns = {"id": "int64", "w": {"type": "string", "was": "v"}, "v": {"type": "string", "default": "'x'"}}
     applied(lake, desired(columns=columns, indices=["w", "v"]))

@@ -24,7 +24,7 @@ def with_orders(**columns: Any) -> dict[str, Any]:
 
 
 def disturbed(repo: ab.Repository, *acts: Callable[[ab.Repository], object]) -> ab.Repository:
-    """A handle whose commits somebody crosses, one act for each: all is staged by then, and nothing published.
+    """A handle whose commits race with another process, one act for each: all is staged by then, and nothing published.
 
     The first id is the lock's; each one after it is a commit's, which is asked for when all is staged.
     """
@@ -38,7 +38,7 @@ def disturbed(repo: ab.Repository, *acts: Callable[[ab.Repository], object]) -> 
     return open_with(replace(repo._config, new_id=new_id), branch=repo.branch)
 
 
-def test_rows_that_come_meanwhile_are_in_the_new_schema(lake: ab.Repository) -> None:
+def test_rows_that_come_concurrently_are_in_the_new_schema(lake: ab.Repository) -> None:
     handle = disturbed(lake, lambda other: append(other, 4), lambda other: append(other, 5))
     result = handle.schema_apply(with_orders(n={"type": "int8", "default": "1"}))
     assert result.commit is not None
@@ -57,7 +57,7 @@ def test_main_gets_rows_while_the_schema_of_a_branch_changes(lake: ab.Repository
     assert {1, 2, 3, 4} <= set(ids(main)) == {row["id"] for row in rows(raw(lake))}
 
 
-def test_a_schema_is_planned_anew_on_what_came_meanwhile(lake: ab.Repository) -> None:
+def test_a_schema_is_planned_again_on_what_came_concurrently(lake: ab.Repository) -> None:
     def add_the_same(other: ab.Repository) -> None:
         with other.transaction() as tx:
             tx.add_columns(ORDERS, pa.schema([("n", pa.int8())]))
@@ -79,7 +79,7 @@ def test_what_the_rows_of_others_do_not_allow_is_refused(lake: ab.Repository) ->
     assert another(lake).schema_apply(with_orders(n="int8")).commit is not None
 
 
-def test_writes_to_other_tables_go_on(lake: ab.Repository) -> None:
+def test_writes_to_other_tables_continue(lake: ab.Repository) -> None:
     def write(other: ab.Repository) -> None:
         append(other, 30, key=CUSTOMERS)
 
@@ -88,13 +88,13 @@ def test_writes_to_other_tables_go_on(lake: ab.Repository) -> None:
     assert lake.snapshot_of("main")[ORDERS].schema.names == ["id", "v", "n"]
 
 
-def test_an_append_that_meets_a_new_schema_is_told_so(lake: ab.Repository) -> None:
+def test_an_append_that_meets_a_new_schema_gets_an_error(lake: ab.Repository) -> None:
     tx = lake.transaction()
     tx.append(ORDERS, table(4))
     another(lake).schema_apply(with_orders(n="int8"))
     with pytest.raises(WriteConflictError, match="columns of the table were changed"):
         tx.commit()
-    # A note is no column: rows that were written before it are as good after it.
+    # A note is not a column: rows that were written before it are as good after it.
     with lake.transaction() as tx:
         tx.append(ORDERS, table(4))
         another(lake).schema_apply(with_orders(n={"type": "int8", "description": "A number"}))
@@ -125,7 +125,7 @@ def test_one_schema_change_at_a_time(lake: ab.Repository) -> None:
 
 
 @pytest.mark.s3
-def test_many_at_once_each_make_their_schema_true_or_say_that_they_were_late(lake: ab.Repository) -> None:
+def test_many_at_once_each_make_their_schema_true_or_report_that_they_were_late(lake: ab.Repository) -> None:
     def apply(number: int) -> int | None:
         try:
             another(lake).schema_apply(with_orders(n={"type": "int64", "default": str(number)}), allow_destructive=True)

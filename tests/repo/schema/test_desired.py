@@ -1,4 +1,4 @@
-"""A desired schema is read strictly, and what is wrong is told with its place."""
+"""A desired schema is read strictly, and what is wrong is reported with its location."""
 
 from pathlib import Path
 from typing import Any
@@ -47,7 +47,7 @@ def table(**parts: Any) -> dict[str, Any]:
     return {"tables": {"b": {"t": {"columns": {"id": "int64"}, **parts}}}}
 
 
-def test_everything_that_a_schema_says_is_read() -> None:
+def test_everything_in_a_schema_is_read() -> None:
     state = read(FULL)
     assert state.buckets == ("in_c_empty", "in_c_sales")
     orders = state["in_c_sales.orders"]
@@ -162,7 +162,7 @@ def test_a_default_is_what_was_written(given: str, default: str | None) -> None:
         ),
     ],
 )
-def test_what_is_wrong_is_told_with_its_place(line: str, problem: str, hint: str) -> None:
+def test_what_is_wrong_is_reported_with_its_location(line: str, problem: str, hint: str) -> None:
     with pytest.raises(InvalidSchemaError) as caught:
         read(f"tables:\n  in_c_sales:\n    orders:\n      columns:\n{line}\n")
     assert (caught.value.problem, caught.value.hint) == (problem, hint)
@@ -255,7 +255,7 @@ def test_what_cannot_be_is_refused(desired: dict[str, Any], problem: str) -> Non
 @pytest.mark.parametrize(
     "text", ["", "# nothing", "tables: [", "tables: {b: \t{}}", "a: b: c", "--- 1\n--- 2", "[" * 500]
 )
-def test_what_is_no_yaml_is_refused(text: str) -> None:
+def test_what_is_not_yaml_is_refused(text: str) -> None:
     with pytest.raises(InvalidSchemaError):
         read(text)
 

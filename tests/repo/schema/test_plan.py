@@ -23,7 +23,7 @@ def steps(before: dict[str, Any], after: dict[str, Any], *, rows: int = 3, unbui
 
 def lines(before: dict[str, Any], after: dict[str, Any], **options: Any) -> list[str]:
     """The plan as people see it; '!' marks what may lose data."""
-    return [f"{step.sign} {step}{' !' if step.is_destructive else ''}" for step in steps(before, after, **options)]
+    return [f"{step.symbol} {step}{' !' if step.is_destructive else ''}" for step in steps(before, after, **options)]
 
 
 def changed(**columns: Any) -> list[str]:
@@ -56,7 +56,7 @@ def test_a_table_is_renamed_only_once() -> None:
     assert lines({"old": {"columns": COLUMNS}}, after) == ["~ b.new: renamed from b.old"]
     assert lines({"new": {"columns": COLUMNS}}, after) == []
     assert lines({}, after) == ["+ b.new: table"]
-    # Somebody made another table of the old name meanwhile: it is not wanted, and not the one that was renamed.
+    # Another table of the old name was made concurrently: it is not wanted, and not the one that was renamed.
     both = {"old": {"columns": COLUMNS}, "new": {"columns": COLUMNS}}
     assert lines(both, after) == ["- b.old: table with 3 rows !"]
 
@@ -167,7 +167,7 @@ def test_indices_come_and_go() -> None:
     ]
     assert (
         plan([{**vector, "metric": "cosine", "num_partitions": 2}], [vector]) == []
-    )  # what is not said may be anything
+    )  # what is not given may be anything
     assert len(plan([{**vector, "num_partitions": 2}], [{**vector, "num_partitions": 3}])) == 2
     assert plan(["id"], ["id"], unbuilt=("id_idx",)) == ["~ b.t: index on id (btree): built"]
 

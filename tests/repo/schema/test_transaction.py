@@ -28,7 +28,7 @@ def test_a_primary_key_is_set_without_writing_data(lake: ab.Repository) -> None:
     assert ids(lake, CUSTOMERS) == [10, 10, 20]
 
 
-def test_the_same_key_again_is_no_commit(lake: ab.Repository) -> None:
+def test_the_same_key_again_is_not_a_commit(lake: ab.Repository) -> None:
     with lake.transaction() as tx:
         tx.set_primary_key(ORDERS, ["id"])
     assert tx.published is None
@@ -52,7 +52,7 @@ def test_a_key_set_on_a_branch_is_the_branch_s_own(lake: ab.Repository) -> None:
         ([7], InvalidInputError),
     ],
 )
-def test_what_is_no_key_is_refused(lake: ab.Repository, columns: Any, error: type[Exception]) -> None:
+def test_what_is_not_a_key_is_refused(lake: ab.Repository, columns: Any, error: type[Exception]) -> None:
     tx = lake.transaction()
     with nothing_changes(lake), pytest.raises(error):
         tx.set_primary_key(CUSTOMERS, columns)
@@ -66,7 +66,7 @@ def test_a_key_that_rows_break_is_refused(lake: ab.Repository, extra: dict[str, 
         lake.transaction().set_primary_key(CUSTOMERS, ["id"])
 
 
-def test_a_column_can_go_when_it_is_no_key_any_more(lake: ab.Repository) -> None:
+def test_a_column_can_go_when_it_is_not_a_key_any_more(lake: ab.Repository) -> None:
     tx = lake.transaction()
     with pytest.raises(InvalidInputError, match="part of the primary key"):
         tx.drop_columns(ORDERS, ["id"])

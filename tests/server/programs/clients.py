@@ -68,7 +68,7 @@ class Budget:
             self._counted.notify_all()
 
     def wait_for(self, answers: int) -> None:
-        """Return when so many requests were answered, or something went wrong."""
+        """Return when a given number of requests were answered, or something went wrong."""
         with self._counted:
             self._counted.wait_for(lambda: self.acknowledged >= answers or self.stopped.is_set())
 
@@ -96,7 +96,7 @@ class Client:
         return f"c{self.number}"
 
     def work(self, running: Running, budget: Budget, *, seed: int) -> None:
-        """Do one thing after the other until enough was done, or nobody answers any more."""
+        """Do one thing after the other until enough was done, or the service has stopped."""
         self._budget, self._chance = budget, random.Random(f"{seed} {self.number}")
         actions, weights = zip(*self._menu(), strict=True)
         with running.client() as self._http:
@@ -121,18 +121,18 @@ class Client:
         ]
 
     def _preview(self) -> None:
-        self._compare(*self._place())
+        self._compare(*self._position())
 
     def _insert(self) -> None:
-        self._write("POST", *self._place(), ids=self._new_ids())
+        self._write("POST", *self._position(), ids=self._new_ids())
 
     def _upsert(self) -> None:
-        branch, table = self._place()
+        branch, table = self._position()
         known = [int(fact[3]) for fact, value in self.knowledge.rows(branch, table).items() if value is not None]
         self._write("PUT", branch, table, ids=[*known[-2:], *self._new_ids()])
 
     def _delete(self) -> None:
-        branch, table = self._place()
+        branch, table = self._position()
         known = [fact for fact, value in self.knowledge.rows(branch, table).items() if value is not None][:2]
         if known:
             filter_ = f"id IN ({', '.join(fact[3] for fact in known)})"
@@ -141,11 +141,11 @@ class Client:
             assert answer["rows"] == len(known)
 
     def _import(self) -> None:
-        branch, table = self._place()
+        branch, table = self._position()
         self._send_file(branch, table, incremental=True)
 
     def _export(self) -> None:
-        branch, table = self._place()
+        branch, table = self._position()
         body = {"format": "json", "where": self._own_rows}
         made = self._ask("POST", f"{self._at(branch, table)}/export", json=body)
         response = self._send("GET", made["url"])
@@ -263,7 +263,7 @@ class Client:
         return ok(self._send(method, path, **options))
 
     def _send(self, method: str, path: str, *, expected: int | None = None, **options: Any) -> httpx.Response:
-        """Send a request, again if the answer says so."""
+        """Send a request, again if the answer asks for it."""
         for _ in range(MOST_TRIES):
             try:
                 response = self._http.request(method, path, **options)
@@ -278,8 +278,8 @@ class Client:
                 break
             assert int(response.headers["retry-after"]) >= 1
             self._budget.stopped.wait(0.05)
-        told = (response.status_code, expected, f"{method} {path}", response.text)
-        assert response.is_success if expected is None else response.status_code == expected, told
+        reported = (response.status_code, expected, f"{method} {path}", response.text)
+        assert response.is_success if expected is None else response.status_code == expected, reported
         return response
 
     @property
@@ -289,7 +289,7 @@ class Client:
     def _known(self, kind: str) -> Iterator[tuple[Fact, Value]]:
         return ((fact, value) for fact, value in self.knowledge.certain.items() if fact[0] == kind)
 
-    def _place(self) -> tuple[str, str]:
+    def _position(self) -> tuple[str, str]:
         return self._chance.choice(["default", *self.site.branches]), self._chance.choice(TABLES)
 
     def _new_ids(self) -> list[int]:
@@ -312,7 +312,7 @@ def run_clients(clients: Sequence[Client], running: Running, budget: Budget, *, 
     def work(client: Client) -> None:
         try:
             client.work(running, budget, seed=seed)
-        except BaseException as err:  # noqa: BLE001 - told below, in the thread that is looked at
+        except BaseException as err:  # noqa: BLE001 - raised below, in the main thread
             failures.append(err)
             budget.stop()
 

@@ -1,4 +1,4 @@
-"""What a service shows, and what its repositories and metadata say, to be compared with what clients know."""
+"""What a service shows, and the content of its repositories and metadata, to be compared with what clients know."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ __all__ = ["check_agreement", "check_knowledge"]
 
 @dataclass(frozen=True)
 class _Looking:
-    """Asks a service that nobody else asks, for each thing once."""
+    """Asks a service without other clients, for each thing once."""
 
     http: httpx.Client
     answers: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -30,7 +30,7 @@ class _Looking:
 
 
 def check_knowledge(clients: Sequence[Client], running: Running) -> None:
-    """Every client finds what it was told is done, and nothing else that it did not ask for."""
+    """Every client finds what was acknowledged, and nothing else that it did not ask for."""
     with running.client() as http:
         looking = _Looking(http)
         for client in clients:

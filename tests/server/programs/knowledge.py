@@ -1,4 +1,4 @@
-"""What a client of the service knows: each thing is for certain one way, or, while nobody answered yet, one of two."""
+"""What a client of the service knows: each thing is for certain one way, or, while an answer is missing, one of two."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 
 __all__ = ["Fact", "Knowledge", "NotAnsweredError", "Value"]
 
-# Such as ("row", branch, table, id) or ("branch", name); the value None says that it is not there.
+# Such as ("row", branch, table, id) or ("branch", name); the value None means that it does not exist.
 Fact = tuple[str, ...]
 Value = str | None
 
 
 class NotAnsweredError(Exception):
-    """The service went away before it said what became of a request."""
+    """The service went away before it answered a request."""
 
 
 @dataclass
@@ -36,7 +36,7 @@ class Knowledge:
         return {fact: value for fact, value in self.certain.items() if fact[:3] == ("row", branch, table)}
 
     def without_rows(self, *place: str) -> dict[Fact, Value]:
-        """That no row is at a place any more: a branch, or a table of it."""
+        """That no row is at a location any more: a branch, or a table of it."""
         return {fact: None for fact in self.certain if fact[: len(place) + 1] == ("row", *place)}
 
     def settle(self, seen: Mapping[Fact, Value]) -> None:

@@ -1,6 +1,6 @@
 """Follow a table, one commit in each batch, and write down each batch; be killed once a batch is written down.
 
-Spark has not noted that batch by then, so that whoever goes on has to read it again.
+Spark has not noted that batch by then, so that the next run has to read it again.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Read and write a table with the session of a given master; say as JSON what was seen."""
+"""Read and write a table with the session of a given master; report as JSON what was seen."""
 
 import json
 import sys

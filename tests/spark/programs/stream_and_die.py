@@ -1,4 +1,4 @@
-"""Stream a folder of files into a table, one file in each batch; where it is told to, kill the driver with its JVM.
+"""Stream a folder of files into a table, one file in each batch; at a given point, kill the driver with its JVM.
 
 The process has to lead a process group of its own.
 """
@@ -51,7 +51,7 @@ class Death:
 
     def _strike(self) -> NoReturn:
         os.killpg(self.group, signal.SIGKILL)  # the driver and its JVM
-        os.kill(os.getpid(), signal.SIGKILL)  # and whoever works for them and got here
+        os.kill(os.getpid(), signal.SIGKILL)  # and the processes that work for them
         raise AssertionError
 
 

@@ -1,4 +1,4 @@
-"""Read, write and fail with credentials, while Spark tells everything it can; the caller searches what it told."""
+"""Read, write and fail with credentials, while Spark logs everything it can; the caller searches the output."""
 
 import json
 import sys
@@ -104,7 +104,7 @@ def fails(act: Callable[[], Any]) -> None:
     try:
         act()
     except PySparkException as err:
-        print("FAILED", err)  # noqa: T201 - what it tells is searched
+        print("FAILED", err)  # noqa: T201 - the output is searched
 
 
 if __name__ == "__main__":

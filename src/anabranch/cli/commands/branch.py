@@ -199,7 +199,7 @@ def protect(
 ) -> None:
     """Let a branch move by merges only, by those that pass its checks, until the protection is lifted.
 
-    The checks are kept with the branch and asked of every merge into it, by whomever; others take their place.
+    The checks are stored with the branch and run before every merge into it. Protecting it again replaces them.
     """
     if off and check:
         raise InvalidInputError("--off forgets the checks, and --check gives some", hint="leave one of them out")
@@ -213,7 +213,7 @@ def protect(
 
 @app.command("drift", epilog=example("branch drift dev"))
 def drift(name: Name, repo: Repo = None, storage_option: StorageOptions = None, as_json: AsJson = False) -> None:
-    """Compare the tables that a branch has of its own with main as it is now."""
+    """Compare the tables changed on a branch with the current state of main."""
     found = open_session(repo=repo, storage_options=storage_option).repository.branch_drift(name)
     rows = tuple((one.table, one.has_drifted, one.branch_rows, one.main_rows) for one in found)
     shown = Table(

@@ -35,7 +35,7 @@ def cat(
             metavar="N",
             min=1,
             show_default=False,
-            help=f"Show at most so many rows; by default {_DEFAULT_LIMIT}, with --csv all.",
+            help=f"Maximum number of rows (default: {_DEFAULT_LIMIT}; with --csv, all).",
         ),
     ] = None,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV with a header, batch by batch.")] = False,

@@ -40,7 +40,7 @@ def changes(
     stat: Annotated[bool, typer.Option("--stat", help="Count the rows that each commit changed.")] = False,
     rows: Annotated[bool, typer.Option("--rows", help="Show the rows that each commit changed.")] = False,
     limit: Annotated[
-        int, typer.Option("--limit", "-n", metavar="N", min=1, help="Show at most so many rows of each commit.")
+        int, typer.Option("--limit", "-n", metavar="N", min=1, help="Maximum number of rows of each commit.")
     ] = 20,
     repo: Repo = None,
     storage_option: StorageOptions = None,

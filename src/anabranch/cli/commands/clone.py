@@ -23,7 +23,7 @@ def clone(
         ),
     ],
     target: Annotated[
-        str, typer.Argument(metavar="TARGET", show_default=False, help="Where the clone goes: an empty place.")
+        str, typer.Argument(metavar="TARGET", show_default=False, help="Location of the clone. It must be empty.")
     ],
     ref: Annotated[
         str,

@@ -31,7 +31,7 @@ def conflicts(
     source: MergeSource,
     into: Into = None,
     limit: Limit = 20,
-    offset: Annotated[int, typer.Option("--offset", metavar="N", min=0, help="Leave out so many before.")] = 0,
+    offset: Annotated[int, typer.Option("--offset", metavar="N", min=0, help="Number of conflicts to skip.")] = 0,
     table: Annotated[
         str | None, typer.Option("--table", metavar="TABLE", show_default=False, help="Only those of this table.")
     ] = None,

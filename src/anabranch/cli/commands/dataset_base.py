@@ -1,4 +1,4 @@
-"""`anabranch dataset base`: the other places that hold files of one dataset."""
+"""`anabranch dataset base`: the other locations that hold files of one dataset."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,7 +19,7 @@ app = typer.Typer(help="List, add and remove bases: other locations for files, s
 @app.command("add", epilog=example("dataset base add lake/orders.lance s3://cold/orders --name cold --dataset-root"))
 def add(
     uri: Uri,
-    path: Annotated[str, typer.Argument(metavar="PATH", help="The new place for files.", show_default=False)],
+    path: Annotated[str, typer.Argument(metavar="PATH", help="Location of the new base.", show_default=False)],
     name: Annotated[str, typer.Option("--name", metavar="NAME", help="What to call it.", show_default=False)],
     dataset_root: Annotated[
         bool, typer.Option("--dataset-root", help="Sort files into data/, _deletions/ and _indices/ below it.")
@@ -28,7 +28,7 @@ def add(
     storage_option: StorageOptions = None,
     as_json: AsJson = False,
 ) -> None:
-    """Add a place where files may lie.
+    """Add a location for files.
 
     On a branch it is listed on main too.
     """
@@ -40,7 +40,7 @@ def add(
 
 @app.command("list", epilog=example("dataset base list lake/orders.lance --branch dev"))
 def list_(uri: Uri, branch: Branch = MAIN, storage_option: StorageOptions = None, as_json: AsJson = False) -> None:
-    """List the places of a branch's newest version."""
+    """List the bases of the newest version of a branch."""
     bases = open_dataset(uri, storage_option, branch=branch).base_list()
     rows = tuple((base.id, base.name, base.is_dataset_root, base.path) for base in bases)
     table = Table(columns=("id", "name", "dataset root", "path"), rows=rows, empty="no bases besides the root itself")

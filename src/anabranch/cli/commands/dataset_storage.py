@@ -90,7 +90,7 @@ def move(
     alone.
     """
     if (where is None) == (not fragment):
-        raise InvalidInputError("say which fragments to move, in one way", hint="give either --where or --fragment")
+        raise InvalidInputError("name the fragments to move in one way", hint="give either --where or --fragment")
     output = output_for(as_json=as_json)
     dataset = open_dataset(uri, storage_option, branch=branch)
     with output.progress(f"moving to {to}") as progress:
@@ -161,11 +161,11 @@ def report(uri: Uri, branch: Branch = MAIN, storage_option: StorageOptions = Non
 
 def layout(
     uri: Uri,
-    files: Annotated[bool, typer.Option("--files", help="List every file, not only totals and strangers.")] = False,
+    files: Annotated[bool, typer.Option("--files", help="List every file, not only totals and unknown files.")] = False,
     storage_option: StorageOptions = None,
     as_json: AsJson = False,
 ) -> None:
-    """Classify every file, and flag strangers.
+    """Classify every file, and flag unknown files.
 
     All branches and old versions are included. It works on a damaged dataset too.
     """

@@ -37,7 +37,7 @@ def create(
     """Give a version a name that does not move by itself."""
     tag = open_dataset(uri, storage_option).tag_create(name, parse_ref(ref))
     output_for(as_json=as_json).show(
-        Answer(document=tag_document(tag), sentences=[f"created tag {tag.name} at {_place(tag)}"])
+        Answer(document=tag_document(tag), sentences=[f"created tag {tag.name} at {_position(tag)}"])
     )
 
 
@@ -48,7 +48,7 @@ def update(
     """Let an existing tag stand for another version."""
     tag = open_dataset(uri, storage_option).tag_update(name, parse_ref(ref))
     output_for(as_json=as_json).show(
-        Answer(document=tag_document(tag), sentences=[f"moved tag {tag.name} to {_place(tag)}"])
+        Answer(document=tag_document(tag), sentences=[f"moved tag {tag.name} to {_position(tag)}"])
     )
 
 
@@ -127,5 +127,5 @@ def tag_table(tags: Sequence["TagInfo"], *, title: str | None = None) -> Table:
     return Table(title=title, columns=columns, rows=rows, empty="no tags")
 
 
-def _place(tag: "TagInfo") -> str:
+def _position(tag: "TagInfo") -> str:
     return f"version {tag.version} of {tag.branch or MAIN}"

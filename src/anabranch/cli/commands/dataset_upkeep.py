@@ -30,8 +30,8 @@ def add_commands(app: typer.Typer) -> None:
     app.command(
         "relocate",
         epilog=example(
-            "dataset relocate new-place/orders.lance",
-            "dataset relocate new-place/orders.lance --mapping s3://old-cold=s3://new-cold",
+            "dataset relocate new-location/orders.lance",
+            "dataset relocate new-location/orders.lance --mapping s3://old-cold=s3://new-cold",
         ),
     )(relocate)
     app.command("doctor", epilog=example("dataset doctor lake/orders.lance --repair"))(doctor)
@@ -44,7 +44,7 @@ def relocate(
         typer.Option(
             "--mapping",
             metavar="OLD=NEW",
-            help="A place that moved besides, with its new path; repeat it for more.",
+            help="Another location that moved, with its new path. Can be repeated.",
             show_default=False,
         ),
     ] = None,
@@ -92,7 +92,7 @@ def relocate(
 
 
 def _hold_sentence(hold: "HoldChange", *, dry_run: bool) -> str:
-    """Say what became of the record that the source of a clone keeps of it."""
+    """Describe what happened to the record that the source of a clone keeps of it."""
     would = "would record" if dry_run else "recorded"
     match hold.outcome.value:
         case "unchanged":

@@ -41,7 +41,7 @@ def diff(
         typer.Option("--table", metavar="TABLE", show_default=False, help="Only this table; repeat it for more."),
     ] = None,
     limit: Annotated[
-        int, typer.Option("--limit", "-n", metavar="N", min=1, help="Show at most so many rows of each table.")
+        int, typer.Option("--limit", "-n", metavar="N", min=1, help="Maximum number of rows of each table.")
     ] = 20,
     exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit with 1 if anything differs.")] = False,
     engine: Engine = "auto",
@@ -49,7 +49,7 @@ def diff(
     storage_option: StorageOptions = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what differs between two states: counts and columns, unless told what to show."""
+    """Show what differs between two states: by default, counts and columns."""
     here = open_session(repo=repo, storage_options=storage_option)
     with here.on_current_branch():
         found = here.repository.diff(before, after, tables=table, engine=engine)

@@ -22,7 +22,7 @@ def export(
         typer.Argument(
             metavar="TARGET",
             show_default=False,
-            help="A file whose name tells the format, or a folder for several files.",
+            help="A file whose suffix gives the format, or a folder for several files.",
         ),
     ],
     format_: Format = None,

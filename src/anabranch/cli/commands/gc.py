@@ -1,4 +1,4 @@
-"""`anabranch gc`: free the space of what nobody can reach any more."""
+"""`anabranch gc`: free the space of unreachable data."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -29,7 +29,7 @@ def gc(
     keep_newer_than: KeepNewerThan = None,
     keep_last: KeepLast = None,
     grace: Grace = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Delete nothing, only tell what would go.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Dry run: report what would be deleted.")] = False,
     list_objects: Annotated[bool, typer.Option("--list", help="Name every object, with its reason.")] = False,
     repo: Repo = None,
     actor: Actor = None,
@@ -38,9 +38,9 @@ def gc(
 ) -> None:
     """Free the space of what no branch, tag, run or clone can reach.
 
-    Others may read and write meanwhile. Without --keep-newer-than and --keep-last all history of all branches is kept,
-    and only what was deleted or never published goes. The exit code is 1 if tables are damaged, of which nothing is
-    deleted.
+    Readers and writers may run concurrently. Without --keep-newer-than and --keep-last, all history of all branches
+    is kept, and only deleted and never published data is removed. The exit code is 1 if tables are damaged; nothing
+    of them is deleted.
     """
     here = open_session(repo=repo, storage_options=storage_option, actor=actor)
     output = output_for(as_json=as_json)

@@ -41,11 +41,11 @@ def lineage(
     output.show(Answer(document=document, sentences=[f"drew the lineage of {key} into {svg}"]))
 
 
-def write_drawing(place: str, text: str, storage_options: Mapping[str, str]) -> None:
+def write_drawing(location: str, text: str, storage_options: Mapping[str, str]) -> None:
     """Write a drawing to a local file, or to the store of the repository."""
     # Not at the top: a help text needs no store.
     from anabranch.storage import open_files
     from anabranch.storage.uris import normalise_uri
 
-    folder, _, name = normalise_uri(place).rpartition("/")
+    folder, _, name = normalise_uri(location).rpartition("/")
     open_files(folder or "/", storage_options).put(name, text.encode())

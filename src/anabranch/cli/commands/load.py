@@ -19,14 +19,12 @@ Format = Annotated[
         "--format",
         metavar="NAME",
         show_default=False,
-        help="csv, json, parquet, orc or lance; by default what the names of the files tell.",
+        help="csv, json, parquet, orc or lance; by default, the suffix of each file.",
     ),
 ]
 Delimiter = Annotated[
     str | None,
-    typer.Option(
-        "--delimiter", metavar="SIGN", show_default=False, help="Between the values of a CSV line; 'tab' too."
-    ),
+    typer.Option("--delimiter", metavar="CHARACTER", show_default=False, help="Separator of CSV values (or 'tab')."),
 ]
 
 
@@ -56,14 +54,16 @@ def load(
         ),
     ] = None,
     delimiter: Delimiter = None,
-    quote: Annotated[str, typer.Option("--quote", metavar="SIGN", help="Around CSV values; empty for none.")] = '"',
+    quote: Annotated[
+        str, typer.Option("--quote", metavar="CHARACTER", help="Quote character of CSV values. Empty: no quoting.")
+    ] = '"',
     escape: Annotated[
         str | None,
         typer.Option(
             "--escape",
-            metavar="SIGN",
+            metavar="CHARACTER",
             show_default=False,
-            help="Before a sign that means itself; else quotes are doubled.",
+            help="Escape character. By default, quotes are escaped by doubling.",
         ),
     ] = None,
     no_header: Annotated[bool, typer.Option("--no-header", help="The first line of a CSV file is a row.")] = False,

@@ -50,7 +50,8 @@ def merge(
         ),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help=f"Say what it would do; exits with {CONFLICTS} if there are conflicts.")
+        bool,
+        typer.Option("--dry-run", help=f"Report what would change; exits with {CONFLICTS} if there are conflicts."),
     ] = False,
     engine: Engine = "auto",
     repo: Repo = None,
@@ -93,7 +94,7 @@ def merge(
 
 @contextmanager
 def _explained(source: str, into: str) -> Iterator[None]:
-    """Say in the words of the command line what to do about conflicts."""
+    """Describe in terms of the command line how to resolve conflicts."""
     try:
         yield
     except MergeConflictError as err:

@@ -29,10 +29,10 @@ def rebase(
     storage_option: StorageOptions = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make each own commit of a branch once more on top of another state, as one movement of the branch.
+    """Apply each commit of a branch again on top of another state, and move the branch once.
 
-    All of them or none: where one has conflicts nothing happens. Nothing is lost: the reflog tells where the branch
-    was, and undo brings it back there.
+    All of them or none: if one has conflicts, nothing changes. The old position stays in the reflog, and undo
+    restores it.
     """
     repository = open_session(repo=repo, storage_options=storage_option, actor=actor).repository
     before = repository.branch_get(branch).head_commit_id

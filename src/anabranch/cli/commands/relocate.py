@@ -22,15 +22,15 @@ def relocate(
             "--mapping",
             metavar="OLD=NEW",
             show_default=False,
-            help="A place that moved besides, with its new path, such as the source of a clone; repeat it for more.",
+            help="Another location that moved, with its new path, such as the source of a clone. Can be repeated.",
         ),
     ] = None,
     storage_option: StorageOptions = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a moved or copied repository read its new place only.
+    """Make a moved or copied repository read its new location only.
 
-    After an interruption run it again. The exit code is 1 if a table still reads a place that nobody knows.
+    After an interruption run it again. The exit code is 1 if a table still reads an unknown location.
     """
     import anabranch
 
@@ -54,7 +54,7 @@ def relocate(
     }
     came = "" if report.former_root == report.root else f", which was at {report.former_root}"
     looked = f"{count(report.datasets, 'dataset')} of {report.root}{came}"
-    sentences = [f"looked at {looked}; rewrote {count(report.rewritten, 'manifest')}"]
+    sentences = [f"checked {looked}; rewrote {count(report.rewritten, 'manifest')}"]
     tables = []
     if report.unexplained:
         rows = tuple((found.dataset, found.home, found.path) for found in report.unexplained)

@@ -30,7 +30,7 @@ def reset(
 ) -> None:
     """Put a branch on what a ref stands for.
 
-    Nothing is lost: the reflog tells where the branch was, and undo brings it back there.
+    The old position stays in the reflog, and undo restores it.
     """
     repository = open_session(repo=repo, storage_options=storage_option, actor=actor).repository
     before = repository.branch_get(branch)
@@ -43,5 +43,5 @@ def reset(
         "version": after.version,
     }
     way = f"from {short_id(before.head_commit_id)} to {short_id(after.head_commit_id)}"
-    sentence = f"reset {branch} {way}; 'anabranch undo {branch}' takes it back"
+    sentence = f"reset {branch} {way}; 'anabranch undo {branch}' restores it"
     output_for(as_json=as_json).show(Answer(document=document, sentences=[sentence]))

@@ -1,4 +1,4 @@
-"""`anabranch revert`: take back one commit."""
+"""`anabranch revert`: revert one commit."""
 
 from anabranch.cli.arguments import Actor, AsJson, BranchOption, CommitName, Message, Repo, StorageOptions
 from anabranch.cli.commits import commit_document, short_id, subject
@@ -20,7 +20,7 @@ def revert(
     storage_option: StorageOptions = None,
     as_json: AsJson = False,
 ) -> None:
-    """Take back one commit by a new one.
+    """Revert one commit by a new one.
 
     What was done to other rows and cells since is kept. Where the same ones were changed since, it is refused, unless a
     strategy or resolvers decide; the source is what was before the commit.

@@ -129,7 +129,7 @@ def abort(
     storage_option: StorageOptions = None,
     as_json: AsJson = False,
 ) -> None:
-    """Forget what a run did; whoever still works on it is refused from then on."""
+    """Abandon a run. Writers that still work on it are refused from then on."""
     run = open_session(repo=repo, storage_options=storage_option, actor=actor).repository.run_get(run_id)
     run.abort()
     info = run.info()

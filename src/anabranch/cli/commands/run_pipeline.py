@@ -89,7 +89,7 @@ def run_pipeline(
             metavar="COMMIT",
             show_default=False,
             help="Run again what made this commit, on the inputs and with the parameters of then, onto a new branch"
-            " (--branch names it), and say whether the outputs are the same; exits with 8 if they are not.",
+            " (--branch names it), and report whether the outputs are the same; exits with 8 if they are not.",
         ),
     ] = None,
     param: Param = None,

@@ -48,10 +48,10 @@ def show(
 ) -> None:
     """Print the schema of all tables as YAML, which plan and apply read."""
     here = open_session(repo=repo, storage_options=storage_option)
-    place = ref or here.current().name
-    found = here.repository.schema_show(place)
+    location = ref or here.current().name
+    found = here.repository.schema_show(location)
     if as_json:
-        output_for(as_json=True).show(Answer(document={"ref": place, **found.to_dict()}))
+        output_for(as_json=True).show(Answer(document={"ref": location, **found.to_dict()}))
     else:
         typer.echo(found.to_yaml(), nl=False)  # as it is: YAML spells out what could steer a terminal
 
@@ -140,11 +140,11 @@ def _lines(found: "SchemaPlan") -> Iterator[Line]:
         if whole is None:
             yield Line(f"~ {key}", _COLOURS["~"])
             for step in steps:
-                yield Line(f"    {step.sign} {step.text}{_warning(step)}", _COLOURS[step.sign])
+                yield Line(f"    {step.symbol} {step.text}{_warning(step)}", _COLOURS[step.symbol])
             continue
-        yield Line(f"{whole.sign} {key}: {whole.text}{_warning(whole)}", _COLOURS[whole.sign])
+        yield Line(f"{whole.symbol} {key}: {whole.text}{_warning(whole)}", _COLOURS[whole.symbol])
         for text in whole.parts:
-            yield Line(f"    {whole.sign} {text}", _COLOURS[whole.sign])
+            yield Line(f"    {whole.symbol} {text}", _COLOURS[whole.symbol])
 
 
 def _warning(step: "Step") -> str:

@@ -21,7 +21,7 @@ def serve(
     rebuild_metadata: Annotated[
         bool,
         typer.Option(
-            "--rebuild-metadata", help="First make metadata.duckdb anew from the repositories; tokens are not in them."
+            "--rebuild-metadata", help="First rebuild metadata.duckdb from the repositories. Tokens are lost."
         ),
     ] = False,
     host: Annotated[str, typer.Option("--host", help="Where to listen.")] = "127.0.0.1",

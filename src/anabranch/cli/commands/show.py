@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["show"]
 
-# Of a file's hash, enough to tell versions apart.
+# Enough of the hash of a file to distinguish its versions.
 _SHORT_HASH = 12
 
 

@@ -34,28 +34,28 @@ def sql(
     """Answer one read-only SQL statement.
 
     A table is in_c_sales.orders, or in_c_sales.orders AT 'main~3' for how it was at another ref. The tables tables,
-    branches, branch_tables, commits, tags and refs tell about the repository.
+    branches, branch_tables, commits, tags and refs describe the repository.
     """
     if as_csv + wide + as_json > 1:
         raise InvalidInputError("--csv, --wide and --json do not go together", hint="choose one")
     text = _statement(statement)
     here = open_session(repo=repo, storage_options=storage_option)
-    place = ref or here.current().name
+    location = ref or here.current().name
     if as_csv:
-        reader = here.repository.sql_reader(text, ref=place)
+        reader = here.repository.sql_reader(text, ref=location)
         for part in csv_lines(reader.schema.names, reader):
             typer.echo(part, nl=False)
         return
-    found = here.repository.sql(text, ref=place)
+    found = here.repository.sql(text, ref=location)
     if as_json:
-        answer = Answer(document={"ref": place, "columns": found.column_names, "rows": _objects(found)})
+        answer = Answer(document={"ref": location, "columns": found.column_names, "rows": _objects(found)})
     else:
         answer = Answer(document={}, tables=_wide_tables(found) if wide else [_table(found)])
     output_for(as_json=as_json).show(answer)
 
 
 def _statement(given: str | None) -> str:
-    """What to ask; nobody is kept waiting in front of a silent terminal."""
+    """Return the statement. On a terminal, raise an error instead of waiting for input."""
     if given is not None and given != "-":
         return given
     if given is None and sys.stdin.isatty():

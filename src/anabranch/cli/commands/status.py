@@ -24,7 +24,7 @@ def status(
 ) -> None:
     """Show the current repository, branch and commit.
 
-    Tables that somebody wrote to with another tool are listed too, as far as this branch has written to them.
+    Tables with external writes are listed too, if this branch has written to them.
     """
     here = open_session(repo=repo, storage_options=storage_option, branch=branch)
     current, snapshot = here.current(), here.snapshot(None)

@@ -31,7 +31,11 @@ def storage(
     branch: Annotated[
         str | None,
         typer.Option(
-            "--branch", "-b", metavar="NAME", show_default=False, help="Look at one branch: its tables, and who pins."
+            "--branch",
+            "-b",
+            metavar="NAME",
+            show_default=False,
+            help="Report one branch: its tables, and what pins them.",
         ),
     ] = None,
     table: Annotated[
@@ -46,9 +50,9 @@ def storage(
     storage_option: StorageOptions = None,
     as_json: AsJson = False,
 ) -> None:
-    """Tell for whose sake bytes are kept, and what gc would free.
+    """Report which refs keep bytes, and what gc would free.
 
-    What is somebody's own would be freed with it, what is shared is needed by others too. The policy is that of gc.
+    Bytes of its own would be freed with a ref; shared bytes are needed by others too. The policy is that of gc.
     """
     here = open_session(repo=repo, storage_options=storage_option, actor=actor)
     output = output_for(as_json=as_json)
@@ -118,7 +122,7 @@ def _tables(report: "RepositoryStorage") -> list[Table]:
     beside = tuple((name, usage_text(usage)) for name, usage in report.metadata.items() if usage.files)
     reasons = tuple((reason, usage_text(usage)) for reason, usage in report.freeable_by_reason.items())
     found = [
-        Table(columns=("who", "kind", *_PARTS), rows=holders, empty="nobody needs anything"),
+        Table(columns=("who", "kind", *_PARTS), rows=holders, empty="nothing is needed"),
         Table(title="tables", columns=("table", "needed", "garbage", "not judged"), rows=datasets, empty="no tables"),
     ]
     if beside:

@@ -1,4 +1,4 @@
-"""`anabranch undo`: take back the last movement of a branch."""
+"""`anabranch undo`: undo the last movement of a branch."""
 
 from typing import Annotated
 
@@ -25,7 +25,7 @@ def undo(
     storage_option: StorageOptions = None,
     as_json: AsJson = False,
 ) -> None:
-    """Take back the last movement of a branch, whatever it was.
+    """Undo the last movement of a branch, whatever it was.
 
     It becomes one more entry of the reflog, so that undoing twice changes nothing.
     """
@@ -40,5 +40,5 @@ def undo(
         "taken_back": movement_document(taken_back),
     }
     where = f"there is no branch {name} now" if now.is_deleted else f"{name} is at {short_id(now.commit_id)}"
-    sentence = f"took back {name}@v{taken_back.number} ({taken_back.event.value}); {where}"
+    sentence = f"undid {name}@v{taken_back.number} ({taken_back.event.value}); {where}"
     output_for(as_json=as_json).show(Answer(document=document, sentences=[sentence]))

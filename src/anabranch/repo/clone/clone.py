@@ -249,7 +249,7 @@ def _clear(target: RepoConfig, before: Attempt | None, storage_options: Mapping[
 
 def _clone_tables(request: CloneRequest, attempt: Attempt, progress: Progress) -> tuple[CommitRecord, TableMap]:
     """Write the tables of a clone. Return its first commit and its tables."""
-    places = {key: _dataset_of(request.target, key, attempt) for key in sorted(request.tables)}
+    locations = {key: _dataset_of(request.target, key, attempt) for key in sorted(request.tables)}
     is_deep = request.kind is CloneKind.DEEP
     name = attempt.clone_id
 
@@ -258,22 +258,24 @@ def _clone_tables(request: CloneRequest, attempt: Attempt, progress: Progress) -
         version_ref = VersionRef(home=request.source.config.home_of(entry), version=entry.version)
         return version_ref, draft_clone(version_ref, name=name, is_deep=is_deep)
 
-    drafts = dict(zip(places, in_parallel(draft, places), strict=True))
+    drafts = dict(zip(locations, in_parallel(draft, locations), strict=True))
     files = sum(len(drawn.copies) for _, drawn in drafts.values())
     step = Steps(progress, files if is_deep else len(drafts))
 
     def put(key: TableKey) -> TableEntry:
         version_ref, drawn = drafts[key]
-        root = request.target.dataset_root(places[key])
+        root = request.target.dataset_root(locations[key])
         made = put_clone(version_ref.home, root, drawn, on_copied=step.done if is_deep else lambda: None)
         if not is_deep:
             step.done()
         old = request.tables[key]
-        return replace(old, dataset=places[key], home=None, version=made.version, head=made.version, forked_from=None)
+        return replace(
+            old, dataset=locations[key], home=None, version=made.version, head=made.version, forked_from=None
+        )
 
     # The files of one table are already copied in parallel.
-    made = map(put, places) if is_deep else in_parallel(put, places)
-    tables = dict(zip(places, made, strict=True))
+    made = map(put, locations) if is_deep else in_parallel(put, locations)
+    tables = dict(zip(locations, made, strict=True))
     return _first_record(request, attempt), tables
 
 

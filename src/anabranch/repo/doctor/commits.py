@@ -1,4 +1,4 @@
-"""Check commit objects: each that is named anywhere must exist, be intact, and equal what its log entry says."""
+"""Check commit objects: each that is named anywhere must exist, be intact, and equal the copy in its log entry."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

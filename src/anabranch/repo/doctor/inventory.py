@@ -103,7 +103,7 @@ class Inventory:
         return self._tables is None or key in self._tables
 
     def add_entry(self, entry: LogEntry, *, publishes: bool) -> None:
-        """Add the commits that a log entry names. `publishes` says whether it published its head commit."""
+        """Add the commits that a log entry names. `publishes`: whether it published its head commit."""
         head, state = entry.head, entry.state
         named = [
             head.commit.graph_commit_id,

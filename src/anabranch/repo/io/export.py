@@ -86,7 +86,7 @@ def export_table(  # noqa: PLR0913 - the options of one export
     if target.format is FileFormat.LANCE:
         written = write_plain_dataset(target.uri, target.storage_options, rows, overwrite=overwrite)
         return _report(snapshot, table, target, (target.uri,), rows=written, size=0)
-    store, path = target.place()
+    store, path = target.location()
     counted = [0]
     if target.is_folder:
         files = _write_folder(store, target, rows, csv, counted, overwrite=overwrite)

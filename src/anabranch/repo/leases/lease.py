@@ -27,7 +27,7 @@ _IDLE_SECONDS = 1.0
 
 
 class Lease:
-    """One heartbeat file. It says how long the work has been running and which commits it needs.
+    """One heartbeat file. It records how long the work has been running and which commits it needs.
 
     `since` is the start of the work in seconds of the wall clock, if another process began it.
     """

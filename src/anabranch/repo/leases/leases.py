@@ -24,7 +24,7 @@ _WORK = BranchName("__work__")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Work:
-    """What a lease says: when its work began by the store's clock, and which commits it needs."""
+    """The content of a lease: when its work began by the store's clock, and which commits it needs."""
 
     began: datetime
     held: tuple[str, ...]

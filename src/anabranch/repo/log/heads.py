@@ -254,7 +254,7 @@ class Heads:
         """Return whether the writer of an entry has rolled it back, given its number and the newest entry.
 
         A writer rolls back only as long as the branch has not left its entry, so the first entry with another head
-        says how the branch left it.
+        records how the branch left it.
         """
         commit = self.get_numbered(newest.branch, number).head.commit
         for later in range(number + 1, newest.number + 1):

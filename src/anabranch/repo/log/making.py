@@ -1,4 +1,4 @@
-"""Make the commit that follows a head: what it says about itself, and the record that is stored."""
+"""Make the commit that follows a head: what it records about itself, and the record that is stored."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -28,7 +28,7 @@ Guard = Callable[[tuple[tuple[str, str], ...], CommitRecord, TableMap], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitSpec:
-    """What a commit will say, and the checks to run before it is published.
+    """What a commit will record, and the checks to run before it is published.
 
     On a live branch, `released` tables follow main again, and a commit that `freezes` makes the branch pinned. A pull
     gives the commit that its tables are `taken_from`; a merge of a live branch gives the commit of main under it. Only

@@ -109,7 +109,7 @@ class Combiner:
         return combined
 
     def merge(self, sides: Sides, what: str, *, hint: str) -> Changes:
-        """Plan and stage a merge. Raise MergeConflictError, which says `what` was merged, if conflicts are left."""
+        """Plan and stage a merge. Raise MergeConflictError, which names `what` was merged, if conflicts are left."""
         combined = self.stage(self.plan(sides), sides.target)
         combined.conflicts.check_none(what, hint=hint)
         return combined.changes

@@ -106,7 +106,7 @@ def _old_position(repo_store: RepoStore, head: LogEntry, target: Resolved) -> Lo
 
 
 def undo_last(repo_store: RepoStore, branch: BranchName, *, seen: int | None) -> LogEntry:
-    """Undo the last movement of a branch by an entry that says the same as the one before it.
+    """Undo the last movement of a branch by an entry with the same content as the one before it.
 
     Refused if the branch has moved beyond the version that the caller has seen.
     """

@@ -32,7 +32,7 @@ _PREFIX = re.compile(r"[0-9A-HJKMNP-TV-Z]{4,25}", re.IGNORECASE)
 class Resolved:
     """What a ref stands for: its view, and the branch and version by which it was found, if it was.
 
-    `is_head` says that a branch was named as it is now, `is_old` that the commit was found in the log of a branch that
+    `is_head`: a branch was named as it is now. `is_old`: the commit was found in the log of a branch that
     need not exist any more.
     """
 

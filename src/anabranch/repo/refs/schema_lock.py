@@ -1,4 +1,4 @@
-"""The lock that allows one schema change at a time: an internal branch whose entries say which process holds it.
+"""The lock that allows one schema change at a time: an internal branch whose entries name the process that holds it.
 
 Each acquisition is the next entry of its log, so only one of many succeeds. If the holder dies, its lease expires, and
 the next process takes the lock over.

@@ -200,7 +200,7 @@ def _append(repo_store: RepoStore, tag: TagInfo) -> bool:
             "created_by": tag.created_by,
             "number": tag.number,
             "is_deleted": tag.is_deleted,
-            # Two entries that say the same would be taken for one put twice.
+            # Two entries with the same content would be taken for one put twice.
             "nonce": repo_store.config.new_id(),
         }
     )

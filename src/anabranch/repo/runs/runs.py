@@ -283,7 +283,7 @@ def move_run(repo_store: RepoStore, run_id: str, decide: Decide, *, known: LogEn
 def close_run(
     repo_store: RepoStore, entry: LogEntry, phase: RunPhase, *, error: str | None = None, commit_id: str | None = None
 ) -> None:
-    """Record how a run ended, whatever its log says by now."""
+    """Record how a run ended, whatever its log contains by now."""
 
     def ended(newest: LogEntry) -> LogEntry:
         run = replace(run_state(newest), phase=phase, error=error, commit_id=commit_id)

@@ -118,7 +118,7 @@ def _check_not_destructive(plan: SchemaPlan) -> None:
     if plan.destructive:
         raise DestructiveChangeError(
             f"{len(plan.destructive)} of {len(plan.steps)} changes may lose data: "
-            + "; ".join(f"{step.sign} {step}" for step in plan.destructive),
+            + "; ".join(f"{step.symbol} {step}" for step in plan.destructive),
             hint="pass allow_destructive=True to apply them; older commits keep the data",
         )
 

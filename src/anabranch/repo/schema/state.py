@@ -113,7 +113,7 @@ class TableSchema:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaState:
-    """All tables of some buckets. It says nothing about other buckets."""
+    """All tables of some buckets. Other buckets are not part of it."""
 
     buckets: tuple[str, ...]
     tables: tuple[TableSchema, ...]

@@ -30,7 +30,7 @@ class Step:
 
     table: TableKey
     kind: ClassVar[str]
-    sign: ClassVar[str] = "~"
+    symbol: ClassVar[str] = "~"
 
     @property
     def is_destructive(self) -> bool:
@@ -89,7 +89,7 @@ class CreateTable(Step):
 
     schema: TableSchema
     kind = "create_table"
-    sign = "+"
+    symbol = "+"
 
     @property
     def text(self) -> str:
@@ -114,7 +114,7 @@ class DropTable(Step):
 
     rows: int
     kind = "drop_table"
-    sign = "-"
+    symbol = "-"
 
     @property
     def is_destructive(self) -> bool:
@@ -151,7 +151,7 @@ class AddColumn(Step):
 
     column: Column
     kind = "add_column"
-    sign = "+"
+    symbol = "+"
 
     @property
     def text(self) -> str:
@@ -169,7 +169,7 @@ class DropColumn(Step):
 
     column: Column
     kind = "drop_column"
-    sign = "-"
+    symbol = "-"
 
     @property
     def is_destructive(self) -> bool:
@@ -262,7 +262,7 @@ class CreateIndex(_IndexChange):
     kind = "create_index"
 
     @property
-    def sign(self) -> str:  # type: ignore[override]
+    def symbol(self) -> str:  # type: ignore[override]
         return "~" if self.is_rebuilt else "+"
 
     @property
@@ -275,7 +275,7 @@ class DropIndex(_IndexChange):
     """Drop an index."""
 
     kind = "drop_index"
-    sign = "-"
+    symbol = "-"
 
     @property
     def text(self) -> str:

@@ -91,7 +91,7 @@ class TableDrift:
 
 
 def branch_drift(repo_store: RepoStore, branch: BranchName) -> tuple[TableDrift, ...]:
-    """Compare each table that a branch has of its own with main as it is now."""
+    """Compare each table changed on a branch with the current state of main."""
     entry = repo_store.heads.get(branch)
     if str(branch) == MAIN:
         raise BranchNotFoundError("main cannot drift from itself", hint="name another branch")

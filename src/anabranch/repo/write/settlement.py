@@ -94,7 +94,7 @@ def _try_to_prepare(repo_store: RepoStore, entry: TableEntry, *, settles: bool) 
 def _prepare(repo_store: RepoStore, entry: TableEntry, *, settles: bool) -> _Prepared:
     home = repo_store.config.home_of(entry)
     prepared = staging.prepare_settle(home, entry.version, expected_head=entry.head)
-    # If other commits were settled since, only the branch can say which version is the newest: see `settle_published`.
+    # If other commits were settled since, only the branch knows which version is the newest: see `settle_published`.
     if not settles or prepared.is_settled or prepared.between:
         return prepared, None
     return prepared, home.store().prepare(prepared.path, prepared.data)

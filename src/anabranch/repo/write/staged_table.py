@@ -190,7 +190,7 @@ def overwrite_fragments_step(
 class WrittenChange:
     """Rows of a version that are to go, by their addresses in it, and written rows that are to come.
 
-    `moved` rows keep the ids of rows that go, `fresh` ones are new. `may_repeat_keys` says that some bring a key which
+    `moved` rows keep the ids of rows that go, `fresh` ones are new. `may_repeat_keys`: some bring a key which
     another row may have.
     """
 

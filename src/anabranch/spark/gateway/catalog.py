@@ -35,7 +35,7 @@ def load_table(request: Request) -> dict[str, Any]:
     if str(name.key) not in snapshot:
         hint = suggest(str(name.key), snapshot, "list the tables with SHOW TABLES")
         raise TableNotFoundError(f"there is no table '{name.key}' in '{name.ref}'", hint=hint)
-    # The commit of a live branch does not say which tables of main it shows.
+    # The commit of a live branch does not record which tables of main it shows.
     is_pinned = snapshot.main_commit_id is None
     if name.metadata is not None:
         return {**load_metadata(name, request.repository, snapshot), "is_pinned": is_pinned}

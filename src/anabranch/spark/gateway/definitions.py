@@ -61,7 +61,7 @@ class TableDefinition:
 
 
 def parse_definition(found: Mapping[str, Any]) -> TableDefinition:
-    """Read what a CREATE TABLE says; refuse what a repository cannot do."""
+    """Read a CREATE TABLE. Refuse what a repository does not support."""
     properties = _own_properties(found["properties"])
     if found["partitions"]:
         raise InvalidInputError(

@@ -31,7 +31,7 @@ from anabranch.spark.change_feed import (
 from anabranch.spark.gateway.names import TableName
 from anabranch.spark.gateway.requests import Request
 from anabranch.spark.gateway.values import split_from_json, split_to_json
-from anabranch.spark.options import FeedOptions, Place
+from anabranch.spark.options import FeedOptions, TableLocation
 from anabranch.spark.types import as_shown, shown_columns, shown_schema, struct_from_json
 
 __all__ = [
@@ -48,7 +48,7 @@ _TIME = pa.timestamp("us", tz="UTC")
 _CHANGES = "changes"
 _NEAREST = "nearest"
 _OPTIONS = {_CHANGES: ("since", "until"), _NEAREST: ("column", "vector", "k", "where")}
-# Options of a stream that do not say which changes are read.
+# Options of a stream that do not select the changes to read.
 _STREAMING = ("skipchanges", "path")
 _MOST_FOLLOWERS = 64
 _FOLLOWERS: dict[str, tuple[FeedFollower, PinnedFeed]] = {}
@@ -196,8 +196,8 @@ def _parse_nearest(options: Mapping[str, str]) -> _Nearest:
 
 def _feed_at(source: _Source) -> PinnedFeed:
     """Return the feed in the columns that the table has at the commit."""
-    place = Place(repository=source.repository.uri, key=source.key)
-    return PinnedFeed.find(FeedOptions(place=place, until=source.commit), source.repository)
+    location = TableLocation(repository=source.repository.uri, key=source.key)
+    return PinnedFeed.find(FeedOptions(location=location, until=source.commit), source.repository)
 
 
 def begin_stream(request: Request) -> dict[str, Any]:

@@ -28,7 +28,7 @@ class TableName:
 
 
 def name_of(request: Request) -> TableName:
-    """Return the table that a request names, with the state that VERSION or TIMESTAMP AS OF says."""
+    """Return the table that a request names, with the state of VERSION or TIMESTAMP AS OF."""
     return parse_name(
         _full_parts(request), branch=request["branch"], version=request.get("version"), time=request.get("time")
     )
@@ -60,7 +60,7 @@ def _is_selector(part: str) -> bool:
 
 
 def parse_name(parts: list[str], *, branch: str, version: str | None = None, time: int | None = None) -> TableName:
-    """Parse `bucket.table[.branch_X | .tag_X | .commit_X][.history]`, with what VERSION or TIMESTAMP AS OF says.
+    """Parse `bucket.table[.branch_X | .tag_X | .commit_X][.history]`, with the state of VERSION or TIMESTAMP AS OF.
 
     `branch` is meant where the name has none. `time` is in microseconds since 1970.
     """

@@ -87,7 +87,7 @@ def _comparison(op: str, args: Sequence[Mapping[str, Any]], schema: pa.Schema) -
     literal = _literal(right, kind)
     if not pa.types.is_floating(kind):
         return PushedPredicate(f"({column} {op} {literal})")
-    # For Spark every NaN is the largest number; Lance sorts those with a sign before all others.
+    # For Spark every NaN is the largest number; Lance sorts negative NaNs before all others.
     if op in {">", ">=", "<>"}:
         return PushedPredicate(f"({column} {op} {literal} OR isnan({column}))", is_exact=False)
     return PushedPredicate(f"({column} {op} {literal})", is_exact=False)

@@ -23,21 +23,21 @@ def load_source(request: Request) -> dict[str, Any]:
     if asks_for_changes(request["options"]):
         return {"reads_rows": False}
     reading = ReadOptions.parse(with_lent_options(request["options"], request["lent"]))
-    place = reading.place
-    repository = request.open(place.repository, place.storage_options)
+    location = reading.location
+    repository = request.open(location.repository, location.storage_options)
     version_ref = find_version_ref(reading, repository)
     selection = reading.selection
     return {
         "reads_rows": True,
-        "repo": place.repository,
-        "storage_options": dict(place.storage_options),
-        "key": place.key,
+        "repo": location.repository,
+        "storage_options": dict(location.storage_options),
+        "key": location.key,
         "branch": _find_branch(repository, request["options"]),
         "commit": "",
         "version_ref": version_ref_to_json(version_ref),
         "rows": version_ref.open().count_rows(),
         "bytes": size_of(version_ref),
-        # Not told to Spark, which would show its columns as not nullable, unlike the source in Python.
+        # Not reported to Spark, which would show its columns as not nullable, unlike the source in Python.
         "primary_key": [],
         "properties": {},
         "schema": json.dumps(shown_schema(selected_schema(version_ref, selection)).jsonValue()),

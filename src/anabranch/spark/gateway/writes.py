@@ -137,7 +137,7 @@ def write_rows(request: Request) -> dict[str, Any]:
 
 
 def write_moved(request: Request) -> dict[str, Any]:
-    """Write rows that take the place of others.
+    """Write rows that replace others.
 
     Behind the columns of a row come its id, the address of the one that goes, and the values of that one's key.
     """

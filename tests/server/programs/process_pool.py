@@ -12,8 +12,8 @@ from anabranch.server.metadata.database import Database
 from anabranch.server.service import Service, open_service
 from anabranch.server.settings import Settings
 from tests.repo.programs.killing import Points, _install, _replace, _surround
-from tests.repo.programs.nursery import Child
-from tests.repo.programs.running import hear, say
+from tests.repo.programs.process_pool import Child
+from tests.repo.programs.running import answer_with, hear
 
 ORDERS = TableKey("in_c_sales", "orders")
 
@@ -61,20 +61,20 @@ SCENARIOS: dict[str, Scenario] = {
 }
 
 
-def kill(told: dict[str, Any]) -> Any:
-    """Run a scenario on data that nobody serves, up to a fatal point, or to the end if there is none."""
-    return Child(lambda out: _run(told, out)).result()
+def kill(reported: dict[str, Any]) -> Any:
+    """Run a scenario on data that is not served, up to a fatal point, or to the end if there is none."""
+    return Child(lambda out: _run(reported, out)).result()
 
 
-def _run(told: dict[str, Any], last_words: int) -> list[str]:
+def _run(reported: dict[str, Any], last_words: int) -> list[str]:
     points = Points(None, last_words)
     _install(points)
     _surround_metadata_and_files(points)
-    service = open_service(Settings(data=Path(told["data"])))
+    service = open_service(Settings(data=Path(reported["data"])))
     token = next(token for token in service.tokens.list_all() if token.project_id is None)
     points.passed.clear()
-    points.fatal = told.get("fatal")
-    SCENARIOS[told["scenario"]](service, token, told["project"], told["name"])
+    points.fatal = reported.get("fatal")
+    SCENARIOS[reported["scenario"]](service, token, reported["project"], reported["name"])
     return points.passed
 
 
@@ -91,8 +91,8 @@ def _surround_metadata_and_files(points: Points) -> None:
 
 
 def main() -> None:
-    while (told := hear()) is not None:
-        say({"kill": kill}[told.pop("do")](told))
+    while (reported := hear()) is not None:
+        answer_with({"kill": kill}[reported.pop("do")](reported))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Let something happen at the worst moment: after a handle looked at a branch, before it puts the next entry."""
+"""Let something happen at the worst moment: after a handle read a branch, before it puts the next entry."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -8,8 +8,8 @@ from anabranch.repo.log.config import now_in_microseconds
 from tests.handles import open_with
 
 
-def meanwhile(repo: ab.Repository, act: Callable[[ab.Repository], object]) -> ab.Repository:
-    """A handle whose next movement somebody else's crosses; whoever moves asks for the time right before the put."""
+def raced_by(repo: ab.Repository, act: Callable[[ab.Repository], object]) -> ab.Repository:
+    """A handle whose next movement races with another writer: a movement reads the clock right before its put."""
     pending = [act]
 
     def clock() -> int:

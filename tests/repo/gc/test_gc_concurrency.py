@@ -1,4 +1,4 @@
-"""Somebody takes up an old commit just while it is collected: either side notices the other."""
+"""Another process takes up an old commit just while it is collected: either side notices the other."""
 
 import threading
 from collections.abc import Callable, Iterable
@@ -16,7 +16,7 @@ from anabranch.repo.leases.lease import active_leases
 from anabranch.repo.log.commits import commit_path
 from anabranch.repo.repository import Repository
 from tests.handles import open_with
-from tests.moulds import Cast
+from tests.lake_templates import Cast
 from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, another, append, fill_lake, ids, table
 from tests.repo.gc.interrupting import interrupted
 from tests.repo.gc.needed import find_unreachable, is_collected, list_readable, read_all
@@ -93,7 +93,7 @@ MOST_TELLING = [pytest.param(name, marks=pytest.mark.proof) if name in _OTHERS e
 
 
 def newest(repo: Repository, name: str) -> list[int]:
-    """The rows that whoever took the commit up has."""
+    """The rows of the process that took the commit up."""
     if name == "clone":
         return ids(ab.open(f"{repo.uri}-clone"))
     return ids(repo.snapshot_of("dev" if name == "reset" else "taken"))
@@ -202,7 +202,7 @@ def test_branch_is_not_restored_once_its_commits_are_marked(doomed: Doomed) -> N
     assert find_unreachable(doomed.repo) == {}
 
 
-def test_collection_that_died_after_the_marks_is_taken_back_by_one_that_keeps_more(doomed: Doomed) -> None:
+def test_collection_that_died_after_the_marks_is_rolled_back_by_one_that_keeps_more(doomed: Doomed) -> None:
     class DiedError(Exception):
         pass
 
@@ -220,7 +220,7 @@ def test_collection_that_died_after_the_marks_is_taken_back_by_one_that_keeps_mo
 
 
 def test_collection_that_was_silent_for_too_long_records_nothing(doomed: Doomed) -> None:
-    """Another one may have come meanwhile, and taken its marks for those of a dead one."""
+    """Another one may have come concurrently, and taken its marks for those of a dead one."""
 
     def be_silent() -> None:
         for lease in active_leases():
@@ -291,31 +291,31 @@ def sleep_long() -> None:
         lease._renewed -= 121
 
 
-def taken_back_late(lake: Repository, act: Callable[[], object]) -> Repository:
-    """A handle that sleeps over its next commit to main, and lets something happen before it takes that back."""
+def rolled_back_late(lake: Repository, act: Callable[[], object]) -> Repository:
+    """A handle that sleeps over its next commit to main, and lets something happen before it rolls that back."""
     puts = count()
 
     def is_putting(operation: str, path: str) -> bool:
         return (operation, path.rpartition("/")[0]) == ("put_if_absent", "_versions/main")
 
-    def is_taking_back(operation: str, path: str) -> bool:
+    def is_rolling_back(operation: str, path: str) -> bool:
         return is_putting(operation, path) and next(puts) == 1
 
-    return interrupted(interrupted(lake, is_putting, sleep_long), is_taking_back, act)
+    return interrupted(interrupted(lake, is_putting, sleep_long), is_rolling_back, act)
 
 
-def test_commit_of_work_that_slept_is_told_where_somebody_built_on_it_already(cast: Cast) -> None:
+def test_commit_of_work_that_slept_succeeds_if_a_later_commit_builds_on_it(cast: Cast) -> None:
     lake = cast(fill_lake)
-    made = append(taken_back_late(lake, lambda: append(lake, 5, key=CUSTOMERS)), 4)
+    made = append(rolled_back_late(lake, lambda: append(lake, 5, key=CUSTOMERS)), 4)
     assert made.graph_commit_id == lake.snapshot_of("main~1").id
     assert ids(another(lake)) == [1, 2, 3, 4]
     assert lake.doctor().is_clean
 
 
-def test_commit_of_work_that_slept_is_taken_back_though_the_branch_was_protected_meanwhile(cast: Cast) -> None:
+def test_commit_of_work_that_slept_is_rolled_back_though_the_branch_was_protected_concurrently(cast: Cast) -> None:
     lake = cast(fill_lake)
     with pytest.raises(BusyError, match="not renewed"):
-        append(taken_back_late(lake, lambda: lake.branch_protect("main")), 4)
+        append(rolled_back_late(lake, lambda: lake.branch_protect("main")), 4)
     assert ids(another(lake)) == [1, 2, 3]
     assert [entry.event for entry in lake.reflog(limit=3)] == ["rolled_back", "protected", "committed"]
     assert lake.branch_get("main").is_protected
@@ -324,7 +324,7 @@ def test_commit_of_work_that_slept_is_taken_back_though_the_branch_was_protected
 
 def test_run_whose_commit_was_rolled_back_is_published_by_the_next_attempt(cast: Cast) -> None:
     lake = cast(fill_lake)
-    run = taken_back_late(lake, lambda: None).begin_run()
+    run = rolled_back_late(lake, lambda: None).begin_run()
     with run.transaction() as tx:
         tx.append(ORDERS, table(4))
     with pytest.raises(BusyError, match="not renewed"):
@@ -341,7 +341,7 @@ def test_undo_passes_over_a_commit_that_was_rolled_back(cast: Cast) -> None:
     lake = cast(fill_lake)
     append(lake, 4)
     with pytest.raises(BusyError, match="not renewed"):
-        append(taken_back_late(lake, lambda: None), 5)
+        append(rolled_back_late(lake, lambda: None), 5)
     lake.sync_branch()
     lake.undo()
     assert ids(another(lake)) == [1, 2, 3]
@@ -356,9 +356,9 @@ def test_commit_that_another_was_built_on_and_rolled_back_stays(cast: Cast) -> N
 
     def build_and_roll_back() -> None:
         with pytest.raises(BusyError, match="not renewed"):
-            append(taken_back_late(lake, lambda: None), 30, key=CUSTOMERS)
+            append(rolled_back_late(lake, lambda: None), 30, key=CUSTOMERS)
 
-    made = append(taken_back_late(lake, build_and_roll_back), 4)
+    made = append(rolled_back_late(lake, build_and_roll_back), 4)
     assert made.graph_commit_id == another(lake).snapshot().id
     assert ids(another(lake)) == [1, 2, 3, 4]
     assert ids(another(lake), CUSTOMERS) == [10, 20]

@@ -16,17 +16,17 @@ Cast = Callable[[Fill], ab.Repository]
 
 
 def build(place: "Place", fill: Fill) -> ab.Repository:
-    """Make a repository of ada's at a place, and fill it."""
+    """Make a repository of ada's at a location, and fill it."""
     repo = ab.init(place / "lake", storage_options=place.storage_options, actor="ada")
     fill(repo)
     return repo
 
 
-class Mould:
+class LakeTemplate:
     """What the objects of a lake hold.
 
-    Some tell where the lake is. Places on one store have names of one length, so that the name of another can stand
-    in its stead without moving any other byte.
+    Some files name the location of the lake. Locations on one store have names of one length, so that one name can
+    replace another without moving any other byte.
     """
 
     def __init__(self, place: "Place", fill: Fill) -> None:
@@ -34,8 +34,8 @@ class Mould:
         self._name = _name_of(place)
         self._objects = {info.path: store.get(info.path) for info in store.list()}
 
-    def put_down(self, place: "Place") -> ab.Repository:
-        """Put a copy of the lake at a place, and open it as ada."""
+    def write_copy(self, place: "Place") -> ab.Repository:
+        """Put a copy of the lake at a location, and open it as ada."""
         name = _name_of(place)
         assert len(name) == len(self._name)
         objects = {path: _renamed(path, data, self._name, name) for path, data in self._objects.items()}

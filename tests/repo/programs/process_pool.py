@@ -1,6 +1,6 @@
 """A process that has imported everything and used nothing yet, and forks others off itself.
 
-Lance's threads do not survive a fork, so the nursery itself never opens anything. What it saves is the second that each
+Lance's threads do not survive a fork, so the pool itself never opens anything. What it saves is the second that each
 process would need for its imports.
 """
 
@@ -19,11 +19,11 @@ from typing import Any
 from tests.repo.programs import collecting, doing, killing, merges, runs, schemas
 from tests.repo.programs.racing import Course, commit_over_and_over, read_over_and_over, take_names
 from tests.repo.programs.run_racing import act_on_each, compare_tables_over_and_over, run_over_and_over
-from tests.repo.programs.running import hear, say
+from tests.repo.programs.running import answer_with, hear
 
-# Given the file descriptor on which the result goes back, so that whoever is killed can have last words.
+# Given the file descriptor on which the result goes back, so that a killed process can still report.
 Work = Callable[[int], Any]
-# Told how to find out whether the race is over.
+# Called with a function that returns whether the race is over.
 Reader = Callable[[Callable[[], bool]], Any]
 
 SCENARIOS = {**killing.SCENARIOS, **merges.SCENARIOS, **runs.SCENARIOS, **schemas.SCENARIOS}
@@ -58,26 +58,26 @@ def _work_and_exit(work: Work, out: int) -> None:
     os._exit(0)
 
 
-def race(told: dict[str, Any]) -> Any:
-    course, commits = Course(**told["course"]), told["commits"]
+def race(reported: dict[str, Any]) -> Any:
+    course, commits = Course(**reported["course"]), reported["commits"]
 
     def writer(number: int) -> Callable[[], Any]:
         return lambda: commit_over_and_over(course, writer=number, commits=commits)
 
-    return _run_race([writer(number) for number in range(told["writers"])], [_plain_reader(course)])
+    return _run_race([writer(number) for number in range(reported["writers"])], [_plain_reader(course)])
 
 
-def race_of_merges(told: dict[str, Any]) -> Any:
-    course, count = Course(**told["course"]), told["merges"]
+def race_of_merges(reported: dict[str, Any]) -> Any:
+    course, count = Course(**reported["course"]), reported["merges"]
 
     def writer(number: int) -> Callable[[], Any]:
         return lambda: merges.merge_own_branch(course, writer=number, merges=count)
 
-    return _run_race([writer(number) for number in range(told["writers"])], [])
+    return _run_race([writer(number) for number in range(reported["writers"])], [])
 
 
-def race_of_runs(told: dict[str, Any]) -> Any:
-    course, count = Course(**told["course"]), told["runs"]
+def race_of_runs(reported: dict[str, Any]) -> Any:
+    course, count = Course(**reported["course"]), reported["runs"]
 
     def writer(number: int) -> Callable[[], Any]:
         return lambda: run_over_and_over(course, writer=number, runs=count)
@@ -85,15 +85,15 @@ def race_of_runs(told: dict[str, Any]) -> Any:
     def reader(is_over: Callable[[], bool]) -> Any:
         return compare_tables_over_and_over(course, is_over=is_over)
 
-    return _run_race([writer(number) for number in range(told["writers"])], [_plain_reader(course), reader])
+    return _run_race([writer(number) for number in range(reported["writers"])], [_plain_reader(course), reader])
 
 
-def race_with_gc(told: dict[str, Any]) -> Any:
+def race_with_gc(reported: dict[str, Any]) -> Any:
     """Collect garbage in one process while others write and read, until it found something often enough."""
-    uri, lease = told["uri"], told["lease"]
+    uri, lease = reported["uri"], reported["lease"]
 
     def gc() -> Any:
-        return collecting.collect_over_and_over(uri, lease, rounds=told["rounds"])
+        return collecting.collect_over_and_over(uri, lease, rounds=reported["rounds"])
 
     def writer(number: int) -> Reader:
         return lambda is_over: collecting.write_over_and_over(uri, lease, writer=number, is_over=is_over)
@@ -101,7 +101,7 @@ def race_with_gc(told: dict[str, Any]) -> Any:
     def reader(is_over: Callable[[], bool]) -> Any:
         return collecting.read_over_and_over(uri, lease, is_over=is_over)
 
-    others = [*(writer(number) for number in range(told["writers"])), *(told["readers"] * [reader])]
+    others = [*(writer(number) for number in range(reported["writers"])), *(reported["readers"] * [reader])]
     return _run_race([gc], others)
 
 
@@ -110,7 +110,7 @@ def _plain_reader(course: Course) -> Reader:
 
 
 def _run_race(writers: Sequence[Callable[[], Any]], readers: Sequence[Reader]) -> Any:
-    """Start all at the same time; readers go on until the last writer is done."""
+    """Start all at the same time; readers continue until the last writer is done."""
     starts, go = os.pipe()
     goes_on, over = os.pipe()
 
@@ -118,7 +118,7 @@ def _run_race(writers: Sequence[Callable[[], Any]], readers: Sequence[Reader]) -
         def when_all_are_there(_: int) -> Any:
             os.close(go)
             os.close(over)
-            os.read(starts, 1)  # returns when the nursery closes its end
+            os.read(starts, 1)  # returns when the pool closes its end
             return work()
 
         return when_all_are_there
@@ -139,7 +139,7 @@ def _run_race(writers: Sequence[Callable[[], Any]], readers: Sequence[Reader]) -
 
 
 def _wait_for(writing: Sequence[Child], reading: Sequence[Child]) -> None:
-    """Until all writers are done; a reader that ends before them has failed, and nobody need go on."""
+    """Until all writers are done; a reader that ends before them has failed, and the others can stop."""
     running = {child.fd for child in writing}
     while running:
         ready = set(select.select([*running, *(child.fd for child in reading)], [], [])[0])
@@ -150,9 +150,9 @@ def _wait_for(writing: Sequence[Child], reading: Sequence[Child]) -> None:
         running -= ready
 
 
-def contest(told: dict[str, Any]) -> Any:
+def contest(reported: dict[str, Any]) -> Any:
     """Let two processes make branches and tags of the same names at the same time."""
-    course, names = Course(**told["course"]), told["names"]
+    course, names = Course(**reported["course"]), reported["names"]
     ready = multiprocessing.get_context("fork").Barrier(2)
 
     def taker(kind: str) -> Work:
@@ -162,9 +162,9 @@ def contest(told: dict[str, Any]) -> Any:
     return [taker.result() for taker in takers]
 
 
-def rivalry(told: dict[str, Any]) -> Any:
+def rivalry(reported: dict[str, Any]) -> Any:
     """Let processes act on the same names at the same time, each in its own way."""
-    course, names, acts = Course(**told["course"]), told["names"], told["acts"]
+    course, names, acts = Course(**reported["course"]), reported["names"], reported["acts"]
     ready = multiprocessing.get_context("fork").Barrier(len(acts))
 
     def rival(act: str) -> Work:
@@ -174,19 +174,21 @@ def rivalry(told: dict[str, Any]) -> Any:
     return [rival.result() for rival in rivals]
 
 
-def kill(told: dict[str, Any]) -> Any:
+def kill(reported: dict[str, Any]) -> Any:
     """Run a scenario that is killed at a point, or after a time, or not at all."""
-    scenario, fatal = SCENARIOS[told["scenario"]], told.get("fatal")
-    child = Child(lambda out: killing.run_scenario(scenario, told["uri"], told["name"], fatal=fatal, last_words=out))
-    if "seconds" in told:
-        time.sleep(told["seconds"])
+    scenario, fatal = SCENARIOS[reported["scenario"]], reported.get("fatal")
+    child = Child(
+        lambda out: killing.run_scenario(scenario, reported["uri"], reported["name"], fatal=fatal, last_words=out)
+    )
+    if "seconds" in reported:
+        time.sleep(reported["seconds"])
         os.kill(child.pid, signal.SIGKILL)
     return child.result()
 
 
-def do(told: dict[str, Any]) -> Any:
+def do(reported: dict[str, Any]) -> Any:
     """Do one thing in a process that is killed at a point, if it gets there."""
-    uri, deed, fatal = told["uri"], told["deed"], told["fatal"]
+    uri, deed, fatal = reported["uri"], reported["deed"], reported["fatal"]
     return Child(lambda out: doing.do_or_die(uri, deed, fatal=fatal, last_words=out)).result()
 
 
@@ -204,8 +206,8 @@ _TASKS = {
 
 def main() -> None:
     sys.stdout.flush()
-    while (told := hear()) is not None:
-        say(_TASKS[told.pop("do")](told))
+    while (reported := hear()) is not None:
+        answer_with(_TASKS[reported.pop("do")](reported))
 
 
 if __name__ == "__main__":
