@@ -16,7 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import anabranch
-from anabranch.cli.output import Answer, JsonOutput, Table, TextOutput, human_size, jsonable
+from anabranch.cli.output import Answer, JsonOutput, Table, TextOutput, human_size
+from anabranch.json_values import json_value
 from anabranch.storage.progress import Progress
 
 
@@ -39,12 +40,12 @@ class Colour(StrEnum):
     ],
 )
 def test_values_have_one_form_in_json(value: object, expected: object) -> None:
-    assert jsonable(value) == expected
+    assert json_value(value) == expected
 
 
 def test_a_value_without_a_form_in_json_is_a_mistake() -> None:
-    with pytest.raises(TypeError, match="object has no form in JSON"):
-        jsonable(object())
+    with pytest.raises(TypeError, match="object does not have a form in JSON"):
+        json_value(object())
 
 
 VALUES = st.recursive(
@@ -55,7 +56,7 @@ VALUES = st.recursive(
 
 @given(VALUES)
 def test_any_document_is_ascii_json(value: object) -> None:
-    assert json.loads(json.dumps(jsonable(value)).encode("ascii")) == jsonable(value)
+    assert json.loads(json.dumps(json_value(value)).encode("ascii")) == json_value(value)
 
 
 @pytest.mark.parametrize(

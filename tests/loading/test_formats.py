@@ -1,6 +1,7 @@
 """JSON, Parquet, ORC and Lance, there and back."""
 
 import datetime
+import json
 from decimal import Decimal
 from pathlib import Path
 
@@ -139,6 +140,33 @@ def test_an_export_takes_columns_rows_and_an_old_state(lake: ab.Repository, plac
     assert store.get("some.csv") == b"3\n"
     first = lake.export(ORDERS, target, ref="main~1", columns=["id"], header=False, limit=1, overwrite=True)
     assert (first.rows, store.get("some.csv")) == (1, b"1\n")
+
+
+def test_exported_json_is_strict_and_loads_again(repo: ab.Repository, tmp_path: Path) -> None:
+    noon = datetime.datetime(2026, 11, 15, 12, tzinfo=datetime.UTC)
+    values = pa.table(
+        {
+            "f": pa.array([1.5, float("nan"), float("-inf"), None]),
+            "s": ["NaN", "x", None, "Infinity"],
+            "d": pa.array([Decimal(0), None, Decimal("-0.5"), Decimal(1)], pa.decimal128(20, 10)),
+            "t": pa.array([noon, None, noon, noon], pa.timestamp("us", "UTC")),
+        }
+    )
+    repo.load("s.t", values)
+    repo.export("s.t", tmp_path / "a.json")
+    lines = [json.loads(line, parse_constant=pytest.fail) for line in (tmp_path / "a.json").read_text().splitlines()]
+    assert lines[1] == {"f": "NaN", "s": "x", "d": None, "t": None}
+    assert lines[2] == {"f": "-Infinity", "s": None, "d": "-0.5000000000", "t": "2026-11-15T12:00:00Z"}
+    repo.load("s.again", str(tmp_path / "a.json"), schema=values.schema)
+    assert str(rows(repo, "s.again")) == str(rows(repo, "s.t"))
+
+
+@pytest.mark.parametrize("kind", [pa.binary(), pa.binary(2), pa.large_binary(), pa.list_(pa.binary())])
+def test_bytes_are_not_exported_as_json(repo: ab.Repository, tmp_path: Path, kind: pa.DataType) -> None:
+    value = [b"ab"] if pa.types.is_list(kind) else b"ab"
+    repo.load("s.t", pa.table({"b": pa.array([value], kind)}))
+    with pytest.raises(InvalidInputError, match="column 'b' has bytes, which JSON does not have"):
+        repo.export("s.t", tmp_path / "a.json")
 
 
 @pytest.mark.s3

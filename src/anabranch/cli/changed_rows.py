@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from anabranch.cli.output import Line, Table, count
-from anabranch.cli.rows import json_value, text_value
+from anabranch.cli.rows import text_value
 
 if TYPE_CHECKING:
     from anabranch.repo.history.diff import TableDiff
@@ -65,8 +65,7 @@ def iter_row_lines(part: "TableDiff", rows: Sequence[ChangedRow]) -> Iterator[Li
 
 
 def _row_document(row: ChangedRow) -> dict[str, object]:
-    before, after = (None if side is None else json_value(side) for side in (row.before, row.after))
-    return {"change": row.change, "columns": list(row.columns), "before": before, "after": after}
+    return {"change": row.change, "columns": list(row.columns), "before": row.before, "after": row.after}
 
 
 def _iter_pieces(part: "TableDiff", row: ChangedRow) -> Iterator[tuple[str, str | None]]:

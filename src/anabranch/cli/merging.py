@@ -9,7 +9,7 @@ import typer
 
 from anabranch.cli.arguments import parse_pairs
 from anabranch.cli.output import ErrorView, Table
-from anabranch.cli.rows import json_value, text_value
+from anabranch.cli.rows import text_value
 from anabranch.errors import InvalidInputError, MergeConflictError
 
 if TYPE_CHECKING:
@@ -102,11 +102,11 @@ def conflict_document(conflict: "Conflict") -> dict[str, object]:
     return {
         "table": conflict.table,
         "kind": conflict.kind,
-        "key": None if conflict.key is None else json_value(conflict.key),
+        "key": conflict.key,
         "column": conflict.column,
-        "base": json_value(conflict.base),
-        "source": json_value(conflict.source),
-        "target": json_value(conflict.target),
+        "base": conflict.base,
+        "source": conflict.source,
+        "target": conflict.target,
         "problem": conflict.problem,
     }
 

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from enum import StrEnum
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Protocol
 
 import typer
+
+from anabranch.json_values import json_value
 
 if TYPE_CHECKING:
     from anabranch.storage.progress import OnProgress
@@ -25,13 +26,10 @@ __all__ = [
     "TextOutput",
     "count",
     "human_size",
-    "jsonable",
     "output_for",
     "printable",
 ]
 
-# JSON readers hold numbers in 64 signed bits at most; the ids of staged versions need one more.
-_MAX_JSON_INTEGER = 2**63 - 1
 # Tables in a pipe are as wide as their content: what is cut off cannot be searched for.
 _PIPE_WIDTH = 10_000
 
@@ -98,11 +96,11 @@ class JsonOutput:
     """One JSON document on stdout, or one on stderr when it went wrong."""
 
     def show(self, answer: Answer) -> None:
-        typer.echo(json.dumps(jsonable(answer.document), indent=2))
+        typer.echo(json.dumps(json_value(answer.document), indent=2))
 
     def fail(self, error: ErrorView) -> None:
         fields = {"code": error.code, "message": error.message, "hint": error.hint, "retryable": error.retryable}
-        typer.echo(json.dumps({"error": fields | jsonable(error.details)}, indent=2), err=True)
+        typer.echo(json.dumps({"error": fields | json_value(error.details)}, indent=2), err=True)
 
     @contextmanager
     def progress(self, what: str) -> "Iterator[OnProgress]":  # noqa: ARG002 - programs want none
@@ -200,23 +198,3 @@ def human_size(size: int) -> str:
         if amount < 999.95:
             return f"{amount:.1f} {unit}"
     return f"{amount / 1000:.1f} PB"
-
-
-def jsonable(value: Any) -> Any:
-    """The value as JSON holds it: times in ISO 8601 UTC, integers beyond 64 signed bits as strings."""
-    match value:
-        case None | bool() | float():
-            return value
-        case StrEnum():
-            return value.value
-        case str():
-            return value
-        case int():
-            return value if abs(value) <= _MAX_JSON_INTEGER else str(value)
-        case datetime():
-            return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
-        case Mapping():
-            return {str(key): jsonable(item) for key, item in value.items()}
-        case Sequence():
-            return [jsonable(item) for item in value]
-    raise TypeError(f"{type(value).__name__} has no form in JSON")

@@ -1,13 +1,14 @@
-"""The rows of a table as people read them, beside the plain values that programs do."""
+"""Values of tables as text for people."""
 
 import math
 from collections.abc import Mapping, Sequence
-from datetime import date, datetime, time
+from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
-from anabranch.files.plain_rows import csv_lines, json_value, not_finite, plain_rows
+from anabranch.json_values import not_finite
 
-__all__ = ["csv_lines", "json_value", "plain_rows", "text_value"]
+__all__ = ["text_value"]
 
 # Embeddings and the like: what is left out is in --json and --csv.
 _MOST_ITEMS = 8
@@ -15,7 +16,7 @@ _MOST_BYTES = 16
 
 
 def text_value(value: Any) -> str:
-    """A value as people read it; long lists and bytes are shortened."""
+    """Return a value as text. Long lists and bytes are shortened."""
     match value:
         case None:
             return "null"
@@ -28,10 +29,10 @@ def text_value(value: Any) -> str:
         case bytes():
             shown = value[:_MOST_BYTES].hex()
             return f"0x{shown}" if len(value) <= _MOST_BYTES else f"0x{shown}… ({len(value)} bytes)"
+        case Decimal():
+            return f"{value:f}"
         case datetime():
             return value.isoformat(sep=" ").replace("+00:00", "Z")
-        case date() | time():
-            return value.isoformat()
         case Mapping():
             return "{" + ", ".join(f"{key}: {text_value(item)}" for key, item in value.items()) + "}"
         case Sequence():

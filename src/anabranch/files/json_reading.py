@@ -21,6 +21,9 @@ _LARGEST_ARRAY = 256 << 20
 # Lines that are null, and whatever begins with it: Arrow makes rows of the former and dies of the latter.
 _NULL = re.compile(rb"\A\s*null|\n[ \t\r]*null[ \t\r]*(?:\n|\Z)")
 
+_NOT_FINITE = re.compile(rb'"(?:NaN|-?Infinity)"')
+_NOT_FINITE_TEXTS = ("NaN", "Infinity", "-Infinity")
+
 
 class JsonReader:
     def names_of(self, file: SourceFile) -> tuple[str, ...] | None:  # noqa: ARG002 - each object names its own
@@ -44,11 +47,11 @@ class JsonReader:
         written = pa.schema([pa.field(field.name, _written_type(field.type)) for field in wanted])
 
         def parse(data: bytes) -> pa.Table:
-            table = _read(data, written)
-            strangers = list(_unknown_fields(table.schema, written))
-            if strangers:
+            table = _read_with_floats(data, written)
+            unknown = list(_unknown_fields(table.schema, written))
+            if unknown:
                 raise SchemaMismatchError(
-                    f"objects in {file.uri!r} have {', '.join(map(repr, strangers))}, and the columns are "
+                    f"objects in {file.uri!r} have {', '.join(map(repr, unknown))}, and the columns are "
                     f"{', '.join(map(repr, wanted.names))}",
                     hint="leave them out, or add the columns first",
                 )
@@ -89,6 +92,33 @@ def _read(data: bytes, schema: pa.Schema | None) -> pa.Table:
         )
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as err:
         raise Refusal(str(err).removeprefix("JSON parse error: ").replace(" in row 0", "")) from None
+
+
+def _read_with_floats(data: bytes, schema: pa.Schema) -> pa.Table:
+    """Read objects that may hold the floats NaN and Infinity as text, as JSON has no numbers for them."""
+    try:
+        return _read(data, schema)
+    except Refusal:
+        floats = [field.name for field in schema if pa.types.is_floating(field.type)]
+        if not floats or not _NOT_FINITE.search(data):
+            raise
+        return _read(_with_float_tokens(data, floats), schema)
+
+
+def _with_float_tokens(data: bytes, columns: Sequence[str]) -> bytes:
+    """Replace the texts "NaN" and "Infinity" in columns of floats by the tokens that Arrow reads."""
+    lines = []
+    for line in data.splitlines():
+        if _NOT_FINITE.search(line):
+            try:
+                row = json.loads(line)
+            except ValueError as err:
+                raise Refusal(str(err)) from None
+            if isinstance(row, dict):
+                row |= {name: float(row[name]) for name in columns if row.get(name) in _NOT_FINITE_TEXTS}
+                line = json.dumps(row).encode()
+        lines.append(line)
+    return b"\n".join(lines) + b"\n"
 
 
 def _unknown_fields(found: Iterable[pa.Field], wanted: Iterable[pa.Field], inside: str = "") -> Iterator[str]:

@@ -1,59 +1,56 @@
-"""The rows of a table as plain values: for a JSON document and for CSV."""
+"""The rows of a table as Python values, as objects of JSON and as CSV."""
 
-import base64
 import json
-import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, date, datetime, time, timedelta
 from itertools import chain
 from typing import TYPE_CHECKING, Any
+
+from anabranch.json_values import json_value
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["csv_lines", "json_value", "not_finite", "plain_rows"]
+__all__ = ["csv_lines", "json_rows", "plain_rows"]
 
-_MAX_JSON_INTEGER = 2**63 - 1
 _PLAIN_FIELD = re.compile(r'[^",\r\n]+')
 
 
 def plain_rows(table: "pa.Table | pa.RecordBatch") -> list[tuple[Any, ...]]:
-    """The rows as Python values."""
+    """Return the rows as Python values."""
     from anabranch.format.python_values import python_values
 
     return list(zip(*(python_values(column) for column in table.columns), strict=True))
 
 
-def json_value(value: Any) -> Any:
-    """A value as JSON holds it: bytes in base 64, decimals and numbers outside of JSON as text."""
-    match value:
-        case None | bool() | str():
-            return value
-        case int():
-            return value if abs(value) <= _MAX_JSON_INTEGER else str(value)
-        case float():
-            return value if math.isfinite(value) else not_finite(value)
-        case bytes():
-            return base64.b64encode(value).decode("ascii")
-        case datetime():
-            return (value if value.tzinfo is None else value.astimezone(UTC)).isoformat().replace("+00:00", "Z")
-        case date() | time():
-            return value.isoformat()
-        case timedelta():
-            return f"PT{value.total_seconds():f}".rstrip("0").rstrip(".") + "S"
-        case Mapping():
-            return {str(key): json_value(item) for key, item in value.items()}
-        case Sequence():
-            return [json_value(item) for item in value]
-        case _:
-            return str(value)
+def json_rows(table: "pa.Table | pa.RecordBatch") -> list[dict[str, Any]]:
+    """Return the rows as objects of JSON, one by column name each."""
+    from anabranch.format.python_values import python_values
+
+    columns = [
+        python_values(column) if _is_json(field.type) else [json_value(value) for value in python_values(column)]
+        for field, column in zip(table.schema, table.columns, strict=True)
+    ]
+    names = table.schema.names
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _is_json(kind: "pa.DataType") -> bool:
+    """Whether all values of a type are values of JSON already."""
+    from pyarrow import types
+
+    return bool(
+        types.is_string(kind)
+        or types.is_large_string(kind)
+        or types.is_boolean(kind)
+        or (types.is_integer(kind) and not types.is_uint64(kind))
+    )
 
 
 def csv_lines(header: Sequence[str], batches: "Iterable[pa.RecordBatch]") -> Iterator[str]:
-    """The rows as CSV, batch by batch; a null is an empty field, empty text a quoted one, a list or struct is JSON."""
+    """Yield the rows as CSV by batches. A null is an empty field, empty text a quoted one, a list or struct is JSON."""
     rest = iter(batches)
-    first = next(rest, None)  # what cannot be read is to fail before anything is printed
+    first = next(rest, None)  # an error of the first read comes before any output
     yield _csv([header])
     for batch in () if first is None else chain([first], rest):
         yield _csv([_csv_value(value) for value in row] for row in plain_rows(batch))
@@ -82,8 +79,3 @@ def _csv_value(value: Any) -> str | None:
             return json.dumps(json_value(value))
         case _:
             return str(json_value(value))
-
-
-def not_finite(value: float) -> str:
-    """A float that JSON has no number for."""
-    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"

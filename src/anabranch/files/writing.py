@@ -17,6 +17,7 @@ import pyarrow.parquet as pa_parquet
 from anabranch.errors import InvalidInputError
 from anabranch.files.csv_options import CsvOptions
 from anabranch.files.formats import Compression, FileFormat, format_of_name
+from anabranch.files.plain_rows import json_rows
 from anabranch.storage import ObjectStore, open_files
 from anabranch.storage.uris import join_uri, normalise_uri
 
@@ -116,9 +117,22 @@ def _write(sink: "_Sink", target: Target, rows: pa.RecordBatchReader, csv: CsvOp
 
 
 def _write_json(sink: pa.NativeFile, rows: pa.RecordBatchReader) -> None:
+    for column in rows.schema:
+        if _has_bytes(column.type):
+            # A load would take base 64 for the bytes themselves.
+            raise pa.ArrowInvalid(f"column {column.name!r} has bytes, which JSON does not have")
     for batch in rows:
-        for row in batch.to_pylist():
-            sink.write(json.dumps(row, default=_as_json, ensure_ascii=False).encode() + b"\n")
+        for row in json_rows(batch):
+            sink.write(json.dumps(row, ensure_ascii=False, allow_nan=False).encode() + b"\n")
+
+
+def _has_bytes(kind: pa.DataType) -> bool:
+    if pa.types.is_nested(kind):
+        return any(_has_bytes(kind.field(number).type) for number in range(kind.num_fields))
+    if isinstance(kind, pa.DictionaryType):
+        return _has_bytes(kind.value_type)
+    types = pa.types
+    return bool(types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind))
 
 
 def _write_csv(sink: pa.NativeFile, rows: pa.RecordBatchReader, csv: CsvOptions) -> None:
@@ -132,12 +146,6 @@ def _write_csv(sink: pa.NativeFile, rows: pa.RecordBatchReader, csv: CsvOptions)
     with pa_csv.CSVWriter(sink, rows.schema, write_options=options) as writer:
         for batch in rows:
             writer.write_batch(batch)
-
-
-def _as_json(value: object) -> object:
-    if isinstance(value, bytes):
-        raise pa.ArrowInvalid("bytes are no text")
-    return value.isoformat() if hasattr(value, "isoformat") else str(value)
 
 
 class _Sink(io.RawIOBase):

@@ -6,6 +6,7 @@ from datetime import date
 from math import isfinite
 from typing import Any, NoReturn
 
+from anabranch.json_values import json_value
 from anabranch.pipelines.declarations import SourceLocation
 
 __all__ = ["RESERVED", "Parameter", "bind_parameters", "declare_parameters", "written"]
@@ -96,4 +97,4 @@ def _refuse(parameter: Parameter, value: Any, location: SourceLocation) -> NoRet
 
 def written(values: Mapping[str, Any]) -> dict[str, Any]:
     """The values as JSON holds them; each is read back by its parameter's type."""
-    return {name: value.isoformat() if isinstance(value, date) else value for name, value in values.items()}
+    return {name: json_value(value) for name, value in values.items()}

@@ -7,8 +7,8 @@ from itertools import islice
 from typing import Any
 
 from anabranch.errors import CommitNotFoundError
-from anabranch.files.plain_rows import json_value
 from anabranch.ids import MAIN, CommitId, TableKey
+from anabranch.json_values import json_value
 from anabranch.repo.history.diff import RowChange, TableDiff
 from anabranch.repo.log.entries import GraphCommit
 from anabranch.repo.refs.tags import TagInfo

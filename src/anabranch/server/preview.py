@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from anabranch.errors import InvalidInputError
-from anabranch.files.plain_rows import csv_lines, json_value, plain_rows
+from anabranch.files.plain_rows import csv_lines, json_rows
 from anabranch.format.staging.incoming import require_columns
 from anabranch.repo.snapshot import Table
 from anabranch.server.tables import ColumnInfo, column_infos
@@ -69,10 +69,9 @@ def preview(table: Table, request: Request) -> Preview:
     """Read the rows of a preview."""
     rows = _read(table, request)
     is_counted = request.count or request.where is None  # without a predicate the number is known
-    names = rows.column_names
     return Preview(
         columns=column_infos(rows.schema),
-        rows=[dict(zip(names, map(json_value, row), strict=True)) for row in plain_rows(rows)],
+        rows=json_rows(rows),
         total_row_count=table.count_rows(request.where) if is_counted else None,
     )
 

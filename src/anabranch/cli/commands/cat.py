@@ -6,9 +6,10 @@ import typer
 
 from anabranch.cli.arguments import AsJson, RefOption, Repo, StorageOptions, TableName
 from anabranch.cli.output import Answer, Table, count, output_for
-from anabranch.cli.rows import csv_lines, json_value, plain_rows, text_value
+from anabranch.cli.rows import text_value
 from anabranch.cli.session import open_session
 from anabranch.errors import InvalidInputError
+from anabranch.files.plain_rows import csv_lines, plain_rows
 
 __all__ = ["cat"]
 
@@ -63,7 +64,7 @@ def cat(
         "table": table.key,
         "commit_id": snapshot.id,
         "columns": names,
-        "rows": [dict(zip(names, map(json_value, row), strict=True)) for row in rows],
+        "rows": [dict(zip(names, row, strict=True)) for row in rows],
         "has_more": has_more,
     }
     shown = Table(columns=tuple(names), rows=tuple(tuple(map(text_value, row)) for row in rows), empty="no rows")

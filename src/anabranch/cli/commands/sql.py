@@ -7,9 +7,10 @@ import typer
 
 from anabranch.cli.arguments import AsJson, RefOption, Repo, StorageOptions
 from anabranch.cli.output import Answer, Table, output_for
-from anabranch.cli.rows import csv_lines, json_value, plain_rows, text_value
+from anabranch.cli.rows import text_value
 from anabranch.cli.session import open_session
 from anabranch.errors import InvalidInputError
+from anabranch.files.plain_rows import csv_lines, plain_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -68,7 +69,7 @@ def _objects(found: "pa.Table") -> list[dict[str, object]]:
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise InvalidInputError(f"two columns are called {twice!r}", hint="give one another name with AS")
-    return [dict(zip(names, map(json_value, row), strict=True)) for row in plain_rows(found)]
+    return [dict(zip(names, row, strict=True)) for row in plain_rows(found)]
 
 
 def _table(found: "pa.Table") -> Table:

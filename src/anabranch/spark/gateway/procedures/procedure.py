@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from anabranch.json_values import json_value
 from anabranch.repo.repository import Repository
 
 __all__ = ["Call", "Parameter", "Procedure", "Rows", "as_json", "columns", "optional", "required"]
@@ -68,4 +69,4 @@ def columns(texts: Sequence[str], *, longs: Sequence[str] = (), flags: Sequence[
 
 def as_json(value: Any) -> str | None:
     """Return a value as JSON text, None for null."""
-    return None if value is None else json.dumps(value, default=str, ensure_ascii=False)
+    return None if value is None else json.dumps(json_value(value), ensure_ascii=False)
