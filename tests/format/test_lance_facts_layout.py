@@ -8,6 +8,12 @@ import pyarrow as pa
 import pytest
 from lance.fragment import write_fragments
 
+from anabranch.format.home import Home
+from anabranch.format.layout.manifest import read_outline
+from anabranch.format.layout.names import manifest_path
+from anabranch.format.layout.wire import iter_fields
+from tests.format.overlays import ENABLE, add_overlay
+
 BITMAP_FROM = 5000
 
 
@@ -173,3 +179,19 @@ def test_a_slice_of_structs_in_structs_makes_the_writer_panic(tmp_path: Path) ->
         lance.write_dataset(rows.slice(1), tmp_path / "slice.lance")
     taken = rows.take(pa.array([1, 2]))  # the same rows, copied
     assert lance.write_dataset(taken, tmp_path / "copy.lance").to_table().equals(taken)
+
+
+def test_overlays_are_written_but_opened_only_on_request(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An overlay file lies among the data files, and its fragment names it in field 11 of its description."""
+    monkeypatch.setenv(ENABLE, "1")
+    home = Home.at(root)
+    path = add_overlay(home, "id", {1: 20})
+    assert Path(root, path).parent == root / "data"
+    assert opened(root).to_table()["id"].to_pylist() == [1, 20, 3]
+    (fragment,) = read_outline(home.store().get(manifest_path(2))).fragments
+    (overlay,) = (field.value for field in iter_fields(fragment, "fragment") if field.number == 11)
+    assert isinstance(overlay, bytes)
+    assert Path(path).name.encode() in overlay
+    monkeypatch.delenv(ENABLE)
+    with pytest.raises(ValueError, match="cannot be read by this version of Lance"):
+        opened(root)

@@ -130,4 +130,4 @@ def _not_found(wanted: str, snapshot: Snapshot, ref: str) -> TableNotFoundError:
 def _rows(target: _Target, repository: Repository, snapshot: Snapshot) -> ArrowDataset | pa.Table:
     if target.is_system:
         return SYSTEM_TABLES[target.table](repository, snapshot)
-    return ArrowDataset(snapshot[target.key].version_ref)
+    return ArrowDataset(snapshot[target.key].version_ref, sorts_nan=True)

@@ -1,7 +1,12 @@
-"""A pinned version as an Arrow dataset, for engines that say which columns and rows they want."""
+"""A pinned version as an Arrow dataset, for engines that name the columns and rows that they want.
 
+Filters come as Arrow expressions. Lance reads them itself, by way of Substrait, and refuses what it cannot decide: some
+functions, nested columns, and every filter on a table with a column of a type that Substrait lacks, such as a time. A
+refused filter is applied here, by Arrow, to the rows that Lance returns.
+"""
+
+import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import lance
@@ -10,41 +15,51 @@ import pyarrow.compute as pc
 import pyarrow.dataset as pds
 
 from anabranch.errors import AnabranchError
-from anabranch.format.arrow_filters import (
-    FilterRefusedError,
-    Node,
-    columns_of,
-    conjuncts,
-    parse_filter,
-    to_arrow,
-    to_lance,
-)
 from anabranch.format.arrow_types import common_type
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.staging.version_ref import VersionRef
 
-__all__ = ["ArrowDataset", "Scan"]
+__all__ = ["ArrowDataset", "FilterRefusedError", "Scan"]
+
+# Functions with options that Substrait cannot express. Lance would accept the function without them: a set with a null
+# in it would match no null, and an upper case pattern no lower case text.
+_LOSES_OPTIONS = re.compile(r"\bis_in\(|ignore_case=true|nan_is_null=true")
+# A column that is named by its position.
+_BY_POSITION = "FieldPath("
+_REFUSALS = (pa.ArrowInvalid, pa.ArrowNotImplementedError)
+
+
+class FilterRefusedError(Exception):
+    """A filter that the engine has to apply by itself."""
 
 
 class ArrowDataset(pds.Dataset):  # type: ignore[misc]
-    """What `scanner` is asked for is all that is read: its columns, and of its filter whatever Lance can decide.
+    """What `scanner` is asked for is all that is read: its columns, and the rows of its filter where Lance decides it.
 
-    The rest of the filter is applied to what Lance returns, so the rows are always the ones asked for. Types that
-    few engines know are shown as common ones. `failure` is our error behind the one that an engine raises;
-    `has_refused` says that there was a filter which the engine must apply by itself.
+    The rows are those that Arrow's own filter returns. Types that few engines know are shown as common ones. `failure`
+    is our error behind the one that an engine raises.
+
+    With `sorts_nan`, the dataset is for an engine that sorts NaN above all numbers, as DuckDB does. Arrow takes every
+    comparison with NaN for false, and Lance sorts NaN by its sign. A filter on floats is then refused, and
+    `has_refused` is set.
     """
 
-    def __init__(self, version_ref: VersionRef) -> None:
+    def __init__(self, version_ref: VersionRef, *, sorts_nan: bool = False) -> None:
         self._version_ref = version_ref
         self._opened = version_ref.open()
+        self._sorts_nan = sorts_nan
         stored = self._opened.schema
         self._shown = pa.schema([field.with_type(common_type(field.type)) for field in stored])
-        self._unchanged = pa.schema([field for field in stored if self._shown.field(field.name).type == field.type])
+        self._decided_by_lance = {
+            field.name
+            for field in stored
+            if self._shown.field(field.name).type == field.type and not _contains_float(field.type)
+        }
         self.failure: AnabranchError | None = None
         self.has_refused = False
 
     def __reduce__(self) -> tuple[object, ...]:
-        return ArrowDataset, (self._version_ref,)
+        return _restored, (self._version_ref, self._sorts_nan)
 
     @property
     def schema(self) -> pa.Schema:
@@ -58,12 +73,18 @@ class ArrowDataset(pds.Dataset):  # type: ignore[misc]
     ) -> "Scan":
         """Prepare to read; batch sizes and the like, which Arrow's own datasets take, are ignored."""
         names = list(columns) if columns is not None else self._shown.names
-        split = self._checked_split(filter)
-        needed = list(dict.fromkeys([*names, *split.columns]))
-        with lance_errors(self._version_ref.home.uri, self._version_ref.home.storage_options):
-            scan = self._opened.scanner(columns=needed, filter=split.below)
         schema = pa.schema([self._shown.field(name) for name in names])
-        return Scan(self, scan, schema=schema, remaining=split.above)
+        if filter is None:
+            return Scan(self, self._scan(names), schema=schema)
+        used = self._checked_columns(filter)
+        if self._decided_by_lance.issuperset(used) and not _LOSES_OPTIONS.search(str(filter)):
+            source = self._find_scan(names, filter)
+            if source is not None:
+                return Scan(self, source, schema=schema)
+        needed = list(dict.fromkeys([*names, *used]))
+        # Expressions that name columns by position need all of them in order.
+        source = self._scan(self._shown.names if _BY_POSITION in str(filter) else needed)
+        return Scan(self, source, schema=schema, remaining=filter)
 
     def count_rows(self, filter: pc.Expression | None = None, **_: Any) -> int:  # noqa: A002 - as above
         return int(self._opened.count_rows()) if filter is None else self.scanner(filter=filter).to_table().num_rows
@@ -77,7 +98,7 @@ class ArrowDataset(pds.Dataset):  # type: ignore[misc]
         return self.scanner(columns, filter).to_table()
 
     def read(self, scan: "Scan") -> Iterator[pa.RecordBatch]:
-        """Read a scan; remember what goes wrong, for whoever gets only an engine's word of it."""
+        """Read a scan; keep the error if it fails, for callers that get only an engine's message of it."""
         try:
             with lance_errors(self._version_ref.home.uri, self._version_ref.home.storage_options):
                 for stored in scan.source.to_reader():
@@ -92,48 +113,73 @@ class ArrowDataset(pds.Dataset):  # type: ignore[misc]
         shown = pa.schema([self._shown.field(name) for name in batch.schema.names])
         return batch if batch.schema.types == shown.types else batch.cast(shown)
 
-    def _checked_split(self, expression: pc.Expression | None) -> "_Split":
+    def _scan(self, names: Sequence[str], condition: pc.Expression | None = None) -> lance.LanceScanner:
+        with lance_errors(self._version_ref.home.uri, self._version_ref.home.storage_options):
+            return self._opened.scanner(columns=list(names), filter=condition)
+
+    def _find_scan(self, names: Sequence[str], condition: pc.Expression) -> lance.LanceScanner | None:
+        """Return a scan in which Lance applies a filter; None if Lance refuses it."""
         try:
-            split = self._split(expression)
-            if split.above is not None:
-                self._shown.empty_table().filter(split.above)
-        except (FilterRefusedError, pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            source = self._opened.scanner(columns=list(names), filter=condition)
+            source.explain_plan()  # Lance reads the filter here, and not when the scanner is made
+        except (*_REFUSALS, OSError, ValueError):
+            return None
+        return source
+
+    def _checked_columns(self, condition: pc.Expression) -> list[str]:
+        """Return the columns that a filter uses; raise if Arrow cannot apply it, or must not."""
+        try:
+            self._shown.empty_table().filter(condition)
+        except _REFUSALS:
             self.has_refused = True
             raise
-        return split
-
-    def _split(self, expression: pc.Expression | None) -> "_Split":
-        if expression is None:
-            return _Split()
-        parsed = parse_filter(expression)
-        if parsed is None:
-            return _Split(above=expression, columns=tuple(self._shown.names))
-        below: list[str] = []
-        above: list[Node] = []
-        for part in conjuncts(parsed):
-            said = to_lance(part, self._unchanged)
-            if said is None:
-                above.append(part)
-            else:
-                below.append(said)
-        remaining = None
-        for part in above:
-            remaining = to_arrow(part) if remaining is None else remaining & to_arrow(part)
-        names = tuple(name for part in above for name in columns_of(part))
-        return _Split(below=" AND ".join(below) or None, above=remaining, columns=names)
+        used: list[str] = self._shown.names
+        if _BY_POSITION not in str(condition):
+            used = _used_columns(self._shown, used, condition)
+        is_safe = used and not any(_contains_float(self._shown.field(name).type) for name in used)
+        # DuckDB makes the constant true of `x <= NaN`, and forgets that this is not true of a null.
+        if self._sorts_nan and not is_safe:
+            self.has_refused = True
+            raise FilterRefusedError(f"{condition} is to be applied by the engine")
+        return used
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Split:
-    """The part of a filter that Lance decides, and the part that is left, with the columns it looks at."""
+def _restored(version_ref: VersionRef, sorts_nan: bool) -> ArrowDataset:  # noqa: FBT001 - called by pickle
+    return ArrowDataset(version_ref, sorts_nan=sorts_nan)
 
-    below: str | None = None
-    above: pc.Expression | None = None
-    columns: tuple[str, ...] = ()
+
+def _used_columns(schema: pa.Schema, names: list[str], condition: pc.Expression) -> list[str]:
+    """Return those of some columns without which a filter cannot be bound.
+
+    Arrow offers no list of them, so halves of the names are left out in turn: a filter on a few of many columns takes
+    a few attempts.
+    """
+    left_out = set(names)
+    rest = pa.schema([field for field in schema if field.name not in left_out])
+    try:
+        rest.empty_table().filter(condition)
+    except _REFUSALS:
+        if len(names) == 1:
+            return names
+        middle = len(names) // 2
+        return [
+            *_used_columns(schema, names[:middle], condition),
+            *_used_columns(schema, names[middle:], condition),
+        ]
+    return []
+
+
+def _contains_float(kind: pa.DataType) -> bool:
+    inner = getattr(kind, "value_type", None)
+    if inner is not None:
+        return _contains_float(inner)
+    if pa.types.is_nested(kind):
+        return any(_contains_float(kind.field(at).type) for at in range(kind.num_fields))
+    return bool(pa.types.is_floating(kind))
 
 
 class Scan:
-    """The part of Arrow's scanner that engines use."""
+    """The part of Arrow's scanner that engines use. `remaining` is the filter that Lance does not apply."""
 
     def __init__(
         self,
@@ -141,7 +187,7 @@ class Scan:
         source: lance.LanceScanner,
         *,
         schema: pa.Schema,
-        remaining: pc.Expression | None,
+        remaining: pc.Expression | None = None,
     ) -> None:
         self._dataset = dataset
         self.source = source
@@ -149,7 +195,7 @@ class Scan:
         self.projected_schema = schema
 
     def explain(self) -> str:
-        """What Lance will do."""
+        """Return Lance's plan of the scan."""
         return str(self.source.explain_plan(verbose=True))
 
     def to_reader(self) -> pa.RecordBatchReader:

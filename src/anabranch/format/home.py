@@ -132,7 +132,7 @@ class Home:
         if version is None:
             return self._open(version)
         if not _may_be_version(version):
-            raise self._no_version(version)
+            raise self.no_version(version)
         if not is_staged(version):
             return self._open(version)
         known = _STAGED.find(self.key(version))
@@ -170,7 +170,7 @@ class Home:
                     index_cache_size_bytes=_INDEX_BYTES,
                 )
         except VersionNotFoundError:
-            raise self._no_version(version) from None
+            raise self.no_version(version) from None
         except DamagedFileError as err:
             if version is None or not is_staged(version):
                 raise
@@ -190,7 +190,8 @@ class Home:
         """The newest ordinary version."""
         return int(self.open().version)
 
-    def _no_version(self, version: object) -> VersionNotFoundError:
+    def no_version(self, version: object) -> VersionNotFoundError:
+        """Return the error for a version that does not exist."""
         is_lost = isinstance(version, int) and _may_be_version(version) and is_staged(version)
         hint = _REPAIR if is_lost else "list its versions to see which exist"
         return VersionNotFoundError(f"dataset {self.uri!r} has no version {version!r}", hint=hint)

@@ -27,6 +27,7 @@ from anabranch.errors import (
     StorageUnavailableError,
     TagExistsError,
     TagNotFoundError,
+    UnsupportedFormatError,
     VersionNotFoundError,
 )
 from anabranch.storage.forks import check_process
@@ -36,6 +37,11 @@ __all__ = ["is_damaged_file", "lance_errors"]
 
 # First match wins: what Lance says, what we raise, what to do next.
 _TABLE: tuple[tuple[str, type[AnabranchError], str], ...] = (
+    (
+        r"cannot be (read|written) by this version of Lance",
+        UnsupportedFormatError,
+        "upgrade pylance; for overlay files, set LANCE_ENABLE_UNSTABLE_DATA_OVERLAY_FILES=1 or compact them away",
+    ),
     (r"Ref not found error: tag", TagNotFoundError, "list the tags to see which exist"),
     (r"Ref not found error: [Bb]ranch", BranchNotFoundError, "list the branches to see which exist"),
     (r"Not found: .*_refs/(branches|tags)/", BusyError, "someone is just deleting it: try again"),

@@ -3,25 +3,13 @@
 from collections import defaultdict
 from dataclasses import dataclass
 
-import lance
-
-from anabranch.format.bases.bases import FileKind, bases_of, is_own_root, label, resolve_path
+from anabranch.format.bases.bases import is_own_root, label
 from anabranch.format.home import Home
-from anabranch.format.lance_errors import lance_errors
+from anabranch.format.layout.files import FileKind, NeededFile, files_of_version
 from anabranch.format.layout.manifest import BasePath
 from anabranch.storage import open_store
-from anabranch.storage.uris import normalise_uri
 
-__all__ = [
-    "BaseUsage",
-    "DataFile",
-    "LiveFile",
-    "StorageReport",
-    "Usage",
-    "list_data_files",
-    "list_live_files",
-    "storage_report",
-]
+__all__ = ["BaseUsage", "DataFile", "StorageReport", "Usage", "list_data_files", "storage_report"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,40 +59,6 @@ class StorageReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LiveFile:
-    """A file that a version reads: `base_id` as recorded, `uri` as resolved.
-
-    An index is a folder of files. A data file may have a folder of large blobs beside it, named without the ending.
-    """
-
-    kind: FileKind
-    base_id: int | None
-    uri: str
-
-
-def list_live_files(home: Home, dataset: lance.LanceDataset) -> tuple[LiveFile, ...]:
-    """List the data files, deletion files and index folders of an opened version, wherever they are."""
-    by_id = {base.id: base for base in bases_of(dataset)}
-
-    def live(path: str, kind: FileKind, base_id: int | None) -> LiveFile:
-        where = resolve_path(path, kind, base_id, bases=by_id, dataset_root=home.uri)
-        return LiveFile(kind=kind, base_id=base_id, uri=normalise_uri(where))
-
-    found: list[LiveFile] = []
-    for fragment in dataset.get_fragments():
-        metadata = fragment.metadata
-        files = [*metadata.files, *(overlay.data_file for overlay in metadata.overlays)]
-        found.extend(live(file.path, FileKind.DATA, file.base_id) for file in files)
-        if (deletion := metadata.deletion_file) is not None:
-            name = deletion.path(fragment.fragment_id).rpartition("/")[2]
-            found.append(live(name, FileKind.DELETION, deletion.base_id))
-    with lance_errors(home.uri, home.storage_options):
-        indices = dataset.describe_indices()
-    found.extend(live(part.uuid, FileKind.INDEX, part.base_id) for index in indices for part in index.segments)
-    return tuple(found)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DataFile:
     """A data file of one fragment. Rows and deletions are those of the fragment, which may have several files."""
 
@@ -115,24 +69,21 @@ class DataFile:
     bytes: int | None
 
 
-def list_data_files(home: Home, dataset: lance.LanceDataset) -> list[DataFile]:
-    """List the data files of an opened version, wherever they are."""
-    by_id = {base.id: base for base in bases_of(dataset)}
-    found = []
-    for fragment in dataset.get_fragments():
-        metadata = fragment.metadata
-        for file in [*metadata.files, *(overlay.data_file for overlay in metadata.overlays)]:
-            where = resolve_path(file.path, FileKind.DATA, file.base_id, bases=by_id, dataset_root=home.uri)
-            found.append(
-                DataFile(
-                    fragment=fragment.fragment_id,
-                    uri=normalise_uri(where),
-                    rows=metadata.physical_rows or 0,
-                    deletions=metadata.num_deletions,
-                    bytes=file.file_size_bytes,
-                )
-            )
-    return found
+def list_data_files(home: Home, version: int) -> list[DataFile]:
+    """List the data files of a version, overlay files included, in all bases."""
+    files = files_of_version(home, version).files
+    deleted = {file.mention.fragment: file.mention.deleted_rows for file in files if file.kind is FileKind.DELETION}
+    return [
+        DataFile(
+            fragment=file.mention.fragment,
+            uri=file.uri,
+            rows=file.mention.rows,
+            deletions=deleted.get(file.mention.fragment) or 0,
+            bytes=file.mention.size,
+        )
+        for file in files
+        if file.kind is FileKind.DATA and file.mention.fragment is not None
+    ]
 
 
 def storage_report(home: Home, version: int | None = None) -> StorageReport:
@@ -140,22 +91,23 @@ def storage_report(home: Home, version: int | None = None) -> StorageReport:
 
     Old versions' files are not counted, nor are manifests and transactions, which are always in the home itself.
     """
-    dataset = home.open(version)
-    own = {base.id: None for base in bases_of(dataset) if is_own_root(home, base)}
+    number = int(home.open(version).version)
+    needed = files_of_version(home, number)
+    own = {base.id: None for base in needed.bases if is_own_root(home, base)}
     counted: dict[tuple[int | None, FileKind], Usage] = defaultdict(Usage)
     missing = []
     listing = _Listing(home)
-    for file in list_live_files(home, dataset):
+    for file in needed.files:
         usage = listing.usage(file)
-        if usage.files == 0:
+        if usage.files == 0 and file.mention.is_required:
             missing.append(file.uri)
         base_id = None if file.base_id is None else own.get(file.base_id, file.base_id)
         counted[base_id, file.kind] += usage
-    places: list[BasePath | None] = [None, *(base for base in bases_of(dataset) if base.id not in own)]
+    others = sorted((base for base in needed.bases if base.id not in own), key=lambda base: base.id)
     return StorageReport(
         uri=home.uri,
-        version=int(dataset.version),
-        bases=tuple(_usage_of(home, base, counted) for base in places),
+        version=number,
+        bases=tuple(_usage_of(home, base, counted) for base in (None, *others)),
         missing=tuple(sorted(missing)),
     )
 
@@ -179,7 +131,7 @@ class _Listing:
         self._options = home.storage_options
         self._folders: dict[str, dict[str, Usage]] = {}
 
-    def usage(self, file: LiveFile) -> Usage:
+    def usage(self, file: NeededFile) -> Usage:
         folder, _, name = file.uri.rpartition("/")
         if folder not in self._folders:
             self._folders[folder] = self._list(folder)

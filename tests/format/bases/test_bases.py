@@ -22,20 +22,19 @@ from anabranch.errors import (
     StorageError,
 )
 from anabranch.format.bases.bases import (
-    FileKind,
     add_base,
     append_to_base,
     check_bases,
     find_base,
     get_base,
     list_bases,
-    resolve_path,
 )
 from anabranch.format.home import Home
+from anabranch.format.layout.files import FileKind, resolve_path
 from anabranch.format.layout.manifest import BasePath
-from anabranch.format.storage_report import list_live_files
 from anabranch.storage import open_store
 from tests.conftest import Place
+from tests.format.live_files import list_live_files
 from tests.format.reading import read_base
 
 

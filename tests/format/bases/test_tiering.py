@@ -23,9 +23,10 @@ from anabranch.format.bases.bases import add_base, append_to_base, fragments_of_
 from anabranch.format.bases.compaction import compact_bases
 from anabranch.format.bases.tiering import move_fragments
 from anabranch.format.home import Home
-from anabranch.format.storage_report import list_live_files, storage_report
+from anabranch.format.storage_report import storage_report
 from anabranch.storage import open_store
 from tests.conftest import Place
+from tests.format.live_files import list_live_files
 from tests.format.reading import read_base
 
 

@@ -14,7 +14,7 @@ import pytest
 import anabranch as ab
 from anabranch.errors import ConflictError
 from anabranch.format.home import Home
-from anabranch.format.storage_report import list_live_files
+from tests.format.live_files import list_live_files
 from tests.format.trees import contents
 
 NOW = timedelta(0)

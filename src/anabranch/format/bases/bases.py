@@ -5,14 +5,13 @@ the list of the version that is read, by its name or path.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import lance
 
 from anabranch.errors import (
     BaseExistsError,
-    BaseNotFoundError,
     BusyError,
     InvalidInputError,
     InvalidNameError,
@@ -21,16 +20,15 @@ from anabranch.errors import (
 )
 from anabranch.format.home import Home
 from anabranch.format.lance_errors import lance_errors
-from anabranch.format.layout.described_files import FileKind
+from anabranch.format.layout.files import unknown_base
 from anabranch.format.layout.manifest import BasePath
 from anabranch.format.staging.incoming import as_reader, fit_rows
 from anabranch.format.staging.python_rows import has_own_types
 from anabranch.storage import is_below_file, open_store
-from anabranch.storage.uris import follow_links, is_local, join_uri, normalise_uri, relative_to
+from anabranch.storage.uris import follow_links, is_local, normalise_uri, relative_to
 
 __all__ = [
     "OWN_ROOT",
-    "FileKind",
     "add_base",
     "append_to_base",
     "bases_of",
@@ -43,7 +41,6 @@ __all__ = [
     "label",
     "list_bases",
     "register_base",
-    "resolve_path",
 ]
 
 # What a caller writes for the home's own folder where a base is expected; None means the same.
@@ -51,21 +48,6 @@ OWN_ROOT = "root"
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _ATTEMPTS = 10
-
-
-def resolve_path(
-    file_path: str, kind: FileKind, base_id: int | None, *, bases: Mapping[int, BasePath], dataset_root: str
-) -> str:
-    """Say where a file is, by the two steps of the storage layout specification.
-
-    A branch's `dataset_root` is its own folder, `{root}/tree/{branch}`.
-    """
-    if base_id is None:
-        return join_uri(dataset_root, kind.folder, file_path)
-    if base_id not in bases:
-        raise _unknown(base_id, bases.values())
-    base = bases[base_id]
-    return join_uri(base.path, kind.folder, file_path) if base.is_dataset_root else join_uri(base.path, file_path)
 
 
 def list_bases(home: Home, version: int | None = None) -> tuple[BasePath, ...]:
@@ -100,7 +82,7 @@ def get_base(bases: Iterable[BasePath], name_or_id: str | int) -> BasePath:
     known = tuple(bases)
     found = find_base(known, name_or_id)
     if found is None:
-        raise _unknown(name_or_id, known)
+        raise unknown_base(name_or_id, known)
     return found
 
 
@@ -274,8 +256,3 @@ def _place(path: str) -> str:
         return normalise_uri(path)
     except InvalidPathError:
         return path
-
-
-def _unknown(wanted: str | int, known: Iterable[BasePath]) -> BaseNotFoundError:
-    names = ", ".join(f"{base.id} ({base.name})" if base.name else str(base.id) for base in known)
-    return BaseNotFoundError(f"there is no base {wanted!r}", hint=f"the bases are: {names or 'none'}")

@@ -14,11 +14,12 @@ import lance
 from lance.optimize import Compaction, CompactionTask, RewriteResult
 
 from anabranch.errors import BusyError, InvalidInputError
-from anabranch.format.bases.bases import FileKind, bases_of, get_target, resolve_path
+from anabranch.format.bases.bases import bases_of, get_target
 from anabranch.format.bases.inherited_indices import copy_inherited_indices
 from anabranch.format.bases.tiering import DataFileCopier
 from anabranch.format.home import Home
 from anabranch.format.lance_errors import lance_errors
+from anabranch.format.layout.files import FileKind, resolve_path
 from anabranch.format.layout.manifest import BasePath
 
 __all__ = ["CompactReport", "compact_bases"]

@@ -5,11 +5,10 @@ and the index cannot be read any more. An index that is in the own folder before
 """
 
 from anabranch.errors import BusyError
-from anabranch.format.bases.bases import FileKind
 from anabranch.format.home import Home
+from anabranch.format.layout.files import FileKind, files_of_version
 from anabranch.format.layout.manifest import inherited_indices, with_own_indices
 from anabranch.format.layout.next_version import put_next_version
-from anabranch.format.storage_report import list_live_files
 from anabranch.storage import copy_verified, in_parallel, open_store
 from anabranch.storage.uris import join_uri
 
@@ -21,8 +20,8 @@ def copy_inherited_indices(home: Home) -> bool:
 
     Return whether there were any. Raise BusyError if another writer changed the indices.
     """
-    live = list_live_files(home, home.open())
-    folders = {file.uri for file in live if file.kind is FileKind.INDEX and file.base_id is not None}
+    needed = files_of_version(home, home.head_version()).files
+    folders = {file.uri for file in needed if file.kind is FileKind.INDEX and file.base_id is not None}
     if not folders:
         return False
     target = open_store(home.uri, home.storage_options)

@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 from lance.fragment import FragmentMetadata
 
-from anabranch.format.bases.bases import FileKind, bases_of, resolve_path
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout.deletions import offsets_in
+from anabranch.format.layout.files import FileKind, files_of_version
 from anabranch.format.staging.appended import as_written
 from anabranch.format.staging.rows import Addresses, delete_at, join_addresses
 from anabranch.format.staging.version_ref import VersionRef, stage
@@ -30,7 +30,7 @@ def copy_version(source: VersionRef, *, onto: VersionRef) -> VersionRef:
     """
     dataset = source.open()
     fragments = dataset.get_fragments()
-    _copy_files(source, dataset, fragments, onto)
+    _copy_files(source, dataset, onto)
     copies = [FragmentMetadata.from_json(json.dumps(_copied(fragment))) for fragment in fragments]
     # The schema as Lance has it, since the files are tied to its field ids.
     staged = stage(onto.open(), onto, lance.LanceOperation.Overwrite(dataset.lance_schema, copies))
@@ -42,7 +42,8 @@ def copy_version(source: VersionRef, *, onto: VersionRef) -> VersionRef:
 def _copied(fragment: lance.LanceFragment) -> dict[str, object]:
     found = as_written(fragment.metadata.to_json())
     files = [{**file, "base_id": None} for file in found["files"]]
-    return {**found, "files": files, "deletion_file": None}
+    overlays = [{**one, "data_file": {**one["data_file"], "base_id": None}} for one in found["overlays"]]
+    return {**found, "files": files, "overlays": overlays, "deletion_file": None}
 
 
 def _iter_deleted(
@@ -57,16 +58,10 @@ def _iter_deleted(
             yield np.uint64(copy.fragment_id) << np.uint64(32) | offsets
 
 
-def _copy_files(
-    source: VersionRef, dataset: lance.LanceDataset, fragments: Sequence[lance.LanceFragment], onto: VersionRef
-) -> None:
+def _copy_files(source: VersionRef, dataset: lance.LanceDataset, onto: VersionRef) -> None:
     """Copy the data files to where the other home has its own; they have names that nobody else has."""
-    bases = {base.id: base for base in bases_of(dataset)}
-    places = {
-        file.path: resolve_path(file.path, FileKind.DATA, file.base_id, bases=bases, dataset_root=source.home.uri)
-        for fragment in fragments
-        for file in fragment.metadata.files
-    }
+    needed = files_of_version(source.home, source.version).files
+    places = {file.mention.name: file.uri for file in needed if file.kind is FileKind.DATA}
     store = open_store(join_uri(onto.home.uri, FileKind.DATA.folder), onto.home.storage_options)
     has_blobs = any(_has_blobs(field) for field in dataset.schema)
 

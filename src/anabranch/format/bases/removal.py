@@ -12,9 +12,9 @@ from anabranch.format.bases.bases import get_base, get_target, label
 from anabranch.format.cleanup.record import read_record
 from anabranch.format.cleanup.versions import Place, manifests_of
 from anabranch.format.home import Home, is_staged
+from anabranch.format.layout.files import FilesReader, VersionFiles
 from anabranch.format.layout.listing import layout
 from anabranch.format.layout.manifest import BasePath, without_base
-from anabranch.format.layout.mentions import Mentions, Needs
 from anabranch.format.layout.next_version import put_next_version
 from anabranch.ids import MAIN
 from anabranch.storage import in_parallel
@@ -60,14 +60,16 @@ def remove_base(root: Home, name: str, *, dry_run: bool = False) -> BaseRemoval:
     return BaseRemoval(base=base, versions=versions, unused_files=left, dry_run=dry_run)
 
 
-def _read_all(root: Home) -> dict[Place, Needs]:
+def _read_all(root: Home) -> dict[Place, VersionFiles]:
     files = layout(root)
-    mentions = Mentions(root, files)
+    reader = FilesReader(root, files)
     manifests = {place: file for place, file in manifests_of(files).items() if file.has_ref}
-    return dict(zip(manifests, in_parallel(mentions.needs_of, manifests.values()), strict=True))
+    return dict(zip(manifests, in_parallel(reader.read, manifests.values()), strict=True))
 
 
-def _refuse_used(root: Home, base: BasePath, needs: Mapping[Place, Needs], newest: Mapping[str | None, int]) -> None:
+def _refuse_used(
+    root: Home, base: BasePath, needs: Mapping[Place, VersionFiles], newest: Mapping[str | None, int]
+) -> None:
     place = _place(base)
     users = [key for key, need in needs.items() if any(relative_to(uri, place) for _, uri in need.elsewhere)]
     if users:
@@ -94,7 +96,7 @@ def _listed(places: Sequence[Place]) -> str:
     return f"version {version} of {branch or MAIN!r}{more}"
 
 
-def _lists(need: Needs, base: BasePath) -> bool:
+def _lists(need: VersionFiles, base: BasePath) -> bool:
     return any(_place(other) == _place(base) for other in need.bases)
 
 

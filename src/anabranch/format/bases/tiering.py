@@ -24,10 +24,11 @@ from anabranch.errors import (
     ObjectExistsError,
     StorageError,
 )
-from anabranch.format.bases.bases import FileKind, bases_of, get_target, label, resolve_path
+from anabranch.format.bases.bases import bases_of, get_target, label
 from anabranch.format.cleanup.report import CleanupReport
 from anabranch.format.home import Home
 from anabranch.format.lance_errors import lance_errors
+from anabranch.format.layout.files import FileKind, resolve_path
 from anabranch.format.layout.manifest import BasePath
 from anabranch.format.scan import filter_errors
 from anabranch.format.staging.expressions import enclosed
@@ -162,19 +163,17 @@ def _plan(home: Home, dataset: lance.LanceDataset, to: str | int | None, choice:
 
 
 def _with_base(metadata: dict[str, Any], base_id: int | None) -> dict[str, Any]:
-    """The fragment with all of its data files in one base; its deletion file stays where it is."""
-    files = [{**file, "base_id": base_id} for file in metadata["files"]]
-    overlays = [
-        {**overlay, "data_file": {**overlay["data_file"], "base_id": base_id}} for overlay in metadata["overlays"]
-    ]
-    return {**metadata, "files": files, "overlays": overlays}
+    """Return a fragment with all of its data files in one base; its deletion file and its overlays keep their own.
+
+    Lance keeps the overlays of a fragment as they are when an Update changes it, so they cannot be moved.
+    """
+    return {**metadata, "files": [{**file, "base_id": base_id} for file in metadata["files"]]}
 
 
 def _places(home: Home, metadata: dict[str, Any], bases: Mapping[int, BasePath]) -> list[str]:
-    files = [*metadata["files"], *(overlay["data_file"] for overlay in metadata["overlays"])]
     return [
         normalise_uri(resolve_path(file["path"], FileKind.DATA, file["base_id"], bases=bases, dataset_root=home.uri))
-        for file in files
+        for file in metadata["files"]
     ]
 
 

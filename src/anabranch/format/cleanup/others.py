@@ -7,9 +7,9 @@ from anabranch.format.cleanup.versions import manifests_of
 from anabranch.format.clone.files import has_manifest
 from anabranch.format.clone.holds import list_holds
 from anabranch.format.home import Home
+from anabranch.format.layout.files import FilesReader
 from anabranch.format.layout.listing import layout
 from anabranch.format.layout.manifest import BasePath
-from anabranch.format.layout.mentions import Mentions
 from anabranch.storage import in_parallel, open_store
 from anabranch.storage.uris import follow_links, join_uri, relative_to
 
@@ -75,10 +75,10 @@ def _source_roots(root: Home, bases: Iterable[BasePath]) -> set[str]:
 def files_of_dataset(root: Home) -> frozenset[str]:
     """The addresses of all files that any version of a dataset needs, index folders as folders."""
     files = layout(root)
-    mentions = Mentions(root, files)
+    reader = FilesReader(root, files)
     real = follow_links(root.root)
     found: set[str] = set()
-    for needs in in_parallel(mentions.needs_of, list(manifests_of(files).values())):
+    for needs in in_parallel(reader.read, list(manifests_of(files).values())):
         found.update(join_uri(real, path) for path in needs.below)
         found.update(uri for _, uri in needs.elsewhere)
     return frozenset(found)

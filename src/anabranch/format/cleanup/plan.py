@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from anabranch.errors import CorruptError, NotFoundError
-from anabranch.format.bases.bases import FileKind, check_bases, get_target, label
+from anabranch.format.bases.bases import check_bases, get_target, label
 from anabranch.format.cleanup.others import files_of_dataset, files_of_others
 from anabranch.format.cleanup.record import read_record
 from anabranch.format.cleanup.report import CleanupReason, RemovedFile, Retention, UnusedInBase
@@ -18,9 +18,9 @@ from anabranch.format.cleanup.versions import (
     referenced_versions,
 )
 from anabranch.format.home import Home, is_staged
+from anabranch.format.layout.files import FileKind, FilesReader, VersionFiles
 from anabranch.format.layout.listing import Layout, LayoutFile, LayoutKind, layout
 from anabranch.format.layout.manifest import BasePath
-from anabranch.format.layout.mentions import Mentions, Needs
 from anabranch.storage import ObjectInfo, in_parallel, open_store
 from anabranch.storage.uris import follow_links, join_uri, normalise_uri, relative_to
 
@@ -81,7 +81,7 @@ class _Survey:
         self._manifests = manifests_of(self._files)
         referenced = referenced_versions(root, self._files)
         self._versions = choose_versions(self._manifests, referenced, retention, now=now)
-        self._mentions = Mentions(root, self._files)
+        self._reader = FilesReader(root, self._files)
         self._needs = self._read_all()
         self._protected: set[str] = set()
         self.damaged = tuple(sorted({*self._unreadable(), *self._missing(), *self._lost(referenced.tagged)}))
@@ -128,14 +128,14 @@ class _Survey:
             damaged=self.damaged,
         )
 
-    def _read_all(self) -> dict[Place, Needs]:
+    def _read_all(self) -> dict[Place, VersionFiles]:
         places = list(self._manifests)
         read = in_parallel(self._read, places)
         return {place: needs for place, needs in zip(places, read, strict=True) if needs is not None}
 
-    def _read(self, place: Place) -> Needs | None:
+    def _read(self, place: Place) -> VersionFiles | None:
         try:
-            needs = self._mentions.needs_of(self._manifests[place])
+            needs = self._reader.read(self._manifests[place])
         except (CorruptError, NotFoundError):
             return None
         # The branches of a dataset that was copied here read the original. Until it is relocated, the files that

@@ -9,11 +9,11 @@ import json
 from collections.abc import Iterable
 
 from anabranch.errors import CorruptError, DamagedFileError, NotFoundError, ObjectNotFoundError
-from anabranch.format.bases.bases import FileKind, list_bases
+from anabranch.format.bases.bases import list_bases
 from anabranch.format.cleanup.versions import manifests_of
 from anabranch.format.home import Home
+from anabranch.format.layout.files import FileKind, FilesReader
 from anabranch.format.layout.listing import Layout, LayoutFile, layout
-from anabranch.format.layout.mentions import Mentions
 from anabranch.format.layout.names import CLEANUP_RECORD
 from anabranch.format.refs.branch_files import list_branch_files
 from anabranch.ids import MAIN
@@ -65,11 +65,11 @@ def record_clone_files(source: Home, clone: Home) -> None:
 
 def _files_in_bases(root: Home, files: Layout) -> set[tuple[FileKind, str]]:
     """The files outside of a dataset that some of its versions name, those of damaged manifests not included."""
-    mentions = Mentions(root, files)
+    reader = FilesReader(root, files)
 
     def elsewhere(manifest: LayoutFile) -> frozenset[tuple[FileKind, str]]:
         try:
-            return mentions.needs_of(manifest).elsewhere
+            return reader.read(manifest).elsewhere
         except (CorruptError, NotFoundError):
             return frozenset()
 

@@ -13,14 +13,14 @@ from tempfile import TemporaryDirectory
 import lance
 
 from anabranch.errors import DamagedFileError, DatasetExistsError, ObjectExistsError, ObjectNotFoundError
-from anabranch.format.bases.bases import OWN_ROOT, FileKind
+from anabranch.format.bases.bases import OWN_ROOT
 from anabranch.format.clone.holds import Hold
 from anabranch.format.home import Home, is_staged
 from anabranch.format.lance_errors import lance_errors
+from anabranch.format.layout.files import FileKind, NeededFile, files_of_version
 from anabranch.format.layout.manifest import BasePath, read_manifest, with_base_paths, without_base_paths
 from anabranch.format.layout.names import CLEANUP_RECORD, manifest_of_path, manifest_path
 from anabranch.format.staging.forking import give_ordinary_version
-from anabranch.format.storage_report import LiveFile, list_live_files
 from anabranch.ids import LAYOUT_NAMES
 from anabranch.storage import ObjectStore, copy_verified, in_parallel, open_store
 from anabranch.storage.links import refuse_links
@@ -71,26 +71,26 @@ def deep_draft(root: Home, hold: Hold) -> Draft:
     """A clone with a copy of every file, wherever the source has it."""
     with _scratch_clone(root, hold) as scratch:
         files = _small_files(scratch.store())
-        opened = scratch.open()
-        copies = {path: uri for live in list_live_files(scratch, opened) for path, uri in _parts(live, root)}
+        needed = files_of_version(scratch, scratch.head_version()).files
+        copies = {path: uri for file in needed for path, uri in _parts(file, root)}
     return Draft(
         files={path: without_base_paths(data, name=path) if is_manifest(path) else data for path, data in files},
         copies=copies,
     )
 
 
-def _parts(live: LiveFile, root: Home) -> Iterator[tuple[str, str]]:
-    """Where each file of a live one goes, and where it is: an index is a folder, and large blobs lie in one."""
-    folder, _, name = live.uri.rpartition("/")
+def _parts(file: NeededFile, root: Home) -> Iterator[tuple[str, str]]:
+    """Yield the path and the address of each part of a file: an index is a folder, and large blobs lie in one."""
+    folder, _, name = file.uri.rpartition("/")
     store = open_store(folder, root.storage_options)
-    beside = name if live.kind is FileKind.INDEX else name.rpartition(".")[0]
-    found = [info.path for info in store.list(beside)] if live.kind is not FileKind.DELETION else []
-    if live.kind is not FileKind.INDEX:
+    beside = name if file.kind is FileKind.INDEX else name.rpartition(".")[0]
+    found = [info.path for info in store.list(beside)] if file.kind is not FileKind.DELETION else []
+    if file.kind is not FileKind.INDEX:
         found.append(name)
     if not found:
-        raise DamagedFileError(f"the index {live.uri!r} is missing", hint="run doctor on the dataset")
+        raise DamagedFileError(f"the index {file.uri!r} is missing", hint="run doctor on the dataset")
     for path in found:
-        yield f"{live.kind.folder}/{path}", join_uri(folder, path)
+        yield f"{file.kind.folder}/{path}", join_uri(folder, path)
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """One row found by its key."""
 
 import functools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,15 +12,17 @@ import pyarrow.compute as pc
 
 from anabranch.errors import InvalidInputError, KeyConflictError
 from anabranch.format.arguments import unknown_column
-from anabranch.format.arrow_filters import Call, Column, Value, to_lance
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout.manifest import Contents, fragment_id, read_contents
 from anabranch.format.layout.names import manifest_path
+from anabranch.format.staging.expressions import quoted_column
 from anabranch.format.staging.version_ref import VersionRef
 
 __all__ = ["Sighting", "find_row", "find_row_beside", "read_contents_of"]
 
 _ADDRESS = "_rowaddr"
+_LEAST_INT64 = -(1 << 63)
+_UNITS = {"s": "Second", "ms": "Millisecond", "us": "Microsecond", "ns": "Nanosecond"}
 
 
 def find_row(version_ref: VersionRef, key: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -73,7 +76,7 @@ def _find(
     dataset = version_ref.open()
     schema = dataset.schema
     wanted = {name: _typed(schema, name, value) for name, value in key.items()}
-    filters = [to_lance(Call("equal", (Column((name,)), Value(value))), schema) for name, value in wanted.items()]
+    filters = [_equality(schema.field(name), value) for name, value in wanted.items()]
     known = " AND ".join(text for text in filters if text is not None) or None
     with lance_errors(version_ref.home.uri, version_ref.home.storage_options):
         fragments = None if within is None else [f for f in map(dataset.get_fragment, within) if f is not None]
@@ -104,6 +107,34 @@ def _typed(schema: pa.Schema, name: str, value: Any) -> pa.Scalar:
     if typed.as_py() != value:
         raise _unfit(name, value, kind)
     return typed
+
+
+def _equality(field: pa.Field, value: pa.Scalar) -> str | None:
+    """Return a filter of Lance for the rows with a value; None if Lance has no exact literal for it."""
+    if "`" in field.name or value.type != field.type:
+        return None
+    literal = _literal(value)
+    return None if literal is None else f"{quoted_column(field.name)} = {literal}"
+
+
+def _literal(value: pa.Scalar) -> str | None:
+    kind = value.type
+    found: str | None = None
+    if pa.types.is_boolean(kind):
+        found = "true" if value.as_py() else "false"
+    elif pa.types.is_integer(kind) and value.as_py() != _LEAST_INT64:
+        # Lance reads the digits of the least number before its minus sign, and finds them too large.
+        found = str(value.as_py())
+    elif pa.types.is_floating(kind) and math.isfinite(value.as_py()):
+        found = repr(value.as_py())
+    elif pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        found = "'" + str(value.as_py()).replace("'", "''") + "'"
+    elif pa.types.is_date32(kind):
+        found = f"arrow_cast(arrow_cast({value.value}, 'Int32'), 'Date32')"
+    elif pa.types.is_timestamp(kind) and value.value != _LEAST_INT64:
+        zone = f'Some("{kind.tz}")' if kind.tz else "None"
+        found = f"arrow_cast({value.value}, 'Timestamp({_UNITS[kind.unit]}, {zone})')"
+    return found
 
 
 def _unfit(name: str, value: Any, kind: pa.DataType) -> InvalidInputError:

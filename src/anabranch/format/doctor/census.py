@@ -1,23 +1,22 @@
 """What a dataset's own files say about it, gathered once and without raising for what is damaged."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from functools import cache
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import lance
 
 from anabranch.errors import (
     AnabranchError,
-    InvalidPathError,
     NotFoundError,
     StaleBaseError,
     StorageDeniedError,
     StorageUnavailableError,
 )
-from anabranch.format.bases.bases import FileKind, check_bases, resolve_path
+from anabranch.format.bases.bases import check_bases
 from anabranch.format.home import Home, is_staged
 from anabranch.format.lance_errors import lance_errors
+from anabranch.format.layout.files import FilesReader, NeededFile
 from anabranch.format.layout.listing import Layout, LayoutFile, LayoutKind, layout
 from anabranch.format.layout.manifest import BasePath, read_manifest
 from anabranch.format.layout.names import ManifestName
@@ -26,7 +25,6 @@ from anabranch.format.refs.ref_files import RefFile, RefKind
 from anabranch.format.refs.tags import TagInfo, scan_tags
 from anabranch.format.transactions import Origin, find_origin
 from anabranch.storage import in_parallel, iter_in_parallel
-from anabranch.storage.uris import normalise_uri
 
 __all__ = ["Census", "Damage", "VersionFacts", "take_census", "take_partial_census"]
 
@@ -41,11 +39,9 @@ class Damage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionFacts:
-    """One readable manifest: the places it lists, and every file it needs (a folder for an index), as URIs.
+    """One readable manifest: the bases it lists, and all files that it needs.
 
-    `may_need` is for what Lance keeps as indices for its own bookkeeping, most of them without files. `sizes` are those
-    that the manifest tells, `deletions` the numbers of rows that deletion files delete. With a `stale_base`, a place
-    the dataset left, it is not opened and nothing else is told.
+    A version with a `stale_base`, a location that the dataset has left, is not opened, and has no other facts.
     """
 
     path: str
@@ -53,11 +49,8 @@ class VersionFacts:
     version: int
     own_branch: str | None
     base_paths: tuple[str, ...]
-    needs: frozenset[str] = frozenset()
-    may_need: frozenset[str] = frozenset()
+    files: tuple[NeededFile, ...] = ()
     cloned_from: Origin | None = None
-    sizes: Mapping[str, int] = field(default_factory=dict)
-    deletions: Mapping[str, int] = field(default_factory=dict)
     rows: int = 0
     stale_base: str | None = None
 
@@ -135,8 +128,9 @@ def _read_all(
     root: Home, manifests: list[LayoutFile], progress: Callable[[int, int], None] = lambda *_: None
 ) -> list[tuple[LayoutFile, _Facts]]:
     read: list[tuple[LayoutFile, _Facts]] = []
+    reader = FilesReader(root)
     progress(0, len(manifests))
-    for facts in iter_in_parallel(lambda file: _version_facts(root, file), manifests):
+    for facts in iter_in_parallel(lambda file: _version_facts(root, reader, file), manifests):
         read.append((manifests[len(read)], facts))
         progress(len(read), len(manifests))
     return read
@@ -170,11 +164,13 @@ def _info_or_damage(ref: RefFile[Info]) -> tuple[str, Info | Damage]:
     return ref.name, Damage(path=ref.path, problem=ref.problem or "it cannot be read")
 
 
-def _version_facts(root: Home, file: LayoutFile) -> VersionFacts | Damage | None:
+def _version_facts(root: Home, reader: FilesReader, file: LayoutFile) -> VersionFacts | Damage | None:
+    """Read a version; return None if its manifest was removed since it was listed."""
     home = root.on(file.branch)
     version = ManifestName.parse(file.name).version
     try:
-        info = read_manifest(root.store().get(file.path), name=file.path)
+        data = root.store().get(file.path)
+        info = read_manifest(data, name=file.path)
         if info.version != version:
             return Damage(path=file.path, problem=f"it is version {info.version} under the name of version {version}")
         about = VersionFacts(
@@ -185,7 +181,9 @@ def _version_facts(root: Home, file: LayoutFile) -> VersionFacts | Damage | None
             base_paths=tuple(base.path for base in info.base_paths),
             stale_base=_stale_base(home, info.base_paths),
         )
-        return about if about.stale_base else _with_contents(about, home, info.base_paths)
+        if about.stale_base is not None:
+            return about
+        return _with_contents(about, home, reader.parse(data, branch=file.branch, path=file.path).files)
     except (StorageDeniedError, StorageUnavailableError):
         raise
     except AnabranchError as err:
@@ -193,61 +191,17 @@ def _version_facts(root: Home, file: LayoutFile) -> VersionFacts | Damage | None
         return None if is_gone else Damage(path=file.path, problem=err.problem)
 
 
-def _with_contents(about: VersionFacts, home: Home, bases: tuple[BasePath, ...]) -> VersionFacts:
-    """What can be said of a version that may be opened."""
+def _with_contents(about: VersionFacts, home: Home, files: tuple[NeededFile, ...]) -> VersionFacts:
+    """Return all facts about a version that may be opened."""
     dataset = home.open(about.version)
-    needed = tuple(_needs(home, dataset, {base.id: base for base in bases}))
     with lance_errors(home.uri, home.storage_options):
         rows = int(dataset.count_rows())
     return replace(
         about,
-        needs=frozenset(file.uri for file in needed if file.is_required),
-        may_need=frozenset(file.uri for file in needed if not file.is_required),
+        files=files,
         cloned_from=_cloned_from(home, dataset) if home.branch is not None else None,
-        sizes={file.uri: file.size for file in needed if file.size is not None},
-        deletions={file.uri: file.deletes for file in needed if file.deletes is not None},
         rows=rows,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Needed:
-    """A file that a version mentions, or the folder of an index; whether it must be there, and its size if known."""
-
-    uri: str
-    size: int | None = None
-    deletes: int | None = None
-    is_required: bool = True
-
-
-def _needs(home: Home, dataset: lance.LanceDataset, bases: Mapping[int, BasePath]) -> Iterator[_Needed]:
-    """Every file that a version mentions."""
-
-    @cache
-    def folder(kind: FileKind, base_id: int | None) -> str:
-        uri = resolve_path("", kind, base_id, bases=bases, dataset_root=home.uri)
-        try:
-            return normalise_uri(uri)
-        except InvalidPathError:
-            return uri.rstrip("/")
-
-    def place(name: str, kind: FileKind, base_id: int | None) -> str:
-        return f"{folder(kind, base_id)}/{name}"
-
-    with lance_errors(home.uri, home.storage_options):
-        fragments = [fragment.metadata for fragment in dataset.get_fragments()]
-        indices = dataset.describe_indices()
-    for fragment in fragments:
-        for file in fragment.files:
-            yield _Needed(place(file.path, FileKind.DATA, file.base_id), size=file.file_size_bytes)
-        if (deleted := fragment.deletion_file) is not None:
-            name = deleted.path(fragment.id).rpartition("/")[2]
-            yield _Needed(place(name, FileKind.DELETION, deleted.base_id), deletes=deleted.num_deleted_rows)
-    for index in indices:
-        is_required = not index.name.startswith("__lance_")
-        for segment in index.segments:
-            folder_uri = place(str(segment.uuid), FileKind.INDEX, segment.base_id)
-            yield _Needed(folder_uri, size=segment.size_bytes, is_required=is_required)
 
 
 def _cloned_from(home: Home, dataset: lance.LanceDataset) -> Origin | None:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from anabranch.format.doctor.contents import Contents
 from anabranch.format.doctor.findings import Finding
 from anabranch.format.doctor.remedies import Remedy
 
@@ -11,17 +12,10 @@ __all__ = ["Diagnosis", "Surroundings", "label"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What is known beside the manifests of the dataset.
-
-    These are base paths of known clones, missing files and sizes of files outside of the dataset, folders that could
-    not be listed, and deletion files that are damaged, by URI.
-    """
+    """What is known beside the manifests: the base paths of known clones, and the state of all needed files."""
 
     clone_bases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    missing: frozenset[str] = frozenset()
-    sizes: Mapping[str, int] = field(default_factory=dict)
-    damaged_deletions: Mapping[str, str] = field(default_factory=dict)
-    unchecked: Mapping[str, str] = field(default_factory=dict)
+    contents: Contents = field(default_factory=lambda: Contents(wrong=()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

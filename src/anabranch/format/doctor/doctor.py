@@ -6,9 +6,8 @@ from datetime import timedelta
 
 from anabranch.errors import DatasetNotFoundError
 from anabranch.format.doctor.census import take_census
-from anabranch.format.doctor.deletion_files import find_damaged_deletions
+from anabranch.format.doctor.contents import check_contents
 from anabranch.format.doctor.diagnosis import Diagnosis, Surroundings
-from anabranch.format.doctor.elsewhere import look_elsewhere
 from anabranch.format.doctor.files import diagnose_files
 from anabranch.format.doctor.findings import DoctorReport, Finding, FindingKind, Severity
 from anabranch.format.doctor.opening import diagnose_opening
@@ -72,16 +71,9 @@ def _treat(root: Home, found: Iterable[Diagnosis], grace: timedelta) -> list[Fin
 
 def _examine(root: Home, clones: Iterable[Home], progress: Progress) -> tuple[Diagnosis, ...]:
     census = take_census(root, progress=progress)
-    elsewhere = look_elsewhere(root, (uri for facts in census.versions for uri in facts.needs))
-    bases = {clone.uri: _base_paths(clone) for clone in clones}
-    deletions = {uri: rows for facts in census.versions for uri, rows in facts.deletions.items()}
-    surroundings = Surroundings(
-        clone_bases=bases,
-        missing=elsewhere.missing,
-        sizes=elsewhere.sizes,
-        unchecked=elsewhere.unchecked,
-        damaged_deletions=find_damaged_deletions(deletions, root.storage_options),
-    )
+    known = [facts for facts in census.versions if facts.branch is None or facts.branch in census.branches]
+    contents = check_contents(root, census.layout, known)
+    surroundings = Surroundings(clone_bases={clone.uri: _base_paths(clone) for clone in clones}, contents=contents)
     return (
         *diagnose_refs(census),
         *diagnose_trees(census, surroundings),

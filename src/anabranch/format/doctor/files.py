@@ -1,19 +1,20 @@
 """Files that are damaged, missing, or of no use to anybody."""
 
 import re
-from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 
 from anabranch.format.doctor.census import Census, Damage, VersionFacts
+from anabranch.format.doctor.contents import FileProblem, WrongFile
 from anabranch.format.doctor.diagnosis import Diagnosis, Surroundings, label
 from anabranch.format.doctor.findings import Finding, FindingKind
 from anabranch.format.doctor.remedies import RemoveFiles
 from anabranch.format.home import branch_folder
-from anabranch.format.layout.listing import LayoutFile, LayoutKind
+from anabranch.format.layout.files import FileKind
+from anabranch.format.layout.listing import LayoutKind
 from anabranch.format.layout.names import ManifestName, ManifestScheme, tag_ref_path
-from anabranch.storage.uris import relative_to
 
-__all__ = ["diagnose_files", "mentioned_as"]
+__all__ = ["diagnose_files"]
 
 _MANIFESTS = frozenset({LayoutKind.MANIFEST, LayoutKind.DETACHED_MANIFEST})
 _MENTIONED = frozenset({LayoutKind.DATA, LayoutKind.BLOB, LayoutKind.DELETION, LayoutKind.INDEX})
@@ -24,9 +25,7 @@ _NUMBERED = re.compile(r"(?:^|/)_versions/([0-9]{1,30})\.manifest$")
 def diagnose_files(census: Census, surroundings: Surroundings) -> Iterator[Diagnosis]:
     yield from _damaged_manifests(census)
     yield from _stray_manifests(census)
-    yield from _missing_files(census, surroundings)
-    yield from _wrong_sizes(census, surroundings)
-    yield from _damaged_deletions(census, surroundings)
+    yield from _wrong_files(surroundings)
     yield from _unchecked_bases(surroundings)
     yield from _broken_tags(census)
     yield from _stale_bases(census)
@@ -79,71 +78,37 @@ def _is_numbered(path: str) -> bool:
     return match is not None and int(match[1]) < 1 << 64
 
 
-def _missing_files(census: Census, surroundings: Surroundings) -> Iterator[Diagnosis]:
-    present = {mentioned_as(file) for file in census.layout.files}
-    missing: dict[str, list[VersionFacts]] = defaultdict(list)
-    for facts in census.versions:
-        if facts.branch is not None and facts.branch not in census.branches:
-            continue
-        for uri in facts.needs:
-            below = relative_to(uri, census.layout.root)
-            if (below is not None and below not in present) or uri in surroundings.missing:
-                missing[uri if below is None else below].append(facts)
-    for path, needing in sorted(missing.items()):
-        first = min(needing, key=lambda facts: (facts.branch or "", facts.version))
-        others = f" and {len(needing) - 1} more" if len(needing) > 1 else ""
+def _wrong_files(surroundings: Surroundings) -> Iterator[Diagnosis]:
+    for wrong in surroundings.contents.wrong:
+        is_missing = wrong.problem is FileProblem.MISSING
         finding = Finding(
-            kind=FindingKind.MISSING_FILE,
-            subject=path,
-            explanation=f"version {first.version} of {label(first.branch)}{others} cannot be read without it",
+            kind=_kind_of(wrong),
+            subject=wrong.file.path,
+            explanation=_explain_missing(wrong.versions) if is_missing else wrong.explanation,
             remedy=_FROM_BACKUP,
-            paths=tuple(facts.path for facts in needing),
+            paths=tuple(facts.path for facts in wrong.versions) if is_missing else (wrong.file.path,),
         )
         yield Diagnosis(finding=finding)
 
 
-def _wrong_sizes(census: Census, surroundings: Surroundings) -> Iterator[Diagnosis]:
-    """Compare the sizes of files with those that manifests record, without reading them."""
-    present: Counter[str] = Counter()
-    for file in census.layout.files:
-        present[mentioned_as(file)] += file.size
-    wrong: dict[str, tuple[int, int]] = {}
-    for facts in census.versions:
-        for uri, expected in facts.sizes.items():
-            below = relative_to(uri, census.layout.root)
-            size = surroundings.sizes.get(uri) if below is None else present.get(below)
-            if uri in facts.needs and size is not None and size != expected:
-                wrong[uri if below is None else below] = (size, expected)
-    for path, (size, expected) in sorted(wrong.items()):
-        finding = Finding(
-            kind=FindingKind.WRONG_SIZE,
-            subject=path,
-            explanation=f"it has {size} bytes, and manifests say {expected}",
-            remedy=_FROM_BACKUP,
-            paths=(path,),
-        )
-        yield Diagnosis(finding=finding)
+def _kind_of(wrong: WrongFile) -> FindingKind:
+    if wrong.problem is FileProblem.MISSING:
+        return FindingKind.MISSING_FILE
+    is_deletion = wrong.file.kind is FileKind.DELETION
+    return FindingKind.DAMAGED_DELETION_FILE if is_deletion else FindingKind.WRONG_SIZE
 
 
-def _damaged_deletions(census: Census, surroundings: Surroundings) -> Iterator[Diagnosis]:
-    for uri, problem in sorted(surroundings.damaged_deletions.items()):
-        path = relative_to(uri, census.layout.root) or uri
-        finding = Finding(
-            kind=FindingKind.DAMAGED_DELETION_FILE,
-            subject=path,
-            explanation=problem,
-            remedy=_FROM_BACKUP,
-            paths=(path,),
-        )
-        yield Diagnosis(finding=finding)
+def _explain_missing(versions: Sequence[VersionFacts]) -> str:
+    others = f" and {len(versions) - 1} more" if len(versions) > 1 else ""
+    return f"version {versions[0].version} of {label(versions[0].branch)}{others} cannot be read without it"
 
 
 def _unchecked_bases(surroundings: Surroundings) -> Iterator[Diagnosis]:
-    for folder, problem in sorted(surroundings.unchecked.items()):
+    for folder, problem in sorted(surroundings.contents.unchecked.items()):
         finding = Finding(
             kind=FindingKind.UNCHECKED_BASE,
             subject=folder,
-            explanation=f"whether its files are there cannot be told: {problem}",
+            explanation=f"its files cannot be checked: {problem}",
             remedy="none: make it reachable and run doctor again",
         )
         yield Diagnosis(finding=finding)
@@ -195,11 +160,10 @@ def _stale_bases(census: Census) -> Iterator[Diagnosis]:
 
 def _orphans(census: Census) -> Iterator[Diagnosis]:
     """Files that no readable manifest mentions; those of unreferenced trees are reported with their tree."""
-    known = {uri for facts in census.versions for uri in facts.needs | facts.may_need}
-    known = {below for uri in known if (below := relative_to(uri, census.layout.root)) is not None}
+    known = {file.path for facts in census.versions for file in facts.files}
     orphans: dict[str | None, list[str]] = defaultdict(list)
     for file in census.layout.files:
-        if file.has_ref and file.kind in _MENTIONED and mentioned_as(file) not in known:
+        if file.has_ref and file.kind in _MENTIONED and file.named_path not in known:
             orphans[file.branch].append(file.path)
     for branch, paths in orphans.items():
         finding = Finding(
@@ -210,18 +174,6 @@ def _orphans(census: Census) -> Iterator[Diagnosis]:
             paths=tuple(paths),
         )
         yield Diagnosis(finding=finding)
-
-
-def mentioned_as(file: LayoutFile) -> str:
-    """The path under which a manifest speaks of a file: a blob goes with its data file, an index is a folder."""
-    match file.kind:
-        case LayoutKind.BLOB:
-            return f"{file.path.rpartition('/')[0]}.lance"
-        case LayoutKind.INDEX:
-            depth = 2 if file.branch is None else 3 + len(file.branch.split("/"))
-            return "/".join(file.path.split("/")[:depth])
-        case _:
-            return file.path
 
 
 def _temporary_files(census: Census) -> Iterator[Diagnosis]:

@@ -7,8 +7,9 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from anabranch.errors import DamagedFileError, NotFoundError, ObjectNotFoundError
-from anabranch.format.bases.bases import FileKind, bases_of, resolve_path
+from anabranch.format.bases.bases import bases_of
 from anabranch.format.home import Home
+from anabranch.format.layout.files import FileKind, resolve_path
 from anabranch.format.layout.names import DeletionFileName, DeletionKind
 from anabranch.storage import open_store
 

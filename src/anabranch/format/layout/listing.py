@@ -66,6 +66,18 @@ class LayoutFile:
         """The last part of its path."""
         return self.path.rpartition("/")[2]
 
+    @property
+    def named_path(self) -> str:
+        """The path by which a manifest names the file: a blob belongs to its data file, an index is a folder."""
+        match self.kind:
+            case LayoutKind.BLOB:
+                return f"{self.path.rpartition('/')[0]}.lance"
+            case LayoutKind.INDEX:
+                depth = 2 if self.branch is None else 3 + len(self.branch.split("/"))
+                return "/".join(self.path.split("/")[:depth])
+            case _:
+                return self.path
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Total:

@@ -46,9 +46,12 @@ _VERSION = 3
 _BASE_PATHS = 18
 _FIELD, _FRAGMENT, _INDEX_SECTION = 1, 2, 6
 _HAS_BASE_PATHS = 16
-# The number of `base_id` in each message below a fragment that has one (data and deletion files), and in an index.
-_BASE_ID_IN_FRAGMENT = {2: 7, 3: 7}
+# Where a message names bases: the number of `base_id` in each part, or the parts of that part in turn.
+_BaseIds = Mapping[int, "int | _BaseIds"]
 _BASE_ID_IN_INDEX = 9
+# Data files, the deletion file, and the data files of overlays.
+_BASE_IDS_IN_FRAGMENT: _BaseIds = {2: 7, 3: 7, 11: {1: 7}}
+_BASE_IDS_IN_INDEX_SECTION: _BaseIds = {1: _BASE_ID_IN_INDEX}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +160,7 @@ def without_base(data: bytes, path: str, *, name: str = "manifest") -> bytes:
     """The same manifest without one base path; raise ConflictError if a file is in that base."""
     outline = read_outline(data, name=name)
     removed = {base.id for base in outline.info.base_paths if base.path == path}
-    used = [_used_bases(fragment, _BASE_ID_IN_FRAGMENT, name) for fragment in outline.fragments]
+    used = [_used_bases(fragment, _BASE_IDS_IN_FRAGMENT, name) for fragment in outline.fragments]
     used += [_own_numbers(index, _BASE_ID_IN_INDEX, name) for index in outline.indices]
     if removed & set().union(*used):
         raise ConflictError(
@@ -177,12 +180,16 @@ def without_base(data: bytes, path: str, *, name: str = "manifest") -> bytes:
     return _rewrite(data, name, changed) if removed else data
 
 
-def _used_bases(message: bytes, numbers: Mapping[int, int], name: str) -> set[int]:
-    """The bases that the files in a fragment name."""
+def _used_bases(message: bytes, base_ids: _BaseIds, name: str) -> set[int]:
+    """Return the bases that the files in a message name."""
     used: set[int] = set()
     for part in iter_fields(message, _called(name)):
-        if part.number in numbers and isinstance(part.value, bytes):
-            used |= _own_numbers(part.value, numbers[part.number], name)
+        inner = base_ids.get(part.number)
+        if inner is not None and isinstance(part.value, bytes):
+            if isinstance(inner, int):
+                used |= _own_numbers(part.value, inner, name)
+            else:
+                used |= _used_bases(part.value, inner, name)
     return used
 
 
@@ -200,7 +207,7 @@ def _without_bases(name: str) -> Callable[[WireField], bytes]:
     def changed(field: WireField) -> bytes:
         match field.number, field.value:
             case 2, bytes(fragment):
-                return bytes_field(_FRAGMENT, _without_base_ids(fragment, _BASE_ID_IN_FRAGMENT, name))
+                return bytes_field(_FRAGMENT, _without_base_ids(fragment, _BASE_IDS_IN_FRAGMENT, name))
             case (9 | 10) as flags, int(value):
                 return varint_field(flags, value & ~_HAS_BASE_PATHS)
             case 18, _:
@@ -247,21 +254,23 @@ def _with_own_sections(data: bytes, name: str, change: Callable[[WireField], byt
     return sections + struct.pack("<I", len(message)) + message + footer
 
 
-def _without_base_ids(message: bytes, numbers: Mapping[int, int], name: str) -> bytes:
-    """A message whose parts (by their number) have lost a field (by its number)."""
+def _without_base_ids(message: bytes, base_ids: _BaseIds, name: str) -> bytes:
+    """Return a message in which no file names a base."""
     out = bytearray()
     for part in iter_fields(message, _called(name)):
-        if part.number in numbers and isinstance(part.value, bytes):
-            inner = iter_fields(part.value, _called(name))
-            kept = b"".join(field.raw for field in inner if field.number != numbers[part.number])
-            out += bytes_field(part.number, kept)
-        else:
+        inner = base_ids.get(part.number)
+        if inner is None or not isinstance(part.value, bytes):
             out += part.raw
+        elif isinstance(inner, int):
+            fields = iter_fields(part.value, _called(name))
+            out += bytes_field(part.number, b"".join(field.raw for field in fields if field.number != inner))
+        else:
+            out += bytes_field(part.number, _without_base_ids(part.value, inner, name))
     return bytes(out)
 
 
 def _index_section_without_base_ids(data: bytes, position: int, name: str) -> bytes:
-    return _without_base_ids(_index_section(data, position, name), {1: _BASE_ID_IN_INDEX}, name)
+    return _without_base_ids(_index_section(data, position, name), _BASE_IDS_IN_INDEX_SECTION, name)
 
 
 def _index_section(data: bytes, position: int, name: str) -> bytes:

@@ -10,8 +10,8 @@ from enum import StrEnum
 from anabranch.errors import CorruptError, DamagedFileError, NotFoundError
 from anabranch.format.compare.descent import step_back
 from anabranch.format.home import Home, is_staged
+from anabranch.format.layout.files import FilesReader
 from anabranch.format.layout.listing import Layout, LayoutFile, LayoutKind, lay_out
-from anabranch.format.layout.mentions import Mentions
 from anabranch.format.layout.names import ManifestName, branch_of_ref_path, branch_ref_path, tag_ref_path
 from anabranch.format.refs.branches import BranchInfo, find_branch
 from anabranch.format.refs.tags import MANAGED_TAG, list_tags
@@ -109,7 +109,7 @@ class _Survey:
             for file in self._files.files
             if file.kind in _MANIFESTS
         }
-        self._mentions = Mentions(root, self._files)
+        self._reader = FilesReader(root, self._files)
         self._missing: list[str] = []
 
     def find(self) -> Reach:
@@ -119,10 +119,10 @@ class _Survey:
         homes = self._kept_homes({home for home, _ in wanted}, parents)
         foreign = tagged.union(self._foreign_places())
         kept = {*wanted, *self._kept_ordinary(homes), *foreign, *self._marked(homes)}
-        users = self._users(kept, self._mentions.files_of)
+        users = self._users(kept, lambda file: self._reader.read(file).below)
         chained = self._chained(self._wanted.without_key & users.keys()) - kept
         # Their rows are read by nobody: it is enough to see what came from what.
-        users.update(self._users(chained, self._mentions.own_files_of))
+        users.update(self._users(chained, self._reader.read_own))
         kept |= chained
         needed = frozenset().union(*users.values())
         dead = sorted(self._iter_dead(homes, kept, needed, parents), key=lambda found: (found.rank, found.path))

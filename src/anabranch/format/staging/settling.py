@@ -19,7 +19,14 @@ from anabranch.errors import (
 from anabranch.format.cache import BoundedCache
 from anabranch.format.home import Home, HomeKey, is_staged, new_home_cache
 from anabranch.format.lance_errors import lance_errors
-from anabranch.format.layout.described_files import FileKind, files_of_fragment, folder_of_index, names_in_index
+from anabranch.format.layout.files import (
+    FileKind,
+    FileMention,
+    files_of_fragment,
+    folder_of_index,
+    names_in_index,
+    resolve_path,
+)
 from anabranch.format.layout.manifest import BasePath, has_mark, read_manifest, with_version
 from anabranch.format.layout.names import manifest_of_path, manifest_path
 from anabranch.format.layout.settled_manifest import (
@@ -534,27 +541,23 @@ def _new_files(home: Home, made: SettledManifest, staged: bytes, version: int) -
     bases = {base.id: base for base in read_manifest(staged).base_paths}
     found = [join_uri(home.root, _path(home, version))]
     for fragment, former in made.fragments:
-        known = set(files_of_fragment(former) or ())
-        new = (mention for mention in files_of_fragment(fragment) or () if mention not in known)
+        known = set(files_of_fragment(former))
+        new = (mention for mention in files_of_fragment(fragment) if mention not in known)
         for mention in new:
-            uri = _uri(home, bases, *mention)
+            uri = _uri(home, bases, mention)
             found.append(uri)
-            if made.has_blobs and mention[0] is FileKind.DATA:
+            if made.has_blobs and mention.kind is FileKind.DATA:
                 found.extend(_list_files(uri.removesuffix(".lance"), home.storage_options))
     for index in made.indices:
-        for mention in folder_of_index(index) or ():
-            folder = _uri(home, bases, *mention)
-            names = names_in_index(index)
-            listed = _list_files(folder, home.storage_options) if not names else ()
-            found.extend(listed or (join_uri(folder, name) for name in names))
+        folder = _uri(home, bases, folder_of_index(index))
+        names = names_in_index(index)
+        listed = _list_files(folder, home.storage_options) if not names else ()
+        found.extend(listed or (join_uri(folder, name) for name in names))
     return tuple(dict.fromkeys(found))
 
 
-def _uri(home: Home, bases: Mapping[int, BasePath], kind: FileKind, name: str, base_id: int | None) -> str:
-    if base_id is None or base_id not in bases:
-        return join_uri(home.uri, kind.folder, name)
-    base = bases[base_id]
-    return join_uri(base.path, kind.folder, name) if base.is_dataset_root else join_uri(base.path, name)
+def _uri(home: Home, bases: Mapping[int, BasePath], file: FileMention) -> str:
+    return resolve_path(file.name, file.kind, file.base_id, bases=bases, dataset_root=home.uri)
 
 
 def _list_files(folder: str, storage_options: Mapping[str, str]) -> tuple[str, ...]:

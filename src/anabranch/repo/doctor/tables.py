@@ -1,17 +1,16 @@
 """Check the table states that commits name: each must be readable, and all of its files must exist."""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from anabranch.errors import AnabranchError, LinkError
 from anabranch.format.doctor.census import Census, VersionFacts, take_partial_census
-from anabranch.format.doctor.deletion_files import find_damaged_deletions
-from anabranch.format.doctor.elsewhere import Elsewhere, look_elsewhere
-from anabranch.format.doctor.files import mentioned_as
+from anabranch.format.doctor.contents import FileProblem, WrongFile, check_contents
 from anabranch.format.doctor.lost_refs import can_write_ref, write_ref
 from anabranch.format.home import Home, branch_folder, is_staged
-from anabranch.format.layout.listing import Layout, LayoutFile, LayoutKind, lay_out
+from anabranch.format.layout.files import FileKind
+from anabranch.format.layout.listing import Layout, LayoutKind, lay_out
 from anabranch.format.layout.names import ManifestName, branch_ref_path, manifest_path
 from anabranch.format.refs.branches import BranchInfo, parse_branch, scan_refs
 from anabranch.format.refs.ref_files import RefFile, RefKind
@@ -19,15 +18,13 @@ from anabranch.format.staging import VersionRef, find_indexed_column, find_shown
 from anabranch.repo.doctor.findings import Case, FindingKind, Placement, RepositoryFinding
 from anabranch.repo.doctor.inventory import Use
 from anabranch.repo.log.config import TABLES, RepoConfig
-from anabranch.storage import in_parallel, open_store
-from anabranch.storage.uris import relative_to
+from anabranch.storage import open_store
+from anabranch.storage.uris import follow_links, relative_to
 
 __all__ = ["DatasetCheck", "check_dataset"]
 
 _MANIFESTS = frozenset({LayoutKind.MANIFEST, LayoutKind.DETACHED_MANIFEST})
 _FROM_BACKUP = "restore it from a backup"
-# The last bytes of every Lance file.
-_MAGIC = b"LANC"
 _PROBLEMS = {
     FindingKind.MISSING_DATA_FILE: ("a data file is missing", "{} data files are missing"),
     FindingKind.MISSING_DELETION_FILE: ("a deletion file is missing", "{} deletion files are missing"),
@@ -86,6 +83,7 @@ class _Check:
         self._files = files
         self.stale: dict[Placement, str] = {}
         self.gone: dict[Placement, str] = {}
+        self._explanations: dict[str, str] = {}
 
     def finding(
         self,
@@ -196,12 +194,10 @@ class _Check:
                 self.stale[place] = facts.stale_base
             else:
                 readable.append((place, facts))
-        elsewhere = look_elsewhere(self._root, (uri for _, facts in readable for uri in facts.needs))
-        self._find_gone(readable, elsewhere)
-        readable = [(place, facts) for place, facts in readable if place not in self.gone]
-        yield from self._wrong_files(readable, elsewhere)
-        yield from self._damaged_deletions(readable)
-        for folder, problem in sorted(elsewhere.unchecked.items()):
+        contents = check_contents(self._root, self._files, (facts for _, facts in readable))
+        self._find_gone(contents.wrong)
+        yield from self._wrong_files(contents.wrong)
+        for folder, problem in sorted(contents.unchecked.items()):
             finding = RepositoryFinding(
                 kind=FindingKind.UNCHECKED_BASE,
                 subject=folder,
@@ -210,70 +206,46 @@ class _Check:
             )
             yield Case(finding=finding)
         for place, facts in readable:
-            yield from self._wrong_row_count(place, facts)
+            if place not in self.gone:
+                yield from self._wrong_row_count(place, facts)
 
-    def _find_gone(self, readable: list[tuple[Placement, VersionFacts]], elsewhere: Elsewhere) -> None:
+    def _placement_of(self, facts: VersionFacts) -> Placement:
+        return Placement(dataset=self._dataset, home=facts.branch, version=facts.version)
+
+    def _find_gone(self, wrong: Iterable[WrongFile]) -> None:
         """Find the states that miss files of a location that is empty now, such as the deleted source of a clone."""
         is_empty: dict[str, bool] = {}
-        for place, facts in readable:
-            lost = [uri for uri in facts.needs if uri in elsewhere.missing]
-            for base in _bases_of(lost, facts.base_paths):
-                if base not in is_empty:
-                    is_empty[base] = next(iter(open_store(base, self._root.storage_options).list()), None) is None
-                if is_empty[base]:
-                    self.gone[place] = base
+        for one in wrong:
+            if one.problem is not FileProblem.MISSING or not one.file.is_elsewhere:
+                continue
+            for facts in one.versions:
+                for base in _bases_of(one.file.uri, facts.base_paths):
+                    if base not in is_empty:
+                        is_empty[base] = next(iter(open_store(base, self._root.storage_options).list()), None) is None
+                    if is_empty[base]:
+                        self.gone[self._placement_of(facts)] = base
 
-    def _find_wrong_files(
-        self, readable: list[tuple[Placement, VersionFacts]], elsewhere: Elsewhere
-    ) -> dict[FindingKind, dict[str, set[Placement]]]:
-        """Return the missing and damaged files by kind and path, with the table states that need them."""
-        # An index is a folder: its size is that of all of its files.
-        present: Counter[str] = Counter()
-        for file in self._files.files:
-            present[mentioned_as(file)] += file.size
-        cut_off = self._find_cut_off_indices({uri for _, facts in readable for uri in facts.needs})
-        wrong: dict[FindingKind, dict[str, set[Placement]]] = defaultdict(lambda: defaultdict(set))
-        for place, facts in readable:
-            for uri in facts.needs:
-                below = relative_to(uri, self._root.root)
-                is_missing = uri in elsewhere.missing if below is None else below not in present
-                size = elsewhere.sizes.get(uri) if below is None else present.get(below)
-                kind: FindingKind | None = None
-                if is_missing:
-                    kind = _kind_of(uri)
-                elif _is_wrong_size(size, facts.sizes.get(uri)):
-                    kind = _kind_of_size(uri)
-                elif below in cut_off:
-                    kind = FindingKind.DAMAGED_INDEX
-                if kind is not None:
-                    wrong[kind][below or uri].add(place)
-        return wrong
-
-    def _wrong_files(self, readable: list[tuple[Placement, VersionFacts]], elsewhere: Elsewhere) -> Iterator[Case]:
-        """Report the missing and damaged files: one case for each index, and one for each other kind."""
-        wrong = self._find_wrong_files(readable, elsewhere)
+    def _wrong_files(self, wrong: Iterable[WrongFile]) -> Iterator[Case]:
+        """Report the missing and damaged files: one case for each index, and one for all others of each kind."""
+        found: dict[FindingKind, dict[str, set[Placement]]] = defaultdict(lambda: defaultdict(set))
+        for one in wrong:
+            places = {self._placement_of(facts) for facts in one.versions} - self.gone.keys()
+            if places:
+                found[_kind_of(one)][one.file.path] |= places
+                self._explanations[one.file.path] = one.explanation
         for kind in (FindingKind.MISSING_INDEX, FindingKind.DAMAGED_INDEX):
-            for path, places in sorted(wrong.pop(kind, {}).items()):
+            for path, places in sorted(found.pop(kind, {}).items()):
                 yield self._wrong_index(kind, path, places)
-        for kind, users in sorted(wrong.items()):
+        for path, places in sorted(found.pop(FindingKind.DAMAGED_DELETION_FILE, {}).items()):
+            explanation = f"a deletion file is damaged: {self._explanations[path]}"
+            finding = self.finding(FindingKind.DAMAGED_DELETION_FILE, path, explanation, _FROM_BACKUP)
+            yield Case(finding=finding, placements=frozenset(places))
+        for kind, users in sorted(found.items()):
             paths = tuple(sorted(users))
-            one, many = _PROBLEMS[kind]
-            problem = one if len(paths) == 1 else many.format(len(paths))
+            singular, plural = _PROBLEMS[kind]
+            problem = singular if len(paths) == 1 else plural.format(len(paths))
             finding = self.finding(kind, paths[0], problem, "restore the files from a backup", paths=paths)
             yield Case(finding=finding, placements=frozenset().union(*users.values()))
-
-    def _find_cut_off_indices(self, needed: set[str]) -> set[str]:
-        """Find the index folders with a file that does not end as a Lance file does, as after a power loss."""
-        folders = {relative_to(uri, self._root.root) for uri in needed}
-
-        def is_checked(file: LayoutFile) -> bool:
-            is_index = file.kind is LayoutKind.INDEX and mentioned_as(file) in folders
-            return is_index and file.name.endswith(".lance") and file.size >= len(_MAGIC)
-
-        files = list(filter(is_checked, self._files.files))
-        store = self._root.store()
-        ends = in_parallel(lambda file: store.get_range(file.path, file.size - len(_MAGIC), len(_MAGIC)), files)
-        return {mentioned_as(file) for file, end in zip(files, ends, strict=True) if end != _MAGIC}
 
     def _wrong_index(self, kind: FindingKind, path: str, places: set[Placement]) -> Case:
         """Report an index that is missing or damaged: rows can be read without it, and it can be built again."""
@@ -296,18 +268,6 @@ class _Check:
             )
         except AnabranchError:
             return "COLUMN"
-
-    def _damaged_deletions(self, readable: list[tuple[Placement, VersionFacts]]) -> Iterator[Case]:
-        users: dict[str, set[Placement]] = defaultdict(set)
-        for place, facts in readable:
-            for uri in facts.deletions:
-                users[uri].add(place)
-        rows = {uri: count for _, facts in readable for uri, count in facts.deletions.items()}
-        for uri, problem in find_damaged_deletions(rows, self._root.storage_options).items():
-            path = relative_to(uri, self._root.root) or uri
-            explanation = f"a deletion file is damaged: {problem}"
-            finding = self.finding(FindingKind.DAMAGED_DELETION_FILE, path, explanation, _FROM_BACKUP)
-            yield Case(finding=finding, placements=frozenset(users[uri]))
 
     def _wrong_row_count(self, place: Placement, facts: VersionFacts) -> Iterator[Case]:
         wrong = sorted(self._uses[place].rows - {facts.rows})
@@ -339,25 +299,20 @@ class _Check:
         return f"dataset '{self._dataset}'" if home is None else f"branch '{home}' of dataset '{self._dataset}'"
 
 
-def _bases_of(lost: list[str], base_paths: Iterable[str]) -> Iterator[str]:
-    """Yield the bases that contain at least one of the lost files."""
-    for path in base_paths if lost else ():
+def _bases_of(uri: str, base_paths: Iterable[str]) -> Iterator[str]:
+    """Yield the bases that contain a file."""
+    for path in base_paths:
         base = path.rstrip("/")
-        if any(relative_to(uri, base) is not None for uri in lost):
+        if relative_to(uri, follow_links(base)) is not None:
             yield base
 
 
-def _is_wrong_size(size: int | None, expected: int | None) -> bool:
-    """Return whether both sizes are known and differ."""
-    return size is not None and expected is not None and size != expected
-
-
-def _kind_of_size(uri: str) -> FindingKind:
-    return FindingKind.DAMAGED_INDEX if _kind_of(uri) is FindingKind.MISSING_INDEX else FindingKind.WRONG_SIZE
-
-
-def _kind_of(uri: str) -> FindingKind:
-    name = uri.rpartition("/")[2]
-    if name.endswith(".lance"):
-        return FindingKind.MISSING_DATA_FILE
-    return FindingKind.MISSING_DELETION_FILE if name.endswith((".arrow", ".bin")) else FindingKind.MISSING_INDEX
+def _kind_of(wrong: WrongFile) -> FindingKind:
+    is_missing = wrong.problem is FileProblem.MISSING
+    match wrong.file.kind:
+        case FileKind.INDEX:
+            return FindingKind.MISSING_INDEX if is_missing else FindingKind.DAMAGED_INDEX
+        case FileKind.DELETION:
+            return FindingKind.MISSING_DELETION_FILE if is_missing else FindingKind.DAMAGED_DELETION_FILE
+        case FileKind.DATA:
+            return FindingKind.MISSING_DATA_FILE if is_missing else FindingKind.WRONG_SIZE

@@ -305,7 +305,7 @@ def _files(source: _Source) -> list[dict[str, Any]]:
             "deletions": file.deletions,
             "fragment": file.fragment,
         }
-        for file in list_data_files(version_ref.home, version_ref.open())
+        for file in list_data_files(version_ref.home, version_ref.version)
     ]
 
 

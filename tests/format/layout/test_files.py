@@ -1,4 +1,4 @@
-"""The files that versions mention, read from manifests alone: those that Lance reports, on every kind of version."""
+"""The files that versions need, read from manifests alone: exactly those that Lance lists, on every kind of version."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,17 +7,16 @@ import lance
 import pyarrow as pa
 import pytest
 
-from anabranch.errors import DamagedFileError
-from anabranch.format.bases.bases import FileKind, add_base, append_to_base
+from anabranch.errors import DamagedFileError, UnsupportedFormatError
+from anabranch.format.bases.bases import add_base, append_to_base
 from anabranch.format.home import Home
-from anabranch.format.layout import described_files
+from anabranch.format.layout.files import FileKind, FilesReader, files_of_fragment, folder_of_index
 from anabranch.format.layout.listing import LayoutFile, LayoutKind, layout
-from anabranch.format.layout.mentions import Mentions
 from anabranch.format.layout.names import ManifestName
 from anabranch.format.layout.wire import bytes_field
 from anabranch.format.refs.branches import create_branch
-from anabranch.format.storage_report import list_live_files
 from anabranch.storage.uris import relative_to
+from tests.format.live_files import list_live_files
 
 
 def rows(start: int, stop: int) -> pa.Table:
@@ -49,7 +48,7 @@ def manifests(home: Home) -> Iterator[tuple[LayoutFile, int]]:
             yield file, ManifestName.parse(file.name).version
 
 
-def reported_by_lance(home: Home, file: LayoutFile, version: int) -> set[str]:
+def listed_by_lance(home: Home, file: LayoutFile, version: int) -> set[str]:
     """The files of a version, and those in the folders of its indices, below the dataset's root."""
     of_branch = home.on(file.branch)
     found: set[str] = set()
@@ -63,16 +62,16 @@ def reported_by_lance(home: Home, file: LayoutFile, version: int) -> set[str]:
     return found
 
 
-def test_every_version_mentions_what_lance_reports(tmp_path: Path) -> None:
+def test_every_version_needs_what_lance_lists(tmp_path: Path) -> None:
     home = make(tmp_path)
     kinds: set[LayoutKind] = set()
-    seen = Mentions(home, layout(home))
+    seen = FilesReader(home, layout(home))
     by_path = {file.path: file.kind for file in layout(home).files}
     for file, version in manifests(home):
-        found = seen.files_of(file)
+        found = seen.read(file).below
         beside = {path for path in found if by_path[path] in {LayoutKind.MANIFEST, LayoutKind.TRANSACTION}}
         assert file.path in beside
-        assert found - beside == reported_by_lance(home, file, version), file.path
+        assert found - beside == listed_by_lance(home, file, version), file.path
         kinds |= {by_path[path] for path in found}
     assert kinds >= {LayoutKind.DATA, LayoutKind.DELETION, LayoutKind.INDEX, LayoutKind.TRANSACTION}
     names = {file.name.rpartition(".")[2] for file in layout(home).files if file.kind is LayoutKind.DELETION}
@@ -85,22 +84,18 @@ def test_large_values_belong_to_their_data_file(tmp_path: Path) -> None:
     large = pa.table({"blob": lance.blob_array([b"d" * 5_000_000])}, schema=schema)
     lance.write_dataset(large, home.root, data_storage_version="2.2")
     ((file, version),) = manifests(home)
-    found = Mentions(home, layout(home)).files_of(file)
-    assert reported_by_lance(home, file, version) <= found
+    found = FilesReader(home, layout(home)).read(file).below
+    assert listed_by_lance(home, file, version) <= found
     assert sum(path.endswith(".blob") for path in found) == 1
 
 
-def test_lance_is_asked_about_what_is_not_known_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a fragment that describes more than we know nothing is guessed: its files may be among that."""
-    for number in (6, 8, 10, 11, 12):
-        assert described_files.files_of_fragment(bytes_field(number, b"")) is None
-    home = Home.at(tmp_path / "t.lance")
-    lance.write_dataset(rows(0, 10), home.root)
-    ((file, version),) = manifests(home)
-    monkeypatch.setattr(described_files, "_FRAGMENT_FIELDS", frozenset())
-    found = Mentions(home, layout(home)).files_of(file)
-    assert reported_by_lance(home, file, version) <= found
-    assert any(path.startswith("data/") for path in found)
+def test_a_description_with_an_unknown_field_is_refused() -> None:
+    """A field that is not known may name further files, so that nothing may be called unused."""
+    for number in (6, 8, 10, 12):
+        with pytest.raises(UnsupportedFormatError, match=f"unknown field {number}"):
+            files_of_fragment(bytes_field(number, b""))
+    with pytest.raises(UnsupportedFormatError, match="unknown field 12"):
+        folder_of_index(bytes_field(12, b""))
 
 
 def test_a_damaged_manifest_is_named(tmp_path: Path) -> None:
@@ -109,4 +104,4 @@ def test_a_damaged_manifest_is_named(tmp_path: Path) -> None:
     ((file, _),) = manifests(home)
     home.store().put(file.path, home.store().get(file.path)[:-1])
     with pytest.raises(DamagedFileError, match=file.name):
-        Mentions(home, layout(home)).files_of(file)
+        FilesReader(home, layout(home)).read(file)

@@ -1,0 +1,354 @@
+"""The one answer to the question which files a version needs.
+
+Garbage collection, cleanup, doctor, the storage report and clones all ask here. The answer comes from the bytes of the
+manifest alone: to open a version by Lance costs several times as much, and garbage collection reads every version that
+stays. Versions have most of their fragments in common, so each description of a fragment is parsed once.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+from uuid import UUID
+
+from anabranch.errors import BaseNotFoundError, InvalidPathError, ObjectNotFoundError, UnsupportedFormatError
+from anabranch.format.home import Home, is_staged
+from anabranch.format.layout.listing import Layout, LayoutFile, LayoutKind
+from anabranch.format.layout.manifest import BasePath, ManifestInfo, fragment_id, read_outline
+from anabranch.format.layout.names import DeletionFileName, DeletionKind, ManifestName, ManifestScheme
+from anabranch.format.layout.wire import iter_fields
+from anabranch.storage.uris import follow_links, join_uri, normalise_uri, relative_to
+
+__all__ = [
+    "FileKind",
+    "FileMention",
+    "FilesReader",
+    "NeededFile",
+    "VersionFiles",
+    "files_of_fragment",
+    "files_of_version",
+    "folder_of_index",
+    "names_in_index",
+    "resolve_path",
+    "unknown_base",
+]
+
+# Field numbers of Lance's DataFragment: the fields that describe files, and all fields whose meaning is known. The
+# fields 6, 8 and 10 would name files with row ids and row versions; Lance 14 neither writes nor reads them.
+_DATA, _DELETION, _ROWS, _OVERLAY = 2, 3, 4, 11
+_FRAGMENT_FIELDS = frozenset({1, _DATA, _DELETION, _ROWS, 5, 7, 9, _OVERLAY})
+# Field numbers of its IndexMetadata.
+_INDEX_UUID, _INDEX_NAME, _INDEX_BASE, _INDEX_FILES = 1, 3, 9, 10
+_INDEX_FIELDS = frozenset(range(1, 12))
+# The number of `base_id` in a data file and in a deletion file.
+_BASE = 7
+
+# An index is a folder of files, and a data file may have a folder of large values beside it.
+_BESIDE = frozenset({LayoutKind.BLOB, LayoutKind.INDEX})
+
+
+class FileKind(StrEnum):
+    """The kinds of file that may lie below a base. An overlay file is a data file."""
+
+    DATA = "data"
+    DELETION = "deletion"
+    INDEX = "index"
+
+    @property
+    def folder(self) -> str:
+        """The folder of files of this kind in a dataset root."""
+        return _FOLDERS[self]
+
+
+_FOLDERS = {FileKind.DATA: "data", FileKind.DELETION: "_deletions", FileKind.INDEX: "_indices"}
+
+
+@dataclass(frozen=True, slots=True)
+class FileMention:
+    """A file as a manifest describes it; an index is a folder.
+
+    `size` and `deleted_rows` are None where the manifest does not record them. `rows` are those of the fragment that
+    the file belongs to. What Lance keeps as indices for its own bookkeeping may have no files and is not required.
+    """
+
+    kind: FileKind
+    name: str
+    base_id: int | None
+    size: int | None = None
+    fragment: int | None = None
+    rows: int = 0
+    deleted_rows: int | None = None
+    is_required: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class NeededFile:
+    """A file that a version needs, and where it is.
+
+    `path` is below the dataset's root, or the whole address of a file in another location. `is_supported` is False for
+    a base in a kind of store that this product cannot open.
+    """
+
+    mention: FileMention
+    path: str
+    uri: str
+    is_supported: bool
+
+    @property
+    def kind(self) -> FileKind:
+        """What the file is."""
+        return self.mention.kind
+
+    @property
+    def base_id(self) -> int | None:
+        """The base in which the manifest places the file; None for the home's own root."""
+        return self.mention.base_id
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether the file lies outside of the dataset's root."""
+        return self.path == self.uri
+
+
+@dataclass(frozen=True, kw_only=True)
+class VersionFiles:
+    """All files that one version needs.
+
+    `below` are the paths of those below the dataset's root: its manifest and transaction, and each file in the folder
+    of an index or of large values.
+    """
+
+    info: ManifestInfo
+    files: tuple[NeededFile, ...]
+    below: frozenset[str]
+
+    @property
+    def bases(self) -> tuple[BasePath, ...]:
+        """The bases that the version lists."""
+        return self.info.base_paths
+
+    @cached_property
+    def elsewhere(self) -> frozenset[tuple[FileKind, str]]:
+        """The kinds and addresses of the files in other locations; an index is a folder."""
+        return frozenset((file.kind, file.uri) for file in self.files if file.is_elsewhere and file.is_supported)
+
+
+class FilesReader:
+    """Reads which files the versions of one dataset need. `files` is a listing of the dataset."""
+
+    def __init__(self, root: Home, files: Layout | None = None) -> None:
+        self._root = root.on(None)
+        self._store = root.store()
+        # Branches name the root by the path by which it was opened when they were made, perhaps through a link.
+        self._real_root = follow_links(root.root)
+        self._homes: dict[tuple[str | None, tuple[BasePath, ...]], _HomeFiles] = {}
+        self._beside: dict[str, list[str]] = defaultdict(list)
+        for file in () if files is None else files.files:
+            if file.kind in _BESIDE:
+                self._beside[file.named_path].append(file.path)
+
+    def read(self, manifest: LayoutFile) -> VersionFiles:
+        """Return the files of a version; raise NotFoundError if its manifest is gone."""
+        return self.parse(self._store.get(manifest.path), branch=manifest.branch, path=manifest.path)
+
+    def read_own(self, manifest: LayoutFile) -> frozenset[str]:
+        """Return the paths of the manifest and the transaction of a version, which record where it came from."""
+        info = read_outline(self._store.get(manifest.path), name=manifest.path).info
+        return frozenset(_own_paths(self._root.on(manifest.branch), manifest.path, info))
+
+    def parse(self, data: bytes, *, branch: str | None, path: str) -> VersionFiles:
+        """Return the files of a version whose manifest was read from a path."""
+        outline = read_outline(data, name=path)
+        home = self._root.on(branch)
+        known = self._of_home(home, outline.info.base_paths)
+        below = _own_paths(home, path, outline.info)
+        found: list[NeededFile] = []
+        for descriptions, parse in ((outline.fragments, files_of_fragment), (outline.indices, _files_of_index)):
+            for description in descriptions:
+                found.extend(known.files_of(description, parse))
+        for file in found:
+            if not file.is_elsewhere:
+                if file.kind is not FileKind.INDEX:
+                    below.add(file.path)
+                below.update(self._beside.get(file.path, ()))
+        return VersionFiles(info=outline.info, files=tuple(found), below=frozenset(below))
+
+    def _of_home(self, home: Home, bases: tuple[BasePath, ...]) -> "_HomeFiles":
+        known = self._homes.get((home.branch, bases))
+        if known is None:
+            known = self._homes[home.branch, bases] = _HomeFiles(home, bases, real_root=self._real_root)
+        return known
+
+
+def files_of_version(home: Home, version: int) -> VersionFiles:
+    """Return the files of one version of a home. Folders of indices and of large values are not listed."""
+    schemes = (ManifestScheme.DETACHED,) if is_staged(version) else (ManifestScheme.V2, ManifestScheme.V1)
+    for scheme in schemes:
+        name = ManifestName(version=version, scheme=scheme)
+        path = f"{home.folder}/_versions/{name}".lstrip("/")
+        try:
+            data = home.store().get(path)
+        except ObjectNotFoundError:
+            continue
+        return FilesReader(home).parse(data, branch=home.branch, path=path)
+    raise home.no_version(version)
+
+
+def _own_paths(home: Home, manifest: str, info: ManifestInfo) -> set[str]:
+    own = {manifest}
+    if info.transaction is not None:
+        own.add(f"{home.folder}/_transactions/{info.transaction}".lstrip("/"))
+    return own
+
+
+class _HomeFiles:
+    """The files of versions of one home that list the same bases."""
+
+    def __init__(self, home: Home, bases: Iterable[BasePath], *, real_root: str) -> None:
+        self._home = home
+        self._bases = {base.id: base for base in bases}
+        self._root = real_root
+        self._folders: dict[tuple[FileKind, int | None], tuple[str, bool]] = {}
+        self._seen: dict[bytes, tuple[NeededFile, ...]] = {}
+
+    def files_of(self, description: bytes, parse: Callable[[bytes], tuple[FileMention, ...]]) -> tuple[NeededFile, ...]:
+        known = self._seen.get(description)
+        if known is None:
+            known = self._seen[description] = tuple(map(self._resolve, parse(description)))
+        return known
+
+    def _resolve(self, mention: FileMention) -> NeededFile:
+        folder, is_supported = self._folder(mention.kind, mention.base_id)
+        uri = f"{folder}/{mention.name}"
+        return NeededFile(mention, relative_to(uri, self._root) or uri, uri, is_supported)
+
+    def _folder(self, kind: FileKind, base_id: int | None) -> tuple[str, bool]:
+        """Return the folder that holds files of a kind, and whether it is in a store that can be opened."""
+        place = kind, base_id
+        if place not in self._folders:
+            uri = resolve_path("", kind, base_id, bases=self._bases, dataset_root=self._home.uri)
+            try:
+                self._folders[place] = follow_links(normalise_uri(uri)), True
+            except InvalidPathError:
+                self._folders[place] = uri.rstrip("/"), False
+        return self._folders[place]
+
+
+def resolve_path(
+    file_path: str, kind: FileKind, base_id: int | None, *, bases: Mapping[int, BasePath], dataset_root: str
+) -> str:
+    """Return the address of a file, by the two steps of the storage layout specification.
+
+    The `dataset_root` of a branch is its own folder, `{root}/tree/{branch}`.
+    """
+    if base_id is None:
+        return join_uri(dataset_root, kind.folder, file_path)
+    if base_id not in bases:
+        raise unknown_base(base_id, bases.values())
+    base = bases[base_id]
+    return join_uri(base.path, kind.folder, file_path) if base.is_dataset_root else join_uri(base.path, file_path)
+
+
+def unknown_base(wanted: str | int, known: Iterable[BasePath]) -> BaseNotFoundError:
+    """Return the error for a base that is not listed."""
+    names = ", ".join(f"{base.id} ({base.name})" if base.name else str(base.id) for base in known)
+    return BaseNotFoundError(f"there is no base {wanted!r}", hint=f"the bases are: {names or 'none'}")
+
+
+def files_of_fragment(description: bytes) -> tuple[FileMention, ...]:
+    """Return the data, overlay and deletion files of a fragment.
+
+    Raise UnsupportedFormatError if the description has an unknown field, since that field may name further files.
+    """
+    fields = tuple(iter_fields(description, "fragment"))
+    _check_fields("fragment", {field.number for field in fields}, _FRAGMENT_FIELDS)
+    number = fragment_id(description)
+    rows = next((field.value for field in fields if field.number == _ROWS and isinstance(field.value, int)), 0)
+    found: list[FileMention] = []
+    for field in fields:
+        match field.number, field.value:
+            case 2, bytes(message):
+                found.append(_data_file(message, number, rows))
+            case 3, bytes(message):
+                found.append(_deletion_file(message, number, rows))
+            case 11, bytes(message):
+                found.append(_data_file(_bytes(_values(message), 1), number, rows))
+    return tuple(found)
+
+
+def _check_fields(what: str, found: Iterable[int], known: frozenset[int]) -> None:
+    unknown = sorted(set(found) - known)
+    if unknown:
+        raise UnsupportedFormatError(
+            f"a manifest describes a {what} with the unknown field {unknown[0]}, which may name further files",
+            hint="upgrade Anabranch: a newer release of Lance wrote the manifest",
+        )
+
+
+def _data_file(message: bytes, fragment: int, rows: int) -> FileMention:
+    values = _values(message)
+    name, size = _bytes(values, 1).decode(), _number(values, 6) or None
+    return FileMention(FileKind.DATA, name, _base_id(values, _BASE), size, fragment, rows)
+
+
+def _deletion_file(message: bytes, fragment: int, rows: int) -> FileMention:
+    values = _values(message)
+    name = DeletionFileName(
+        fragment_id=fragment,
+        read_version=_number(values, 2),
+        id=str(_number(values, 3)),
+        kind=DeletionKind.BITMAP if _number(values, 1) else DeletionKind.ARROW,
+    )
+    deleted = _number(values, 4) or None
+    return FileMention(FileKind.DELETION, str(name), _base_id(values, _BASE), None, fragment, rows, deleted)
+
+
+def folder_of_index(description: bytes) -> FileMention:
+    """Return the folder of an index. Raise UnsupportedFormatError if the description has an unknown field."""
+    fields = tuple(iter_fields(description, "index"))
+    values = {field.number: field.value for field in fields}
+    _check_fields("index", values, _INDEX_FIELDS)
+    uuid = UUID(bytes=_bytes(_values(_bytes(values, _INDEX_UUID)), 1))
+    sizes = [
+        _number(_values(field.value), 2)
+        for field in fields
+        if field.number == _INDEX_FILES and isinstance(field.value, bytes)
+    ]
+    return FileMention(
+        FileKind.INDEX,
+        str(uuid),
+        _base_id(values, _INDEX_BASE),
+        sum(sizes) if sizes else None,
+        is_required=not _bytes(values, _INDEX_NAME).startswith(b"__lance_"),
+    )
+
+
+def _files_of_index(description: bytes) -> tuple[FileMention, ...]:
+    return (folder_of_index(description),)
+
+
+def names_in_index(description: bytes) -> tuple[str, ...]:
+    """Return the names of the files in an index folder, if the description lists them."""
+    listed = (part.value for part in iter_fields(description, "index") if part.number == _INDEX_FILES)
+    return tuple(_bytes(_values(file), 1).decode() for file in listed if isinstance(file, bytes))
+
+
+def _values(message: bytes) -> dict[int, int | bytes]:
+    return {field.number: field.value for field in iter_fields(message, "manifest")}
+
+
+def _number(values: Mapping[int, int | bytes], number: int) -> int:
+    """Return a number; protobuf leaves it out where it is zero."""
+    value = values.get(number, 0)
+    return value if isinstance(value, int) else 0
+
+
+def _base_id(values: Mapping[int, int | bytes], number: int) -> int | None:
+    value = values.get(number)
+    return value if isinstance(value, int) else None
+
+
+def _bytes(values: Mapping[int, int | bytes], number: int) -> bytes:
+    value = values.get(number, b"")
+    return value if isinstance(value, bytes) else b""
