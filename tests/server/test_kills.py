@@ -154,6 +154,28 @@ def test_the_deletion_of_a_branch_is_finished(process_pool: Program, tmp_path: P
     kill_at_points(process_pool, tmp_path, "delete a branch", kills=kills, prepare=prepare, check=check)
 
 
+@pytest.mark.parametrize("has_commits", [False, True])
+def test_deleted_branch_leaves_no_files_of_an_interrupted_write(
+    nursery: Program, tmp_path: Path, *, has_commits: bool
+) -> None:
+    """A writer that is killed before it publishes leaves a home that no commit names."""
+    with serving(tmp_path) as running, running.client() as client:
+        project = new_project(client)
+        whole, cut = project.branch(), project.branch()
+        if has_commits:
+            project.create_table("other", cut)
+    asked: dict[str, Any] = {"scenario": "write", "data": str(tmp_path), "project": project.id}
+    passed: list[str] = nursery.ask("kill", name=whole, **asked)["done"]
+    publish = next(number for number, point in enumerate(passed) if f"put_if_absent _versions/{whole}/" in point)
+    assert "killed" in nursery.ask("kill", name=cut, fatal=publish, **asked)
+    with serving(tmp_path) as running, running.client() as client:
+        project = Project(client, project.id)
+        assert project.ids(cut) == [1, 2, 3]
+        assert any(f"orders.lance/tree/{cut}/" in path for path in list_files(tmp_path))
+        assert client.delete(project.on(cut)).status_code == 204
+        assert not [path for path in list_files(tmp_path) if cut in path]
+
+
 def list_files(data: Path) -> set[str]:
     """The files of the tables."""
     return {str(path.relative_to(data)) for path in data.glob("project_*/tables/**/*") if path.is_file()}

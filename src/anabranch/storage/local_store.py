@@ -177,8 +177,8 @@ class LocalFolderStore(ObstoreBackedStore):
         if self._refuses_links:
             refuse_links(self.uri, path)
 
-    def list_leftovers(self) -> Iterator[ObjectInfo]:
-        for file in local_files.iter_leftovers(self.uri):
+    def list_leftovers(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        for file in local_files.iter_leftovers(os.path.join(self.uri, prefix)):
             with suppress(FileNotFoundError):  # its writer has just finished
                 status = os.stat(file, follow_symlinks=False)
                 yield ObjectInfo(

@@ -123,8 +123,8 @@ class ObjectStore(Protocol):
         """Return the objects directly in a folder, without those in its subfolders."""
         ...
 
-    def list_leftovers(self) -> Iterator[ObjectInfo]:
-        """Yield the temporary files of active and of killed writers. The other listings do not include them."""
+    def list_leftovers(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        """Yield the temporary files of active and of killed writers below a prefix. The other listings omit them."""
         ...
 
     def delete(self, path: str) -> None:

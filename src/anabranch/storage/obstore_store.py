@@ -146,7 +146,7 @@ class ObstoreBackedStore:
             found = obstore.list_with_delimiter(self._backend, prefix or None)["objects"]
         return tuple(ObjectInfo(path=meta["path"], size=meta["size"], modified=meta["last_modified"]) for meta in found)
 
-    def list_leftovers(self) -> Iterator[ObjectInfo]:
+    def list_leftovers(self, prefix: str = "") -> Iterator[ObjectInfo]:  # noqa: ARG002 - object stores have none
         return iter(())
 
     def delete(self, path: str) -> None:

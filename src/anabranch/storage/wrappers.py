@@ -90,8 +90,8 @@ class _WrappedStore:
     def list_files(self, prefix: str = "") -> tuple[ObjectInfo, ...]:
         return self._request("list_files", prefix, lambda: self._inner.list_files(prefix))
 
-    def list_leftovers(self) -> Iterator[ObjectInfo]:
-        return self._inner.list_leftovers()
+    def list_leftovers(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        return self._inner.list_leftovers(prefix)
 
     def delete(self, path: str) -> None:
         self._request("delete", path, lambda: self._inner.delete(path))

@@ -2,13 +2,13 @@
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from anabranch.ids import TableKey
 from anabranch.server.access import DEFAULT_BRANCH, Token
-from anabranch.server.metadata.database import Database
+from anabranch.server.metadata.database import Change, Database, Insert
 from anabranch.server.service import Service, open_service
 from anabranch.server.settings import Settings
 from tests.repo.programs.killing import Points, _install, _replace, _surround
@@ -79,12 +79,16 @@ def _run(reported: dict[str, Any], last_words: int) -> list[str]:
 
 
 def _surround_metadata_and_files(points: Points) -> None:
-    write = Database.write
+    write_all = Database.write_all
 
-    def writing(self: Database, sql: str, params: Any = ()) -> None:
-        points.around(f"write {' '.join(sql.split()[:3])}", lambda: write(self, sql, params))
+    def writing(self: Database, changes: Sequence[Change]) -> None:
+        labels = [
+            f"INSERT INTO {change.table}" if isinstance(change, Insert) else " ".join(change.sql.split()[:3])
+            for change in changes
+        ]
+        points.around(f"write {'; '.join(labels)}", lambda: write_all(self, changes))
 
-    _replace(Database, "write", writing)
+    _replace(Database, "write_all", writing)
     _surround(points, Path, "rename")
     _surround(points, shutil, "rmtree")
     _surround(points, os, "unlink")

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from anabranch.format.layout.names import branch_of_ref_path
 from anabranch.format.layout.reach import Wanted, find_reach
 from anabranch.ids import BranchName
+from anabranch.repo.gc.collection import list_datasets
 from anabranch.repo.gc.policy import Policy
 from anabranch.repo.gc.roots import Roots, find_roots
 from anabranch.repo.gc.sweep import delete_wave, iter_waves
@@ -18,7 +19,7 @@ from anabranch.repo.log.config import TABLES
 from anabranch.repo.log.entries import CommitRecord, LogEntry, TableEntry
 from anabranch.repo.log.history_tables import commits_since
 from anabranch.repo.log.store import RepoStore
-from anabranch.repo.write.homes import owns
+from anabranch.repo.write.homes import home_folders, owns
 from anabranch.repo.write.removal import being_removed
 from anabranch.storage import ObjectInfo, in_parallel
 from anabranch.storage.clock import store_time
@@ -32,9 +33,12 @@ def purge_branch(repo_store: RepoStore, tombstone: LogEntry) -> int:
     Commits of the branch that a tag, a clone or another branch needs stay, even if that tag or branch is deleted: it
     can be restored. A concurrent publish on the purged branch is refused.
     """
-    if not any(commits_since(repo_store, tombstone, version=0)):
-        return 0  # no commit was made on the branch, so the other logs need not be read
+    left = _list_datasets_with_homes(repo_store, tombstone.branch)
+    if not left and not any(commits_since(repo_store, tombstone, version=0)):
+        return 0  # nothing was written on the branch, so the other logs need not be read
     homes, roots = _collect_commits(repo_store, tombstone)
+    for dataset in left:
+        homes.setdefault(dataset, set())
     first = repo_store.heads.get_numbered(tombstone.branch, 1)
     wanted = find_wanted(repo_store, roots, _commits_since(repo_store, roots, first.state.created_at))
     return sum(
@@ -43,6 +47,21 @@ def purge_branch(repo_store: RepoStore, tombstone: LogEntry) -> int:
         )
         for name, found in sorted(homes.items())
     )
+
+
+def _list_datasets_with_homes(repo_store: RepoStore, branch: BranchName) -> list[str]:
+    """Return the datasets in which folders for homes of a branch exist.
+
+    Commits name only published homes. A writer that was killed before it published leaves a home that no commit names.
+    """
+    store = repo_store.config.store
+
+    def has_homes(dataset: str) -> bool:
+        return any(store.list_folders(f"{TABLES}/{dataset}/tree/{folder}") for folder in home_folders(branch))
+
+    datasets = list_datasets(repo_store.config)
+    found = in_parallel(has_homes, datasets)
+    return [dataset for dataset, is_found in zip(datasets, found, strict=True) if is_found]
 
 
 def _collect_commits(repo_store: RepoStore, tombstone: LogEntry) -> tuple[dict[str, set[str]], Roots]:
@@ -128,6 +147,9 @@ def _purge_table(repo_store: RepoStore, tombstone: LogEntry, place: _BranchHomes
         dead = tuple(file for file in reach.dead if is_whole_dataset or files.is_own(file.path))
         for wave in iter_waves(files.folder, replace(reach, dead=dead)):
             delete_wave(config.store, wave)
+        for info in files.leftovers:
+            if files.is_own(info.path.removeprefix(f"{files.folder}/")):
+                config.store.delete(info.path)
         root.forget()
     return sum(file.size for file in dead)
 
@@ -136,6 +158,8 @@ def _purge_table(repo_store: RepoStore, tombstone: LogEntry, place: _BranchHomes
 class _DatasetFiles:
     """The files of a dataset, and which of them belong to the purged branch.
 
+    `leftovers` are temporary files of writers that were killed.
+
     A new branch of the same name has homes with names of the same form. So a home belongs to the purged branch if a
     commit of that branch names it, or if its newest file is older than the deletion.
     """
@@ -143,6 +167,7 @@ class _DatasetFiles:
     branch: BranchName
     folder: str
     files: tuple[ObjectInfo, ...]
+    leftovers: tuple[ObjectInfo, ...]
     homes: frozenset[str]
     created: datetime
     deleted: datetime
@@ -151,16 +176,17 @@ class _DatasetFiles:
     def read(cls, repo_store: RepoStore, tombstone: LogEntry, place: _BranchHomes) -> "_DatasetFiles":
         store, log = repo_store.config.store, repo_store.config.branch_log(tombstone.branch)
         folder, branch = f"{TABLES}/{place.dataset}", tombstone.branch
-        files = tuple(store.list(folder))
+        files, leftovers = tuple(store.list(folder)), tuple(store.list_leftovers(folder))
         deleted = store.head(log.path(tombstone.number)).modified
         times: dict[str, datetime] = {}
-        for info in files:
+        for info in (*files, *leftovers):
             if (home := _home_of(branch, info.path.removeprefix(f"{folder}/"))) is not None:
                 times[home] = max(info.modified, times.get(home, info.modified))
         return cls(
             branch=branch,
             folder=folder,
             files=files,
+            leftovers=leftovers,
             homes=place.homes | {home for home, newest in times.items() if newest < deleted},
             created=store.head(log.path(tombstone.state.created_as)).modified,
             deleted=deleted,
@@ -185,6 +211,7 @@ def _home_of(branch: BranchName, path: str) -> str | None:
     home = branch_of_ref_path(path)
     if home is None:
         # The homes of branch 'dev/x' lie below the folder of 'dev', too, but there 'x' is not a ULID.
-        match = re.match(rf"tree/({re.escape(str(branch))}/[0-9A-HJKMNP-TV-Z]{{26}})/", path)
+        folders = "|".join(map(re.escape, home_folders(branch)))
+        match = re.match(rf"tree/((?:{folders})/[0-9A-HJKMNP-TV-Z]{{26}})/", path)
         home = None if match is None else match[1]
     return home if home is not None and owns(branch, home) else None

@@ -32,6 +32,7 @@ __all__ = [
     "stage_existing",
     "stage_new",
     "free_dataset",
+    "home_folders",
     "home_for_writing",
     "is_home_shared",
     "owns",
@@ -45,7 +46,12 @@ def owns(branch: BranchName, home: str | None) -> bool:
     """Whether a home is one that this graph branch writes to: `{branch}/{ulid}`, and for main at first the root."""
     if home is None:
         return str(branch) == MAIN
-    return home.rpartition("/")[0] in (str(branch), _homes_folder(branch))
+    return home.rpartition("/")[0] in home_folders(branch)
+
+
+def home_folders(branch: BranchName) -> tuple[str, ...]:
+    """Return the names below which homes of a graph branch may lie."""
+    return tuple(dict.fromkeys((str(branch), _homes_folder(branch))))
 
 
 def _homes_folder(branch: BranchName) -> str:
