@@ -10,7 +10,7 @@ import pytest
 import anabranch as ab
 from anabranch.errors import CorruptError, DataInUseError, InvalidPathError
 from anabranch.server.metadata.branches import BranchRows
-from anabranch.server.metadata.database import Database
+from anabranch.server.metadata.database import Database, Insert
 from anabranch.server.metadata.projects import Intent, IntentKind, ProjectRows
 from anabranch.server.rebuilding import rebuild_metadata
 from anabranch.server.service import open_service
@@ -109,6 +109,64 @@ def test_a_start_removes_a_branch_whose_creation_failed(tmp_path: Path) -> None:
         copies = running.service.database.read("SELECT branch_id FROM branch_tables")
         assert [row["branch_id"] for row in copies] == [kept]
         project.branch("half")
+
+
+def test_start_adopts_branches_that_have_no_row(tmp_path: Path) -> None:
+    """A crash between the creation of a branch and its row leaves such a branch."""
+    with serving(tmp_path) as running, running.client() as client:
+        project = new_project(client)
+        named, other = project.branch("report"), project.branch("other")
+        assert running.service is not None
+        running.service.database.write("DELETE FROM branches WHERE id = ?", [named])
+        taken = "br_0000000000000"
+        repository = ab.open(tmp_path / f"project_{project.id}")
+        repository.branch_create_from("main", taken, mode="live", description="other\n\nfor a test")
+        repository.branch_create_from("main", "of_another_tool", mode="live")
+    with serving(tmp_path) as running, running.client() as client:
+        listed = ok(client.get(f"{project.path}/branches"))["branches"]
+        found = {branch["id"]: (branch["name"], branch["description"]) for branch in listed}
+        assert found == {named: ("report", ""), other: ("other", ""), taken: (taken, "for a test")}
+        assert Project(client, project.id).ids(named) == [1, 2, 3]
+
+
+def test_branch_row_and_audit_event_are_written_together(tmp_path: Path) -> None:
+    with serving(tmp_path) as running, running.client() as client:
+        project = new_project(client)
+        assert running.service is not None
+        database = running.service.database
+        database.write("ALTER TABLE audit_events RENAME TO hidden_events")
+        with running.client() as other:  # the server closes the connection after an unexpected error
+            refused(other.post(f"{project.path}/branches", json={"name": "report"}), 500, "internal")
+        database.write("ALTER TABLE hidden_events RENAME TO audit_events")
+        assert ok(client.get(f"{project.path}/branches"))["branches"] == []
+        assert [info.name for info in ab.open(tmp_path / f"project_{project.id}").branch_list()] == ["main"]
+        branch = project.branch("report")
+        events = database.read("SELECT path, status FROM audit_events WHERE action = 'create_branch'")
+        assert [(event["path"], event["status"]) for event in events] == [(f"{project.path}/branches", 201)]
+        assert [row["id"] for row in database.read("SELECT id FROM branches")] == [branch]
+
+
+def test_inserts_of_waiting_writes_become_one_statement(tmp_path: Path) -> None:
+    database = Database(tmp_path / "metadata.duckdb")
+    project = {"id": "p", "name": "p"}
+    bad = Insert("branches", {"id": "b", "project_id": "none", "name": "b"})
+    with ThreadPoolExecutor(3) as pool:
+        with database.turn():
+            writes = [
+                pool.submit(database.write_all, changes)
+                for changes in (
+                    [Insert("projects", project), Insert("branches", {"id": "a", "project_id": "p", "name": "a"})],
+                    [bad],
+                    [Insert("projects", {"id": "q", "name": "q"})],
+                )
+            ]
+            while database.queued_writes < 3:
+                pass
+        errors = [write.exception() for write in writes]
+    assert [type(error) for error in errors] == [type(None), duckdb.ConstraintException, type(None)]
+    assert [row["id"] for row in database.read("SELECT id FROM projects ORDER BY id")] == ["p", "q"]
+    assert [row["id"] for row in database.read("SELECT id FROM branches")] == ["a"]
+    database.close()
 
 
 def test_a_start_finishes_what_was_begun_with_projects(tmp_path: Path) -> None:

@@ -110,12 +110,20 @@ def find_secret(authorization: str | None) -> str | None:
     return secret if scheme.lower() == "bearer" and secret else None
 
 
-def authenticate(request: Request, secret: str | None) -> Token:
-    """Return the valid token with a secret, or raise UnauthenticatedError."""
+def authenticate(request: Request) -> Token:
+    """Return the token of a request, or raise UnauthenticatedError.
+
+    The middleware has checked the token and keeps a valid one in the state of the request.
+    """
+    token: Token | None = getattr(request.state, "token", None)
+    if token is not None:
+        return token
+    secret = find_secret(request.headers.get("Authorization"))
     if secret is None:
         raise UnauthenticatedError("the request has no token", hint="send 'Authorization: Bearer ab_...'")
-    token: Token = request.app.state.service.tokens.authenticate(secret)
-    return token
+    # Raises the error that says why the token is not valid.
+    found: Token = request.app.state.service.tokens.authenticate(secret)
+    return found
 
 
 class Needs:
@@ -125,10 +133,15 @@ class Needs:
         self.scope = scope
 
     async def __call__(
-        self, request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
+        self,
+        request: Request,
+        _: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)],  # describes the header in OpenAPI
     ) -> Token:
-        token = authenticate(request, None if credentials is None else credentials.credentials)
-        request.state.token = token
+        return self.authenticate(request)
+
+    def authenticate(self, request: Request) -> Token:
+        """Return the token of a request. Raise an error if it does not allow the request."""
+        token = authenticate(request)
         self.check(token, request)
         _refuse_unknown_names(request)
         return token
@@ -136,10 +149,6 @@ class Needs:
     def check(self, token: Token, request: Request) -> None:
         """Raise ForbiddenError if the scope or the binding of the token does not allow the request."""
         require(token, self.scope, path=request.path_params)
-
-    async def authenticate(self, request: Request) -> Token:
-        """Check the token as the dependency does, before FastAPI solves the dependencies."""
-        return await self(request, await _bearer(request))
 
 
 def _refuse_unknown_names(request: Request) -> None:

@@ -1,6 +1,7 @@
 """Dev branches: live branches of a project's repository, under free names."""
 
 import logging
+import re
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -8,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import takewhile
 
-from anabranch.errors import AnabranchError, BranchNotFoundError
+from anabranch.errors import AnabranchError, BranchExistsError, BranchNotFoundError
 from anabranch.ids import MAIN, TableKey
 from anabranch.repo.log.entries import BranchMode, CommitKind
 from anabranch.repo.log.times import to_datetime
@@ -16,18 +17,20 @@ from anabranch.repo.refs.branches import BranchInfo
 from anabranch.repo.repository import Repository
 from anabranch.server.access import DEFAULT_BRANCH, Token
 from anabranch.server.attempts import Attempt
+from anabranch.server.metadata.audit import AuditLog
 from anabranch.server.metadata.branches import Branch, BranchRows, CopiedTable
 from anabranch.server.metadata.tokens import Tokens
 from anabranch.server.projects import Projects
 from anabranch.server.retrying import retried
 from anabranch.server.settings import Settings
 
-__all__ = ["Branches", "OpenBranch", "describe", "moment", "name_and_description", "note_copies"]
+__all__ = ["Branches", "OpenBranch", "adopt", "moment", "note_copies"]
 
 _log = logging.getLogger("anabranch.server")
 _ID_PREFIX = "br_"
 _ID_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _ID_LENGTH = 13
+_ID = re.compile(f"{_ID_PREFIX}[{_ID_ALPHABET}]{{{_ID_LENGTH}}}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +56,8 @@ class OpenBranch:
 class Branches:
     """The dev branches of all projects.
 
-    A row comes before the branch it is about, and goes after it: a row without a branch is what a crash left.
+    A row is written after its branch is created, and deleted after its branch is deleted. A start adopts branches
+    without a row, and finishes the deletion of branches that have only a row.
     """
 
     def __init__(
@@ -62,6 +66,7 @@ class Branches:
         projects: Projects,
         rows: BranchRows,
         tokens: Tokens,
+        audit: AuditLog,
         *,
         clock: Callable[[], datetime],
     ) -> None:
@@ -69,31 +74,38 @@ class Branches:
         self._projects = projects
         self._rows = rows
         self._tokens = tokens
+        self._audit = audit
         self._clock = clock
 
     def create(self, project_id: str, *, name: str, description: str, token: Token) -> Branch:
         """Make a branch that shows main as it is at any time."""
         repository = self._projects.open(project_id, actor=token.name)
         branch = Branch(
-            id=_ID_PREFIX + "".join(secrets.choice(_ID_ALPHABET) for _ in range(_ID_LENGTH)),
+            id=_new_id(),
             project_id=project_id,
             name=name,
             description=description,
             created_at=self._clock(),
             created_by=token.name,
         )
-        self._rows.insert(branch)
-        try:
-            retried(
-                lambda: repository.branch_create_from(
-                    MAIN, branch.id, mode=BranchMode.LIVE, description=describe(name, description)
-                ),
-                seconds=self._settings.limits.retry_seconds,
-            )
-        except BaseException:
-            self._rows.delete(branch.id)
-            raise
+        with self._rows.reserve_name(project_id, name):
+            self._create_in_repository(repository, branch)
+            try:
+                # The row comes last, so that it is committed in one transaction with the audit event. A crash before
+                # leaves a branch without a row, which the next start adopts.
+                self._rows.insert(branch, write=self._audit.write)
+            except BaseException:
+                with suppress(AnabranchError):
+                    repository.branch_delete(branch.id, purge=True)
+                raise
         return branch
+
+    def _create_in_repository(self, repository: Repository, branch: Branch) -> None:
+        description = describe(branch.name, branch.description)
+        retried(
+            lambda: repository.branch_create_from(MAIN, branch.id, mode=BranchMode.LIVE, description=description),
+            seconds=self._settings.limits.retry_seconds,
+        )
 
     def list_all(self, project_id: str) -> list[Branch]:
         self._projects.get(project_id)
@@ -161,6 +173,10 @@ class Branches:
                 self._finish_delete(repository, project_id, branch.id)
             elif known[branch.id].own_tables or self._rows.list_copied(branch.id):
                 note_copies(self._rows, repository, branch.id)
+        for info in known.values():
+            # Only branches of this service: others may be created in the repository by other tools.
+            if _ID.fullmatch(info.name) and self._rows.find(project_id, info.name) is None:
+                adopt(self._rows, project_id, info)
 
     def _finish_delete(self, repository: Repository, project_id: str, branch_id: str) -> None:
         """Delete a branch with its files, as far as it is there, and its row last: it says that there is more to do."""
@@ -170,6 +186,30 @@ class Branches:
             )
         self._tokens.revoke_all(project_id=project_id, branch_id=branch_id)
         self._rows.delete(branch_id)
+
+
+def _new_id() -> str:
+    # One call: each reads the random source of the system.
+    numbers = secrets.token_bytes(_ID_LENGTH)
+    return _ID_PREFIX + "".join(_ID_ALPHABET[number % len(_ID_ALPHABET)] for number in numbers)
+
+
+def adopt(rows: BranchRows, project_id: str, info: BranchInfo) -> None:
+    """Add the row of a branch that exists in the repository only. If its name is taken, its id becomes its name."""
+    name, description = name_and_description(info.description)
+    for candidate in (name or info.name, info.name):
+        with suppress(BranchExistsError), rows.reserve_name(project_id, candidate):
+            rows.insert(
+                Branch(
+                    id=info.name,
+                    project_id=project_id,
+                    name=candidate,
+                    description=description,
+                    created_at=moment(info.created_at),
+                    created_by=info.created_by,
+                )
+            )
+            return
 
 
 def note_copies(rows: BranchRows, repository: Repository, branch_id: str) -> None:

@@ -139,15 +139,8 @@ async def _on_http_error(request: Request, error: Exception) -> JSONResponse:
 
 
 def _methods_at(routes: Iterable[Any], path: str) -> set[str]:
-    """What may be done at a path; each route by itself would tell of its own method only."""
-    found: set[str] = set()
-    for route in routes:
-        included = getattr(route, "original_router", None)
-        if included is not None:
-            found |= _methods_at(included.routes, path)
-        elif route.path_regex.match(path):
-            found |= route.methods
-    return found
+    """Return the methods of a path. Each route by itself reports only its own."""
+    return set[str]().union(*(route.methods for route in routes if route.path_regex.match(path)))
 
 
 async def _on_invalid(_: Request, error: Exception) -> JSONResponse:

@@ -27,7 +27,8 @@ from anabranch.repo.log.entries import GraphCommit
 from anabranch.server.access import DEFAULT_BRANCH, Needs
 from anabranch.server.attempts import Attempt
 from anabranch.server.envelope import answer_error, status_of, without_place
-from anabranch.server.metadata.database import Database
+from anabranch.server.metadata.audit import AuditLog
+from anabranch.server.metadata.database import Database, Insert, Statement
 from anabranch.server.projects import Projects
 from anabranch.server.uploading import is_upload, upload_of
 
@@ -84,9 +85,16 @@ class IdempotencyKeys:
     """
 
     def __init__(
-        self, database: Database, projects: Projects, *, clock: Callable[[], datetime], seconds: float
+        self,
+        database: Database,
+        projects: Projects,
+        audit: AuditLog,
+        *,
+        clock: Callable[[], datetime],
+        seconds: float,
     ) -> None:
         self._database = database
+        self._audit = audit
         self._projects = projects
         self._clock = clock
         self._life = timedelta(seconds=seconds)
@@ -144,12 +152,16 @@ class IdempotencyKeys:
             [asked.token_id, asked.key, self._clock() - self._life],
         )
         if row is None:
-            self._forget(asked)
-            self._database.write(
-                "INSERT INTO idempotency_keys (token_id, key, method, path, body_hash, created_at)"
-                " VALUES (?, ?, ?, ?, ?, ?)",
-                [asked.token_id, asked.key, asked.method, asked.path, asked.body_hash, self._clock()],
-            )
+            row = {
+                "token_id": asked.token_id,
+                "key": asked.key,
+                "method": asked.method,
+                "path": asked.path,
+                "body_hash": asked.body_hash,
+                "created_at": self._clock(),
+            }
+            # The deletion is of a row that is too old and was not swept yet.
+            self._database.write_all([_deletion(asked), Insert("idempotency_keys", row)])
             return Attempt(digest=asked.digest)
         if (row["method"], row["path"], row["body_hash"]) != (asked.method, asked.path, asked.body_hash):
             raise IdempotencyKeyReusedError(
@@ -172,18 +184,15 @@ class IdempotencyKeys:
             return None
 
     def _finish(self, asked: Asked, answer: _Answer) -> None:
-        self._database.write(
+        kept = json.dumps({"body": answer.body, "headers": dict(answer.headers)})
+        update = Statement(
             "UPDATE idempotency_keys SET status = ?, response = ? WHERE token_id = ? AND key = ?",
-            [
-                answer.status,
-                json.dumps({"body": answer.body, "headers": dict(answer.headers)}),
-                asked.token_id,
-                asked.key,
-            ],
+            [answer.status, kept, asked.token_id, asked.key],
         )
+        self._audit.write([update], status=answer.status)
 
     def _forget(self, asked: Asked) -> None:
-        self._database.write("DELETE FROM idempotency_keys WHERE token_id = ? AND key = ?", [asked.token_id, asked.key])
+        self._database.write_all([_deletion(asked)])
 
     def _sweep(self) -> None:
         """Forget the keys that are too old, now and then."""
@@ -206,7 +215,7 @@ class Once:
     async def __call__(self, request: Request) -> Response:
         if HEADER not in request.headers:
             return await self.handle(request)
-        token = await self.needs.authenticate(request)
+        token = self.needs.authenticate(request)
         key = _key_of(request)
         if self.has_secret:
             raise InvalidInputError(
@@ -226,6 +235,10 @@ class Once:
             branch_id=request.path_params.get("branch_id"),
         )
         return await keys.answer(request, asked, self.handle)
+
+
+def _deletion(asked: Asked) -> Statement:
+    return Statement("DELETE FROM idempotency_keys WHERE token_id = ? AND key = ?", [asked.token_id, asked.key])
 
 
 def _key_of(request: Request) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from anabranch.errors import AnabranchError, TooLargeError, TooManyRequestsError, TooSlowError
-from anabranch.server.access import find_secret
+from anabranch.server.access import Token, find_secret
 from anabranch.server.envelope import EnvelopeException, answer_error
 from anabranch.server.settings import Limits
 from anabranch.warnings import collect_warnings
@@ -33,14 +33,15 @@ class _Slots:
 class LimitingMiddleware:
     """Refuse requests that are too large, too slow or too many.
 
-    The token is checked first. Requests without a valid one have slots of their own, so that they cannot take those of
-    the others, and the routes refuse them before their body is read.
+    The token is checked first, and kept for the routes as `request.state.token`. Requests without a valid one have
+    slots of their own, so that they cannot take those of the others, and the routes refuse them before their body is
+    read.
     """
 
-    def __init__(self, app: ASGIApp, *, limits: Limits, is_known: Callable[[str], bool]) -> None:
+    def __init__(self, app: ASGIApp, *, limits: Limits, find_token: Callable[[str], Token | None]) -> None:
         self._app = app
         self._limits = limits
-        self._is_known = is_known
+        self._find_token = find_token
         self._known = _Slots(limits.requests_at_once)
         self._anonymous = _Slots(limits.anonymous_requests_at_once)
 
@@ -48,9 +49,13 @@ class LimitingMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        scope.setdefault("state", {})["request_id"] = secrets.token_hex(8)
+        state = scope.setdefault("state", {})
+        state["request_id"] = secrets.token_hex(8)
         secret = find_secret(_header(scope, b"authorization").decode("latin-1"))
-        is_known = secret is not None and self._is_known(secret)
+        token = None if secret is None else self._find_token(secret)
+        if token is not None:
+            state["token"] = token
+        is_known = token is not None
         slots = self._known if is_known else self._anonymous
         if slots.is_full and scope["path"] not in _ALWAYS_ANSWERED:
             error = TooManyRequestsError(f"{slots.used} requests are under way", hint="try again in a moment")

@@ -50,23 +50,31 @@ class PreviewPool:
             self._leave(token_id, share)
             raise
         loop = asyncio.get_running_loop()
+        answer: asyncio.Future[_Result] = loop.create_future()
 
-        def leave(_: Future[_Result]) -> None:
+        def finish(done: Future[_Result]) -> None:
+            share.turns.release()
+            self._leave(token_id, share)
+            if answer.cancelled():
+                return
+            if (error := done.exception()) is not None:
+                answer.set_exception(error)
+            else:
+                answer.set_result(done.result())
+
+        def on_done(done: Future[_Result]) -> None:
             with suppress(RuntimeError):  # the loop is closed when the service stops
-                loop.call_soon_threadsafe(self._release, token_id, share)
+                loop.call_soon_threadsafe(finish, done)
 
         future = self._threads.submit(contextvars.copy_context().run, read)
-        # Not when this coroutine ends: a request that times out is cancelled, but its thread continues to read.
-        future.add_done_callback(leave)
-        return await asyncio.wrap_future(future)
+        # The share is left when the thread is done, not when this coroutine ends: a request that times out is
+        # cancelled, but its thread continues to read. One callback for both saves waking the loop twice.
+        future.add_done_callback(on_done)
+        return await answer
 
     def close(self) -> None:
         """Drop the previews that wait for a thread."""
         self._threads.shutdown(wait=False, cancel_futures=True)
-
-    def _release(self, token_id: str, share: _Share) -> None:
-        share.turns.release()
-        self._leave(token_id, share)
 
     def _leave(self, token_id: str, share: _Share) -> None:
         share.requests -= 1

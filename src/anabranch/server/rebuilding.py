@@ -8,10 +8,9 @@ import anabranch
 from anabranch.errors import AnabranchError, CorruptError
 from anabranch.ids import MAIN
 from anabranch.repo.log.entries import BranchMode
-from anabranch.repo.refs.branches import BranchInfo
 from anabranch.repo.repository import Repository
-from anabranch.server.branches import moment, name_and_description, note_copies
-from anabranch.server.metadata.branches import Branch, BranchRows
+from anabranch.server.branches import adopt, moment, note_copies
+from anabranch.server.metadata.branches import BranchRows
 from anabranch.server.metadata.database import Database
 from anabranch.server.metadata.projects import Project, ProjectRows
 from anabranch.server.settings import Settings
@@ -76,7 +75,7 @@ def _take_in(database: Database, project_id: str, repository: Repository) -> int
     # What cannot be read is left out as a whole: all is read before anything is noted.
     first = repository.list_commits(MAIN, limit=None)[-1]
     found = [info for info in repository.branch_list() if info.mode is BranchMode.LIVE and "/" not in info.name]
-    rows, taken = BranchRows(database), set[str]()
+    rows = BranchRows(database)
     ProjectRows(database, rows).insert(
         Project(
             id=project_id,
@@ -87,22 +86,7 @@ def _take_in(database: Database, project_id: str, repository: Repository) -> int
         )
     )
     for info in sorted(found, key=lambda one: one.created_at):
-        rows.insert(_branch(project_id, info, taken))
+        adopt(rows, project_id, info)
         with suppress(AnabranchError):  # the start looks again, and tells
             note_copies(rows, repository, info.name)
     return len(found)
-
-
-def _branch(project_id: str, info: BranchInfo, taken: set[str]) -> Branch:
-    name, description = name_and_description(info.description)
-    # Somebody may have made branches without the service.
-    unique = name if name and name not in taken else info.name
-    taken.add(unique)
-    return Branch(
-        id=info.name,
-        project_id=project_id,
-        name=unique,
-        description=description,
-        created_at=moment(info.created_at),
-        created_by=info.created_by,
-    )

@@ -1,27 +1,29 @@
 """What all routes share: the parameters of their paths, their calls, and the audit of writes."""
 
 import secrets
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from functools import cached_property, wraps
+from inspect import iscoroutinefunction
+from typing import Annotated, Any, get_type_hints
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.dependencies.models import Dependant
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
 from starlette.exceptions import HTTPException
 
 from anabranch.errors import AnabranchError
-from anabranch.server.access import Needs, Scope, Token, authenticate, find_secret
+from anabranch.server.access import Needs, Scope, Token, authenticate
 from anabranch.server.attempts import Attempt
 from anabranch.server.branches import OpenBranch
 from anabranch.server.envelope import Envelope, status_of
 from anabranch.server.idempotency import HEADER_PARAMETER, Once
-from anabranch.server.metadata.audit import AuditEvent
+from anabranch.server.metadata.audit import AuditEvent, PendingEvent, pending_event
 from anabranch.server.service import Service
-from anabranch.server.uploading import discard_untaken
+from anabranch.server.uploading import discard_untaken, has_upload
 
 __all__ = [
     "RefQuery",
@@ -33,6 +35,7 @@ __all__ = [
     "BucketName",
     "Call",
     "ColumnName",
+    "DirectRoute",
     "ForAdmin",
     "ForAnyone",
     "FreeName",
@@ -82,6 +85,14 @@ RefQuery = Annotated[
 ]
 
 Limit = Annotated[int, Query(ge=1, le=1000, description="Maximum number of entries.")]
+
+
+_PATH_TYPES: Mapping[str, TypeAdapter[str]] = {
+    "project_id": TypeAdapter(ProjectId),
+    "branch_id": TypeAdapter(BranchId),
+    "bucket": TypeAdapter(BucketName),
+    "table": TypeAdapter(TableName),
+}
 
 
 def _one_line(text: str) -> str:
@@ -194,21 +205,53 @@ class AuditedRoute(APIRoute):
         if not methods <= _READS:
             extra = dict(options.get("openapi_extra") or {})
             options["openapi_extra"] = {**extra, "parameters": [*extra.get("parameters", ()), HEADER_PARAMETER]}
-        super().__init__(path, endpoint, **options)
+        # FastAPI itself does not run the endpoint, but `endpoint` here, which also renders the answer.
+        super().__init__(path, endpoint if iscoroutinefunction(endpoint) else self._rendering(endpoint), **options)
         self.query_names = frozenset(_iter_query_names(self.dependant))
+
+    def _rendering(self, endpoint: Callable[..., Any]) -> Callable[..., Response]:
+        """Return an endpoint that renders its answer in the thread in which it runs.
+
+        FastAPI checks the answer of a `def` endpoint in a second thread.
+        """
+
+        @wraps(endpoint)
+        def rendered(**arguments: Any) -> Response:
+            answer = endpoint(**arguments)
+            if isinstance(answer, Response):
+                return answer
+            status = self.status_code or 200
+            if self.response_model is None:
+                return Response(status_code=status)
+            return Response(self._render(answer), status, media_type="application/json")
+
+        return rendered
+
+    @cached_property
+    def _answer_type(self) -> TypeAdapter[Any]:
+        return TypeAdapter(self.response_model)
+
+    def _render(self, answer: Any) -> bytes:
+        return self._answer_type.dump_json(self._answer_type.validate_python(answer, from_attributes=True))
 
     def get_route_handler(self) -> _Handler:
         needs = next(_iter_needs(self.dependant), None)
-        handle = _explaining(super().get_route_handler())
-        if (self.methods or set()) <= _READS:
+        handle = _explaining(self.get_plain_handler(needs))
+        if needs is None or (self.methods or set()) <= _READS:
             return handle
-
-        once = self._once(handle, needs)
+        body = (self.openapi_extra or {}).get("requestBody", {})
+        once = Once(
+            handle=handle,
+            needs=needs,
+            has_secret="secret" in getattr(self.response_model, "model_fields", {}),
+            takes_file="multipart/form-data" in body.get("content", {}),
+        )
 
         async def audited(request: Request) -> Response:
-            if needs is not None:
-                # FastAPI reads the body before it solves the dependencies of a route.
-                authenticate(request, find_secret(request.headers.get("Authorization")))
+            # FastAPI reads the body before it solves the dependencies of a route.
+            authenticate(request)
+            pending = _pending_event(request, self)
+            pending_event.set(pending)
             status = 500
             try:
                 response = await once(request)
@@ -217,23 +260,60 @@ class AuditedRoute(APIRoute):
                 status = _status_of(err)
                 raise
             finally:
-                if hasattr(request.state, "token"):
-                    await run_in_threadpool(_record, request, self.name, status)
-                await run_in_threadpool(discard_untaken, request)
+                if pending.status != status:
+                    await run_in_threadpool(get_service(request).audit.write, (), status=status)
+                if has_upload(request):
+                    await run_in_threadpool(discard_untaken, request)
             return response
 
         return audited
 
-    def _once(self, handle: _Handler, needs: Needs | None) -> _Handler:
+    def get_plain_handler(self, needs: Needs | None) -> _Handler:  # noqa: ARG002 - for routes that check by themselves
+        """Return the handler of a request without audit and idempotency keys: FastAPI's."""
+        return super().get_route_handler()
+
+
+class DirectRoute(AuditedRoute):
+    """A route for many small requests, which reads their parameters without FastAPI. FastAPI takes 0.6 ms for that.
+
+    The endpoint is a coroutine function of a call, the parameters of the path, and `options` with those of the query.
+    FastAPI uses its signature for the OpenAPI document only. The checks and their errors are the same.
+    """
+
+    def get_plain_handler(self, needs: Needs | None) -> _Handler:
         if needs is None:
-            return handle
-        body = (self.openapi_extra or {}).get("requestBody", {})
-        return Once(
-            handle=handle,
-            needs=needs,
-            has_secret="secret" in getattr(self.response_model, "model_fields", {}),
-            takes_file="multipart/form-data" in body.get("content", {}),
-        )
+            raise TypeError(f"{self.path} needs a token")
+        endpoint = self.endpoint
+        path_types = {name: _PATH_TYPES[name] for name in self.param_convertors}
+        options_type: TypeAdapter[Any] = TypeAdapter(get_type_hints(endpoint)["options"])
+
+        async def handle(request: Request) -> Response:
+            token = needs.authenticate(request)
+            errors: list[Any] = []
+            path = {
+                name: _checked(kind, request.path_params[name], ("path", name), errors)
+                for name, kind in path_types.items()
+            }
+            options = _checked(options_type, dict(request.query_params), ("query",), errors)
+            if errors:
+                raise RequestValidationError(errors)
+            service = get_service(request)
+            project_id, branch_id = path.pop("project_id"), path.pop("branch_id")
+            with service.projects.in_use(project_id):
+                call = BranchCall(service=service, token=token, project_id=project_id, branch_id=branch_id)
+                answer: Response = await endpoint(call, **path, options=options)
+            return answer
+
+        return handle
+
+
+def _checked(kind: TypeAdapter[Any], value: Any, location: tuple[str, ...], errors: list[Any]) -> Any:
+    """Return a value of a request in its type, or add what is wrong with it to the errors."""
+    try:
+        return kind.validate_python(value)
+    except ValidationError as err:
+        errors += [{**one, "loc": (*location, *one["loc"])} for one in err.errors(include_url=False)]
+        return None
 
 
 def _iter_needs(dependant: Dependant) -> Iterator[Needs]:
@@ -276,25 +356,29 @@ def make_router(noun: str, *, prefix: str = "") -> APIRouter:
         prefix=prefix,
         tags=[noun],
         route_class=AuditedRoute,
+        generate_unique_id_function=lambda route: route.name,
         responses={"4XX": {"model": Envelope, "description": "Refused"}},
     )
 
 
-def _record(request: Request, action: str, status: int) -> None:
+def _pending_event(request: Request, route: AuditedRoute) -> PendingEvent:
+    """Return the audit event of a request, to be recorded with the status of its answer."""
     service, token = get_service(request), request.state.token
-    service.audit.record(
-        AuditEvent(
+
+    def make(status: int) -> AuditEvent:
+        return AuditEvent(
             happened_at=service.clock(),
             request_id=getattr(request.state, "request_id", secrets.token_hex(8)),
             token_id=token.id,
             actor=token.name,
-            action=action,
+            action=route.name,
             project_id=request.path_params.get("project_id"),
             branch_id=request.path_params.get("branch_id"),
             path=request.url.path[:1000],
             status=status,
         )
-    )
+
+    return PendingEvent(make=make, success_status=route.status_code or 200)
 
 
 def _status_of(error: Exception) -> int:

@@ -92,7 +92,8 @@ def _assemble(settings: Settings, database: Database, clock: Callable[[], dateti
     tokens = Tokens(database, clock=clock)
     branch_rows = BranchRows(database)
     projects = Projects(settings, ProjectRows(database, branch_rows), tokens, clock=clock)
-    branches = Branches(settings, projects, branch_rows, tokens, clock=clock)
+    audit = AuditLog(database)
+    branches = Branches(settings, projects, branch_rows, tokens, audit, clock=clock)
     changing = Changing(settings, branches)
     buckets = Buckets(BucketRows(database), changing, clock=clock)
     files = Files(settings, FileRows(database), clock=clock)
@@ -102,7 +103,7 @@ def _assemble(settings: Settings, database: Database, clock: Callable[[], dateti
         clock=clock,
         database=database,
         tokens=tokens,
-        audit=AuditLog(database),
+        audit=audit,
         projects=projects,
         branches=branches,
         buckets=buckets,
@@ -116,5 +117,7 @@ def _assemble(settings: Settings, database: Database, clock: Callable[[], dateti
         jobs=jobs,
         imports=Imports(settings, projects, branches, jobs),
         exports=Exports(projects, branches, files, jobs),
-        idempotency=IdempotencyKeys(database, projects, clock=clock, seconds=settings.limits.idempotency_seconds),
+        idempotency=IdempotencyKeys(
+            database, projects, audit, clock=clock, seconds=settings.limits.idempotency_seconds
+        ),
     )

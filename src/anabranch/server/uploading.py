@@ -17,7 +17,7 @@ from starlette.requests import ClientDisconnect
 from anabranch.errors import InvalidInputError
 from anabranch.files.formats import format_of_name
 
-__all__ = ["UPLOAD_BODY", "Upload", "discard_untaken", "is_upload", "mark_taken", "receive", "upload_of"]
+__all__ = ["UPLOAD_BODY", "Upload", "discard_untaken", "has_upload", "is_upload", "mark_taken", "receive", "upload_of"]
 
 # How the body of a route that takes a file is described.
 UPLOAD_BODY = {
@@ -85,8 +85,13 @@ def mark_taken(request: Request) -> None:
     request.state.upload = None
 
 
+def has_upload(request: Request) -> bool:
+    """Return whether the file of a request is still to be taken or deleted."""
+    return getattr(request.state, "upload", None) is not None
+
+
 def discard_untaken(request: Request) -> None:
-    """Delete the file of a request that came to nothing."""
+    """Delete the file of a request that failed."""
     upload: Upload | None = getattr(request.state, "upload", None)
     if upload is not None:
         upload.discard()

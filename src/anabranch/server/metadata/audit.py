@@ -1,11 +1,13 @@
 """The audit log: which token did what, and when."""
 
-from dataclasses import astuple, dataclass
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
 from datetime import datetime
 
-from anabranch.server.metadata.database import Database
+from anabranch.server.metadata.database import Change, Database, Insert
 
-__all__ = ["AuditEvent", "AuditLog"]
+__all__ = ["AuditEvent", "AuditLog", "PendingEvent", "pending_event"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +25,17 @@ class AuditEvent:
     status: int
 
 
-_COLUMNS = ("happened_at", "request_id", "token_id", "actor", "action", "project_id", "branch_id", "path", "status")
+@dataclass(slots=True, kw_only=True)
+class PendingEvent:
+    """The event of a request that has not been answered. `status` is None until the event is on disk."""
+
+    make: Callable[[int], AuditEvent]
+    success_status: int
+    status: int | None = None
+
+
+# The pending event of the request that this task or thread works for.
+pending_event: ContextVar[PendingEvent | None] = ContextVar("pending_event", default=None)
 
 
 class AuditLog:
@@ -32,12 +44,26 @@ class AuditLog:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def record(self, event: AuditEvent) -> None:
-        """Write an event. It is on disk when this returns."""
-        self._database.write(
-            f"INSERT INTO audit_events ({', '.join(_COLUMNS)}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608
-            astuple(event),
-        )
+    def write(self, changes: Sequence[Change], *, status: int | None = None) -> None:
+        """Make the last changes of a request and record its event, in one transaction: each waits for the disk.
+
+        The event has the status of success unless another is given. An event that was recorded with the same status is
+        not recorded again.
+        """
+        pending = pending_event.get()
+        if pending is None:
+            if changes:
+                self._database.write_all(changes)
+            return
+        status = pending.success_status if status is None else status
+        if status == pending.status:
+            events = []
+        else:
+            event = pending.make(status)
+            events = [Insert("audit_events", {name: getattr(event, name) for name in event.__slots__})]
+        if changes or events:
+            self._database.write_all([*changes, *events])
+        pending.status = status
 
     def list_all(
         self, *, project_id: str | None = None, before: datetime | None = None, limit: int = 100

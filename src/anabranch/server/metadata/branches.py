@@ -1,14 +1,14 @@
 """The rows of dev branches, and of the tables copied to them."""
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 
 from anabranch.errors import BranchExistsError
 from anabranch.ids import TableKey
-from anabranch.server.metadata.database import Database
+from anabranch.server.metadata.database import Change, Database, Insert
 
 __all__ = ["Branch", "BranchRows", "CopiedTable"]
 
@@ -35,13 +35,16 @@ class CopiedTable:
 
 
 class BranchRows:
-    """The rows, and a copy of them in memory: only this class writes them, and every request reads some."""
+    """The rows, and a copy of them in memory: only this class writes them, and every request reads some.
+
+    Readers hold no lock. A single operation on a dict is atomic, so they list the values before they filter them.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._changing = threading.Lock()
-        self._reserved: set[tuple[str, str]] = set()
         self._known = {row["id"]: Branch(**row) for row in database.read("SELECT * FROM branches")}
+        self._names = {(branch.project_id, branch.name) for branch in self._known.values()}
         self._copied: dict[str, tuple[CopiedTable, ...]] = {}
         for row in database.read("SELECT * FROM branch_tables ORDER BY bucket_name, table_name"):
             table = CopiedTable(bucket=row["bucket_name"], table=row["table_name"], copied_at=row["copied_at"])
@@ -52,43 +55,35 @@ class BranchRows:
         return found if found is not None and found.project_id == project_id else None
 
     def list_all(self, project_id: str) -> list[Branch]:
-        """Oldest first."""
-        found = [branch for branch in self._known.values() if branch.project_id == project_id]
+        """Return the branches of a project, oldest first."""
+        found = [branch for branch in list(self._known.values()) if branch.project_id == project_id]
         return sorted(found, key=lambda branch: (branch.created_at, branch.id))
 
-    def insert(self, branch: Branch) -> None:
-        """Add a branch. Raise BranchExistsError if another one of its project has the name."""
-        # Reserve the name instead of taking a turn: then inserts that wait for the disk share one commit.
-        with self._reserve_name(branch):
-            self._database.write(
-                "INSERT INTO branches (id, project_id, name, created_at, created_by, description)"
-                " VALUES (?, ?, ?, ?, ?, ?)",
-                [
-                    branch.id,
-                    branch.project_id,
-                    branch.name,
-                    branch.created_at,
-                    branch.created_by,
-                    branch.description,
-                ],
-            )
-            with self._changing:
-                self._known = {**self._known, branch.id: branch}  # readers hold no lock
-
     @contextmanager
-    def _reserve_name(self, branch: Branch) -> Iterator[None]:
-        name = (branch.project_id, branch.name)
+    def reserve_name(self, project_id: str, name: str) -> Iterator[None]:
+        """Keep a name for the branch that is created inside. Raise BranchExistsError if the name is taken.
+
+        The name is kept in memory and not by a lock, so that creations that wait for the disk share one transaction.
+        """
+        key = (project_id, name)
         with self._changing:
-            if name in self._reserved or any(other.name == branch.name for other in self.list_all(branch.project_id)):
+            if key in self._names:
                 raise BranchExistsError(
-                    f"project '{branch.project_id}' has a branch {branch.name!r} already", hint="choose another name"
+                    f"project '{project_id}' already has a branch {name!r}", hint="choose another name"
                 )
-            self._reserved.add(name)
+            self._names.add(key)
         try:
             yield
-        finally:
+        except BaseException:
             with self._changing:
-                self._reserved.discard(name)
+                self._names.discard(key)
+            raise
+
+    def insert(self, branch: Branch, *, write: Callable[[Sequence[Change]], None] | None = None) -> None:
+        """Add a branch whose name is reserved. `write` is how the row is written, by default by itself."""
+        row = {name: getattr(branch, name) for name in branch.__slots__}
+        (write or self._database.write_all)([Insert("branches", row)])
+        self._known[branch.id] = branch
 
     def delete(self, branch_id: str) -> None:
         """Delete a branch, after the rows that name it."""
@@ -96,9 +91,7 @@ class BranchRows:
             for table in ("branch_tables", "buckets"):
                 self._database.write(f"DELETE FROM {table} WHERE branch_id = ?", [branch_id])  # noqa: S608
             self._database.write("DELETE FROM branches WHERE id = ?", [branch_id])
-            with self._changing:
-                self._known = {name: branch for name, branch in self._known.items() if name != branch_id}
-            self._copied.pop(branch_id, None)
+            self._forget(branch_id)
 
     def delete_all(self, project_id: str) -> None:
         """Delete the branches of a project, after the rows that name them."""
@@ -107,9 +100,14 @@ class BranchRows:
             self._database.write(f"DELETE FROM branch_tables WHERE branch_id IN ({named})", [project_id])  # noqa: S608
             self._database.write("DELETE FROM branches WHERE project_id = ?", [project_id])
             for branch in self.list_all(project_id):
-                self._copied.pop(branch.id, None)
-            with self._changing:
-                self._known = {name: found for name, found in self._known.items() if found.project_id != project_id}
+                self._forget(branch.id)
+
+    def _forget(self, branch_id: str) -> None:
+        self._copied.pop(branch_id, None)
+        with self._changing:
+            branch = self._known.pop(branch_id, None)
+            if branch is not None:
+                self._names.discard((branch.project_id, branch.name))
 
     def list_copied(self, branch_id: str) -> list[CopiedTable]:
         """By name."""

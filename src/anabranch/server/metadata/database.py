@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,22 +13,37 @@ import duckdb
 from anabranch.errors import CorruptError, DataInUseError, InvalidPathError
 from anabranch.server.metadata.schema import TABLES
 
-__all__ = ["Database", "Row"]
+__all__ = ["Change", "Database", "Insert", "Row", "Statement"]
 
 Row = Mapping[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class Insert:
+    """A new row of a table."""
+
+    table: str
+    row: Row
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """An SQL statement with its parameters."""
+
+    sql: str
+    params: Sequence[Any] = ()
+
+
+Change = Insert | Statement
+
+
+@dataclass(slots=True)
 class _Write:
-    """A statement that waits to be committed, with its parameters."""
+    """Changes that wait to be committed together."""
 
-    def __init__(self, sql: str, params: Sequence[Any]) -> None:
-        self._sql = sql
-        self._params = list(params)
-        self.is_done = False
-        self.error: BaseException | None = None
-
-    def run(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        cursor.execute(self._sql, self._params)
+    changes: Sequence[Change]
+    is_done: bool = False
+    error: BaseException | None = None
 
 
 class Database:
@@ -58,13 +74,21 @@ class Database:
         found = self.read(sql, params)
         return found[0] if found else None
 
-    def write(self, sql: str, params: Sequence[Any] = ()) -> None:
-        """Run one statement. It is on disk when this returns.
+    def insert(self, table: str, row: Row) -> None:
+        """Add a row to a table. It is on disk when this returns."""
+        self.write_all([Insert(table, row)])
 
-        Statements of other threads that wait may be committed in the same transaction. Inside a turn, the statement is
-        a transaction of its own.
+    def write(self, sql: str, params: Sequence[Any] = ()) -> None:
+        """Run one statement. It is on disk when this returns."""
+        self.write_all([Statement(sql, params)])
+
+    def write_all(self, changes: Sequence[Change]) -> None:
+        """Make all changes or none. They are on disk when this returns.
+
+        Changes of other threads that wait may be committed in the same transaction. Inside a turn, the changes are a
+        transaction of their own.
         """
-        write = _Write(sql, params)
+        write = _Write(changes)
         if self._turn_of == threading.get_ident():
             # Inside a turn no other write may come between what was read and what is written.
             self._commit([write])
@@ -118,7 +142,7 @@ class Database:
         for write in writes:
             try:
                 with self.transaction() as cursor:
-                    write.run(cursor)
+                    _run(cursor, write.changes)
             except BaseException as err:  # noqa: BLE001 - raised in the thread that waits for this write
                 write.error = err
             write.is_done = True
@@ -126,8 +150,7 @@ class Database:
     def _commit_together(self, writes: Sequence[_Write]) -> bool:
         try:
             with self.transaction() as cursor:
-                for write in writes:
-                    write.run(cursor)
+                _run(cursor, [change for write in writes for change in write.changes])
         except Exception:  # noqa: BLE001 - the write that fails reports it when it runs by itself
             # The transaction was rolled back. Some writes cannot share one: DuckDB refuses to delete a row and the
             # rows that name it together.
@@ -144,6 +167,31 @@ class Database:
         if cursor is None:
             cursor = self._cursors.cursor = self._connection.cursor()
         return cursor
+
+
+def _run(cursor: duckdb.DuckDBPyConnection, changes: Sequence[Change]) -> None:
+    """Run changes, with one statement for all new rows of a table that no other statement comes between.
+
+    DuckDB takes about 0.7 ms to plan an INSERT, whatever the number of its rows.
+    """
+    inserts: dict[tuple[str, tuple[str, ...]], list[Row]] = {}
+    for change in changes:
+        if isinstance(change, Insert):
+            inserts.setdefault((change.table, tuple(change.row)), []).append(change.row)
+        else:
+            _insert(cursor, inserts)
+            inserts = {}
+            cursor.execute(change.sql, list(change.params))
+    _insert(cursor, inserts)
+
+
+def _insert(cursor: duckdb.DuckDBPyConnection, inserts: Mapping[tuple[str, tuple[str, ...]], Sequence[Row]]) -> None:
+    for (table, columns), rows in inserts.items():
+        values = f"({', '.join('?' * len(columns))})"
+        cursor.execute(
+            f"INSERT INTO {table} ({', '.join(columns)}) VALUES {', '.join([values] * len(rows))}",  # noqa: S608
+            [row[column] for row in rows for column in columns],
+        )
 
 
 def _rows(answer: duckdb.DuckDBPyConnection) -> list[Row]:

@@ -68,13 +68,12 @@ class Tokens:
             raise UnauthenticatedError(f"token {token.id} {how}", hint="ask for a new one")
         return token
 
-    def is_valid(self, secret: str) -> bool:
-        """Return whether a valid token has this secret."""
+    def find(self, secret: str) -> Token | None:
+        """Return the valid token with this secret, or None."""
         try:
-            self.authenticate(secret)
+            return self.authenticate(secret)
         except UnauthenticatedError:
-            return False
-        return True
+            return None
 
     def list_all(self, *, project_id: str | None = None) -> list[Token]:
         """Return all tokens, or those that are bound to a project."""

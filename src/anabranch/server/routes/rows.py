@@ -18,6 +18,7 @@ from anabranch.server.routing import (
     BranchToChange,
     BranchToRead,
     BucketName,
+    DirectRoute,
     RefQuery,
     TableName,
     make_router,
@@ -91,17 +92,21 @@ def delete_rows(
     return Written(rows=done.result, commit_id=done.commit_id)
 
 
-@router.get(
-    "/preview",
-    response_model=Preview,
-    responses={200: {"content": {"text/csv": {"schema": {"type": "string"}}}, "description": "The rows"}},
-)
 async def preview_table(
     call: BranchToRead, bucket: BucketName, table: TableName, options: Annotated[PreviewOptions, Query()]
 ) -> Response:
     """The first rows of a table, as objects or as CSV; reads through a branch see main until the branch has a copy."""
     key = TableKey(bucket, table)
     return await call.service.previews.run(call.token.id, lambda: _read_preview(call, key, options))
+
+
+router.add_api_route(
+    "/preview",
+    preview_table,
+    response_model=Preview,
+    responses={200: {"content": {"text/csv": {"schema": {"type": "string"}}}, "description": "The rows"}},
+    route_class_override=DirectRoute,
+)
 
 
 def _read_preview(call: BranchCall, key: TableKey, options: PreviewOptions) -> Response:
