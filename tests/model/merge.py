@@ -8,7 +8,7 @@ from tests.model.graph import find_table_bases, lowest_common
 from tests.model.history import ModelCommit, ModelView, Tables
 from tests.model.outcome import Answer, Conflicts, Result, Step, UnclearError
 from tests.model.table import ModelTable
-from tests.model.table_merge import Strategy, copy_of, merge_table, virtual_base
+from tests.model.table_merge import Strategy, copy_of, merge_table, virtual_bases
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,28 +143,35 @@ def _find(tables: Tables, key: str) -> _State | None:
 def merge_views(source: ModelView, target: ModelView, strategy: Strategy, *, may_lose_ids: bool) -> list[Answer]:
     """Return all right answers to the merge of a view into a branch."""
     ours, theirs = source.tables, target.tables
-    base: dict[str, ModelTable] = {}
-    for key in {*ours, *theirs, *_former_keys(source, target)}:
+    bases: dict[str, list[ModelTable]] = {}
+    for key in sorted({*ours, *theirs, *_former_keys(source, target)}):
         if key in ours and ours[key] is theirs.get(key):
             continue
         found = _merge_bases(find_table_bases(source.origin(key), target.origin(key), key), key)
-        if found is not None:
-            base[key] = found
-    touched = {key: table for key, table in ours.items() if key in base or table is not theirs.get(key)}
-    return merge_tables(base, touched, theirs, strategy, may_lose_ids=may_lose_ids)
+        if found:
+            bases[key] = found
+    touched = {key: table for key, table in ours.items() if key in bases or table is not theirs.get(key)}
+    answers: list[Answer] = []
+    for chosen in product(*bases.values()):
+        base = dict(zip(bases, chosen, strict=True))
+        answers += merge_tables(base, touched, theirs, strategy, may_lose_ids=may_lose_ids)
+    # An answer without changes is not told from others by the tables that it changes, so it comes last.
+    return sorted(answers, key=lambda answer: not (isinstance(answer, Result) and answer.changes))
 
 
-def _merge_bases(commits: list[ModelCommit], key: str) -> ModelTable | None:
-    """Return the base of a table. If both sides were merged with each other before, several are merged into one."""
-    tables = [commit.tables.get(key) for commit in commits]
-    if len(tables) < 2:
-        return tables[0] if tables else None
-    if len(tables) > 2:
+def _merge_bases(commits: list[ModelCommit], key: str) -> list[ModelTable]:
+    """Return the possible bases of a table. If both sides were merged with each other before, two are merged into one.
+
+    All of them have the same content.
+    """
+    tables = [table for commit in commits if (table := commit.tables.get(key)) is not None]
+    if len(commits) > 2:
         raise UnclearError("more than two bases")
+    if len(tables) < 2:
+        return tables
     one, other = tables
-    if one is None or other is None:
-        return one or other
-    return virtual_base(_merge_bases(find_table_bases(commits[0], commits[1], key), key), one, other)
+    lower = _merge_bases(find_table_bases(commits[0], commits[1], key), key)
+    return virtual_bases(lower[0] if lower else None, one, other)
 
 
 def _former_keys(source: ModelView, target: ModelView) -> set[str]:

@@ -26,7 +26,6 @@ class ModelTable:
     `shape` is another object after every operation on columns, even one that leaves the same names. `made_from` is the
     state before, and `appended_to` too if the last operation was an append. `dataset` identifies the table under every
     name, `fields` its columns, and `row_ids` its rows. With `has_new_ids` all rows may have got new ids in this state.
-    With `is_virtual` it is a merge of two bases, which is in no commit.
     """
 
     columns: tuple[str, ...]
@@ -39,7 +38,6 @@ class ModelTable:
     row_ids: tuple[object, ...] = field(default=(), repr=False)
     made_from: "ModelTable | None" = field(default=None, repr=False)
     has_new_ids: bool = False
-    is_virtual: bool = False
 
     def __post_init__(self) -> None:
         if len(self.fields) != len(self.columns):

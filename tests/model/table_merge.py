@@ -6,8 +6,6 @@ answers:
 - A column that one side renamed is followed as long as this side has its data. If it has written all of it again, the
   column counts as dropped, and another one as added.
 - A table that the target did not change becomes the table of the source, with the columns in the order of either.
-- If two bases were merged into one with the content of the target, the target counts as not changed, or not: the
-  product starts from one of the bases, and the model does not know from which.
 - Rows without a key are matched by their row ids. If states since the base were collected, the ids may be lost.
 
 It raises UnclearError if there are too many to state: rows without a key whose ids are not known.
@@ -86,8 +84,11 @@ def copy_of(table: ModelTable, *, dataset: object, made_from: ModelTable | None)
     )
 
 
-def virtual_base(lower: ModelTable | None, one: ModelTable, other: ModelTable) -> ModelTable:
-    """Merge two bases into one. A cell on which they disagree gets a value that neither has."""
+def virtual_bases(lower: ModelTable | None, one: ModelTable, other: ModelTable) -> list[ModelTable]:
+    """Merge two bases into one. A cell on which they disagree gets a value that neither has.
+
+    If the result has the content of one of the bases, the product may take that base itself, so it is returned, too.
+    """
     tables = [table for table in (lower, one, other) if table is not None]
     if len({(table.columns, table.primary_key) for table in tables}) > 1 or not one.primary_key:
         raise UnclearError("bases with different columns or without a key")
@@ -95,7 +96,7 @@ def virtual_base(lower: ModelTable | None, one: ModelTable, other: ModelTable) -
     merge = _Merge(base=lower, source=other, target=one, strategy="neither", ours=pairs, theirs=pairs)
     (found,) = merge.outcomes()
     assert isinstance(found, ModelTable)
-    return found if found is one else replace(found, is_virtual=True)
+    return [found, *(table for table in (one, other) if table is not found and _is_same(table, found))]
 
 
 def _is_same(one: Outcome, other: Outcome) -> bool:
@@ -139,8 +140,6 @@ class _Merge:
         if self.base is self.target:
             yield from self._taken_over()
             return
-        if self.base is not None and self.base.is_virtual and _is_same(self.base, self.target):
-            yield from self._taken_over()
         key_conflicts, key, has_one_key = self._merge_keys()
         shape = self._merge_columns()
         shape.conflicts += key_conflicts
