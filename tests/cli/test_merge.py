@@ -59,6 +59,8 @@ def test_programs_get_all_in_one_document(cli: Run, lake: ab.Repository) -> None
             "added_columns": [],
             "dropped_columns": [],
             "altered_columns": [],
+            "built_indices": [],
+            "dropped_indices": [],
             "conflicts": 0,
         }
     ]

@@ -155,7 +155,7 @@ def merge_views(source: ModelView, target: ModelView, strategy: Strategy, *, may
     for chosen in product(*bases.values()):
         base = dict(zip(bases, chosen, strict=True))
         answers += merge_tables(base, touched, theirs, strategy, may_lose_ids=may_lose_ids)
-    # An answer without changes is not told from others by the tables that it changes, so it comes last.
+    # An answer without changes fits every result, so it comes last.
     return sorted(answers, key=lambda answer: not (isinstance(answer, Result) and answer.changes))
 
 

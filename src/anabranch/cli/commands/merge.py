@@ -134,6 +134,8 @@ def _table_document(table: "TablePlan") -> dict[str, object]:
         "added_columns": table.added_columns,
         "dropped_columns": table.dropped_columns,
         "altered_columns": table.altered_columns,
+        "built_indices": table.built_indices,
+        "dropped_indices": table.dropped_indices,
         "conflicts": table.conflicts,
     }
 
@@ -178,7 +180,13 @@ def _tables(plan: "MergePlan") -> Iterator[Table]:
 
 def _row(table: "TablePlan") -> tuple[object, ...]:
     name = table.table if table.renamed_from is None else f"{table.renamed_from} → {table.table}"
-    signs = (("+", table.added_columns), ("-", table.dropped_columns), ("~", table.altered_columns))
+    signs = (
+        ("+", table.added_columns),
+        ("-", table.dropped_columns),
+        ("~", table.altered_columns),
+        ("+index ", table.built_indices),
+        ("-index ", table.dropped_indices),
+    )
     columns = " ".join(f"{sign}{column}" for sign, names in signs for column in names)
     counts = table.counts
     return (name, table.action, counts.inserted, counts.updated, counts.deleted, columns or None, table.conflicts)

@@ -33,11 +33,14 @@ from anabranch.format.staging.indices import (
     METRICS,
     IndexInfo,
     IndexKind,
+    IndexRecipe,
     VectorOptions,
+    build_indices,
     drop_index,
     find_indexed_column,
     index,
     list_indices,
+    read_recipes,
 )
 from anabranch.format.staging.key_hashes import FoundKeys, KeyRows
 from anabranch.format.staging.keys import (
@@ -107,6 +110,7 @@ __all__ = [
     "DESCRIPTION",
     "Fingerprint",
     "IndexInfo",
+    "IndexRecipe",
     "IndexKind",
     "Notes",
     "VersionRef",
@@ -150,7 +154,9 @@ __all__ = [
     "is_our_restore",
     "keep_notes",
     "link",
+    "build_indices",
     "list_indices",
+    "read_recipes",
     "newest_version",
     "notes_of",
     "overwrite",

@@ -1,7 +1,8 @@
 """Indices built on a pinned version and staged with it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from enum import StrEnum
 from math import isqrt
 from typing import Any
@@ -20,11 +21,14 @@ __all__ = [
     "METRICS",
     "IndexInfo",
     "IndexKind",
+    "IndexRecipe",
     "VectorOptions",
+    "build_indices",
     "drop_index",
     "find_indexed_column",
     "index",
     "list_indices",
+    "read_recipes",
     "rebuild_indices",
     "require_rebuildable",
 ]
@@ -198,7 +202,7 @@ def rebuild_indices(version_ref: VersionRef) -> VersionRef:
     One that needs rows to learn from, and finds none, is dropped.
     """
     dataset = version_ref.open()
-    described = [_Recipe.read(dataset, description) for description in dataset.describe_indices()]
+    described = [IndexRecipe.read(dataset, description) for description in dataset.describe_indices()]
     if not described:
         return version_ref
     built = [made for recipe in described if (made := recipe.build(version_ref, dataset)) is not None]
@@ -206,23 +210,52 @@ def rebuild_indices(version_ref: VersionRef) -> VersionRef:
     return stage(dataset, version_ref, lance.LanceOperation.CreateIndex(built, old))
 
 
+def read_recipes(version_ref: VersionRef) -> "dict[str, IndexRecipe]":
+    """Return how the indices of a version were built, by their names. Kinds that we cannot build are left out."""
+    dataset = version_ref.open()
+    found: dict[str, IndexRecipe] = {}
+    for description in dataset.describe_indices():
+        with suppress(InvalidInputError):
+            found[description.name] = IndexRecipe.read(dataset, description)
+    return found
+
+
+def build_indices(version_ref: VersionRef, recipes: "Sequence[IndexRecipe]") -> VersionRef:
+    """Stage indices over all rows, instead of those of the same names. Without rows, no index is built."""
+    dataset = version_ref.open()
+    if not recipes or not dataset.count_rows():
+        return version_ref
+    built = [made for recipe in recipes if (made := recipe.build(version_ref, dataset)) is not None]
+    old = _segments(dataset, [recipe.name for recipe in recipes])
+    if not built and not old:
+        return version_ref
+    return stage(dataset, version_ref, lance.LanceOperation.CreateIndex(built, old))
+
+
 def require_rebuildable(dataset: lance.LanceDataset) -> None:
     """Refuse a version with an index that we could not make again."""
     for description in dataset.describe_indices():
-        _Recipe.read(dataset, description)
+        IndexRecipe.read(dataset, description)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Recipe:
-    """How an index was made."""
+class IndexRecipe:
+    """How an index was built. `segments` are the ids of its parts: the same parts are the same index."""
 
     name: str
     column: str
     kind: IndexKind
     arguments: Mapping[str, Any]
+    segments: tuple[str, ...] = field(default=(), compare=False)
+
+    @property
+    def metric(self) -> str | None:
+        """The metric of a vector index, in lower case."""
+        return _metric_of({"metric_type": self.arguments.get("metric")})
 
     @classmethod
-    def read(cls, dataset: lance.LanceDataset, description: Any) -> "_Recipe":
+    def read(cls, dataset: lance.LanceDataset, description: Any) -> "IndexRecipe":
+        """Read how an index was built. Raise InvalidInputError if we cannot build it again."""
         kind = _KINDS.get(_letters(description.index_type))
         if kind is None or len(description.field_names) != 1:
             raise InvalidInputError(
@@ -235,7 +268,8 @@ class _Recipe:
         elif kind is IndexKind.INVERTED:
             arguments = {name: value for name, value in description.details.items() if value is not None}
         (column,) = description.field_names
-        return cls(name=description.name, column=column, kind=kind, arguments=arguments)
+        segments = tuple(sorted(segment.uuid for segment in description.segments))
+        return cls(name=description.name, column=column, kind=kind, arguments=arguments, segments=segments)
 
     def build(self, version_ref: VersionRef, dataset: lance.LanceDataset) -> Index | None:
         try:

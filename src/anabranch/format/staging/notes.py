@@ -21,8 +21,10 @@ DESCRIPTION = "anabranch:description"
 _METADATA = 10
 _KEY, _VALUE = 1, 2
 _OWN = "anabranch:"
-# They speak of how the values are stored or typed, which is another matter in another column.
+# These describe how values are stored or typed, so they do not apply to another column.
 _TIED_TO_THE_TYPE = ("lance-encoding:", "ARROW:")
+# Metadata that Lance, Arrow and pandas write. Everything else is a note.
+_RESERVED = (b"lance", b"ARROW:", b"PARQUET:", b"pandas")
 
 
 def annotate(version_ref: VersionRef, notes: Notes, *, columns: Mapping[str, Notes]) -> VersionRef:
@@ -41,19 +43,27 @@ def annotate(version_ref: VersionRef, notes: Notes, *, columns: Mapping[str, Not
 
 
 def keep_notes(staged: VersionRef, *, of: VersionRef) -> VersionRef:
-    """Stage our notes of another version, for the columns that are still there by name.
+    """Stage the notes of another version, for the columns that still exist by name.
 
-    Of a column that has another type now only the description is kept: a default or an index may not fit it.
+    Notes of the new version stay, apart from our own. If a column has another type, our own notes are not kept, apart
+    from the description: a default or an index may not fit it.
     """
     before, after = of.schema, staged.schema
     columns: dict[str, dict[str, str]] = {}
     for field in before:
         if field.name in after.names:
-            is_same = after.field(field.name).type == field.type
-            columns[field.name] = {k: v for k, v in notes_of(field.metadata).items() if is_same or k == DESCRIPTION}
-    return annotate(
-        staged, notes_of(before.metadata), columns={name: notes for name, notes in columns.items() if notes}
-    )
+            other = after.field(field.name)
+            kept = _kept_notes(field.metadata, other.metadata)
+            if other.type != field.type:
+                kept = {key: text for key, text in kept.items() if key == DESCRIPTION or not key.startswith(_OWN)}
+            columns[field.name] = kept
+    kept = _kept_notes(before.metadata, after.metadata)
+    return annotate(staged, kept, columns={name: notes for name, notes in columns.items() if notes})
+
+
+def _kept_notes(before: Mapping[bytes, bytes] | None, after: Mapping[bytes, bytes] | None) -> dict[str, str]:
+    new = notes_of(after)
+    return {key: text for key, text in notes_of(before).items() if key.startswith(_OWN) or key not in new}
 
 
 def with_metadata_of(field: StoredField, other: StoredField) -> StoredField:
@@ -62,8 +72,9 @@ def with_metadata_of(field: StoredField, other: StoredField) -> StoredField:
 
 
 def notes_of(metadata: Mapping[bytes, bytes] | None) -> dict[str, str]:
-    """Our own notes among the metadata of a schema or a field."""
-    return {key.decode(): text.decode() for key, text in (metadata or {}).items() if key.startswith(_OWN.encode())}
+    """Return the notes among the metadata of a schema or a field, without what Lance, Arrow and pandas write."""
+    found = (metadata or {}).items()
+    return {key.decode(): text.decode() for key, text in found if not key.startswith(_RESERVED)}
 
 
 def _table_metadata(stored: str, notes: Notes) -> str:

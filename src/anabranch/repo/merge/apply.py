@@ -160,13 +160,11 @@ class Stager:
         staged_table = stage_new(
             self.config, self.branch, step.key, schema=source.schema, primary_key=source.primary_key, taken=taken
         )
-        return staged_table.then(
-            one_time_step("merge", copy_version(source.version_ref, onto=staged_table.version_ref))
-        )
+        return staged_table.then(one_time_step("merge", _copy_all(source, onto=staged_table.version_ref)))
 
     def _replace(self, step: ReplaceTable) -> StagedTable:
         source, staged_table = self._table(step.match.source), self._staged_table(step)
-        copied = copy_version(source.version_ref, onto=staged_table.version_ref)
+        copied = _copy_all(source, onto=staged_table.version_ref)
         return replace(staged_table, primary_key=source.primary_key).then(one_time_step("merge", copied))
 
     def _merge(self, step: MergeTable) -> MergedTable:
@@ -179,6 +177,7 @@ class Stager:
             if tally.conflicts.count:
                 return tally.to_result()
             version_ref = _stage_constraints(step, version_ref)
+            version_ref = _stage_indices(step, version_ref)
         except SchemaMismatchError as err:
             return self._count_mismatch(step, err)
         if version_ref != staged_table.version_ref or step.shape.primary_key != staged_table.primary_key:
@@ -254,6 +253,21 @@ def _stage_constraints(step: MergeTable, version_ref: VersionRef) -> VersionRef:
     if step.shape.primary_key != step.target.entry.primary_key:
         check_unique(version_ref, step.shape.primary_key)
     return version_ref
+
+
+def _stage_indices(step: MergeTable, version_ref: VersionRef) -> VersionRef:
+    """Drop and build indices. The ones that stay cover the rows of before; new rows are found without them."""
+    existing = staging.read_recipes(version_ref) if step.indices.dropped else {}
+    for name in step.indices.dropped:
+        if name in existing:  # it may have gone with its column
+            version_ref = staging.drop_index(version_ref, name)
+    return staging.build_indices(version_ref, step.indices.built)
+
+
+def _copy_all(source: Table, *, onto: VersionRef) -> VersionRef:
+    """Copy the rows, columns and notes of a table over another one, and build its indices."""
+    copied = copy_version(source.version_ref, onto=onto)
+    return staging.build_indices(copied, tuple(staging.read_recipes(source.version_ref).values()))
 
 
 class _Tally:

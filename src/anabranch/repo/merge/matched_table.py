@@ -14,6 +14,7 @@ from anabranch.repo.history.comparer import RowComparer, RowMerge, RowSide
 from anabranch.repo.history.diff import RowChangeKind, TableDiff
 from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.merge.conflicts import Conflict, ConflictKind
+from anabranch.repo.merge.indices import MergedIndices, merge_indices
 from anabranch.repo.merge.notes import MergedNotes, merge_notes
 from anabranch.repo.merge.resolve import Resolution
 from anabranch.repo.merge.shapes import SchemaSides, Shape, merge_shapes
@@ -82,8 +83,11 @@ class _MatchedTable:
             is_compared = False
         else:
             return self._plan_unmatched(shape)
+        indices = self._merge_indices(shape)
         rows = self._plan_rows(shape, is_compared=is_compared)
-        return MergeTable(match=match, shape=shape, notes=notes, rows=rows, conflicts=tuple(self._conflicts))
+        return MergeTable(
+            match=match, shape=shape, notes=notes, indices=indices, rows=rows, conflicts=tuple(self._conflicts)
+        )
 
     def _plan_unmatched(self, shape: Shape) -> KeepTable | ReplaceTable:
         """Decide on a table whose rows cannot be matched: one side wins."""
@@ -115,6 +119,23 @@ class _MatchedTable:
         """Return the side whose note is used. Add a conflict if no strategy decides."""
         if self._side is None:
             self._conflict(ConflictKind.SCHEMA, "both sides changed this note", column=column, values=values)
+        return self._side or "target"
+
+    def _merge_indices(self, shape: Shape) -> MergedIndices:
+        if self._planner.resolution.any_cell is not None:
+            return MergedIndices()  # a virtual base needs no index: only its rows are compared
+        return merge_indices(
+            self._base_version_ref,
+            self._source_version_ref,
+            self._target_version_ref,
+            shape.columns,
+            self._decide_on_index,
+        )
+
+    def _decide_on_index(self, name: str, values: tuple[str | None, str | None, str | None]) -> str:
+        """Return the side whose index is used. Add a conflict if no strategy decides."""
+        if self._side is None:
+            self._conflict(ConflictKind.SCHEMA, f"both sides changed the index '{name}'", values=values)
         return self._side or "target"
 
     def _is_used(self, table: Table, column: str) -> bool:

@@ -9,6 +9,7 @@ from anabranch.repo.history.comparer import TableCounts
 from anabranch.repo.log.entries import GraphCommit
 from anabranch.repo.merge.apply import MergedTable
 from anabranch.repo.merge.conflicts import Conflict, ConflictLog
+from anabranch.repo.merge.indices import MergedIndices
 from anabranch.repo.merge.shapes import Shape
 from anabranch.repo.merge.steps import AddTable, DropTable, KeepTable, MergeTable, RenameTable, ReplaceTable
 
@@ -34,6 +35,8 @@ class TablePlan:
     added_columns: tuple[str, ...] = ()
     dropped_columns: tuple[str, ...] = ()
     altered_columns: tuple[str, ...] = ()
+    built_indices: tuple[str, ...] = ()
+    dropped_indices: tuple[str, ...] = ()
     conflicts: int = 0
 
 
@@ -101,6 +104,7 @@ def plan_of(merged: MergedTable, conflicts: ConflictLog) -> TablePlan:
     """Return the plan of one merged table, given the conflicts of all tables."""
     step = merged.step
     shape = step.shape if isinstance(step, KeepTable | ReplaceTable | MergeTable) else Shape()
+    indices = step.indices if isinstance(step, MergeTable) else MergedIndices()
     return TablePlan(
         table=str(step.key),
         action=step.action.value,
@@ -109,6 +113,8 @@ def plan_of(merged: MergedTable, conflicts: ConflictLog) -> TablePlan:
         added_columns=tuple(column.name for column in shape.added),
         dropped_columns=shape.dropped,
         altered_columns=tuple(change.path for change in shape.altered),
+        built_indices=tuple(recipe.name for recipe in indices.built),
+        dropped_indices=indices.dropped,
         # A conflict about the whole table is not in the log of its step.
         conflicts=conflicts.by_table.get(str(step.key), 0),
     )

@@ -14,6 +14,7 @@ from anabranch.ids import TableKey
 from anabranch.repo.history.comparer import RowMerge, TableCounts
 from anabranch.repo.log.entries import TableEntry, is_same_state
 from anabranch.repo.merge.conflicts import Conflict
+from anabranch.repo.merge.indices import MergedIndices
 from anabranch.repo.merge.notes import MergedNotes
 from anabranch.repo.merge.resolve import Resolution
 from anabranch.repo.merge.shapes import MergedColumn, Shape
@@ -196,9 +197,10 @@ class RowPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeTable(_MatchedStep):
-    """Change the columns and notes of the target, then merge the rows one by one."""
+    """Change the columns and notes of the target, merge the rows one by one, then build and drop indices."""
 
     notes: MergedNotes
+    indices: MergedIndices
     rows: RowPlan
 
     @property
@@ -207,10 +209,11 @@ class MergeTable(_MatchedStep):
 
     @property
     def changes_columns(self) -> bool:
-        """Whether the columns, the notes, the key or the name of the table change."""
+        """Whether the columns, the notes, the indices, the key or the name of the table change."""
         target, shape = self.match.target, self.shape
-        is_rekeyed = target.entry.primary_key != shape.primary_key
-        return bool(shape.added or shape.dropped or shape.altered or self.notes or self.renamed_from or is_rekeyed)
+        if target.entry.primary_key != shape.primary_key or self.renamed_from:
+            return True
+        return bool(shape.added or shape.dropped or shape.altered or self.notes or self.indices)
 
 
 TableStep = AddTable | DropTable | RenameTable | KeepTable | ReplaceTable | MergeTable

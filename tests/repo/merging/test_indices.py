@@ -1,0 +1,208 @@
+"""Indices and notes are part of a table: they come with merges, cherry-picks, rebases, reverts and runs."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import anabranch as ab
+from anabranch.errors import MergeConflictError
+from tests.repo.conftest import CUSTOMERS, ORDERS, append, ids
+
+Change = Callable[[ab.Repository, str], object]
+
+
+def index(repo: ab.Repository, branch: str, *, column: str = "v", kind: str = "btree", name: str | None = None) -> None:
+    with repo.transaction(branch) as tx:
+        tx.index(ORDERS, column, type=kind, name=name)
+
+
+def annotate(repo: ab.Repository, branch: str) -> None:
+    with repo.transaction(branch) as tx:
+        tx.annotate(ORDERS, {"owner": "ada"}, columns={"v": {"unit": "words"}})
+
+
+def indices(repo: ab.Repository, ref: str = "main", table: str = ORDERS) -> list[tuple[str, str, int]]:
+    return [(found.name, str(found.kind), found.covered_rows) for found in repo.table(table, ref).indices]
+
+
+def notes(repo: ab.Repository, ref: str = "main") -> tuple[dict[bytes, bytes] | None, dict[bytes, bytes] | None]:
+    schema = repo.table(ORDERS, ref).schema
+    return schema.metadata, schema.field("v").metadata
+
+
+NOTED = ({b"owner": b"ada"}, {b"unit": b"words"})
+
+
+@pytest.fixture(params=["main stays", "main moves"])
+def moves(request: pytest.FixtureRequest) -> Change:
+    """What main does after the branch was created: nothing, or a commit of its own."""
+    return (lambda repo, branch: append(repo, 40, branch=branch)) if request.param == "main moves" else lambda *_: None
+
+
+def test_index_and_notes_come_with_a_merge(lake: ab.Repository, moves: Change) -> None:
+    lake.branch_create("dev")
+    index(lake, "dev")
+    annotate(lake, "dev")
+    append(lake, 50, branch="dev")
+    moves(lake, "main")
+    planned = lake.merge("dev", dry_run=True).plan.tables
+    assert [(table.table, table.built_indices) for table in planned] == [(ORDERS, ("v_idx",))]
+    lake.merge("dev")
+    rows = len(lake.table(ORDERS))
+    assert (indices(lake), notes(lake)) == ([("v_idx", "btree", rows)], NOTED)
+    assert lake.merge("dev").outcome == "already_up_to_date"
+
+
+def test_index_and_notes_come_with_a_cherry_pick(lake: ab.Repository, moves: Change) -> None:
+    lake.branch_create("dev")
+    index(lake, "dev")
+    annotate(lake, "dev")
+    moves(lake, "main")
+    lake.cherry_pick("dev~1", branch="main")
+    lake.cherry_pick("dev", branch="main")
+    assert (indices(lake)[0][:2], notes(lake)) == (("v_idx", "btree"), NOTED)
+
+
+def test_rebase_keeps_the_index_and_notes_of_the_branch(lake: ab.Repository) -> None:
+    lake.branch_create("dev")
+    index(lake, "dev")
+    annotate(lake, "dev")
+    append(lake, 40)
+    lake.rebase("dev", "main")
+    assert (indices(lake, "dev"), notes(lake, "dev")) == ([("v_idx", "btree", 4)], NOTED)
+
+
+def test_revert_removes_the_index_and_notes_of_the_commit(lake: ab.Repository, moves: Change) -> None:
+    index(lake, "main")
+    annotate(lake, "main")
+    moves(lake, "main")
+    commits = [commit.graph_commit_id for commit in lake.list_commits("main") if commit.tables == (ORDERS,)]
+    for commit in commits[-2:]:
+        lake.revert(commit)
+    assert (indices(lake), notes(lake)) == ([], (None, None))
+
+
+def test_revert_of_a_dropped_index_builds_it_again(lake: ab.Repository) -> None:
+    index(lake, "main")
+    with lake.transaction() as tx:
+        tx.drop_index(ORDERS, "v_idx")
+    append(lake, 40)
+    lake.revert("main~1")
+    assert indices(lake) == [("v_idx", "btree", 4)]
+
+
+def test_run_that_built_an_index_publishes_it_on_a_target_that_moved(lake: ab.Repository) -> None:
+    run = lake.begin_run("main")
+    with run.transaction() as tx:
+        tx.index(ORDERS, "v", type="btree")
+        tx.annotate(ORDERS, {"owner": "ada"}, columns={"v": {"unit": "words"}})
+    append(lake, 40)
+    assert run.publish() is not None
+    assert (indices(lake), notes(lake), ids(lake.snapshot())) == ([("v_idx", "btree", 4)], NOTED, [1, 2, 3, 40])
+
+
+def test_dropped_index_is_dropped_by_the_merge(lake: ab.Repository, moves: Change) -> None:
+    index(lake, "main")
+    lake.branch_create("dev")
+    with lake.transaction("dev") as tx:
+        tx.drop_index(ORDERS, "v_idx")
+    moves(lake, "main")
+    assert lake.merge("dev").plan.tables[0].dropped_indices == ("v_idx",)
+    assert indices(lake) == []
+
+
+def test_index_of_the_target_stays(lake: ab.Repository) -> None:
+    lake.branch_create("dev")
+    index(lake, "main")
+    append(lake, 40, branch="dev")
+    lake.merge("dev")
+    assert [found[:2] for found in indices(lake)] == [("v_idx", "btree")]
+    assert ids(lake.snapshot()) == [1, 2, 3, 40]
+
+
+def test_index_that_both_sides_built_alike_is_no_conflict(lake: ab.Repository) -> None:
+    lake.branch_create("dev")
+    index(lake, "main")
+    index(lake, "dev")
+    lake.merge("dev")
+    assert indices(lake) == [("v_idx", "btree", 3)]
+
+
+@pytest.mark.parametrize(("strategy", "kind"), [("source", "bitmap"), ("target", "btree")])
+def test_index_that_both_sides_built_differently_is_a_conflict(lake: ab.Repository, strategy: str, kind: str) -> None:
+    lake.branch_create("dev")
+    index(lake, "main", kind="btree")
+    index(lake, "dev", kind="bitmap")
+    with pytest.raises(MergeConflictError) as caught:
+        lake.merge("dev")
+    (conflict,) = caught.value.conflicts
+    assert (conflict.kind, conflict.source, conflict.target) == ("schema", "bitmap of v", "btree of v")
+    assert "v_idx" in conflict.problem
+    lake.merge("dev", strategy=strategy)
+    assert [found[1] for found in indices(lake)] == [kind]
+
+
+def test_index_follows_a_column_that_the_target_renamed(lake: ab.Repository) -> None:
+    lake.branch_create("dev")
+    index(lake, "dev")
+    with lake.transaction() as tx:
+        tx.alter_columns(ORDERS, [ab.ColumnChange(path="v", name="word")])
+    lake.merge("dev")
+    assert [found.columns for found in lake.table(ORDERS).indices] == [("word",)]
+
+
+def test_index_of_a_column_that_the_source_dropped_is_gone(lake: ab.Repository) -> None:
+    index(lake, "main")
+    lake.branch_create("dev")
+    with lake.transaction("dev") as tx:
+        tx.drop_columns(ORDERS, ["v"])
+    append(lake, 30, key=CUSTOMERS)
+    lake.merge("dev")
+    assert (indices(lake), lake.table(ORDERS).schema.names) == ([], ["id"])
+
+
+def test_new_table_comes_with_its_indices(lake: ab.Repository) -> None:
+    lake.branch_create("dev")
+    vectors = np.arange(600 * 4, dtype=np.float32).reshape(600, 4)
+    rows = pa.table(
+        {
+            "id": range(600),
+            "text": [f"red stone {number}" for number in range(600)],
+            "vector": pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), 4),
+        }
+    )
+    with lake.transaction("dev") as tx:
+        tx.create_table("ml.stones", rows.schema, primary_key=["id"])
+        tx.append("ml.stones", rows)
+        tx.index("ml.stones", "text", type="inverted")
+        tx.index("ml.stones", "vector", type="ivf_pq", vector=ab.VectorOptions(metric="cosine", num_partitions=2))
+    lake.merge("dev")
+    found = lake.table("ml.stones").indices
+    assert {(each.name, str(each.kind), each.covered_rows, each.metric) for each in found} == {
+        ("text_idx", "inverted", 600, None),
+        ("vector_idx", "ivf_pq", 600, "cosine"),
+    }
+    with lake.transaction("dev") as tx:  # all rows are written again, so the table is replaced
+        tx.overwrite("ml.stones", rows.slice(0, 300))
+        tx.index("ml.stones", "text", type="inverted")
+    lake.merge("dev")
+    assert [(each.name, each.covered_rows) for each in lake.table("ml.stones").indices] == [("text_idx", 300)]
+
+
+def test_index_of_a_table_without_a_key_comes_with_a_merge(lake: ab.Repository) -> None:
+    lake.branch_create("dev")
+    with lake.transaction("dev") as tx:
+        tx.index(CUSTOMERS, "v", type="bitmap")
+    append(lake, 30, key=CUSTOMERS)
+    lake.merge("dev")
+    assert indices(lake, table=CUSTOMERS) == [("v_idx", "bitmap", 3)]
+
+
+def test_merge_without_rows_left_builds_no_index(lake: ab.Repository) -> None:
+    lake.branch_create("dev")
+    index(lake, "dev")
+    lake.delete(ORDERS, "true")
+    lake.merge("dev")
+    assert (indices(lake), len(lake.table(ORDERS))) == ([], 0)
