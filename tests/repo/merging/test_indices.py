@@ -122,7 +122,7 @@ def test_index_of_the_target_stays(lake: ab.Repository) -> None:
     assert ids(lake.snapshot()) == [1, 2, 3, 40]
 
 
-def test_index_that_both_sides_built_alike_is_no_conflict(lake: ab.Repository) -> None:
+def test_index_that_both_sides_built_alike_merges(lake: ab.Repository) -> None:
     lake.branch_create("dev")
     index(lake, "main")
     index(lake, "dev")
