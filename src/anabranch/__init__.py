@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from anabranch.bootstrap import init_repository as init
     from anabranch.bootstrap import open_repository as open  # noqa: A004 - the name that users of git expect
     from anabranch.bootstrap import relocate_repository as relocate
+    from anabranch.files.csv_options import CsvOptions
     from anabranch.format.dataset import Dataset
     from anabranch.format.dataset import open_dataset as dataset
     from anabranch.format.staging import ColumnChange, VectorOptions
@@ -40,6 +41,7 @@ __version__ = "0.1.0"
 __all__ = [
     "ColumnChange",
     "Conflict",
+    "CsvOptions",
     "Dataset",
     "Diff",
     "DurabilityWarning",
@@ -74,6 +76,7 @@ __all__.sort()
 _PUBLIC = {
     "ColumnChange": ("anabranch.format.staging", "ColumnChange"),
     "Conflict": ("anabranch.repo.merge.conflicts", "Conflict"),
+    "CsvOptions": ("anabranch.files.csv_options", "CsvOptions"),
     "Dataset": ("anabranch.format.dataset", "Dataset"),
     "Diff": ("anabranch.repo.history.diff", "Diff"),
     "DurabilityWarning": ("anabranch.warnings", "DurabilityWarning"),

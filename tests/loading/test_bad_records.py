@@ -45,7 +45,7 @@ def test_lines_are_exact_after_skipped_lines_blank_lines_and_line_breaks_in_valu
     report = repo.load(
         ORDERS,
         put("a.csv", text),
-        skip=2,
+        csv=ab.CsvOptions(skip=2),
         on_bad="reject",
         schema=pa.schema([pa.field("id", pa.int64(), nullable=False), ("na\nme", pa.string()), ("v", pa.float64())]),
         engine=engine,

@@ -3,6 +3,7 @@
 import datetime
 import gzip
 from decimal import Decimal
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -119,7 +120,7 @@ def test_types_can_be_given_for_some_columns_or_for_all(repo: ab.Repository, put
 def test_the_characters_of_a_file_can_be_given(repo: ab.Repository, put: Put, engine: str) -> None:
     text = "exported today\n\nid;v\n1;'a;b'\n2;'it\\'s'\n3;NULL\n4;'NULL'\n5;\n"
     options = {"delimiter": ";", "quote": "'", "escape": "\\", "null": ["NULL", "n/a"], "skip": 1}
-    repo.load(ORDERS, put("a.txt", text), format="csv", engine=engine, **options)  # type: ignore[arg-type]
+    repo.load(ORDERS, put("a.txt", text), format="csv", engine=engine, csv=ab.CsvOptions(**options))  # type: ignore[arg-type]
     assert [row["v"] for row in rows(repo)] == ["a;b", "it's", None, "NULL", ""]
 
 
@@ -135,14 +136,18 @@ def test_quoted_values_span_lines_and_hold_quotes(repo: ab.Repository, put: Put)
 
 def test_without_a_header_columns_get_names(repo: ab.Repository, put: Put) -> None:
     file = put("a.csv", "1,a\n2,b\n")
-    repo.load("s.numbered", file, header=False)
+    repo.load("s.numbered", file, csv=ab.CsvOptions(header=False))
     assert rows(repo, "s.numbered")[0] == {"column_1": 1, "column_2": "a"}
-    repo.load("s.named", file, header=False, schema=pa.schema([("id", pa.int64()), ("v", pa.string())]))
+    repo.load(
+        "s.named", file, csv=ab.CsvOptions(header=False), schema=pa.schema([("id", pa.int64()), ("v", pa.string())])
+    )
     assert rows(repo, "s.named")[1] == {"id": 2, "v": "b"}
-    repo.load("s.named", put("b.csv", "3,c\n"), header=False)
+    repo.load("s.named", put("b.csv", "3,c\n"), csv=ab.CsvOptions(header=False))
     assert rows(repo, "s.named")[2] == {"id": 3, "v": "c"}
     for mode, count in (("append", 4), ("overwrite", 1)):
-        repo.load("s.named", put(f"{mode}.csv", "d,4\n"), header=False, columns=["v", "id"], mode=mode)
+        repo.load(
+            "s.named", put(f"{mode}.csv", "d,4\n"), mode=mode, csv=ab.CsvOptions(header=False, columns=["v", "id"])
+        )
         assert rows(repo, "s.named")[-1] == {"id": 4, "v": "d"}
         assert len(rows(repo, "s.named")) == count
         assert repo.snapshot()["s.named"].schema.names == ["id", "v"]
@@ -159,7 +164,7 @@ def test_without_a_header_columns_get_names(repo: ab.Repository, put: Put) -> No
     ],
 )
 def test_encodings_and_line_ends(repo: ab.Repository, put: Put, encoding: str, data: bytes) -> None:
-    repo.load(ORDERS, put("a.csv", data), encoding=encoding)
+    repo.load(ORDERS, put("a.csv", data), csv=ab.CsvOptions(encoding=encoding))
     assert rows(repo) == [{"id": 1, "v": "€" if encoding == "cp1252" else "é"}]
 
 
@@ -195,11 +200,33 @@ def test_files_without_rows_make_an_empty_table(repo: ab.Repository, put: Put) -
     ("options", "said"),
     [
         ({"delimiter": "ab"}, "the delimiter is 'ab'"),
+        ({"delimiter": 7}, "the delimiter is 7"),
         ({"quote": ","}, "one character has two meanings"),
         ({"skip": -1}, "lines to skip"),
+        ({"null": [7]}, "null is given as 7"),
         ({"encoding": "klingon"}, "the encoding 'klingon' is not known"),
         ({"encoding": "hex"}, "the encoding 'hex' is not known"),
         ({"encoding": "utf\0"}, "is not known"),
+        ({"columns": ["id", "v"]}, r"columns=\['id', 'v'\] cannot be used for files with a header"),
+        ({"columns": ["id", "id"], "header": False}, r"columns must be a list of different names, got \('id', 'id'\)"),
+        ({"columns": "id", "header": False}, "columns must be a list of different names, got 'id'"),
+    ],
+)
+def test_csv_options_are_checked_once(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidInputError, match=said):
+        ab.CsvOptions(**options)
+
+
+def test_csv_options_of_one_meaning_are_equal() -> None:
+    assert ab.CsvOptions(delimiter="tab") == ab.CsvOptions().for_file("a.tsv.gz") == ab.CsvOptions(delimiter="\t")
+    assert ab.CsvOptions(quote="") == ab.CsvOptions(quote=None)
+    assert ab.CsvOptions(escape='"', null=["", "NA"]) == ab.CsvOptions(null=("", "NA"))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"csv": {"delimiter": ";"}}, "csv must be a CsvOptions, got"),
         ({"mode": "replace"}, "the mode is 'replace'"),
         ({"on_bad": "ignore"}, "on_bad is 'ignore'"),
         ({"on_duplicate": "first"}, "on_duplicate is 'first'"),
@@ -207,8 +234,6 @@ def test_files_without_rows_make_an_empty_table(repo: ab.Repository, put: Put) -
         ({"format": "xml"}, "the format 'xml' is not known"),
         ({"primary_key": "id"}, "primary_key must be a list, got 'id'"),
         ({"schema": 7}, "schema must be a pyarrow.Schema or a dict of column types, got 7"),
-        ({"columns": ["id", "v"]}, r"columns=\['id', 'v'\] cannot be used for files with a header"),
-        ({"columns": ["id", "id"], "header": False}, r"columns must be a list of different names, got \['id', 'id'\]"),
     ],
 )
 def test_what_makes_no_sense_is_refused(repo: ab.Repository, put: Put, options: dict[str, object], said: str) -> None:

@@ -136,9 +136,11 @@ def test_an_export_takes_columns_rows_and_an_old_state(lake: ab.Repository, plac
     store = open_store(place / "out", place.storage_options)
     assert store.get("some.csv") == b'"ok","id"\ntrue,1\n,2\n'
     assert report.rows == 2
-    lake.export(ORDERS, target, columns=["id"], header=False, overwrite=True)
+    lake.export(ORDERS, target, columns=["id"], csv=ab.CsvOptions(header=False), overwrite=True)
     assert store.get("some.csv") == b"3\n"
-    first = lake.export(ORDERS, target, ref="main~1", columns=["id"], header=False, limit=1, overwrite=True)
+    first = lake.export(
+        ORDERS, target, ref="main~1", columns=["id"], csv=ab.CsvOptions(header=False), limit=1, overwrite=True
+    )
     assert (first.rows, store.get("some.csv")) == (1, b"1\n")
 
 

@@ -55,7 +55,12 @@ def test_one_large_file_is_cut_and_loads_as_if_it_were_not(
     (tmp_path / "a.csv").write_text("a note\n" + "\n".join(["id,v", *lines]), encoding="utf-8-sig")
     for engine in ("local", "spark"):
         report = lake.load(
-            f"s.{engine}", tmp_path / "a.csv", skip=1, schema={"id": "int64"}, on_bad="reject", engine=engine
+            f"s.{engine}",
+            tmp_path / "a.csv",
+            csv=ab.CsvOptions(skip=1),
+            schema={"id": "int64"},
+            on_bad="reject",
+            engine=engine,
         )
         assert (report.engine, report.rows_loaded, report.rows_rejected) == (engine, 119_998, 2)
     snapshot = lake.snapshot()

@@ -131,7 +131,7 @@ class CsvReader:
             pa.BufferReader(data or b"\n"),
             read_options=pa_csv.ReadOptions(use_threads=False, block_size=len(data) + 2, column_names=list(names)),
             parse_options=pa_csv.ParseOptions(
-                delimiter=options.delimiter,
+                delimiter=options.separator,
                 quote_char=options.quote or False,
                 escape_char=options.escape or False,
                 newlines_in_values=True,
@@ -140,7 +140,7 @@ class CsvReader:
             convert_options=pa_csv.ConvertOptions(
                 column_types=types,
                 include_columns=wanted,
-                null_values=list(options.null),
+                null_values=list(options.nulls),
                 strings_can_be_null=True,
                 quoted_strings_can_be_null=False,
             ),
@@ -172,7 +172,7 @@ class CsvReader:
             names = self._given_names or tuple(f"column_{number}" for number in range(1, len(first) + 1))
             return _Body(names, itertools.chain([held[start:]], pieces), line)
         _require_text(found[0], file.uri, line)
-        _check_header(first, file.uri, line, delimiter=self._options.delimiter)
+        _check_header(first, file.uri, line, delimiter=self._options.separator)
         rest = held[found.end() :]
         return _Body(first, itertools.chain([rest] if rest else [], pieces), line + found[0].count(b"\n"))
 
@@ -180,7 +180,7 @@ class CsvReader:
         options = self._options
         rows = csv.reader(
             io.StringIO(record.decode(errors="backslashreplace").rstrip("\r\n"), newline=""),
-            delimiter=options.delimiter,
+            delimiter=options.separator,
             quotechar=options.quote,
             quoting=csv.QUOTE_MINIMAL if options.quote else csv.QUOTE_NONE,
             escapechar=options.escape,

@@ -53,7 +53,7 @@ class Dialect:
     def of(cls, options: CsvOptions) -> "Dialect":
         return cls(
             quote=options.quote.encode() if options.quote else None,
-            delimiter=options.delimiter.encode(),
+            delimiter=options.separator.encode(),
             escape=options.escape.encode() if options.escape else None,
         )
 

@@ -136,12 +136,12 @@ def _has_bytes(kind: pa.DataType) -> bool:
 
 
 def _write_csv(sink: pa.NativeFile, rows: pa.RecordBatchReader, csv: CsvOptions) -> None:
-    if csv.null != ("",):
+    if csv.nulls != ("",):
         raise InvalidInputError(
-            f"null would be written as {csv.null[0]!r}", hint="only empty text stands for null here"
+            f"null would be written as {csv.nulls[0]!r}", hint="only empty text stands for null here"
         )
     options = pa_csv.WriteOptions(
-        include_header=csv.header, delimiter=csv.delimiter, quoting_style="needed" if csv.quote else "none"
+        include_header=csv.header, delimiter=csv.separator, quoting_style="needed" if csv.quote else "none"
     )
     with pa_csv.CSVWriter(sink, rows.schema, write_options=options) as writer:
         for batch in rows:

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from anabranch.display import Listing, html_table
 from anabranch.errors import AnabranchError, InvalidInputError, TableNotFoundError
+from anabranch.files.csv_options import CsvOptions, checked_csv
 from anabranch.format.arguments import require_names
 from anabranch.format.home import Home
 from anabranch.format.staging import TARGET_ROWS, IndexKind, VectorOptions
@@ -1218,14 +1219,7 @@ class Repository:
         branch: str | None = None,
         schema: pa.Schema | Mapping[str, Any] | None = None,
         primary_key: Sequence[str] | None = None,
-        delimiter: str | None = None,
-        quote: str | None = '"',
-        escape: str | None = None,
-        header: bool = True,
-        columns: Sequence[str] | None = None,
-        null: str | Sequence[str] = "",
-        encoding: str = "utf-8",
-        skip: int = 0,
+        csv: CsvOptions | None = None,
         on_bad: str = OnBad.FAIL,
         on_duplicate: str = OnDuplicate.REFUSE,
         engine: str = Choice.AUTO,
@@ -1238,22 +1232,14 @@ class Repository:
 
         The source is a file, a folder or a pattern, local or in an object store, a list of these, a Spark DataFrame, or
         anything Arrow can read. Types are the table's, else those of the schema (which may be a dict of some columns'
-        types), else they are inferred from all values. Files without a header have the columns of the table in
-        their order, unless `columns` names them. If anything fails, nothing changes.
+        types), else they are inferred from all values. `csv` describes CSV files. If anything fails, nothing changes.
         """
         options = LoadOptions(
             format=format,
             mode=mode,
             schema=schema,
             primary_key=primary_key,
-            delimiter=delimiter,
-            quote=quote,
-            escape=escape,
-            header=header,
-            columns=columns,
-            null=null,
-            encoding=encoding,
-            skip=skip,
+            csv=checked_csv(csv),
             on_bad=on_bad,
             on_duplicate=on_duplicate,
             engine=engine,
@@ -1279,10 +1265,7 @@ class Repository:
         limit: int | None = None,
         single_file: bool = False,
         overwrite: bool = False,
-        delimiter: str | None = None,
-        quote: str | None = '"',
-        header: bool = True,
-        null: str = "",
+        csv: CsvOptions | None = None,
         storage_options: Mapping[str, str] | None = None,
         progress: OnProgress | None = None,
     ) -> ExportReport:
@@ -1299,10 +1282,7 @@ class Repository:
             limit=limit,
             single_file=single_file,
             overwrite=overwrite,
-            delimiter=delimiter,
-            quote=quote,
-            header=header,
-            null=null,
+            csv=checked_csv(csv),
             storage_options=storage_options or self.storage_options,
             progress=progress or ignore_progress,
         )

@@ -11,6 +11,7 @@ from anabranch.cli.commits import short_id
 from anabranch.cli.output import Answer, count, human_size, output_for
 from anabranch.cli.row_progress import rows_bar
 from anabranch.cli.session import open_session
+from anabranch.files.csv_options import CsvOptions
 
 __all__ = ["export"]
 
@@ -55,8 +56,7 @@ def export(
             where=where,
             single_file=single_file,
             overwrite=overwrite,
-            delimiter="\t" if delimiter == "tab" else delimiter,
-            header=not no_header,
+            csv=CsvOptions(delimiter=delimiter, header=not no_header),
             progress=watch,
         )
     size = f" ({human_size(done.bytes_written)})" if done.bytes_written else ""

@@ -10,6 +10,7 @@ from anabranch.cli.commits import short_id
 from anabranch.cli.output import Answer, Table, count, output_for
 from anabranch.cli.row_progress import rows_bar
 from anabranch.cli.session import open_session
+from anabranch.files.csv_options import CsvOptions
 
 __all__ = ["Delimiter", "Format", "load"]
 
@@ -110,13 +111,15 @@ def load(
             mode=mode,
             schema=parse_pairs(types, option="--type") or None,
             primary_key=None if primary_key is None else [name.strip() for name in primary_key.split(",")],
-            delimiter="\t" if delimiter == "tab" else delimiter,
-            quote=quote or None,
-            escape=escape,
-            header=not no_header,
-            null=null or "",
-            encoding=encoding,
-            skip=skip,
+            csv=CsvOptions(
+                delimiter=delimiter,
+                quote=quote,
+                escape=escape,
+                header=not no_header,
+                null=null or "",
+                encoding=encoding,
+                skip=skip,
+            ),
             on_bad=on_bad,
             on_duplicate=on_duplicate,
             engine=engine,

@@ -11,7 +11,7 @@ from anabranch.files.csv_options import CsvOptions
 from anabranch.files.formats import FileFormat, checked_format
 from anabranch.files.writing import Target, is_part_name, write_file
 from anabranch.format.plain import write_plain_dataset
-from anabranch.repo.io.values import ExportReport, default_delimiter
+from anabranch.repo.io.values import ExportReport
 from anabranch.repo.log.arguments import checked_limit
 from anabranch.repo.snapshot import Snapshot, Table
 from anabranch.storage import ObjectStore
@@ -32,10 +32,7 @@ class ExportOptions:
     limit: int | None
     single_file: bool
     overwrite: bool
-    delimiter: str | None
-    quote: str | None
-    header: bool
-    null: str
+    csv: CsvOptions
     storage_options: Mapping[str, str]
     progress: OnProgress
 
@@ -57,16 +54,16 @@ def export(snapshot: Snapshot, key: str, target: str | os.PathLike[str], options
         single_file=options.single_file,
         storage_options=options.storage_options,
     )
-    csv = CsvOptions(
-        delimiter=options.delimiter or default_delimiter(parsed.uri),
-        quote=options.quote,
-        header=options.header,
-        null=(options.null,),
-    )
     limit = checked_limit(options.limit, "rows")
     selection = Selection(columns=options.columns, where=options.where, limit=limit)
     return export_table(
-        snapshot, key, parsed, selection, overwrite=options.overwrite, csv=csv, progress=options.progress
+        snapshot,
+        key,
+        parsed,
+        selection,
+        overwrite=options.overwrite,
+        csv=options.csv.for_file(parsed.uri),
+        progress=options.progress,
     )
 
 

@@ -26,7 +26,6 @@ from anabranch.repo.io.values import (
     OnDuplicate,
     checked_key,
     checked_schema,
-    default_delimiter,
 )
 from anabranch.repo.log.arguments import checked_choice, checked_text
 from anabranch.repo.transaction import Transaction
@@ -48,14 +47,7 @@ class LoadOptions:
     mode: str
     schema: pa.Schema | Mapping[str, Any] | None
     primary_key: Sequence[str] | None
-    delimiter: str | None
-    quote: str | None
-    escape: str | None
-    header: bool
-    columns: Sequence[str] | None
-    null: str | Sequence[str]
-    encoding: str
-    skip: int
+    csv: CsvOptions
     on_bad: str
     on_duplicate: str
     engine: str
@@ -113,21 +105,13 @@ def _path_list(source: Any) -> list[str | os.PathLike[str]]:
 
 def _file_request(request: FrameRequest, files: tuple[SourceFile, ...], options: LoadOptions) -> LoadRequest:
     """Extend a request with the files and how to parse them. All files have the format of the first one."""
-    null = options.null
-    csv = CsvOptions(
-        delimiter=options.delimiter or default_delimiter(files[0].path),
-        quote=options.quote,
-        escape=options.escape,
-        header=options.header,
-        null=(null,) if isinstance(null, str) else tuple(null),
-        encoding=options.encoding,
-        skip=options.skip,
-    )
-    names = _column_names(request.schema, options.columns, csv)
+    csv = options.csv.for_file(files[0].path)
+    # None stands for the columns of the table.
+    names = csv.columns or (None if request.schema is None else request.schema.names)
     return LoadRequest(
         key=request.key,
         files=files,
-        reading=Reading(format=files[0].format, csv=csv, names=names),
+        reading=Reading(format=files[0].format, csv=csv, names=None if names is None else tuple(names)),
         mode=request.mode,
         schema=request.schema,
         types=request.types,
@@ -135,22 +119,6 @@ def _file_request(request: FrameRequest, files: tuple[SourceFile, ...], options:
         on_bad=checked_choice(OnBad, options.on_bad, "on_bad"),
         on_duplicate=request.on_duplicate,
     )
-
-
-def _column_names(schema: pa.Schema | None, columns: Sequence[str] | None, csv: CsvOptions) -> tuple[str, ...] | None:
-    """Return the column names for files without a header, or None to use those of the table."""
-    if columns is None:
-        return None if schema is None else tuple(schema.names)
-    if csv.header:
-        raise InvalidInputError(
-            f"columns={columns!r} cannot be used for files with a header",
-            hint="pass header=False, or leave columns out",
-        )
-    if isinstance(columns, str) or len(set(columns)) < len(columns):
-        raise InvalidInputError(
-            f"columns must be a list of different names, got {columns!r}", hint="pass each column name once, in a list"
-        )
-    return tuple(columns)
 
 
 def _choose_loader(engine: Choice, size: int, find_loader: Callable[[], Loader | None]) -> Loader | None:

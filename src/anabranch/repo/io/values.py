@@ -32,7 +32,6 @@ __all__ = [
     "WrittenRows",
     "checked_key",
     "checked_schema",
-    "default_delimiter",
     "reject_table_of",
 ]
 
@@ -205,11 +204,6 @@ class ExportReport:
     files: tuple[str, ...]
     rows: int
     bytes_written: int
-
-
-def default_delimiter(path: str) -> str:
-    """Return the CSV delimiter for a file name: a tab for `.tsv`, else a comma."""
-    return "\t" if ".tsv" in path.lower() else ","
 
 
 def reject_table_of(key: str) -> str:

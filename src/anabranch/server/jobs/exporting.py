@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +34,7 @@ class ExportRequest:
     where: str | None = None
     limit: int | None = None
     gzip: bool = False
-    delimiter: str = ","
-    header: bool = True
+    csv: CsvOptions = field(default_factory=CsvOptions)
     ref: str | None = None
 
 
@@ -57,8 +56,9 @@ class Exports:
             require_columns(table.schema, request.columns)
         name = _name_of(key, request)
         _target_of(Path("/") / name)  # refuses what cannot be written
-        csv = CsvOptions(delimiter=request.delimiter, header=request.header)
-        said = {**asdict(request), "bucket": key.bucket, "table": key.table}
+        asked = asdict(request) | {"delimiter": request.csv.separator, "header": request.csv.header}
+        del asked["csv"]
+        said = {**asked, "bucket": key.bucket, "table": key.table}
 
         def work(job: Job, report: Report) -> Mapping[str, Any]:
             folder = self._files.folder_of(job.project_id, job.id)
@@ -71,7 +71,7 @@ class Exports:
                         _target_of(folder / name),
                         Selection(columns=request.columns, where=request.where, limit=request.limit),
                         overwrite=False,
-                        csv=csv,
+                        csv=request.csv,
                         progress=progress_callback(report),
                     )
                     return _result_of(job, written, name)

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from importlib.util import find_spec
 from typing import Any
 
@@ -16,6 +16,7 @@ from anabranch.errors import (
     NotFoundError,
     SchemaMismatchError,
 )
+from anabranch.files.csv_options import CsvOptions
 from anabranch.files.formats import FileFormat, format_of_name
 from anabranch.ids import MAIN, TableKey
 from anabranch.repo.history.comparer import Choice
@@ -50,14 +51,7 @@ class ImportRequest:
     format: FileFormat | None = None
     incremental: bool = False
     dedup: bool = False
-    columns: tuple[str, ...] | None = None
-    header: bool | None = None
-    delimiter: str | None = None
-    quote: str | None = '"'
-    escape: str | None = None
-    null: str = ""
-    encoding: str = "utf-8"
-    skip: int = 0
+    csv: CsvOptions = field(default_factory=CsvOptions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,10 +79,6 @@ class Imports:
             raise InvalidInputError(
                 f"table '{key}' has no primary key by which rows could be the same", hint="leave dedup out"
             )
-        if request.columns is not None and request.header:
-            raise InvalidInputError(
-                "columns are named for a file that names them in its header", hint="leave columns or header out"
-            )
 
     def submit(self, order: ImportOrder) -> Job:
         """Let a file be imported."""
@@ -97,7 +87,9 @@ class Imports:
         if done is not None and JOB_ID in done.metadata:
             _discard(order)
             return self._jobs.get(done.metadata[JOB_ID])
-        said = {**asdict(order.request), "bucket": key.bucket, "table": key.table, "file": upload.name}
+        asked = asdict(order.request)
+        asked |= {**asked.pop("csv"), "null": order.request.csv.nulls[0]}
+        said = {**asked, "bucket": key.bucket, "table": key.table, "file": upload.name}
 
         def work(job: Job, report: Report) -> Mapping[str, Any]:
             with at_work(job, self._projects, self._branches), _renamed(upload):
@@ -154,14 +146,7 @@ class Imports:
             format=_format_of(request, upload),
             mode=_mode_of(request, table),
             branch=branch.name,
-            delimiter=request.delimiter,
-            quote=request.quote,
-            escape=request.escape,
-            header=request.columns is None if request.header is None else request.header,
-            columns=request.columns,
-            null=request.null,
-            encoding=request.encoding,
-            skip=request.skip,
+            csv=request.csv,
             on_duplicate=OnDuplicate.LAST if request.dedup else OnDuplicate.REFUSE,
             engine=self._engine_for(upload),
             message=f"Import {upload.name} into {order.key}",

@@ -6,6 +6,7 @@ from fastapi import Response
 from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, ConfigDict, Field
 
+from anabranch.files.csv_options import CsvOptions
 from anabranch.files.formats import FileFormat
 from anabranch.ids import TableKey
 from anabranch.server.filters import checked_filter
@@ -46,8 +47,7 @@ class NewExport(Body):
             where=None if self.where is None else checked_filter(self.where),
             limit=self.limit,
             gzip=self.gzip,
-            delimiter=self.delimiter,
-            header=self.header,
+            csv=CsvOptions(delimiter=self.delimiter, header=self.header),
             ref=self.ref,
         )
 

@@ -7,6 +7,7 @@ from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, ConfigDict, Field
 
 from anabranch.errors import InvalidInputError
+from anabranch.files.csv_options import CsvOptions
 from anabranch.files.formats import FileFormat
 from anabranch.ids import TableKey
 from anabranch.server.branches import OpenBranch
@@ -56,14 +57,16 @@ class ImportOptions(BaseModel):
             format=None if self.format is None else FileFormat(self.format),
             incremental=self.incremental,
             dedup=self.dedup,
-            columns=parse_columns(self.columns),
-            header=self.header,
-            delimiter=self.delimiter,
-            quote=self.quote or None,
-            escape=self.escape,
-            null=self.null,
-            encoding=self.encoding,
-            skip=self.skip,
+            csv=CsvOptions(
+                delimiter=self.delimiter,
+                quote=self.quote,
+                escape=self.escape,
+                header=self.columns is None if self.header is None else self.header,
+                columns=parse_columns(self.columns),
+                null=self.null,
+                encoding=self.encoding,
+                skip=self.skip,
+            ),
         )
 
 

@@ -2,20 +2,26 @@
 
 from collections.abc import Mapping
 
+from anabranch.files.csv_options import CsvOptions
 from anabranch.repo.history.comparer import Choice
 from anabranch.spark.gateway.procedures.procedure import Call, Procedure, Rows, columns, optional, required
 
 __all__ = ["DATA"]
 
 
+def _csv_options(call: Call) -> CsvOptions:
+    return CsvOptions(delimiter=call.get("delimiter"), header=call.get("header", True))
+
+
 def _load(call: Call) -> Rows:
-    options = ("format", "delimiter", "header", "on_bad", "on_duplicate", "message", "primary_key")
+    options = ("format", "on_bad", "on_duplicate", "message", "primary_key")
     report = call.repository.load(
         call["table"],
         call["source"],
         mode=call.get("mode", "append"),
         branch=call.get("branch", call.branch),
         engine=Choice.LOCAL,
+        csv=_csv_options(call),
         **{name: call[name] for name in options if name in call.arguments},
     )
     return [
@@ -32,12 +38,13 @@ def _load(call: Call) -> Rows:
 
 
 def _export(call: Call) -> Rows:
-    options = ("format", "columns", "limit", "overwrite", "delimiter", "header")
+    options = ("format", "columns", "limit", "overwrite")
     report = call.repository.export(
         call["table"],
         call["target"],
         ref=call.get("ref", call.branch),
         where=call.get("where"),
+        csv=_csv_options(call),
         **{name: call[name] for name in options if name in call.arguments},
     )
     return [
