@@ -7,7 +7,7 @@ from itertools import combinations, product
 from tests.model.graph import find_table_bases, lowest_common
 from tests.model.history import ModelCommit, ModelView, Tables
 from tests.model.outcome import Answer, Conflicts, Result, Step, UnclearError
-from tests.model.table import ModelTable
+from tests.model.table import ModelTable, content_of
 from tests.model.table_merge import Strategy, copy_of, merge_table, virtual_bases
 
 
@@ -48,8 +48,10 @@ class _Plan:
         """Merge a table that one side dropped."""
         if source is None and target is None:
             return
+        if source is not None and _has_same_content(base, source):
+            return
         strategy: Strategy = "source"
-        if target is None or base != target:
+        if target is None or not _has_same_content(base, target):
             strategy = self.strategy
             self.conflicts += strategy == "fail"
         if strategy == "source" and source is not None:
@@ -93,6 +95,10 @@ class _Plan:
             _answer(dict(zip(self.outcomes, found, strict=True)), conflicts, self.target)
             for found in product(*self.outcomes.values())
         ]
+
+
+def _has_same_content(one: _State, other: _State) -> bool:
+    return one.key == other.key and content_of(one.table) == content_of(other.table)
 
 
 def _answer(outcomes: dict[str, ModelTable | Conflicts | None], conflicts: int, target: Tables) -> Answer:

@@ -5,14 +5,16 @@ from dataclasses import dataclass
 
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.history.comparer import RowComparer
+from anabranch.repo.history.diff import TableDiff
 from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import Changes, TableEntry, TableMap
 from anabranch.repo.merge.apply import MergedTable, Stager, count_step, iter_counted
 from anabranch.repo.merge.conflicts import Conflict, ConflictLog, Unresolved
 from anabranch.repo.merge.matched_table import TablePlanner
 from anabranch.repo.merge.resolve import Resolution
-from anabranch.repo.merge.steps import DropTable, MergeSteps, TableMatch, TableStep
+from anabranch.repo.merge.steps import DropTable, MergeSteps, TableMatch, TableState, TableStep
 from anabranch.repo.merge.tables import PlannedTable, plan_tables
+from anabranch.repo.snapshot import Table
 from anabranch.repo.write.homes import refuse_shared_home
 from anabranch.storage import in_parallel
 
@@ -70,12 +72,20 @@ class Combiner:
 
     def plan(self, sides: Sides) -> MergeSteps:
         """Return the steps that merge the tables. Nothing is written, and few rows are read."""
-        planned = plan_tables(sides.base, sides.source, sides.target, self.resolution)
+        planned = plan_tables(
+            sides.base, sides.source, sides.target, self.resolution, has_same_content=self._has_same_content
+        )
 
         def plan(table: PlannedTable) -> TableStep:
             return self.plan_table(table) if isinstance(table, TableMatch) else table
 
         return MergeSteps(steps=tuple(in_parallel(plan, planned.tables)), conflicts=tuple(planned.conflicts))
+
+    def _has_same_content(self, one: TableState, other: TableState) -> bool:
+        before, after = (Table(self.config, state.key, state.entry) for state in (one, other))
+        if before.primary_key != after.primary_key or not before.schema.equals(after.schema, check_metadata=True):
+            return False
+        return TableDiff(str(one.key), before=before, after=after, load_comparer=lambda: self.comparer).is_empty
 
     def plan_table(self, match: TableMatch) -> TableStep:
         """Return the step that merges one table."""

@@ -1,7 +1,7 @@
 """Decide for each table of a merge whether it is added, dropped, renamed or matched with the table of the source."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from anabranch.ids import TableKey
@@ -14,6 +14,8 @@ from anabranch.repo.merge.steps import AddTable, DropTable, RenameTable, TableMa
 __all__ = ["PlannedTable", "PlannedTables", "plan_tables"]
 
 PlannedTable = AddTable | DropTable | RenameTable | TableMatch
+# Whether two states of a table have the same columns, key, notes and rows. Reads rows if the files differ.
+HasSameContent = Callable[[TableState, TableState], bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,9 +26,11 @@ class PlannedTables:
     conflicts: list[Conflict] = field(default_factory=list)
 
 
-def plan_tables(base: TableMap, source: TableMap, target: TableMap, resolution: Resolution) -> PlannedTables:
+def plan_tables(
+    base: TableMap, source: TableMap, target: TableMap, resolution: Resolution, *, has_same_content: HasSameContent
+) -> PlannedTables:
     """Return the changes to the tables of the target."""
-    planner = _Planner(resolution)
+    planner = _Planner(resolution, has_same_content)
     for states in _match_tables(base, source, target):
         planner.plan(*states)
     planner.check_unique_names(target)
@@ -56,8 +60,9 @@ def _find_state(tables: TableMap, key: TableKey) -> TableState | None:
 class _Planner:
     """Collects the changes of the tables, one by one."""
 
-    def __init__(self, resolution: Resolution) -> None:
+    def __init__(self, resolution: Resolution, has_same_content: HasSameContent) -> None:
         self._resolution = resolution
+        self._has_same_content = has_same_content
         self.planned = PlannedTables()
 
     def plan(self, base: TableState | None, source: TableState | None, target: TableState | None) -> None:
@@ -95,9 +100,15 @@ class _Planner:
         return source.key if side == "source" else target.key
 
     def _plan_missing(self, base: TableState, source: TableState | None, target: TableState | None) -> None:
-        """Decide on a table of the base that one of the sides dropped."""
+        """Decide on a table of the base that one of the sides dropped.
+
+        The other side may have a new state with the same content: it compacted or indexed the table, or got it by an
+        earlier merge. Then the table is dropped without a conflict.
+        """
         side: str | None = "source"
-        if target is None or not _is_unchanged(base, target):
+        if source is not None and self._is_unchanged(base, source):
+            return
+        if target is None or not self._is_unchanged(base, target):
             side = self._resolution.for_table(base.key)
             if side is None:
                 dropped, changed = ("target", "source") if target is None else ("source", "target")
@@ -109,6 +120,9 @@ class _Planner:
             self.planned.tables.append(AddTable(key=source.key, source=source))
         elif target is not None:
             self.planned.tables.append(DropTable(key=target.key, target=target))
+
+    def _is_unchanged(self, base: TableState, now: TableState) -> bool:
+        return _is_unchanged(base, now) or (base.key == now.key and self._has_same_content(base, now))
 
     def check_unique_names(self, target: TableMap) -> None:
         """Report a conflict for each name that two tables would have."""
