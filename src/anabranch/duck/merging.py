@@ -26,10 +26,16 @@ class _Compared:
     is_of_base: bool
     is_of_source: bool
     is_of_target: bool
+    is_filled: bool
 
     @property
     def is_of_both(self) -> bool:
         return self.is_of_source and self.is_of_target
+
+    @property
+    def is_given(self) -> str:
+        """The condition that the source has a value of its own in a row."""
+        return "true" if self.is_filled else self.by_source.differs
 
 
 class MergeQuestion:
@@ -145,6 +151,7 @@ class MergeQuestion:
             is_of_base=triple.base is not None,
             is_of_source=triple.source is not None,
             is_of_target=triple.target is not None,
+            is_filled=triple.is_filled,
         )
 
     @property
@@ -170,7 +177,7 @@ class MergeQuestion:
         ours = [column for column in self._columns if column.is_of_source]
         changed = [column.by_source.differs for column in ours if column.is_of_base]
         # A value in a new column does not keep a row that the other side deleted.
-        added = [column.by_source.differs for column in ours if not column.is_of_base]
+        added = [column.is_given for column in ours if not column.is_of_base]
         is_kept = f"NOT ({self._base.is_there} AND NOT {self._target.is_there})"
         return (
             f"NOT {self._source_has_both} OR {' OR '.join(changed) or 'false'} "
@@ -182,7 +189,7 @@ class MergeQuestion:
         if not column.is_of_source:
             return "false"
         if not column.is_of_both:
-            return f"{self._source.is_there} AND {column.by_source.differs}"
+            return f"{self._source.is_there} AND {column.is_given}"
         is_news = f"(NOT {self._target.is_there} OR {column.between.differs})"
         return f"{self._source_has_both} AND {column.by_source.differs} AND {is_news}"
 

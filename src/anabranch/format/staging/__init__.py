@@ -5,7 +5,14 @@ home stay as they are until `settle` makes a version the next ordinary one.
 """
 
 from anabranch.format.staging.appended import find_appended
-from anabranch.format.staging.columns import ColumnChange, add_columns, alter_columns, drop_columns, find_computable
+from anabranch.format.staging.columns import (
+    ColumnChange,
+    add_columns,
+    add_defaults,
+    alter_columns,
+    drop_columns,
+    find_computable,
+)
 from anabranch.format.staging.compaction import (
     TARGET_ROWS,
     RewriteTask,
@@ -123,6 +130,7 @@ __all__ = [
     "VectorOptions",
     "WrittenFragment",
     "add_columns",
+    "add_defaults",
     "alter_columns",
     "annotate",
     "append",

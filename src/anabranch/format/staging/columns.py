@@ -11,13 +11,14 @@ from lance.schema import LanceSchema
 from anabranch.errors import AnabranchError, InvalidExpressionError, InvalidInputError, SchemaMismatchError
 from anabranch.format.arguments import unknown_column
 from anabranch.format.lance_errors import lance_errors
+from anabranch.format.staging.defaults import DEFAULT, default_expression
 from anabranch.format.staging.expressions import computed_types, enclosed, expression_errors
 from anabranch.format.staging.fields import FieldTree, StoredField, check_column_names, new_fields
 from anabranch.format.staging.incoming import cast_computed, require_computable
 from anabranch.format.staging.notes import with_metadata_of
 from anabranch.format.staging.version_ref import VersionRef, stage
 
-__all__ = ["ColumnChange", "add_columns", "alter_columns", "drop_columns", "find_computable"]
+__all__ = ["ColumnChange", "add_columns", "add_defaults", "alter_columns", "drop_columns", "find_computable"]
 
 # Casts are written under a name of their own, and take the column's name when it is gone.
 _CAST = "__cast_{}"
@@ -62,6 +63,22 @@ def add_columns(version_ref: VersionRef, columns: Mapping[str, str] | pa.Schema)
     for name in names:
         tree = tree.replaced(replace(_find(tree, name), nullable=True))
     return _stage_merged(version_ref, dataset, [metadata for metadata, _ in merged], tree)
+
+
+def add_defaults(version_ref: VersionRef, fields: Sequence[pa.Field]) -> VersionRef:
+    """Stage new columns with their defaults in every row. They are nullable, and have no notes yet."""
+    expressions = {
+        field.name: default_expression(field.metadata[DEFAULT.encode()].decode(), field.type) for field in fields
+    }
+    staged = add_columns(version_ref, expressions)
+    computed = staged.schema
+    # SQL gives 7 the type int64, for example.
+    casts = [
+        ColumnChange(path=field.name, type=field.type)
+        for field in fields
+        if computed.field(field.name).type != field.type
+    ]
+    return alter_columns(staged, casts) if casts else staged
 
 
 def alter_columns(version_ref: VersionRef, changes: Sequence[ColumnChange]) -> VersionRef:

@@ -115,11 +115,16 @@ class RowComparison:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnTriple:
-    """The names of one column in the common base and on both sides of a merge. None where the column does not exist."""
+    """The names of one column in the common base and on both sides of a merge. None where the column does not exist.
+
+    `is_filled` is True for a column of the source that the target gets with its default in every row. Every row of the
+    source is then a change of this column, also if its value is null.
+    """
 
     base: str | None
     source: str | None
     target: str | None
+    is_filled: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

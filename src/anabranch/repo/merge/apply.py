@@ -117,7 +117,7 @@ def _check_kept_rows(step: MergeTable, touched: Addresses) -> None:
         nulls = count_rows(target, f"{quoted_column(name)} IS NULL")
         _check_no_nulls(name, nulls - (0 if replaced is None else replaced.column(name).null_count))
     for new in shape.added:
-        if not new.nullable:
+        if not new.nullable and new.name not in shape.filled:
             _check_no_nulls(new.name, step.target.entry.rows - len(touched))
 
 
@@ -230,16 +230,18 @@ def _started(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _stage_columns(step: MergeTable, version_ref: VersionRef) -> VersionRef:
-    """Stage the columns and notes. New columns allow nulls until the rows are merged."""
+    """Stage the columns and notes. New columns allow nulls until the rows are merged, and have nulls or the default."""
     shape, notes = step.shape, step.notes
     if shape.dropped:
         version_ref = staging.drop_columns(version_ref, shape.dropped)
     if shape.lenient_changes:
         version_ref = staging.alter_columns(version_ref, shape.lenient_changes)
-    if shape.added:
-        version_ref = staging.add_columns(
-            version_ref, pa.schema([new.with_nullable(nullable=True) for new in shape.added])
-        )
+    empty = [new.with_nullable(nullable=True) for new in shape.added if new.name not in shape.filled]
+    if empty:
+        version_ref = staging.add_columns(version_ref, pa.schema(empty))
+    filled = [new for new in shape.added if new.name in shape.filled]
+    if filled:
+        version_ref = staging.add_defaults(version_ref, filled)
     if notes:
         version_ref = staging.annotate(version_ref, notes.table, columns=notes.columns)
     return version_ref

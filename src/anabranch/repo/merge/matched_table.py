@@ -113,7 +113,9 @@ class _MatchedTable:
         shape = merge_shapes(str(self._match.key), sides, side=self._side, is_used=self._is_used)
         self._conflicts += shape.conflicts
         notes = merge_notes(sides, shape.columns, self._decide_on_note)
-        return shape.loosened() if self._planner.resolution.any_cell is not None else shape, notes
+        if self._planner.resolution.any_cell is not None:
+            return shape.loosened(), notes
+        return shape if self._match.is_untouched else shape.with_defaults(), notes
 
     def _decide_on_note(self, column: str | None, values: tuple[str | None, str | None, str | None]) -> str:
         """Return the side whose note is used. Add a conflict if no strategy decides."""
@@ -205,7 +207,7 @@ class _MatchedTable:
         )
         by_ids = not shape.matched_by
         older, newer = self._parts(
-            self._source_version_ref, self._of_source, is_whole=bool(shape.restored), with_filled=True
+            self._source_version_ref, self._of_source, is_whole=bool(shape.restored or shape.filled), with_filled=True
         )
         base_of_source = self._base_rows(older, by_ids=by_ids)
         source = RowSide(version_ref=self._source_version_ref, parts=newer, with_row_ids=by_ids)

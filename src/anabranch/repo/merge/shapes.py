@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 from anabranch.errors import SchemaMismatchError
 from anabranch.format.compare.difference import ColumnPair
 from anabranch.format.staging import ColumnChange
+from anabranch.format.staging.defaults import find_default
 from anabranch.format.staging.incoming import require_computable
 from anabranch.repo.history.comparer import ColumnTriple
 from anabranch.repo.merge.conflicts import Conflict, ConflictKind
@@ -54,7 +55,8 @@ class Shape:
     """The merged columns and key of a table, and the conflicts.
 
     `altered` and `dropped` are columns of the target, by their names there. `restored` are columns that the target
-    dropped. They may have values in any row of the source, so all its rows are read. `matched_by` is the key if the
+    dropped, `filled` are new columns that the target gets with their default in every row. Any row of the source may
+    have another value there, so all its rows are read. `matched_by` is the key if the
     base and both sides have the same one.
     """
 
@@ -62,6 +64,7 @@ class Shape:
     dropped: tuple[str, ...] = ()
     altered: tuple[ColumnChange, ...] = ()
     restored: tuple[str, ...] = ()
+    filled: tuple[str, ...] = ()
     primary_key: tuple[str, ...] = ()
     matched_by: tuple[ColumnTriple, ...] = ()
     conflicts: tuple[Conflict, ...] = ()
@@ -81,6 +84,19 @@ class Shape:
         """The columns of the result that become NOT NULL."""
         altered = [change.name or change.path for change in self.altered if change.nullable is False]
         return (*altered, *(new.name for new in self.added if not new.nullable))
+
+    def with_defaults(self) -> "Shape":
+        """Return the shape with the new columns filled that have a default which needs no other column.
+
+        Rows that only the target has get the default, as rows do that are appended without the column.
+        """
+        names = [column.name for column in self.columns]
+        new = [column for column in self.columns if column.is_new and find_default(column.field, columns=names)]
+        columns = tuple(
+            replace(column, triple=replace(column.triple, is_filled=True)) if column in new else column
+            for column in self.columns
+        )
+        return replace(self, columns=columns, filled=tuple(column.name for column in new))
 
     def loosened(self) -> "Shape":
         """Return the shape with nulls allowed in every column that is not part of the key."""
