@@ -10,7 +10,6 @@ from anabranch.format.doctor.findings import DoctorReport
 from anabranch.ids import MAIN
 from anabranch.repo.clone import clone, relocate
 from anabranch.repo.clone.relocate import Relocation
-from anabranch.repo.doctor.findings import RepositoryReport
 from anabranch.repo.history.comparer import LargeComparer, RowComparer
 from anabranch.repo.io.values import Loader
 from anabranch.repo.log.clones import CloneKind
@@ -105,7 +104,7 @@ def doctor(
     *,
     repair: bool = False,
     storage_options: Mapping[str, str] | None = None,
-) -> DoctorReport | RepositoryReport:
+) -> DoctorReport:
     """Report what is wrong with a repository or with one Lance dataset, also one that cannot be opened.
 
     With `repair`, fix what is safe to fix. `ab.open(uri).doctor()` and `ab.dataset(uri).doctor()` have more options.

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from anabranch.format.clone.address import HoldChange, HoldOutcome
     from anabranch.format.clone.clone import CloneInfo as DatasetCloneInfo
     from anabranch.format.clone.clone import DroppedClone
-    from anabranch.format.doctor.findings import DoctorReport, Finding, Severity
-    from anabranch.format.doctor.findings import FindingKind as DatasetFindingKind
+    from anabranch.format.doctor.findings import DoctorReport, Finding, FindingKind, Severity
     from anabranch.format.layout.listing import Layout, LayoutFile, LayoutKind, Total
     from anabranch.format.layout.manifest import BasePath
     from anabranch.format.refs.branch_deletion import DeletedBranch
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
     from anabranch.pipelines.reproduction import ComparedOutput, Reproduction
     from anabranch.pipelines.running import PipelineRun, StepProgress, StepState
     from anabranch.repo.clone.relocate import Relocation, Unexplained
-    from anabranch.repo.doctor.findings import FindingKind, RepositoryFinding, RepositoryReport
     from anabranch.repo.gc.compact import CompactedTable, Compaction
     from anabranch.repo.gc.report import CollectedObject, GcReport
     from anabranch.repo.gc.usage import (
@@ -98,7 +96,6 @@ __all__ = [
     "ConflictKind",
     "DatasetBranchInfo",
     "DatasetCloneInfo",
-    "DatasetFindingKind",
     "DatasetTagInfo",
     "DeletedBranch",
     "DoctorReport",
@@ -136,8 +133,6 @@ __all__ = [
     "RelocateReport",
     "Relocation",
     "RemovedFile",
-    "RepositoryFinding",
-    "RepositoryReport",
     "RepositoryStorage",
     "Reproduction",
     "RowChange",
@@ -201,7 +196,6 @@ _LOCATIONS = {
     "ConflictKind": ("anabranch.repo.merge.conflicts", "ConflictKind"),
     "DatasetBranchInfo": ("anabranch.format.refs.branches", "BranchInfo"),
     "DatasetCloneInfo": ("anabranch.format.clone.clone", "CloneInfo"),
-    "DatasetFindingKind": ("anabranch.format.doctor.findings", "FindingKind"),
     "DatasetTagInfo": ("anabranch.format.refs.tags", "TagInfo"),
     "DeletedBranch": ("anabranch.format.refs.branch_deletion", "DeletedBranch"),
     "DoctorReport": ("anabranch.format.doctor.findings", "DoctorReport"),
@@ -211,7 +205,7 @@ _LOCATIONS = {
     "ExternalWrite": ("anabranch.repo.write.settle", "ExternalWrite"),
     "FileGroup": ("anabranch.repo.gc.usage", "FileGroup"),
     "Finding": ("anabranch.format.doctor.findings", "Finding"),
-    "FindingKind": ("anabranch.repo.doctor.findings", "FindingKind"),
+    "FindingKind": ("anabranch.format.doctor.findings", "FindingKind"),
     "GcReport": ("anabranch.repo.gc.report", "GcReport"),
     "HistoryTables": ("anabranch.repo.log.history_tables", "HistoryTables"),
     "HoldChange": ("anabranch.format.clone.address", "HoldChange"),
@@ -239,8 +233,6 @@ _LOCATIONS = {
     "RelocateReport": ("anabranch.format.bases.relocate", "RelocateReport"),
     "Relocation": ("anabranch.repo.clone.relocate", "Relocation"),
     "RemovedFile": ("anabranch.format.cleanup.report", "RemovedFile"),
-    "RepositoryFinding": ("anabranch.repo.doctor.findings", "RepositoryFinding"),
-    "RepositoryReport": ("anabranch.repo.doctor.findings", "RepositoryReport"),
     "RepositoryStorage": ("anabranch.repo.gc.usage", "RepositoryStorage"),
     "Reproduction": ("anabranch.pipelines.reproduction", "Reproduction"),
     "RowChange": ("anabranch.repo.history.diff", "RowChange"),

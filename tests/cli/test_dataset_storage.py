@@ -75,8 +75,8 @@ def test_people_read_a_report(run: Run, tiered: str, reach: list[str], place: Pl
 def test_every_file_is_classified(run: Run, table: str, reach: list[str], place: Place) -> None:
     open_store(table, place.storage_options).put("notes.txt", b"mine")
     found = run("dataset", "layout", table, *reach, "--json").document
-    assert list(found) == ["root", "total", "by_kind", "by_branch", "unreferenced_trees", "strangers", "files"]
-    assert found["strangers"] == ["notes.txt"]
+    assert list(found) == ["root", "total", "by_kind", "by_branch", "unreferenced_trees", "unknown_files", "files"]
+    assert found["unknown_files"] == ["notes.txt"]
     assert (found["by_kind"]["data"]["files"], found["by_kind"]["manifest"]["files"]) == (2, 2)
     assert found["total"] == found["by_branch"]["main"]
     assert found["total"]["files"] == len(found["files"])
@@ -92,7 +92,7 @@ def test_people_see_totals_and_unknown_files_and_all_files_on_request(
     assert "notes.txt" in brief
     assert ".lance" not in brief
     assert ".lance" in full
-    assert "strangers" in brief
+    assert "unknown files" in brief
 
 
 def test_the_layout_of_a_damaged_dataset_is_shown(run: Run, table: str, reach: list[str], place: Place) -> None:

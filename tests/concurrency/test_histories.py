@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import anabranch as ab
-from anabranch.repo.doctor.findings import FindingKind, RepositoryFinding, Severity
+from anabranch.format.doctor.findings import Finding, FindingKind, Severity
 from tests.concurrency import marked
 from tests.concurrency.checking import SETUP, Fault, Violation, find_violations
 from tests.concurrency.evidence import Evidence, gather
@@ -40,7 +40,7 @@ class Judged:
     calls: list[Call]
     evidence: Evidence
     violations: list[Violation]
-    findings: list[RepositoryFinding]
+    findings: list[Finding]
     counts: dict[str, object]
 
 
@@ -78,7 +78,7 @@ def run_history(place: Place, tmp_path: Path, course: Course, *, seed: int) -> J
     return Judged(calls=calls, evidence=evidence, violations=violations, findings=findings, counts=counts)
 
 
-def _is_damage(found: RepositoryFinding) -> bool:
+def _is_damage(found: Finding) -> bool:
     """Whether it is more than what the killed left lying; to take an own write for an external one is damage, too."""
     return found.severity is Severity.ERROR or found.kind is FindingKind.EXTERNAL_WRITE
 

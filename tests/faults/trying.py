@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import anabranch as ab
 from anabranch.errors import AnabranchError, BusyError, ConflictError, StorageError
-from anabranch.format.doctor.findings import Severity
-from anabranch.repo.doctor.findings import FindingKind
+from anabranch.format.doctor.findings import FindingKind, Severity
 from tests.conftest import Place
 from tests.faults.lakes import STRANGE, State, look_raw
 from tests.faults.tallying import Tally

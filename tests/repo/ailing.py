@@ -7,8 +7,8 @@ import pyarrow as pa
 
 import anabranch as ab
 from anabranch.errors import AnabranchError
+from anabranch.format.doctor.findings import Finding
 from anabranch.ids import TableKey
-from anabranch.repo.doctor.findings import RepositoryFinding
 from anabranch.repo.log.entries import TableEntry
 from anabranch.storage import open_store
 from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, append, rows, table
@@ -174,6 +174,6 @@ class Files:
             self.delete(path)
 
 
-def named(finding: RepositoryFinding) -> set[str]:
+def named(finding: Finding) -> set[str]:
     """The explanation of a finding that cannot be read."""
     return {*finding.refs, *finding.commits}

@@ -14,7 +14,7 @@ import pytest
 
 import anabranch as ab
 from anabranch.format import staging
-from anabranch.repo.doctor.findings import FindingKind as Kind
+from anabranch.format.doctor.findings import FindingKind as Kind
 from anabranch.repo.transaction import table_writes
 from anabranch.storage.options import lance_options
 from tests.repo.ailing import COMMITS, RENAMED, Files

@@ -11,7 +11,7 @@ import pytest
 
 import anabranch as ab
 from anabranch.errors import AnabranchError
-from anabranch.repo.doctor.findings import RepositoryReport
+from anabranch.format.doctor.findings import DoctorReport
 from tests.conftest import Place
 from tests.lake_templates import LakeTemplate
 from tests.proof_log import record_proof
@@ -50,7 +50,7 @@ def make(tmp_path: Path) -> Callable[[], ab.Repository]:
     return lambda: template.write_copy(Place(root=str(tmp_path / f"well-{next(places):03}")))
 
 
-def is_named(report: RepositoryReport, path: str) -> bool:
+def is_named(report: DoctorReport, path: str) -> bool:
     """Whether a finding is about a file, or about the folder that it is in."""
     subjects = [subject for finding in report.findings for subject in (finding.subject, *finding.paths)]
     return any(path == subject or path.startswith(f"{subject.rstrip('/')}/") for subject in subjects)

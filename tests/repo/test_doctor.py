@@ -21,7 +21,7 @@ from anabranch.errors import (
     InvalidInputError,
     TableNotFoundError,
 )
-from anabranch.repo.doctor.findings import FindingKind, Severity
+from anabranch.format.doctor.findings import FindingKind, Severity
 from anabranch.storage.wrappers import CountingStore
 from tests.conftest import Place
 from tests.handles import open_with

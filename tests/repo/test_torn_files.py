@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import anabranch as ab
-from anabranch.repo.doctor.findings import FindingKind as Kind
+from anabranch.format.doctor.findings import FindingKind as Kind
 from tests.repo.ailing import Files, read_all
 from tests.repo.conftest import ORDERS, SCHEMA, another, append, ids, table
 from tests.repo.gc.passing import pass_time

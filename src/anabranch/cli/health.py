@@ -1,16 +1,32 @@
-"""Show the findings of doctor, of one dataset or of a repository."""
+"""The report of doctor, of one dataset and of a whole repository, for people and for programs."""
 
+from collections.abc import Iterator
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+import typer
+
+from anabranch.cli.exit_codes import GENERAL
+from anabranch.cli.output import Answer, Line, Output, count
 
 if TYPE_CHECKING:
-    from anabranch.format.doctor.findings import Report
+    from anabranch.format.doctor.findings import DoctorReport, Finding
 
-__all__ = ["health_document", "health_sentence"]
+__all__ = ["show_health"]
+
+_COLOURS = {"error": "red", "warning": "yellow", "repaired": "green"}
+# The maximum number of names of one kind in a line.
+_NAMED = 5
 
 
-def health_document(report: "Report[Any]") -> dict[str, object]:
-    """Return the report as JSON, with all fields of each finding."""
+def show_health(output: Output, report: "DoctorReport") -> None:
+    """Print a report. Exit with code 1 if something is wrong and was not repaired."""
+    output.show(Answer(document=_document(report), sentences=[_sentence(report)], lines=list(_lines(report))))
+    if not report.is_clean:
+        raise typer.Exit(GENERAL)
+
+
+def _document(report: "DoctorReport") -> dict[str, object]:
     findings = [
         {"severity": finding.severity, **{field.name: getattr(finding, field.name) for field in fields(finding)}}
         for finding in report.findings
@@ -18,8 +34,36 @@ def health_document(report: "Report[Any]") -> dict[str, object]:
     return {"root": report.root, "clean": report.is_clean, "findings": findings}
 
 
-def health_sentence(report: "Report[Any]") -> str:
+def _sentence(report: "DoctorReport") -> str:
     if not report.findings:
         return f"{report.root} is in order"
     repairable = sum(finding.repairable for finding in report.open)
     return f"{len(report.repaired)} repaired, {len(report.open)} open, of which --repair can repair {repairable}"
+
+
+def _lines(report: "DoctorReport") -> Iterator[Line]:
+    for finding in report.findings:
+        state = "repaired" if finding.repaired else finding.severity.value
+        yield Line("")
+        yield Line(f"{state}: ", _COLOURS.get(state), more=[(f"{finding.kind.value} {finding.subject}", None)])
+        yield Line(f"  {finding.explanation}")
+        effect = _effect(finding)
+        if effect:
+            yield Line(f"  {effect}")
+        if not finding.repaired:
+            yield Line(f"  what to do: {finding.remedy}")
+
+
+def _effect(finding: "Finding") -> str:
+    """Return which tables, refs and commits are affected, in one sentence."""
+    affected = _some(finding.refs)
+    if finding.commits:
+        affected += [count(len(finding.commits), "commit")]
+    if not affected:
+        return ""
+    tables = f"{', '.join(_some(finding.tables))} on " if finding.tables else ""
+    return f"affects {tables}{', '.join(affected)}"
+
+
+def _some(names: tuple[str, ...]) -> list[str]:
+    return [*names[:_NAMED], *([f"{len(names) - _NAMED} more"] if len(names) > _NAMED else [])]

@@ -15,11 +15,11 @@ from anabranch.display import Listing, html_table
 from anabranch.errors import AnabranchError, InvalidInputError, TableNotFoundError
 from anabranch.files.csv_options import CsvOptions, checked_csv
 from anabranch.format.arguments import require_names
+from anabranch.format.doctor.findings import DoctorReport
 from anabranch.format.home import Home
 from anabranch.format.staging import TARGET_ROWS, IndexKind, VectorOptions
 from anabranch.ids import MAIN, BranchName, CommitId, Ref, TableKey, TagName
 from anabranch.repo.doctor.doctor import Scope, check_repository
-from anabranch.repo.doctor.findings import RepositoryReport
 from anabranch.repo.gc import compact
 from anabranch.repo.gc.collection import collect_garbage
 from anabranch.repo.gc.measurement import Part, measure_storage
@@ -1339,7 +1339,7 @@ class Repository:
         tables: Sequence[str] | None = None,
         rows: bool = False,
         progress: OnProgress | None = None,
-    ) -> RepositoryReport:
+    ) -> DoctorReport:
         """Check everything that can be reached: logs, commits, tables and their files; `rows` reads all rows, too.
 
         With `repair`, rebuild what can be rebuilt from other files, and check everything again. `tables` limits which

@@ -16,7 +16,8 @@ import anabranch as ab
 from anabranch.errors import DatasetNotFoundError
 from anabranch.format.bases.bases import add_base, append_to_base
 from anabranch.format.clone.clone import shallow_clone
-from anabranch.format.doctor.doctor import DoctorReport, Finding, FindingKind, Severity, doctor
+from anabranch.format.doctor.doctor import doctor
+from anabranch.format.doctor.findings import DoctorReport, Finding, FindingKind, Severity
 from anabranch.format.home import Home, branch_folder
 from anabranch.format.layout.manifest import read_manifest, with_base_paths
 from anabranch.format.layout.names import branch_ref_path, manifest_path, tag_ref_path
@@ -155,7 +156,7 @@ def test_an_unknown_file_in_an_unreferenced_tree_is_left_alone(home: Home) -> No
     home.store().put("tree/x/notes.txt", b"mine")
     report = repaired(home)
     assert [finding.kind for finding in report.repaired] == [FindingKind.UNREFERENCED_TREE]
-    assert kinds(report) == [FindingKind.STRANGERS]
+    assert kinds(report) == [FindingKind.UNKNOWN_FILE]
     assert report.is_clean
     assert home.store().get("tree/x/notes.txt") == b"mine"
 
@@ -221,7 +222,7 @@ def test_a_tree_that_a_tag_names_gets_its_metadata_back(home: Home) -> None:
     home.open().create_branch("x")
     home.open().tags.create("release", ("x", 2))
     home.store().delete(branch_ref_path("x"))
-    assert kinds(doctor(home)) == [FindingKind.MISSING_REF, FindingKind.BROKEN_TAG]
+    assert kinds(doctor(home)) == [FindingKind.BROKEN_TAG, FindingKind.MISSING_REF]
     assert repaired(home).is_clean
     assert ids(home, "release") == [1, 2, 3, 4]
 
@@ -239,7 +240,7 @@ def test_a_tree_that_a_known_clone_reads_is_kept(home: Home, place: Place) -> No
     gone = Home.at(place / "gone.lance", place.storage_options)
     assert doctor(home, repair=True, grace=NOW, clones=[gone]).is_clean
     assert not any(path.startswith("tree/x/") for path in files(home))
-    assert kinds(doctor(clone)) == [FindingKind.MISSING_FILE]
+    assert kinds(doctor(clone)) == [FindingKind.MISSING_DATA_FILE]
 
 
 @pytest.mark.s3
@@ -450,12 +451,19 @@ def test_a_damaged_manifest_in_an_unreferenced_tree_goes_with_it(home: Home) -> 
     assert files(home) == before
 
 
-@pytest.mark.parametrize("folder", ["data", "tree/dev/data", "tree/dev/_deletions"])
-def test_a_missing_file_is_reported_once_for_all_versions(home: Home, folder: str) -> None:
+@pytest.mark.parametrize(
+    ("folder", "kind"),
+    [
+        ("data", FindingKind.MISSING_DATA_FILE),
+        ("tree/dev/data", FindingKind.MISSING_DATA_FILE),
+        ("tree/dev/_deletions", FindingKind.MISSING_DELETION_FILE),
+    ],
+)
+def test_a_missing_file_is_reported_once_for_all_versions(home: Home, folder: str, kind: FindingKind) -> None:
     path = min(info.path for info in home.store().list(folder))
     home.store().delete(path)
     finding = only(doctor(home))
-    assert (finding.kind, finding.subject) == (FindingKind.MISSING_FILE, path)
+    assert (finding.kind, finding.subject) == (kind, path)
     assert f"tree/dev/{manifest_path(4)}" in finding.paths
     assert f"tree/dev-child/{manifest_path(4)}" in finding.paths
 
@@ -484,7 +492,7 @@ def test_a_missing_index_is_reported(home: Home) -> None:
     for info in list(home.store().list("_indices")):
         home.store().delete(info.path)
     finding = only(doctor(home))
-    assert finding.kind is FindingKind.MISSING_FILE
+    assert finding.kind is FindingKind.MISSING_INDEX
     assert finding.subject.startswith("_indices/")
 
 
@@ -501,7 +509,7 @@ def test_bases_and_clones_are_healthy_until_a_file_elsewhere_is_missing(home: Ho
         elsewhere.delete(info.path)
         missing = f"{place / name}/{info.path}"
         for one in (home, clone):
-            assert (FindingKind.MISSING_FILE, missing) in {(f.kind, f.subject) for f in doctor(one).findings}
+            assert (FindingKind.MISSING_DATA_FILE, missing) in {(f.kind, f.subject) for f in doctor(one).findings}
 
 
 def test_a_base_that_cannot_be_asked_is_reported(tmp_path: Path) -> None:
@@ -535,7 +543,7 @@ def test_orphans_and_unknown_files_are_named_and_never_removed(home: Home) -> No
     report = repaired(home)
     assert [(finding.kind, finding.paths) for finding in report.findings] == [
         (FindingKind.ORPHAN_FILES, (orphan,)),
-        (FindingKind.STRANGERS, ("tree/dev/notes.txt",)),
+        (FindingKind.UNKNOWN_FILE, ("tree/dev/notes.txt",)),
     ]
     assert report.is_clean
     assert files(home) == before

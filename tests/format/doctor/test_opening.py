@@ -2,7 +2,6 @@
 
 import shutil
 from pathlib import Path
-from typing import Any
 
 import lance
 import pyarrow as pa
@@ -10,10 +9,8 @@ import pytest
 
 import anabranch as ab
 from anabranch import errors
-from anabranch.format.doctor.doctor import FindingKind
-from anabranch.format.doctor.findings import Report
+from anabranch.format.doctor.findings import DoctorReport, FindingKind
 from anabranch.format.layout.names import manifest_path
-from anabranch.repo.doctor.findings import RepositoryReport
 
 
 @pytest.fixture
@@ -34,7 +31,7 @@ def rows(*ids: int) -> pa.Table:
     return pa.table({"id": pa.array(ids, pa.int64())})
 
 
-def kinds(report: Report[Any]) -> set[object]:
+def kinds(report: DoctorReport) -> set[object]:
     return {finding.kind for finding in report.open}
 
 
@@ -102,7 +99,7 @@ def test_a_stray_file_that_lance_ignores_is_only_named(root: Path, name: str) ->
     (root / "_versions" / name).write_bytes(b"noise")
     report = ab.doctor(root)
     assert report.is_clean
-    assert kinds(report) <= {FindingKind.STRANGERS, FindingKind.STRAY_MANIFEST}
+    assert kinds(report) <= {FindingKind.UNKNOWN_FILE, FindingKind.STRAY_MANIFEST}
 
 
 @pytest.mark.parametrize("damage", [b"", b"noise", None])
@@ -138,11 +135,11 @@ def test_a_repository_is_examined_as_one_even_without_its_mark(tmp_path: Path) -
     with repo.transaction() as tx:
         tx.create_table("shop.orders", rows(1).schema)
         tx.append("shop.orders", rows(1))
-    assert isinstance(ab.doctor(tmp_path / "lake"), RepositoryReport)
+    assert isinstance(ab.doctor(tmp_path / "lake"), DoctorReport)
     assert ab.doctor(tmp_path / "lake").is_clean
     (tmp_path / "lake/_repo.json").unlink()
     with pytest.raises(errors.AnabranchError):
         ab.open(tmp_path / "lake")
     report = ab.doctor(tmp_path / "lake")
-    assert isinstance(report, RepositoryReport)
+    assert isinstance(report, DoctorReport)
     assert not report.is_clean

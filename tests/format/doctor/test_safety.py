@@ -5,7 +5,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import lance
@@ -15,9 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.format.doctor.census import take_census
-from anabranch.format.doctor.diagnosis import Surroundings
 from anabranch.format.doctor.doctor import doctor
-from anabranch.format.doctor.remedies import Remedy, RemoveTree, apply_remedy
+from anabranch.format.doctor.repairs import Repairs
 from anabranch.format.doctor.trees import diagnose_trees
 from anabranch.format.home import Home, branch_folder
 from anabranch.format.layout.listing import layout
@@ -25,7 +24,7 @@ from anabranch.format.layout.names import branch_ref_path, manifest_path
 from tests.conftest import Place
 
 NOW = timedelta(0)
-LATER = datetime(2100, 1, 1, tzinfo=UTC)
+LONG_AGO = -timedelta(days=1)
 
 
 def rows(*ids: int) -> pa.Table:
@@ -48,10 +47,11 @@ def home(place: Place) -> Home:
     return home
 
 
-def the_remedy(home: Home) -> Remedy:
-    (diagnosis,) = diagnose_trees(take_census(home), Surroundings())
-    assert diagnosis.remedy is not None
-    return diagnosis.remedy
+def the_repair(home: Home) -> Callable[[], bool]:
+    """Return the repair of the only finding; files count as old."""
+    (case,) = diagnose_trees(take_census(home), Repairs(home, LONG_AGO), clones={})
+    assert case.repair is not None
+    return case.repair
 
 
 def unreferenced(home: Home) -> None:
@@ -95,10 +95,10 @@ def test_a_repair_stops_when_another_process_wrote_since_the_diagnosis(
     home: Home, mess: Callable[[Home], object], somebody: Callable[[Home], object]
 ) -> None:
     mess(home)
-    remedy = the_remedy(home)
+    repair = the_repair(home)
     somebody(home)
     before = files(home)
-    assert not apply_remedy(home, remedy, now=LATER, grace=NOW)
+    assert not repair()
     assert files(home) == before
 
 
@@ -106,12 +106,12 @@ def test_a_repair_stops_when_the_branch_is_being_made_again(tmp_path: Path) -> N
     home = Home.at(tmp_path / "t.lance")
     lance.write_dataset(rows(1), home.root)
     unreferenced(home)
-    remedy = the_remedy(home)
+    repair = the_repair(home)
     for file in layout(home).of_branch("x"):
         home.store().delete(file.path)
     unreferenced(home)
     before = files(home)
-    assert not apply_remedy(home, remedy, now=LATER, grace=NOW)
+    assert not repair()
     assert files(home) == before
 
 
@@ -129,8 +129,7 @@ def test_a_repair_that_broke_off_is_finished_by_the_next(home: Home) -> None:
     before = files(home)
     home.open().create_branch("x")
     home.store().delete(branch_ref_path("x"))
-    remedy = the_remedy(home)
-    assert isinstance(remedy, RemoveTree)
+    assert the_repair(home) is not None
     home.store().delete(f"tree/x/{manifest_path(2)}")
     home.open().create_branch("x")
     assert ids(home.on("x")) == [1, 2]

@@ -55,7 +55,7 @@ def rich_dataset(place: Place) -> Home:
 def test_everything_that_lance_writes_is_known(place: Place) -> None:
     home = rich_dataset(place)
     found = layout(home)
-    assert found.strangers == ()
+    assert found.unknown_files == ()
     assert found.unreferenced_trees == ()
     assert found.branches == ("dev", "dev/deep", "from-staged")
     # The hint exists on local disk only.
@@ -92,7 +92,7 @@ def test_every_storage_version_uses_the_same_names(
     home = Home.at(place / "t.lance", place.storage_options)
     table = pa.table({"id": [1, 2]})
     lance.write_dataset(table, home.root, data_storage_version=version, storage_options=home.lance_options())
-    assert layout(home).strangers == ()
+    assert layout(home).unknown_files == ()
 
 
 def test_manifests_of_the_first_scheme_are_known(place: Place) -> None:
@@ -103,7 +103,7 @@ def test_manifests_of_the_first_scheme_are_known(place: Place) -> None:
     dataset.insert(pa.table({"id": [2]}))
     found = layout(home)
     assert {file.name for file in found.files if file.kind is LayoutKind.MANIFEST} == {"1.manifest", "2.manifest"}
-    assert found.strangers == ()
+    assert found.unknown_files == ()
 
 
 def test_large_values_and_vector_indices_are_known(place: Place) -> None:
@@ -114,7 +114,7 @@ def test_large_values_and_vector_indices_are_known(place: Place) -> None:
     dataset = lance.write_dataset(table, home.root, data_storage_version="2.2", storage_options=home.lance_options())
     dataset.create_index("v", "IVF_PQ", num_partitions=1, num_sub_vectors=1)
     found = layout(home)
-    assert found.strangers == ()
+    assert found.unknown_files == ()
     assert found.by_kind[LayoutKind.BLOB].bytes == 256 * 100_000
     assert found.by_kind[LayoutKind.INDEX].files == 2
 
@@ -127,7 +127,7 @@ def test_unknown_files_and_unreferenced_trees_are_distinguished(place: Place) ->
     for path in ("notes.txt", "data/part-0.parquet", "tree/dev/readme.md", "tree/dev/deep/data/x.lance", "tree/x.txt"):
         store.put(path, b"mine")
     found = layout(home)
-    assert {(file.path, file.branch) for file in found.strangers} == {
+    assert {(file.path, file.branch) for file in found.unknown_files} == {
         ("notes.txt", None),
         ("data/part-0.parquet", None),
         ("tree/dev/readme.md", "dev"),
@@ -169,21 +169,21 @@ def test_a_location_without_a_dataset_is_refused(place: Place, path: str) -> Non
         ("tree/dev/_transactions/.tmpm7NtWd", LayoutKind.TEMPORARY),
         (f"_refs/branches/x.json.tmp.{'ab' * 16}", LayoutKind.TEMPORARY),
         (f"_refs/tags/v1.json.tmp.{'ab' * 16}", LayoutKind.TEMPORARY),
-        ("_refs/tags/v1.json.tmp", LayoutKind.STRANGER),
-        (".tmpCYeIBg", LayoutKind.STRANGER),
-        (f"data/sub/{DATA}.lance", LayoutKind.STRANGER),
-        (f"data/{DATA}/notes.txt", LayoutKind.STRANGER),
-        (f"data/{DATA}.lance.tmp", LayoutKind.STRANGER),
-        (f"_deletions/{DATA}.lance", LayoutKind.STRANGER),
-        ("_versions/notes.txt", LayoutKind.STRANGER),
-        ("_indices/index.idx", LayoutKind.STRANGER),
-        ("_refs/branches/a/b.json", LayoutKind.STRANGER),
-        ("_refs/tags/v1.txt", LayoutKind.STRANGER),
-        ("_refs/heads/v1.json", LayoutKind.STRANGER),
-        ("tree/dev/_refs/tags/v1.json", LayoutKind.STRANGER),
-        ("_latest.manifest", LayoutKind.STRANGER),
-        ("data", LayoutKind.STRANGER),
-        ("tree/a", LayoutKind.STRANGER),
+        ("_refs/tags/v1.json.tmp", LayoutKind.UNKNOWN),
+        (".tmpCYeIBg", LayoutKind.UNKNOWN),
+        (f"data/sub/{DATA}.lance", LayoutKind.UNKNOWN),
+        (f"data/{DATA}/notes.txt", LayoutKind.UNKNOWN),
+        (f"data/{DATA}.lance.tmp", LayoutKind.UNKNOWN),
+        (f"_deletions/{DATA}.lance", LayoutKind.UNKNOWN),
+        ("_versions/notes.txt", LayoutKind.UNKNOWN),
+        ("_indices/index.idx", LayoutKind.UNKNOWN),
+        ("_refs/branches/a/b.json", LayoutKind.UNKNOWN),
+        ("_refs/tags/v1.txt", LayoutKind.UNKNOWN),
+        ("_refs/heads/v1.json", LayoutKind.UNKNOWN),
+        ("tree/dev/_refs/tags/v1.json", LayoutKind.UNKNOWN),
+        ("_latest.manifest", LayoutKind.UNKNOWN),
+        ("data", LayoutKind.UNKNOWN),
+        ("tree/a", LayoutKind.UNKNOWN),
     ],
 )
 def test_location_and_name_make_the_kind(path: str, kind: LayoutKind) -> None:

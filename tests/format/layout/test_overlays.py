@@ -49,7 +49,7 @@ def test_doctor_reports_a_missing_overlay_file(home: Home) -> None:
     path = add_overlay(home, "v", {0: "new", 2: "new"})
     home.store().delete(path)
     (finding,) = ab.dataset(home.root).doctor().findings
-    assert (finding.kind, finding.subject, finding.severity) == ("missing_file", path, "error")
+    assert (finding.kind, finding.subject, finding.severity) == ("missing_data_file", path, "error")
 
 
 def test_doctor_reports_an_overlay_file_of_the_wrong_size(home: Home) -> None:

@@ -178,8 +178,8 @@ def layout(
     ]
     if files:
         tables.append(_file_table("files", found.files))
-    if found.strangers:
-        tables.append(_file_table("strangers", found.strangers))
+    if found.unknown_files:
+        tables.append(_file_table("unknown files", found.unknown_files))
     if found.unreferenced_trees:
         trees = tuple((name,) for name in found.unreferenced_trees)
         tables.append(Table(title="trees without a branch (see doctor)", columns=("name",), rows=trees))
@@ -216,7 +216,7 @@ def _layout_document(layout: "Layout") -> dict[str, object]:
         "by_kind": {kind.value: amount(total) for kind, total in layout.by_kind.items()},
         "by_branch": {name or MAIN: amount(total) for name, total in layout.by_branch.items()},
         "unreferenced_trees": layout.unreferenced_trees,
-        "strangers": [file.path for file in layout.strangers],
+        "unknown_files": [file.path for file in layout.unknown_files],
         "files": [
             {
                 "path": file.path,

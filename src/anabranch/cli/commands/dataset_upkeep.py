@@ -15,13 +15,11 @@ from anabranch.cli.arguments import (
     parse_duration,
     parse_pairs,
 )
-from anabranch.cli.exit_codes import GENERAL
-from anabranch.cli.health import health_document, health_sentence
+from anabranch.cli.health import show_health
 from anabranch.cli.output import Answer, Table, count, output_for
 
 if TYPE_CHECKING:
     from anabranch.format.clone.address import HoldChange
-    from anabranch.format.doctor.findings import DoctorReport
 
 __all__ = ["add_commands"]
 
@@ -128,20 +126,4 @@ def doctor(
         report = dataset.doctor(
             repair=repair, grace=parse_duration(grace, option="--grace"), clones=clone or (), progress=progress
         )
-    output.show(Answer(document=health_document(report), sentences=[health_sentence(report)], tables=_tables(report)))
-    if not report.is_clean:
-        raise typer.Exit(GENERAL)
-
-
-def _tables(report: "DoctorReport") -> list[Table]:
-    rows = tuple(
-        (
-            "repaired" if finding.repaired else finding.severity.value,
-            finding.kind.value,
-            finding.subject,
-            finding.explanation,
-            finding.remedy,
-        )
-        for finding in report.findings
-    )
-    return [Table(columns=("", "what", "where", "explanation", "remedy"), rows=rows)] if rows else []
+    show_health(output, report)

@@ -17,7 +17,7 @@ from anabranch.format.cleanup.plan import BaseFile, Plan, make_plan
 from anabranch.format.cleanup.record import read_record, write_record
 from anabranch.format.cleanup.report import CleanupReason, CleanupReport, RemovedFile, Retention
 from anabranch.format.cleanup.versions import Place, referenced_versions
-from anabranch.format.doctor.remedies import store_time
+from anabranch.format.doctor.repairs import store_time
 from anabranch.format.home import Home, is_staged
 from anabranch.format.layout.listing import layout
 from anabranch.format.layout.names import VERSION_HINT

@@ -59,7 +59,7 @@ def referenced_versions(root: Home, files: Layout) -> Referenced:
     Raise DamagedFileError if a ref cannot be read: it may name any version.
     """
     for file in files.files:
-        if file.kind is LayoutKind.STRANGER and file.path.startswith((f"{BRANCH_REFS}/", f"{TAG_REFS}/")):
+        if file.kind is LayoutKind.UNKNOWN and file.path.startswith((f"{BRANCH_REFS}/", f"{TAG_REFS}/")):
             raise DamagedFileError(
                 f"{file.path!r} in {root.root!r} may be a branch or tag in a spelling that is not known",
                 hint="rename or remove the file, or run 'anabranch dataset doctor'",

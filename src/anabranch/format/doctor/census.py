@@ -26,7 +26,7 @@ from anabranch.format.refs.tags import TagInfo, scan_tags
 from anabranch.format.transactions import Origin, find_origin
 from anabranch.storage import in_parallel, iter_in_parallel
 
-__all__ = ["Census", "Damage", "VersionFacts", "take_census", "take_partial_census"]
+__all__ = ["Census", "Damage", "VersionFacts", "label", "take_census", "take_partial_census"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,3 +223,8 @@ def _stale_base(home: Home, bases: tuple[BasePath, ...] | None = None) -> str | 
     except AnabranchError:
         return None
     return None
+
+
+def label(branch: str | None) -> str:
+    """Return the name of a home for messages."""
+    return "main" if branch is None else f"branch {branch!r}"

@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from anabranch.errors import AnabranchError, DamagedFileError, ObjectNotFoundError
 from anabranch.format.doctor.census import VersionFacts
+from anabranch.format.doctor.findings import FindingKind
 from anabranch.format.home import Home
 from anabranch.format.layout.deletions import read_deletion_file
 from anabranch.format.layout.files import FileKind, NeededFile
@@ -35,6 +36,18 @@ class WrongFile:
     problem: FileProblem
     explanation: str
     versions: tuple[VersionFacts, ...]
+
+    @property
+    def kind(self) -> FindingKind:
+        """The kind of finding that reports the file."""
+        is_missing = self.problem is FileProblem.MISSING
+        match self.file.kind:
+            case FileKind.INDEX:
+                return FindingKind.MISSING_INDEX if is_missing else FindingKind.DAMAGED_INDEX
+            case FileKind.DELETION:
+                return FindingKind.MISSING_DELETION_FILE if is_missing else FindingKind.DAMAGED_DELETION_FILE
+            case FileKind.DATA:
+                return FindingKind.MISSING_DATA_FILE if is_missing else FindingKind.WRONG_SIZE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

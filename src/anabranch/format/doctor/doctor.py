@@ -1,29 +1,22 @@
-"""Find what crashes, races and foreign hands left behind in a dataset, and repair what can be repaired safely."""
+"""Find what crashes, races and other tools left behind in a dataset, and repair what can be repaired safely."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from datetime import timedelta
 
 from anabranch.errors import DatasetNotFoundError
 from anabranch.format.doctor.census import take_census
 from anabranch.format.doctor.contents import check_contents
-from anabranch.format.doctor.diagnosis import Diagnosis, Surroundings
-from anabranch.format.doctor.files import diagnose_files
-from anabranch.format.doctor.findings import DoctorReport, Finding, FindingKind, Severity
-from anabranch.format.doctor.opening import diagnose_opening
+from anabranch.format.doctor.files import diagnose_files, diagnose_opening
+from anabranch.format.doctor.findings import Case, DoctorReport, examine
 from anabranch.format.doctor.refs import diagnose_refs
-from anabranch.format.doctor.remedies import apply_remedy, store_time
+from anabranch.format.doctor.repairs import Repairs
 from anabranch.format.doctor.trees import diagnose_trees
 from anabranch.format.home import Home
 
-__all__ = ["GRACE", "DoctorReport", "Finding", "FindingKind", "Progress", "Severity", "doctor"]
+__all__ = ["GRACE", "DoctorReport", "Progress", "doctor"]
 
-# Far more than anyone needs between a branch's first manifest and its ref.
+# Far longer than a creator needs between the first manifest of a branch and its ref.
 GRACE = timedelta(minutes=15)
-
-# A repair may lay bare something else, such as the files of a branch whose metadata was removed.
-_ROUNDS = 5
-
 
 # Called with the number of versions that were read, and the number of all; a repair reads them again.
 Progress = Callable[[int, int], None]
@@ -37,49 +30,27 @@ def doctor(
     clones: Iterable[Home] = (),
     progress: Progress = lambda *_: None,
 ) -> DoctorReport:
-    """Report what is wrong with a dataset, damaged files included, and with `repair` put right what is safe.
+    """Return the findings of a dataset, damaged or not. With `repair`, fix what is safe to fix first.
 
-    Nothing is removed that a branch, a tag or one of the given clones needs, nor what is younger than `grace` by the
-    store's own clock, as it may be a branch in the making.
+    A repair removes nothing that a branch, a tag or one of the given clones needs, nor what is younger than `grace` by
+    the store's own clock, as it may be a branch in creation.
     """
     root = home.on(None)
     others = tuple(clones)
-    found = _examine(root, others, progress)
-    repaired: list[Finding] = []
-    for _ in range(_ROUNDS if repair else 0):
-        done = _treat(root, found, grace)
-        if not done:
-            break
-        repaired += done
-        found = _examine(root, others, progress)
-    findings = [*repaired, *(diagnosis.finding for diagnosis in found)]
-    order = list(Severity)
-    return DoctorReport(root=root.root, findings=tuple(sorted(findings, key=lambda one: order.index(one.severity))))
+    # Each scan has repairs of its own, since they compare ages with one time of the store.
+    return examine(root.root, lambda: _scan(root, others, Repairs(root, grace), progress), repair=repair)
 
 
-def _treat(root: Home, found: Iterable[Diagnosis], grace: timedelta) -> list[Finding]:
-    treatable = [(one.finding, one.remedy) for one in found if one.remedy is not None]
-    if not treatable:
-        return []
-    now = store_time(root)
-    return [
-        replace(finding, repaired=True)
-        for finding, remedy in treatable
-        if apply_remedy(root, remedy, now=now, grace=grace)
-    ]
-
-
-def _examine(root: Home, clones: Iterable[Home], progress: Progress) -> tuple[Diagnosis, ...]:
+def _scan(root: Home, clones: Iterable[Home], repairs: Repairs, progress: Progress) -> list[Case]:
     census = take_census(root, progress=progress)
     known = [facts for facts in census.versions if facts.branch is None or facts.branch in census.branches]
     contents = check_contents(root, census.layout, known)
-    surroundings = Surroundings(clone_bases={clone.uri: _base_paths(clone) for clone in clones}, contents=contents)
-    return (
-        *diagnose_refs(census),
-        *diagnose_trees(census, surroundings),
-        *diagnose_files(census, surroundings),
+    return [
+        *diagnose_refs(census, repairs),
+        *diagnose_trees(census, repairs, clones={clone.uri: _base_paths(clone) for clone in clones}),
+        *diagnose_files(census, contents, repairs),
         *diagnose_opening(root, census),
-    )
+    ]
 
 
 def _base_paths(clone: Home) -> tuple[str, ...]:

@@ -1,20 +1,31 @@
-"""Files that are damaged, missing, or of no use to anybody."""
+"""Files that are damaged, missing or not used, and whether Lance itself opens every branch and tag."""
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
-from anabranch.format.doctor.census import Census, Damage, VersionFacts
-from anabranch.format.doctor.contents import FileProblem, WrongFile
-from anabranch.format.doctor.diagnosis import Diagnosis, Surroundings, label
-from anabranch.format.doctor.findings import Finding, FindingKind
-from anabranch.format.doctor.remedies import RemoveFiles
-from anabranch.format.home import branch_folder
-from anabranch.format.layout.files import FileKind
-from anabranch.format.layout.listing import LayoutKind
-from anabranch.format.layout.names import ManifestName, ManifestScheme, tag_ref_path
+import lance
 
-__all__ = ["diagnose_files"]
+from anabranch.errors import AnabranchError, NotFoundError, StorageDeniedError, StorageUnavailableError
+from anabranch.format.doctor.census import Census, Damage, VersionFacts, label
+from anabranch.format.doctor.contents import Contents, FileProblem
+from anabranch.format.doctor.findings import Case, Finding, FindingKind, unknown_file
+from anabranch.format.doctor.repairs import Repairs
+from anabranch.format.home import Home, branch_folder
+from anabranch.format.lance_errors import lance_errors
+from anabranch.format.layout.listing import LayoutFile, LayoutKind
+from anabranch.format.layout.names import (
+    BRANCH_REFS,
+    TAG_REFS,
+    ManifestName,
+    ManifestScheme,
+    branch_ref_path,
+    tag_ref_path,
+)
+from anabranch.storage import in_parallel
+
+__all__ = ["diagnose_files", "diagnose_opening"]
 
 _MANIFESTS = frozenset({LayoutKind.MANIFEST, LayoutKind.DETACHED_MANIFEST})
 _MENTIONED = frozenset({LayoutKind.DATA, LayoutKind.BLOB, LayoutKind.DELETION, LayoutKind.INDEX})
@@ -22,19 +33,20 @@ _FROM_BACKUP = "restore it from a backup"
 _NUMBERED = re.compile(r"(?:^|/)_versions/([0-9]{1,30})\.manifest$")
 
 
-def diagnose_files(census: Census, surroundings: Surroundings) -> Iterator[Diagnosis]:
+def diagnose_files(census: Census, contents: Contents, repairs: Repairs) -> Iterator[Case]:
+    """Report files that are damaged, missing or not used."""
     yield from _damaged_manifests(census)
     yield from _stray_manifests(census)
-    yield from _wrong_files(surroundings)
-    yield from _unchecked_bases(surroundings)
+    yield from _wrong_files(contents)
+    yield from _unchecked_bases(contents)
     yield from _broken_tags(census)
     yield from _stale_bases(census)
     yield from _orphans(census)
-    yield from _temporary_files(census)
-    yield from _strangers(census)
+    yield from _temporary_files(census, repairs)
+    yield from _unknown_files(census)
 
 
-def _damaged_manifests(census: Census) -> Iterator[Diagnosis]:
+def _damaged_manifests(census: Census) -> Iterator[Case]:
     for file, damage in census.damaged_manifests:
         if not file.has_ref:
             continue  # part of a tree that is reported as a whole
@@ -45,10 +57,10 @@ def _damaged_manifests(census: Census) -> Iterator[Diagnosis]:
             remedy=_FROM_BACKUP,
             paths=(file.path,),
         )
-        yield Diagnosis(finding=finding)
+        yield Case(finding=finding)
 
 
-def _stray_manifests(census: Census) -> Iterator[Diagnosis]:
+def _stray_manifests(census: Census) -> Iterator[Case]:
     """Files that Lance takes for manifests by their names, and that cannot be any: it refuses the whole folder.
 
     A name is a version in 20 digits, counted down, or, in datasets of old, the version itself; a folder has one kind.
@@ -59,7 +71,7 @@ def _stray_manifests(census: Census) -> Iterator[Diagnosis]:
         for file in own:
             is_version = file.kind is LayoutKind.MANIFEST
             is_mixed = is_version and len(schemes) > 1 and ManifestName.parse(file.name).scheme is ManifestScheme.V1
-            is_odd = file.kind is LayoutKind.STRANGER and _is_numbered(file.path)
+            is_odd = file.kind is LayoutKind.UNKNOWN and _is_numbered(file.path)
             if not is_mixed and not is_odd:
                 continue
             finding = Finding(
@@ -69,7 +81,7 @@ def _stray_manifests(census: Census) -> Iterator[Diagnosis]:
                 remedy="none: move the file out of the folder",
                 paths=(file.path,),
             )
-            yield Diagnosis(finding=finding)
+            yield Case(finding=finding)
 
 
 def _is_numbered(path: str) -> bool:
@@ -78,24 +90,17 @@ def _is_numbered(path: str) -> bool:
     return match is not None and int(match[1]) < 1 << 64
 
 
-def _wrong_files(surroundings: Surroundings) -> Iterator[Diagnosis]:
-    for wrong in surroundings.contents.wrong:
+def _wrong_files(contents: Contents) -> Iterator[Case]:
+    for wrong in contents.wrong:
         is_missing = wrong.problem is FileProblem.MISSING
         finding = Finding(
-            kind=_kind_of(wrong),
+            kind=wrong.kind,
             subject=wrong.file.path,
             explanation=_explain_missing(wrong.versions) if is_missing else wrong.explanation,
             remedy=_FROM_BACKUP,
             paths=tuple(facts.path for facts in wrong.versions) if is_missing else (wrong.file.path,),
         )
-        yield Diagnosis(finding=finding)
-
-
-def _kind_of(wrong: WrongFile) -> FindingKind:
-    if wrong.problem is FileProblem.MISSING:
-        return FindingKind.MISSING_FILE
-    is_deletion = wrong.file.kind is FileKind.DELETION
-    return FindingKind.DAMAGED_DELETION_FILE if is_deletion else FindingKind.WRONG_SIZE
+        yield Case(finding=finding)
 
 
 def _explain_missing(versions: Sequence[VersionFacts]) -> str:
@@ -103,18 +108,18 @@ def _explain_missing(versions: Sequence[VersionFacts]) -> str:
     return f"version {versions[0].version} of {label(versions[0].branch)}{others} cannot be read without it"
 
 
-def _unchecked_bases(surroundings: Surroundings) -> Iterator[Diagnosis]:
-    for folder, problem in sorted(surroundings.contents.unchecked.items()):
+def _unchecked_bases(contents: Contents) -> Iterator[Case]:
+    for folder, problem in sorted(contents.unchecked.items()):
         finding = Finding(
             kind=FindingKind.UNCHECKED_BASE,
             subject=folder,
             explanation=f"its files cannot be checked: {problem}",
             remedy="none: make it reachable and run doctor again",
         )
-        yield Diagnosis(finding=finding)
+        yield Case(finding=finding)
 
 
-def _broken_tags(census: Census) -> Iterator[Diagnosis]:
+def _broken_tags(census: Census) -> Iterator[Case]:
     existing = {
         (file.branch, ManifestName.parse(file.name).version)
         for file in census.layout.files
@@ -130,10 +135,10 @@ def _broken_tags(census: Census) -> Iterator[Diagnosis]:
             remedy="none: delete the tag, or move it to a version that exists",
             paths=(tag_ref_path(tag.name),),
         )
-        yield Diagnosis(finding=finding)
+        yield Case(finding=finding)
 
 
-def _stale_bases(census: Census) -> Iterator[Diagnosis]:
+def _stale_bases(census: Census) -> Iterator[Case]:
     for name, problem in sorted(census.stale_bases.items()):
         finding = Finding(
             kind=FindingKind.STALE_BASE,
@@ -141,7 +146,7 @@ def _stale_bases(census: Census) -> Iterator[Diagnosis]:
             explanation=problem,
             remedy="none: relocate the dataset if it was moved or copied here",
         )
-        yield Diagnosis(finding=finding)
+        yield Case(finding=finding)
     older: dict[str, list[VersionFacts]] = defaultdict(list)
     for facts in census.versions:
         if facts.stale_base is not None and facts.branch is not None and facts.branch not in census.stale_bases:
@@ -155,10 +160,10 @@ def _stale_bases(census: Census) -> Iterator[Diagnosis]:
             remedy="none: relocate the dataset again",
             paths=tuple(sorted(facts.path for facts in stale)),
         )
-        yield Diagnosis(finding=finding)
+        yield Case(finding=finding)
 
 
-def _orphans(census: Census) -> Iterator[Diagnosis]:
+def _orphans(census: Census) -> Iterator[Case]:
     """Files that no readable manifest mentions; those of unreferenced trees are reported with their tree."""
     known = {file.path for facts in census.versions for file in facts.files}
     orphans: dict[str | None, list[str]] = defaultdict(list)
@@ -173,34 +178,112 @@ def _orphans(census: Census) -> Iterator[Diagnosis]:
             remedy="none: they may be about to be committed, or be used by a clone",
             paths=tuple(paths),
         )
-        yield Diagnosis(finding=finding)
+        yield Case(finding=finding)
 
 
-def _temporary_files(census: Census) -> Iterator[Diagnosis]:
-    """Refs are written in a moment; a data file may be written for hours, so nobody can say that its writer is dead."""
+def _temporary_files(census: Census, repairs: Repairs) -> Iterator[Case]:
+    """Report half-written files.
+
+    A ref is written within seconds, but a data file may be written for hours, so that its writer may still be running.
+    """
     files = [file for file in census.layout.files if file.kind is LayoutKind.TEMPORARY and file.has_ref]
     refs = tuple(file for file in files if file.path.startswith("_refs/"))
     others = tuple(file for file in files if file not in refs)
-    for group, said in ((refs, "a repair removes them"), (others, "none: remove them when nobody is writing")):
-        if group:
-            finding = Finding(
-                kind=FindingKind.TEMPORARY_FILES,
-                subject=census.layout.root,
-                explanation=f"{len(group)} half-written files: a crash left them, or they are being written",
-                remedy=said,
-                paths=tuple(file.path for file in group),
-                repairable=group is refs,
-            )
-            yield Diagnosis(finding=finding, remedy=RemoveFiles(files=group) if group is refs else None)
+    if refs:
+        finding = _half_written("_refs", refs, "a repair removes them", repairable=True)
+        yield Case(finding=finding, repair=partial(repairs.remove_files, refs))
+    if others:
+        finding = _half_written(census.layout.root, others, "none: remove them when there are no writers")
+        yield Case(finding=finding)
 
 
-def _strangers(census: Census) -> Iterator[Diagnosis]:
-    if paths := tuple(file.path for file in census.layout.strangers):
-        finding = Finding(
-            kind=FindingKind.STRANGERS,
-            subject=census.layout.root,
-            explanation=f"{len(paths)} files whose place or name is none that Lance gives",
-            remedy="none: they are left alone",
-            paths=paths,
-        )
-        yield Diagnosis(finding=finding)
+def _half_written(subject: str, files: Sequence[LayoutFile], remedy: str, *, repairable: bool = False) -> Finding:
+    return Finding(
+        kind=FindingKind.TEMPORARY_FILES,
+        subject=subject,
+        explanation=f"{len(files)} half-written files: a crash left them, or they are being written",
+        remedy=remedy,
+        paths=tuple(file.path for file in files),
+        repairable=repairable,
+    )
+
+
+def _unknown_files(census: Census) -> Iterator[Case]:
+    if paths := tuple(file.path for file in census.layout.unknown_files):
+        yield unknown_file(census.layout.root, *paths)
+
+
+def diagnose_opening(root: Home, census: Census) -> Iterator[Case]:
+    """Report every branch and tag that Lance cannot open and that no other finding explains."""
+    damaged = {file.path for file, _ in census.damaged_manifests}
+    homes = [None, *(name for name in census.layout.branches if census.newest_manifest(name) is not None)]
+    sound = [name for name in homes if _path(census, name) not in damaged]
+    for name, problem in zip(sound, in_parallel(lambda name: _opening_problem(root, name, None), sound), strict=True):
+        if problem is not None and _is_there(root, None if name is None else branch_ref_path(name)):
+            yield _unopenable(root.on(name).uri, f"Lance cannot open {label(name)}: {problem}")
+    for tag in census.tag_refs:
+        manifest = None if tag.info is None else census.manifest_of(tag.info.branch, tag.info.version)
+        if tag.info is None or manifest is None or manifest.path in damaged or tag.info.branch not in sound:
+            continue
+        problem = _opening_problem(root, tag.info.branch, tag.info.version)
+        if problem is not None and _is_there(root, tag_ref_path(tag.name)):
+            yield _unopenable(tag.path, f"Lance cannot open tag {tag.name!r}: {problem}")
+    if None in sound:
+        yield from _unlisted(root, census)
+
+
+def _path(census: Census, name: str | None) -> str | None:
+    newest = census.newest_manifest(name)
+    return None if newest is None else newest.path
+
+
+def _opening_problem(root: Home, branch: str | None, version: int | None) -> str | None:
+    """Open a version as any tool does: a branch through the dataset, not by its folder."""
+
+    def open_it() -> object:
+        opened = lance.dataset(root.root, storage_options=root.lance_options())
+        return opened if branch is None and version is None else opened.checkout_version((branch, version))
+
+    return _problem(root, open_it)
+
+
+def _unlisted(root: Home, census: Census) -> Iterator[Case]:
+    if all(ref.problem is None for ref in census.branch_refs):  # else reported, file by file
+        yield from _unlistable(root, BRANCH_REFS, lambda: root.open().branches.list())
+    if all(ref.problem is None for ref in census.tag_refs):
+        yield from _unlistable(root, TAG_REFS, lambda: root.open().tags.list())
+
+
+def _unlistable(root: Home, folder: str, read: Callable[[], object]) -> Iterator[Case]:
+    # Lance fails if a ref is deleted while it lists them, so one failure is not enough.
+    if _problem(root, read) is not None and (problem := _problem(root, read)) is not None:
+        yield _unopenable(folder, f"Lance cannot list the refs in {folder!r}: {problem}")
+
+
+def _problem(root: Home, call: Callable[[], object]) -> str | None:
+    try:
+        with lance_errors(root.root, root.storage_options):
+            call()
+    except (StorageDeniedError, StorageUnavailableError):
+        raise
+    except AnabranchError as err:
+        return err.problem
+    return None
+
+
+def _is_there(root: Home, path: str | None) -> bool:
+    """Whether a ref still exists: one that was deleted since the census needs no finding."""
+    try:
+        return path is None or root.store().find_info(path) is not None
+    except NotFoundError:
+        return False
+
+
+def _unopenable(subject: str, explanation: str) -> Case:
+    finding = Finding(
+        kind=FindingKind.UNOPENABLE,
+        subject=subject,
+        explanation=explanation,
+        remedy="none: see the other findings, or restore the newest manifest from a backup",
+    )
+    return Case(finding=finding)

@@ -1,14 +1,28 @@
-"""What doctor reports: values that people read and programs match on."""
+"""The findings of doctor, of one dataset and of a whole repository: one type, one report, one way to repair."""
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Generic, Protocol, TypeVar
 
-__all__ = ["DoctorReport", "Finding", "FindingKind", "Report", "Reported", "Severity"]
+from anabranch.errors import BusyError, ConflictError, CorruptError, NotFoundError
+
+__all__ = [
+    "Case",
+    "DoctorReport",
+    "Finding",
+    "FindingKind",
+    "Placement",
+    "Severity",
+    "examine",
+    "unknown_file",
+]
+
+# A repair can reveal further problems, such as those of a branch whose log or metadata can be read again.
+_ROUNDS = 5
 
 
 class Severity(StrEnum):
-    """ERROR: something cannot be read. WARNING: leftovers in the way of others. INFO: worth knowing."""
+    """ERROR: something cannot be read. WARNING: leftovers that obstruct others. INFO: worth knowing."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -16,57 +30,123 @@ class Severity(StrEnum):
 
 
 class FindingKind(StrEnum):
-    """The kinds of things that can be wrong with one dataset; the names are stable."""
+    """The kinds of problems. The names are stable."""
 
+    # A repository and its logs.
+    MISSING_MARK = "missing_mark"
+    DAMAGED_MARK = "damaged_mark"
+    DAMAGED_COPY = "damaged_copy"
+    DAMAGED_RECORD = "damaged_record"
+    NEWER_FORMAT = "newer_format"
+    MISSING_BRANCH = "missing_branch"
+    LOG_GAP = "log_gap"
+    DAMAGED_ENTRY = "damaged_entry"
+    TORN_ENTRY = "torn_entry"
+    MISPLACED_ENTRY = "misplaced_entry"
+    WRONG_HINT = "wrong_hint"
+    DAMAGED_HINT = "damaged_hint"
+    MISSING_COMMIT = "missing_commit"
+    DAMAGED_COMMIT = "damaged_commit"
+    DIFFERENT_COMMIT = "different_commit"
+    WRONG_ORDER = "wrong_order"
+    FUTURE_TIME = "future_time"
+    DAMAGED_HISTORY = "damaged_history"
+    DEAD_LEASE = "dead_lease"
+    # The tables of a repository.
+    MISSING_DATASET = "missing_dataset"
+    SYMBOLIC_LINK = "symbolic_link"
+    MISSING_HOME = "missing_home"
+    MISSING_VERSION = "missing_version"
+    MISSING_BASE = "missing_base"
+    WRONG_ROW_COUNT = "wrong_row_count"
+    UNREADABLE_ROWS = "unreadable_rows"
+    DUPLICATE_KEYS = "duplicate_keys"
+    NULL_KEYS = "null_keys"
+    EXTERNAL_WRITE = "external_write"
+    UNSETTLED_HOME = "unsettled_home"
+    UNFINISHED_FORK = "unfinished_fork"
+    # Datasets, those of a repository too.
+    MISSING_REF = "missing_ref"
+    DAMAGED_REF = "damaged_ref"
+    BROKEN_TAG = "broken_tag"
+    DAMAGED_MANIFEST = "damaged_manifest"
+    MISSING_DATA_FILE = "missing_data_file"
+    MISSING_DELETION_FILE = "missing_deletion_file"
+    DAMAGED_DELETION_FILE = "damaged_deletion_file"
+    MISSING_INDEX = "missing_index"
+    DAMAGED_INDEX = "damaged_index"
+    WRONG_SIZE = "wrong_size"
+    STALE_BASE = "stale_base"
+    UNCHECKED_BASE = "unchecked_base"
+    UNKNOWN_FILE = "unknown_file"
+    # Datasets that are examined by themselves.
     UNREFERENCED_TREE = "unreferenced_tree"
     ZOMBIE_TREE = "zombie_tree"
     MISSING_TREE = "missing_tree"
     MISMATCHED_TREE = "mismatched_tree"
     NO_ORDINARY_VERSION = "no_ordinary_version"
-    DAMAGED_REF = "damaged_ref"
-    MISSING_REF = "missing_ref"
     STRAY_MANIFEST = "stray_manifest"
     UNOPENABLE = "unopenable"
-    DAMAGED_MANIFEST = "damaged_manifest"
-    MISSING_FILE = "missing_file"
-    WRONG_SIZE = "wrong_size"
-    DAMAGED_DELETION_FILE = "damaged_deletion_file"
-    UNCHECKED_BASE = "unchecked_base"
-    BROKEN_TAG = "broken_tag"
-    STALE_BASE = "stale_base"
     ORPHAN_FILES = "orphan_files"
     TEMPORARY_FILES = "temporary_files"
-    STRANGERS = "strangers"
 
     @property
     def severity(self) -> Severity:
-        """How bad things of this kind are."""
-        return _SEVERITIES.get(self, Severity.ERROR)
+        """The severity of findings of this kind."""
+        if self in _WARNINGS:
+            return Severity.WARNING
+        return Severity.INFO if self in _NOTES else Severity.ERROR
 
 
-_SEVERITIES = {
-    FindingKind.UNREFERENCED_TREE: Severity.WARNING,
-    FindingKind.ZOMBIE_TREE: Severity.WARNING,
-    FindingKind.NO_ORDINARY_VERSION: Severity.WARNING,
-    FindingKind.UNCHECKED_BASE: Severity.WARNING,
-    FindingKind.ORPHAN_FILES: Severity.INFO,
-    FindingKind.TEMPORARY_FILES: Severity.INFO,
-    FindingKind.STRANGERS: Severity.INFO,
-}
+_WARNINGS = frozenset(
+    {
+        FindingKind.WRONG_ORDER,
+        FindingKind.FUTURE_TIME,
+        FindingKind.DAMAGED_HISTORY,
+        FindingKind.EXTERNAL_WRITE,
+        # The versions of a branch without metadata can be read, but Lance can neither list it nor branch from it. With
+        # damaged metadata it is worse: Lance then lists no branch at all.
+        FindingKind.MISSING_REF,
+        FindingKind.UNCHECKED_BASE,
+        FindingKind.UNREFERENCED_TREE,
+        FindingKind.ZOMBIE_TREE,
+        FindingKind.NO_ORDINARY_VERSION,
+    }
+)
+_NOTES = frozenset(
+    {
+        FindingKind.DAMAGED_HINT,
+        FindingKind.DAMAGED_COPY,
+        FindingKind.DEAD_LEASE,
+        # A crash right after a commit leaves this. Nothing is lost, and the next commit to the table settles it.
+        FindingKind.UNSETTLED_HOME,
+        FindingKind.UNFINISHED_FORK,
+        FindingKind.UNKNOWN_FILE,
+        FindingKind.ORPHAN_FILES,
+        FindingKind.TEMPORARY_FILES,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that is not as it should be.
+    """One problem of a repository or of a dataset.
 
-    `subject` is a path below the dataset root (a URI if it lies elsewhere), `paths` the files concerned. `remedy` says
-    what a repair does, or what a person has to do where no repair is safe; `needed_by` who keeps a repair away.
+    `subject` is a path below the root that was examined, or the URI of a file in another location; `paths` are the
+    files concerned. `remedy` states what a repair does or, if no repair is safe, what the user has to do. `needed_by`
+    names what prevents a repair.
+
+    In a repository, `refs` are the branches, tags, runs and versions of branches that cannot be read, or whose `tables`
+    cannot be read, and `commits` are the ids of such commits.
     """
 
     kind: FindingKind
     subject: str
     explanation: str
     remedy: str
+    tables: tuple[str, ...] = ()
+    refs: tuple[str, ...] = ()
+    commits: tuple[str, ...] = ()
     paths: tuple[str, ...] = ()
     needed_by: tuple[str, ...] = ()
     repairable: bool = False
@@ -74,50 +154,91 @@ class Finding:
 
     @property
     def severity(self) -> Severity:
-        """How bad it is, which its kind says."""
+        """The severity of this kind of finding."""
         return self.kind.severity
 
 
-class Reported(Protocol):
-    """What every finding tells, whatever it is about."""
-
-    @property
-    def severity(self) -> Severity: ...
-
-    @property
-    def repairable(self) -> bool: ...
-
-    @property
-    def repaired(self) -> bool: ...
-
-
-F = TypeVar("F", bound=Reported)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report(Generic[F]):
-    """What was found, the worst first; what was repaired is marked so."""
+class DoctorReport:
+    """The findings, the most severe first. Those that were repaired are marked."""
 
     root: str
-    findings: tuple[F, ...]
+    findings: tuple[Finding, ...]
 
     @property
-    def open(self) -> tuple[F, ...]:
-        """What is still there."""
+    def open(self) -> tuple[Finding, ...]:
+        """The findings that were not repaired."""
         return tuple(finding for finding in self.findings if not finding.repaired)
 
     @property
-    def repaired(self) -> tuple[F, ...]:
-        """The findings that were put right."""
+    def repaired(self) -> tuple[Finding, ...]:
+        """The findings that were repaired."""
         return tuple(finding for finding in self.findings if finding.repaired)
 
     @property
     def is_clean(self) -> bool:
-        """Whether nothing is left but what is merely worth knowing."""
+        """Whether all open findings are notes."""
         return all(finding.severity is Severity.INFO for finding in self.open)
 
 
-class DoctorReport(Report[Finding]):
-    """What was found in one dataset."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """The location of one state of a table: a version in a home of a dataset."""
 
-    __slots__ = ()
+    dataset: str
+    home: str | None
+    version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A finding, its repair if there is a safe one, and the table states that cannot be read because of it.
+
+    `repair` checks the problem again right before it writes, and returns whether it changed anything.
+    """
+
+    finding: Finding
+    repair: Callable[[], bool] | None = None
+    placements: frozenset[Placement] = field(default_factory=frozenset)
+
+
+def examine(root: str, scan: Callable[[], Sequence[Case]], *, repair: bool) -> DoctorReport:
+    """Return the findings of a scan. With `repair`, run the repairs first, and scan again after each round of them."""
+    found = scan()
+    repaired: dict[tuple[FindingKind, str], Finding] = {}
+    for _ in range(_ROUNDS if repair else 0):
+        done = [case.finding for case in found if _try_repair(case)]
+        if not done:
+            break
+        repaired |= {(finding.kind, finding.subject): finding for finding in done}
+        found = scan()
+    left = [case.finding for case in found]
+    # A problem that is found again was not repaired, whatever its repair returned.
+    for finding in left:
+        repaired.pop((finding.kind, finding.subject), None)
+    return _report(root, [*(replace(one, repaired=True) for one in repaired.values()), *left])
+
+
+def _report(root: str, findings: Iterable[Finding]) -> DoctorReport:
+    order = list(Severity)
+    return DoctorReport(root=root, findings=tuple(sorted(findings, key=lambda one: order.index(one.severity))))
+
+
+def _try_repair(case: Case) -> bool:
+    """Run the repair of a case. Return False if there is none, or if a concurrent writer prevents it."""
+    try:
+        return case.repair is not None and case.repair()
+    except (BusyError, ConflictError, CorruptError, NotFoundError):
+        return False
+
+
+def unknown_file(path: str, *more: str) -> Case:
+    """Return the case of files whose names neither Anabranch nor Lance uses."""
+    finding = Finding(
+        kind=FindingKind.UNKNOWN_FILE,
+        subject=path,
+        explanation="Anabranch and Lance do not use this name" if not more else f"{len(more)} files with unknown names",
+        remedy="none: doctor does not change it, and it does no harm",
+        paths=more,
+    )
+    return Case(finding=finding)

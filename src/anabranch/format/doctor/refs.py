@@ -1,50 +1,70 @@
-"""Refs that Lance refuses, and branches whose metadata is lost: decided here, written again elsewhere."""
+"""Refs that Lance refuses, and branches whose metadata is lost: found, and written again as Lance writes them."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from functools import partial
+from typing import Any
+from uuid import uuid4
 
+from anabranch.errors import AnabranchError, ObjectNotFoundError
 from anabranch.format.doctor.census import Census
-from anabranch.format.doctor.diagnosis import Diagnosis
-from anabranch.format.doctor.findings import Finding, FindingKind
-from anabranch.format.doctor.ref_bytes import branch_ref_bytes, tag_ref_bytes
-from anabranch.format.doctor.remedies import WriteRef
-from anabranch.format.layout.names import branch_ref_path, tag_ref_path
-from anabranch.format.refs.branches import BranchInfo, parse_branch
-from anabranch.format.refs.ref_files import RefFile, parse_ref, whole_number
+from anabranch.format.doctor.findings import Case, Finding, FindingKind
+from anabranch.format.doctor.repairs import Repairs
+from anabranch.format.home import Home, is_staged
+from anabranch.format.layout.names import branch_ref_path, manifest_of_path, tag_ref_path
+from anabranch.format.refs.branches import BranchInfo, find_branch, parse_branch
+from anabranch.format.refs.ref_files import (
+    RefFile,
+    RefKind,
+    encode_ref,
+    lineage_of,
+    parse_ref,
+    ref_problem,
+    usable_fields,
+    whole_number,
+)
 from anabranch.format.refs.tags import TagInfo
-from anabranch.format.transactions import Origin
+from anabranch.format.transactions import Origin, find_origin
+from anabranch.storage import ObjectInfo, ObjectStore
 
-__all__ = ["diagnose_refs", "rebuild_missing_ref"]
+__all__ = ["can_write_ref", "diagnose_refs", "rebuild_missing_ref", "write_ref"]
 
 _FROM_BACKUP = "restore it from a backup"
 
 
-def diagnose_refs(census: Census) -> Iterator[Diagnosis]:
+Repair = Callable[[], bool]
+AnyRef = RefFile[BranchInfo] | RefFile[TagInfo]
+
+
+def diagnose_refs(census: Census, repairs: Repairs) -> Iterator[Case]:
+    """Report the refs that Lance refuses."""
     for branch in census.branch_refs:
         if branch.problem is not None:
-            yield _damaged(branch, _repair_branch(census, branch), f"{_FROM_BACKUP}, or delete the branch")
+            repair = _repair_branch(census, branch, repairs)
+            yield _damaged(branch, repair, f"{_FROM_BACKUP}, or delete the branch")
     for tag in census.tag_refs:
         if tag.problem is not None:
-            yield _damaged(tag, _repair_tag(census, tag), f"{_FROM_BACKUP}, or delete the tag")
+            yield _damaged(tag, _repair_tag(census, tag, repairs), f"{_FROM_BACKUP}, or delete the tag")
 
 
-def _damaged(ref: RefFile[BranchInfo] | RefFile[TagInfo], remedy: WriteRef | None, otherwise: str) -> Diagnosis:
+def _damaged(ref: AnyRef, repair: Repair | None, otherwise: str) -> Case:
     finding = Finding(
         kind=FindingKind.DAMAGED_REF,
         subject=ref.path,
         explanation=f"{ref.problem}; Lance cannot list its refs, nor delete a branch, while it is there",
-        remedy="a repair writes it again as Lance does" if remedy is not None else f"none: {otherwise}",
+        remedy="a repair writes it again as Lance does" if repair is not None else f"none: {otherwise}",
         paths=(ref.path,),
-        repairable=remedy is not None,
+        repairable=repair is not None,
     )
-    return Diagnosis(finding=finding, remedy=remedy)
+    return Case(finding=finding, repair=repair)
 
 
-def _repair_branch(census: Census, ref: RefFile[BranchInfo]) -> WriteRef | None:
+def _repair_branch(census: Census, ref: RefFile[BranchInfo], repairs: Repairs) -> Repair | None:
     path = branch_ref_path(ref.name)
     if path != ref.path and any(other.path == path for other in census.branch_refs):
         return None  # which of the two is right is for the user to decide
     data = _branch_data(census, ref.name, _parent_of(ref), damaged=ref.data)
-    return None if data is None else _write(ref, path, data)
+    return None if data is None else _write(ref, path, data, repairs)
 
 
 def _parent_of(ref: RefFile[BranchInfo]) -> Origin | None:
@@ -56,10 +76,10 @@ def _parent_of(ref: RefFile[BranchInfo]) -> Origin | None:
     return Origin(branch=info.parent_branch, version=info.parent_version)
 
 
-def rebuild_missing_ref(census: Census, branch: str) -> WriteRef | None:
-    """Write the metadata of a branch that has none, if its first version says what it was made from."""
+def rebuild_missing_ref(census: Census, branch: str, repairs: Repairs) -> Repair | None:
+    """Return the repair of a branch without metadata, if its first version records what it was created from."""
     data = _branch_data(census, branch, None)
-    return None if data is None else WriteRef(path=branch_ref_path(branch), data=data, expected=None, instead_of=None)
+    return None if data is None else partial(repairs.write_ref, branch_ref_path(branch), data, expected=None)
 
 
 def _branch_data(census: Census, branch: str, parent: Origin | None, *, damaged: bytes = b"") -> bytes | None:
@@ -72,7 +92,7 @@ def _branch_data(census: Census, branch: str, parent: Origin | None, *, damaged:
     above = next((ref for ref in census.branch_refs if ref.name == parent.branch and ref.info is not None), None)
     if parent.branch is not None and above is None:
         return None  # its parent comes first
-    return branch_ref_bytes(
+    return _branch_ref(
         parent,
         created_at=first.modified,
         manifest_size=first.size,
@@ -81,7 +101,7 @@ def _branch_data(census: Census, branch: str, parent: Origin | None, *, damaged:
     )
 
 
-def _repair_tag(census: Census, ref: RefFile[TagInfo]) -> WriteRef | None:
+def _repair_tag(census: Census, ref: RefFile[TagInfo], repairs: Repairs) -> Repair | None:
     path = tag_ref_path(ref.name)
     if path != ref.path and any(other.path == path for other in census.tag_refs):
         return None
@@ -90,8 +110,8 @@ def _repair_tag(census: Census, ref: RefFile[TagInfo]) -> WriteRef | None:
     if place is None or manifest is None:
         return None
     branch, version = place
-    data = tag_ref_bytes(branch=branch, version=version, manifest_size=manifest.size, damaged=ref.data)
-    return None if data == ref.data else _write(ref, path, data)
+    data = _tag_ref(branch=branch, version=version, manifest_size=manifest.size, damaged=ref.data)
+    return None if data == ref.data else _write(ref, path, data, repairs)
 
 
 def _place_of(ref: RefFile[TagInfo]) -> tuple[str | None, int] | None:
@@ -106,11 +126,99 @@ def _place_of(ref: RefFile[TagInfo]) -> tuple[str | None, int] | None:
     return (branch, version) if branch is None or isinstance(branch, str) else None
 
 
-def _write(ref: RefFile[BranchInfo] | RefFile[TagInfo], path: str, data: bytes) -> WriteRef:
+def _write(ref: AnyRef, path: str, data: bytes, repairs: Repairs) -> Repair:
     is_elsewhere = path != ref.path
-    return WriteRef(
-        path=path,
-        data=data,
+    return partial(
+        repairs.write_ref,
+        path,
+        data,
         expected=None if is_elsewhere else ref.data,
         instead_of=ref.path if is_elsewhere else None,
+    )
+
+
+def can_write_ref(home: Home) -> bool:
+    """Whether a branch's files tell what it was made from, and that is there."""
+    return _find_origin(home) is not None
+
+
+def write_ref(home: Home) -> bool:
+    """Write the metadata of a branch that has none, or that Lance refuses; return whether that was done."""
+    found = _find_origin(home)
+    branch = home.branch
+    if found is None or branch is None:
+        return False
+    origin, first = found
+    store, path = home.store(), branch_ref_path(branch)
+    damaged = _read(store, path)
+    if damaged is not None and ref_problem(damaged, RefKind.BRANCH) is None:
+        return False
+    parent = None if origin.branch is None else _read(store, branch_ref_path(origin.branch))
+    data = _branch_ref(
+        origin,
+        created_at=first.modified,
+        manifest_size=first.size,
+        parent_ref=parent or b"",
+        damaged=damaged or b"",
+    )
+    store.put(path, data)
+    return True
+
+
+def _read(store: ObjectStore, path: str) -> bytes | None:
+    try:
+        return store.get(path)
+    except ObjectNotFoundError:
+        return None
+
+
+def _find_origin(home: Home) -> tuple[Origin, ObjectInfo] | None:
+    """What a branch was made from, by its first ordinary version, and the file of that."""
+    listed = {}
+    for info in home.store().list(f"{home.folder}/_versions"):
+        name = manifest_of_path(info.path)
+        if name is not None and not is_staged(name.version):
+            listed[name.version] = info
+    if not listed:
+        return None
+    first = min(listed)
+    try:
+        origin = find_origin(home, home.open(first))
+        if origin is None or (origin.branch is not None and find_branch(home, origin.branch) is None):
+            return None
+    except AnabranchError:
+        return None
+    return origin, listed[first]
+
+
+def _branch_ref(
+    origin: Origin, *, created_at: datetime, manifest_size: int, parent_ref: bytes = b"", damaged: bytes = b""
+) -> bytes:
+    """Write a branch's metadata: its parent from `origin`, all else from the damaged file where that is usable."""
+    found = usable_fields(damaged, RefKind.BRANCH)
+    lineage = lineage_of(damaged) or [*lineage_of(parent_ref), [origin.version, uuid4().hex]]
+    return encode_ref(
+        {
+            "parentBranch": origin.branch,
+            "identifier": {"version_mapping": lineage},
+            "parentVersion": origin.version,
+            "createAt": found.get("createAt", int(created_at.timestamp())),
+            "manifestSize": found.get("manifestSize", manifest_size),
+            "metadata": found.get("metadata", {}),
+        }
+    )
+
+
+def _tag_ref(*, branch: str | None, version: int, manifest_size: int, damaged: bytes) -> bytes:
+    """Write a tag for a version of a branch, all else from the damaged file where that is usable."""
+    found: Mapping[str, Any] = usable_fields(damaged, RefKind.TAG)
+    return encode_ref(
+        {
+            "branch": branch,
+            "version": version,
+            "createdAt": found.get("createdAt"),
+            "updatedAt": found.get("updatedAt"),
+            "manifestSize": found.get("manifestSize", manifest_size),
+            "metadata": found.get("metadata", {}),
+        }
     )

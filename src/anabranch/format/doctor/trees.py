@@ -1,13 +1,13 @@
 """Branches whose files and metadata do not agree: decided here, put right elsewhere."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
-from anabranch.format.doctor.census import Census, Damage
-from anabranch.format.doctor.diagnosis import Diagnosis, Surroundings, label
-from anabranch.format.doctor.findings import Finding, FindingKind
-from anabranch.format.doctor.refs import rebuild_missing_ref
-from anabranch.format.doctor.remedies import CorrectRef, DropManifests, Remedy, RemoveRef, RemoveTree, WriteRef
+from anabranch.format.doctor.census import Census, Damage, label
+from anabranch.format.doctor.findings import Case, Finding, FindingKind
+from anabranch.format.doctor.refs import Repair, rebuild_missing_ref
+from anabranch.format.doctor.repairs import Repairs
 from anabranch.format.home import branch_folder
 from anabranch.format.layout.listing import LayoutKind
 from anabranch.format.layout.names import BRANCH_REFS, TAG_REFS, branch_ref_path
@@ -20,15 +20,16 @@ _CONTENT = frozenset({LayoutKind.DATA, LayoutKind.BLOB, LayoutKind.DELETION, Lay
 _MANIFESTS = frozenset({LayoutKind.MANIFEST, LayoutKind.DETACHED_MANIFEST, LayoutKind.PENDING_MANIFEST})
 
 
-def diagnose_trees(census: Census, surroundings: Surroundings) -> Iterator[Diagnosis]:
-    users = _users_of_trees(census, surroundings)
-    yield from _missing_trees(census, users)
-    yield from _mismatched_trees(census)
-    yield from _unreferenced_trees(census, users)
+def diagnose_trees(census: Census, repairs: Repairs, *, clones: Mapping[str, Sequence[str]]) -> Iterator[Case]:
+    """Compare the files of branches with their metadata; `clones` are the base paths of known clones."""
+    users = _users_of_trees(census, clones)
+    yield from _missing_trees(census, users, repairs)
+    yield from _mismatched_trees(census, repairs)
+    yield from _unreferenced_trees(census, users, repairs)
     yield from _branches_without_ordinary_version(census)
 
 
-def _users_of_trees(census: Census, surroundings: Surroundings) -> dict[str, set[str]]:
+def _users_of_trees(census: Census, clones: Mapping[str, Sequence[str]]) -> dict[str, set[str]]:
     """Who needs each tree: tags, child branches, and whatever reads files of it, followed from all that is live.
 
     Base paths are compared by their ends: those of a dataset that was moved still name its old place, and will name
@@ -42,7 +43,7 @@ def _users_of_trees(census: Census, surroundings: Surroundings) -> dict[str, set
     for info in census.branches.values():
         if isinstance(info, BranchInfo) and info.parent_branch is not None:
             users[info.parent_branch].add(f"branch {info.name!r}")
-    for clone, paths in surroundings.clone_bases.items():
+    for clone, paths in clones.items():
         for tree in _trees_of(paths, trees):
             users[tree].add(f"clone {clone!r}")
     pending: list[str | None] = [None, *census.layout.branches, *users]
@@ -71,13 +72,13 @@ def _doubt(census: Census) -> str | None:
     for file, _ in census.damaged_manifests:
         if file.has_ref:
             return f"the manifest {file.path!r} is damaged and may need it"
-    for file in census.layout.strangers:
+    for file in census.layout.unknown_files:
         if file.path.startswith((f"{BRANCH_REFS}/", f"{TAG_REFS}/")):
             return f"{file.path!r} may be a ref under another spelling"
     return None
 
 
-def _unreferenced_trees(census: Census, users: Mapping[str, set[str]]) -> Iterator[Diagnosis]:
+def _unreferenced_trees(census: Census, users: Mapping[str, set[str]], repairs: Repairs) -> Iterator[Case]:
     doubt = _doubt(census)
     for name in census.layout.unreferenced_trees:
         files = census.layout.of_branch(name)
@@ -88,7 +89,7 @@ def _unreferenced_trees(census: Census, users: Mapping[str, set[str]]) -> Iterat
         needed_by = tuple(sorted(users.get(name, ())))
         # Lance leaves all files of a branch that it deletes if another branch lies inside its folder.
         is_leftover = is_untouched or any(other.startswith(f"{name}/") for other in census.layout.branches)
-        rebuilt = rebuild_missing_ref(census, name) if needed_by or not is_leftover else None
+        rebuilt = rebuild_missing_ref(census, name, repairs) if needed_by or not is_leftover else None
         if rebuilt is not None:
             yield _missing_ref(name, rebuilt, needed_by)
             continue
@@ -98,7 +99,7 @@ def _unreferenced_trees(census: Census, users: Mapping[str, set[str]]) -> Iterat
             remedy = f"none for now: {doubt}"
         else:
             remedy = _TREE_REMEDIES[kind]
-        own = tuple(file for file in files if file.kind is not LayoutKind.STRANGER)
+        own = tuple(file for file in files if file.kind is not LayoutKind.UNKNOWN)
         finding = Finding(
             kind=kind,
             subject=branch_folder(name),
@@ -108,10 +109,10 @@ def _unreferenced_trees(census: Census, users: Mapping[str, set[str]]) -> Iterat
             needed_by=needed_by,
             repairable=not needed_by and not doubt,
         )
-        yield Diagnosis(finding=finding, remedy=RemoveTree(branch=name, files=own) if finding.repairable else None)
+        yield Case(finding=finding, repair=partial(repairs.remove_tree, name, own) if finding.repairable else None)
 
 
-def _missing_ref(name: str, rebuilt: WriteRef, needed_by: tuple[str, ...]) -> Diagnosis:
+def _missing_ref(name: str, rebuilt: Repair, needed_by: tuple[str, ...]) -> Case:
     """A branch that has its first version, and rows of its own or users, has lost its metadata.
 
     A deletion removes the first version right after the metadata, so what it leaves when it is interrupted looks
@@ -126,7 +127,7 @@ def _missing_ref(name: str, rebuilt: WriteRef, needed_by: tuple[str, ...]) -> Di
         needed_by=needed_by,
         repairable=True,
     )
-    return Diagnosis(finding=finding, remedy=rebuilt)
+    return Case(finding=finding, repair=rebuilt)
 
 
 _TREE_STORIES = {
@@ -151,7 +152,7 @@ _TREE_REMEDIES = {
 }
 
 
-def _missing_trees(census: Census, users: Mapping[str, set[str]]) -> Iterator[Diagnosis]:
+def _missing_trees(census: Census, users: Mapping[str, set[str]], repairs: Repairs) -> Iterator[Case]:
     for name in census.layout.branches:
         files = census.layout.of_branch(name)
         if any(file.kind in _MANIFESTS for file in files):
@@ -173,10 +174,10 @@ def _missing_trees(census: Census, users: Mapping[str, set[str]]) -> Iterator[Di
             needed_by=needed_by,
             repairable=not needed_by and not has_content,
         )
-        yield Diagnosis(finding=finding, remedy=RemoveRef(branch=name) if finding.repairable else None)
+        yield Case(finding=finding, repair=partial(repairs.remove_ref, name) if finding.repairable else None)
 
 
-def _mismatched_trees(census: Census) -> Iterator[Diagnosis]:
+def _mismatched_trees(census: Census, repairs: Repairs) -> Iterator[Case]:
     """Two creators of one name each write a first manifest, and the last ref wins; the newest manifest opens."""
     for info in census.branches.values():
         if not isinstance(info, BranchInfo):
@@ -189,20 +190,20 @@ def _mismatched_trees(census: Census) -> Iterator[Diagnosis]:
             yield _mismatch(info, told, "none: find out who put it there, then delete the branch", None)
         elif origins and not _matches(origins[-1], info):
             told = f"it opens as a copy of version {origins[-1].version} of {label(origins[-1].branch)}"
-            yield _mismatch(info, told, *_mismatch_remedy(census, info, origins[-1]))
+            yield _mismatch(info, told, *_mismatch_remedy(census, info, origins[-1], repairs))
 
 
-def _mismatch_remedy(census: Census, info: BranchInfo, origin: Origin) -> tuple[str, Remedy | None]:
+def _mismatch_remedy(census: Census, info: BranchInfo, origin: Origin, repairs: Repairs) -> tuple[str, Repair | None]:
     if losers := _losing_manifests(census, info):
         seen = tuple(file.path for file in census.layout.of_branch(info.name) if file.kind in _MANIFESTS)
         return (
             "a repair removes the manifests that other creators of the same name left; nothing was built on them",
-            DropManifests(branch=info.name, paths=losers, seen=seen),
+            partial(repairs.drop_manifests, info.name, losers, seen),
         )
     if origin.branch is None or isinstance(census.branches.get(origin.branch), BranchInfo):
         return (
             "a repair corrects the metadata to what the branch is a copy of; no version is touched",
-            CorrectRef(branch=info.name, parent_branch=origin.branch, parent_version=origin.version),
+            partial(repairs.correct_ref, info.name, origin),
         )
     return f"none: its true parent {origin.branch!r} has no readable metadata", None
 
@@ -220,7 +221,7 @@ def _losing_manifests(census: Census, info: BranchInfo) -> tuple[str, ...]:
     return tuple(facts.path for facts in above)
 
 
-def _mismatch(info: BranchInfo, told: str, said: str, remedy: Remedy | None) -> Diagnosis:
+def _mismatch(info: BranchInfo, told: str, said: str, repair: Repair | None) -> Case:
     finding = Finding(
         kind=FindingKind.MISMATCHED_TREE,
         subject=branch_folder(info.name),
@@ -230,9 +231,9 @@ def _mismatch(info: BranchInfo, told: str, said: str, remedy: Remedy | None) -> 
         ),
         remedy=said,
         paths=(branch_ref_path(info.name),),
-        repairable=remedy is not None,
+        repairable=repair is not None,
     )
-    return Diagnosis(finding=finding, remedy=remedy)
+    return Case(finding=finding, repair=repair)
 
 
 def _matches(source: Origin, info: BranchInfo) -> bool:
@@ -246,7 +247,7 @@ def _is_held(census: Census, branch: str, versions: set[int]) -> bool:
     return any((branch, version) in tagged | forked for version in versions)
 
 
-def _branches_without_ordinary_version(census: Census) -> Iterator[Diagnosis]:
+def _branches_without_ordinary_version(census: Census) -> Iterator[Case]:
     for name in census.layout.branches:
         kinds = {file.kind for file in census.layout.of_branch(name)}
         if LayoutKind.DETACHED_MANIFEST in kinds and LayoutKind.MANIFEST not in kinds:
@@ -256,4 +257,4 @@ def _branches_without_ordinary_version(census: Census) -> Iterator[Diagnosis]:
                 explanation=f"branch {name!r} was forked from a staged version and has no ordinary version yet",
                 remedy="none, as it can be read by the staged version's number; delete the branch and fork again",
             )
-            yield Diagnosis(finding=finding)
+            yield Case(finding=finding)

@@ -44,7 +44,7 @@ class LayoutKind(StrEnum):
     TAG_REF = "tag_ref"
     CLEANUP_RECORD = "cleanup_record"
     TEMPORARY = "temporary"
-    STRANGER = "stranger"
+    UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,9 +96,9 @@ class Layout:
     branches: tuple[str, ...]
 
     @property
-    def strangers(self) -> tuple[LayoutFile, ...]:
+    def unknown_files(self) -> tuple[LayoutFile, ...]:
         """Files whose place or name follows no rule."""
-        return tuple(file for file in self.files if file.kind is LayoutKind.STRANGER)
+        return tuple(file for file in self.files if file.kind is LayoutKind.UNKNOWN)
 
     @property
     def unreferenced_trees(self) -> tuple[str, ...]:
@@ -150,7 +150,7 @@ def lay_out(root: str, objects: Iterable[ObjectInfo]) -> Layout:
 
 def _classified(info: ObjectInfo, owner: str | None, branches: frozenset[str]) -> LayoutFile:
     rest = info.path if owner is None else info.path[len(branch_folder(owner)) + 1 :]
-    kind = _kind_in_home(rest) or (_kind_of_ref(rest) if owner is None else None) or LayoutKind.STRANGER
+    kind = _kind_in_home(rest) or (_kind_of_ref(rest) if owner is None else None) or LayoutKind.UNKNOWN
     return LayoutFile(
         path=info.path,
         size=info.size,

@@ -34,7 +34,7 @@ _DEEPEST = 1_000
 # The rank of files that go before all others.
 _FIRST = -1
 # Not ours to judge.
-_UNTOUCHED = frozenset({LayoutKind.STRANGER, LayoutKind.TAG_REF, LayoutKind.CLEANUP_RECORD, LayoutKind.MEM_WAL})
+_UNTOUCHED = frozenset({LayoutKind.UNKNOWN, LayoutKind.TAG_REF, LayoutKind.CLEANUP_RECORD, LayoutKind.MEM_WAL})
 
 
 class DeadReason(StrEnum):

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from anabranch.errors import AnabranchError, CorruptError, ObjectNotFoundError, UnsupportedFormatError
+from anabranch.format.doctor.findings import Case, Finding, FindingKind
 from anabranch.ids import MAIN
-from anabranch.repo.doctor.findings import Case, FindingKind, RepositoryFinding
 from anabranch.repo.doctor.inventory import BrokenCommit, CommitFacts, Inventory, name_of
 from anabranch.repo.doctor.rebuild import Rebuilder
 from anabranch.repo.log import codec
@@ -115,7 +115,7 @@ def _broken_commit(
         kind = FindingKind.BROKEN_TAG
     can_repair = kind is not FindingKind.NEWER_FORMAT and rebuilder.can_rebuild(commit_id)
     built_on = f"; {len(others)} other commits build on its tables" if others else ""
-    finding = RepositoryFinding(
+    finding = Finding(
         kind=kind,
         subject=commit_path(commit_id),
         explanation=f"commit {commit_id} cannot be read: {broken.problem}{built_on}",
@@ -173,7 +173,7 @@ def _wrong_order(inventory: Inventory, commit_id: str, facts: CommitFacts) -> It
             continue
         if facts.generation > before.generation and facts.created_at >= before.created_at:
             continue
-        finding = RepositoryFinding(
+        finding = Finding(
             kind=FindingKind.WRONG_ORDER,
             subject=commit_path(commit_id),
             explanation=(

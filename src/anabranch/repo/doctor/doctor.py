@@ -2,31 +2,25 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from anabranch.errors import (
-    BusyError,
-    ConflictError,
-    CorruptError,
-    NotFoundError,
-    TableNotFoundError,
-)
+from anabranch.errors import TableNotFoundError
 from anabranch.format.arguments import require_names
+from anabranch.format.doctor.findings import (
+    Case,
+    DoctorReport,
+    Finding,
+    FindingKind,
+    Placement,
+    Severity,
+    examine,
+)
 from anabranch.ids import TableKey
 from anabranch.repo.doctor.checked_log import CheckedLog, list_logs
 from anabranch.repo.doctor.commits import diagnose_commits, inspect_remaining
-from anabranch.repo.doctor.effects import with_effects
-from anabranch.repo.doctor.findings import (
-    Case,
-    FindingKind,
-    Placement,
-    RepositoryFinding,
-    RepositoryReport,
-    Severity,
-)
 from anabranch.repo.doctor.heads import diagnose_homes
 from anabranch.repo.doctor.history_tables import diagnose_history, read_stored_history
-from anabranch.repo.doctor.inventory import Inventory, Use
+from anabranch.repo.doctor.inventory import Inventory, Use, with_effects
 from anabranch.repo.doctor.logs import diagnose_branches, scan_log
 from anabranch.repo.doctor.metadata import diagnose_leases, diagnose_mark, diagnose_names, diagnose_records
 from anabranch.repo.doctor.rows import diagnose_rows
@@ -40,9 +34,6 @@ __all__ = ["Progress", "Scope", "check_repository"]
 
 # Called with the number of logs and datasets done, and the number known so far.
 Progress = Callable[[int, int], None]
-
-# A repair can reveal further problems, such as those of a branch whose log can be read again. Repeat this many times.
-_ROUNDS = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,32 +50,12 @@ class Scope:
         return cls(tables=None if tables is None else frozenset(map(TableKey.parse, tables)), rows=rows)
 
 
-def check_repository(config: RepoConfig, scope: Scope, *, repair: bool, progress: Progress) -> RepositoryReport:
+def check_repository(config: RepoConfig, scope: Scope, *, repair: bool, progress: Progress) -> DoctorReport:
     """Return the findings of a repository. With `repair`, rebuild what can be rebuilt first.
 
     A repair never removes published data. After each round of repairs, everything is checked again.
     """
-    found = _scan(config, scope, progress)
-    repaired: dict[tuple[FindingKind, str], RepositoryFinding] = {}
-    for _ in range(_ROUNDS if repair else 0):
-        done = [case.finding for case in found if _try_repair(case)]
-        if not done:
-            break
-        repaired |= {(finding.kind, finding.subject): finding for finding in done}
-        found = _scan(config, scope, progress)
-    left = [case.finding for case in found]
-    # A problem that is found again was not repaired, whatever its repair reported.
-    for finding in left:
-        repaired.pop((finding.kind, finding.subject), None)
-    return RepositoryReport.of(config.root, [*(replace(one, repaired=True) for one in repaired.values()), *left])
-
-
-def _try_repair(case: Case) -> bool:
-    """Run the repair of a case. Return False if there is none, or if a concurrent writer prevents it."""
-    try:
-        return case.repair is not None and case.repair()
-    except (BusyError, ConflictError, CorruptError, NotFoundError):
-        return False
+    return examine(config.root, lambda: _scan(config, scope, progress), repair=repair)
 
 
 def _scan(config: RepoConfig, scope: Scope, progress: Progress) -> list[Case]:
@@ -185,7 +156,7 @@ class _Scan:
         if not stale:
             return []
         homes = sorted({f"{TABLES}/{place.dataset}/tree/{place.home}" for place in stale})
-        finding = RepositoryFinding(
+        finding = Finding(
             kind=FindingKind.STALE_BASE,
             subject=homes[0],
             explanation=f"{len(homes)} branches of tables read files from another location: {min(stale.values())}",
@@ -199,7 +170,7 @@ class _Scan:
         if not gone:
             return []
         bases = tuple(sorted(set(gone.values())))
-        finding = RepositoryFinding(
+        finding = Finding(
             kind=FindingKind.MISSING_BASE,
             subject=bases[0],
             explanation=f"tables read files from {len(bases)} other locations that are empty now",

@@ -6,10 +6,10 @@ from functools import partial
 
 from anabranch.errors import AnabranchError, StorageDeniedError, StorageUnavailableError
 from anabranch.format import staging
+from anabranch.format.doctor.findings import Case, Finding, FindingKind, Placement
 from anabranch.format.home import Home
 from anabranch.format.layout.names import manifest_path
 from anabranch.ids import MAIN, BranchName, TableKey
-from anabranch.repo.doctor.findings import Case, FindingKind, Placement, RepositoryFinding
 from anabranch.repo.doctor.inventory import Inventory
 from anabranch.repo.log.entries import LogEntry, TableEntry, is_same_state
 from anabranch.repo.log.store import RepoStore
@@ -77,7 +77,7 @@ def _diagnose_home(repo_store: RepoStore, branch: BranchName, table: tuple[Table
     except (StorageDeniedError, StorageUnavailableError):
         raise
     except AnabranchError as err:
-        finding = RepositoryFinding(
+        finding = Finding(
             kind=FindingKind.DAMAGED_MANIFEST,
             subject=subject,
             explanation=f"its newest version, which plain Lance readers see, cannot be opened: {err.problem}",
@@ -87,7 +87,7 @@ def _diagnose_home(repo_store: RepoStore, branch: BranchName, table: tuple[Table
         return Case(finding=finding)
     if external:
         return Case(finding=_external_write(branch, key, subject, external))
-    finding = RepositoryFinding(
+    finding = Finding(
         kind=FindingKind.UNSETTLED_HOME,
         subject=subject,
         explanation=f"plain Lance readers see another state of '{key}' than branch '{branch}' has published",
@@ -98,8 +98,8 @@ def _diagnose_home(repo_store: RepoStore, branch: BranchName, table: tuple[Table
     return Case(finding=finding, repair=repair)
 
 
-def _damaged(key: TableKey, subject: str, version: int) -> RepositoryFinding:
-    return RepositoryFinding(
+def _damaged(key: TableKey, subject: str, version: int) -> Finding:
+    return Finding(
         kind=FindingKind.DAMAGED_MANIFEST,
         subject=f"{subject}/{manifest_path(version)}",
         explanation=f"the newest ordinary version of '{key}', which plain Lance readers see, was cut off",
@@ -113,9 +113,9 @@ def _is_settled(home: Home, newest: int, version: int) -> bool:
     return newest == version or staging.restored_version(home, newest) == version
 
 
-def _external_write(branch: BranchName, key: TableKey, subject: str, versions: tuple[int, ...]) -> RepositoryFinding:
+def _external_write(branch: BranchName, key: TableKey, subject: str, versions: tuple[int, ...]) -> Finding:
     named = ", ".join(map(str, versions))
-    return RepositoryFinding(
+    return Finding(
         kind=FindingKind.EXTERNAL_WRITE,
         subject=subject,
         explanation=f"another Lance tool wrote to '{key}' on branch '{branch}': version {named}",

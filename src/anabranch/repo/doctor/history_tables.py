@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from anabranch.errors import AnabranchError, StorageDeniedError, StorageUnavailableError
-from anabranch.repo.doctor.findings import Case, FindingKind, RepositoryFinding
+from anabranch.format.doctor.findings import Case, Finding, FindingKind
 from anabranch.repo.doctor.inventory import Inventory, digest_row
 from anabranch.repo.log import history_tables
 from anabranch.repo.log.config import RepoConfig
@@ -51,7 +51,7 @@ def diagnose_history(repo_store: RepoStore, inventory: Inventory, stored: Stored
         history_tables.rebuild_history(repo_store)
         return True
 
-    finding = RepositoryFinding(
+    finding = Finding(
         kind=FindingKind.DAMAGED_HISTORY,
         subject=history_tables.HISTORY_TABLES[0],
         explanation=f"the history tables differ from the logs: {problem}",

@@ -7,10 +7,10 @@ from functools import partial
 from itertools import pairwise
 
 from anabranch.errors import AnabranchError, CorruptError, UnsupportedFormatError
+from anabranch.format.doctor.findings import Case, Finding, FindingKind, unknown_file
 from anabranch.ids import MAIN, BranchName
 from anabranch.repo.doctor.checked_log import CheckedLog
 from anabranch.repo.doctor.commits import inspect_commit
-from anabranch.repo.doctor.findings import Case, FindingKind, RepositoryFinding, unknown_file
 from anabranch.repo.doctor.history_tables import StoredHistory
 from anabranch.repo.doctor.inventory import Inventory
 from anabranch.repo.doctor.rebuild import Entry, find_copy, rebuild_entry, rebuild_newest
@@ -94,7 +94,7 @@ def _wrong_order(checked: CheckedLog, entries: list["_Timed"]) -> Iterator[Case]
     """Report entries that are older than the entry before them: a read by time would find the wrong entry."""
     for before, after in pairwise(entries):
         if after.at < before.at:
-            finding = RepositoryFinding(
+            finding = Finding(
                 kind=FindingKind.WRONG_ORDER,
                 subject=checked.log.path(after.number),
                 explanation=f"entry {after.number} of {checked.label} is older than entry {before.number}",
@@ -109,7 +109,7 @@ def _future_times(config: RepoConfig, checked: CheckedLog, entries: list["_Timed
     future = [entry for entry in entries if entry.at > config.clock() + tolerance]
     if not future or future[-1].at <= store_microseconds(config) + tolerance:
         return
-    finding = RepositoryFinding(
+    finding = Finding(
         kind=FindingKind.FUTURE_TIME,
         subject=checked.log.path(future[0].number),
         explanation=(
@@ -152,7 +152,7 @@ def _scan_entry(
     try:
         entry = checked.decode(data, number)
     except UnsupportedFormatError as err:
-        finding = RepositoryFinding(
+        finding = Finding(
             kind=FindingKind.NEWER_FORMAT,
             subject=checked.log.path(number),
             explanation=err.problem,
@@ -200,7 +200,7 @@ def _lost_entry(
     data = find_copy(checked.log, checked.is_own, checked.decode, number)
     if data is None and checked.branch is not None:
         data = rebuild_entry(repo_store, checked.log, checked.branch, number)
-    finding = RepositoryFinding(
+    finding = Finding(
         kind=kind,
         subject=checked.log.path(number),
         explanation=problem,
@@ -288,7 +288,7 @@ def _hint_case(checked: CheckedLog, kind: FindingKind, problem: str, newest: int
             checked.log.store.delete(checked.log.hint_path)  # a log without a hint can be read
         return True
 
-    finding = RepositoryFinding(
+    finding = Finding(
         kind=kind,
         subject=checked.log.hint_path,
         explanation=f"the hint beside the log of {checked.label} {problem}",
@@ -361,7 +361,7 @@ def _diagnose_main(repo_store: RepoStore, inventory: Inventory, stored: StoredHi
     damaged = list(_diagnose_damaged_newest(repo_store, inventory, stored))
     yield from damaged
     if MAIN not in inventory.heads and not any(MAIN in case.finding.refs for case in [*inventory.cases, *damaged]):
-        finding = RepositoryFinding(
+        finding = Finding(
             kind=FindingKind.MISSING_BRANCH,
             subject=f"{BRANCHES}/{MAIN}",
             explanation="branch 'main' has no log",

@@ -9,8 +9,8 @@ from anabranch.errors import (
     RepositoryNotFoundError,
     UnsupportedFormatError,
 )
+from anabranch.format.doctor.findings import Case, Finding, FindingKind, unknown_file
 from anabranch.ids import MAIN
-from anabranch.repo.doctor.findings import Case, FindingKind, RepositoryFinding, unknown_file
 from anabranch.repo.doctor.inventory import Inventory
 from anabranch.repo.leases.leases import LEASES
 from anabranch.repo.log import history_tables
@@ -64,7 +64,7 @@ def diagnose_mark(config: RepoConfig, inventory: Inventory) -> Case | None:
     can_repair = not remedy and MAIN in inventory.heads
     if can_repair:
         remedy = "a repair restores it from its copy" if copy else "a repair writes it again, with a new id"
-    finding = RepositoryFinding(
+    finding = Finding(
         kind=kind,
         subject=MARK,
         explanation=problem,
@@ -85,7 +85,7 @@ def _mark_copy(config: RepoConfig, mark: Mark) -> Case | None:
         return True
 
     is_missing = config.store.find_info(MARK_COPY) is None
-    finding = RepositoryFinding(
+    finding = Finding(
         kind=FindingKind.DAMAGED_COPY,
         subject=MARK_COPY,
         explanation=f"the copy of {MARK} is {'missing' if is_missing else 'damaged or out of date'}",
@@ -122,7 +122,7 @@ def diagnose_records(config: RepoConfig) -> Iterator[Case]:
         is_copy = info.path.endswith(COPY)
         other = info.path.removesuffix(COPY) + RECORD if is_copy else info.path.removesuffix(RECORD) + COPY
         can_repair = _record_problem(config, other) is None
-        finding = RepositoryFinding(
+        finding = Finding(
             kind=FindingKind.DAMAGED_COPY if is_copy else FindingKind.DAMAGED_RECORD,
             subject=info.path,
             explanation=f"the record of collected commits cannot be read: {problem}",
@@ -162,7 +162,7 @@ def diagnose_leases(config: RepoConfig) -> Iterator[Case]:
                 config.store.delete(path)
         return True
 
-    finding = RepositoryFinding(
+    finding = Finding(
         kind=FindingKind.DEAD_LEASE,
         subject=dead[0],
         explanation=f"{len(dead)} expired leases of processes that ended without deleting them",

@@ -7,10 +7,10 @@ import pyarrow as pa
 
 from anabranch.errors import AnabranchError, StorageDeniedError, StorageUnavailableError
 from anabranch.format import staging
+from anabranch.format.doctor.findings import Case, Finding, FindingKind, Placement
 from anabranch.format.home import branch_folder
 from anabranch.format.scan import iter_batches
 from anabranch.format.staging import VersionRef
-from anabranch.repo.doctor.findings import Case, FindingKind, Placement, RepositoryFinding
 from anabranch.repo.doctor.inventory import Use
 from anabranch.repo.log.config import TABLES, RepoConfig
 
@@ -65,7 +65,7 @@ def _case(kind: FindingKind, states: list[tuple[Placement, str]]) -> Case:
     place, problem = states[0]
     home = "" if place.home is None else branch_folder(place.home)
     others = "" if len(states) == 1 else f"; {len(states) - 1} other states of the table have the same problem"
-    finding = RepositoryFinding(
+    finding = Finding(
         kind=kind,
         subject="/".join(filter(None, [TABLES, place.dataset, home])),
         explanation=f"version {place.version}: {problem}{others}",

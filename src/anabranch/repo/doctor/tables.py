@@ -7,15 +7,14 @@ from dataclasses import dataclass, field
 from anabranch.errors import AnabranchError, LinkError
 from anabranch.format.doctor.census import Census, VersionFacts, take_partial_census
 from anabranch.format.doctor.contents import FileProblem, WrongFile, check_contents
-from anabranch.format.doctor.lost_refs import can_write_ref, write_ref
+from anabranch.format.doctor.findings import Case, Finding, FindingKind, Placement
+from anabranch.format.doctor.refs import can_write_ref, write_ref
 from anabranch.format.home import Home, branch_folder, is_staged
-from anabranch.format.layout.files import FileKind
 from anabranch.format.layout.listing import Layout, LayoutKind, lay_out
 from anabranch.format.layout.names import ManifestName, branch_ref_path, manifest_path
 from anabranch.format.refs.branches import BranchInfo, parse_branch, scan_refs
 from anabranch.format.refs.ref_files import RefFile, RefKind
 from anabranch.format.staging import VersionRef, find_indexed_column, find_shown, rebuild_staged
-from anabranch.repo.doctor.findings import Case, FindingKind, Placement, RepositoryFinding
 from anabranch.repo.doctor.inventory import Use
 from anabranch.repo.log.config import TABLES, RepoConfig
 from anabranch.storage import open_store
@@ -64,7 +63,7 @@ def check_dataset(config: RepoConfig, dataset: str, uses: Mapping[Placement, Use
 
 
 def _behind_link(dataset: str, uses: Mapping[Placement, Use], err: LinkError) -> DatasetCheck:
-    finding = RepositoryFinding(
+    finding = Finding(
         kind=FindingKind.SYMBOLIC_LINK,
         subject=f"{TABLES}/{dataset}",
         explanation=f"it cannot be read: {err.problem}",
@@ -94,9 +93,9 @@ class _Check:
         *,
         paths: tuple[str, ...] = (),
         repairable: bool = False,
-    ) -> RepositoryFinding:
+    ) -> Finding:
         """Return a finding about a file or folder below the dataset's root."""
-        return RepositoryFinding(
+        return Finding(
             kind=kind,
             subject=self._below(path),
             explanation=explanation,
@@ -198,7 +197,7 @@ class _Check:
         self._find_gone(contents.wrong)
         yield from self._wrong_files(contents.wrong)
         for folder, problem in sorted(contents.unchecked.items()):
-            finding = RepositoryFinding(
+            finding = Finding(
                 kind=FindingKind.UNCHECKED_BASE,
                 subject=folder,
                 explanation=f"files of dataset '{self._dataset}' in this location cannot be checked: {problem}",
@@ -231,7 +230,7 @@ class _Check:
         for one in wrong:
             places = {self._placement_of(facts) for facts in one.versions} - self.gone.keys()
             if places:
-                found[_kind_of(one)][one.file.path] |= places
+                found[one.kind][one.file.path] |= places
                 self._explanations[one.file.path] = one.explanation
         for kind in (FindingKind.MISSING_INDEX, FindingKind.DAMAGED_INDEX):
             for path, places in sorted(found.pop(kind, {}).items()):
@@ -305,14 +304,3 @@ def _bases_of(uri: str, base_paths: Iterable[str]) -> Iterator[str]:
         base = path.rstrip("/")
         if relative_to(uri, follow_links(base)) is not None:
             yield base
-
-
-def _kind_of(wrong: WrongFile) -> FindingKind:
-    is_missing = wrong.problem is FileProblem.MISSING
-    match wrong.file.kind:
-        case FileKind.INDEX:
-            return FindingKind.MISSING_INDEX if is_missing else FindingKind.DAMAGED_INDEX
-        case FileKind.DELETION:
-            return FindingKind.MISSING_DELETION_FILE if is_missing else FindingKind.DAMAGED_DELETION_FILE
-        case FileKind.DATA:
-            return FindingKind.MISSING_DATA_FILE if is_missing else FindingKind.WRONG_SIZE
