@@ -16,11 +16,11 @@ import httpx
 import pytest
 
 import anabranch as ab
-from anabranch.server.access import DEFAULT_BRANCH
 from anabranch.server.app import create_app
-from anabranch.server.jobs.models import JobKind
+from anabranch.server.auth import DEFAULT_BRANCH
+from anabranch.server.connections import listen, make_server
+from anabranch.server.job_runner import JobKind
 from anabranch.server.service import Service, create_first_token, open_service
-from anabranch.server.serving import listen, make_server
 from anabranch.server.settings import Limits, Settings
 
 _NUMBERS = count(1)

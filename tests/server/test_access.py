@@ -11,8 +11,8 @@ from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 
 from anabranch.errors import UnauthenticatedError
-from anabranch.server.access import Needs, Public, Scope
 from anabranch.server.app import create_app
+from anabranch.server.auth import Needs, Public, Scope
 from anabranch.server.service import open_service
 from anabranch.server.settings import Settings
 from tests.server.conftest import Project, Running, make_token, new_project, ok, refused

@@ -10,9 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
-from anabranch.server.access import DEFAULT_BRANCH
-from anabranch.server.jobs.jobs import Report, Work
-from anabranch.server.jobs.models import Job, JobKind, Progress
+from anabranch.server.auth import DEFAULT_BRANCH
+from anabranch.server.job_runner import Job, JobKind, Progress, Report, Work
 from anabranch.server.settings import Limits
 from tests.server.conftest import (
     Project,

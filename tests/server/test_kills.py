@@ -156,7 +156,7 @@ def test_the_deletion_of_a_branch_is_finished(process_pool: Program, tmp_path: P
 
 @pytest.mark.parametrize("has_commits", [False, True])
 def test_deleted_branch_leaves_no_files_of_an_interrupted_write(
-    nursery: Program, tmp_path: Path, *, has_commits: bool
+    process_pool: Program, tmp_path: Path, *, has_commits: bool
 ) -> None:
     """A writer that is killed before it publishes leaves a home that no commit names."""
     with serving(tmp_path) as running, running.client() as client:
@@ -165,9 +165,9 @@ def test_deleted_branch_leaves_no_files_of_an_interrupted_write(
         if has_commits:
             project.create_table("other", cut)
     asked: dict[str, Any] = {"scenario": "write", "data": str(tmp_path), "project": project.id}
-    passed: list[str] = nursery.ask("kill", name=whole, **asked)["done"]
+    passed: list[str] = process_pool.ask("kill", name=whole, **asked)["done"]
     publish = next(number for number, point in enumerate(passed) if f"put_if_absent _versions/{whole}/" in point)
-    assert "killed" in nursery.ask("kill", name=cut, fatal=publish, **asked)
+    assert "killed" in process_pool.ask("kill", name=cut, fatal=publish, **asked)
     with serving(tmp_path) as running, running.client() as client:
         project = Project(client, project.id)
         assert project.ids(cut) == [1, 2, 3]

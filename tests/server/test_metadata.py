@@ -9,10 +9,10 @@ import pytest
 
 import anabranch as ab
 from anabranch.errors import CorruptError, DataInUseError, InvalidPathError
-from anabranch.server.metadata.branches import BranchRows
-from anabranch.server.metadata.database import Database, Insert
-from anabranch.server.metadata.projects import Intent, IntentKind, ProjectRows
-from anabranch.server.rebuilding import rebuild_metadata
+from anabranch.server.branches import BranchRows
+from anabranch.server.database import Database, Insert
+from anabranch.server.projects import Intent, IntentKind, ProjectRows
+from anabranch.server.rebuild import rebuild_metadata
 from anabranch.server.service import open_service
 from anabranch.server.settings import Settings
 from tests.server.conftest import (
@@ -174,7 +174,7 @@ def test_a_start_finishes_what_was_begun_with_projects(tmp_path: Path) -> None:
         whole, doomed = new_project(client), new_project(client)
         doomed.insert(4, branch=doomed.branch())
     service = open_service(Settings(data=tmp_path))
-    rows = ProjectRows(service.database, BranchRows(service.database))
+    rows = ProjectRows(service.database, delete_branches=BranchRows(service.database).delete_all)
     for number, (kind, name) in enumerate(
         [
             (IntentKind.DELETE_PROJECT, doomed.id),

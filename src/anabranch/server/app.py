@@ -7,10 +7,7 @@ import anyio.to_thread
 from fastapi import FastAPI
 
 import anabranch
-from anabranch.server.envelope import add_handlers
-from anabranch.server.metrics import MetricsMiddleware
-from anabranch.server.middleware import LimitingMiddleware, WarningMiddleware
-from anabranch.server.routes import (
+from anabranch.server import (
     audit,
     branches,
     buckets,
@@ -26,8 +23,11 @@ from anabranch.server.routes import (
     tags,
     tokens,
 )
+from anabranch.server.envelope import add_handlers
+from anabranch.server.middleware import LimitingMiddleware, WarningMiddleware
 from anabranch.server.service import Service, open_service
 from anabranch.server.settings import Settings
+from anabranch.server.status import MetricsMiddleware
 
 __all__ = ["create_app"]
 

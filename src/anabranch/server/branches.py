@@ -3,11 +3,14 @@
 import logging
 import re
 import secrets
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import takewhile
+
+from pydantic import BaseModel
 
 from anabranch.errors import AnabranchError, BranchExistsError, BranchNotFoundError
 from anabranch.ids import MAIN, TableKey
@@ -15,42 +18,163 @@ from anabranch.repo.log.entries import BranchMode, CommitKind
 from anabranch.repo.log.times import to_datetime
 from anabranch.repo.refs.branches import BranchInfo
 from anabranch.repo.repository import Repository
-from anabranch.server.access import DEFAULT_BRANCH, Token
-from anabranch.server.attempts import Attempt
-from anabranch.server.metadata.audit import AuditLog
-from anabranch.server.metadata.branches import Branch, BranchRows, CopiedTable
-from anabranch.server.metadata.tokens import Tokens
+from anabranch.server.audit import AuditLog
+from anabranch.server.auth import DEFAULT_BRANCH, Token
+from anabranch.server.database import Change, Database, Insert
+from anabranch.server.open_branch import OpenBranch, retried
 from anabranch.server.projects import Projects
-from anabranch.server.retrying import retried
+from anabranch.server.routing import (
+    Body,
+    BranchToChange,
+    BranchToRead,
+    BucketName,
+    FreeName,
+    FreeText,
+    ProjectToBranch,
+    ProjectToRead,
+    TableName,
+    make_router,
+)
 from anabranch.server.settings import Settings
+from anabranch.server.tokens import Tokens
 
-__all__ = ["Branches", "OpenBranch", "adopt", "moment", "note_copies"]
+__all__ = ["Branch", "BranchRows", "Branches", "CopiedTable", "OpenBranch", "adopt", "moment", "note_copies", "router"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Branch:
+    """A dev branch; `id` is also what the repository calls it."""
+
+    id: str
+    project_id: str
+    name: str
+    description: str
+    created_at: datetime
+    created_by: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopiedTable:
+    """A table that a branch has of its own."""
+
+    bucket: str
+    table: str
+    copied_at: datetime
+
+
+class BranchRows:
+    """The rows, and a copy of them in memory: only this class writes them, and every request reads some.
+
+    Readers hold no lock. A single operation on a dict is atomic, so they list the values before they filter them.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._changing = threading.Lock()
+        self._known = {row["id"]: Branch(**row) for row in database.read("SELECT * FROM branches")}
+        self._names = {(branch.project_id, branch.name) for branch in self._known.values()}
+        self._copied: dict[str, tuple[CopiedTable, ...]] = {}
+        for row in database.read("SELECT * FROM branch_tables ORDER BY bucket_name, table_name"):
+            table = CopiedTable(bucket=row["bucket_name"], table=row["table_name"], copied_at=row["copied_at"])
+            self._copied[row["branch_id"]] = (*self._copied.get(row["branch_id"], ()), table)
+
+    def find(self, project_id: str, branch_id: str) -> Branch | None:
+        found = self._known.get(branch_id)
+        return found if found is not None and found.project_id == project_id else None
+
+    def list_all(self, project_id: str) -> list[Branch]:
+        """Return the branches of a project, oldest first."""
+        found = [branch for branch in list(self._known.values()) if branch.project_id == project_id]
+        return sorted(found, key=lambda branch: (branch.created_at, branch.id))
+
+    @contextmanager
+    def reserve_name(self, project_id: str, name: str) -> Iterator[None]:
+        """Keep a name for the branch that is created inside. Raise BranchExistsError if the name is taken.
+
+        The name is kept in memory and not by a lock, so that creations that wait for the disk share one transaction.
+        """
+        key = (project_id, name)
+        with self._changing:
+            if key in self._names:
+                raise BranchExistsError(
+                    f"project '{project_id}' already has a branch {name!r}", hint="choose another name"
+                )
+            self._names.add(key)
+        try:
+            yield
+        except BaseException:
+            with self._changing:
+                self._names.discard(key)
+            raise
+
+    def insert(self, branch: Branch, *, write: Callable[[Sequence[Change]], None] | None = None) -> None:
+        """Add a branch whose name is reserved. `write` is how the row is written, by default by itself."""
+        row = {name: getattr(branch, name) for name in branch.__slots__}
+        (write or self._database.write_all)([Insert("branches", row)])
+        self._known[branch.id] = branch
+
+    def delete(self, branch_id: str) -> None:
+        """Delete a branch, after the rows that name it."""
+        with self._database.turn():
+            for table in ("branch_tables", "buckets"):
+                self._database.write(f"DELETE FROM {table} WHERE branch_id = ?", [branch_id])  # noqa: S608
+            self._database.write("DELETE FROM branches WHERE id = ?", [branch_id])
+            self._forget(branch_id)
+
+    def delete_all(self, project_id: str) -> None:
+        """Delete the branches of a project, after the rows that name them."""
+        named = "SELECT id FROM branches WHERE project_id = ?"
+        with self._database.turn():
+            self._database.write(f"DELETE FROM branch_tables WHERE branch_id IN ({named})", [project_id])  # noqa: S608
+            self._database.write("DELETE FROM branches WHERE project_id = ?", [project_id])
+            for branch in self.list_all(project_id):
+                self._forget(branch.id)
+
+    def _forget(self, branch_id: str) -> None:
+        self._copied.pop(branch_id, None)
+        with self._changing:
+            branch = self._known.pop(branch_id, None)
+            if branch is not None:
+                self._names.discard((branch.project_id, branch.name))
+
+    def list_copied(self, branch_id: str) -> list[CopiedTable]:
+        """By name."""
+        return list(self._copied.get(branch_id, ()))
+
+    def add_copied(self, branch_id: str, tables: Iterable[CopiedTable]) -> None:
+        """Note tables that were copied, unless they are noted, or the branch is gone."""
+        for table in tables:
+            with self._database.turn():
+                noted = self._copied.get(branch_id, ())
+                if branch_id not in self._known or any(_key(one) == _key(table) for one in noted):
+                    continue
+                self._database.write(
+                    "INSERT INTO branch_tables (branch_id, bucket_name, table_name, copied_at) VALUES (?, ?, ?, ?)",
+                    [branch_id, table.bucket, table.table, table.copied_at],
+                )
+                self._copied[branch_id] = tuple(sorted((*noted, table), key=_key))
+
+    def remove_copied(self, branch_id: str, keys: Iterable[TableKey]) -> None:
+        for key in keys:
+            with self._database.turn():
+                self._database.write(
+                    "DELETE FROM branch_tables WHERE branch_id = ? AND bucket_name = ? AND table_name = ?",
+                    [branch_id, key.bucket, key.table],
+                )
+                left = tuple(one for one in self._copied.get(branch_id, ()) if _key(one) != key)
+                if branch_id in self._copied:
+                    self._copied[branch_id] = left
+
+
+def _key(table: CopiedTable) -> TableKey:
+    return TableKey(table.bucket, table.table)
+
 
 _log = logging.getLogger("anabranch.server")
 _ID_PREFIX = "br_"
 _ID_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _ID_LENGTH = 13
 _ID = re.compile(f"{_ID_PREFIX}[{_ID_ALPHABET}]{{{_ID_LENGTH}}}")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpenBranch:
-    """A branch as a request names it, who asks, and the repository to work on it with."""
-
-    project_id: str
-    branch_id: str
-    repository: Repository
-    token: Token
-    attempt: Attempt | None = None
-
-    @property
-    def is_main(self) -> bool:
-        return self.branch_id == DEFAULT_BRANCH
-
-    @property
-    def name(self) -> str:
-        """What the repository calls it."""
-        return MAIN if self.is_main else self.branch_id
 
 
 class Branches:
@@ -125,7 +249,14 @@ class Branches:
         if branch_id != DEFAULT_BRANCH:
             self.get(project_id, branch_id)
         repository = self._projects.open(project_id, actor=token.name)
-        return OpenBranch(project_id=project_id, branch_id=branch_id, repository=repository, token=token)
+        return OpenBranch(
+            project_id=project_id,
+            branch_id=branch_id,
+            repository=repository,
+            token=token,
+            retry_seconds=self._settings.limits.retry_seconds,
+            note_copies=self.note_copies,
+        )
 
     def list_copied(self, branch: OpenBranch) -> list[CopiedTable]:
         """The tables that a branch has copied, or made."""
@@ -250,3 +381,78 @@ def _iter_copies(repository: Repository, info: BranchInfo, keys: set[TableKey]) 
             first |= dict.fromkeys(touched, commit.created_at)
     for key in sorted(keys):
         yield CopiedTable(bucket=key.bucket, table=key.table, copied_at=moment(first[str(key)]))
+
+
+router = make_router("branches", prefix="/projects/{project_id}/branches")
+
+
+class NewBranch(Body):
+    """A dev branch to be made; its id is the service's choice."""
+
+    name: FreeName
+    description: FreeText = ""
+
+
+class BranchList(BaseModel):
+    branches: list[Branch]
+
+
+class BranchDetail(BaseModel):
+    """A dev branch, and the tables that it has of its own."""
+
+    id: str
+    project_id: str
+    name: str
+    description: str
+    created_at: datetime
+    created_by: str | None
+    tables: list[CopiedTable]
+
+
+class Pulled(BaseModel):
+    """`was_local` says whether the branch had a copy, which is gone now."""
+
+    bucket: str
+    table: str
+    was_local: bool
+
+
+@router.post("", status_code=201)
+def create_branch(call: ProjectToBranch, body: NewBranch) -> Branch:
+    """Make a dev branch: it shows main, live, until tables are written on it. Nothing is copied."""
+    return call.part(Branches).create(call.project_id, name=body.name, description=body.description, token=call.token)
+
+
+@router.get("")
+def list_branches(call: ProjectToRead) -> BranchList:
+    """The dev branches of a project, oldest first."""
+    return BranchList(branches=call.part(Branches).list_all(call.project_id))
+
+
+@router.get("/{branch_id}")
+def get_branch(call: BranchToRead) -> BranchDetail:
+    """A dev branch and the tables copied to it."""
+    branch = call.part(Branches).get(call.project_id, call.branch_id)
+    return BranchDetail(
+        id=branch.id,
+        project_id=branch.project_id,
+        name=branch.name,
+        description=branch.description,
+        created_at=branch.created_at,
+        created_by=branch.created_by,
+        tables=call.part(Branches).list_copied(call.open()),
+    )
+
+
+@router.delete("/{branch_id}", status_code=204)
+def delete_branch(call: BranchToChange) -> None:
+    """Delete a dev branch. All that was written on it is lost, and nothing else."""
+    call.part(Branches).delete(call.project_id, call.branch_id, call.token)
+
+
+@router.post("/{branch_id}/tables/{bucket}/{table}/pull")
+def pull_table(call: BranchToChange, bucket: BucketName, table: TableName) -> Pulled:
+    """Let a table of a branch follow main again; its copy, if there is one, is lost."""
+    call.part(Branches).get(call.project_id, call.branch_id)
+    was_local = call.part(Branches).pull(call.open(), TableKey(bucket, table))
+    return Pulled(bucket=bucket, table=table, was_local=was_local)

@@ -1,20 +1,72 @@
-"""Buckets: made by themselves, or by a table in them; a branch sees main's, and may have and hide some."""
+"""Buckets: created explicitly, or by a table in them. A dev branch shows those of main and may hide them."""
 
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Annotated
+
+from fastapi import Query
+from pydantic import BaseModel, Field
 
 from anabranch.errors import BucketExistsError, BucketNotEmptyError, BucketNotFoundError
 from anabranch.ids import MAIN, TableKey
 from anabranch.repo.snapshot import Snapshot
 from anabranch.repo.transaction import Transaction
-from anabranch.server.access import DEFAULT_BRANCH
-from anabranch.server.branches import OpenBranch
-from anabranch.server.changing import Changing
-from anabranch.server.metadata.buckets import BucketRow, BucketRows
+from anabranch.server.auth import DEFAULT_BRANCH
+from anabranch.server.database import Database
+from anabranch.server.open_branch import OpenBranch
+from anabranch.server.routing import Body, BranchToChange, BranchToRead, BucketName, FreeText, RefQuery, make_router
 
-__all__ = ["Bucket", "Buckets"]
+__all__ = ["Bucket", "BucketRow", "BucketRows", "Buckets", "router"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BucketRow:
+    """A bucket that was made, or, if it is hidden, one of main's that a branch deleted."""
+
+    project_id: str
+    branch_id: str
+    name: str
+    is_hidden: bool
+    description: str
+    created_at: datetime
+    created_by: str | None
+
+
+class BucketRows:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def list_all(self, project_id: str, branch_id: str) -> dict[str, BucketRow]:
+        """By name."""
+        rows = self._database.read(
+            "SELECT * FROM buckets WHERE project_id = ? AND branch_id = ?", [project_id, branch_id]
+        )
+        return {row["name"]: BucketRow(**row) for row in rows}
+
+    def put(self, bucket: BucketRow) -> None:
+        """Add a row, in the place of the one before it."""
+        with self._database.turn():
+            self.delete(bucket.project_id, bucket.branch_id, bucket.name)
+            self._database.write(
+                "INSERT INTO buckets (project_id, branch_id, name, is_hidden, description, created_at, created_by)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?)",
+                [
+                    bucket.project_id,
+                    bucket.branch_id,
+                    bucket.name,
+                    bucket.is_hidden,
+                    bucket.description,
+                    bucket.created_at,
+                    bucket.created_by,
+                ],
+            )
+
+    def delete(self, project_id: str, branch_id: str, name: str) -> None:
+        self._database.write(
+            "DELETE FROM buckets WHERE project_id = ? AND branch_id = ? AND name = ?", [project_id, branch_id, name]
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,9 +82,8 @@ class Bucket:
 
 
 class Buckets:
-    def __init__(self, rows: BucketRows, changing: Changing, *, clock: Callable[[], datetime]) -> None:
+    def __init__(self, rows: BucketRows, *, clock: Callable[[], datetime]) -> None:
         self._rows = rows
-        self._changing = changing
         self._clock = clock
         self._creating = threading.Lock()
 
@@ -59,7 +110,7 @@ class Buckets:
 
     def create(self, branch: OpenBranch, name: str, *, description: str) -> Bucket:
         TableKey.parse(f"{name}.t")
-        snapshot = branch.repository.snapshot_of(branch.name)
+        snapshot = branch.snapshot()
         with self._creating:  # of two who make the same one at once, the second is told
             if any(bucket.name == name for bucket in self.list_all(branch, snapshot)):
                 raise BucketExistsError(f"there is a bucket '{name}' already", hint="choose another name")
@@ -68,7 +119,7 @@ class Buckets:
 
     def delete(self, branch: OpenBranch, name: str, *, cascade: bool) -> None:
         """Delete a bucket, and its tables only if that is asked for; on a branch both are only hidden there."""
-        snapshot = branch.repository.snapshot_of(branch.name)
+        snapshot = branch.snapshot()
         self.get(branch, name, snapshot)
         tables = [str(key) for key in snapshot.entries if key.bucket == name]
         if tables and not cascade:
@@ -76,7 +127,7 @@ class Buckets:
                 f"bucket '{name}' has {len(tables)} tables", hint="drop them first, or delete with cascade=true"
             )
         if tables:
-            self._changing.apply(branch, lambda tx: _drop_tables(tx, name), message=f"Drop bucket {name}")
+            branch.change(lambda tx: _drop_tables(tx, name), message=f"Drop bucket {name}")
         if branch.is_main or name not in self._rows.list_all(branch.project_id, DEFAULT_BRANCH):
             self._rows.delete(branch.project_id, branch.branch_id, name)
         else:
@@ -118,3 +169,46 @@ def _drop_tables(tx: Transaction, bucket: str) -> None:
     for key in tx.tables:
         if TableKey.parse(key).bucket == bucket:
             tx.drop_table(key)
+
+
+router = make_router("buckets", prefix="/projects/{project_id}/branches/{branch_id}/buckets")
+
+
+class NewBucket(Body):
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_-]*$", max_length=128, examples=["in_c_sales"])]
+    description: FreeText = ""
+
+
+class BucketList(BaseModel):
+    buckets: list[Bucket]
+
+
+@router.post("", status_code=201)
+def create_bucket(call: BranchToChange, body: NewBucket) -> Bucket:
+    """Make an empty bucket."""
+    return call.part(Buckets).create(call.open(), body.name, description=body.description)
+
+
+@router.get("")
+def list_buckets(call: BranchToRead, ref: RefQuery = None) -> BucketList:
+    """The buckets that a branch shows: main's, and its own."""
+    branch = call.open()
+    return BucketList(buckets=call.part(Buckets).list_all(branch, branch.snapshot(ref)))
+
+
+@router.get("/{bucket}")
+def get_bucket(call: BranchToRead, bucket: BucketName, ref: RefQuery = None) -> Bucket:
+    """One bucket."""
+    branch = call.open()
+    return call.part(Buckets).get(branch, bucket, branch.snapshot(ref))
+
+
+@router.delete("/{bucket}", status_code=204)
+def delete_bucket(
+    call: BranchToChange,
+    bucket: BucketName,
+    *,
+    cascade: Annotated[bool, Query(description="Drop its tables, too.")] = False,
+) -> None:
+    """Delete a bucket; on a dev branch it is hidden there only."""
+    call.part(Buckets).delete(call.open(), bucket, cascade=cascade)

@@ -1,17 +1,77 @@
-"""Files of projects: sent to be imported, or made by an export; each in a folder of its own."""
+"""Files of projects: uploaded to be imported later."""
 
 import secrets
 import shutil
 from collections.abc import Callable, Set
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Annotated
+
+from fastapi import Path as PathParameter
+from fastapi import Request
+from fastapi.concurrency import run_in_threadpool
+from pydantic import BaseModel
 
 from anabranch.errors import FileMissingError
-from anabranch.server.metadata.files import FileRows, StagedFile
+from anabranch.server.database import Database
+from anabranch.server.routing import ProjectToBranch, ProjectToRead, make_router
 from anabranch.server.settings import Settings
-from anabranch.server.uploading import Upload
+from anabranch.server.uploads import UPLOAD_BODY, Upload, mark_taken, upload_of
 
-__all__ = ["Files"]
+__all__ = ["FILE_ID", "FileRows", "Files", "StagedFile", "router"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedFile:
+    """A file of a project; `stored_as` is its name in its folder."""
+
+    id: str
+    project_id: str
+    name: str
+    stored_as: str
+    size_bytes: int
+    sha256: str
+    created_at: datetime
+    created_by: str | None
+
+
+class FileRows:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def insert(self, file: StagedFile) -> None:
+        """Add a file, unless its project is gone."""
+        self._database.write(
+            "INSERT INTO files (id, project_id, name, stored_as, size_bytes, sha256, created_at, created_by)"
+            " SELECT ?, projects.id, ?, ?, ?, ?, ?, ? FROM projects WHERE projects.id = ?",
+            [
+                file.id,
+                file.name,
+                file.stored_as,
+                file.size_bytes,
+                file.sha256,
+                file.created_at,
+                file.created_by,
+                file.project_id,
+            ],
+        )
+
+    def find(self, project_id: str, file_id: str) -> StagedFile | None:
+        row = self._database.read_one("SELECT * FROM files WHERE project_id = ? AND id = ?", [project_id, file_id])
+        return None if row is None else StagedFile(**row)
+
+    def list_all(self, project_id: str | None = None) -> list[StagedFile]:
+        """The newest first."""
+        rows = self._database.read(
+            "SELECT * FROM files WHERE ($1::VARCHAR IS NULL OR project_id = $1) ORDER BY created_at DESC, id",
+            [project_id],
+        )
+        return [StagedFile(**row) for row in rows]
+
+    def delete(self, file_id: str) -> None:
+        self._database.write("DELETE FROM files WHERE id = ?", [file_id])
+
 
 _ID_PREFIX = "file_"
 
@@ -83,3 +143,57 @@ class Files:
         for folder in self._folder.glob("*/*"):
             if folder.name not in known:
                 shutil.rmtree(folder, ignore_errors=True)
+
+
+router = make_router("files", prefix="/projects/{project_id}/files")
+
+FILE_ID = r"^[A-Za-z0-9_]+$"
+FileId = Annotated[str, PathParameter(pattern=FILE_ID, max_length=64, examples=["file_0123456789abcdef"])]
+
+
+class FileInfo(BaseModel):
+    """A file; `name` is what its sender called it."""
+
+    id: str
+    project_id: str
+    name: str
+    size_bytes: int
+    sha256: str
+    created_at: datetime
+    created_by: str | None
+
+    @classmethod
+    def of(cls, file: StagedFile) -> "FileInfo":
+        return cls(**{name: getattr(file, name) for name in cls.model_fields})
+
+
+class FileList(BaseModel):
+    files: list[FileInfo]
+
+
+@router.post("", status_code=201, openapi_extra=UPLOAD_BODY)
+async def upload_file(call: ProjectToBranch, request: Request) -> FileInfo:
+    """Send a file, as the part `file` of a form; it stays until it is deleted."""
+    upload = await upload_of(request)
+    kept = await run_in_threadpool(call.part(Files).keep, call.project_id, upload, actor=call.token.name)
+    mark_taken(request)
+    return FileInfo.of(kept)
+
+
+@router.get("")
+def list_files(call: ProjectToRead) -> FileList:
+    """The files that wait to be imported, the newest first."""
+    call.service.projects.get(call.project_id)
+    return FileList(files=[FileInfo.of(file) for file in call.part(Files).list_all(call.project_id)])
+
+
+@router.get("/{file_id}")
+def get_file(call: ProjectToRead, file_id: FileId) -> FileInfo:
+    """A file that waits to be imported."""
+    return FileInfo.of(call.part(Files).get(call.project_id, file_id))
+
+
+@router.delete("/{file_id}", status_code=204)
+def delete_file(call: ProjectToBranch, file_id: FileId) -> None:
+    """Delete a file; an import that reads it at this moment fails."""
+    call.part(Files).delete(call.project_id, file_id)

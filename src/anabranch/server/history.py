@@ -1,80 +1,80 @@
-"""What happened to a branch: its commits, tags, how it differs from main, and what main did meanwhile."""
+"""The history of a branch: its commits, how it differs from main, and how main has changed since."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
-from typing import Any
+from typing import Annotated, Any
 
-from anabranch.errors import CommitNotFoundError
+from fastapi import Path, Query
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
 from anabranch.ids import MAIN, CommitId, TableKey
 from anabranch.json_values import json_value
 from anabranch.repo.history.diff import RowChange, TableDiff
-from anabranch.repo.log.entries import GraphCommit
-from anabranch.repo.refs.tags import TagInfo
-from anabranch.repo.runs.engine_access import EngineAccess
+from anabranch.repo.log.times import to_datetime
 from anabranch.repo.write.pull import TableDrift
-from anabranch.server.access import DEFAULT_BRANCH
-from anabranch.server.branches import OpenBranch, moment
-from anabranch.server.reading import is_visible, snapshot_at
+from anabranch.server.auth import DEFAULT_BRANCH
+from anabranch.server.routing import BranchToRead, BucketName, Limit, TableName, make_router
 
-__all__ = [
-    "ChangedRow",
-    "Commit",
-    "Drift",
-    "Tag",
-    "TableChange",
-    "compare_table",
-    "create_tag",
-    "get_commit",
-    "list_changes",
-    "list_commits",
-    "list_drift",
-    "tag_of",
-]
+__all__ = ["Timestamp", "router"]
+
+router = make_router("history", prefix="/projects/{project_id}/branches/{branch_id}")
 
 # Rows are compared in this process: a request does not wait for a JVM.
 _ENGINE = "local"
 
+CommitName = Annotated[
+    str,
+    Path(
+        min_length=26,
+        max_length=26,
+        pattern=r"^[0-7][0-9A-HJKMNP-TV-Z]{25}$",
+        examples=["01JD0Z8M3C5S6T7V8W9X0Y1Z2A"],
+    ),
+]
+# A time of the repository, which counts microseconds.
+Timestamp = Annotated[datetime, BeforeValidator(to_datetime)]
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Commit:
-    """One step of a branch."""
 
-    id: str
-    branch_id: str
-    parent_id: str | None
-    merged_parent_id: str | None
-    actor: str | None
-    created_at: datetime
+def _branch_id(name: str) -> str:
+    return DEFAULT_BRANCH if name == MAIN else name
+
+
+class Commit(BaseModel):
+    """A commit of a branch."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+    id: Annotated[str, Field(validation_alias="graph_commit_id")]
+    branch_id: Annotated[str, BeforeValidator(_branch_id), Field(validation_alias="branch")]
+    parent_id: Annotated[str | None, Field(validation_alias="parent_commit_id")]
+    merged_parent_id: Annotated[str | None, Field(validation_alias="merged_parent_commit_id")]
+    actor: Annotated[str | None, Field(validation_alias="actor_id")]
+    created_at: Timestamp
     message: str
     kind: str
     metadata: dict[str, str]
     tables: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tag:
-    """A commit by a name that does not move."""
+class CommitList(BaseModel):
+    """`next` is the value of `before` for the next page, and null on the last page."""
 
-    name: str
-    commit_id: str
-    description: str
-    created_at: datetime
-    created_by: str | None
+    commits: list[Commit]
+    next: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ColumnChanged:
+class ColumnChanged(BaseModel):
+    model_config = ConfigDict(from_attributes=True)
+
     change: str
     column: str
     before: str | None
     after: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableChange:
-    """How a table of a branch differs from main's; rows are counted as from main to the branch."""
+class TableChange(BaseModel):
+    """How a table of a branch differs from that of main. Rows are counted from main to the branch."""
 
     bucket: str
     table: str
@@ -85,9 +85,12 @@ class TableChange:
     rows_deleted: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangedRow:
-    """A row as main has it, and as the branch does."""
+class ChangeList(BaseModel):
+    tables: list[TableChange]
+
+
+class ChangedRow(BaseModel):
+    """A row as it is on main, and as it is on the branch."""
 
     change: str
     before: dict[str, Any] | None
@@ -95,9 +98,13 @@ class ChangedRow:
     columns: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Drift:
-    """What main did with a table since a branch copied it; versions are Lance's, as text."""
+class ChangedRows(BaseModel):
+    rows: list[ChangedRow]
+    has_more: bool
+
+
+class Drift(BaseModel):
+    """How main has changed a table since the branch copied it. Versions are those of Lance, as text."""
 
     bucket: str
     table: str
@@ -108,71 +115,56 @@ class Drift:
     main_version: str | None
 
 
-def list_commits(branch: OpenBranch, *, limit: int, before: str | None, table: TableKey | None) -> list[Commit]:
-    """The newest first; of a dev branch also main's, from where the branch was made."""
+class DriftList(BaseModel):
+    tables: list[Drift]
+
+
+@router.get("/commits")
+def list_branch_commits(
+    call: BranchToRead,
+    limit: Limit = 50,
+    before: Annotated[str | None, Query(max_length=26, description="Only commits before this one.")] = None,
+    table: Annotated[str | None, Query(max_length=300, description="Only commits of `bucket.table`.")] = None,
+) -> CommitList:
+    """List the commits of a branch, newest first. A dev branch includes those of main before it was created."""
+    branch = call.open()
+    key = None if table is None else str(TableKey.parse(table))
     if before is not None:
-        get_commit(branch, before)
-    found = branch.repository.list_commits(
-        branch.name, limit=limit, before=before, table=None if table is None else str(table)
-    )
-    return [_commit(commit) for commit in found]
+        branch.snapshot_of_commit(str(CommitId.parse(before)))
+    found = branch.repository.list_commits(branch.name, limit=limit + 1, before=before, table=key)
+    shown = [Commit.model_validate(commit) for commit in found[:limit]]
+    return CommitList(commits=shown, next=shown[-1].id if len(found) > limit else None)
 
 
-def get_commit(branch: OpenBranch, commit_id: str) -> Commit:
-    """A commit of the branch, or of main."""
-    found = EngineAccess(branch.repository).published_snapshot_of(str(CommitId.parse(commit_id))).commit
-    if not is_visible(branch, found):
-        raise CommitNotFoundError(f"commit {commit_id} was made on another branch", hint="list this branch's commits")
-    return _commit(found)
+@router.get("/commits/{commit_id}")
+def get_branch_commit(call: BranchToRead, commit_id: CommitName) -> Commit:
+    """Return a commit, and the tables that it changed."""
+    return Commit.model_validate(call.open().snapshot_of_commit(str(CommitId.parse(commit_id))).commit)
 
 
-def list_changes(branch: OpenBranch) -> list[TableChange]:
-    """How each table that differs does so."""
+@router.get("/diff")
+def diff_branch(call: BranchToRead) -> ChangeList:
+    """Compare the tables of a branch with those of main, as both are now."""
+    branch = call.open()
     diff = branch.repository.diff(MAIN, branch.name, engine=_ENGINE)
-    return [_table_change(table) for table in diff.tables if not table.is_empty]
+    return ChangeList(tables=[_table_change(table) for table in diff.tables if not table.is_empty])
 
 
-def compare_table(branch: OpenBranch, key: TableKey, *, limit: int) -> Iterator[ChangedRow]:
-    """The first rows of a table that differ."""
+@router.get("/diff/{bucket}/{table}", response_model=ChangedRows)
+def diff_table(call: BranchToRead, bucket: BucketName, table: TableName, limit: Limit = 100) -> JSONResponse:
+    """List the rows of a table that differ from main, with their values on both sides."""
+    branch, key = call.open(), TableKey(bucket, table)
     diff = branch.repository.diff(MAIN, branch.name, tables=[str(key)], engine=_ENGINE)
-    for table in diff.tables:
-        for row in islice(table.iter_rows(), limit):
-            yield _changed_row(row)
+    changed = (row for table_diff in diff.tables for row in table_diff.iter_rows())
+    found = list(islice(changed, limit + 1))
+    return JSONResponse({"rows": [_row_change(row) for row in found[:limit]], "has_more": len(found) > limit})
 
 
-def list_drift(branch: OpenBranch) -> list[Drift]:
-    return [_drift(found) for found in branch.repository.branch_drift(branch.name)]
-
-
-def create_tag(branch: OpenBranch, name: str, *, ref: str | None, description: str) -> Tag:
-    """Name the newest commit of a branch, or the one that it was at."""
-    source = branch.name if ref is None else snapshot_at(branch, ref).id
-    return tag_of(branch.repository.tag_create(name, ref=source, description=description))
-
-
-def tag_of(tag: TagInfo) -> Tag:
-    return Tag(
-        name=tag.name,
-        commit_id=tag.commit_id,
-        description=tag.description,
-        created_at=moment(tag.created_at),
-        created_by=tag.created_by,
-    )
-
-
-def _commit(commit: GraphCommit) -> Commit:
-    return Commit(
-        id=commit.graph_commit_id,
-        branch_id=DEFAULT_BRANCH if commit.branch == MAIN else commit.branch,
-        parent_id=commit.parent_commit_id,
-        merged_parent_id=commit.merged_parent_commit_id,
-        actor=commit.actor_id,
-        created_at=moment(commit.created_at),
-        message=commit.message,
-        kind=str(commit.kind),
-        metadata=dict(commit.metadata),
-        tables=commit.tables,
-    )
+@router.get("/drift")
+def get_drift(call: BranchToRead) -> DriftList:
+    """List the tables that a branch has copied, and how main has changed them since."""
+    branch = call.open()
+    return DriftList(tables=[_drift(found) for found in branch.repository.branch_drift(branch.name)])
 
 
 def _table_change(diff: TableDiff) -> TableChange:
@@ -181,23 +173,20 @@ def _table_change(diff: TableDiff) -> TableChange:
         bucket=key.bucket,
         table=key.table,
         change=str(diff.change),
-        columns=tuple(
-            ColumnChanged(change=one.change, column=one.column, before=one.before, after=one.after)
-            for one in diff.columns
-        ),
+        columns=tuple(ColumnChanged.model_validate(column) for column in diff.columns),
         rows_inserted=counts.inserted,
         rows_updated=counts.updated,
         rows_deleted=counts.deleted,
     )
 
 
-def _changed_row(row: RowChange) -> ChangedRow:
-    return ChangedRow(
-        change=str(row.change),
-        before=None if row.before is None else json_value(row.before),
-        after=None if row.after is None else json_value(row.after),
-        columns=row.columns,
-    )
+def _row_change(row: RowChange) -> dict[str, Any]:
+    return {
+        "change": str(row.change),
+        "before": None if row.before is None else json_value(row.before),
+        "after": None if row.after is None else json_value(row.after),
+        "columns": row.columns,
+    }
 
 
 def _drift(found: TableDrift) -> Drift:

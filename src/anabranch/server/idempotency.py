@@ -1,13 +1,13 @@
-"""Requests that may come twice and are to be done once: those with an `Idempotency-Key`."""
+"""Requests that may be sent twice and are done once: those with an `Idempotency-Key`."""
 
 import asyncio
 import hashlib
 import json
 import threading
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Protocol
 
 from fastapi import Request, Response
 from fastapi.concurrency import run_in_threadpool
@@ -24,15 +24,66 @@ from anabranch.errors import (
 )
 from anabranch.ids import MAIN
 from anabranch.repo.log.entries import GraphCommit
-from anabranch.server.access import DEFAULT_BRANCH, Needs
-from anabranch.server.attempts import Attempt
+from anabranch.repo.log.once import Once
+from anabranch.repo.repository import Repository
+from anabranch.server.auth import DEFAULT_BRANCH, Needs
+from anabranch.server.database import Change, Database, Insert, Statement
 from anabranch.server.envelope import answer_error, status_of, without_place
-from anabranch.server.metadata.audit import AuditLog
-from anabranch.server.metadata.database import Database, Insert, Statement
-from anabranch.server.projects import Projects
-from anabranch.server.uploading import is_upload, upload_of
+from anabranch.server.uploads import is_upload, upload_of
 
-__all__ = ["HEADER_PARAMETER", "IdempotencyKeys", "Once"]
+__all__ = [
+    "Attempt",
+    "HEADER_PARAMETER",
+    "IDEMPOTENCY_KEY",
+    "IdempotencyKeys",
+    "IdempotentHandler",
+    "JOB_ID",
+    "Once",
+    "find_commit_of_job",
+]
+
+# Names in the metadata of commits.
+IDEMPOTENCY_KEY = "idempotency_key"
+JOB_ID = "job_id"
+
+# The clock of the commits and that of the service's rows are read one after the other.
+_SLACK = timedelta(seconds=5)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """An attempt of a request that has a key. Commits name the request by its `digest`.
+
+    For a repeated attempt, `since` is the time of the first one, and `commit` its commit if only the answer was lost.
+    """
+
+    digest: str
+    since: datetime | None = None
+    commit: GraphCommit | None = None
+
+    def once(self, branch: str) -> Once | None:
+        """Return the mark by which a repeated request is done once on a branch; None for the first attempt."""
+        return None if self.since is None else _once(IDEMPOTENCY_KEY, self.digest, branch=branch, since=self.since)
+
+    def find_commit(self, repository: Repository, branch: str) -> GraphCommit | None:
+        """Return the commit of an earlier attempt on a branch, or None."""
+        once = self.once(branch)
+        return None if once is None else once.find(repository.iter_commits(branch))
+
+
+def find_commit_of_job(repository: Repository, branch: str, job_id: str, *, since: datetime) -> GraphCommit | None:
+    """Return the commit that a job has made on a branch, or None. The job was created at `since`."""
+    return _once(JOB_ID, job_id, branch=branch, since=since).find(repository.iter_commits(branch))
+
+
+def _once(key: str, value: str, *, branch: str, since: datetime) -> Once:
+    return Once(
+        key=key,
+        value=value,
+        is_relevant=lambda commit: commit.branch == branch,
+        since=int((since - _SLACK).timestamp() * 1_000_000),
+    )
+
 
 HEADER = "Idempotency-Key"
 REPLAYED = "Idempotent-Replay"
@@ -46,6 +97,13 @@ HEADER_PARAMETER: Mapping[str, Any] = {
 _LONGEST = 255
 _KEPT_HEADERS = ("content-type", "location")
 _SWEEP_SECONDS = 60.0
+
+
+class Record(Protocol):
+    """Write changes and the audit event of the current request in one transaction."""
+
+    def __call__(self, changes: Sequence[Change], *, status: int) -> None: ...
+
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
@@ -87,15 +145,15 @@ class IdempotencyKeys:
     def __init__(
         self,
         database: Database,
-        projects: Projects,
-        audit: AuditLog,
         *,
+        open_repository: Callable[[str], Repository],
+        record: Record,
         clock: Callable[[], datetime],
         seconds: float,
     ) -> None:
         self._database = database
-        self._audit = audit
-        self._projects = projects
+        self._open_repository = open_repository
+        self._record = record
         self._clock = clock
         self._life = timedelta(seconds=seconds)
         self._lock = threading.Lock()
@@ -178,7 +236,7 @@ class IdempotencyKeys:
             return None
         name = MAIN if asked.branch_id == DEFAULT_BRANCH else asked.branch_id
         try:
-            repository = self._projects.open(asked.project_id, actor=None)
+            repository = self._open_repository(asked.project_id)
             return attempt.find_commit(repository, name)
         except NotFoundError:
             return None
@@ -189,7 +247,7 @@ class IdempotencyKeys:
             "UPDATE idempotency_keys SET status = ?, response = ? WHERE token_id = ? AND key = ?",
             [answer.status, kept, asked.token_id, asked.key],
         )
-        self._audit.write([update], status=answer.status)
+        self._record([update], status=answer.status)
 
     def _forget(self, asked: Asked) -> None:
         self._database.write_all([_deletion(asked)])
@@ -204,7 +262,7 @@ class IdempotencyKeys:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Once:
+class IdempotentHandler:
     """A route whose requests may have a key. Answers with a secret are not kept, so such a route takes none."""
 
     handle: Handler

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from anabranch.errors import AnabranchError, TooLargeError, TooManyRequestsError, TooSlowError
-from anabranch.server.access import Token, find_secret
+from anabranch.server.auth import Token, find_secret
 from anabranch.server.envelope import EnvelopeException, answer_error
 from anabranch.server.settings import Limits
 from anabranch.warnings import collect_warnings

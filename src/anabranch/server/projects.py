@@ -7,17 +7,100 @@ import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, Field
 
 import anabranch
 from anabranch.errors import BusyError, ProjectExistsError, ProjectNotFoundError
 from anabranch.repo.repository import Repository
-from anabranch.server.metadata.projects import Intent, IntentKind, Project, ProjectRows
-from anabranch.server.metadata.tokens import Tokens
+from anabranch.server.database import Database
+from anabranch.server.routing import Body, ForAdmin, FreeName, FreeText, ProjectToEnd, ProjectToRead, make_router
 from anabranch.server.settings import Settings
+from anabranch.server.tokens import Tokens
 
-__all__ = ["Projects"]
+__all__ = ["Intent", "IntentKind", "Project", "ProjectRows", "Projects", "router"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Project:
+    """One project: one repository."""
+
+    id: str
+    name: str
+    description: str
+    created_at: datetime
+    created_by: str | None
+
+
+class IntentKind(StrEnum):
+    CREATE_PROJECT = "create_project"
+    DELETE_PROJECT = "delete_project"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intent:
+    """What was begun; it is gone once that is done."""
+
+    id: str
+    kind: IntentKind
+    project_id: str
+    begun_at: datetime
+
+
+class ProjectRows:
+    """The rows, and the same in memory: nobody else writes them, and every request asks for one."""
+
+    def __init__(self, database: Database, *, delete_branches: Callable[[str], None]) -> None:
+        self._database = database
+        self._delete_branches = delete_branches
+        self._known = {row["id"]: Project(**row) for row in database.read("SELECT * FROM projects")}
+
+    def find(self, project_id: str) -> Project | None:
+        return self._known.get(project_id)
+
+    def list_all(self) -> list[Project]:
+        """Oldest first."""
+        return sorted(self._known.values(), key=lambda project: (project.created_at, project.id))
+
+    def begin(self, intent: Intent) -> None:
+        self._database.write(
+            "INSERT INTO intents VALUES (?, ?, ?, ?)",
+            [intent.id, str(intent.kind), intent.project_id, intent.begun_at],
+        )
+
+    def intents(self) -> list[Intent]:
+        rows = self._database.read("SELECT * FROM intents ORDER BY begun_at")
+        return [Intent(**{**row, "kind": IntentKind(row["kind"])}) for row in rows]
+
+    def end(self, intent_id: str) -> None:
+        self._database.write("DELETE FROM intents WHERE id = ?", [intent_id])
+
+    def insert(self, project: Project) -> None:
+        with self._database.turn():
+            self._database.write(
+                "INSERT INTO projects (id, name, description, created_at, created_by) VALUES (?, ?, ?, ?, ?)",
+                [project.id, project.name, project.description, project.created_at, project.created_by],
+            )
+            self._known = {**self._known, project.id: project}  # readers hold no lock
+
+    def delete(self, project_id: str) -> None:
+        """Forget a project and all that names it, the latter first."""
+        with self._database.turn():
+            self._delete_branches(project_id)
+            for table in ("buckets", "jobs", "files"):
+                self._database.write(f"DELETE FROM {table} WHERE project_id = ?", [project_id])  # noqa: S608
+            # What was answered about this one is nothing to say about another one of its name.
+            self._database.write(
+                "DELETE FROM idempotency_keys WHERE starts_with(path, ?)", [f"/projects/{project_id}/"]
+            )
+            self._database.write("DELETE FROM projects WHERE id = ?", [project_id])
+            self._known = {name: project for name, project in self._known.items() if name != project_id}
+
 
 _log = logging.getLogger("anabranch.server")
 _HANDLES = 256
@@ -176,3 +259,42 @@ def _remove(left: Path) -> None:
 
 def _not_found(project_id: str) -> ProjectNotFoundError:
     return ProjectNotFoundError(f"there is no project '{project_id}'", hint="list the projects to see which exist")
+
+
+router = make_router("projects")
+
+
+class NewProject(Body):
+    """A project to be made; without an id, it gets one."""
+
+    id: Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_-]*$", max_length=64, examples=["123"])] | None = None
+    name: FreeName | None = None
+    description: FreeText = ""
+
+
+class ProjectList(BaseModel):
+    projects: list[Project]
+
+
+@router.post("/projects", status_code=201)
+def create_project(call: ForAdmin, body: NewProject) -> Project:
+    """Make a project with an empty repository."""
+    return call.part(Projects).create(body.id, name=body.name, description=body.description, actor=call.token.name)
+
+
+@router.get("/projects")
+def list_projects(call: ForAdmin) -> ProjectList:
+    """All projects."""
+    return ProjectList(projects=call.part(Projects).list_all())
+
+
+@router.get("/projects/{project_id}")
+def get_project(call: ProjectToRead) -> Project:
+    """One project."""
+    return call.part(Projects).get(call.project_id)
+
+
+@router.delete("/projects/{project_id}", status_code=204)
+def delete_project(call: ProjectToEnd) -> None:
+    """Delete a project with all of its data, for good."""
+    call.part(Projects).delete(call.project_id)

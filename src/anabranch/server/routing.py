@@ -1,11 +1,12 @@
-"""What all routes share: the parameters of their paths, their calls, and the audit of writes."""
+"""What all routes share: the types of their parameters, the calls that they get, and the audit of writes."""
 
-import secrets
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import cached_property, wraps
 from inspect import iscoroutinefunction
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, Protocol, TypeVar, get_type_hints
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
@@ -16,14 +17,12 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstra
 from starlette.exceptions import HTTPException
 
 from anabranch.errors import AnabranchError
-from anabranch.server.access import Needs, Scope, Token, authenticate
-from anabranch.server.attempts import Attempt
-from anabranch.server.branches import OpenBranch
+from anabranch.server.auth import Needs, Scope, Token, authenticate
 from anabranch.server.envelope import Envelope, status_of
-from anabranch.server.idempotency import HEADER_PARAMETER, Once
-from anabranch.server.metadata.audit import AuditEvent, PendingEvent, pending_event
-from anabranch.server.service import Service
-from anabranch.server.uploading import discard_untaken, has_upload
+from anabranch.server.idempotency import HEADER_PARAMETER, Attempt, IdempotentHandler
+from anabranch.server.open_branch import OpenBranch
+from anabranch.server.settings import Settings
+from anabranch.server.uploads import discard_untaken, has_upload
 
 __all__ = [
     "RefQuery",
@@ -57,8 +56,38 @@ _Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 _READS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
-def get_service(request: Request) -> Service:
-    service: Service = request.app.state.service
+_Part = TypeVar("_Part")
+
+
+class _Projects(Protocol):
+    def get(self, project_id: str) -> object: ...
+    def in_use(self, project_id: str) -> AbstractContextManager[None]: ...
+
+
+class _Branches(Protocol):
+    def get(self, project_id: str, branch_id: str) -> object: ...
+    def open(self, project_id: str, branch_id: str, token: Token) -> OpenBranch: ...
+    def require_there(self, project_id: str, branch_id: str) -> None: ...
+
+
+class ServiceParts(Protocol):
+    """The service as routes see it.
+
+    The modules of the nouns import this one, so it cannot import their classes. Routes get the instance of a class
+    with `part`.
+    """
+
+    settings: Settings
+    clock: Callable[[], datetime]
+    projects: _Projects
+    branches: _Branches
+    audit: Any
+
+    def part(self, kind: type[_Part]) -> _Part: ...
+
+
+def get_service(request: Request) -> ServiceParts:
+    service: ServiceParts = request.app.state.service
     return service
 
 
@@ -114,8 +143,12 @@ FreeText = Annotated[str, StringConstraints(max_length=4000), Field(examples=["T
 class Call:
     """The token of a request, and the service."""
 
-    service: Service
+    service: ServiceParts
     token: Token
+
+    def part(self, kind: type[_Part]) -> _Part:
+        """Return the part of the service of a class."""
+        return self.service.part(kind)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,7 +273,7 @@ class AuditedRoute(APIRoute):
         if needs is None or (self.methods or set()) <= _READS:
             return handle
         body = (self.openapi_extra or {}).get("requestBody", {})
-        once = Once(
+        once = IdempotentHandler(
             handle=handle,
             needs=needs,
             has_secret="secret" in getattr(self.response_model, "model_fields", {}),
@@ -250,8 +283,8 @@ class AuditedRoute(APIRoute):
         async def audited(request: Request) -> Response:
             # FastAPI reads the body before it solves the dependencies of a route.
             authenticate(request)
-            pending = _pending_event(request, self)
-            pending_event.set(pending)
+            audit = get_service(request).audit
+            pending = audit.begin(request, action=self.name, success_status=self.status_code or 200)
             status = 500
             try:
                 response = await once(request)
@@ -261,7 +294,7 @@ class AuditedRoute(APIRoute):
                 raise
             finally:
                 if pending.status != status:
-                    await run_in_threadpool(get_service(request).audit.write, (), status=status)
+                    await run_in_threadpool(audit.write, (), status=status)
                 if has_upload(request):
                     await run_in_threadpool(discard_untaken, request)
             return response
@@ -359,26 +392,6 @@ def make_router(noun: str, *, prefix: str = "") -> APIRouter:
         generate_unique_id_function=lambda route: route.name,
         responses={"4XX": {"model": Envelope, "description": "Refused"}},
     )
-
-
-def _pending_event(request: Request, route: AuditedRoute) -> PendingEvent:
-    """Return the audit event of a request, to be recorded with the status of its answer."""
-    service, token = get_service(request), request.state.token
-
-    def make(status: int) -> AuditEvent:
-        return AuditEvent(
-            happened_at=service.clock(),
-            request_id=getattr(request.state, "request_id", secrets.token_hex(8)),
-            token_id=token.id,
-            actor=token.name,
-            action=route.name,
-            project_id=request.path_params.get("project_id"),
-            branch_id=request.path_params.get("branch_id"),
-            path=request.url.path[:1000],
-            status=status,
-        )
-
-    return PendingEvent(make=make, success_status=route.status_code or 200)
 
 
 def _status_of(error: Exception) -> int:

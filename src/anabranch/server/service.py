@@ -1,35 +1,30 @@
 """The parts of the service, put together once and shared by all requests."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
+from typing import TypeVar
 
-from anabranch.server.access import Scope
-from anabranch.server.branches import Branches
-from anabranch.server.buckets import Buckets
-from anabranch.server.changing import Changing
-from anabranch.server.files import Files
-from anabranch.server.health import HealthCheck
+from anabranch.server.audit import AuditLog
+from anabranch.server.auth import Scope
+from anabranch.server.branches import Branches, BranchRows
+from anabranch.server.buckets import BucketRows, Buckets
+from anabranch.server.database import Database
+from anabranch.server.exports import Exports
+from anabranch.server.files import FileRows, Files
 from anabranch.server.idempotency import IdempotencyKeys
-from anabranch.server.jobs.exporting import Exports
-from anabranch.server.jobs.importing import Imports
-from anabranch.server.jobs.jobs import Jobs
-from anabranch.server.jobs.rows import JobRows
-from anabranch.server.metadata.audit import AuditLog
-from anabranch.server.metadata.branches import BranchRows
-from anabranch.server.metadata.buckets import BucketRows
-from anabranch.server.metadata.database import Database
-from anabranch.server.metadata.files import FileRows
-from anabranch.server.metadata.projects import ProjectRows
-from anabranch.server.metadata.tokens import Tokens
-from anabranch.server.metrics import Metrics
-from anabranch.server.preview_pool import PreviewPool
-from anabranch.server.projects import Projects
-from anabranch.server.rows import Rows
+from anabranch.server.imports import Imports
+from anabranch.server.job_runner import JobRows, Jobs
+from anabranch.server.previews import PreviewPool
+from anabranch.server.projects import ProjectRows, Projects
 from anabranch.server.settings import Settings
-from anabranch.server.tables import Tables
+from anabranch.server.status import HealthCheck, Metrics
+from anabranch.server.tokens import Tokens
 
 __all__ = ["Service", "create_first_token", "open_service"]
+
+
+_Part = TypeVar("_Part")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,9 +39,6 @@ class Service:
     projects: Projects
     branches: Branches
     buckets: Buckets
-    tables: Tables
-    rows: Rows
-    changing: Changing
     metrics: Metrics
     health: HealthCheck
     previews: PreviewPool
@@ -55,6 +47,10 @@ class Service:
     imports: Imports
     exports: Exports
     idempotency: IdempotencyKeys
+
+    def part(self, kind: type[_Part]) -> _Part:
+        """Return the part of a class."""
+        return next(value for field in fields(self) if isinstance(value := getattr(self, field.name), kind))
 
     def close(self) -> None:
         """Stop the jobs within a bounded time and close the database."""
@@ -91,11 +87,10 @@ def create_first_token(service: Service) -> str:
 def _assemble(settings: Settings, database: Database, clock: Callable[[], datetime]) -> Service:
     tokens = Tokens(database, clock=clock)
     branch_rows = BranchRows(database)
-    projects = Projects(settings, ProjectRows(database, branch_rows), tokens, clock=clock)
-    audit = AuditLog(database)
+    projects = Projects(settings, ProjectRows(database, delete_branches=branch_rows.delete_all), tokens, clock=clock)
+    audit = AuditLog(database, clock=clock)
     branches = Branches(settings, projects, branch_rows, tokens, audit, clock=clock)
-    changing = Changing(settings, branches)
-    buckets = Buckets(BucketRows(database), changing, clock=clock)
+    buckets = Buckets(BucketRows(database), clock=clock)
     files = Files(settings, FileRows(database), clock=clock)
     jobs = Jobs(settings, JobRows(database), clock=clock)
     return Service(
@@ -107,9 +102,6 @@ def _assemble(settings: Settings, database: Database, clock: Callable[[], dateti
         projects=projects,
         branches=branches,
         buckets=buckets,
-        tables=Tables(buckets, changing),
-        rows=Rows(changing),
-        changing=changing,
         metrics=Metrics(),
         health=HealthCheck(database),
         previews=PreviewPool(settings.limits),
@@ -118,6 +110,10 @@ def _assemble(settings: Settings, database: Database, clock: Callable[[], dateti
         imports=Imports(settings, projects, branches, jobs),
         exports=Exports(projects, branches, files, jobs),
         idempotency=IdempotencyKeys(
-            database, projects, audit, clock=clock, seconds=settings.limits.idempotency_seconds
+            database,
+            open_repository=lambda project_id: projects.open(project_id, actor=None),
+            record=audit.write,
+            clock=clock,
+            seconds=settings.limits.idempotency_seconds,
         ),
     )

@@ -1,37 +1,48 @@
-"""Tables of a branch: what is there, made, dropped, and changed in its columns and key."""
+"""Tables of a branch, their columns and primary keys."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import pyarrow as pa
+from pydantic import BaseModel, ConfigDict, Field
 
 from anabranch.errors import InvalidInputError, TableNotFoundError
+from anabranch.format.staging import ColumnChange
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.schema.types import show_type, to_arrow
 from anabranch.repo.snapshot import Snapshot, Table
+from anabranch.repo.transaction import Transaction
 from anabranch.repo.write.homes import owns
-from anabranch.server.branches import OpenBranch
 from anabranch.server.buckets import Buckets
-from anabranch.server.changing import Changed, Changing
+from anabranch.server.open_branch import OpenBranch
+from anabranch.server.routing import (
+    Body,
+    BranchToChange,
+    BranchToRead,
+    BucketName,
+    ColumnName,
+    RefQuery,
+    TableName,
+    make_router,
+)
 from anabranch.suggestions import suggest
 
-if TYPE_CHECKING:
-    import pyarrow as pa
+__all__ = ["ColumnInfo", "column_infos", "find_table", "router"]
 
-    from anabranch.format.staging import ColumnChange
+router = make_router("tables", prefix="/projects/{project_id}/branches/{branch_id}/buckets/{bucket}/tables")
 
-__all__ = ["ColumnInfo", "TableDetail", "TableInfo", "Tables", "checked_type", "column_infos", "find_table"]
+_Name = Annotated[str, Field(min_length=1, max_length=256, examples=["amount"])]
+_Type = Annotated[str, Field(min_length=1, max_length=1000, examples=["int64", "string", "decimal(10, 2)"])]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ColumnInfo:
+class ColumnInfo(BaseModel):
     name: str
     type: str
     nullable: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableInfo:
-    """A table as a branch has it: `source` says whether it is main's, or the branch's own."""
+class TableInfo(BaseModel):
+    """A table of a branch. `source` is `main`, or `branch` if the branch has its own copy."""
 
     bucket: str
     name: str
@@ -40,90 +51,190 @@ class TableInfo:
     primary_key: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableDetail:
+class TableDetail(TableInfo):
     """A table with its columns, at a commit."""
 
-    bucket: str
-    name: str
-    source: str
-    row_count: int
-    primary_key: tuple[str, ...]
     columns: tuple[ColumnInfo, ...]
     commit_id: str
 
 
-class Tables:
-    def __init__(self, buckets: Buckets, changing: Changing) -> None:
-        self._buckets = buckets
-        self._changing = changing
+class TableList(BaseModel):
+    tables: list[TableInfo]
 
-    def list_all(self, branch: OpenBranch, bucket: str, snapshot: Snapshot) -> list[TableInfo]:
-        self._buckets.get(branch, bucket, snapshot)
-        return [
-            TableInfo(
-                bucket=key.bucket,
-                name=key.table,
-                source=_source(branch, entry.home),
-                row_count=entry.rows,
-                primary_key=entry.primary_key,
-            )
-            for key, entry in sorted(snapshot.entries.items())
-            if key.bucket == bucket
-        ]
 
-    def get(self, branch: OpenBranch, key: TableKey, snapshot: Snapshot) -> TableDetail:
-        table = find_table(snapshot, key)
-        return TableDetail(
+class NewColumn(Body):
+    name: _Name
+    type: _Type
+    nullable: bool = True
+
+    def to_arrow(self) -> pa.Field:
+        return pa.field(self.name, _parse_type(self.type), nullable=self.nullable)
+
+
+class NewTable(Body):
+    """A table to create, without rows."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "name": "orders",
+                    "columns": [{"name": "id", "type": "int64"}, {"name": "amount", "type": "decimal(10, 2)"}],
+                    "primary_key": ["id"],
+                }
+            ]
+        }
+    )
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_-]*$", max_length=128, examples=["orders"])]
+    columns: Annotated[list[NewColumn], Field(min_length=1, max_length=2000)]
+    primary_key: Annotated[list[_Name], Field(max_length=32, default_factory=list)]
+
+
+class NewColumns(Body):
+    model_config = ConfigDict(json_schema_extra={"examples": [{"columns": [{"name": "note", "type": "string"}]}]})
+
+    columns: Annotated[list[NewColumn], Field(min_length=1, max_length=2000)]
+
+
+class ColumnEdit(Body):
+    """Changes of a column. What is omitted stays as it is."""
+
+    name: _Name | None = None
+    type: _Type | None = None
+    nullable: bool | None = None
+
+
+class PrimaryKey(Body):
+    """The columns of the primary key. An empty list removes the key."""
+
+    columns: Annotated[list[_Name], Field(max_length=32, examples=[["id"]])]
+
+
+@router.post("", status_code=201)
+def create_table(call: BranchToChange, bucket: BucketName, body: NewTable) -> TableDetail:
+    """Create an empty table. On a dev branch, it exists only there."""
+    branch, key = call.open(), TableKey(bucket, body.name)
+    schema = pa.schema([column.to_arrow() for column in body.columns])
+    call.part(Buckets).get(branch, bucket, branch.snapshot())
+
+    def create(tx: Transaction) -> None:
+        tx.create_table(str(key), schema, primary_key=body.primary_key)
+
+    return _change(branch, key, create, message=f"Create {key}")
+
+
+@router.get("")
+def list_tables(call: BranchToRead, bucket: BucketName, ref: RefQuery = None) -> TableList:
+    """List the tables of a bucket, each with its source: main, or the branch."""
+    branch = call.open()
+    snapshot = branch.snapshot(ref)
+    call.part(Buckets).get(branch, bucket, snapshot)
+    tables = [
+        TableInfo(
             bucket=key.bucket,
             name=key.table,
-            source=_source(branch, table.entry.home),
-            row_count=table.count_rows(),
-            primary_key=table.primary_key,
-            columns=column_infos(table.schema),
-            commit_id=snapshot.id,
+            source=_source(branch, entry.home),
+            row_count=entry.rows,
+            primary_key=entry.primary_key,
         )
-
-    def create(
-        self, branch: OpenBranch, key: TableKey, schema: "pa.Schema", *, primary_key: Sequence[str]
-    ) -> TableDetail:
-        """Make an empty table in a bucket that is there."""
-        self._buckets.get(branch, key.bucket, branch.repository.snapshot_of(branch.name))
-        self._changing.apply(
-            branch, lambda tx: tx.create_table(str(key), schema, primary_key=primary_key), message=f"Create {key}"
-        )
-        return self.get(branch, key, branch.repository.snapshot_of(branch.name))
-
-    def drop(self, branch: OpenBranch, key: TableKey) -> None:
-        """Drop a table; on a dev branch that hides main's, and nothing else."""
-        self._changing.apply(branch, lambda tx: tx.drop_table(str(key)), message=f"Drop {key}")
-
-    def add_columns(self, branch: OpenBranch, key: TableKey, columns: "pa.Schema") -> Changed[None]:
-        names = ", ".join(columns.names)
-        return self._changing.apply(
-            branch, lambda tx: tx.add_columns(str(key), columns), message=f"Add {names} to {key}"
-        )
-
-    def alter_column(self, branch: OpenBranch, key: TableKey, change: "ColumnChange") -> Changed[None]:
-        return self._changing.apply(
-            branch, lambda tx: tx.alter_columns(str(key), [change]), message=f"Alter {change.path} of {key}"
-        )
-
-    def drop_column(self, branch: OpenBranch, key: TableKey, column: str) -> Changed[None]:
-        return self._changing.apply(
-            branch, lambda tx: tx.drop_columns(str(key), [column]), message=f"Drop {column} of {key}"
-        )
-
-    def set_primary_key(self, branch: OpenBranch, key: TableKey, columns: Sequence[str]) -> Changed[None]:
-        return self._changing.apply(
-            branch, lambda tx: tx.set_primary_key(str(key), columns), message=f"Set the primary key of {key}"
-        )
+        for key, entry in sorted(snapshot.entries.items())
+        if key.bucket == bucket
+    ]
+    return TableList(tables=tables)
 
 
-def checked_type(text: str) -> "pa.DataType":
-    """A type as people write it, whose values can be shown: in a time zone that is one."""
-    import pyarrow as pa
+@router.get("/{table}")
+def get_table(call: BranchToRead, bucket: BucketName, table: TableName, ref: RefQuery = None) -> TableDetail:
+    """Return a table with its columns."""
+    branch = call.open()
+    return _detail(branch, TableKey(bucket, table), branch.snapshot(ref))
 
+
+@router.delete("/{table}", status_code=204)
+def drop_table(call: BranchToChange, bucket: BucketName, table: TableName) -> None:
+    """Drop a table. On a dev branch, main keeps its table."""
+    key = TableKey(bucket, table)
+    call.open().change(lambda tx: tx.drop_table(str(key)), message=f"Drop {key}")
+
+
+@router.post("/{table}/columns", status_code=201)
+def add_columns(call: BranchToChange, bucket: BucketName, table: TableName, body: NewColumns) -> TableDetail:
+    """Add columns without values."""
+    key, columns = TableKey(bucket, table), pa.schema([column.to_arrow() for column in body.columns])
+    message = f"Add {', '.join(columns.names)} to {key}"
+    return _change(call.open(), key, lambda tx: tx.add_columns(str(key), columns), message=message)
+
+
+@router.patch("/{table}/columns/{column}")
+def alter_column(
+    call: BranchToChange, bucket: BucketName, table: TableName, column: ColumnName, body: ColumnEdit
+) -> TableDetail:
+    """Rename a column, change its type, or change whether it may be null."""
+    if body == ColumnEdit():
+        raise InvalidInputError(f"the body has no change of column {column!r}", hint="give a name, a type or nullable")
+    key, kind = TableKey(bucket, table), None if body.type is None else _parse_type(body.type)
+    change = ColumnChange(path=column, name=body.name, type=kind, nullable=body.nullable)
+    return _change(
+        call.open(), key, lambda tx: tx.alter_columns(str(key), [change]), message=f"Alter {column} of {key}"
+    )
+
+
+@router.delete("/{table}/columns/{column}", status_code=204)
+def drop_column(call: BranchToChange, bucket: BucketName, table: TableName, column: ColumnName) -> None:
+    """Drop a column and its values."""
+    key = TableKey(bucket, table)
+    call.open().change(lambda tx: tx.drop_columns(str(key), [column]), message=f"Drop {column} of {key}")
+
+
+@router.put("/{table}/primary-key")
+def set_primary_key(call: BranchToChange, bucket: BucketName, table: TableName, body: PrimaryKey) -> TableDetail:
+    """Set the primary key. Refused if the columns have nulls or repeated values."""
+    key = TableKey(bucket, table)
+    message = f"Set the primary key of {key}"
+    return _change(call.open(), key, lambda tx: tx.set_primary_key(str(key), body.columns), message=message)
+
+
+def find_table(snapshot: Snapshot, key: TableKey) -> Table:
+    """Return a table of a snapshot, or raise TableNotFoundError."""
+    if str(key) not in snapshot:
+        hint = suggest(str(key), snapshot, "list the tables to see which exist")
+        raise TableNotFoundError(f"there is no table '{key}' on this branch", hint=hint)
+    return snapshot[str(key)]
+
+
+def column_infos(schema: pa.Schema) -> tuple[ColumnInfo, ...]:
+    return tuple(ColumnInfo(name=field.name, type=show_type(field.type), nullable=field.nullable) for field in schema)
+
+
+def _change(branch: OpenBranch, key: TableKey, change: Callable[[Transaction], Any], *, message: str) -> TableDetail:
+    """Commit a change of a table and return the table as it is then."""
+    branch.change(change, message=message)
+    return _detail(branch, key, branch.snapshot())
+
+
+def _detail(branch: OpenBranch, key: TableKey, snapshot: Snapshot) -> TableDetail:
+    table = find_table(snapshot, key)
+    return TableDetail(
+        bucket=key.bucket,
+        name=key.table,
+        source=_source(branch, table.entry.home),
+        row_count=table.count_rows(),
+        primary_key=table.primary_key,
+        columns=column_infos(table.schema),
+        commit_id=snapshot.id,
+    )
+
+
+def _source(branch: OpenBranch, home: str | None) -> str:
+    return "branch" if not branch.is_main and owns(BranchName(branch.name), home) else "main"
+
+
+def _parse_type(text: str) -> pa.DataType:
+    """Return the Arrow type with a name. Raise InvalidInputError for a time zone that does not exist.
+
+    Arrow accepts any time zone in a type, and fails when a value is shown.
+    """
     found = to_arrow(text)
     todo = [found]
     while todo:
@@ -135,19 +246,3 @@ def checked_type(text: str) -> "pa.DataType":
             except (LookupError, ValueError):
                 raise InvalidInputError(f"there is no time zone {kind.tz!r}", hint="use 'UTC'") from None
     return found
-
-
-def find_table(snapshot: Snapshot, key: TableKey) -> Table:
-    """A table of a snapshot, in words that fit a request."""
-    if str(key) not in snapshot:
-        hint = suggest(str(key), snapshot, "list the tables to see which exist")
-        raise TableNotFoundError(f"there is no table '{key}' on this branch", hint=hint)
-    return snapshot[str(key)]
-
-
-def column_infos(schema: "pa.Schema") -> tuple[ColumnInfo, ...]:
-    return tuple(ColumnInfo(name=field.name, type=show_type(field.type), nullable=field.nullable) for field in schema)
-
-
-def _source(branch: OpenBranch, home: str | None) -> str:
-    return "branch" if not branch.is_main and owns(BranchName(branch.name), home) else "main"

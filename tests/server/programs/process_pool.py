@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from anabranch.ids import TableKey
-from anabranch.server.access import DEFAULT_BRANCH, Token
-from anabranch.server.metadata.database import Change, Database, Insert
+from anabranch.server.auth import DEFAULT_BRANCH, Token
+from anabranch.server.database import Change, Database, Insert
+from anabranch.server.rows import insert
 from anabranch.server.service import Service, open_service
 from anabranch.server.settings import Settings
 from tests.repo.programs.killing import Points, _install, _replace, _surround
@@ -30,7 +31,7 @@ def _delete_branch(service: Service, token: Token, project: str, name: str) -> N
 
 def _write(service: Service, token: Token, project: str, name: str) -> None:
     branch = service.branches.open(project, name, token)
-    service.rows.insert(branch, ORDERS, [{"id": 10, "v": "a"}, {"id": 11, "v": "b"}])
+    insert(branch, ORDERS, [{"id": 10, "v": "a"}, {"id": 11, "v": "b"}])
 
 
 def _pull(service: Service, token: Token, project: str, name: str) -> None:

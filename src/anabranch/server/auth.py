@@ -1,4 +1,4 @@
-"""Bearer tokens, and the scope that each route needs."""
+"""Bearer tokens of requests, and the scope that each route needs."""
 
 import hashlib
 import hmac

@@ -1,19 +1,20 @@
-"""Jobs: their state, their files, and cancellation."""
+"""Routes of jobs: their state, cancellation, and the answer of a request that waits for one."""
 
 from dataclasses import replace
 from enum import StrEnum
 from typing import Annotated, Any
 
 from fastapi import Depends, Path, Query, Request
-from fastapi.responses import FileResponse, JSONResponse
+from fastapi.responses import JSONResponse
 from pydantic import BaseModel, TypeAdapter
 
 from anabranch.errors import JobNotFoundError
-from anabranch.server.access import Needs, Scope, Token, require
-from anabranch.server.jobs.models import Job, JobState
+from anabranch.server.auth import Needs, Scope, Token, require
+from anabranch.server.job_runner import Job, Jobs, JobState
 from anabranch.server.routing import Call, Limit, get_service, make_router
 
-__all__ = ["RowFormat", "Wait", "answer_job", "router"]
+__all__ = ["JobId", "JobToRead", "RowFormat", "Wait", "answer_job", "router"]
+
 
 router = make_router("jobs", prefix="/jobs")
 
@@ -23,12 +24,6 @@ Wait = Annotated[
 ]
 
 _JOB = TypeAdapter(Job)
-_MEDIA_TYPES = {
-    ".csv": "text/csv",
-    ".json": "application/x-ndjson",
-    ".gz": "application/gzip",
-    ".parquet": "application/vnd.apache.parquet",
-}
 
 
 class RowFormat(StrEnum):
@@ -55,7 +50,7 @@ class _NeedsOfJob(_NeedsAnywhere):
 
     def check(self, token: Token, request: Request) -> None:
         super().check(token, request)
-        job = get_service(request).jobs.get(request.path_params["job_id"])
+        job = get_service(request).part(Jobs).get(request.path_params["job_id"])
         if token.project_id not in (None, job.project_id) or token.branch_id not in (None, job.branch_id):
             raise JobNotFoundError(f"there is no job '{job.id}'", hint="list the jobs to see which exist")
         require(token, self.scope, path={"project_id": job.project_id, "branch_id": job.branch_id})
@@ -97,7 +92,7 @@ def list_jobs(
     """The newest jobs first; of a token that is bound to a project or a branch, those of that one."""
     if project_id is not None:
         require(replace(call.token, branch_id=None), Scope.READ, path={"project_id": project_id})
-    found = call.service.jobs.list_all(
+    found = call.part(Jobs).list_all(
         project_id=project_id or call.token.project_id, branch_id=call.token.branch_id, state=state, limit=limit
     )
     return JobList(jobs=found)
@@ -106,21 +101,10 @@ def list_jobs(
 @router.get("/{job_id}")
 def get_job(call: JobToRead, job_id: JobId) -> Job:
     """How a job goes, and what came of it."""
-    return call.service.jobs.get(job_id)
+    return call.part(Jobs).get(job_id)
 
 
 @router.delete("/{job_id}")
 def cancel_job(call: JobToChange, job_id: JobId) -> Job:
     """Cancel a job: at once if it is queued, after its current batch if it is running."""
-    return call.service.jobs.cancel(job_id)
-
-
-@router.get(
-    "/{job_id}/file",
-    response_class=FileResponse,
-    responses={200: {"content": {kind: {} for kind in _MEDIA_TYPES.values()}, "description": "The file"}},
-)
-def get_job_file(call: JobToRead, job_id: JobId) -> FileResponse:
-    """The file that an export made."""
-    path = call.service.exports.get_file(call.service.jobs.get(job_id))
-    return FileResponse(path, filename=path.name, media_type=_MEDIA_TYPES[path.suffix])
+    return call.part(Jobs).cancel(job_id)

@@ -4,7 +4,12 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from fastapi import Response
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import FileResponse
+from pydantic import BaseModel, ConfigDict, Field
 
 from anabranch.errors import FileMissingError
 from anabranch.files.csv_options import CsvOptions
@@ -12,17 +17,21 @@ from anabranch.files.formats import FileFormat
 from anabranch.files.writing import Target
 from anabranch.format.staging.incoming import require_columns
 from anabranch.ids import TableKey
-from anabranch.repo.io.export import Selection, export_table
+from anabranch.repo.io.export import Selection
+from anabranch.repo.io.export import export_table as write_export
 from anabranch.repo.io.values import ExportReport
-from anabranch.server.branches import Branches, OpenBranch
+from anabranch.server.branches import Branches
 from anabranch.server.files import Files
-from anabranch.server.jobs.jobs import Jobs, Report, at_work, progress_callback
-from anabranch.server.jobs.models import Job, JobKind, JobState
+from anabranch.server.filters import checked_filter
+from anabranch.server.job_runner import Job, JobKind, Jobs, JobState, Report, at_work, progress_callback
+from anabranch.server.jobs import JobId, JobToRead, RowFormat, Wait, answer_job
+from anabranch.server.jobs import router as jobs_router
+from anabranch.server.open_branch import OpenBranch
 from anabranch.server.projects import Projects
-from anabranch.server.reading import snapshot_at
+from anabranch.server.routing import Body, BranchCall, BranchToRead, BucketName, TableName, make_router
 from anabranch.server.tables import find_table
 
-__all__ = ["ExportRequest", "Exports"]
+__all__ = ["ExportRequest", "Exports", "router"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +59,7 @@ class Exports:
     def submit(self, branch: OpenBranch, key: TableKey, request: ExportRequest) -> Job:
         """Let the rows that a table has now, or had, be written."""
         self.forget_old()
-        snapshot = snapshot_at(branch, request.ref)
+        snapshot = branch.snapshot(request.ref)
         table = find_table(snapshot, key)
         if request.columns is not None:
             require_columns(table.schema, request.columns)
@@ -65,7 +74,7 @@ class Exports:
             with at_work(job, self._projects, self._branches):
                 folder.mkdir(parents=True)
                 try:
-                    written = export_table(
+                    written = write_export(
                         snapshot,
                         str(key),
                         _target_of(folder / name),
@@ -120,3 +129,86 @@ def _result_of(job: Job, written: ExportReport, name: str) -> Mapping[str, Any]:
         "file_name": name,
         "url": f"/jobs/{job.id}/file",
     }
+
+
+router = make_router("exports", prefix="/projects/{project_id}/branches/{branch_id}/buckets/{bucket}/tables/{table}")
+
+_Name = Annotated[str, Field(min_length=1, max_length=256)]
+
+
+class NewExport(Body):
+    """Which rows are wanted, and how they are to be written."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"format": "csv", "columns": ["id"], "where": "amount > 10", "gzip": True}]}
+    )
+
+    format: RowFormat = RowFormat.CSV
+    columns: Annotated[list[_Name] | None, Field(min_length=1, max_length=2000)] = None
+    where: Annotated[str | None, Field(max_length=10_000, description="SQL over the columns: `amount > 10`.")] = None
+    limit: Annotated[int | None, Field(ge=1, le=2**53, description="At most so many rows.")] = None
+    gzip: Annotated[bool, Field(description="Compress CSV or JSON.")] = False
+    delimiter: Annotated[str, Field(min_length=1, max_length=1)] = ","
+    header: Annotated[bool, Field(description="Begin CSV with the names of the columns.")] = True
+    ref: Annotated[
+        str | None, Field(max_length=200, description="As of a commit id, a tag or a moment.", examples=[None])
+    ] = None
+
+    def to_request(self) -> ExportRequest:
+        return ExportRequest(
+            format=FileFormat(self.format),
+            columns=None if self.columns is None else tuple(self.columns),
+            where=None if self.where is None else checked_filter(self.where),
+            limit=self.limit,
+            gzip=self.gzip,
+            csv=CsvOptions(delimiter=self.delimiter, header=self.header),
+            ref=self.ref,
+        )
+
+
+_MEDIA_TYPES = {
+    ".csv": "text/csv",
+    ".json": "application/x-ndjson",
+    ".gz": "application/gzip",
+    ".parquet": "application/vnd.apache.parquet",
+}
+
+
+class ExportResult(BaseModel):
+    """What an export wrote; `url` is where to fetch it."""
+
+    job_id: str
+    rows: int
+    size_bytes: int
+    format: str
+    commit_id: str
+    file_name: str
+    url: str
+
+
+@router.post("/export", response_model=ExportResult, responses={202: {"model": Job, "description": "Not done yet"}})
+async def export_table(
+    call: BranchToRead,
+    bucket: BucketName,
+    table: TableName,
+    body: NewExport,
+    wait: Wait = 30.0,
+) -> Response:
+    """Write rows of a table to a file, which can then be fetched."""
+    job = await run_in_threadpool(_submit, call, TableKey(bucket, table), body)
+    return answer_job(await call.part(Jobs).wait(job.id, wait))
+
+
+def _submit(call: BranchCall, key: TableKey, body: NewExport) -> Job:
+    return call.part(Exports).submit(call.open(), key, body.to_request())
+
+
+@jobs_router.get(
+    "/{job_id}/file",
+    response_class=FileResponse,
+    responses={200: {"content": {kind: {} for kind in _MEDIA_TYPES.values()}, "description": "The file"}},
+)
+def get_job_file(call: JobToRead, job_id: JobId) -> FileResponse:
+    """The file that an export made."""
+    path = call.part(Exports).get_file(call.part(Jobs).get(job_id))
+    return FileResponse(path, filename=path.name, media_type=_MEDIA_TYPES[path.suffix])

@@ -1,4 +1,4 @@
-"""Make `metadata.duckdb` anew from what the repositories know."""
+"""Rebuild `metadata.duckdb` from the repositories."""
 
 from contextlib import suppress
 from dataclasses import dataclass
@@ -9,10 +9,9 @@ from anabranch.errors import AnabranchError, CorruptError
 from anabranch.ids import MAIN
 from anabranch.repo.log.entries import BranchMode
 from anabranch.repo.repository import Repository
-from anabranch.server.branches import adopt, moment, note_copies
-from anabranch.server.metadata.branches import BranchRows
-from anabranch.server.metadata.database import Database
-from anabranch.server.metadata.projects import Project, ProjectRows
+from anabranch.server.branches import BranchRows, adopt, moment, note_copies
+from anabranch.server.database import Database
+from anabranch.server.projects import Project, ProjectRows
 from anabranch.server.settings import Settings
 
 __all__ = ["Rebuilt", "rebuild_metadata"]
@@ -76,7 +75,7 @@ def _take_in(database: Database, project_id: str, repository: Repository) -> int
     first = repository.list_commits(MAIN, limit=None)[-1]
     found = [info for info in repository.branch_list() if info.mode is BranchMode.LIVE and "/" not in info.name]
     rows = BranchRows(database)
-    ProjectRows(database, rows).insert(
+    ProjectRows(database, delete_branches=rows.delete_all).insert(
         Project(
             id=project_id,
             name=project_id,

@@ -5,7 +5,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from importlib.util import find_spec
-from typing import Any
+from typing import Annotated, Any
+
+from fastapi import Query, Request, Response
+from fastapi.concurrency import run_in_threadpool
+from pydantic import BaseModel, ConfigDict, Field
 
 from anabranch.errors import (
     AnabranchError,
@@ -24,21 +28,22 @@ from anabranch.repo.io.values import LoadMode, LoadReport, OnDuplicate
 from anabranch.repo.repository import Repository
 from anabranch.repo.runs.engine_access import EngineAccess
 from anabranch.repo.snapshot import Table
-from anabranch.server.access import DEFAULT_BRANCH
-from anabranch.server.attempts import JOB_ID, find_commit_of_job
-from anabranch.server.branches import Branches, OpenBranch
-from anabranch.server.changing import metadata_of
-from anabranch.server.jobs.jobs import Jobs, Report, at_work, progress_callback
-from anabranch.server.jobs.models import Job, JobKind
+from anabranch.server.auth import DEFAULT_BRANCH
+from anabranch.server.branches import Branches
+from anabranch.server.files import FILE_ID, Files
+from anabranch.server.idempotency import JOB_ID, find_commit_of_job
+from anabranch.server.job_runner import Job, JobKind, Jobs, Report, at_work, progress_callback
+from anabranch.server.jobs import RowFormat, Wait, answer_job
+from anabranch.server.open_branch import OpenBranch, retried
+from anabranch.server.previews import parse_columns
 from anabranch.server.projects import Projects
-from anabranch.server.retrying import retried
+from anabranch.server.routing import BranchCall, BranchToChange, BucketName, TableName, make_router
 from anabranch.server.settings import Settings
 from anabranch.server.tables import find_table
-from anabranch.server.unpacking import check_unpacked_size
-from anabranch.server.uploading import Upload
+from anabranch.server.uploads import UPLOAD_BODY, Upload, check_unpacked_size, is_upload, mark_taken, upload_of
 from anabranch.warnings import collect_warnings
 
-__all__ = ["ImportOrder", "ImportRequest", "Imports"]
+__all__ = ["ImportOrder", "ImportRequest", "Imports", "router"]
 
 _log = logging.getLogger("anabranch.server")
 _PARQUET_START = b"PAR1"
@@ -74,7 +79,7 @@ class Imports:
 
     def check(self, branch: OpenBranch, key: TableKey, request: ImportRequest) -> None:
         """Refuse what cannot become an import, before anybody waits for it."""
-        table = find_table(branch.repository.snapshot_of(branch.name), key)
+        table = find_table(branch.snapshot(), key)
         if request.dedup and not table.primary_key:
             raise InvalidInputError(
                 f"table '{key}' has no primary key by which rows could be the same", hint="leave dedup out"
@@ -126,7 +131,7 @@ class Imports:
         with collect_warnings() as warnings:
             loaded = retried(lambda: self._load(order, job, report), seconds=self._limits.job_retry_seconds)
         self._note_copies(branch)
-        commit_id = loaded.commit_id or branch.repository.snapshot_of(branch.name).id
+        commit_id = loaded.commit_id or branch.snapshot().id
         return {
             "job_id": job.id,
             "imported_rows": loaded.rows_loaded,
@@ -139,7 +144,7 @@ class Imports:
     def _load(self, order: ImportOrder, job: Job, report: Report) -> LoadReport:
         branch, request, upload = order.branch, order.request, order.upload
         # The load would make a table that is not there.
-        table = find_table(branch.repository.snapshot_of(branch.name), order.key)
+        table = find_table(branch.snapshot(), order.key)
         return branch.repository.load(
             str(order.key),
             upload.path,
@@ -150,7 +155,7 @@ class Imports:
             on_duplicate=OnDuplicate.LAST if request.dedup else OnDuplicate.REFUSE,
             engine=self._engine_for(upload),
             message=f"Import {upload.name} into {order.key}",
-            metadata={**metadata_of(branch), JOB_ID: job.id},
+            metadata={**branch.metadata, JOB_ID: job.id},
             progress=progress_callback(report),
         )
 
@@ -227,3 +232,115 @@ def _renamed(upload: Upload) -> Iterator[None]:
                 raise type(err)(problem, hint=err.hint, details=details) from err
             case _:
                 raise
+
+
+router = make_router("imports", prefix="/projects/{project_id}/branches/{branch_id}/buckets/{bucket}/tables/{table}")
+
+_Sign = Annotated[str | None, Field(min_length=1, max_length=1)]
+
+
+class ImportOptions(BaseModel):
+    """How a file is to be taken."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    file_id: Annotated[
+        str | None, Field(pattern=FILE_ID, max_length=64, description="A file that was sent before.")
+    ] = None
+    format: Annotated[RowFormat | None, Field(description="By default what the file's name says, else CSV.")] = None
+    incremental: Annotated[
+        bool,
+        Field(description="Add rows, and replace those of the same primary key; otherwise the file replaces all rows."),
+    ] = False
+    dedup: Annotated[bool, Field(description="Of rows with the same primary key take the last.")] = False
+    columns: Annotated[
+        str | None, Field(max_length=100_000, description="The columns of a CSV file without a header: `id,amount`.")
+    ] = None
+    header: Annotated[bool | None, Field(description="By default true, unless `columns` says them.")] = None
+    delimiter: Annotated[_Sign, Field(description="By default a comma, and a tab for `.tsv`.")] = None
+    quote: Annotated[str, Field(max_length=1, description="Empty for none.")] = '"'
+    escape: Annotated[_Sign, Field(description="By default a quote is doubled.")] = None
+    null: Annotated[str, Field(max_length=100, description="The text that stands for no value.")] = ""
+    encoding: Annotated[str, Field(min_length=1, max_length=40)] = "utf-8"
+    skip: Annotated[int, Field(ge=0, le=1_000_000, description="Lines to leave out at the beginning.")] = 0
+    wait: Wait = 30.0
+
+    def to_request(self) -> ImportRequest:
+        return ImportRequest(
+            format=None if self.format is None else FileFormat(self.format),
+            incremental=self.incremental,
+            dedup=self.dedup,
+            csv=CsvOptions(
+                delimiter=self.delimiter,
+                quote=self.quote,
+                escape=self.escape,
+                header=self.columns is None if self.header is None else self.header,
+                columns=parse_columns(self.columns),
+                null=self.null,
+                encoding=self.encoding,
+                skip=self.skip,
+            ),
+        )
+
+
+class ImportResult(BaseModel):
+    """What an import did. Of one that a crash cut off right after it was done, not all is known."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "job_id": "job_0123456789abcdef",
+                    "imported_rows": 1000,
+                    "table_row_count": 151000,
+                    "commit_id": "01JD0Z8M3C5S6T7V8W9X0Y1Z2A",
+                    "engine": "local",
+                    "warnings": [],
+                }
+            ]
+        }
+    )
+
+    job_id: str
+    imported_rows: int | None
+    table_row_count: int
+    commit_id: str | None
+    engine: str | None
+    warnings: list[str]
+
+
+@router.post(
+    "/import",
+    response_model=ImportResult,
+    responses={202: {"model": Job, "description": "Not done yet"}},
+    openapi_extra=UPLOAD_BODY,
+)
+async def import_table(
+    call: BranchToChange,
+    bucket: BucketName,
+    table: TableName,
+    options: Annotated[ImportOptions, Query()],
+    request: Request,
+) -> Response:
+    """Import a file, sent as the part `file` of a form or before; all of its rows become one commit, or none."""
+    key, wanted = TableKey(bucket, table), options.to_request()
+    branch = await run_in_threadpool(_check, call, key, wanted)
+    if is_upload(request) == (options.file_id is not None):
+        raise InvalidInputError(
+            "the request has a file and a file_id" if options.file_id else "the request has neither file nor file_id",
+            hint="send the file as the part 'file' of multipart/form-data, or name one that was sent before",
+        )
+    if options.file_id is None:
+        upload = await upload_of(request)
+    else:
+        upload = await run_in_threadpool(call.part(Files).find_upload, call.project_id, options.file_id)
+    order = ImportOrder(branch=branch, key=key, request=wanted, upload=upload, is_kept=options.file_id is not None)
+    job = await run_in_threadpool(call.part(Imports).submit, order)
+    mark_taken(request)
+    return answer_job(await call.part(Jobs).wait(job.id, options.wait))
+
+
+def _check(call: BranchCall, key: TableKey, wanted: ImportRequest) -> OpenBranch:
+    branch = call.open()
+    call.part(Imports).check(branch, key, wanted)
+    return branch

@@ -1,4 +1,4 @@
-"""Files that requests bring, written to disk while they come in."""
+"""Uploads: files of requests, written to disk while they arrive."""
 
 import hashlib
 import os
@@ -8,16 +8,28 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+import pyarrow as pa
 from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.requests import ClientDisconnect
 
-from anabranch.errors import InvalidInputError
+from anabranch.errors import InvalidInputError, TooLargeError
 from anabranch.files.formats import format_of_name
+from anabranch.server.settings import Limits
 
-__all__ = ["UPLOAD_BODY", "Upload", "discard_untaken", "has_upload", "is_upload", "mark_taken", "receive", "upload_of"]
+__all__ = [
+    "UPLOAD_BODY",
+    "Upload",
+    "check_unpacked_size",
+    "discard_untaken",
+    "has_upload",
+    "is_upload",
+    "mark_taken",
+    "receive",
+    "upload_of",
+]
 
 # How the body of a route that takes a file is described.
 UPLOAD_BODY = {
@@ -238,3 +250,31 @@ def _ending_of(name: str) -> str:
 def _compression_of(start: bytes) -> str:
     """What a file is compressed with, whatever its name says."""
     return next((ending for magic, ending in _ENDINGS.items() if start.startswith(magic)), "")
+
+
+_CODECS = {".gz": "gzip", ".zst": "zstd"}
+_CHUNK_BYTES = 1 << 20
+
+
+def check_unpacked_size(upload: Upload, limits: Limits) -> None:
+    """Raise TooLargeError if a compressed upload unpacks to more than the limits allow.
+
+    The file is unpacked chunk by chunk and the chunks are dropped, so that memory and disk stay small. Damaged files
+    pass: the load reports them with their line.
+    """
+    codec = _CODECS.get(upload.path.suffix)
+    if codec is None:
+        return
+    most = min(limits.unpacked_bytes, max(limits.unpacked_free_bytes, limits.unpacked_ratio * upload.size_bytes))
+    unpacked = 0
+    try:
+        with pa.CompressedInputStream(pa.OSFile(str(upload.path)), codec) as stream:
+            while unpacked <= most and (chunk := stream.read(_CHUNK_BYTES)):
+                unpacked += len(chunk)
+    except OSError:
+        return
+    if unpacked > most:
+        raise TooLargeError(
+            f"'{upload.name}' has {upload.size_bytes} bytes and unpacks to more than {most}",
+            hint="send it in smaller parts, or without compression",
+        )

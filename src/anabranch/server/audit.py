@@ -1,0 +1,149 @@
+"""The audit log: which token did what, and when."""
+
+import re
+import secrets
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated, Any
+
+from fastapi import Query, Request
+from pydantic import AwareDatetime, BaseModel, BeforeValidator
+
+from anabranch.server.auth import Token
+from anabranch.server.database import Change, Database, Insert
+from anabranch.server.routing import ForAdmin, Limit, ProjectToChange, make_router
+
+__all__ = ["AuditEvent", "AuditLog", "PendingEvent", "router"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditEvent:
+    """One request that changed something, or tried to."""
+
+    happened_at: datetime
+    request_id: str
+    token_id: str | None
+    actor: str | None
+    action: str
+    project_id: str | None
+    branch_id: str | None
+    path: str
+    status: int
+
+
+@dataclass(slots=True, kw_only=True)
+class PendingEvent:
+    """The event of a request that has not been answered. `status` is None until the event is on disk."""
+
+    make: Callable[[int], AuditEvent]
+    success_status: int
+    status: int | None = None
+
+
+# The pending event of the request that this task or thread works for.
+_pending: ContextVar[PendingEvent | None] = ContextVar("pending_event", default=None)
+
+
+class AuditLog:
+    """The events of all projects."""
+
+    def __init__(self, database: Database, *, clock: Callable[[], datetime]) -> None:
+        self._database = database
+        self._clock = clock
+
+    def begin(self, request: Request, *, action: str, success_status: int) -> PendingEvent:
+        """Return the event of a request with a valid token, to be recorded with the status of its answer."""
+        token: Token = request.state.token
+
+        def make(status: int) -> AuditEvent:
+            return AuditEvent(
+                happened_at=self._clock(),
+                request_id=getattr(request.state, "request_id", secrets.token_hex(8)),
+                token_id=token.id,
+                actor=token.name,
+                action=action,
+                project_id=request.path_params.get("project_id"),
+                branch_id=request.path_params.get("branch_id"),
+                path=request.url.path[:1000],
+                status=status,
+            )
+
+        pending = PendingEvent(make=make, success_status=success_status)
+        _pending.set(pending)
+        return pending
+
+    def write(self, changes: Sequence[Change], *, status: int | None = None) -> None:
+        """Make the last changes of a request and record its event, in one transaction: each waits for the disk.
+
+        The event has the status of success unless another is given. An event that was recorded with the same status is
+        not recorded again.
+        """
+        pending = _pending.get()
+        if pending is None:
+            if changes:
+                self._database.write_all(changes)
+            return
+        status = pending.success_status if status is None else status
+        if status == pending.status:
+            events = []
+        else:
+            event = pending.make(status)
+            events = [Insert("audit_events", {name: getattr(event, name) for name in event.__slots__})]
+        if changes or events:
+            self._database.write_all([*changes, *events])
+        pending.status = status
+
+    def list_all(
+        self, *, project_id: str | None = None, before: datetime | None = None, limit: int = 100
+    ) -> list[AuditEvent]:
+        """Return the events of all projects or of one, newest first."""
+        rows = self._database.read(
+            "SELECT * FROM audit_events WHERE ($1::VARCHAR IS NULL OR project_id = $1)"
+            " AND ($2::TIMESTAMPTZ IS NULL OR happened_at < $2) ORDER BY happened_at DESC LIMIT $3",
+            [project_id, before, limit],
+        )
+        return [AuditEvent(**row) for row in rows]
+
+
+router = make_router("audit")
+
+
+def _written_out(value: Any) -> Any:
+    if isinstance(value, str) and re.fullmatch(r"[-+.\deE_]*", value):
+        raise ValueError("must be a moment like 2026-11-15T10:00:00Z")
+    return value
+
+
+Before = Annotated[
+    AwareDatetime | None,
+    BeforeValidator(_written_out),
+    Query(description="Only what happened before this moment.", examples=["2026-11-15T10:00:00Z"]),
+]
+
+
+class AuditEvents(BaseModel):
+    """`next` is what `before` takes to go on; nothing if this is all."""
+
+    events: list[AuditEvent]
+    next: datetime | None
+
+
+@router.get("/audit")
+def list_audit(call: ForAdmin, limit: Limit = 100, before: Before = None) -> AuditEvents:
+    """All writes, done and refused, newest first."""
+    return _page(call.part(AuditLog).list_all(before=before, limit=limit + 1), limit)
+
+
+@router.get("/projects/{project_id}/audit")
+def list_project_audit(call: ProjectToChange, limit: Limit = 100, before: Before = None) -> AuditEvents:
+    """The writes to a project, done and refused, newest first."""
+    call.service.projects.get(call.project_id)
+    found = call.part(AuditLog).list_all(project_id=call.project_id, before=before, limit=limit + 1)
+    return _page(found, limit)
+
+
+def _page(found: list[AuditEvent], limit: int) -> AuditEvents:
+    shown = found[:limit]
+    return AuditEvents(events=shown, next=shown[-1].happened_at if len(found) > limit else None)

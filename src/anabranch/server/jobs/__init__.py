@@ -1,1 +1,0 @@
-"""Work that outlives a request: imports and exports."""

@@ -1,1 +1,0 @@
-"""What the service knows beside its repositories: `metadata.duckdb`."""

@@ -1,0 +1,145 @@
+"""Health, metrics and the description of the service."""
+
+import asyncio
+import logging
+import time
+from typing import Annotated, Any
+
+import duckdb
+from fastapi import Depends, Request, Response
+from fastapi.openapi.docs import get_swagger_ui_html
+from fastapi.responses import HTMLResponse, JSONResponse
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from pydantic import BaseModel
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+import anabranch
+from anabranch.errors import StorageUnavailableError
+from anabranch.server.auth import Public
+from anabranch.server.database import Database
+from anabranch.server.routing import ForAnyone, get_service, make_router
+
+__all__ = ["HealthCheck", "Metrics", "MetricsMiddleware", "router"]
+
+_log = logging.getLogger("anabranch.server")
+_VALID_SECONDS = 1.0
+_TIMEOUT_SECONDS = 5.0
+
+
+class HealthCheck:
+    """Reads the database in a thread and keeps the result for a second, so that most requests cost no SQL."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._check: asyncio.Task[bool] | None = None
+        self._checked_at = 0.0
+
+    async def is_healthy(self) -> bool:
+        """Return whether the database answered within the last second, or answers now."""
+        check = self._check
+        if check is None or (check.done() and time.monotonic() - self._checked_at >= _VALID_SECONDS):
+            # Not `run_in_threadpool`: its threads may all be busy with requests.
+            check = self._check = asyncio.create_task(asyncio.to_thread(self._read))
+        if not check.done():
+            await asyncio.wait([check], timeout=_TIMEOUT_SECONDS)
+        return check.done() and check.result()
+
+    def _read(self) -> bool:
+        try:
+            self._database.read("SELECT 1")
+        except duckdb.Error:
+            _log.exception("the metadata database cannot be read")
+            return False
+        finally:
+            self._checked_at = time.monotonic()
+        return True
+
+
+class Metrics:
+    """The numbers of one service."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        labels = ("method", "route")
+        self.requests = Counter(
+            "anabranch_requests", "Requests that were answered.", (*labels, "status"), registry=self.registry
+        )
+        self.seconds = Histogram("anabranch_request_seconds", "How long they took.", labels, registry=self.registry)
+        self.running = Gauge("anabranch_requests_running", "Requests under way.", registry=self.registry)
+
+    def show(self) -> bytes:
+        return generate_latest(self.registry)
+
+
+class MetricsMiddleware:
+    """Counts every request by its route, not by its path, of which there are too many."""
+
+    def __init__(self, app: ASGIApp, *, metrics: Metrics) -> None:
+        self._app = app
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        status = 500
+        began = time.perf_counter()
+
+        async def noting(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        with self._metrics.running.track_inprogress():
+            try:
+                await self._app(scope, receive, noting)
+            finally:
+                route = getattr(scope.get("route"), "path", "none")
+                method = scope["method"] if route != "none" else "any"
+                self._metrics.requests.labels(method, route, str(status)).inc()
+                self._metrics.seconds.labels(method, route).observe(time.perf_counter() - began)
+
+
+router = make_router("status")
+Anyone = Annotated[None, Depends(Public())]
+
+
+class Health(BaseModel):
+    status: str
+    version: str
+
+
+# Rendered once: the answer is the same every time.
+_HEALTHY = JSONResponse(Health(status="ok", version=anabranch.__version__).model_dump())
+
+
+@router.get("/health", response_model=Health)
+async def get_health(_: Anyone, request: Request) -> Response:
+    """Report that the service answers and can read its metadata; 503 if it cannot."""
+    if not await get_service(request).part(HealthCheck).is_healthy():
+        raise StorageUnavailableError("the metadata database cannot be read", hint="see the log of the service")
+    return _HEALTHY
+
+
+@router.get(
+    "/metrics",
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "The numbers"}},
+)
+def get_metrics(call: ForAnyone) -> Response:
+    """Return the metrics in the format of Prometheus; needs a token that is bound to no project."""
+    return Response(call.part(Metrics).show(), media_type=CONTENT_TYPE_LATEST)
+
+
+@router.get("/openapi.json", include_in_schema=False)
+def get_openapi(_: Anyone, request: Request) -> JSONResponse:
+    """Describe the routes as OpenAPI."""
+    described: dict[str, Any] = request.app.openapi()
+    return JSONResponse(described)
+
+
+@router.get("/docs", include_in_schema=False)
+def get_docs(_: Anyone) -> HTMLResponse:
+    """Show the routes as a web page."""
+    return get_swagger_ui_html(openapi_url="/openapi.json", title="Anabranch")
