@@ -11,7 +11,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from anabranch.errors import InvalidNameError
-from anabranch.ids import LAYOUT_NAMES, BranchName, CommitId, Ref, TableKey, TagName
+from anabranch.ids import LAYOUT_NAMES, BranchName, CommitId, Ref, RefRange, Step, TableKey, TagName
 
 ONLY_ASCII = "use only ASCII letters, digits, '.', '-', '_', and '/' between segments"
 ONLY_ASCII_TAG = "use only ASCII letters, digits, '.', '-' and '_'"
@@ -298,9 +298,14 @@ def test_what_is_not_an_ulid_is_not_a_commit_id(text: str) -> None:
         ("data", Ref("data")),
         ("01ARZ3NDEKTSV4RRFFQ69G5FAV", Ref("01ARZ3NDEKTSV4RRFFQ69G5FAV")),
         ("01ARZ3", Ref("01ARZ3")),
-        ("main~3", Ref("main", back=3)),
-        ("main~", Ref("main", back=1)),
+        ("main~3", Ref("main", steps=(Step("~", 3),))),
+        ("main~", Ref("main", steps=(Step("~", 1),))),
         ("main~0", Ref("main")),
+        ("main^2", Ref("main", steps=(Step("^", 2),))),
+        ("main^", Ref("main", steps=(Step("~", 1),))),
+        ("main^1", Ref("main", steps=(Step("~", 1),))),
+        ("main^0", Ref("main")),
+        ("main~2^2~1", Ref("main", steps=(Step("~", 2), Step("^", 2), Step("~", 1)))),
         ("main@v7", Ref("main", version=7)),
         ("feature/x@v18446744073709551615", Ref("feature/x", version=2**64 - 1)),
         ("main@{2026-11-15T10:00:00Z}", Ref("main", at="2026-11-15T10:00:00Z")),
@@ -316,7 +321,13 @@ def test_a_ref_is_read_in_each_of_its_forms(text: str, ref: Ref) -> None:
         st.builds(Ref, branch_names()),
         st.builds(Ref, tag_names()),
         st.builds(Ref, ULIDS),
-        st.builds(Ref, branch_names(), back=st.integers(0, 999_999_999)),
+        st.builds(
+            Ref,
+            branch_names(),
+            steps=st.lists(st.builds(Step, st.just("~"), st.integers(1, 999_999_999)) | st.just(Step("^", 2))).map(
+                tuple
+            ),
+        ),
         st.builds(Ref, branch_names(), version=st.integers(0, 2**64 - 1)),
         st.builds(Ref, branch_names(), at=st.datetimes(timezones=st.just(UTC)).map(datetime.isoformat)),
     )
@@ -335,7 +346,9 @@ def test_a_ref_reads_back_what_it_shows(ref: Ref) -> None:
         ("main@7", "is not valid"),
         ("main@v", "is not valid"),
         ("main@{}", "is not valid"),
-        ("main~1~2", "is not valid"),
+        ("main^3", "ref 'main^3' names a parent that no commit has"),
+        ("main^-1", "is not valid"),
+        ("^2", "is not valid"),
         ("main~1@v2", "is not valid"),
         ("~3", "is not valid"),
         ("a//b~3", "ref 'a//b~3' contains the name 'a//b', which has an empty segment"),
@@ -349,6 +362,30 @@ def test_a_wrong_ref_is_refused_with_its_reason(text: str, problem: str) -> None
         Ref.parse(text)
     assert problem in refusal.value.problem
     assert refusal.value.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("main..dev", RefRange("main", "dev")),
+        ("main...dev", RefRange("main", "dev", is_since_base=True)),
+        ("main~..", RefRange("main~1", None)),
+        ("...feature/x", RefRange(None, "feature/x", is_since_base=True)),
+        ("main@{2026-11-15}..v1.0", RefRange("main@{2026-11-15}", "v1.0")),
+    ],
+)
+def test_a_range_is_two_refs(text: str, found: RefRange) -> None:
+    assert RefRange.find(text) == found
+    assert RefRange.find(str(found)) == found
+
+
+def test_a_wrong_range_is_refused_with_its_reason() -> None:
+    assert RefRange.find("main") is None
+    wrong = {"..": "names no ref", "...": "names no ref", "a..b..c": "contains '..'", "a..~": "is not valid"}
+    for text, problem in wrong.items():
+        with pytest.raises(InvalidNameError) as refusal:
+            RefRange.find(text)
+        assert problem in refusal.value.problem
 
 
 def test_names_sort_and_hash_as_their_text() -> None:

@@ -9,7 +9,18 @@ from typing import Self
 
 from anabranch.errors import InvalidNameError
 
-__all__ = ["LAYOUT_NAMES", "MAIN", "BranchName", "CommitId", "Ref", "TableKey", "TagName", "new_ulid"]
+__all__ = [
+    "LAYOUT_NAMES",
+    "MAIN",
+    "BranchName",
+    "CommitId",
+    "Ref",
+    "RefRange",
+    "Step",
+    "TableKey",
+    "TagName",
+    "new_ulid",
+]
 
 MAIN = "main"
 _RUN = "__run__"
@@ -257,14 +268,26 @@ def _is_ulid(text: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Ref:
-    """A ref as a user writes it: `dev`, `v1.0`, a commit id, `main~3`, `main@v7`, `main@{2026-11-15}`.
+class Step:
+    """A step from a commit to an ancestor: `~3` is three first parents back, `^2` is the second parent."""
 
-    Whether `name` is a branch, a tag or a commit is decided when the ref is resolved.
+    sign: str
+    count: int
+
+    def __str__(self) -> str:
+        return f"{self.sign}{self.count}"
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """A ref as a user writes it: `dev`, `v1.0`, a commit id, `main~3`, `main^2`, `main@v7`, `main@{2026-11-15}`.
+
+    Whether `name` is a branch, a tag or a commit is decided when the ref is resolved. The steps lead from there to an
+    ancestor.
     """
 
     name: str
-    back: int = 0
+    steps: tuple[Step, ...] = ()
     version: int | None = None
     at: str | None = None
 
@@ -273,7 +296,7 @@ class Ref:
             return f"{self.name}@v{self.version}"
         if self.at is not None:
             return f"{self.name}@{{{self.at}}}"
-        return f"{self.name}~{self.back}" if self.back else self.name
+        return self.name + "".join(map(str, self.steps))
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -281,13 +304,13 @@ class Ref:
         if match is None:
             raise InvalidNameError(
                 f"ref {text!r} is not valid",
-                hint="use a branch, a tag, a commit id, 'main~3', 'main@v7' or 'main@{2026-11-15T10:00:00Z}'",
+                hint="use a branch, a tag, a commit id, 'main~3', 'main^2', 'main@v7' or 'main@{2026-11-15T10:00:00Z}'",
             )
-        name, back, version, at = match.group("name", "back", "version", "at")
+        name, steps, version, at = match.group("name", "steps", "version", "at")
         if (problem := _branch_problem(name)) and _tag_problem(name):
             raise InvalidNameError(f"ref {text!r} contains the name {name!r}, which {problem[0]}", hint=problem[1])
-        if back is not None:
-            return cls(name, back=int(back or "1"))
+        if steps:
+            return cls(name, steps=_parse_steps(text, steps))
         if at is not None and not _is_moment(at):
             raise InvalidNameError(
                 f"ref {text!r} contains the invalid time {at!r}",
@@ -296,7 +319,48 @@ class Ref:
         return cls(name, version=int(version) if version is not None else None, at=at)
 
 
-_REF = re.compile(r"(?P<name>[^~@{}]+)(?:~(?P<back>[0-9]{0,9})|@v(?P<version>[0-9]{1,20})|@\{(?P<at>[^{}]+)\})?")
+_REF = re.compile(
+    r"(?P<name>[^~^@{}]+)(?:(?P<steps>(?:[~^][0-9]{0,9})+)|@v(?P<version>[0-9]{1,20})|@\{(?P<at>[^{}]+)\})?"
+)
+_STEP = re.compile(r"([~^])([0-9]*)")
+_MAX_PARENTS = 2
+
+
+def _parse_steps(text: str, steps: str) -> tuple[Step, ...]:
+    """Parse the part of a ref after its name. `^1` is the same as `~1`, and a step of 0 leads nowhere."""
+    found = [Step(sign, int(number or "1")) for sign, number in _STEP.findall(steps)]
+    if any(step.sign == "^" and step.count > _MAX_PARENTS for step in found):
+        raise InvalidNameError(
+            f"ref {text!r} names a parent that no commit has", hint="use '^1' or '^2': a merge has two parents"
+        )
+    return tuple(Step("~", step.count) if step.count == 1 else step for step in found if step.count)
+
+
+@dataclass(frozen=True, slots=True)
+class RefRange:
+    """Two refs as a user writes them: `a..b`, or `a...b` for b since the merge base of both.
+
+    A side that is left out is None and stands for the current branch.
+    """
+
+    before: str | None
+    after: str | None
+    is_since_base: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.before or ''}{'...' if self.is_since_base else '..'}{self.after or ''}"
+
+    @classmethod
+    def find(cls, text: str) -> Self | None:
+        """Parse a range, or return None if the text is not one. No name of a branch or tag contains '..'."""
+        if not _is_text(text) or ".." not in text:
+            return None
+        separator = "..." if "..." in text else ".."
+        sides = tuple(side or None for side in text.split(separator, 1))
+        if sides == (None, None):
+            raise InvalidNameError(f"range {text!r} names no ref", hint="write it like 'main..dev' or 'main...dev'")
+        before, after = (None if side is None else str(Ref.parse(side)) for side in sides)
+        return cls(before, after, is_since_base=separator == "...")
 
 
 def _is_moment(text: str) -> bool:

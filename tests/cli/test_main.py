@@ -90,6 +90,7 @@ def test_the_commands_are_these() -> None:
             "lineage",
             "log",
             "merge",
+            "merge-base",
             "rebase",
             "reflog",
             "relocate",

@@ -82,9 +82,7 @@ def test_bad_table_keys_are_refused(lake: ab.Repository, key: str) -> None:
                 use()
 
 
-@pytest.mark.parametrize(
-    "ref", ["", "main~x", "main@7", "main@v", "main@{yesterday}", "~2", "ma in", "main~1~2", "a..b"]
-)
+@pytest.mark.parametrize("ref", ["", "main~x", "main@7", "main@v", "main@{yesterday}", "~2", "ma in", "main^3", "a..b"])
 def test_bad_refs_are_refused(lake: ab.Repository, ref: str) -> None:
     with nothing_changes(lake):
         with pytest.raises(InvalidNameError, match="ref") as caught:

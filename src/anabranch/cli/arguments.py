@@ -70,7 +70,9 @@ DatasetSource = Annotated[
     str | None, typer.Option("--from", metavar="REF", show_default=False, help=_DATASET_REF_FORMS)
 ]
 
-REF_FORMS = "A branch, a tag, a commit, main~3, main@v7 or main@{2026-11-15T10:00:00Z}; by default the current branch."
+REF_FORMS = (
+    "A branch, a tag, a commit, main~3, main^2, main@v7 or main@{2026-11-15T10:00:00Z}; by default the current branch."
+)
 
 Repo = Annotated[
     str | None,
@@ -199,7 +201,7 @@ def parse_ref(text: str | None) -> int | str | tuple[str | None, int | None] | N
     if re.fullmatch("[0-9]{1,20}", text):
         return int(text)
     ref = Ref.parse(text)
-    if ref.back or ref.at is not None:
+    if ref.steps or ref.at is not None:
         raise InvalidInputError(
             f"ref {text!r} needs a repository's history", hint="use a version, a branch, a tag, or dev@v7"
         )

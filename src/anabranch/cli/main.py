@@ -30,6 +30,7 @@ from anabranch.cli.commands import (
     load,
     log,
     merge,
+    merge_base,
     rebase,
     reflog,
     relocate,
@@ -253,8 +254,11 @@ def _add_history_commands(app: typer.Typer) -> None:
     )
     app.command("show", rich_help_panel=history, epilog=example("show", "show main~3"))(show.show)
     app.command(
-        "diff", rich_help_panel=history, epilog=example("diff main", "diff v1.0 dev --rows", "diff main~1 --exit-code")
+        "diff", rich_help_panel=history, epilog=example("diff main", "diff v1.0 dev --rows", "diff main...dev")
     )(diff.diff)
+    app.command(
+        "merge-base", rich_help_panel=history, epilog=example("merge-base main dev", "merge-base main dev --all")
+    )(merge_base.merge_base)
     app.command(
         "lineage",
         rich_help_panel=history,

@@ -92,7 +92,7 @@ class _Snapshots:
         name = str(parsed)
         if name not in self._known:
             self._known[name] = (
-                self._look_back(parsed) if parsed.back else EngineAccess(self._repository).published_snapshot_of(name)
+                self._look_back(parsed) if parsed.steps else EngineAccess(self._repository).published_snapshot_of(name)
             )
         return self._known[name]
 

@@ -12,13 +12,13 @@ from typing import Any, Protocol, TypeVar
 import pyarrow as pa
 
 from anabranch.display import Listing, html_table
-from anabranch.errors import AnabranchError, InvalidInputError, TableNotFoundError
+from anabranch.errors import AnabranchError, CommitNotFoundError, InvalidInputError, TableNotFoundError
 from anabranch.files.csv_options import CsvOptions, checked_csv
 from anabranch.format.arguments import require_names
 from anabranch.format.doctor.findings import DoctorReport
 from anabranch.format.home import Home
 from anabranch.format.staging import TARGET_ROWS, IndexKind, VectorOptions
-from anabranch.ids import MAIN, BranchName, CommitId, Ref, TableKey, TagName
+from anabranch.ids import MAIN, BranchName, CommitId, Ref, RefRange, TableKey, TagName
 from anabranch.repo.doctor.doctor import Scope, check_repository
 from anabranch.repo.gc import compact
 from anabranch.repo.gc.collection import collect_garbage
@@ -28,9 +28,10 @@ from anabranch.repo.gc.purge import purge_branch
 from anabranch.repo.gc.report import GcReport
 from anabranch.repo.gc.usage import RepositoryStorage
 from anabranch.repo.history import entities
+from anabranch.repo.history.ancestry import find_merge_bases
 from anabranch.repo.history.changes import CommitChanges, TableFeed
 from anabranch.repo.history.comparer import Choice, LargeComparer, RowComparer, choose_comparer
-from anabranch.repo.history.diff import Diff, diff_snapshots
+from anabranch.repo.history.diff import Diff, base_snapshot, diff_snapshots
 from anabranch.repo.history.lineage.graph import Lineage
 from anabranch.repo.history.lineage.trace import trace_lineage
 from anabranch.repo.io.export import ExportOptions, export
@@ -423,6 +424,9 @@ class Repository:
     ) -> Diff:
         """Compare two refs, related or not; `after` is the bound branch by default.
 
+        `diff("main..dev")` is the same as `diff("main", "dev")`. `diff("main...dev")` is what dev did since the merge
+        base of both, without what main did since. A side that is left out is the bound branch.
+
         Nothing is read until columns, counts or rows are requested, and then only what may differ. Rows are matched in
         this process, or by Spark if there are many and PySpark is installed; `engine` forces 'local' or 'spark'.
 
@@ -436,12 +440,44 @@ class Repository:
         comparer = self._comparer(engine)
         if tables is not None:
             require_names(tables, "tables")
-        return diff_snapshots(
-            self.snapshot_of(before),
-            self.snapshot_of(self._ref(after)),
-            keys=tables,
-            load_comparer=lambda: comparer,
-        )
+        old, new = self._diff_sides(before, after)
+        return diff_snapshots(old, new, keys=tables, load_comparer=lambda: comparer)
+
+    def _diff_sides(self, before: str, after: str | None) -> tuple[Snapshot, Snapshot]:
+        pair = RefRange.find(before)
+        if pair is None:
+            pair = RefRange(before, after)
+        elif after is not None:
+            raise InvalidInputError(
+                f"both the range {before!r} and the ref {after!r} are given", hint="pass a range or two refs"
+            )
+        if not pair.is_since_base:
+            return self.snapshot_of(self._ref(pair.before)), self.snapshot_of(self._ref(pair.after))
+        ours, theirs = (self._resolve(self._ref(side)) for side in (pair.before, pair.after))
+        return base_snapshot(self._repo_store, ours.record, theirs.record), self._snapshot(theirs)
+
+    def merge_base(self, source: str, into: str | None = None) -> GraphCommit:
+        """Return the newest commit that two refs have in common: where they parted, or were last merged.
+
+        The order of the refs does not matter; the second one is the bound branch by default. If each side was merged
+        into the other, there may be several commits. See `merge_bases`.
+
+        >>> dev = repo.branch_create("dev")
+        >>> commit = repo.append("shop.orders", [{"id": 4, "item": "tea", "amount": 12.5}], branch="dev")
+        >>> repo.merge_base("main", "dev").message
+        'Load the shop'
+        """
+        return self.merge_bases(source, into)[0]
+
+    def merge_bases(self, source: str, into: str | None = None) -> Listing[GraphCommit]:
+        """List all lowest common ancestors of two refs, usually one. None is an ancestor of another one."""
+        ours, theirs = (self._resolve(ref).record for ref in (source, self._ref(into)))
+        found = find_merge_bases(self._repo_store, ours, theirs)
+        if not found:
+            raise CommitNotFoundError(
+                f"'{source}' and '{self._ref(into)}' have no common ancestor", hint="compare them with diff()"
+            )
+        return Listing(found)
 
     def changes(self, table: str, *, since: str | None = None, until: str | None = None) -> Iterator[CommitChanges]:
         """What each commit after `since` and up to `until` did to the rows of a table, oldest first.

@@ -27,11 +27,18 @@ _DIFFERENT = 1
 def diff(
     before: Annotated[
         str,
-        typer.Argument(metavar="A", show_default=False, help="The older side: a branch, a tag, a commit, main~3..."),
+        typer.Argument(
+            metavar="A",
+            show_default=False,
+            help="The older side: a branch, a tag, a commit, main~3 or main^2; or both sides as a range: A..B, or"
+            " A...B for what B did since the merge base of both.",
+        ),
     ],
     after: Annotated[
         str | None,
-        typer.Argument(metavar="B", show_default=False, help="The newer side; by default the current branch."),
+        typer.Argument(
+            metavar="B", show_default=False, help="The newer side; by default the current branch. Not after a range."
+        ),
     ] = None,
     stat: Annotated[bool, typer.Option("--stat", help="Count the rows that differ, table by table.")] = False,
     schema: Annotated[bool, typer.Option("--schema", help="Show the columns that differ.")] = False,

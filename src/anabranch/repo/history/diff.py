@@ -16,8 +16,10 @@ from anabranch.format.compare.difference import ColumnPair, Difference, compare_
 from anabranch.format.compare.parts import Part, all_parts, count_parts
 from anabranch.format.python_values import python_values
 from anabranch.ids import TableKey
+from anabranch.repo.history.ancestry import Ancestry
 from anabranch.repo.history.comparer import RowComparer, RowComparison, RowSide, TableCounts
-from anabranch.repo.log.entries import TableMap
+from anabranch.repo.log.entries import CommitRecord, TableEntry, TableMap
+from anabranch.repo.log.store import RepoStore
 from anabranch.repo.snapshot import Snapshot, Table
 from anabranch.suggestions import suggest
 
@@ -32,6 +34,7 @@ __all__ = [
     "TableChangeKind",
     "TableCounts",
     "TableDiff",
+    "base_snapshot",
     "diff_snapshots",
     "find_appended_rows",
     "find_renamed",
@@ -291,6 +294,21 @@ def _keys_by_dataset(tables: TableMap, *, excluding: TableMap) -> dict[str, list
         if key not in excluding:
             found.setdefault(tables[key].dataset, []).append(key)
     return found
+
+
+def base_snapshot(repo_store: RepoStore, ours: CommitRecord, theirs: CommitRecord) -> Snapshot:
+    """Return the tables of the merge base of two commits.
+
+    A table of a live branch, or one that was pulled, has a base of its own. See `Ancestry.find_table_bases`.
+    """
+    ancestry, commits = Ancestry(repo_store), repo_store.commits
+    base = commits.get(ancestry.find_bases(ours, theirs)[0].graph_commit_id)
+    tables: dict[TableKey, TableEntry] = {}
+    for key in {*commits.tables_of(base), *commits.tables_of(ours), *commits.tables_of(theirs)}:
+        found = ancestry.find_table_bases(ours, theirs, key)
+        if found and found[0].entry is not None:
+            tables[key] = found[0].entry
+    return Snapshot(repo_store, base, version=base.commit.manifest_version, tables=tables)
 
 
 def find_appended_rows(diff: TableDiff) -> RowSide | None:

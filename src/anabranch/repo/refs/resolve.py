@@ -1,4 +1,4 @@
-"""What a ref stands for: a branch, a tag, a commit id or a unique prefix of one, `main~3`, `main@v7`, `main@{time}`."""
+"""Resolve a ref: a branch, a tag, a commit id or a prefix of one, `main~3`, `main^2`, `main@v7`, `main@{time}`."""
 
 import re
 from collections.abc import Callable
@@ -78,7 +78,7 @@ def resolve(ref: Ref, repo_store: RepoStore) -> Resolved:
         main = _entry_at(replace(ref, name=MAIN), repo_store).head if entry.state.is_live else None
         return replace(Resolved.of_entry(entry, is_old=True), view=View.of(entry, main))
     start = _resolve_name(ref.name, repo_store)
-    return start if ref.back == 0 else _back(start, ref, repo_store)
+    return _ancestor(start, ref, repo_store) if ref.steps else start
 
 
 def _resolve_name(name: str, repo_store: RepoStore) -> Resolved:
@@ -163,11 +163,32 @@ def is_made_by(entry: LogEntry, commit: GraphCommit, repo_store: RepoStore) -> b
     return any(found.graph_commit_id == commit.graph_commit_id for found in made)
 
 
-def _back(start: Resolved, ref: Ref, repo_store: RepoStore) -> Resolved:
-    commit = next(islice(repo_store.commits.iter_history(start.record), ref.back, None), None)
+def _ancestor(start: Resolved, ref: Ref, repo_store: RepoStore) -> Resolved:
+    """Follow the steps of a ref. The branch is kept as long as they follow first parents."""
+    record, branch = start.record, start.branch
+    for step in ref.steps:
+        if step.sign == "~":
+            record = _first_parent(record, step.count, ref, repo_store)
+        else:
+            record, branch = _second_parent(record, ref, repo_store), None
+    return replace(Resolved.of_commit(record), branch=branch)
+
+
+def _first_parent(record: CommitRecord, count: int, ref: Ref, repo_store: RepoStore) -> CommitRecord:
+    commit = next(islice(repo_store.commits.iter_history(record), count, None), None)
     if commit is None:
         raise CommitNotFoundError(f"{ref} goes back before the first commit", hint="go back less far")
-    return replace(Resolved.of_commit(repo_store.commits.get(commit.graph_commit_id)), branch=start.branch)
+    return repo_store.commits.get(commit.graph_commit_id)
+
+
+def _second_parent(record: CommitRecord, ref: Ref, repo_store: RepoStore) -> CommitRecord:
+    parent = record.commit.merged_parent_commit_id
+    if parent is None:
+        raise CommitNotFoundError(
+            f"{ref} does not exist: commit {record.commit.graph_commit_id} has one parent",
+            hint="'^2' is what a merge commit has merged; 'anabranch log --graph' shows the merges",
+        )
+    return repo_store.commits.get(parent)
 
 
 def _entry_at(ref: Ref, repo_store: RepoStore) -> LogEntry:
