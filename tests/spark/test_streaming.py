@@ -143,7 +143,7 @@ def test_a_batch_that_fails_publishes_nothing_and_comes_again(lake: ab.Repositor
     ("numbers", "given", "kind", "said"),
     [
         ((200, 200), {"upsert": "true"}, KeyConflictError, "more than once"),
-        ((5,), {}, KeyConflictError, "such as {'id': 5}"),
+        ((5,), {}, KeyConflictError, "for example {'id': 5}"),
         ((200,), {"branch": "gone"}, BranchNotFoundError, "'gone'"),
         slow((200,), {"ref": "main"}, InvalidInputError, "the option 'ref' is not known here"),
         slow((200,), {"run": "01JD0000000000000000000000"}, InvalidInputError, "a stream does not write into a run"),

@@ -145,7 +145,7 @@ def test_a_job_that_is_cancelled_publishes_nothing(
 @pytest.mark.parametrize(
     ("sql", "given", "kind", "said"),
     [
-        ("SELECT 5L AS id, 'x' AS v", {}, KeyConflictError, "such as {'id': 5}"),
+        ("SELECT 5L AS id, 'x' AS v", {}, KeyConflictError, "for example {'id': 5}"),
         slow("SELECT 200L AS id, 'x' AS v UNION ALL SELECT 200L, 'y'", {}, KeyConflictError, "more than once"),
         ("SELECT 5L AS id, 'x' AS v UNION ALL SELECT 5L, 'y'", {"upsert": "true"}, KeyConflictError, "more than once"),
         slow("SELECT cast(NULL AS long) AS id, 'x' AS v", {}, KeyConflictError, "key column 'id'"),

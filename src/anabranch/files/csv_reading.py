@@ -19,6 +19,7 @@ from anabranch.files.streams import Watch, iter_text, without_lines
 
 __all__ = ["CsvReader"]
 
+_TRUE, _FALSE = ["true", "True", "TRUE"], ["false", "False", "FALSE"]
 _LONGEST_HEADER = 16 << 20
 _CONVERSION = re.compile(r"In CSV column #(\d+): (?:Row #\d+: )?(?:CSV conversion error to [^:]*: )?(.*)", re.DOTALL)
 _INVALID = re.compile(r"invalid value '(.*)'", re.DOTALL)
@@ -98,7 +99,9 @@ class CsvReader:
     def guess(self, file: SourceFile, block: Block, types: dict[str, pa.DataType]) -> pa.Table:
         """A block in the types that Arrow finds for it, where none is given."""
         names = self.names_of(file)
-        return self._read(block.data, names, list(names), types, [])
+        # Without 1 and 0, which are whole numbers unless the type is given.
+        words = pa_csv.ConvertOptions(true_values=_TRUE, false_values=_FALSE)
+        return self._read(block.data, names, list(names), types, [], words)
 
     def _convert(
         self, data: bytes, names: tuple[str, ...], schema: pa.Schema, wrong: list[tuple[int, int]]
@@ -121,12 +124,19 @@ class CsvReader:
         wanted: list[str],
         types: dict[str, pa.DataType],
         wrong: list[tuple[int, int]],
+        convert: pa_csv.ConvertOptions | None = None,
     ) -> pa.Table:
         def note(row: pa_csv.InvalidRow) -> str:
             wrong.append((row.number, row.actual_columns))
             return "skip"
 
         options = self._options
+        convert = convert or pa_csv.ConvertOptions()
+        convert.column_types = types
+        convert.include_columns = wanted
+        convert.null_values = list(options.nulls)
+        convert.strings_can_be_null = True
+        convert.quoted_strings_can_be_null = False
         return pa_csv.read_csv(
             pa.BufferReader(data or b"\n"),
             read_options=pa_csv.ReadOptions(use_threads=False, block_size=len(data) + 2, column_names=list(names)),
@@ -137,13 +147,7 @@ class CsvReader:
                 newlines_in_values=True,
                 invalid_row_handler=note,
             ),
-            convert_options=pa_csv.ConvertOptions(
-                column_types=types,
-                include_columns=wanted,
-                null_values=list(options.nulls),
-                strings_can_be_null=True,
-                quoted_strings_can_be_null=False,
-            ),
+            convert_options=convert,
         )
 
     def _open(self, file: SourceFile, watch: Watch | None) -> _Body:

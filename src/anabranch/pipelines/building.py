@@ -13,12 +13,12 @@ from anabranch.pipelines.incremental import iter_new_rows, seen_input
 from anabranch.pipelines.parameters import RESERVED
 from anabranch.pipelines.plan import Plan
 from anabranch.pipelines.statements import Statement
-from anabranch.repo.io.target import stage_fragments
+from anabranch.repo.io.target import prepare_table, stage_fragments
 from anabranch.repo.io.values import LoadMode
 from anabranch.repo.log.entries import GraphCommit
 from anabranch.repo.run import Run
 from anabranch.repo.snapshot import Snapshot
-from anabranch.repo.transaction import Transaction, table_writes
+from anabranch.repo.transaction import Transaction
 from anabranch.repo.write.staged_table import StagedTable
 from anabranch.spark.loading import SparkLoader
 from anabranch.spark.options import FORMAT, pinned_options
@@ -32,12 +32,6 @@ if TYPE_CHECKING:
     from anabranch.spark.session import DataFrame, SparkSession
 
 __all__ = ["SparkBuilder"]
-
-_MODES = {
-    WriteMode.REBUILD: LoadMode.OVERWRITE,
-    WriteMode.APPEND: LoadMode.APPEND,
-    WriteMode.UPSERT: LoadMode.UPSERT,
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +127,7 @@ class SparkBuilder:
 
         Not through the data source, for which Spark would start three processes more.
         """
-        mode = _MODES[output.write]
+        mode = output.write.load_mode
         overwrites = mode is LoadMode.OVERWRITE
         staged_table, columns = self._prepare(frame, output)
         written = SparkLoader().write_frame(frame, staged_table.version_ref, columns, for_overwrite=overwrites)
@@ -143,12 +137,15 @@ class SparkBuilder:
             )
 
     def _prepare(self, frame: "DataFrame", output: Output) -> tuple[StagedTable, pa.Schema]:
-        """The table to write to, and the columns that its rows are to have."""
+        """Return the prepared table, and the columns of the rows to write."""
         with self._begin(output) as tx:  # without changes, so that it publishes nothing
-            if output.key not in tx:
-                columns = new_columns(frame.schema)
-                return table_writes(tx).prepare_new(output.key, columns, primary_key=output.primary_key), columns
-            staged_table = table_writes(tx).prepare(output.key)
+            staged_table = prepare_table(
+                tx,
+                output.key,
+                mode=output.write.load_mode,
+                primary_key=output.primary_key or None,
+                new_schema=lambda: new_columns(frame.schema),
+            )
         existing = staged_table.version_ref.schema
         return staged_table, new_columns(frame.schema, existing) if output.write is WriteMode.REBUILD else existing
 

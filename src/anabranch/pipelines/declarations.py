@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 from anabranch.errors import AnabranchError, InvalidPipelineError
 from anabranch.ids import TableKey
 from anabranch.pipelines.statements import Statement
+from anabranch.repo.io.values import LoadMode
 from anabranch.repo.snapshot import Snapshot
 
 __all__ = [
@@ -56,6 +57,11 @@ class WriteMode(StrEnum):
     REBUILD = "rebuild"
     APPEND = "append"
     UPSERT = "upsert"
+
+    @property
+    def load_mode(self) -> LoadMode:
+        """The mode of the write."""
+        return LoadMode.OVERWRITE if self is WriteMode.REBUILD else LoadMode(self.value)
 
 
 class Engine(StrEnum):

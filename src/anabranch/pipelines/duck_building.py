@@ -12,6 +12,8 @@ from anabranch.format.staging.incoming import as_reader
 from anabranch.pipelines.declarations import Output, WriteMode
 from anabranch.pipelines.incremental import iter_new_rows, seen_input
 from anabranch.pipelines.plan import Plan
+from anabranch.repo.io.frames import load_frame
+from anabranch.repo.io.values import FrameRequest
 from anabranch.repo.log.entries import GraphCommit
 from anabranch.repo.run import Run
 from anabranch.repo.snapshot import Snapshot
@@ -87,17 +89,10 @@ class DuckBuilder:
     def _write(self, rows: pa.RecordBatchReader, output: Output) -> None:
         key = output.key
         with self.run.transaction(message=f"Build {key}") as tx:
-            if key not in tx:
-                tx.create_table(key, rows.schema, primary_key=output.primary_key)
-            elif output.write is not WriteMode.REBUILD:
+            if key in tx and output.write is not WriteMode.REBUILD:
                 rows = _as_columns(rows, tx[key].schema)
-            match output.write:
-                case WriteMode.REBUILD:
-                    tx.overwrite(key, rows)
-                case WriteMode.APPEND:
-                    tx.append(key, rows)
-                case WriteMode.UPSERT:
-                    tx.upsert(key, rows)
+            request = FrameRequest(key=key, mode=output.write.load_mode, primary_key=output.primary_key or None)
+            load_frame(tx, request, rows, find_loader=lambda: None)
 
 
 def _as_columns(rows: pa.RecordBatchReader, schema: pa.Schema) -> pa.RecordBatchReader:

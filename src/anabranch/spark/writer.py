@@ -13,6 +13,8 @@ from anabranch.errors import InvalidInputError
 from anabranch.format import staging
 from anabranch.format.staging import VersionRef, WrittenFragment
 from anabranch.format.staging.incoming import fit_rows
+from anabranch.repo.io.target import prepare_table
+from anabranch.repo.io.values import LoadMode
 from anabranch.repo.repository import Repository
 from anabranch.repo.runs.engine_access import EngineAccess
 from anabranch.repo.transaction import Transaction, table_writes
@@ -58,7 +60,13 @@ class PreparedTable:
     def make(cls, tx: Transaction, options: WriteOptions, given: StructType, *, is_overwrite: bool) -> Self:
         """Make a table ready by a transaction, which it does not change; refuse wrong types before the job begins."""
         prepared_at = time.time()
-        staged_table = _prepare(tx, options, given)
+        staged_table = prepare_table(
+            tx,
+            options.location.key,
+            mode=LoadMode.UPSERT if options.is_upsert else LoadMode.APPEND,
+            primary_key=options.primary_key or None,
+            new_schema=lambda: new_columns(given),
+        )
         return cls.of(
             staged_table, given, is_overwrite=is_overwrite, is_upsert=options.is_upsert, prepared_at=prepared_at
         )
@@ -153,20 +161,3 @@ class CommitWriter(DataSourceArrowWriter):
 def refuse_overwriting_upsert(options: WriteOptions, *, is_overwrite: bool, hint: str) -> None:
     if is_overwrite and options.is_upsert:
         raise InvalidInputError("an upsert keeps the other rows", hint=hint)
-
-
-def _prepare(tx: Transaction, options: WriteOptions, given: StructType) -> StagedTable:
-    key, wanted = options.location.key, options.primary_key
-    if key not in tx:
-        staged_table = table_writes(tx).prepare_new(key, new_columns(given), primary_key=wanted)
-    else:
-        staged_table = table_writes(tx).prepare(key)
-        if wanted and wanted != staged_table.primary_key:
-            found = ", ".join(staged_table.primary_key) or "no columns"
-            raise InvalidInputError(
-                f"the primary key of '{key}' is {found}, not {', '.join(wanted)}",
-                hint="leave the option 'primaryKey' out",
-            )
-    if options.is_upsert and not staged_table.primary_key:
-        raise InvalidInputError(f"table '{key}' has no primary key", hint="append the rows, or make the table with one")
-    return staged_table

@@ -7,7 +7,6 @@ import pyarrow as pa
 
 from anabranch.errors import (
     BadRecordError,
-    InvalidInputError,
     KeyConflictError,
     SchemaMismatchError,
 )
@@ -15,7 +14,7 @@ from anabranch.files.records import BadRecord
 from anabranch.files.rows import check_columns, find_columns, iter_parts
 from anabranch.format import staging
 from anabranch.repo.io.duplicates import keep_last, locate_repeated_key
-from anabranch.repo.io.target import check_types, find_table, stage_fragments
+from anabranch.repo.io.target import check_types, find_table, prepare_table, stage_fragments
 from anabranch.repo.io.values import (
     Loaded,
     LoadMode,
@@ -27,7 +26,7 @@ from anabranch.repo.io.values import (
     reject_table_of,
 )
 from anabranch.repo.snapshot import Table
-from anabranch.repo.transaction import Transaction, table_writes
+from anabranch.repo.transaction import Transaction
 from anabranch.repo.write.staged_table import StagedTable
 from anabranch.storage.progress import OnProgress, Progress
 
@@ -52,7 +51,7 @@ def load_files(tx: Transaction, request: LoadRequest, write: WriteRows) -> Loade
 
     If this raises, the caller must roll the transaction back: it may hold a part of the load.
     """
-    table = find_table(tx, request)
+    table = find_table(tx, request.key)
     if table is not None and request.reading.names is None:
         request = replace(request, reading=replace(request.reading, names=tuple(table.schema.names)))
     schema = _target_schema(request, table)
@@ -60,8 +59,17 @@ def load_files(tx: Transaction, request: LoadRequest, write: WriteRows) -> Loade
     may_lack = request.mode is LoadMode.UPSERT and table is not None
     names = check_columns(request.files, request.reading, schema.names, may_lack=may_lack)
     schema = pa.schema([schema.field(name) for name in schema.names if name in names], metadata=schema.metadata)
-    prepared = _prepare(tx, request, table, schema)
-    _check_key(request, prepared, schema)
+    prepared = prepare_table(
+        tx,
+        request.key,
+        mode=request.mode,
+        primary_key=request.primary_key,
+        on_duplicate=request.on_duplicate,
+        new_schema=lambda: _new_schema(request.key, schema),
+    )
+    for name in prepared.primary_key:
+        if name not in schema.names:
+            raise SchemaMismatchError(f"the files have no key column {name!r}", hint="add the column to the files")
     task = _task(request, prepared, schema)
     written = write(task)
     if written.bad and request.on_bad is OnBad.FAIL:
@@ -146,32 +154,12 @@ def _target_schema(request: LoadRequest, table: Table | None) -> pa.Schema:
     return found
 
 
-def _prepare(tx: Transaction, request: LoadRequest, table: Table | None, schema: pa.Schema) -> StagedTable:
-    if table is not None:
-        return table_writes(tx).prepare(request.key)
+def _new_schema(key: str, schema: pa.Schema) -> pa.Schema:
     if not schema.names:
         raise SchemaMismatchError(
-            f"cannot create table '{request.key}': the files have no columns", hint="pass a schema, or check the files"
+            f"cannot create table '{key}': the files have no columns", hint="pass a schema, or check the files"
         )
-    key = request.primary_key or ()
-    return table_writes(tx).prepare_new(request.key, schema, primary_key=key)
-
-
-def _check_key(request: LoadRequest, prepared: StagedTable, schema: pa.Schema) -> None:
-    """Raise an error if the load needs a primary key and the table or the files have none."""
-    if request.mode is LoadMode.UPSERT and not prepared.primary_key:
-        raise InvalidInputError(
-            f"mode='upsert' needs a primary key, and table '{request.key}' has no primary key",
-            hint="use mode='append', or create the table with a primary key",
-        )
-    if request.on_duplicate is OnDuplicate.LAST and not prepared.primary_key:
-        raise InvalidInputError(
-            f"on_duplicate='last' needs a primary key, and table '{request.key}' has no primary key",
-            hint="leave on_duplicate out, or create the table with a primary key",
-        )
-    for name in prepared.primary_key:
-        if name not in schema.names:
-            raise SchemaMismatchError(f"the files have no key column {name!r}", hint="add the column to the files")
+    return schema
 
 
 def _store_rejects(tx: Transaction, key: str, bad: Sequence[BadRecord]) -> None:

@@ -5,17 +5,17 @@ from typing import Any
 
 import pyarrow as pa
 
-from anabranch.errors import InvalidInputError, MissingDependencyError
+from anabranch.errors import MissingDependencyError
 from anabranch.format import staging
 from anabranch.format.staging import WrittenFragment
 from anabranch.format.staging.incoming import as_reader, fit_rows, require_columns
 from anabranch.format.staging.python_rows import has_own_types
 from anabranch.repo.history.comparer import Choice
 from anabranch.repo.io.duplicates import keep_last
-from anabranch.repo.io.target import check_types, find_table, stage_fragments
+from anabranch.repo.io.target import check_types, find_table, prepare_table, stage_fragments
 from anabranch.repo.io.values import FrameRequest, Loaded, Loader, LoadMode, OnDuplicate
 from anabranch.repo.snapshot import Table
-from anabranch.repo.transaction import Transaction, table_writes
+from anabranch.repo.transaction import Transaction
 from anabranch.repo.write.staged_table import StagedTable
 
 __all__ = ["load_frame"]
@@ -26,7 +26,7 @@ def load_frame(
 ) -> tuple[Loaded, Choice]:
     """Write the rows of a frame and stage them in a transaction. Return the row counts and the engine that was used."""
     overwrites = request.mode is LoadMode.OVERWRITE
-    table = find_table(tx, request)
+    table = find_table(tx, request.key)
     if type(frame).__module__.startswith("pyspark."):
         loader = find_loader()
         if loader is None:
@@ -66,20 +66,17 @@ def _new_schema(request: FrameRequest, given: pa.Schema) -> pa.Schema:
 
 
 def _prepare(tx: Transaction, request: FrameRequest, table: Table | None, new_schema: pa.Schema) -> StagedTable:
-    """Prepare the table for a write. Create it with `new_schema` if it does not exist."""
-    if table is None:
-        prepared = table_writes(tx).prepare_new(request.key, new_schema, primary_key=request.primary_key or ())
-    else:
-        if request.mode is not LoadMode.OVERWRITE:
-            check_types(request, table.schema)
-        prepared = table_writes(tx).prepare(request.key)
-    needs_key = request.mode is LoadMode.UPSERT or request.on_duplicate is OnDuplicate.LAST
-    if needs_key and not prepared.primary_key:
-        raise InvalidInputError(
-            f"table '{request.key}' has no primary key, which mode='upsert' and on_duplicate='last' need",
-            hint="use mode='append' without on_duplicate, or create the table with a primary key",
-        )
-    return prepared
+    """Prepare the table of a request, which is created with `new_schema` if it does not exist."""
+    if table is not None and request.mode is not LoadMode.OVERWRITE:
+        check_types(request, table.schema)
+    return prepare_table(
+        tx,
+        request.key,
+        mode=request.mode,
+        primary_key=request.primary_key,
+        on_duplicate=request.on_duplicate,
+        new_schema=lambda: new_schema,
+    )
 
 
 def _stage(

@@ -1,36 +1,71 @@
-"""The table that a load writes to: find it, check it against the request, and stage the written rows in it."""
+"""The table of a write: prepare it, check it against the request, and stage the written rows in it.
 
-from collections.abc import Sequence
+Every write that hands data files to a transaction begins with `prepare_table`: loads of files and frames, the writers
+and streams of Spark, and pipelines.
+"""
+
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
 from anabranch.errors import InvalidInputError, SchemaMismatchError, TableNotFoundError
 from anabranch.format.staging import WrittenFragment
-from anabranch.repo.io.values import FrameRequest, LoadMode, LoadRequest
+from anabranch.repo.io.values import FrameRequest, LoadMode, LoadRequest, OnDuplicate
 from anabranch.repo.snapshot import Table
 from anabranch.repo.transaction import Transaction, table_writes
 from anabranch.repo.write.staged_table import StagedTable
 
-__all__ = ["check_types", "find_table", "stage_fragments"]
+__all__ = ["check_types", "find_table", "prepare_table", "stage_fragments"]
 
 
-def find_table(tx: Transaction, request: LoadRequest | FrameRequest) -> Table | None:
-    """Return the table of a request, or None if it does not exist.
-
-    Raise InvalidInputError if the request has another primary key than the table.
-    """
+def find_table(tx: Transaction, key: str) -> Table | None:
+    """Return a table as a transaction sees it, or None if it does not exist."""
     try:
-        table = tx[request.key]
+        return tx[key]
     except TableNotFoundError:
         return None
-    if request.primary_key is not None and request.primary_key != table.primary_key:
-        found = ", ".join(table.primary_key) or "no columns"
-        given = ", ".join(request.primary_key) or "no columns"
-        raise InvalidInputError(
-            f"the primary key of '{request.key}' is {found}, not {given}",
-            hint="leave primary_key out, or change it with set_primary_key()",
-        )
-    return table
+
+
+def prepare_table(
+    tx: Transaction,
+    key: str,
+    *,
+    mode: LoadMode,
+    primary_key: Sequence[str] | None = None,
+    on_duplicate: OnDuplicate = OnDuplicate.REFUSE,
+    new_schema: Callable[[], pa.Schema] | None = None,
+) -> StagedTable:
+    """Prepare a table for a write. The transaction does not change before the written rows are staged.
+
+    If the table does not exist, it will be created with `new_schema` and the primary key; without `new_schema`, raise
+    TableNotFoundError. Raise InvalidInputError if the table has another primary key than the given one, or none and the
+    write needs one.
+    """
+    if new_schema is not None and key not in tx:
+        prepared = table_writes(tx).prepare_new(key, new_schema(), primary_key=primary_key or ())
+    else:
+        prepared = table_writes(tx).prepare(key)
+        _check_same_key(prepared, primary_key)
+    for option, is_set in (
+        ("an upsert", mode is LoadMode.UPSERT),
+        ("on_duplicate='last'", on_duplicate is OnDuplicate.LAST),
+    ):
+        if is_set and not prepared.primary_key:
+            raise InvalidInputError(
+                f"table '{key}' has no primary key, which {option} needs",
+                hint="append the rows without it, or create the table with a primary key",
+            )
+    return prepared
+
+
+def _check_same_key(prepared: StagedTable, given: Sequence[str] | None) -> None:
+    if given is None or tuple(given) == prepared.primary_key:
+        return
+    found, wanted = (", ".join(names) or "no columns" for names in (prepared.primary_key, given))
+    raise InvalidInputError(
+        f"the primary key of '{prepared.key}' is {found}, not {wanted}",
+        hint="leave the primary key out, or change it with set_primary_key()",
+    )
 
 
 def check_types(request: LoadRequest | FrameRequest, existing: pa.Schema) -> None:

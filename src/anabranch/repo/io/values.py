@@ -133,10 +133,10 @@ class FrameRequest:
 
     key: str
     mode: LoadMode
-    schema: pa.Schema | None
-    types: pa.Schema | None
-    primary_key: tuple[str, ...] | None
-    on_duplicate: OnDuplicate
+    schema: pa.Schema | None = None
+    types: pa.Schema | None = None
+    primary_key: tuple[str, ...] | None = None
+    on_duplicate: OnDuplicate = OnDuplicate.REFUSE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,9 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 
-from anabranch.errors import BusyError, InvalidExpressionError, InvalidInputError, TableNotFoundError
+from anabranch.errors import BusyError, InvalidExpressionError
 from anabranch.format import staging
 from anabranch.format.staging import Addresses, VersionRef, WrittenFragment
+from anabranch.repo.io.target import prepare_table
+from anabranch.repo.io.values import LoadMode
 from anabranch.repo.repository import Repository
 from anabranch.repo.runs.engine_access import EngineAccess
 from anabranch.repo.runs.streams import StreamBatch
@@ -212,11 +214,7 @@ def delete_where(request: Request) -> dict[str, Any]:
 def _prepare(tx: Transaction, key: str, mode: str, defined: TableDefinition | None) -> StagedTable:
     if defined is not None and (mode == "create" or (mode == "create_or_replace" and key not in tx)):
         return table_writes(tx).prepare_new(key, defined.schema, primary_key=defined.primary_key)
-    if key not in tx:
-        raise TableNotFoundError(f"there is no table '{key}' on '{tx.branch}'", hint="create it first")
-    staged_table = table_writes(tx).prepare(key)
-    if mode == "upsert" and not staged_table.primary_key:
-        raise InvalidInputError(f"table '{key}' has no primary key", hint="leave the option 'upsert' out")
+    staged_table = prepare_table(tx, key, mode=LoadMode.UPSERT if mode == "upsert" else LoadMode.APPEND)
     return staged_table if defined is None else replace(staged_table, primary_key=defined.primary_key)
 
 
