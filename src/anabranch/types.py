@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from anabranch.pipelines.running import PipelineRun, StepProgress, StepState
     from anabranch.repo.clone.relocate import Relocation, Unexplained
     from anabranch.repo.gc.compact import CompactedTable, Compaction
-    from anabranch.repo.gc.report import CollectedObject, GcReport
+    from anabranch.repo.gc.policy import CollectedObject, GcReport
     from anabranch.repo.gc.usage import (
         FileGroup,
         HolderKind,
@@ -186,7 +186,7 @@ _LOCATIONS = {
     "CloneInfo": ("anabranch.repo.log.clones", "CloneInfo"),
     "CloneKind": ("anabranch.repo.log.clones", "CloneKind"),
     "CloneState": ("anabranch.repo.log.clones", "CloneState"),
-    "CollectedObject": ("anabranch.repo.gc.report", "CollectedObject"),
+    "CollectedObject": ("anabranch.repo.gc.policy", "CollectedObject"),
     "CommitChanges": ("anabranch.repo.history.changes", "CommitChanges"),
     "CommitKind": ("anabranch.repo.log.entries", "CommitKind"),
     "CompactReport": ("anabranch.format.bases.compaction", "CompactReport"),
@@ -206,7 +206,7 @@ _LOCATIONS = {
     "FileGroup": ("anabranch.repo.gc.usage", "FileGroup"),
     "Finding": ("anabranch.format.doctor.findings", "Finding"),
     "FindingKind": ("anabranch.format.doctor.findings", "FindingKind"),
-    "GcReport": ("anabranch.repo.gc.report", "GcReport"),
+    "GcReport": ("anabranch.repo.gc.policy", "GcReport"),
     "HistoryTables": ("anabranch.repo.log.history_tables", "HistoryTables"),
     "HoldChange": ("anabranch.format.clone.address", "HoldChange"),
     "HoldOutcome": ("anabranch.format.clone.address", "HoldOutcome"),

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pytest
 
-from anabranch.format.python_values import python_values
+from anabranch.format.arrow_types import python_values
 
 FAR = 3 * 10**11  # in seconds, after the year 9999
 

@@ -9,7 +9,7 @@ import pytest
 
 import anabranch as ab
 from anabranch.format.home import Home
-from anabranch.format.projection import add_rows, find_newest, make_table, replace_rows
+from anabranch.format.plain_tables import add_rows, find_newest, make_table, replace_rows
 from anabranch.storage import open_store
 from anabranch.storage.options import lance_options
 from tests.conftest import Place

@@ -90,7 +90,7 @@ def _cell(name: str, value: Any) -> str:
 
 
 def _iter_rows(part: "TableDiff", limit: int) -> Iterator[ChangedRow]:
-    from anabranch.format.python_values import python_values
+    from anabranch.format.arrow_types import python_values
 
     left = limit
     for batch in part.iter_batches():

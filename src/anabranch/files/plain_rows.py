@@ -18,14 +18,14 @@ _PLAIN_FIELD = re.compile(r'[^",\r\n]+')
 
 def plain_rows(table: "pa.Table | pa.RecordBatch") -> list[tuple[Any, ...]]:
     """Return the rows as Python values."""
-    from anabranch.format.python_values import python_values
+    from anabranch.format.arrow_types import python_values
 
     return list(zip(*(python_values(column) for column in table.columns), strict=True))
 
 
 def json_rows(table: "pa.Table | pa.RecordBatch") -> list[dict[str, Any]]:
     """Return the rows as objects of JSON, one by column name each."""
-    from anabranch.format.python_values import python_values
+    from anabranch.format.arrow_types import python_values
 
     columns = [
         python_values(column) if _is_json(field.type) else [json_value(value) for value in python_values(column)]

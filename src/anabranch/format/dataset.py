@@ -15,8 +15,8 @@ from anabranch.format import scan, storage_report
 from anabranch.format.bases import bases, relocate, tiering
 from anabranch.format.bases import compaction as base_compaction
 from anabranch.format.bases import removal as base_removal
-from anabranch.format.cleanup.record import record_branch
 from anabranch.format.cleanup.report import CleanupReport, checked_retention
+from anabranch.format.cleanup.shared_files import record_branch
 from anabranch.format.cleanup.sweep import cleanup
 from anabranch.format.clone import clone, holds
 from anabranch.format.doctor import doctor

@@ -23,9 +23,8 @@ from anabranch.repo.doctor.doctor import Scope, check_repository
 from anabranch.repo.gc import compact
 from anabranch.repo.gc.collection import collect_garbage
 from anabranch.repo.gc.measurement import Part, measure_storage
-from anabranch.repo.gc.policy import checked_policy
+from anabranch.repo.gc.policy import GcReport, checked_policy
 from anabranch.repo.gc.purge import purge_branch
-from anabranch.repo.gc.report import GcReport
 from anabranch.repo.gc.usage import RepositoryStorage
 from anabranch.repo.history import entities
 from anabranch.repo.history.ancestry import find_merge_bases

@@ -10,7 +10,7 @@ import pytest
 
 import anabranch as ab
 from anabranch.errors import ConflictError, UnsupportedFormatError
-from anabranch.format.bases.moving import copy_version
+from anabranch.format.bases.tiering import copy_version
 from anabranch.format.home import Home
 from anabranch.format.layout.manifest import without_base
 from anabranch.format.layout.names import manifest_path

@@ -13,7 +13,7 @@ import pytest
 
 import anabranch as ab
 from anabranch.errors import BusyError, CollectedError, InvalidInputError
-from anabranch.repo.gc.report import GcReport
+from anabranch.repo.gc.policy import GcReport
 from anabranch.repo.leases.lease import active_leases
 from anabranch.repo.log.config import RepoConfig, now_in_microseconds
 from anabranch.repo.log.creation import create_repository

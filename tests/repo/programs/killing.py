@@ -17,7 +17,7 @@ import pyarrow as pa
 import anabranch as ab
 from anabranch import bootstrap
 from anabranch.format import home
-from anabranch.format.bases import moving
+from anabranch.format.bases import tiering
 from anabranch.format.clone import files as clone_files
 from anabranch.format.staging import fragments, keys, rows
 from anabranch.repo.clone import clone
@@ -75,7 +75,7 @@ def _install(points: Points) -> None:
     def open_fatal(*args: Any, **kwargs: Any) -> ObjectStore:
         return FatalStore(open_store(*args, **kwargs), points)
 
-    for module in (bootstrap, home, moving, clone, clone_files):
+    for module in (bootstrap, home, tiering, clone, clone_files):
         _replace(module, "open_store", open_fatal)
     for module in (fragments, keys, rows):
         _surround(points, module, "lance_write_fragments")

@@ -20,7 +20,7 @@ from anabranch.cli.session import open_session
 from anabranch.repo.log.times import to_datetime
 
 if TYPE_CHECKING:
-    from anabranch.repo.gc.report import GcReport
+    from anabranch.repo.gc.policy import GcReport
 
 __all__ = ["gc"]
 

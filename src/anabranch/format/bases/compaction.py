@@ -1,7 +1,8 @@
 """Compaction that keeps tiers and regions: fragments are merged with others of their base only, and stay there.
 
 Lance's own compaction merges across bases and writes everything into the home's own root, which would pull a cold
-archive back into the hot store.
+archive back into the hot store. It also writes a changed index of a branch or clone into the own folder, but records
+the base that the index was inherited from, so that the index cannot be read. Inherited indices are copied beforehand.
 """
 
 import json
@@ -15,14 +16,20 @@ from lance.optimize import Compaction, CompactionTask, RewriteResult
 
 from anabranch.errors import BusyError, InvalidInputError
 from anabranch.format.bases.bases import bases_of, get_target
-from anabranch.format.bases.inherited_indices import copy_inherited_indices
 from anabranch.format.bases.tiering import DataFileCopier
 from anabranch.format.home import Home
 from anabranch.format.lance_errors import lance_errors
-from anabranch.format.layout.files import FileKind, resolve_path
-from anabranch.format.layout.manifest import BasePath
+from anabranch.format.layout.files import FileKind, files_of_version, resolve_path
+from anabranch.format.layout.manifest import BasePath, inherited_indices, with_own_indices
+from anabranch.format.layout.next_version import put_next_version
+from anabranch.storage import copy_verified, in_parallel, open_store
+from anabranch.storage.uris import join_uri
 
-__all__ = ["CompactReport", "compact_bases"]
+__all__ = [
+    "CompactReport",
+    "compact_bases",
+    "copy_inherited_indices",
+]
 
 T = TypeVar("T")
 
@@ -128,3 +135,32 @@ def _to_json(value: Any) -> dict[str, Any]:
 def _from_json(kind: type[T], value: dict[str, Any]) -> T:
     made: T = kind.from_json(json.dumps(value))  # type: ignore[attr-defined]
     return made
+
+
+def copy_inherited_indices(home: Home) -> bool:
+    """Copy all inherited indices of the newest version, and put a version that reads the copies.
+
+    Return whether there were any. Raise BusyError if another writer changed the indices.
+    """
+    needed = files_of_version(home, home.head_version()).files
+    folders = {file.uri for file in needed if file.kind is FileKind.INDEX and file.base_id is not None}
+    if not folders:
+        return False
+    target = open_store(home.uri, home.storage_options)
+
+    def copy(uri: str) -> str:
+        folder, _, uuid = uri.rpartition("/")
+        source = open_store(folder, home.storage_options)
+        for info in list(source.list(uuid)):
+            copy_verified(source, info.path, target, join_uri(FileKind.INDEX.folder, info.path))
+        return uuid
+
+    copied = set(in_parallel(copy, folders))
+
+    def change(data: bytes) -> bytes:
+        if not inherited_indices(data) <= copied:
+            raise BusyError(f"the indices of {home.uri!r} were changed by another writer", hint="try again")
+        return with_own_indices(data)
+
+    put_next_version(home, change)
+    return True

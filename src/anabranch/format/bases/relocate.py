@@ -5,7 +5,7 @@ their source, as absolute paths. Only these paths change, manifest by manifest, 
 """
 
 import posixpath
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -183,37 +183,46 @@ def _any_below(paths: Iterable[str], prefix: str) -> bool:
 
 
 def _plan(root: str, manifests: Iterable[_Manifest], mapping: Mapping[str, str]) -> _Plan:
-    """Decide what each base path becomes, from all of them at once."""
+    """Decide the new path of each base path, from all manifests at once."""
     main = [manifest for manifest in manifests if manifest.branch is None]
     branches = [manifest for manifest in manifests if manifest.branch is not None]
-    listed = {_spelled(moved_place(base.path, mapping)) for manifest in main for base in manifest.bases}
-    is_stale = partial(_is_stale, root=root, listed=listed)
+    on_main = {path: moved_place(path, mapping) for path in _base_paths(main)}
+    is_stale = partial(_is_stale, root=root, listed=set(map(_spelled, on_main.values())))
     first = _first_of_each_branch(branches)
     former = dict.fromkeys(_former_roots(root, first, mapping, is_stale), root)
-
-    def on_branch(path: str) -> str:
+    on_branches: dict[str, str] = {}
+    for path in _base_paths(branches):
         moved = moved_place(path, mapping)
-        return moved_place(moved, former) if is_stale(moved) else moved
-
+        on_branches[path] = moved_place(moved, former) if is_stale(moved) else moved
+    changed = [*_changed(main, on_main), *_changed(branches, on_branches)]
     evidence = {manifest.path for manifest in first}
-    on_main = {base.path: moved_place(base.path, mapping) for manifest in main for base in manifest.bases}
-    on_branches = {base.path: on_branch(base.path) for manifest in branches for base in manifest.bases}
-    changed = [manifest for manifest in main if any(on_main[base.path] != base.path for base in manifest.bases)]
-    changed += [
-        manifest for manifest in branches if any(on_branches[base.path] != base.path for base in manifest.bases)
-    ]
     return _Plan(
         on_main=on_main,
         on_branches=on_branches,
         # The former root is seen in the first manifests. They change last, so that a second run sees it as well.
         to_rewrite=tuple(sorted(changed, key=lambda manifest: manifest.path in evidence)),
-        unexplained=frozenset(
-            UnexplainedBase(branch=manifest.branch, path=base.path)
-            for manifest in branches
-            for base in manifest.bases
-            if manifest.branch is not None and base.is_dataset_root and is_stale(on_branches[base.path])
-        ),
+        unexplained=frozenset(_iter_unexplained(branches, on_branches, is_stale)),
     )
+
+
+def _base_paths(manifests: Iterable[_Manifest]) -> set[str]:
+    return {base.path for manifest in manifests for base in manifest.bases}
+
+
+def _changed(manifests: Iterable[_Manifest], new_paths: Mapping[str, str]) -> Iterator[_Manifest]:
+    for manifest in manifests:
+        if any(new_paths[base.path] != base.path for base in manifest.bases):
+            yield manifest
+
+
+def _iter_unexplained(
+    branches: Iterable[_Manifest], new_paths: Mapping[str, str], is_stale: Callable[[str], bool]
+) -> Iterator[UnexplainedBase]:
+    """Yield the roots from which branches would still read files outside of the dataset."""
+    for manifest in branches:
+        for base in manifest.bases:
+            if manifest.branch is not None and base.is_dataset_root and is_stale(new_paths[base.path]):
+                yield UnexplainedBase(branch=manifest.branch, path=base.path)
 
 
 def _first_of_each_branch(manifests: Iterable[_Manifest]) -> tuple[_Manifest, ...]:
@@ -234,13 +243,16 @@ def _former_roots(
     names = [manifest.branch for manifest in first]
     former: set[str] = set()
     for manifest in first:
-        places = {_spelled(moved_place(base.path, mapping)): base for base in manifest.bases if base.is_dataset_root}
-        stale = {place for place in places if is_stale(place)}
-        parents = {place: name for place in stale for name in names if place.endswith(f"/tree/{name}")}
-        former |= {place.removesuffix(f"/tree/{name}") for place, name in parents.items()}
-        nameless = [place for place in stale - parents.keys() if places[place].name is None]
-        if len(nameless) == 1 and root not in places:
-            former |= set(nameless)
+        roots = {_spelled(moved_place(base.path, mapping)): base for base in manifest.bases if base.is_dataset_root}
+        nameless = []
+        for path in filter(is_stale, roots):
+            parent = next((name for name in names if path.endswith(f"/tree/{name}")), None)
+            if parent is not None:
+                former.add(path.removesuffix(f"/tree/{parent}"))
+            elif roots[path].name is None:
+                nameless.append(path)
+        if len(nameless) == 1 and root not in roots:
+            former.update(nameless)
     return former
 
 

@@ -4,12 +4,12 @@ Lance has no operation for it. A writer that is about to put files into the base
 not list it, or its files cannot be found: the versions put here conflict with every concurrent write.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from anabranch.errors import ConflictError
 from anabranch.format.bases.bases import get_base, get_target, label
-from anabranch.format.cleanup.record import read_record
+from anabranch.format.cleanup.shared_files import read_record
 from anabranch.format.cleanup.versions import Place, manifests_of
 from anabranch.format.home import Home, is_staged
 from anabranch.format.layout.files import FilesReader, VersionFiles
@@ -40,24 +40,41 @@ class BaseRemoval:
 def remove_base(root: Home, name: str, *, dry_run: bool = False) -> BaseRemoval:
     """Make new versions of main and of all branches that do not list a base; older versions still do.
 
-    Raise ConflictError if any version that exists has files in the base. On main it is removed last: a root that only a
-    branch lists counts as stale, so a removal that is interrupted is finished by the next one.
+    Raise ConflictError if any version that exists has files in the base.
     """
     needs = _read_all(root)
-    newest = {branch: max(v for b, v in needs if b == branch and not is_staged(v)) for branch in {b for b, _ in needs}}
-    listed = [base for branch in sorted(newest, key=lambda b: b or "") for base in needs[branch, newest[branch]].bases]
+    newest = _newest_versions(needs)
+    listed = [base for branch in sorted(newest, key=_main_first) for base in needs[branch, newest[branch]].bases]
     base = get_base(listed, name)
     get_target(root, [base], base.id)  # refuses the root of another dataset
     _refuse_used(root, base, needs, newest)
-    heads = [branch for branch, version in newest.items() if _lists(needs[branch, version], base)]
-    versions = {branch or MAIN: newest[branch] for branch in heads}
-    if not dry_run:
-        for branch in sorted(heads, key=lambda branch: branch is None):
-            home = root.on(branch)
-            versions[branch or MAIN] = put_next_version(home, lambda data: without_base(data, base.path))
+    versions: dict[str, int] = {}
+    # Main is changed last: a root that only a branch lists counts as stale, so that a removal which is interrupted
+    # leaves a state that the next one can read and finish.
+    for branch in sorted(newest, key=_main_first, reverse=True):
+        if _lists(needs[branch, newest[branch]], base):
+            home, version = root.on(branch), newest[branch]
+            versions[branch or MAIN] = version if dry_run else _put_without(home, base)
     place = _place(base)
     left = sum(1 for _, uri in read_record(root.store()) if relative_to(uri, place) is not None)
     return BaseRemoval(base=base, versions=versions, unused_files=left, dry_run=dry_run)
+
+
+def _newest_versions(places: Iterable[Place]) -> dict[str | None, int]:
+    """Return the newest ordinary version of each branch."""
+    newest: dict[str | None, int] = {}
+    for branch, version in places:
+        if not is_staged(version):
+            newest[branch] = max(version, newest.get(branch, 0))
+    return newest
+
+
+def _main_first(branch: str | None) -> str:
+    return branch or ""
+
+
+def _put_without(home: Home, base: BasePath) -> int:
+    return put_next_version(home, lambda data: without_base(data, base.path))
 
 
 def _read_all(root: Home) -> dict[Place, VersionFiles]:
@@ -78,11 +95,10 @@ def _refuse_used(
             hint="move the fragments to another base and clean up older versions first",
         )
     # Branches may inherit only from roots that main lists, in older versions too.
-    old = [
-        (branch, version)
-        for (branch, version), need in needs.items()
-        if base.is_dataset_root and branch is not None and version != newest[branch] and _lists(need, base)
-    ]
+    if not base.is_dataset_root:
+        return
+    older = [place for place in needs if place[0] is not None and place[1] != newest[place[0]]]
+    old = [place for place in older if _lists(needs[place], base)]
     if old:
         raise ConflictError(
             f"base {label(base)!r} of {root.root!r} is a dataset root, and {_listed(old)} lists it",

@@ -1,15 +1,13 @@
 """Decide what a cleanup removes; nothing is written here."""
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from anabranch.errors import CorruptError, NotFoundError
 from anabranch.format.bases.bases import check_bases, get_target, label
-from anabranch.format.cleanup.others import files_of_dataset, files_of_others
-from anabranch.format.cleanup.record import read_record
 from anabranch.format.cleanup.report import CleanupReason, RemovedFile, Retention, UnusedInBase
+from anabranch.format.cleanup.shared_files import files_of_dataset, files_of_others, read_record
 from anabranch.format.cleanup.versions import (
     KeptVersions,
     Place,
@@ -194,12 +192,19 @@ class _Survey:
 
     def _iter_left(self, chosen: Mapping[str, BasePath], unused: frozenset[BaseFile]) -> Iterator[UnusedInBase]:
         """Count unused files by base, without the bases that are cleaned and those that are other datasets."""
-        places = {follow_links(base.path.rstrip("/")): base for base in self.bases}
-        counted = Counter(path for _, uri in unused for path in places if path not in chosen and relative_to(uri, path))
-        for path, files in sorted(counted.items()):
-            base = places[path]
-            if base.id != 0 and not any(True for _ in open_store(path, self._root.storage_options).list("_versions")):
+        by_path = {follow_links(base.path.rstrip("/")): base for base in self.bases}
+        for path, base in sorted(by_path.items()):
+            files = sum(1 for _, uri in unused if relative_to(uri, path))
+            if path in chosen or files == 0:
+                continue
+            # The source of a clone has the id 0. What lies in another dataset is for that one to clean.
+            is_dataset = base.id == 0 or _has_versions(self._root, path)
+            if not is_dataset:
                 yield UnusedInBase(name=label(base), path=base.path, files=files)
+
+
+def _has_versions(root: Home, path: str) -> bool:
+    return next(iter(open_store(path, root.storage_options).list("_versions")), None) is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,9 +220,14 @@ class _BaseListing:
         here = {below: (kind, uri) for kind, uri in unused if (below := relative_to(uri, path))}
         listed = {info.path: info for info in open_store(path, root.storage_options).list()} if here else {}
         inside = _inside(listed, here)
-        objects = tuple(info for name, info in sorted(listed.items()) if name in here or name in inside)
-        present = {name for name in here if name in listed} | {inside[name] for name in inside}
-        return cls(path=path, objects=objects, absent=tuple(here[name] for name in here.keys() - present))
+        found = sorted((here.keys() & listed.keys()) | inside.keys())
+        # An index is there if its folder has a file; the folder itself is not listed.
+        absent = here.keys() - listed.keys() - set(inside.values())
+        return cls(
+            path=path,
+            objects=tuple(listed[name] for name in found),
+            absent=tuple(here[name] for name in absent),
+        )
 
     def removed(self, *, older_than: datetime) -> Iterator[RemovedFile]:
         for info in self.objects:

@@ -14,8 +14,8 @@ from datetime import UTC, datetime
 
 from anabranch.errors import ObjectNotFoundError, StorageError
 from anabranch.format.cleanup.plan import BaseFile, Plan, make_plan
-from anabranch.format.cleanup.record import read_record, write_record
 from anabranch.format.cleanup.report import CleanupReason, CleanupReport, RemovedFile, Retention
+from anabranch.format.cleanup.shared_files import read_record, write_record
 from anabranch.format.cleanup.versions import Place, referenced_versions
 from anabranch.format.doctor.repairs import store_time
 from anabranch.format.home import Home, is_staged

@@ -88,19 +88,28 @@ def choose_versions(
     which doctor judges.
     """
     named = referenced.all
-    wanted = {place for place in manifests if place in named or is_staged(place[1])}
-    wanted |= {place for place, file in manifests.items() if not file.has_ref}
+    wanted: set[Place] = set()
+    young: set[Place] = set()
+    for place, file in manifests.items():
+        if place in named or is_staged(place[1]) or not file.has_ref:
+            wanted.add(place)
+        if file.modified > now - retention.grace:
+            young.add(place)
     for branch, versions in _ordinary(manifests).items():
-        newest_first = sorted(versions, reverse=True)
-        if retention.keeps_all:
-            wanted |= {(branch, version) for version in versions}
-            continue
-        wanted |= {(branch, version) for version in newest_first[: max(1, retention.keep_last or 1)]}
-        if retention.keep_newer_than is not None:
-            since = now - retention.keep_newer_than
-            wanted |= {(branch, version) for version in versions if manifests[branch, version].modified >= since}
-    young = {place for place, file in manifests.items() if file.modified > now - retention.grace}
+        own = {version: manifests[branch, version] for version in versions}
+        wanted.update((branch, version) for version in _retained(own, retention, now))
     return KeptVersions(kept=frozenset(wanted | young), too_young=frozenset(young - wanted))
+
+
+def _retained(manifests: Mapping[int, LayoutFile], retention: Retention, now: datetime) -> set[int]:
+    """Return the ordinary versions of one branch that the rules of retention keep; the newest in any case."""
+    if retention.keeps_all:
+        return set(manifests)
+    kept = set(sorted(manifests, reverse=True)[: max(1, retention.keep_last or 1)])
+    if retention.keep_newer_than is not None:
+        since = now - retention.keep_newer_than
+        kept.update(version for version, file in manifests.items() if file.modified >= since)
+    return kept
 
 
 def _ordinary(manifests: Iterable[Place]) -> dict[str | None, list[int]]:

@@ -139,7 +139,9 @@ def _record(source: Home, clone: Home, clues: _Clues, *, dry_run: bool) -> HoldC
             return HoldChange(source=source.root, tag=hold.name, outcome=HoldOutcome.UNCHANGED)
     origins = clues.origins(source)
     own = [hold for hold in holds if hold.name in clues.names]
-    moved = [hold for hold in own or holds if (own or _kept(hold) in origins) and not _exists(hold, clone)]
+    # A hold that the clone names is its own. Otherwise each hold of the version that it was made from may be.
+    candidates = own or [hold for hold in holds if _kept(hold) in origins]
+    moved = [hold for hold in candidates if not _exists(hold, clone)]
     if len(moved) == 1:
         if not dry_run:
             record_address(source, moved[0].name, clone.root)

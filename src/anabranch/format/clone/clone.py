@@ -22,7 +22,7 @@ from anabranch.errors import (
     StorageError,
 )
 from anabranch.format.bases.bases import bases_of, check_bases
-from anabranch.format.cleanup.record import record_clone_files
+from anabranch.format.cleanup.shared_files import record_clone_files
 from anabranch.format.clone.files import (
     Draft,
     deep_draft,

@@ -4,6 +4,8 @@ A fragment is its data files: two branches give different fragments the same id,
 fragment one file more. So fragments that share a file hold the same rows in the same order; they differ by what was
 deleted from them, and by columns whose files differ. All other fragments are new, or gone. Of a shared fragment where
 columns came or went, only those are read, to find the rows that have something in them.
+
+Row ids match rows of two versions only if one descends from the other, which their transactions record.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -13,11 +15,14 @@ import lance
 import numpy as np
 import pyarrow.compute as pc
 
+from anabranch.errors import NotFoundError
 from anabranch.format.compare.parts import Part, part_of, whole_part
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout.deletions import Offsets, offsets_in
 from anabranch.format.staging.fields import FieldTree
+from anabranch.format.staging.settling import shown_version
 from anabranch.format.staging.version_ref import VersionRef
+from anabranch.format.transactions import find_transaction
 from anabranch.storage.parallel import in_parallel
 
 __all__ = [
@@ -25,8 +30,10 @@ __all__ = [
     "Difference",
     "Reshaped",
     "compare_versions",
+    "descends_from",
     "find_filled",
     "match_fragments",
+    "step_back",
 ]
 
 _Place = frozenset[tuple[int, str]]
@@ -80,9 +87,10 @@ def compare_versions(older: VersionRef, newer: VersionRef) -> Difference:
     reshaped = []
     with_deletions: list[_Shared] = []
     for fragment, other in shared:
+        # Columns that both have, of the same types and in the same files, hold the same values.
         has_same_files = are_alike and old.files(fragment) == new.files(other)
         differing = _differing_columns(old, fragment, new, other, () if has_same_files else columns)
-        if differing is None or any(pair.older is not None and pair.newer is not None for pair in differing):
+        if _must_read_rows(differing):
             parts_of_old.append(whole_part(fragment))
             parts_of_new.append(whole_part(other))
             continue
@@ -94,6 +102,11 @@ def compare_versions(older: VersionRef, newer: VersionRef) -> Difference:
         parts_of_old += part_of(fragment, np.setdiff1d(after, before), deleted=before)
         parts_of_new += part_of(other, np.setdiff1d(before, after), deleted=after)
     return Difference(columns=columns, older=tuple(parts_of_old), newer=tuple(parts_of_new), reshaped=tuple(reshaped))
+
+
+def _must_read_rows(differing: Sequence[ColumnPair] | None) -> bool:
+    """Whether any row of a shared fragment may differ: a column that both versions have is in another file."""
+    return differing is None or any(pair.older is not None and pair.newer is not None for pair in differing)
 
 
 def _iter_deleted(old: "_Version", new: "_Version", shared: Sequence[_Shared]) -> Iterator[tuple[Offsets, Offsets]]:
@@ -201,15 +214,18 @@ def _pair_columns(old: _Version, new: _Version, shared: Sequence[_Shared]) -> tu
             break
         there = {place: name for name in old.columns if (place := old.place(fragment, name))}
         for name in new.columns:
-            place = new.place(other, name)
-            if name not in found and place in there and there[place] not in found.values():
-                found[name] = there[place]
+            _pair(found, name, there.get(new.place(other, name)))
     for name in new.columns:
-        if name not in found and name in old.columns and name not in found.values():
-            found[name] = name
+        _pair(found, name, name if name in old.columns else None)
     pairs = [ColumnPair(older=found.get(name), newer=name) for name in new.columns]
     gone = [ColumnPair(older=name, newer=None) for name in old.columns if name not in found.values()]
     return (*pairs, *gone)
+
+
+def _pair(found: dict[str, str], newer: str, older: str | None) -> None:
+    """Record which column became another one, unless one of the two has a partner."""
+    if older is not None and newer not in found and older not in found.values():
+        found[newer] = older
 
 
 def _differing_columns(
@@ -262,3 +278,41 @@ def _overlays(fragment: lance.LanceFragment) -> list[object]:
     found = fragment.metadata
     # The JSON has the versions of all rows too, which takes long where many commits wrote them.
     return list(found.to_json()["overlays"]) if found.overlays else []
+
+
+def descends_from(later: VersionRef, earlier: VersionRef) -> bool:
+    """Whether every step from one version to the other went on from the one before; else row ids may be used twice.
+
+    Where a step cannot be told, the answer is no.
+    """
+    here = later
+    while here != earlier:
+        before = step_back(here)
+        if before is None:
+            return False
+        here = before
+    return True
+
+
+def step_back(version_ref: VersionRef) -> VersionRef | None:
+    """Return the version that another one was made from, in whichever home; None where that is unknown.
+
+    An ordinary version that was settled was made from the version that it shows.
+    """
+    try:
+        step = find_transaction(version_ref.home, version_ref.open(), version_ref.version)
+    except NotFoundError:
+        return None  # collected
+    shown = None if step is None else shown_version(step.transaction_properties or {})
+    if shown is not None:
+        return VersionRef(home=version_ref.home, version=shown)
+    match None if step is None else step.operation:
+        case lance.LanceOperation.Clone() as made:
+            return VersionRef(home=version_ref.home.on(made.ref_name), version=made.ref_version)
+        case lance.LanceOperation.Restore() as made:
+            return VersionRef(home=version_ref.home, version=made.version)
+        case None:
+            return None
+        case _ if step is not None and step.read_version:
+            return VersionRef(home=version_ref.home, version=step.read_version)
+    return None

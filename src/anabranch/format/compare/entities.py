@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -118,23 +118,42 @@ def _equality(field: pa.Field, value: pa.Scalar) -> str | None:
 
 
 def _literal(value: pa.Scalar) -> str | None:
-    kind = value.type
-    found: str | None = None
-    if pa.types.is_boolean(kind):
-        found = "true" if value.as_py() else "false"
-    elif pa.types.is_integer(kind) and value.as_py() != _LEAST_INT64:
-        # Lance reads the digits of the least number before its minus sign, and finds them too large.
-        found = str(value.as_py())
-    elif pa.types.is_floating(kind) and math.isfinite(value.as_py()):
-        found = repr(value.as_py())
-    elif pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        found = "'" + str(value.as_py()).replace("'", "''") + "'"
-    elif pa.types.is_date32(kind):
-        found = f"arrow_cast(arrow_cast({value.value}, 'Int32'), 'Date32')"
-    elif pa.types.is_timestamp(kind) and value.value != _LEAST_INT64:
-        zone = f'Some("{kind.tz}")' if kind.tz else "None"
-        found = f"arrow_cast({value.value}, 'Timestamp({_UNITS[kind.unit]}, {zone})')"
-    return found
+    for is_kind, write in _LITERALS:
+        if is_kind(value.type):
+            return write(value)
+    return None
+
+
+def _integer(value: pa.Scalar) -> str | None:
+    # Lance reads the digits of the least number before its minus sign, and finds them too large.
+    return None if value.as_py() == _LEAST_INT64 else str(value.as_py())
+
+
+def _float(value: pa.Scalar) -> str | None:
+    return repr(value.as_py()) if math.isfinite(value.as_py()) else None
+
+
+def _text(value: pa.Scalar) -> str:
+    return "'" + str(value.as_py()).replace("'", "''") + "'"
+
+
+def _timestamp(value: pa.Scalar) -> str | None:
+    if value.value == _LEAST_INT64:
+        return None
+    zone = f'Some("{value.type.tz}")' if value.type.tz else "None"
+    return f"arrow_cast({value.value}, 'Timestamp({_UNITS[value.type.unit]}, {zone})')"
+
+
+# How a value of each kind of type is written in a filter of Lance.
+_LITERALS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Scalar], str | None]], ...] = (
+    (pa.types.is_boolean, lambda value: "true" if value.as_py() else "false"),
+    (pa.types.is_integer, _integer),
+    (pa.types.is_floating, _float),
+    (pa.types.is_string, _text),
+    (pa.types.is_large_string, _text),
+    (pa.types.is_date32, lambda value: f"arrow_cast(arrow_cast({value.value}, 'Int32'), 'Date32')"),
+    (pa.types.is_timestamp, _timestamp),
+)
 
 
 def _unfit(name: str, value: Any, kind: pa.DataType) -> InvalidInputError:

@@ -1,7 +1,7 @@
 """Check that the files which versions need are there and complete, in the dataset and in its bases."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -63,27 +63,38 @@ def check_contents(root: Home, files: Layout, versions: Iterable[VersionFacts]) 
 
     A file that several versions need is checked once.
     """
-    needed: dict[str, NeededFile] = {}
     users: dict[str, list[VersionFacts]] = defaultdict(list)
+    needed: dict[str, NeededFile] = {}
     for facts in versions:
-        for file in facts.files:
-            if file.mention.is_required:
-                needed[file.uri] = file
-                users[file.uri].append(facts)
-    sizes: Counter[str] = Counter()
-    for listed in files.files:
-        sizes[listed.named_path] += listed.size
+        for file in _required(facts):
+            needed[file.uri] = file
+            users[file.uri].append(facts)
     in_bases, unchecked = _list_bases(root, (file for file in needed.values() if file.is_elsewhere))
-    sizes.update(in_bases)
+    sizes = _sizes_below(files) | in_bases
+    # The files in a folder that cannot be listed are neither there nor missing.
     checked = [file for file in needed.values() if _folder(file.path) not in unchecked]
     problems = {**_find_cut_off_indices(root, files, checked), **_find_damaged_deletions(root, checked)}
     wrong = []
-    for file in checked:
+    for file in sorted(checked, key=lambda file: file.path):
         found = _find_problem(file, sizes.get(file.path)) or problems.get(file.uri)
         if found is not None:
-            versions_of = _sorted(users[file.uri])
-            wrong.append(WrongFile(file=file, problem=found[0], explanation=found[1], versions=versions_of))
-    return Contents(wrong=tuple(sorted(wrong, key=lambda one: one.file.path)), unchecked=unchecked)
+            problem, explanation = found
+            wrong.append(
+                WrongFile(file=file, problem=problem, explanation=explanation, versions=_sorted(users[file.uri]))
+            )
+    return Contents(wrong=tuple(wrong), unchecked=unchecked)
+
+
+def _required(facts: VersionFacts) -> Iterator[NeededFile]:
+    return (file for file in facts.files if file.mention.is_required)
+
+
+def _sizes_below(files: Layout) -> dict[str, int]:
+    """Return the sizes of the files below the root, by the paths that manifests use: an index is a folder."""
+    sizes: Counter[str] = Counter()
+    for file in files.files:
+        sizes[file.named_path] += file.size
+    return dict(sizes)
 
 
 def _sorted(versions: list[VersionFacts]) -> tuple[VersionFacts, ...]:

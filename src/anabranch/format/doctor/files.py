@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 
 import lance
@@ -23,6 +23,7 @@ from anabranch.format.layout.names import (
     branch_ref_path,
     tag_ref_path,
 )
+from anabranch.format.refs.tags import TagInfo
 from anabranch.storage import in_parallel
 
 __all__ = ["diagnose_files", "diagnose_opening"]
@@ -221,15 +222,21 @@ def diagnose_opening(root: Home, census: Census) -> Iterator[Case]:
     for name, problem in zip(sound, in_parallel(lambda name: _opening_problem(root, name, None), sound), strict=True):
         if problem is not None and _is_there(root, None if name is None else branch_ref_path(name)):
             yield _unopenable(root.on(name).uri, f"Lance cannot open {label(name)}: {problem}")
-    for tag in census.tag_refs:
-        manifest = None if tag.info is None else census.manifest_of(tag.info.branch, tag.info.version)
-        if tag.info is None or manifest is None or manifest.path in damaged or tag.info.branch not in sound:
-            continue
-        problem = _opening_problem(root, tag.info.branch, tag.info.version)
-        if problem is not None and _is_there(root, tag_ref_path(tag.name)):
-            yield _unopenable(tag.path, f"Lance cannot open tag {tag.name!r}: {problem}")
+    for tag in census.tags.values():
+        if not isinstance(tag, Damage) and tag.branch in sound:
+            yield from _unopenable_tag(root, census, tag, damaged)
     if None in sound:
         yield from _unlisted(root, census)
+
+
+def _unopenable_tag(root: Home, census: Census, tag: TagInfo, damaged: Collection[str]) -> Iterator[Case]:
+    manifest = census.manifest_of(tag.branch, tag.version)
+    if manifest is None or manifest.path in damaged:
+        return  # a finding of its own
+    problem = _opening_problem(root, tag.branch, tag.version)
+    path = tag_ref_path(tag.name)
+    if problem is not None and _is_there(root, path):
+        yield _unopenable(path, f"Lance cannot open tag {tag.name!r}: {problem}")
 
 
 def _path(census: Census, name: str | None) -> str | None:

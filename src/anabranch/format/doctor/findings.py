@@ -212,14 +212,14 @@ def examine(root: str, scan: Callable[[], Sequence[Case]], *, repair: bool) -> D
             break
         repaired |= {(finding.kind, finding.subject): finding for finding in done}
         found = scan()
-    left = [case.finding for case in found]
     # A problem that is found again was not repaired, whatever its repair returned.
-    for finding in left:
-        repaired.pop((finding.kind, finding.subject), None)
-    return _report(root, [*(replace(one, repaired=True) for one in repaired.values()), *left])
+    for case in found:
+        repaired.pop((case.finding.kind, case.finding.subject), None)
+    return _report(root, repaired.values(), found)
 
 
-def _report(root: str, findings: Iterable[Finding]) -> DoctorReport:
+def _report(root: str, repaired: Iterable[Finding], left: Iterable[Case]) -> DoctorReport:
+    findings = [*(replace(finding, repaired=True) for finding in repaired), *(case.finding for case in left)]
     order = list(Severity)
     return DoctorReport(root=root, findings=tuple(sorted(findings, key=lambda one: order.index(one.severity))))
 

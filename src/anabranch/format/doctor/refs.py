@@ -83,15 +83,16 @@ def rebuild_missing_ref(census: Census, branch: str, repairs: Repairs) -> Repair
 
 
 def _branch_data(census: Census, branch: str, parent: Origin | None, *, damaged: bytes = b"") -> bytes | None:
+    """Return the metadata of a branch, given its parent if that is known; None if it cannot be found."""
     first = census.first_manifest(branch)
-    versions = census.versions_of(branch)
-    if parent is None and first is not None and versions and versions[0].path == first.path:
-        parent = versions[0].cloned_from
-    if parent is None or first is None:
+    if first is None:
+        return None
+    parent = parent or _recorded_parent(census, branch, first.path)
+    if parent is None:
         return None
     above = next((ref for ref in census.branch_refs if ref.name == parent.branch and ref.info is not None), None)
     if parent.branch is not None and above is None:
-        return None  # its parent comes first
+        return None  # the parent has to be repaired first
     return _branch_ref(
         parent,
         created_at=first.modified,
@@ -99,6 +100,12 @@ def _branch_data(census: Census, branch: str, parent: Origin | None, *, damaged:
         parent_ref=b"" if above is None else above.data,
         damaged=damaged,
     )
+
+
+def _recorded_parent(census: Census, branch: str, first: str) -> Origin | None:
+    """Return what a branch was made from, by its first manifest, if that one can be read."""
+    versions = census.versions_of(branch)
+    return versions[0].cloned_from if versions and versions[0].path == first else None
 
 
 def _repair_tag(census: Census, ref: RefFile[TagInfo], repairs: Repairs) -> Repair | None:

@@ -65,10 +65,7 @@ class Repairs:
         # A manifest that was written since the diagnosis, even under the same name, is an attempt to create the branch.
         if self._manifests(branch) != {file.path: file.modified for file in manifests}:
             return False
-        hints = [file for file in files if file.kind is LayoutKind.VERSION_HINT]
-        first = {file.path for file in [*hints, *manifests]}
-        others = [file for file in files if file.path not in first]
-        self.remove_files([*hints, *manifests, *others])
+        self.remove_files(sorted(files, key=_removal_order))
         return True
 
     def remove_files(self, files: Sequence[LayoutFile]) -> bool:
@@ -144,6 +141,12 @@ class Repairs:
     def _is_young(self, path: str) -> bool:
         found = self._store.find_info(path)
         return found is not None and found.modified > self._old
+
+
+def _removal_order(file: LayoutFile) -> int:
+    if file.kind is LayoutKind.VERSION_HINT:
+        return 0
+    return 1 if file.kind in _MANIFESTS else 2
 
 
 def _camel_case(key: str) -> str:

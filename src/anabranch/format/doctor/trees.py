@@ -30,11 +30,7 @@ def diagnose_trees(census: Census, repairs: Repairs, *, clones: Mapping[str, Seq
 
 
 def _users_of_trees(census: Census, clones: Mapping[str, Sequence[str]]) -> dict[str, set[str]]:
-    """Who needs each tree: tags, child branches, and whatever reads files of it, followed from all that is live.
-
-    Base paths are compared by their ends: those of a dataset that was moved still name its old place, and will name
-    this one after relocation.
-    """
+    """Return what needs each tree: tags, child branches, clones, and the homes that read files of it."""
     trees = {file.branch for file in census.layout.files if file.branch is not None}
     users: dict[str, set[str]] = defaultdict(set)
     for tag in census.tags.values():
@@ -46,6 +42,19 @@ def _users_of_trees(census: Census, clones: Mapping[str, Sequence[str]]) -> dict
     for clone, paths in clones.items():
         for tree in _trees_of(paths, trees):
             users[tree].add(f"clone {clone!r}")
+    _add_readers(census, users, trees)
+    return users
+
+
+def _add_readers(census: Census, users: dict[str, set[str]], trees: Iterable[str]) -> None:
+    """Add the homes that read files of a tree, followed from all that is live: a tree that is read is live, too.
+
+    Base paths are compared by their ends: those of a dataset that was moved still name its old location, and will name
+    this one after relocation.
+    """
+    base_paths: dict[str | None, set[str]] = defaultdict(set)
+    for facts in census.versions:
+        base_paths[facts.branch].update(facts.base_paths)
     pending: list[str | None] = [None, *census.layout.branches, *users]
     seen: set[str | None] = set()
     while pending:
@@ -53,11 +62,9 @@ def _users_of_trees(census: Census, clones: Mapping[str, Sequence[str]]) -> dict
         if home in seen:
             continue
         seen.add(home)
-        bases = {path for facts in census.versions if facts.branch == home for path in facts.base_paths}
-        for tree in _trees_of(bases, trees) - {home}:
+        for tree in _trees_of(base_paths[home], trees) - {home}:
             users[tree].add(label(home))
             pending.append(tree)
-    return users
 
 
 def _trees_of(base_paths: Iterable[str], trees: Iterable[str]) -> set[str]:
@@ -81,35 +88,39 @@ def _doubt(census: Census) -> str | None:
 def _unreferenced_trees(census: Census, users: Mapping[str, set[str]], repairs: Repairs) -> Iterator[Case]:
     doubt = _doubt(census)
     for name in census.layout.unreferenced_trees:
-        files = census.layout.of_branch(name)
-        is_untouched = all(file.kind not in _CONTENT for file in files) and all(
-            facts.cloned_from is not None for facts in census.versions if facts.branch == name
-        )
-        kind = FindingKind.UNREFERENCED_TREE if is_untouched else FindingKind.ZOMBIE_TREE
         needed_by = tuple(sorted(users.get(name, ())))
+        is_untouched = _is_untouched(census, name)
         # Lance leaves all files of a branch that it deletes if another branch lies inside its folder.
         is_leftover = is_untouched or any(other.startswith(f"{name}/") for other in census.layout.branches)
         rebuilt = rebuild_missing_ref(census, name, repairs) if needed_by or not is_leftover else None
         if rebuilt is not None:
             yield _missing_ref(name, rebuilt, needed_by)
             continue
-        if needed_by:
-            remedy = f"none while it is in use: delete {', '.join(needed_by)} first"
-        elif doubt:
-            remedy = f"none for now: {doubt}"
-        else:
-            remedy = _TREE_REMEDIES[kind]
-        own = tuple(file for file in files if file.kind is not LayoutKind.UNKNOWN)
+        kind = FindingKind.UNREFERENCED_TREE if is_untouched else FindingKind.ZOMBIE_TREE
+        own = tuple(file for file in census.layout.of_branch(name) if file.kind is not LayoutKind.UNKNOWN)
         finding = Finding(
             kind=kind,
             subject=branch_folder(name),
             explanation=_TREE_STORIES[kind].format(name=name),
-            remedy=remedy,
+            remedy=_remedy_of_tree(kind, needed_by, doubt),
             paths=tuple(file.path for file in own),
             needed_by=needed_by,
             repairable=not needed_by and not doubt,
         )
         yield Case(finding=finding, repair=partial(repairs.remove_tree, name, own) if finding.repairable else None)
+
+
+def _is_untouched(census: Census, name: str) -> bool:
+    """Whether a tree is as its creation left it: without files of its own, and with no version but the first."""
+    if any(file.kind in _CONTENT for file in census.layout.of_branch(name)):
+        return False
+    return all(facts.cloned_from is not None for facts in census.versions if facts.branch == name)
+
+
+def _remedy_of_tree(kind: FindingKind, needed_by: Sequence[str], doubt: str | None) -> str:
+    if needed_by:
+        return f"none while it is in use: delete {', '.join(needed_by)} first"
+    return f"none for now: {doubt}" if doubt else _TREE_REMEDIES[kind]
 
 
 def _missing_ref(name: str, rebuilt: Repair, needed_by: tuple[str, ...]) -> Case:
@@ -209,16 +220,18 @@ def _mismatch_remedy(census: Census, info: BranchInfo, origin: Origin, repairs: 
 
 
 def _losing_manifests(census: Census, info: BranchInfo) -> tuple[str, ...]:
-    """The manifests that hide the branch's true first version; none if anyone has built on them."""
+    """Return the manifests that hide the branch's true first version; none if a version was built on them."""
     versions = census.versions_of(info.name)
     right = next((facts for facts in versions if facts.cloned_from and _matches(facts.cloned_from, info)), None)
-    if right is None or any(file.branch == info.name for file, _ in census.damaged_manifests):
+    # A version that cannot be read may be built on one that would go.
+    if right is None or info.name in {file.branch for file, _ in census.damaged_manifests}:
         return ()
     above = [facts for facts in versions if facts.version > right.version]
-    is_built_on = any(facts.cloned_from is None for facts in above)
-    if is_built_on or _is_held(census, info.name, {facts.version for facts in above}):
+    # A version that was not made by branching was written on top of one that would go.
+    if any(facts.cloned_from is None for facts in above):
         return ()
-    return tuple(facts.path for facts in above)
+    is_held = _is_held(census, info.name, {facts.version for facts in above})
+    return () if is_held else tuple(facts.path for facts in above)
 
 
 def _mismatch(info: BranchInfo, told: str, said: str, repair: Repair | None) -> Case:

@@ -8,7 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from anabranch.errors import CorruptError, DamagedFileError, NotFoundError
-from anabranch.format.compare.descent import step_back
+from anabranch.format.compare.difference import step_back
 from anabranch.format.home import Home, is_staged
 from anabranch.format.layout.files import FilesReader
 from anabranch.format.layout.listing import Layout, LayoutFile, LayoutKind, lay_out
@@ -270,17 +270,22 @@ class _Survey:
             return None if branch_of_ref_path(file.path) in homes else DeadReason.HOME
         if file.path in needed or (file.path == _MANAGED_PATH and homes):
             return None
+        if not homes:
+            return DeadReason.DATASET
         if file.branch not in homes:
-            if not homes:
-                return DeadReason.DATASET
             return DeadReason.HOME if file.has_ref else DeadReason.FORK
+        return self._reason_in_home(file, kept)
+
+    def _reason_in_home(self, file: LayoutFile, kept: set[Place]) -> DeadReason | None:
+        """Return why a file of a home that stays is dead, if no version that stays needs the file."""
         if file.kind in _UNFINISHED:
             return DeadReason.UNFINISHED
+        # The versions of an external branch are not ours to judge, and so are its files.
         if file.kind is LayoutKind.VERSION_HINT or _is_foreign(file.branch):
             return None
         if file.kind in _MANIFESTS:
-            place = (file.branch, ManifestName.parse(file.name).version)
-            return None if place in kept else DeadReason.VERSION
+            is_kept = (file.branch, ManifestName.parse(file.name).version) in kept
+            return None if is_kept else DeadReason.VERSION
         return DeadReason.ORPHAN
 
     def _is_young(self, file: LayoutFile) -> bool:

@@ -1,6 +1,6 @@
 """The branches of one dataset: their metadata in `_refs/branches/`, their files in `tree/`."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TypeVar
@@ -21,16 +21,17 @@ from anabranch.errors import (
 from anabranch.format.bases.bases import bases_of, check_bases
 from anabranch.format.home import Home, branch_folder, is_staged
 from anabranch.format.lance_errors import lance_errors
+from anabranch.format.layout.listing import LayoutFile, LayoutKind, lay_out
 from anabranch.format.layout.names import (
     BRANCH_REFS,
     TAG_REFS,
+    ManifestName,
     branch_of_ref_path,
     branch_ref_path,
     manifest_of_path,
     tag_of_ref_path,
     tag_ref_path,
 )
-from anabranch.format.refs.branch_files import remove_branch_files
 from anabranch.format.refs.ref_files import (
     RefFile,
     RefKind,
@@ -43,7 +44,7 @@ from anabranch.format.refs.ref_files import (
 )
 from anabranch.format.transactions import find_origin
 from anabranch.ids import MAIN, BranchName
-from anabranch.storage import in_parallel
+from anabranch.storage import ObjectInfo, in_parallel, remove_empty_folders
 
 __all__ = [
     "BranchInfo",
@@ -52,8 +53,10 @@ __all__ = [
     "find_branch",
     "find_ref",
     "get_branch",
+    "list_branch_files",
     "list_branches",
     "parse_branch",
+    "remove_branch_files",
     "require_readable",
     "scan_branches",
     "scan_refs",
@@ -306,3 +309,35 @@ def _is_first_version(home: Home, version: int, path: str) -> bool:
             if path not in _ordinary_manifests(home, str(home.branch)).values():
                 return False
     raise BusyError(f"the versions of {home.uri!r} keep changing", hint="try again")
+
+
+def list_branch_files(root: Home, name: str) -> list[LayoutFile]:
+    """List the files of a branch, with or without metadata, but none of `a/b` for `a`."""
+    store = root.store()
+    own = ObjectInfo(path=branch_ref_path(name), size=0, modified=datetime.now(UTC))
+    refs = {info.path: info for info in store.list(BRANCH_REFS)} | {own.path: own}
+    return lay_out(root.root, [*refs.values(), *store.list(branch_folder(name))]).of_branch(name)
+
+
+def remove_branch_files(root: Home, name: str, files: Iterable[LayoutFile] | None = None) -> None:
+    """Remove the files of a branch whose metadata is gone, and the folders that this leaves empty.
+
+    Without `files`, all files of the branch are listed first.
+
+    The first manifest goes first. A tree that still has it has lost its metadata and can get it back; one without is
+    what an interrupted deletion left. The other manifests follow, as no version may outlive its files.
+    """
+    store = root.store()
+    found = list_branch_files(root, name) if files is None else files
+    for file in sorted(found, key=_removal_order):
+        store.delete(file.path)
+    remove_empty_folders(root.root, branch_folder(name))
+
+
+def _removal_order(file: LayoutFile) -> tuple[int, int, str]:
+    match file.kind:
+        case LayoutKind.MANIFEST:
+            return 0, ManifestName.parse(file.name).version, file.path
+        case LayoutKind.DETACHED_MANIFEST | LayoutKind.PENDING_MANIFEST | LayoutKind.VERSION_HINT:
+            return 1, 0, file.path
+    return 2, 0, file.path

@@ -43,12 +43,16 @@ def _changed(before: Mapping[str, str], metadata: Any, unset: Iterable[str], *, 
     if not isinstance(metadata, Mapping):
         raise InvalidInputError(f"metadata must be a mapping, got {metadata!r}", hint="give {'key': 'value'}")
     for key, value in metadata.items():
-        if not isinstance(key, str) or not isinstance(value, str):
-            raise InvalidInputError(f"metadata {key!r}: {value!r} is not text", hint="give texts as keys and values")
-        if not key or key.startswith(_RESERVED):
-            raise InvalidInputError(
-                f"metadata key {key!r} is not usable", hint=f"give a key that does not start with {_RESERVED!r}"
-            )
+        _check(key, value)
     removed = [unset] if isinstance(unset, str) else list(unset)
     kept = {} if replace else {key: value for key, value in before.items() if key not in removed}
     return {**kept, **metadata}
+
+
+def _check(key: object, value: object) -> None:
+    if not isinstance(key, str) or not isinstance(value, str):
+        raise InvalidInputError(f"metadata {key!r}: {value!r} is not text", hint="give texts as keys and values")
+    if not key or key.startswith(_RESERVED):
+        raise InvalidInputError(
+            f"metadata key {key!r} is not usable", hint=f"give a key that does not start with {_RESERVED!r}"
+        )

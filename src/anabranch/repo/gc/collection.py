@@ -13,8 +13,7 @@ from anabranch.repo.gc.expired import (
     list_expired_branches,
     list_expired_runs,
 )
-from anabranch.repo.gc.policy import Policy
-from anabranch.repo.gc.report import CollectedObject, GcReport, GcStage
+from anabranch.repo.gc.policy import CollectedObject, GcReport, GcStage, Policy
 from anabranch.repo.gc.roots import Roots, find_roots
 from anabranch.repo.gc.sweep import delete_wave, iter_history_reach, iter_unreferenced, iter_waves
 from anabranch.repo.gc.wanted import find_wanted

@@ -12,8 +12,7 @@ from anabranch.format.layout.reach import Place, Reach, Wanted, find_reach
 from anabranch.format.storage_report import Usage
 from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.gc.collection import find_horizon, list_datasets
-from anabranch.repo.gc.policy import Policy
-from anabranch.repo.gc.report import CollectedObject, GcStage
+from anabranch.repo.gc.policy import CollectedObject, GcStage, Policy
 from anabranch.repo.gc.roots import Roots, find_roots
 from anabranch.repo.gc.sweep import iter_history_reach, iter_unreferenced, iter_waves
 from anabranch.repo.gc.usage import FileGroup, HolderKind, RepositoryStorage, TableUsage, measure_holders

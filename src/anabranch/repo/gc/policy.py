@@ -1,14 +1,23 @@
-"""The retention policy: how much history garbage collection keeps."""
+"""The retention policy of garbage collection, and its report."""
 
 from dataclasses import dataclass
 from datetime import timedelta
+from enum import StrEnum
 from typing import Any
 
 from anabranch.errors import InvalidInputError
 from anabranch.format.arguments import checked_number
 from anabranch.repo.log.config import RepoConfig
 
-__all__ = ["DEFAULT_GRACE", "Policy", "checked_policy", "safe_grace"]
+__all__ = [
+    "CollectedObject",
+    "DEFAULT_GRACE",
+    "GcReport",
+    "GcStage",
+    "Policy",
+    "checked_policy",
+    "safe_grace",
+]
 
 DEFAULT_GRACE = timedelta(days=1)
 # Work whose lease was not renewed for two lease durations does not publish. The third is a margin for slow stores.
@@ -63,3 +72,54 @@ def _duration(value: Any, name: str) -> timedelta:
             f"{name} must be a duration of 0 or more, got {value!r}", hint="pass a datetime.timedelta"
         )
     return value
+
+
+class GcStage(StrEnum):
+    """What a garbage collection counts: the two parts of the history that it reads first, then tables."""
+
+    READING = "history"
+    SWEEPING = "tables"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectedObject:
+    """One unneeded object: its path below the repository's root, its size in bytes, and the reason."""
+
+    path: str
+    bytes: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GcReport:
+    """What a garbage collection deleted, or what it would delete in a dry run.
+
+    `commits` are the collected commits: their tables cannot be read any more. `branches` are the deleted branches past
+    their expiry time, `runs` the expired runs that were marked as failed. `damaged` are missing files that retained
+    commits need; nothing is deleted in such a table. `waiting_since` is set if active work prevents the deletion of
+    younger files: the time when the work began, in microseconds.
+    """
+
+    dry_run: bool
+    commits: tuple[str, ...]
+    branches: tuple[str, ...]
+    runs: tuple[str, ...]
+    objects: tuple[CollectedObject, ...]
+    damaged: tuple[str, ...]
+    retained_commits: int
+    tables: int
+    waiting_since: int | None = None
+
+    @property
+    def bytes(self) -> int:
+        """The total size of the objects in bytes."""
+        return sum(found.bytes for found in self.objects)
+
+    @property
+    def by_reason(self) -> dict[str, tuple[int, int]]:
+        """The number of objects and their bytes, by reason."""
+        found: dict[str, tuple[int, int]] = {}
+        for each in self.objects:
+            count, size = found.get(each.reason, (0, 0))
+            found[each.reason] = count + 1, size + each.bytes
+        return dict(sorted(found.items()))

@@ -102,14 +102,15 @@ class _Search:
     def find(self) -> Roots:
         names = self._repo_store.heads.list_all_names()
         logs = [log for log in in_parallel(self._read_log, names) if log is not None]
+        heads: list[LogEntry] = []
         for log in logs:
             self._add_log(log)
-        newest = (log.newest for log in logs)
-        heads = tuple(entry for entry in newest if not entry.state.is_deleted and not is_lock(entry.branch))
+            if not log.newest.state.is_deleted and not is_lock(log.newest.branch):
+                heads.append(log.newest)
         for tag in iter_tagged_since(self._repo_store, self._horizon):
             self._keep(f"tag {tag.name}", [tag.commit_id])
         self._keep("work in flight", self._repo_store.config.leases.list_held_commits())
-        self._keep_bases(heads)
+        self._keep_bases(tuple(heads))
         for clone in Clones(self._repo_store.config).iter_held():
             # Keep the whole commit, even if the clone has only some of its tables: a commit is either readable or
             # collected.
@@ -118,7 +119,7 @@ class _Search:
             holders={commit_id: frozenset(by) for commit_id, by in self._holders.items()},
             published=frozenset(self._published),
             purged=frozenset(self._purged),
-            heads=heads,
+            heads=tuple(heads),
             created_at={commit_id: commit.created_at for commit_id, commit in self._parents.known.items()},
         )
 

@@ -5,7 +5,7 @@ from datetime import datetime
 from itertools import groupby
 
 from anabranch.format.layout.reach import Reach, Wanted, find_reach
-from anabranch.repo.gc.report import CollectedObject
+from anabranch.repo.gc.policy import CollectedObject
 from anabranch.repo.leases.leases import LEASES
 from anabranch.repo.log.commits import COMMITS
 from anabranch.repo.log.config import RepoConfig

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from anabranch.errors import NotFoundError
 from anabranch.format.storage_report import Usage
-from anabranch.repo.gc.report import CollectedObject
+from anabranch.repo.gc.policy import CollectedObject
 
 __all__ = [
     "FileGroup",

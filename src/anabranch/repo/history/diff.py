@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from anabranch.display import MAX_ROWS, html_table, text_table
 from anabranch.errors import TableNotFoundError
+from anabranch.format.arrow_types import python_values
 from anabranch.format.compare.difference import ColumnPair, Difference, compare_versions, find_filled
 from anabranch.format.compare.parts import Part, all_parts, count_parts
-from anabranch.format.python_values import python_values
 from anabranch.ids import TableKey
 from anabranch.repo.history.ancestry import Ancestry
 from anabranch.repo.history.comparer import RowComparer, RowComparison, RowSide, TableCounts

@@ -10,7 +10,7 @@ from anabranch.errors import ObjectExistsError
 from anabranch.files.csv_options import CsvOptions
 from anabranch.files.formats import FileFormat, checked_format
 from anabranch.files.writing import Target, is_part_name, write_file
-from anabranch.format.plain import write_plain_dataset
+from anabranch.format.plain_tables import write_plain_dataset
 from anabranch.repo.io.values import ExportReport
 from anabranch.repo.log.arguments import checked_limit
 from anabranch.repo.snapshot import Snapshot, Table

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from anabranch.errors import AnabranchError, BusyError, CorruptError
 from anabranch.format.home import Home
-from anabranch.format.projection import add_rows, find_newest, make_table, remove_table, replace_rows
+from anabranch.format.plain_tables import add_rows, find_newest, make_table, remove_table, replace_rows
 from anabranch.format.scan import read_table
 from anabranch.format.staging import VersionRef
 from anabranch.ids import MAIN

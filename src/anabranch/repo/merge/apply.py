@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from anabranch.errors import SchemaMismatchError
 from anabranch.format import staging
-from anabranch.format.bases.moving import copy_version
+from anabranch.format.bases.tiering import copy_version
 from anabranch.format.compare.parts import take_at
 from anabranch.format.scan import count_rows, iter_batches
 from anabranch.format.staging import ColumnChange, RowBatch, VersionRef

@@ -6,8 +6,13 @@ Only manifests and deletion files are read, and rows only to find out whether a 
 import threading
 from dataclasses import dataclass, replace
 
-from anabranch.format.compare.descent import descends_from
-from anabranch.format.compare.difference import Difference, compare_versions, find_filled, match_fragments
+from anabranch.format.compare.difference import (
+    Difference,
+    compare_versions,
+    descends_from,
+    find_filled,
+    match_fragments,
+)
 from anabranch.format.compare.parts import Part, all_parts
 from anabranch.format.staging import VersionRef
 from anabranch.repo.history.comparer import RowComparer, RowMerge, RowSide

@@ -1,22 +1,34 @@
-"""A plain Lance table that several writers bring up to date, each from exactly the version it has read.
+"""Plain Lance tables that are not versioned by commits: written whole, or brought up to date by several writers.
 
-Lance itself puts an append on top of whatever came in between, so that two writers who add the same rows both succeed.
+Lance itself puts an append on top of what came in between, so that two writers who add the same rows both succeed.
 Here a change is staged, and its manifest then put as the next version if there is none: of two writers one succeeds.
 """
 
+from collections.abc import Mapping
+
+import lance
 import pyarrow as pa
 
 from anabranch.errors import DatasetExistsError, DatasetNotFoundError, ObjectExistsError, StorageError
 from anabranch.format.home import Home
+from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout.manifest import with_version
 from anabranch.format.layout.names import manifest_path
 from anabranch.format.staging.compaction import compact
 from anabranch.format.staging.fragments import append, overwrite
+from anabranch.format.staging.incoming import read_rows
 from anabranch.format.staging.version_ref import VersionRef, create_empty
 from anabranch.storage import ObjectStore
 from anabranch.storage.uris import is_local, join_uri
 
-__all__ = ["add_rows", "find_newest", "make_table", "remove_table", "replace_rows"]
+__all__ = [
+    "add_rows",
+    "find_newest",
+    "make_table",
+    "remove_table",
+    "replace_rows",
+    "write_plain_dataset",
+]
 
 # A manifest names every fragment, so that without compaction all manifests together would grow with their square.
 _MOST_FRAGMENTS = 64
@@ -98,3 +110,34 @@ def _forget(store: ObjectStore, staged: VersionRef) -> None:
         store.delete(manifest_path(staged.version))
     except StorageError:
         return
+
+
+def write_plain_dataset(
+    uri: str, storage_options: Mapping[str, str], data: pa.RecordBatchReader, *, overwrite: bool
+) -> int:
+    """Write rows as a dataset of its own, as one version; how many rows it has."""
+    home = Home.at(uri, storage_options)
+    home.refuse_links()
+    rows = read_rows(data)
+    try:
+        with rows.reading() as reader, lance_errors(home.uri, home.storage_options):
+            made = lance.write_dataset(
+                reader,
+                home.uri,
+                mode="overwrite" if overwrite and _exists(home) else "create",
+                storage_options=home.lance_options(),
+                enable_stable_row_ids=True,
+            )
+            return int(made.count_rows())
+    except DatasetExistsError:
+        raise DatasetExistsError(
+            f"there is a dataset at {home.uri!r} already", hint="choose another place, or overwrite it"
+        ) from None
+
+
+def _exists(home: Home) -> bool:
+    try:
+        home.open()
+    except DatasetNotFoundError:
+        return False
+    return True
