@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import anabranch as ab
+from anabranch import testing
 from anabranch.errors import BranchNotFoundError
 from anabranch.repo.gc.policy import safe_grace
 from anabranch.repo.repository import Repository
@@ -35,7 +36,7 @@ class Ground:
     def open(self, actor: str) -> Repository:
         """A handle whose movements carry the actor's name."""
         repo = ab.open(self.uri, storage_options=self.storage_options, actor=actor)
-        return open_with(replace(repo._config, lease=timedelta(seconds=self.lease)))
+        return testing.open(repo, lease=timedelta(seconds=self.lease))
 
 
 class Member:

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 import anabranch as ab
+from anabranch import testing
 from anabranch.duck.engine import default_engine
 from anabranch.errors import (
     BranchNotFoundError,
@@ -37,7 +38,7 @@ def test_tables_of_one_snapshot_are_joined(shop: ab.Repository) -> None:
 
 def test_the_ref_is_the_bound_branch_as_it_is_now_unless_given(shop: ab.Repository) -> None:
     shop.snapshot()
-    other = ab.open(shop.uri, storage_options=shop._config.storage_options)
+    other = ab.open(shop.uri, storage_options=shop.storage_options)
     with other.transaction() as tx:
         tx.append("in_c_sales.orders", orders(5))
     count = "SELECT count(*) FROM in_c_sales.orders"
@@ -48,7 +49,7 @@ def test_the_ref_is_the_bound_branch_as_it_is_now_unless_given(shop: ab.Reposito
     assert rows(shop, count, ref=shop.snapshot().id) == [(3,)]
     shop.tag_create("v1", ref="main~1")
     assert rows(shop, count, ref="v1") == [(3,)]
-    bound = ab.open(shop.uri, branch="dev", storage_options=shop._config.storage_options)
+    bound = ab.open(shop.uri, branch="dev", storage_options=shop.storage_options)
     assert rows(bound, "SELECT max(id) FROM in_c_sales.orders") == [(4,)]
 
 
@@ -171,7 +172,7 @@ def test_an_unknown_ref_is_named(shop: ab.Repository) -> None:
 
 
 def test_a_damaged_table_is_reported_as_such(shop: ab.Repository) -> None:
-    store = shop._config.store
+    store = testing.store_of(shop)
     for found in store.list("tables/in_c_sales/orders.lance/data"):
         store.delete(found.path)
     with pytest.raises(ab.AnabranchError) as caught:
@@ -241,7 +242,7 @@ def test_the_engine_is_loaded_by_the_first_query(shop: ab.Repository) -> None:
     script = f"""
 import sys
 import anabranch as ab
-repo = ab.open({shop.uri!r}, storage_options={dict(shop._config.storage_options)!r})
+repo = ab.open({shop.uri!r}, storage_options={dict(shop.storage_options)!r})
 repo.snapshot()["in_c_sales.orders"].to_arrow()
 print(sorted({{"duckdb", "sqlglot"}} & set(sys.modules)))
 repo.sql("SELECT count(*) FROM in_c_sales.orders")

@@ -125,7 +125,7 @@ def test_marks_are_put_where_tables_are() -> None:
 
 def test_one_query_sees_one_state_of_a_branch_however_it_names_it(shop: ab.Repository) -> None:
     """Another process commits between the moments at which the query looks up its refs."""
-    other = ab.open(shop.uri, storage_options=shop._config.storage_options)
+    other = ab.open(shop.uri, storage_options=shop.storage_options)
     asked: list[str] = []
     look_up = shop.snapshot_of
 

@@ -1,14 +1,13 @@
 """Clocks that are wrong: of a machine, and of a store."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import timedelta
 
 import anabranch as ab
+from anabranch import testing
 from anabranch.repo.log.config import now_in_microseconds
 from anabranch.storage import ObjectInfo
 from anabranch.storage.wrappers import CountingStore
-from tests.handles import open_with
 
 TOLERANT = {"clock_tolerance_seconds": "999999999"}
 
@@ -30,12 +29,12 @@ class ShiftedStore(CountingStore):
 
 def at_store_time(repo: ab.Repository, shift: timedelta) -> ab.Repository:
     """A handle on a repository whose store has another time."""
-    store = ShiftedStore(repo._config.store)
+    store = ShiftedStore(testing.store_of(repo))
     store.shift = shift
-    return open_with(replace(repo._config, store=store))
+    return testing.open(repo, store=store)
 
 
 def with_clock(repo: ab.Repository, shift: timedelta, *, tolerant: bool = False) -> ab.Repository:
     """A handle of a machine whose clock is ahead, or behind; `tolerant` is one that publishes all the same."""
     opened = ab.open(repo.uri, actor="eve", storage_options={**repo.storage_options, **(TOLERANT if tolerant else {})})
-    return open_with(replace(opened._config, clock=lambda: now_in_microseconds() + shift // timedelta.resolution))
+    return testing.open(opened, clock=lambda: now_in_microseconds() + shift // timedelta.resolution)

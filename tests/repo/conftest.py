@@ -99,7 +99,7 @@ def append(repo: ab.Repository, *ids: int, branch: str | None = None, key: str =
 
 def another(repo: ab.Repository, branch: str | None = None) -> ab.Repository:
     """A second handle on the same repository."""
-    options = repo._config.storage_options
+    options = repo.storage_options
     return ab.open(repo.uri, branch=branch or repo.branch, storage_options=options, actor=repo.actor)
 
 
@@ -124,13 +124,13 @@ def entry(repo: ab.Repository, key: str = ORDERS, ref: str | None = None) -> Tab
 def raw(repo: ab.Repository, key: str = ORDERS, ref: str | None = None) -> lance.LanceDataset:
     """What any Lance tool sees at the home of a table."""
     uri = repo._config.home_of(entry(repo, key, ref)).uri
-    options = repo._config.storage_options
+    options = repo.storage_options
     return lance.dataset(uri, storage_options=lance_options(options) if options else None)
 
 
 def objects(repo: ab.Repository, prefix: str = "") -> dict[str, int]:
     """Every object and its size."""
-    store = open_store(repo.uri, repo._config.storage_options)
+    store = open_store(repo.uri, repo.storage_options)
     return {info.path: info.size for info in store.list(prefix)}
 
 

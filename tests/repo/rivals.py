@@ -1,11 +1,10 @@
 """Let something happen at the worst moment: after a handle read a branch, before it puts the next entry."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import anabranch as ab
+from anabranch import testing
 from anabranch.repo.log.config import now_in_microseconds
-from tests.handles import open_with
 
 
 def raced_by(repo: ab.Repository, act: Callable[[ab.Repository], object]) -> ab.Repository:
@@ -14,7 +13,7 @@ def raced_by(repo: ab.Repository, act: Callable[[ab.Repository], object]) -> ab.
 
     def clock() -> int:
         if pending:
-            pending.pop()(open_with(repo._config))
+            pending.pop()(testing.open(repo))
         return now_in_microseconds()
 
-    return open_with(replace(repo._config, clock=clock), branch=repo.branch)
+    return testing.open(repo, clock=clock, branch=repo.branch)

@@ -50,7 +50,7 @@ def branch(request: pytest.FixtureRequest, lake: ab.Repository) -> str:
 
 def strange_append(repo: ab.Repository, branch: str, *numbers: int) -> None:
     """What a user of plain Lance does with the table."""
-    options = repo._config.storage_options
+    options = repo.storage_options
     lance.write_dataset(
         table(*numbers), raw(repo, ref=branch), mode="append", storage_options=lance_options(options) or None
     )
@@ -257,7 +257,7 @@ def test_an_adopted_table_is_written_here_and_stays_as_it_was_there(lake: ab.Rep
         tx.update("ext.numbers", {"v": "'z'"}, where="id = 2")
     assert ids(lake, "ext.numbers") == [2, 3, 4]
     assert rows(raw(lake, "ext.numbers")) == rows(lake.snapshot()["ext.numbers"])
-    options = lake._config.storage_options
+    options = lake.storage_options
     there = lance.dataset(elsewhere, storage_options=lance_options(options) if options else None)
     assert rows(there) == table(1, 2, 3).to_pylist()
 
@@ -315,7 +315,7 @@ def test_a_dropped_name_can_be_given_to_a_table_taken_in(lake: ab.Repository, el
 
 
 def test_a_new_table_leaves_a_dataset_that_cannot_be_managed_alone(lake: ab.Repository) -> None:
-    uri, options = f"{lake.uri}/tables/a/b.lance", lance_options(lake._config.storage_options) or None
+    uri, options = f"{lake.uri}/tables/a/b.lance", lance_options(lake.storage_options) or None
     lance.write_dataset(table(7), uri, storage_options=options)
     with lake.transaction() as tx:
         tx.create_table("a.b", SCHEMA, primary_key=["id"])

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import anabranch as ab
+from anabranch import testing
 from anabranch.ids import MAIN, BranchName
 from anabranch.repo.history.ancestry import Ancestry, find_merge_bases, is_ancestor
 from anabranch.repo.log.entries import CommitRecord
@@ -73,7 +74,7 @@ def test_what_was_written_before_there_were_merges_is_read_and_continues(graph: 
     for _ in range(70):
         graph.commit()
     before = graph.repo.list_commits(limit=None)
-    store = graph.repo._config.store
+    store = testing.store_of(graph.repo)
     for path in (*objects(graph.repo, "_versions"), *objects(graph.repo, "_commits")):
         if path.endswith(".json"):
             store.put(path, as_format_1(store.get(path)))

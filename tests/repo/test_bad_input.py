@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import anabranch as ab
+from anabranch import testing
 from anabranch.errors import (
     AnabranchError,
     BranchNotFoundError,
@@ -222,7 +223,7 @@ def test_a_branch_that_is_not_there_is_refused_everywhere(lake: ab.Repository) -
             lambda: lake.head_commit_id_for_branch("nope"),
             lambda: lake.settle(ORDERS, branch="nope"),
             lambda: lake.adopt(ORDERS, branch="nope"),
-            lambda: ab.open(lake.uri, branch="nope", storage_options=lake._config.storage_options).snapshot(),
+            lambda: ab.open(lake.uri, branch="nope", storage_options=lake.storage_options).snapshot(),
         ):
             with pytest.raises(BranchNotFoundError, match=r"'nope'; (list the branches|the branches are 'main')"):
                 use()
@@ -248,7 +249,7 @@ def test_bad_options_of_a_transaction_are_refused(lake: ab.Repository) -> None:
 
 
 def test_bad_descriptions_actors_and_expiries_are_refused(lake: ab.Repository) -> None:
-    options = lake._config.storage_options
+    options = lake.storage_options
     for wrong, said in (
         (7, "7 is not a string"),
         ("\ud800", "cannot be stored"),
@@ -399,7 +400,7 @@ def test_a_folder_or_file_that_is_not_a_repository_is_refused(tmp_path: Path) ->
 @pytest.mark.s3
 def test_a_repository_is_made_once(lake: ab.Repository) -> None:
     with nothing_changes(lake), pytest.raises(RepositoryExistsError, match=r"already exists at .*; open it"):
-        ab.init(lake.uri, storage_options=lake._config.storage_options)
+        ab.init(lake.uri, storage_options=lake.storage_options)
 
 
 def newest_entry(repo: ab.Repository) -> str:
@@ -407,14 +408,14 @@ def newest_entry(repo: ab.Repository) -> str:
 
 
 def test_a_repository_of_a_newer_format_is_refused(lake: ab.Repository) -> None:
-    store = lake._config.store
+    store = testing.store_of(lake)
     store.put("_repo.json", with_fields(store.get("_repo.json"), format=4))
     with pytest.raises(UnsupportedFormatError, match=r"'_repo\.json' has format 4.*; upgrade Anabranch"):
-        ab.open(lake.uri, storage_options=lake._config.storage_options)
+        ab.open(lake.uri, storage_options=lake.storage_options)
 
 
 def test_a_log_entry_of_a_newer_format_is_refused_and_not_written_over(lake: ab.Repository) -> None:
-    store, path = lake._config.store, newest_entry(lake)
+    store, path = testing.store_of(lake), newest_entry(lake)
     store.put(path, with_fields(store.get(path), format=4))
     store.delete("_versions/main/hint")
     before, lake = objects(lake), another(lake)
@@ -447,7 +448,7 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
 
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE.keys())
 def test_a_damaged_log_entry_is_named(lake: ab.Repository, damage: Callable[[bytes], bytes]) -> None:
-    store, path = lake._config.store, newest_entry(lake)
+    store, path = testing.store_of(lake), newest_entry(lake)
     store.put(path, damage(store.get(path)))
     store.delete("_versions/main/hint")
     with pytest.raises(CorruptError, match=path):
@@ -458,7 +459,7 @@ def test_a_damaged_log_entry_is_named(lake: ab.Repository, damage: Callable[[byt
 
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE.keys())
 def test_a_damaged_commit_is_named(lake: ab.Repository, damage: Callable[[bytes], bytes]) -> None:
-    store, commit = lake._config.store, lake.head_commit_id_for_branch("main")
+    store, commit = testing.store_of(lake), lake.head_commit_id_for_branch("main")
     path = f"_commits/{commit}.json"
     store.put(path, damage(store.get(path)))
     with pytest.raises(CorruptError, match=path):

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 import anabranch as ab
+from anabranch import testing
 from anabranch.errors import CorruptError
 from anabranch.repo.log.reserve import RESERVE
 from tests.conftest import Place
-from tests.handles import open_with
 from tests.lake_templates import build
 from tests.proof_log import record_proof
 from tests.repo.ailing import furnish
@@ -38,7 +38,7 @@ class Lake:
 
     @classmethod
     def of(cls, repo: ab.Repository) -> "Lake":
-        store = repo._config.store
+        store = testing.store_of(repo)
         objects = {info.path: store.get(info.path) for info in store.list() if info.path.startswith(OWN)}
         readers: dict[str, list[Answer]] = defaultdict(list)
         for answer in list_answers(repo):
@@ -98,7 +98,7 @@ def lakes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Lake, ...]
         hint.unlink()
     held = source.list_commits("main", limit=None)[-1].graph_commit_id
     # So long that the lease neither expires nor is renewed while the tests run.
-    source = open_with(replace(source._config, lease=timedelta(hours=12)))
+    source = testing.open(source, lease=timedelta(hours=12))
     lease = source._config.leases.start_work(held=[held])
     yield Lake.of(source), Lake.of(clone)
     lease.release()
@@ -155,7 +155,7 @@ def repair(flip: Flip) -> str:
         report = fresh(flip.lake.repo).doctor(repair=True)
         named = [finding for finding in report.findings if flip.path in {finding.subject, *finding.paths}]
         assert named, (flip.path, flip.bit, report.findings)
-        after = {path: flip.lake.repo._config.store.get(path) for path in flip.lake.objects}
+        after = {path: testing.store_of(flip.lake.repo).get(path) for path in flip.lake.objects}
         changed = {path for path, data in flip.lake.objects.items() if after[path] != data}
         if named[0].repaired:
             assert not changed or flip.path.endswith("hint"), (flip.path, flip.bit, changed)
@@ -185,7 +185,7 @@ def test_objects_without_a_checksum_are_still_read(lake: ab.Repository) -> None:
     lake.branch_create("dev")
     append(lake, 4, branch="dev")
     before = [answer.expected for answer in list_answers(lake)]
-    store = lake._config.store
+    store = testing.store_of(lake)
     for info in list(store.list()):
         if info.path.startswith(OWN) and info.path.endswith(".json"):
             store.put(info.path, unsealed(store.get(info.path)))
@@ -199,14 +199,14 @@ def test_objects_without_a_checksum_are_still_read(lake: ab.Repository) -> None:
 
 
 def test_an_object_without_a_checksum_is_refused_in_the_new_format(lake: ab.Repository) -> None:
-    store, path = lake._config.store, f"_commits/{lake.snapshot().id}.json"
+    store, path = testing.store_of(lake), f"_commits/{lake.snapshot().id}.json"
     store.put(path, unsealed(store.get(path), format=3))
     with pytest.raises(CorruptError, match=f"'{path}' is damaged: it has no checksum"):
         another(lake).snapshot_of(lake.snapshot().id)
 
 
 def test_a_row_count_is_not_changed_by_a_flipped_bit(lake: ab.Repository) -> None:
-    store, path = lake._config.store, f"_commits/{lake.snapshot().id}.json"
+    store, path = testing.store_of(lake), f"_commits/{lake.snapshot().id}.json"
     store.put(path, store.get(path).replace(b'"rows":3', b'"rows":7'))
     with pytest.raises(CorruptError, match=path):
         another(lake).snapshot_of(lake.snapshot().id)[ORDERS].count_rows()

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 import anabranch as ab
+from anabranch import testing
 from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.log.commits import is_due_for_full_map
 from anabranch.repo.log.config import RepoConfig
@@ -289,7 +290,7 @@ def test_opening_a_branch_checks_it_within_the_budget_of_its_snapshot(place: Pla
     begin(place, tables=1)
     ab.open(place / "lake", storage_options=place.storage_options).branch_create("dev")
     main, store = open_counted(place)
-    repo = open_with(main._config, branch="dev")
+    repo = testing.open(main, branch="dev")
     repo.branch_get("dev")  # as `ab.open` does for any branch but main
     assert store.counts == MARK + HEAD[place.is_local]
     repo.snapshot()

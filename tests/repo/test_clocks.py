@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import anabranch as ab
+from anabranch import testing
 from anabranch.errors import AnabranchError, InvalidInputError
 from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.creation import create_repository
@@ -134,8 +135,8 @@ def test_a_branch_expires_by_the_clock_of_the_store(lake: ab.Repository) -> None
 
 def test_the_store_is_asked_for_its_time_once(lake: ab.Repository) -> None:
     append(lake, 4)
-    counting = CountingStore(lake._config.store)
-    repo = open_with(replace(lake._config, store=counting))
+    counting = CountingStore(testing.store_of(lake))
+    repo = testing.open(lake, store=counting)
     append(repo, 5)
     assert "head" not in counting.counts
     with pytest.raises(AnabranchError, match="the clock of this machine"):

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 import anabranch as ab
+from anabranch import testing
 from anabranch.storage.wrappers import CountingStore
 from tests.conftest import Place
 from tests.repo.conftest import CUSTOMERS, ORDERS, append
@@ -34,8 +35,8 @@ def test_a_table_of_many_columns_prints_the_first(repo: ab.Repository) -> None:
 
 def test_a_table_whose_files_are_gone_still_prints(lake: ab.Repository) -> None:
     orders = lake[ORDERS]
-    for info in lake._config.store.list("tables"):
-        lake._config.store.delete(info.path)
+    for info in testing.store_of(lake).list("tables"):
+        testing.store_of(lake).delete(info.path)
     assert repr(orders).endswith("rows=3)")
     assert "3 rows" in orders._repr_html_()
 

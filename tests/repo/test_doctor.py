@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import pytest
 from typer.main import get_command
 
 import anabranch as ab
+from anabranch import testing
 from anabranch.cli.main import create_app
 from anabranch.errors import (
     InvalidInputError,
@@ -24,7 +25,6 @@ from anabranch.errors import (
 from anabranch.format.doctor.findings import FindingKind, Severity
 from anabranch.storage.wrappers import CountingStore
 from tests.conftest import Place
-from tests.handles import open_with
 from tests.lake_templates import Cast, Fill, LakeTemplate
 from tests.repo.ailing import RENAMED, Contents, Files, furnish, furnish_little, named, read_all
 from tests.repo.conftest import CUSTOMERS, ORDERS, append, ids, table
@@ -67,7 +67,7 @@ def doctor(repo: ab.Repository, *options: str) -> tuple[int, list[dict[str, Any]
 
 def reopened(repo: ab.Repository) -> ab.Repository:
     """Another handle, which remembers nothing; whether it is a repository is not checked."""
-    return open_with(replace(repo._config))
+    return testing.open(repo)
 
 
 @pytest.fixture
@@ -311,8 +311,8 @@ def test_a_full_map_with_other_tables_is_corrected(wide: ab.Repository) -> None:
 
 
 def test_nothing_is_read_more_often_than_needed(well: ab.Repository) -> None:
-    counting = CountingStore(well._config.store)
-    assert open_with(replace(well._config, store=counting)).doctor().findings == ()
+    counting = CountingStore(testing.store_of(well))
+    assert testing.open(well, store=counting).doctor().findings == ()
     reads = Counter(path for operation, path in counting.requests if operation == "get")
     # Commits that hold the full map, and the entries of heads, are read again.
     assert max(reads.values()) <= 5

@@ -31,7 +31,7 @@ COLUMNS = [
 
 
 def raw(repo: ab.Repository, name: str) -> lance.LanceDataset:
-    options = repo._config.storage_options
+    options = repo.storage_options
     return lance.dataset(f"{repo.uri}/{name}", storage_options=lance_options(options) if options else None)
 
 
@@ -134,7 +134,7 @@ def test_tables_are_made_again_from_the_logs(lake: ab.Repository) -> None:
 @pytest.mark.parametrize("what", ["lost", "damaged"])
 def test_lost_and_damaged_tables_are_made_again_and_stop_no_commit(lake: ab.Repository, name: str, what: str) -> None:
     lake.history_sync()
-    store = open_store(lake.uri, lake._config.storage_options)
+    store = open_store(lake.uri, lake.storage_options)
     for info in list(store.list(name)):
         if what == "lost":
             store.delete(info.path)
@@ -148,7 +148,7 @@ def test_lost_and_damaged_tables_are_made_again_and_stop_no_commit(lake: ab.Repo
 
 def test_update_that_died_between_the_tables_is_finished_by_the_next(lake: ab.Repository) -> None:
     lake.history_sync()
-    commits = find_newest(Home.at(f"{lake.uri}/{COMMITS}", lake._config.storage_options))
+    commits = find_newest(Home.at(f"{lake.uri}/{COMMITS}", lake.storage_options))
     assert commits is not None
     append(lake, 4)
     lake.history_sync()

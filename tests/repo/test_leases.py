@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import anabranch as ab
+from anabranch import testing
 from anabranch.errors import BranchInUseError, BranchNotFoundError, BusyError, StorageDeniedError
 from anabranch.ids import BranchName
 from anabranch.repo.leases.lease import active_leases
@@ -17,7 +18,6 @@ from anabranch.repo.repository import Repository
 from anabranch.repo.run import Run
 from anabranch.repo.runs.runs import get_run, move_run, next_run_entry, run_state
 from anabranch.storage.wrappers import CountingStore, Fault, FaultyStore
-from tests.handles import open_with
 from tests.repo.conftest import ORDERS, another, ids, objects, table
 from tests.repo.leases import expire
 
@@ -152,7 +152,7 @@ def test_renewal_ends_when_the_run_is_dropped_but_not_while_a_step_is_open(local
 
 
 def test_leases_are_renewed(local: Repository) -> None:
-    quick = open_with(replace(local._config, lease=timedelta(milliseconds=30)))
+    quick = testing.open(local, lease=timedelta(milliseconds=30))
     run = quick.begin_run("dev")
     lost = Path(local.uri, "_leases", "dev", run.id)
     for _ in range(3):
@@ -163,7 +163,7 @@ def test_leases_are_renewed(local: Repository) -> None:
 
 
 def test_renewal_in_progress_does_not_outlive_its_lease(local: Repository) -> None:
-    store = FaultyStore(local._config.store, nth=2, fault=Fault.STALL, operation="put")
+    store = FaultyStore(testing.store_of(local), nth=2, fault=Fault.STALL, operation="put")
     lease = replace(local._config, store=store, lease=timedelta(milliseconds=30)).leases.new(DEV, "x")
     lease.start()
     store.reached.wait()  # the first renewal is in progress
@@ -181,7 +181,7 @@ def test_reader_without_write_permission_sees_which_runs_are_alive(local: Reposi
         def put(self, path: str, data: bytes, *, durable: bool = True) -> None:  # noqa: ARG002 - the protocol's signature
             raise StorageDeniedError(f"{path!r} cannot be written", hint="ask for the right to")
 
-    reader = open_with(replace(local._config, store=ReadOnly(local._config.store)))
+    reader = testing.open(local, store=ReadOnly(testing.store_of(local)))
     assert reader.run_get(run.id).info().state is RunPhase.RUNNING
     expire(local)
     assert reader.run_get(run.id).info().state is RunPhase.EXPIRED

@@ -5,12 +5,12 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
 
 import pyarrow as pa
 import pytest
 
 import anabranch as ab
+from anabranch import testing
 from anabranch.errors import (
     BranchInUseError,
     BranchNotFoundError,
@@ -21,7 +21,6 @@ from anabranch.errors import (
 from anabranch.format.staging import ColumnChange
 from anabranch.storage import open_store
 from anabranch.storage.wrappers import CountingStore
-from tests.handles import open_with
 from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, another, append, data_files, entry, ids, raw, table
 from tests.repo.programs import running
 from tests.repo.rivals import raced_by
@@ -57,7 +56,7 @@ def write(repo: ab.Repository, write: Write, *, branch: str = "dev") -> None:
 
 def of_main(repo: ab.Repository) -> dict[str, str]:
     """A checksum of every file of main: its log, and all of each table but the Lance branches of others."""
-    store = open_store(repo.uri, repo._config.storage_options)
+    store = open_store(repo.uri, repo.storage_options)
     listed = [info.path for prefix in ("_versions/main", "tables") for info in store.list(prefix)]
     kept = [path for path in listed if "/tree/" not in path and "/_refs/" not in path]
     return {path: hashlib.sha256(store.get(path)).hexdigest() for path in kept}
@@ -360,7 +359,7 @@ def test_first_writes_of_four_processes_fork_once_in_effect(live: ab.Repository)
     with ThreadPoolExecutor(4) as pool:
         programs = [running.Program("first_write") for _ in range(4)]
         try:
-            begin = {"uri": live.uri, "storage_options": live._config.storage_options, "branch": "dev", "key": ORDERS}
+            begin = {"uri": live.uri, "storage_options": live.storage_options, "branch": "dev", "key": ORDERS}
             ready = pool.map(lambda program: program.ask("begin", **begin), programs)
             assert list(ready) == [{"rows": 3}] * 4
             done = pool.map(lambda one: one[1].ask("append", ids=[100 + one[0]]), enumerate(programs))
@@ -434,8 +433,8 @@ def test_what_a_live_branch_costs_does_not_grow_with_history(live: ab.Repository
     append(live, 4, branch="dev")
 
     def costs() -> list[int]:
-        store = CountingStore(live._config.store)
-        counted = open_with(replace(live._config, store=store), branch="dev")
+        store = CountingStore(testing.store_of(live))
+        counted = testing.open(live, store=store, branch="dev")
         counted.snapshot()
         opened = store.counts.total()
         store.reset()

@@ -2,7 +2,6 @@
 
 import itertools
 import json
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import anabranch as ab
+from anabranch import testing
 from anabranch.errors import (
     BranchNotFoundError,
     CommitNotFoundError,
@@ -163,7 +163,7 @@ def test_a_moment_before_the_repository_is_refused(lake: ab.Repository) -> None:
 
 
 def test_time_never_runs_backwards_along_a_branch(lake: ab.Repository) -> None:
-    early = open_with(replace(lake._config, clock=lambda: 1_000, clock_tolerance=None))
+    early = testing.open(lake, clock=lambda: 1_000, checks_clock=False)
     head = lake.list_commits(limit=1)[0]
     assert append(early, 4).created_at == head.created_at
 
@@ -199,9 +199,9 @@ def test_commits_that_were_never_published_are_not_found_by_prefix(lake: ab.Repo
     with pytest.raises(BranchNotFoundError):
         lake.snapshot_of(orphan.removeprefix("_commits/")[:25])
     # Died before publishing: its position in the log is still free.
-    fields = json.loads(lake._config.store.get(orphan))
+    fields = json.loads(testing.store_of(lake).get(orphan))
     fields["commit"] |= {"graph_commit_id": "0" * 25 + "1", "manifest_version": 4}
-    lake._config.store.put(f"_commits/{'0' * 25}1.json", sealed(fields))
+    testing.store_of(lake).put(f"_commits/{'0' * 25}1.json", sealed(fields))
     with pytest.raises(BranchNotFoundError):
         lake.snapshot_of("0" * 25)
     assert len(lake.list_commits()) == 3
@@ -228,7 +228,7 @@ def test_a_version_or_commit_that_is_not_there_is_refused(lake: ab.Repository) -
 
 
 def test_entries_of_a_log_are_never_changed(lake: ab.Repository) -> None:
-    store = lake._config.store
+    store = testing.store_of(lake)
     before = {path: store.get(path) for path in objects(lake, "_versions/main") if path.endswith(".json")}
     append(lake, 4)
     lake.branch_create("dev")
@@ -241,7 +241,7 @@ def test_the_head_is_found_without_its_hint_and_with_a_wrong_one(tmp_path: Path)
     with lake.transaction() as tx:
         tx.create_table(ORDERS, SCHEMA)
         tx.append(ORDERS, table(1, 2, 3))
-    store = lake._config.store
+    store = testing.store_of(lake)
     stale = store.get("_versions/main/hint")
     for number in (4, 5, 6):
         append(lake, number)
@@ -257,7 +257,7 @@ def test_the_head_is_found_without_its_hint_and_with_a_wrong_one(tmp_path: Path)
 
 
 def test_half_written_objects_beside_a_log_are_not_read(lake: ab.Repository) -> None:
-    store = lake._config.store
+    store = testing.store_of(lake)
     store.delete("_versions/main/hint")
     newest = min(path for path in objects(lake, "_versions/main"))
     store.put(f"{newest}-part", b"half")
@@ -270,7 +270,7 @@ def test_half_written_objects_beside_a_log_are_not_read(lake: ab.Repository) -> 
 
 @pytest.mark.s3
 def test_what_others_left_beside_a_log_is_not_an_entry(lake: ab.Repository) -> None:
-    store = lake._config.store
+    store = testing.store_of(lake)
     store.delete("_versions/main/hint")
     newest = min(path for path in objects(lake, "_versions/main"))
     for name in (".DS_Store", "- copy.json", "0.json", "copies/00000000000000000000.json"):
@@ -282,7 +282,7 @@ def test_what_others_left_beside_a_log_is_not_an_entry(lake: ab.Repository) -> N
 
 
 def test_a_lost_base_of_a_commit_is_damage(lake: ab.Repository) -> None:
-    store, head = lake._config.store, RepoStore.of(lake._config).heads.get(BranchName("main")).head
+    store, head = testing.store_of(lake), RepoStore.of(lake._config).heads.get(BranchName("main")).head
     store.delete(f"_commits/{head.base}.json")
     with pytest.raises(CorruptError, match=f"'{head.base}'.* is missing; run doctor"):
         another(lake).snapshot()

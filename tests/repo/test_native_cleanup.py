@@ -1,7 +1,6 @@
 """Native `cleanup_old_versions` on managed tables: what it may remove, and what is noticed."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import timedelta
 from itertools import count
 from typing import Any
@@ -9,8 +8,8 @@ from typing import Any
 import pytest
 
 import anabranch as ab
+from anabranch import testing
 from anabranch.errors import DamagedFileError
-from tests.handles import open_with
 from tests.repo.conftest import CUSTOMERS, ORDERS, another, append, entry, ids, objects, raw, rows, table
 from tests.repo.gc.passing import pass_time
 
@@ -23,7 +22,7 @@ def slowly(repo: ab.Repository, minutes: float) -> ab.Repository:
     """The same repository, whose clock goes forward by some minutes each time that it is read."""
     clock, passed = repo._config.clock, count(1)
     step = int(minutes * 60 * 1_000_000)
-    return open_with(replace(repo._config, clock=lambda: clock() + next(passed) * step, clock_tolerance=None))
+    return testing.open(repo, clock=lambda: clock() + next(passed) * step, checks_clock=False)
 
 
 def publish_a_run(repo: ab.Repository, between: Callable[[], None]) -> None:

@@ -1,12 +1,12 @@
 """Changes that are published once, although the put of a first attempt arrives only after its writer gave up."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import TypeVar
 
 import pytest
 
 import anabranch as ab
+from anabranch import testing
 from anabranch.errors import StorageUnavailableError
 from anabranch.ids import TableKey
 from anabranch.repo.log.once import Once
@@ -14,7 +14,6 @@ from anabranch.repo.runs.engine_access import EngineAccess
 from anabranch.repo.runs.streams import StreamBatch
 from anabranch.storage import ObjectStore
 from anabranch.storage.wrappers import _WrappedStore
-from tests.handles import open_with
 from tests.repo.conftest import CUSTOMERS, another, ids, table
 
 T = TypeVar("T")
@@ -46,7 +45,7 @@ class LateStore(_WrappedStore):
 def late(lake: ab.Repository) -> ab.Repository:
     with lake.transaction() as tx:
         tx.set_primary_key(CUSTOMERS, [])  # so that a row that is written twice is there twice
-    return open_with(replace(lake._config, store=LateStore(lake._config.store)))
+    return testing.open(lake, store=LateStore(testing.store_of(lake)))
 
 
 def append_once(repo: ab.Repository, value: str, number: int) -> ab.GraphCommit | None:

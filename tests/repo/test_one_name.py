@@ -2,16 +2,16 @@
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count
 
 import pytest
 
 import anabranch as ab
+from anabranch import testing
 from anabranch.errors import AnabranchError, InvalidInputError
 from anabranch.storage.wrappers import Fault, FaultyStore
 from tests.conftest import Place
-from tests.handles import open_with
 from tests.repo.conftest import append
 from tests.repo.programs.running import Program
 from tests.repo.rivals import raced_by
@@ -76,7 +76,7 @@ def test_a_name_given_up_is_free_again(lake: ab.Repository, bring: Act) -> None:
     lake.branch_delete("rel")
     tag(lake)
     lake.tag_delete("rel")
-    bring(ab.open(lake.uri, storage_options=lake._config.storage_options))
+    bring(ab.open(lake.uri, storage_options=lake.storage_options))
     assert has_branch(lake)
 
 
@@ -89,11 +89,11 @@ def test_a_branch_that_others_wrote_to_concurrently_still_goes(lake: ab.Reposito
     def write_when_the_branch_is_to_go() -> int:
         # The first time is asked before the branch comes, the second before it goes.
         if next(times) == 1:
-            append(open_with(lake._config), 7, branch="rel")
+            append(testing.open(lake), 7, branch="rel")
         return clock()
 
     with pytest.raises(InvalidInputError, match="'rel' is the name of a tag"):
-        bring(open_with(replace(crossed._config, clock=write_when_the_branch_is_to_go)))
+        bring(testing.open(crossed, clock=write_when_the_branch_is_to_go))
     assert not has_branch(lake)
     lake.tag_delete("rel")
     lake.branch_restore("rel")
@@ -109,8 +109,8 @@ class Stopping:
 
     @classmethod
     def at(cls, repo: ab.Repository, nth: int) -> "Stopping":
-        store = FaultyStore(repo._config.store, nth=nth, fault=Fault.STALL)
-        return cls(repo=open_with(replace(repo._config, store=store)), store=store)
+        store = FaultyStore(testing.store_of(repo), nth=nth, fault=Fault.STALL)
+        return cls(repo=testing.open(repo, store=store), store=store)
 
     def begin(self, act: Act, threads: ThreadPoolExecutor) -> tuple[Future[bool], bool]:
         """Act until the stop, or to the end; whether there was a stop."""

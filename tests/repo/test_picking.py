@@ -3,6 +3,7 @@
 import pytest
 
 import anabranch as ab
+from anabranch import testing
 from anabranch.errors import CommitNotFoundError, InvalidInputError, MergeConflictError, WriteConflictError
 from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, another, append, entry, ids, nothing_changes, raw, table
 from tests.repo.rivals import raced_by
@@ -105,7 +106,7 @@ def test_a_commit_that_lost_its_race_can_be_neither_reverted_nor_picked(lake: ab
     two.commit()
     one.commit()
     known = {commit.graph_commit_id for commit in lake.list_commits("dev")}
-    stored = {info.path for info in lake._config.store.list("_commits")}
+    stored = {info.path for info in testing.store_of(lake).list("_commits")}
     lost = [path[len("_commits/") : -len(".json")] for path in stored if path[9:-5] not in known]
     assert len(lost) == 1
     with nothing_changes(lake), pytest.raises(CommitNotFoundError, match="never published"):

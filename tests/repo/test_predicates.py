@@ -50,7 +50,7 @@ def _table(repo: ab.Repository) -> Table:
 
 
 def _dataset(repo: ab.Repository) -> Any:
-    return ab.dataset(f"{repo.uri}/tables/in_c_sales/items.lance", storage_options=repo._config.storage_options)
+    return ab.dataset(f"{repo.uri}/tables/in_c_sales/items.lance", storage_options=repo.storage_options)
 
 
 def _ids(found: Any) -> list[int]:

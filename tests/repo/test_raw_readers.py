@@ -101,7 +101,7 @@ def test_new_table_is_empty_until_it_is_published(lake: Repository) -> None:
     tx.create_table("s.new", SCHEMA)
     tx.append("s.new", table(1))
     uri = lake._config.home_of(tx["s.new"].entry).uri
-    options = lake._config.storage_options
+    options = lake.storage_options
     assert ab.dataset(uri, storage_options=options).count_rows() == 0
     tx.commit()
     assert ab.dataset(uri, storage_options=options).count_rows() == 1
@@ -112,7 +112,7 @@ def append_without_settling(lake: Repository, number: int) -> Callable[[], objec
 
     Without durability: a durable commit links its settled manifests itself.
     """
-    options = {**lake._config.storage_options, "durability": "none"}
+    options = {**lake.storage_options, "durability": "none"}
     repo_store = RepoStore.of(replace(lake._config, storage_options=options))
     spec = CommitSpec(message="", kind=CommitKind.CHANGE, metadata={})
 

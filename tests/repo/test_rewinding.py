@@ -1,11 +1,11 @@
 """Reset, reflog and undo: each way back is one more entry of the log."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 
 import anabranch as ab
+from anabranch import testing
 from anabranch.errors import (
     BranchInUseError,
     BranchNotFoundError,
@@ -16,7 +16,6 @@ from anabranch.errors import (
 from anabranch.ids import BranchName
 from anabranch.repo.log.entries import TableMap
 from anabranch.repo.write.homes import owns
-from tests.handles import open_with
 from tests.lake_templates import Cast
 from tests.repo.conftest import (
     CUSTOMERS,
@@ -205,7 +204,7 @@ def test_there_is_nothing_to_undo_at_the_beginning(repo: ab.Repository) -> None:
 
 @pytest.mark.s3
 def test_the_reflog_shows_every_movement_with_who_and_when(lake: ab.Repository) -> None:
-    bob = ab.open(lake.uri, actor="bob", storage_options=lake._config.storage_options)
+    bob = ab.open(lake.uri, actor="bob", storage_options=lake.storage_options)
     bob.branch_create("dev")
     append(lake, 4, branch="dev")
     bob.reset("dev", to="main")
@@ -342,7 +341,7 @@ def test_a_reset_to_nothing_known_changes_nothing(busy: ab.Repository) -> None:
 def test_times_never_run_backwards_even_if_the_clock_does(lake: ab.Repository) -> None:
     append(lake, 4)
     lake.reset("main", to="main@v2")
-    slow = open_with(replace(lake._config, clock=lambda: 1, clock_tolerance=None))
+    slow = testing.open(lake, clock=lambda: 1, checks_clock=False)
     append(slow, 5)
     slow.branch_create("dev")
     slow.branch_delete("dev")

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import anabranch as ab
+from anabranch import testing
 from anabranch.errors import (
     AnabranchError,
     BranchNotFoundError,
@@ -482,8 +483,8 @@ def test_odd_input(lake: Repository) -> None:
 
 
 def faulty(repo: Repository, nth: int, fault: Fault, operation: str) -> tuple[Repository, FaultyStore]:
-    store = FaultyStore(repo._config.store, nth=nth, fault=fault, operation=operation)
-    return open_with(replace(repo._config, store=store)), store
+    store = FaultyStore(testing.store_of(repo), nth=nth, fault=fault, operation=operation)
+    return testing.open(repo, store=store), store
 
 
 def each_fault(repo: Repository, operation: str, fault: Fault) -> Iterator[Repository]:

@@ -1,17 +1,16 @@
 """Batches of streams become commits, each once, whichever process tries it and whatever else happens to the branch."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 
 import anabranch as ab
+from anabranch import testing
 from anabranch.ids import TableKey
 from anabranch.repo.runs.engine_access import EngineAccess
 from anabranch.repo.runs.streams import StreamBatch
 from anabranch.repo.transaction import Transaction
 from anabranch.storage.wrappers import CountingStore
-from tests.handles import open_with
 from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, another, append, ids, nothing_changes, table
 from tests.repo.rivals import raced_by
 
@@ -134,8 +133,8 @@ def test_finding_a_batch_costs_what_others_did_since(lake: ab.Repository) -> Non
     """One request for each 64 commits, back to the last one of the query, and none for a table that is new."""
 
     def cost(epoch: int, key: str) -> int:
-        store = CountingStore(lake._config.store)
-        counted = open_with(replace(lake._config, store=store))
+        store = CountingStore(testing.store_of(lake))
+        counted = testing.open(lake, store=store)
         batch = StreamBatch(query="q", epoch=epoch, table=TableKey.parse(key))
         # It changes nothing, so that all requests are for finding it.
         assert EngineAccess(counted).publish_batch(batch, lambda _: None) is None

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 import anabranch as ab
+from anabranch import testing
 from anabranch.errors import InvalidInputError, InvalidNameError, MissingDependencyError, TableNotFoundError
 from anabranch.repo.snapshot import Table
 from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, another, append, data_files, ids, table
@@ -103,7 +104,7 @@ def test_a_stream_reads_files_as_they_are_requested(lake: ab.Repository) -> None
     before = data_files(lake)
     append(lake, 4, 5)
     (later,) = data_files(lake) - before
-    lake._config.store.delete(later)
+    testing.store_of(lake).delete(later)
     reader = pa.RecordBatchReader.from_stream(lake[ORDERS])
     assert reader.schema == SCHEMA
     assert reader.read_next_batch() == table(1, 2, 3).to_batches()[0]

@@ -37,7 +37,7 @@ def in_threads(work: Callable[[int], None]) -> None:
 
 
 def another(lake: Repository) -> Repository:
-    return ab.open(lake.uri, storage_options=lake._config.storage_options)
+    return ab.open(lake.uri, storage_options=lake.storage_options)
 
 
 def marks_of_all() -> set[str]:

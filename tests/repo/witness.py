@@ -1,15 +1,15 @@
 """Everything that a repository answers from its own objects, and which objects each answer depends on."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import anabranch as ab
+from anabranch import testing
 from anabranch.errors import AnabranchError
 from anabranch.repo.log.creation import check_repository
 from anabranch.repo.log.origins import find_origin
 from anabranch.storage.wrappers import CountingStore
-from tests.handles import open_with
 
 OWN = ("_clones/", "_commits/", "_gc/", "_leases/", "_origin/", "_repo", "_runs/", "_tags/", "_versions/")
 
@@ -28,15 +28,15 @@ class Answer:
 
 def fresh(repo: ab.Repository) -> ab.Repository:
     """Another handle, which has cached nothing."""
-    return open_with(replace(repo._config))
+    return testing.open(repo)
 
 
 def list_answers(repo: ab.Repository) -> list[Answer]:
     """Ask an undamaged repository everything."""
     found = []
     for name, ask in questions(repo):
-        counting = CountingStore(repo._config.store)
-        expected = _ask(ask, open_with(replace(repo._config, store=counting)))
+        counting = CountingStore(testing.store_of(repo))
+        expected = _ask(ask, testing.open(repo, store=counting))
         read = frozenset(path for operation, path in counting.requests if operation == "get")
         found.append(Answer(name, ask, expected, read))
     return found
@@ -104,5 +104,5 @@ def _run(run_id: str) -> Ask:
 
 
 def _list_commit_ids(repo: ab.Repository) -> list[str]:
-    paths = (info.path for info in repo._config.store.list("_commits") if info.path.endswith(".json"))
+    paths = (info.path for info in testing.store_of(repo).list("_commits") if info.path.endswith(".json"))
     return sorted(path.removeprefix("_commits/").removesuffix(".json") for path in paths)

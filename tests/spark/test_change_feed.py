@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from signal import SIGKILL
@@ -14,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 import anabranch as ab
+from anabranch import testing
 from anabranch.errors import (
     BranchNotFoundError,
     InvalidInputError,
@@ -28,7 +28,6 @@ from anabranch.spark.spark_errors import spark_errors
 from anabranch.storage.wrappers import CountingStore
 from pyspark_anabranch import DefaultSource
 from tests.conftest import Place
-from tests.handles import open_with
 from tests.spark.conftest import ORDERS, Read, options, orders, rows, slow
 from tests.spark.following import changes, follow, read_batches, replay, write_down
 
@@ -278,8 +277,8 @@ def test_a_stream_that_waits_does_not_read_the_history_again(small: ab.Repositor
     waiting = [put(small, number, "elsewhere", key=OTHER) for number in range(70)]
     assert reader.latestOffset(start, ReadAllAvailable()) == start
     follower = reader._follower()
-    store = CountingStore(small._config.store)
-    follower._repository = open_with(replace(small._config, store=store))
+    store = CountingStore(testing.store_of(small))
+    follower._repository = testing.open(small, store=store)
     follower._feed = change_feed(follower._repository, SMALL)
     put(small, 70, "elsewhere", key=OTHER)
     assert reader.latestOffset(start, ReadAllAvailable()) == start

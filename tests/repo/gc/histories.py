@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 import anabranch as ab
+from anabranch import testing
 from anabranch.errors import (
     AnabranchError,
     CorruptError,
@@ -18,7 +19,6 @@ from anabranch.errors import (
 )
 from anabranch.repo.repository import Repository
 from anabranch.repo.run import Run
-from tests.handles import open_with
 from tests.repo.gc.needed import is_collected, list_commit_ids, read_all
 from tests.repo.gc.passing import DAY, pass_time
 
@@ -144,7 +144,7 @@ def _reset(history: History, one: int, other: int) -> None:
 
 
 def _undo(history: History, one: int, _: int) -> None:
-    open_with(history.repo._config).undo(BRANCHES[one % 4])
+    testing.open(history.repo).undo(BRANCHES[one % 4])
 
 
 def _merge(history: History, one: int, other: int) -> None:

@@ -2,13 +2,12 @@
 
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TypeVar
 
+from anabranch import testing
 from anabranch.repo.repository import Repository
 from anabranch.storage import ObjectStore
 from anabranch.storage.wrappers import _WrappedStore
-from tests.handles import open_with
 
 T = TypeVar("T")
 
@@ -31,5 +30,5 @@ class InterruptedStore(_WrappedStore):
 
 
 def interrupted(repo: Repository, is_moment: Callable[[str, str], bool], act: Callable[[], object]) -> Repository:
-    store = InterruptedStore(repo._config.store, is_moment, act)
-    return open_with(replace(repo._config, store=store), branch=repo.branch)
+    store = InterruptedStore(testing.store_of(repo), is_moment, act)
+    return testing.open(repo, store=store, branch=repo.branch)

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from anabranch import testing
 from anabranch.ids import BranchName
 from anabranch.repo.gc.roots import FirstParents
 from anabranch.repo.log import commits
@@ -21,7 +22,7 @@ def test_shared_first_parents_are_read_once(lake: Repository, monkeypatch: pytes
         lake.branch_create_from("main~5" if name == "early" else "main", name)
         append(lake, 20, branch=name)
     heads = {name: lake._repo_store.heads.get(BranchName(name)).head for name in ("main", "early", "late")}
-    store = CountingStore(lake._config.store)
+    store = CountingStore(testing.store_of(lake))
     read = Commits(replace(lake._config, store=store))
     walk = FirstParents(read)
     assert list(walk.iter_from(heads["main"])) == list(read.iter_history(heads["main"]))

@@ -12,6 +12,7 @@ import lance
 import pytest
 
 import anabranch as ab
+from anabranch import testing
 from anabranch.errors import BusyError, CollectedError, InvalidInputError
 from anabranch.repo.gc.policy import GcReport
 from anabranch.repo.leases.lease import active_leases
@@ -280,7 +281,7 @@ def test_young_objects_are_never_touched(lake: Repository) -> None:
 
 @pytest.mark.s3
 def test_everything_goes_that_is_older_than_a_short_grace(lake: Repository) -> None:
-    quick = open_with(replace(lake._config, lease=timedelta(seconds=0.5)))
+    quick = testing.open(lake, lease=timedelta(seconds=0.5))
     for number in (4, 5):
         with lake.transaction() as tx:
             tx.overwrite(ORDERS, table(number))
@@ -323,7 +324,7 @@ def test_progress_is_reported(lake: Repository) -> None:
 
 
 def test_long_transaction_holds_back_what_is_younger(lake: Repository) -> None:
-    quick = open_with(replace(lake._config, lease=timedelta(minutes=2)))
+    quick = testing.open(lake, lease=timedelta(minutes=2))
     tx = quick.transaction()
     tx.append(ORDERS, table(4))
     tx._lease._began -= 3 * 86_400
@@ -405,7 +406,7 @@ def test_branch_made_from_a_head_that_was_left_long_ago_is_rolled_back(lake: Rep
         another(lake).gc(keep_last=1)
 
     slow = interrupted(lake, collect_in_between, leave_and_collect)
-    slow = open_with(replace(slow._config, clock=lambda: next(times, now_in_microseconds() + 61_000_000)))
+    slow = testing.open(slow, clock=lambda: next(times, now_in_microseconds() + 61_000_000))
     with pytest.raises(CollectedError):
         slow.branch_create("late")
     assert [branch.name for branch in lake.branch_list()] == ["main"]

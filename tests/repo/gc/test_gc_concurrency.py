@@ -9,13 +9,13 @@ import pyarrow as pa
 import pytest
 
 import anabranch as ab
+from anabranch import testing
 from anabranch.errors import BusyError, CollectedError
 from anabranch.format import staging
 from anabranch.format.staging import VersionRef
 from anabranch.repo.leases.lease import active_leases
 from anabranch.repo.log.commits import commit_path
 from anabranch.repo.repository import Repository
-from tests.handles import open_with
 from tests.lake_templates import Cast
 from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, another, append, fill_lake, ids, table
 from tests.repo.gc.interrupting import interrupted
@@ -274,7 +274,7 @@ def test_table_made_again_while_its_folder_is_collected_is_put_elsewhere(
 
     def collect_first(version_ref: VersionRef, data: pa.Table) -> VersionRef:
         monkeypatch.undo()
-        open_with(doomed.repo._config).gc(keep_last=1)
+        testing.open(doomed.repo).gc(keep_last=1)
         return overwrite(version_ref, data)
 
     with doomed.repo.transaction() as tx:

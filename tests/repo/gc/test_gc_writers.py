@@ -7,11 +7,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from anabranch import testing
 from anabranch.errors import CollectedError
 from anabranch.format.staging import ColumnChange
 from anabranch.format.staging.settling import _SETTLED
 from anabranch.repo.repository import Repository
-from tests.handles import open_with
 from tests.lake_templates import Cast
 from tests.repo.conftest import CUSTOMERS, ORDERS, append, entry, fill_lake, ids, nothing_changes, raw, table
 from tests.repo.gc.needed import find_unreachable, read_all
@@ -45,7 +45,7 @@ def swept(cast: Cast) -> Repository:
     pass_time(lake)
     assert lake.gc(keep_last=2).commits
     assert find_unreachable(lake) == {}
-    return open_with(lake._config)
+    return testing.open(lake)
 
 
 def change_everything(repo: Repository, branch: str) -> None:
@@ -160,7 +160,7 @@ def test_main_goes_back_to_a_tag_behind_versions_that_went(lake: Repository) -> 
     pass_time(lake)
     report = lake.gc(keep_last=1)
     assert len([found for found in report.objects if "/data/" in found.path and "orders" in found.path]) == 3
-    fresh = open_with(lake._config)
+    fresh = testing.open(lake)
     forget_settled()
     fresh.reset("main", to="first")
     assert fresh.external_writes == ()

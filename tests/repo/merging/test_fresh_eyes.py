@@ -1,14 +1,13 @@
 """Merges that others cross, and rebases of branches that were merged into."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 import anabranch as ab
+from anabranch import testing
 from anabranch.errors import KeyConflictError
 from anabranch.storage.wrappers import CountingStore
-from tests.handles import open_with
 from tests.repo.conftest import ORDERS, SCHEMA, nothing_changes, rows, table
 from tests.repo.rivals import raced_by
 
@@ -94,8 +93,8 @@ def test_a_merge_asks_for_no_more_where_the_target_changed_many_other_tables(lak
     upsert(lake, "dev", 1, v="dev")
 
     def gets() -> int:
-        store = CountingStore(lake._config.store)
-        planned = open_with(replace(lake._config, store=store)).merge("dev", dry_run=True).plan
+        store = CountingStore(testing.store_of(lake))
+        planned = testing.open(lake, store=store).merge("dev", dry_run=True).plan
         assert [table.table for table in planned.tables] == [ORDERS]
         return store.counts["get"]
 

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
@@ -10,13 +10,13 @@ import lance
 import pyarrow as pa
 
 import anabranch as ab
+from anabranch import testing
 from anabranch.errors import AnabranchError, BranchNotFoundError, BusyError, CollectedError, RunEndedError
 from anabranch.repo.gc.policy import safe_grace
 from anabranch.repo.repository import Repository
 from anabranch.repo.run import Run
 from anabranch.repo.snapshot import Snapshot
 from anabranch.repo.transaction import Transaction
-from tests.handles import open_with
 
 # Every commit writes the same rows to both: the one has a key, the other none.
 TABLES = KEYED, KEYLESS = "race.orders", "race.events"
@@ -27,7 +27,7 @@ IsOver = Callable[[], bool]
 
 def open_quick(uri: str, lease: float) -> Repository:
     """A handle for which work may be silent for a moment only."""
-    return open_with(replace(ab.open(uri)._config, lease=timedelta(seconds=lease)))
+    return testing.open(ab.open(uri), lease=timedelta(seconds=lease))
 
 
 def create(repo: Repository) -> None:

@@ -13,7 +13,6 @@ import random
 import sys
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import timedelta
 from itertools import count
 from typing import Any
@@ -21,9 +20,9 @@ from typing import Any
 import pyarrow as pa
 
 import anabranch as ab
+from anabranch import testing
 from anabranch.errors import AnabranchError, BusyError, ConflictError
 from anabranch.repo.gc.policy import safe_grace
-from tests.handles import open_with
 
 SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
 SHARED = "shop.orders"
@@ -45,7 +44,7 @@ class Writer:
 
     def __init__(self, uri: str, name: str, seed: int) -> None:
         # A short lease lets garbage collection delete what is a few seconds old.
-        self.repo = open_with(replace(ab.open(uri)._config, lease=timedelta(seconds=1)))
+        self.repo = testing.open(ab.open(uri), lease=timedelta(seconds=1))
         self.name = name
         self.random = random.Random(seed)
         self.ids = count(seed * 1_000_000)

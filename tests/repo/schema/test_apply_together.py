@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 import anabranch as ab
+from anabranch import testing
 from anabranch.errors import BusyError, SchemaMismatchError, WriteConflictError
 from anabranch.ids import new_ulid
 from anabranch.repo.refs.schema_lock import holding_schema_lock
@@ -32,7 +33,7 @@ def disturbed(repo: ab.Repository, *acts: Callable[[ab.Repository], object]) -> 
 
     def new_id() -> str:
         if pending:
-            pending.pop(0)(open_with(repo._config))
+            pending.pop(0)(testing.open(repo))
         return new_ulid()
 
     return open_with(replace(repo._config, new_id=new_id), branch=repo.branch)
