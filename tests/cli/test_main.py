@@ -92,6 +92,7 @@ def test_the_commands_are_these() -> None:
             "merge",
             "merge-base",
             "rebase",
+            "redo",
             "reflog",
             "relocate",
             "reset",

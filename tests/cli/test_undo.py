@@ -1,4 +1,4 @@
-"""`anabranch undo`."""
+"""`anabranch undo` and `anabranch redo`."""
 
 import pytest
 
@@ -7,15 +7,21 @@ from tests.cli.conftest import CUSTOMERS, Run, short
 
 
 @pytest.mark.s3
-def test_the_last_commit_is_undone_and_made_again(cli: Run, lake: ab.Repository) -> None:
+def test_the_last_commit_is_undone_and_redone(cli: Run, lake: ab.Repository) -> None:
     before, after = lake.snapshot_of("main~1").id, lake.snapshot_of("main").id
     undone = cli("undo", "--actor", "eve", "--json").document
-    taken_back = undone.pop("taken_back")
+    movement = undone.pop("undone")
     assert undone == {"branch": "main", "version": 4, "head_commit_id": before}
-    assert (taken_back["version"], taken_back["event"], taken_back["commit_id"]) == (3, "committed", after)
+    assert (movement["version"], movement["event"], movement["commit_id"]) == (3, "committed", after)
     assert CUSTOMERS not in lake.snapshot_of("main")
     assert lake.reflog(limit=1)[0].actor == "eve"
-    assert cli("undo").out == f"undid main@v4 (undone); main is at {after[:14]}\n"
+    assert cli("undo").out.startswith("undid main@v2 (committed); main is at ")
+    assert cli("redo").out == f"redid main@v2 (committed); main is at {before[:14]}\n"
+    redone = cli("redo", "--actor", "bob", "--json").document
+    assert (redone["head_commit_id"], redone["redone"]) == (after, movement)
+    assert (lake.reflog(limit=1)[0].actor, lake.reflog(limit=1)[0].restores) == ("bob", 3)
+    error = cli("redo", "--json").error
+    assert (error["code"], error["message"]) == ("invalid_input", "there is nothing to redo on branch 'main'")
 
 
 def test_a_deleted_branch_comes_back_and_a_new_one_goes(cli: Run, lake: ab.Repository) -> None:

@@ -22,6 +22,7 @@ METHODS: dict[str, Callable[..., Any]] = {
     "lineage": ab.Repository.lineage,
     "changes": ab.Repository.changes,
     "reflog": ab.Repository.reflog,
+    "redo": ab.Repository.redo,
     "undo": ab.Repository.undo,
     "revert": ab.Repository.revert,
     "cherry-pick": ab.Repository.cherry_pick,

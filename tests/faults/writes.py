@@ -190,6 +190,12 @@ def _two_more(repo: ab.Repository) -> None:
     append(repo, 8)
 
 
+def _two_more_undone(repo: ab.Repository) -> None:
+    _two_more(repo)
+    repo.undo("main")
+    repo.undo("main")
+
+
 MODULE_WRITES: dict[str, list[Write]] = {
     "init": [Write(act=lambda repo: ab.init(_aside(repo, "new")), look=_read_new)],
     "clone": [
@@ -248,6 +254,7 @@ REPOSITORY_WRITES: dict[str, list[Write]] = {
     ],
     "overwrite": [Write(act=lambda repo: repo.overwrite(ORDERS, {"id": [7], "v": ["x"]}))],
     "rebase": [Write(act=lambda repo: repo.rebase("dev", onto="main"))],
+    "redo": [Write(act=lambda repo: repo.redo("main"), prepare=_two_more_undone, rival=_commit_on_dev)],
     "reset": [Write(act=lambda repo: repo.reset("main", to="v1"))],
     "revert": [Write(act=lambda repo: repo.revert("dev", branch="dev"))],
     "schema_apply": [Write(act=_schema)],
@@ -280,7 +287,7 @@ RUN_WRITES: dict[str, list[Write]] = {
 REPOSITORY_READS = names(
     "actor branch branch_drift branch_get branch_list changes clone_list conflicts diff entity_at "
     "entity_history get_commit head_commit_id_for_branch iter_commits lineage list_commits list_external_writes "
-    "reflog run_get run_list schema_plan schema_show snapshot snapshot_at_version snapshot_of "
+    "merge_base merge_bases reflog run_get run_list schema_plan schema_show snapshot snapshot_at_version snapshot_of "
     "sql sql_reader storage_options storage_report switch sync_branch table tables tag_get tag_list uri"
 )
 ENGINE_READS = names("published_snapshot_of snapshot_at_begin")

@@ -39,6 +39,8 @@ class ModelBranches:
         self.verified: dict[object, ModelTable] = {}
         self.stale: set[object] = set()  # states to compare again
         self.pauses: set[ModelEntry] = set()  # entries that did not move the branch
+        self.undone: set[ModelEntry] = set()  # entries of an undo
+        self.redone: set[ModelEntry] = set()  # entries of a redo
         self.tags: dict[str, ModelCommit] = {}
         self.collected: set[ModelCommit] = set()  # commits that cannot be read any more
 
@@ -232,7 +234,7 @@ class ModelBranches:
         self.logs[name][-1] = replace(self.logs[name][-1], commit=commit, is_live=False, own=frozenset(), below=None)
         return commit
 
-    # Reset and undo
+    # Reset, undo and redo
 
     def reset(self, name: str, ref: str) -> ModelCommit | None:
         view, entry = self.resolve(ref), self.head(name)
@@ -248,18 +250,43 @@ class ModelBranches:
     def undo(self, name: str) -> None:
         if name not in self.logs:
             raise BranchNotFoundError(f"there never was a branch {name!r}", hint=_HINT)
-        log = self.logs[name]
-        moved = max([number for number, entry in enumerate(log) if entry not in self.pauses], default=0)
-        if moved == 0 and name == "main":
+        log, (past, _) = self.logs[name], self._positions(name)
+        if not past or (len(past) == 1 and name == "main"):
             raise InvalidInputError("there is nothing to undo", hint=_HINT)
-        before = log[moved - 1] if moved else replace(log[-1], is_deleted=True)
-        if before.is_protected:
+        self._put_back(name, past[-2] if len(past) > 1 else replace(log[-1], is_deleted=True), self.undone)
+
+    def redo(self, name: str) -> None:
+        if name not in self.logs:
+            raise BranchNotFoundError(f"there never was a branch {name!r}", hint=_HINT)
+        _, future = self._positions(name)
+        if not future:
+            raise InvalidInputError("there is nothing to redo", hint=_HINT)
+        self._put_back(name, future[-1], self.redone)
+
+    def _positions(self, name: str) -> tuple[list[ModelEntry], list[ModelEntry]]:
+        """Return where a branch was, as a stack, and where an undo has left it, as another one."""
+        past: list[ModelEntry] = []
+        future: list[ModelEntry] = []
+        for entry in self.logs[name]:
+            if entry in self.undone:
+                future.append(past.pop())
+            elif entry in self.redone:
+                past.append(future.pop())
+            elif entry not in self.pauses:
+                past.append(entry)
+                future.clear()
+        return past, future
+
+    def _put_back(self, name: str, then: ModelEntry, by: set[ModelEntry]) -> None:
+        log = self.logs[name]
+        if then.is_protected:
             self._refuse_protected(log[-1])
-        if before.is_deleted and not log[-1].is_deleted:
+        if then.is_deleted and not log[-1].is_deleted:
             self._refuse_in_use(name)
-        if log[-1].is_deleted and not before.is_deleted:
-            self._refuse_orphan(name, before)
-        log.append(replace(before))
+        if log[-1].is_deleted and not then.is_deleted:
+            self._refuse_orphan(name, then)
+        log.append(replace(then))
+        by.add(log[-1])
 
     def _frozen_origins(self, view: ModelView) -> dict[str, tuple[ModelCommit, ...]]:
         """Return the origins of tables that a live branch shows, for a commit that records them."""

@@ -55,9 +55,9 @@ def lose_inserted_row(replace_rows: Callable[..., Any]) -> Callable[..., Any]:
 def undo_two_movements(position_before: Callable[..., Any]) -> Callable[..., Any]:
     """An undo goes back one movement too far."""
 
-    def planted(records: Any, last: Any) -> Any:
-        before = position_before(records, last)
-        return position_before(records, before) if before.number > 1 else before
+    def planted(records: Any, moved: Any, last: Any) -> Any:
+        before = position_before(records, moved, last)
+        return position_before(records, before, last) if before.number > 1 else before
 
     return planted
 

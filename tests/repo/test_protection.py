@@ -6,7 +6,7 @@ import pytest
 
 import anabranch as ab
 from anabranch import errors
-from tests.repo.conftest import CUSTOMERS, ORDERS, another, append, ids, table
+from tests.repo.conftest import CUSTOMERS, ORDERS, another, append, ids, nothing_changes, table
 
 
 @pytest.fixture
@@ -63,11 +63,27 @@ def test_undo_removes_the_protection_and_nothing_before_it(protected: ab.Reposit
     assert protected.snapshot_of("dev")[ORDERS].count_rows() == 4
 
 
-def test_undo_removes_a_protection_that_came_by_undo(protected: ab.Repository) -> None:
-    for is_protected in (False, True, False):
-        protected.undo("dev")
-        assert protected.branch_get("dev").is_protected is is_protected
+def test_undo_removes_a_protection_that_came_by_redo(protected: ab.Repository) -> None:
+    protected.undo("dev")
+    assert not protected.branch_get("dev").is_protected
+    protected.redo("dev")
+    assert protected.branch_get("dev").is_protected
+    protected.undo("dev")
     append(protected, 5, branch="dev")
+
+
+def test_undo_and_redo_are_refused_while_a_branch_stays_protected(protected: ab.Repository) -> None:
+    protected.branch_create("fix", "dev")
+    append(protected, 5, branch="fix")
+    protected.merge("fix", "dev")
+    with nothing_changes(protected), pytest.raises(errors.BranchProtectedError):
+        protected.undo("dev")
+    protected.branch_unprotect("dev")
+    protected.undo("dev")  # the branch is protected again
+    with nothing_changes(protected), pytest.raises(errors.BranchProtectedError):
+        protected.undo("dev")
+    protected.redo("dev")
+    assert not protected.branch_get("dev").is_protected
 
 
 def test_protecting_twice_is_one_movement(protected: ab.Repository) -> None:

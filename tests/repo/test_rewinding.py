@@ -1,4 +1,4 @@
-"""Reset, reflog and undo: each way back is one more entry of the log."""
+"""Reset, reflog, undo and redo: each way back is one more entry of the log."""
 
 from collections.abc import Callable
 
@@ -109,12 +109,11 @@ MOVEMENTS: dict[str, tuple[str, Callable[[ab.Repository], object]]] = {
     "revert": ("main", lambda repo: repo.revert("main")),
     "revert on a live branch": ("live", lambda repo: repo.revert("live", branch="live")),
     "cherry-pick": ("dev", lambda repo: repo.cherry_pick("picked", branch="dev")),
-    "undo": ("dev", lambda repo: repo.undo("dev")),
 }
 
 
 @pytest.mark.parametrize("name", MOVEMENTS)
-def test_undo_restores_what_was_before_and_undo_again_what_was_after(busy: ab.Repository, name: str) -> None:
+def test_undo_restores_what_was_before_and_redo_what_was_after(busy: ab.Repository, name: str) -> None:
     branch, move = MOVEMENTS[name]
     before = state(busy)
     move(busy)
@@ -124,10 +123,12 @@ def test_undo_restores_what_was_before_and_undo_again_what_was_after(busy: ab.Re
     assert state(busy) == before
     assert_raw_readers_agree(busy)
     assert [(move.number, str(move.event)) for move in busy.reflog(branch, limit=1)] == [(version + 1, "undone")]
-    busy.undo(branch)
+    busy.redo(branch)
     assert state(busy) == after
     assert_raw_readers_agree(busy)
+    assert [(move.number, str(move.event)) for move in busy.reflog(branch, limit=1)] == [(version + 2, "redone")]
     busy.undo(branch)
+    assert state(busy) == before
     for name in [*before]:
         append(busy, 99, branch=name)
         assert 99 in ids(busy.snapshot_of(name))
@@ -140,8 +141,98 @@ def test_undo_of_a_restore_deletes_again(busy: ab.Repository) -> None:
     busy.branch_restore("dev")
     busy.undo("dev")
     assert state(busy) == before
-    busy.undo("dev")
+    busy.redo("dev")
     assert ids(busy.snapshot_of("dev")) == [1, 2, 3, 4]
+    for _ in range(2):  # the restore, then the delete
+        busy.undo("dev")
+    assert ids(busy.snapshot_of("dev")) == [1, 2, 3, 4]
+
+
+@pytest.mark.s3
+def test_undo_again_goes_further_back_and_redo_comes_forward(lake: ab.Repository) -> None:
+    for number in (4, 5, 6):
+        append(lake, number)
+    shown = [[1, 2, 3], [1, 2, 3, 4], [1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 6]]
+    for rows, version in zip(reversed(shown[:3]), (5, 4, 3), strict=True):
+        assert lake.undo().number == version
+        assert ids(lake) == ids(another(lake)) == raw_ids(lake) == rows
+    for rows, version in zip(shown[1:3], (3, 4), strict=True):
+        assert another(lake).redo().number == version
+        lake.sync_branch()
+        assert ids(lake) == raw_ids(lake) == rows
+    lake.undo()
+    assert ids(lake) == shown[1]
+    lake.redo()
+    lake.redo()
+    assert ids(lake) == shown[3]
+    assert [move.restores for move in lake.reflog(limit=8)] == [5, 4, 3, 4, 3, 2, 3, 4]
+    assert [str(move.event) for move in lake.reflog(limit=8)] == [
+        *("redone", "redone", "undone", "redone", "redone", "undone", "undone", "undone")
+    ]
+    with nothing_changes(lake), pytest.raises(InvalidInputError, match="nothing to redo on branch 'main'"):
+        lake.redo()
+
+
+def test_undo_after_a_new_commit_leaves_out_what_was_undone_before_it(lake: ab.Repository) -> None:
+    append(lake, 4)
+    append(lake, 5)
+    lake.undo()
+    append(lake, 6)
+    with nothing_changes(lake), pytest.raises(InvalidInputError, match="nothing to redo"):
+        lake.redo()
+    assert ids(lake) == [1, 2, 3, 4, 6]
+    shown = []
+    for _ in range(2):
+        lake.undo()
+        shown.append(ids(lake))
+    assert shown == [[1, 2, 3, 4], [1, 2, 3]]
+    for _ in range(2):
+        lake.redo()
+    assert ids(lake) == [1, 2, 3, 4, 6]
+    lake.reset("main", to="main@v4")  # the reflog still has it
+    assert ids(lake) == [1, 2, 3, 4, 5]
+
+
+def test_undo_goes_back_to_the_creation_of_a_branch_and_no_further(lake: ab.Repository) -> None:
+    lake.branch_create("dev")
+    append(lake, 4, branch="dev")
+    lake.branch_delete("dev")
+    for exists in (True, True, False):
+        lake.undo("dev")
+        assert ("dev" in [info.name for info in lake.branch_list()]) is exists
+    with nothing_changes(lake), pytest.raises(InvalidInputError, match="the creation of branch 'dev' is undone"):
+        lake.undo("dev")
+    for rows in ([1, 2, 3], [1, 2, 3, 4]):
+        lake.redo("dev")
+        assert ids(lake.snapshot_of("dev")) == rows
+    lake.redo("dev")
+    assert [info.name for info in lake.branch_list()] == ["main"]
+
+
+def test_undo_of_main_stops_at_its_first_commit(lake: ab.Repository) -> None:
+    lake.undo()
+    with nothing_changes(lake), pytest.raises(InvalidInputError, match="has not moved yet"):
+        lake.undo()
+    lake.redo()
+    assert ids(lake) == [1, 2, 3]
+
+
+@pytest.mark.s3
+def test_redo_is_refused_when_others_moved_the_branch_since(lake: ab.Repository) -> None:
+    append(lake, 4)
+    lake.undo()
+    another(lake).redo()
+    with nothing_changes(another(lake)), pytest.raises(BusyError):
+        lake.redo()
+    crossed = raced_by(another(lake), lambda other: append(other, 5))
+    with pytest.raises(BusyError):
+        crossed.undo()
+    lake.sync_branch()
+    lake.undo()
+    crossed = raced_by(lake, lambda other: append(other, 6))
+    with pytest.raises(BusyError):
+        crossed.redo()
+    assert ids(another(lake)) == raw_ids(lake) == [1, 2, 3, 4, 6]
 
 
 def test_undo_of_a_branch_made_again_leaves_the_first_one_deleted(busy: ab.Repository) -> None:

@@ -272,6 +272,7 @@ def _add_history_commands(app: typer.Typer) -> None:
     app.add_typer(tag.app, name="tag", rich_help_panel=history)
     app.command("reflog", rich_help_panel=history, epilog=example("reflog", "reflog dev --limit 5"))(reflog.reflog)
     app.command("undo", rich_help_panel=back, epilog=example("undo", "undo dev"))(undo.undo)
+    app.command("redo", rich_help_panel=back, epilog=example("redo", "redo dev"))(undo.redo)
     app.command("revert", rich_help_panel=back, epilog=example("revert 01M7GMZB03Y0YA", "revert main~1 --branch dev"))(
         revert.revert
     )

@@ -65,6 +65,7 @@ from anabranch.repo.merge.rebase import rebase_branch
 from anabranch.repo.merge.resolve import Resolver, Strategy, parse_resolution
 from anabranch.repo.refs import branches, protection, reflog, tags
 from anabranch.repo.refs.branches import BranchInfo
+from anabranch.repo.refs.reflog import Movement
 from anabranch.repo.refs.resolve import Resolved, refuse_internal, require_kept, require_published, resolve
 from anabranch.repo.refs.tags import TagInfo
 from anabranch.repo.run import Run
@@ -273,7 +274,7 @@ class Repository:
         self._report_external_writes(published.external_writes)
 
     def _on_moved(self, after: LogEntry) -> None:
-        """Show a reset, undo or rebase, also to plain Lance readers."""
+        """Show a reset, undo, redo or rebase, also to plain Lance readers."""
         self._move_to(after)
         self._report_external_writes(settle_movement(self._repo_store, after))
 
@@ -498,7 +499,7 @@ class Repository:
         """What a table came from: tables, pipelines and loads, each as it was when it was read."""
         return trace_lineage(self._repo_store, self._resolve(self._ref(ref)).record, TableKey.parse(table))
 
-    def reflog(self, branch: str | None = None, *, limit: int | None = 50) -> Listing[reflog.Movement]:
+    def reflog(self, branch: str | None = None, *, limit: int | None = 50) -> Listing[Movement]:
         """List the movements of a branch, newest first: commits, resets, deletes, with actor and time."""
         target = self._named(branch)
         return Listing(reflog.list_movements(self._repo_store, target, limit=limit))
@@ -769,20 +770,42 @@ class Repository:
         name = BranchName.parse_public(branch)
         self._on_moved(reflog.reset_branch(self._repo_store, name, self._resolve_published(to)))
 
-    def undo(self, branch: str | None = None) -> None:
-        """Undo the last movement of a branch by a new entry of its log.
+    def undo(self, branch: str | None = None) -> Movement:
+        """Undo the last movement of a branch by a new entry of its log, and return that movement.
 
-        Refused if another writer moved the branch since this handle moved or read it.
+        Another `undo` undoes the movement before it, and so on. `redo` goes the other way, as long as the branch has
+        not moved otherwise. The log keeps every position. Refused if another writer moved the branch since this handle
+        moved or read it.
 
         >>> with repo.transaction(message="Oops") as tx:
         ...     tx.delete("shop.orders", "id > 0")
         3
-        >>> repo.undo()
+        >>> repo.undo().message
+        'Oops'
         >>> len(repo["shop.orders"])
         3
         """
         target = self._named(branch)
-        self._on_moved(reflog.undo_last(self._repo_store, target, seen=self._seen.get(target)))
+        entry, movement = reflog.undo_last(self._repo_store, target, seen=self._seen.get(target))
+        self._on_moved(entry)
+        return movement
+
+    def redo(self, branch: str | None = None) -> Movement:
+        """Redo the movement that the last `undo` undid, and return that movement.
+
+        Several times, it redoes several undone movements, the last one undone first. After any other movement of the
+        branch there is nothing to redo: use `reset` with a position of the reflog.
+
+        >>> commit = repo.append("shop.orders", [{"id": 4, "item": "tea", "amount": 12.5}], message="More tea")
+        >>> repo.undo().message, len(repo["shop.orders"])
+        ('More tea', 3)
+        >>> repo.redo().message, len(repo["shop.orders"])
+        ('More tea', 4)
+        """
+        target = self._named(branch)
+        entry, movement = reflog.redo_last(self._repo_store, target, seen=self._seen.get(target))
+        self._on_moved(entry)
+        return movement
 
     def _protect(self, name: BranchName, *, protect: bool, checks: tuple[tuple[str, str], ...] = ()) -> BranchInfo:
         entry, has_moved = protection.set_protection(self._repo_store, name, protect=protect, checks=checks)

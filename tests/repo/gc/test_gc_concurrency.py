@@ -345,9 +345,12 @@ def test_undo_passes_over_a_commit_that_was_rolled_back(cast: Cast) -> None:
     lake.sync_branch()
     lake.undo()
     assert ids(another(lake)) == [1, 2, 3]
-    lake.undo()
+    lake.redo()
     assert ids(another(lake)) == [1, 2, 3, 4]
-    assert [entry.event for entry in lake.reflog(limit=4)] == ["undone", "undone", "rolled_back", "committed"]
+    assert [entry.event for entry in lake.reflog(limit=4)] == ["redone", "undone", "rolled_back", "committed"]
+    for _ in range(2):
+        lake.undo()
+    assert another(lake).tables() == []
 
 
 def test_commit_that_another_was_built_on_and_rolled_back_stays(cast: Cast) -> None:

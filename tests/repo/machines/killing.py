@@ -118,6 +118,7 @@ class KillingMachine(RepositoryMachine):
                         lambda: self.model.reset(name, ref),
                     ),
                     (Call(method="undo", arguments={"branch": name}), lambda: self.model.undo(name)),
+                    (Call(method="redo", arguments={"branch": name}), lambda: self.model.redo(name)),
                     (
                         Call(method="branch_protect", arguments=named),
                         lambda: self.model.branch_protect(name, protect=True),

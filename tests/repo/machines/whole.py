@@ -155,6 +155,12 @@ class RepositoryMachine(KeepingMachine):
         fresh = self._reopened()  # A handle that has read the branch refuses to undo later movements.
         self._both(lambda: fresh.undo(name), lambda: self.model.undo(name))
 
+    @step(data=st.data())
+    def redo(self, data: st.DataObject) -> None:
+        name = self._draw_branch(data)
+        fresh = self._reopened()
+        self._both(lambda: fresh.redo(name), lambda: self.model.redo(name))
+
     # Handles
 
     @step(data=st.data(), number=st.integers(0, HANDLES - 1))

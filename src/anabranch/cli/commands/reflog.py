@@ -58,4 +58,5 @@ def movement_document(movement: "Movement") -> dict[str, object]:
         "commit_id": movement.commit_id,
         "message": movement.message,
         "is_deleted": movement.is_deleted,
+        "restores": movement.restores,
     }

@@ -187,11 +187,11 @@ def _entry_after(before: LogEntry, record: CommitRecord | None) -> bytes | None:
         return None
     if record is None or record.commit.kind in _UNUSUAL:
         return None
-    commit, number = record.commit, before.number + 1
+    commit = record.commit
     if commit.parent_commit_id != before.head.commit.graph_commit_id:
         return None
     event = BranchEvent.PULLED if commit.kind is CommitKind.PULL else BranchEvent.COMMITTED
-    entry = replace(before, number=number, event=event, at=commit.created_at, actor=commit.actor_id, head=record)
+    entry = before.next(event, at=commit.created_at, actor=commit.actor_id, head=record, state=before.state)
     return codec.encode_entry(entry)
 
 

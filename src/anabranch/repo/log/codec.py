@@ -245,6 +245,7 @@ def encode_entry(entry: LogEntry) -> bytes:
             "event": entry.event,
             "at": entry.at,
             "actor": entry.actor,
+            **({} if entry.restores is None else {"restores": entry.restores}),
             "state": {
                 "mode": state.mode,
                 "parent": parent and {"branch": parent.branch and str(parent.branch), "commit": parent.commit},
@@ -291,5 +292,6 @@ def decode_entry(data: bytes, *, path: str) -> LogEntry:
                 run=decode_run(state["run"]) if "run" in state else None,
             ),
             head=decode_commit(fields["head"]),
+            restores=fields.get("restores"),
         )
         return validation.check_entry(entry)

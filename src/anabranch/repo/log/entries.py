@@ -62,7 +62,8 @@ class BranchMode(StrEnum):
 class BranchEvent(StrEnum):
     """The event that a log entry of a branch records.
 
-    `undone` is a movement that a user undid, `rolled_back` one that its own writer undid because it had to fail.
+    `undone` and `redone` are the steps of a user along the earlier positions of a branch. `rolled_back` is a movement
+    that its own writer undid because it had to fail.
     """
 
     CREATED = "created"
@@ -74,6 +75,7 @@ class BranchEvent(StrEnum):
     RESET = "reset"
     REBASED = "rebased"
     UNDONE = "undone"
+    REDONE = "redone"
     ROLLED_BACK = "rolled_back"
     PROTECTED = "protected"
     UNPROTECTED = "unprotected"
@@ -321,7 +323,11 @@ class BranchState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogEntry:
-    """One event of a branch, with the state and the head commit after it."""
+    """One event of a branch, with the state and the head commit after it.
+
+    `restores` is set by an undo and a redo: the number of the entry whose position the branch has again, or 0 if the
+    branch did not exist before its first entry. So the next undo continues from there.
+    """
 
     branch: BranchName
     number: int
@@ -330,12 +336,20 @@ class LogEntry:
     actor: str | None
     state: BranchState
     head: CommitRecord = field(repr=False)
+    restores: int | None = None
+
+    @property
+    def position(self) -> int:
+        """The number of the entry that first put the branch where it is after this entry."""
+        return self.number if self.restores is None else self.restores
 
     def next(
         self, event: BranchEvent, *, at: int, actor: str | None, head: CommitRecord, state: BranchState
     ) -> "LogEntry":
         """Return the entry that follows this one in its log."""
-        return replace(self, number=self.number + 1, event=event, at=at, actor=actor, head=head, state=state)
+        return replace(
+            self, number=self.number + 1, event=event, at=at, actor=actor, head=head, state=state, restores=None
+        )
 
     @property
     def home_branch(self) -> BranchName:

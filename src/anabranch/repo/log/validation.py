@@ -166,6 +166,8 @@ def check_entry(entry: LogEntry) -> LogEntry:
     check_integer(entry.number, "number")
     check_time(entry.at, "time")
     check_optional_text(entry.actor, "actor")
+    if entry.restores is not None:
+        check_integer(entry.restores, "restored entry", most=max(entry.number - 1, 0))
     state = entry.state
     if state.parent is not None:
         if state.parent.branch is not None:

@@ -1,4 +1,4 @@
-"""The reflog: the movements of a branch, and how to reset it or undo the last one, each by the next entry."""
+"""The reflog: the movements of a branch, and how to reset it, undo and redo, each by the next entry."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -17,14 +17,15 @@ from anabranch.repo.refs.branches import newest_entry, refuse_in_use, refuse_orp
 from anabranch.repo.refs.protection import refuse_protected
 from anabranch.repo.refs.resolve import Resolved
 
-__all__ = ["Movement", "changed_tables", "list_movements", "reset_branch", "undo_last"]
+__all__ = ["Movement", "changed_tables", "list_movements", "redo_last", "reset_branch", "undo_last"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Movement:
     """One entry of a branch's log: the event, its time and actor, and the commit of the branch after it.
 
-    `is_deleted` is true if the branch was deleted after it.
+    `is_deleted` is true if the branch was deleted after it. `restores` is the number of the movement that an undo or a
+    redo went back to, or 0 if the creation of the branch was undone.
     """
 
     number: int
@@ -34,6 +35,20 @@ class Movement:
     commit_id: str
     message: str
     is_deleted: bool
+    restores: int | None = None
+
+    @classmethod
+    def of(cls, entry: LogEntry) -> "Movement":
+        return cls(
+            number=entry.number,
+            event=entry.event,
+            moved_at=entry.at,
+            actor=entry.actor,
+            commit_id=entry.head.commit.graph_commit_id,
+            message=entry.head.commit.message,
+            is_deleted=entry.state.is_deleted,
+            restores=entry.restores,
+        )
 
     @property
     def moved(self) -> datetime:
@@ -57,18 +72,7 @@ def list_movements(repo_store: RepoStore, branch: BranchName, *, limit: int | No
     head = newest_entry(repo_store, branch)
     first = 0 if limit is None else max(0, head.number - limit)
     entries = (repo_store.heads.get_numbered(branch, number) for number in range(head.number, first, -1))
-    return [
-        Movement(
-            number=entry.number,
-            event=entry.event,
-            moved_at=entry.at,
-            actor=entry.actor,
-            commit_id=entry.head.commit.graph_commit_id,
-            message=entry.head.commit.message,
-            is_deleted=entry.state.is_deleted,
-        )
-        for entry in entries
-    ]
+    return [Movement.of(entry) for entry in entries]
 
 
 def reset_branch(repo_store: RepoStore, branch: BranchName, target: Resolved) -> LogEntry:
@@ -105,45 +109,101 @@ def _old_position(repo_store: RepoStore, head: LogEntry, target: Resolved) -> Lo
     )
 
 
-def undo_last(repo_store: RepoStore, branch: BranchName, *, seen: int | None) -> LogEntry:
-    """Undo the last movement of a branch by an entry with the same content as the one before it.
+def undo_last(repo_store: RepoStore, branch: BranchName, *, seen: int | None) -> tuple[LogEntry, Movement]:
+    """Undo the last movement of a branch that is not undone yet, by an entry with the same content as the one before.
 
-    Refused if the branch has moved beyond the version that the caller has seen.
+    Return the new entry and the movement that was undone. Refused if the branch has moved beyond the version that the
+    caller has seen.
     """
+    last = _newest_seen(repo_store, branch, seen)
+    undone = _last_movement(repo_store, last)
+    then = _position_before(repo_store, undone, last)
+    entry = _put_back(repo_store, last, then, BranchEvent.UNDONE)
+    return entry, Movement.of(undone)
+
+
+def redo_last(repo_store: RepoStore, branch: BranchName, *, seen: int | None) -> tuple[LogEntry, Movement]:
+    """Redo the movement that the last undo undid. Return the new entry and the movement that was redone.
+
+    Refused if the branch was moved in another way since the undo, or beyond the version that the caller has seen.
+    """
+    last = _newest_seen(repo_store, branch, seen)
+    then = _position_to_redo(repo_store, last)
+    redone = repo_store.heads.get_numbered(branch, then.position)
+    entry = _put_back(repo_store, last, then, BranchEvent.REDONE)
+    return entry, Movement.of(redone)
+
+
+def _newest_seen(repo_store: RepoStore, branch: BranchName, seen: int | None) -> LogEntry:
     last = newest_entry(repo_store, branch)
     if seen is not None and last.number != seen:
         raise BusyError(
             f"branch '{branch}' moved since it was last read",
             hint=f"see where it is by sync_branch('{branch}'), then decide again",
         )
-    before = _position_before(repo_store, last)
+    return last
+
+
+def _put_back(repo_store: RepoStore, last: LogEntry, then: LogEntry, event: BranchEvent) -> LogEntry:
+    """Give a branch the head and the state of an earlier entry by a new one."""
 
     def decide(now: LogEntry) -> LogEntry:
-        if before.state.is_protected:  # else the last movement was the protection itself
+        if then.state.is_protected:  # else the movement was the protection itself
             refuse_protected(now)
-        _refuse_to_come_or_go(repo_store, now, before)
-        if not before.state.is_deleted:
-            _require_uncollected(repo_store, before)
-        undone = repo_store.heads.next_entry(now, BranchEvent.UNDONE, head=before.head)
-        return replace(undone, state=before.state)
+        _refuse_to_come_or_go(repo_store, now, then)
+        if not then.state.is_deleted:
+            _require_uncollected(repo_store, then)
+        entry = repo_store.heads.next_entry(now, event, head=then.head)
+        return replace(entry, state=then.state, restores=then.position)
 
-    def verify(undone: LogEntry) -> None:
-        if not before.state.is_deleted:
-            _require_uncollected(repo_store, undone)
+    def verify(entry: LogEntry) -> None:
+        if not then.state.is_deleted:
+            _require_uncollected(repo_store, entry)
         # Branches made from this one, and tags of its name, are put first and verified then, too.
-        _refuse_to_come_or_go(repo_store, last, before)
+        _refuse_to_come_or_go(repo_store, last, then)
 
-    return repo_store.heads.move(branch, decide, known=last, verify=verify)
+    return repo_store.heads.move(last.branch, decide, known=last, verify=verify)
 
 
-def _position_before(repo_store: RepoStore, last: LogEntry) -> LogEntry:
-    """Return the entry before the last movement of a branch; before its creation, a tombstone."""
-    moved = _last_moved(repo_store, last)
+def _last_movement(repo_store: RepoStore, last: LogEntry) -> LogEntry:
+    """Return the movement that put a branch where it is, not counting undo and redo."""
+    position = _last_moved(repo_store, last).position
+    if position == 0:
+        raise InvalidInputError(
+            f"the creation of branch '{last.branch}' is undone", hint="there is nothing to undo; redo() restores it"
+        )
+    return repo_store.heads.get_numbered(last.branch, position)
+
+
+def _position_before(repo_store: RepoStore, moved: LogEntry, last: LogEntry) -> LogEntry:
+    """Return the entry that shows where a branch was before a movement; before its creation, a tombstone."""
     if moved.number > 1:
-        return repo_store.heads.get_numbered(last.branch, moved.number - 1)
-    if str(last.branch) == MAIN:
-        raise InvalidInputError(f"branch '{last.branch}' has not moved yet", hint="there is nothing to undo")
-    return replace(last, state=replace(last.state, is_deleted=True))
+        return _last_moved(repo_store, repo_store.heads.get_numbered(moved.branch, moved.number - 1))
+    if str(moved.branch) == MAIN:
+        raise InvalidInputError(f"branch '{moved.branch}' has not moved yet", hint="there is nothing to undo")
+    return replace(last, state=replace(last.state, is_deleted=True), restores=0)
+
+
+def _position_to_redo(repo_store: RepoStore, last: LogEntry) -> LogEntry:
+    """Return the entry that shows where a branch was before the last undo that was not redone.
+
+    Undo and redo are read as brackets: walking back, a redo closes the undo before it.
+    """
+    redone = 0
+    entry = _last_moved(repo_store, last)
+    while entry.event in (BranchEvent.UNDONE, BranchEvent.REDONE):
+        before = _last_moved(repo_store, repo_store.heads.get_numbered(entry.branch, entry.number - 1))
+        if entry.event is BranchEvent.REDONE:
+            redone += 1
+        elif redone == 0:
+            return before
+        else:
+            redone -= 1
+        entry = before
+    raise InvalidInputError(
+        f"there is nothing to redo on branch '{last.branch}'",
+        hint="redo() only follows undo(); reflog() lists all positions, and reset() goes to any of them",
+    )
 
 
 def _last_moved(repo_store: RepoStore, last: LogEntry) -> LogEntry:

@@ -22,6 +22,12 @@ def _undo(call: Call) -> Rows:
     return [branch_row(call.repository.branch_get(branch))]
 
 
+def _redo(call: Call) -> Rows:
+    branch = call.get("branch", call.branch)
+    call.repository.redo(branch)
+    return [branch_row(call.repository.branch_get(branch))]
+
+
 def _revert(call: Call) -> Rows:
     return _picked(call, call.repository.revert)
 
@@ -63,6 +69,12 @@ HISTORY: Mapping[str, Procedure] = {
     ),
     "undo": Procedure(
         description="Undo the last movement of a branch.", parameters=optional("branch"), columns=BRANCH, run=_undo
+    ),
+    "redo": Procedure(
+        description="Redo the movement that the last undo undid.",
+        parameters=optional("branch"),
+        columns=BRANCH,
+        run=_redo,
     ),
     "revert": Procedure(description="Undo one commit by another.", parameters=_PICK, columns=_COMMIT, run=_revert),
     "cherry_pick": Procedure(
