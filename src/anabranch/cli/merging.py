@@ -1,5 +1,8 @@
 """What the commands that merge share: their arguments, and conflicts as they are shown."""
 
+import csv
+import io
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +22,7 @@ __all__ = [
     "CheckFiles",
     "Into",
     "MergeSource",
+    "ResolutionFile",
     "Resolve",
     "Strategy",
     "conflict_document",
@@ -26,6 +30,7 @@ __all__ = [
     "first_conflicts",
     "parse_resolvers",
     "read_checks",
+    "read_resolutions",
     "with_conflicts",
 ]
 
@@ -62,6 +67,17 @@ Resolve = Annotated[
     ),
 ]
 
+ResolutionFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--resolutions",
+        metavar="FILE",
+        show_default=False,
+        help="Decisions on single conflicts: JSON as 'anabranch conflicts --json' prints it, with take (source, target"
+        " or base) or value added to each, or CSV with the columns table, key, column, take and value.",
+    ),
+]
+
 CheckFiles = Annotated[
     list[str] | None,
     typer.Option(
@@ -82,6 +98,38 @@ def parse_resolvers(given: Sequence[str] | None) -> dict[str, str]:
     return parse_pairs(given, option="--resolve")
 
 
+def read_resolutions(path: Path | None) -> list[dict[str, Any]]:
+    """Read the decisions on single conflicts. An entry of a JSON file without a decision is allowed."""
+    if path is None:
+        return []
+    text = _read_text(path, "the resolutions", hint="name a JSON or CSV file in UTF-8")
+    try:
+        if path.suffix.lower() == ".csv":
+            return [_resolution_of(row) for row in csv.DictReader(io.StringIO(text))]
+        document = json.loads(text)
+    except ValueError as err:
+        raise InvalidInputError(
+            f"the resolutions {str(path)!r} cannot be read: {err}",
+            hint="write JSON as 'anabranch conflicts --json' prints it, or CSV with the key in JSON",
+        ) from err
+    found = document.get("conflicts") if isinstance(document, Mapping) else document
+    if not isinstance(found, list):
+        raise InvalidInputError(
+            f"the resolutions {str(path)!r} are not a list", hint="write a list of conflicts, or {'conflicts': [...]}"
+        )
+    return found
+
+
+def _resolution_of(row: Mapping[str, str | None]) -> dict[str, Any]:
+    """Return a line of a CSV file as a resolution. Empty cells are left out; an empty value is null without a take."""
+    found: dict[str, Any] = {name: text for name, text in row.items() if text}
+    if "key" in found:
+        found["key"] = json.loads(found["key"])
+    if "take" not in found and "value" in row:
+        found.setdefault("value", None)
+    return found
+
+
 def read_checks(files: Sequence[str] | None) -> dict[str, str]:
     """The checks by the names of their files; where two files have one name, by their paths."""
     paths = [Path(file) for file in dict.fromkeys(files or ())]
@@ -90,12 +138,14 @@ def read_checks(files: Sequence[str] | None) -> dict[str, str]:
 
 
 def _read(path: Path) -> str:
+    return _read_text(path, "the check", hint="name a file with one SELECT in UTF-8")
+
+
+def _read_text(path: Path, what: str, *, hint: str) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as err:
-        raise InvalidInputError(
-            f"the check {str(path)!r} cannot be read: {err}", hint="name a file with one SELECT in UTF-8"
-        ) from err
+        raise InvalidInputError(f"{what} {str(path)!r} cannot be read: {err}", hint=hint) from err
 
 
 def conflict_document(conflict: "Conflict") -> dict[str, object]:

@@ -96,6 +96,7 @@ __all__ = ["Engines", "Repository", "SqlEngine"]
 
 T = TypeVar("T")
 Resolvers = Mapping[str, Resolver | Mapping[str, Resolver]]
+Resolutions = Sequence[Mapping[str, Any]]
 
 
 class _Pick(Protocol):
@@ -1112,6 +1113,7 @@ class Repository:
         *,
         strategy: str = Strategy.FAIL,
         resolvers: Resolvers | None = None,
+        resolutions: Resolutions | None = None,
         checks: Checks = (),
         message: str | None = None,
         metadata: Mapping[str, str] | None = None,
@@ -1122,10 +1124,14 @@ class Repository:
     ) -> MergeResult:
         """Merge a branch, or any other ref, into a branch as one commit, by default into the bound branch.
 
-        The changes of both sides are merged by table, row and cell. What both changed differently is decided by the
-        resolvers, then by the strategy: 'source' or 'target' takes that side's value. If any conflict is left, nothing
-        changes. The checks run on the result before it is published. Rows are matched in this process or, if there are
-        many, by Spark; `engine` forces 'local' or 'spark'.
+        The changes of both sides are merged by table, row and cell. What both changed differently is decided by
+        `resolutions` for single conflicts, by resolvers for columns and tables, then by the strategy: 'source' or
+        'target' takes that side's value. If any conflict is left, nothing changes. The checks run on the result before
+        it is published. Rows are matched in this process or, if there are many, by Spark; `engine` forces 'local' or
+        'spark'.
+
+        A resolution is a dict of `table`, `key`, `column` and either `take` ('source', 'target' or 'base') or `value`.
+        With `base`, `source` or `target` it applies only while these have the same values.
 
         >>> dev = repo.branch_create("dev")
         >>> with repo.transaction("dev", message="Cups cost more") as tx:
@@ -1134,7 +1140,9 @@ class Repository:
         >>> repo.merge("dev", "main").outcome.value
         'fast_forward'
         """
-        combiner = self._combiner(self._named(into), strategy=strategy, resolvers=resolvers, engine=engine)
+        combiner = self._combiner(
+            self._named(into), strategy=strategy, resolvers=resolvers, resolutions=resolutions, engine=engine
+        )
         wanted = self._merge_of(source, combiner)
         wanted = replace(
             wanted,
@@ -1162,6 +1170,7 @@ class Repository:
         *,
         strategy: str = Strategy.FAIL,
         resolvers: Resolvers | None = None,
+        resolutions: Resolutions | None = None,
         engine: str = Choice.AUTO,
     ) -> Iterator[Conflict]:
         """Yield every conflict that a merge would have. They are found one by one, so memory stays small.
@@ -1173,7 +1182,9 @@ class Repository:
         >>> [(one.key, one.column, one.base, one.source, one.target) for one in repo.conflicts("dev", "main")]
         [({'id': 2}, 'amount', 8.0, 9.0, 7.0)]
         """
-        combiner = self._combiner(self._named(into), strategy=strategy, resolvers=resolvers, engine=engine)
+        combiner = self._combiner(
+            self._named(into), strategy=strategy, resolvers=resolvers, resolutions=resolutions, engine=engine
+        )
         wanted = self._merge_of(source, combiner)
         return iter_conflicts(self._repo_store, wanted)
 
@@ -1241,13 +1252,19 @@ class Repository:
         return BranchMerge(name=source, source=found, into=combiner.branch, combiner=combiner)
 
     def _combiner(
-        self, branch: BranchName, *, strategy: str, resolvers: Resolvers | None, engine: str = Choice.AUTO
+        self,
+        branch: BranchName,
+        *,
+        strategy: str,
+        resolvers: Resolvers | None,
+        resolutions: Resolutions | None = None,
+        engine: str = Choice.AUTO,
     ) -> Combiner:
         return Combiner(
             config=self._config,
             branch=branch,
             comparer=self._comparer(engine),
-            resolution=parse_resolution(strategy, resolvers),
+            resolution=parse_resolution(strategy, resolvers, resolutions),
         )
 
     def _inspecting(self, checks: Checks) -> Inspect | None:

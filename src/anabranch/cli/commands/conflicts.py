@@ -11,11 +11,13 @@ from anabranch.cli.arguments import AsJson, Engine, Limit, Repo, StorageOptions
 from anabranch.cli.merging import (
     Into,
     MergeSource,
+    ResolutionFile,
     Resolve,
     Strategy,
     conflict_document,
     conflict_table,
     parse_resolvers,
+    read_resolutions,
 )
 from anabranch.cli.output import Answer, Table, count, output_for
 from anabranch.cli.session import open_session
@@ -38,6 +40,7 @@ def conflicts(
     stat: Annotated[bool, typer.Option("--stat", help="Count all of them, by table and kind, instead.")] = False,
     strategy: Strategy = "fail",
     resolve: Resolve = None,
+    resolutions: ResolutionFile = None,
     engine: Engine = "auto",
     repo: Repo = None,
     storage_option: StorageOptions = None,
@@ -50,7 +53,12 @@ def conflicts(
     here = open_session(repo=repo, storage_options=storage_option)
     target = into or here.current().name
     found = here.repository.conflicts(
-        source, into=target, strategy=strategy, resolvers=parse_resolvers(resolve), engine=engine
+        source,
+        into=target,
+        strategy=strategy,
+        resolvers=parse_resolvers(resolve),
+        resolutions=read_resolutions(resolutions),
+        engine=engine,
     )
     if table is not None and not any(table in here.snapshot(ref) for ref in (source, target)):
         raise TableNotFoundError(f"neither {source} nor {target} has a table {table!r}", hint="name one that is there")

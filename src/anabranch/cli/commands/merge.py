@@ -13,12 +13,14 @@ from anabranch.cli.merging import (
     CheckFiles,
     Into,
     MergeSource,
+    ResolutionFile,
     Resolve,
     Strategy,
     conflict_document,
     first_conflicts,
     parse_resolvers,
     read_checks,
+    read_resolutions,
 )
 from anabranch.cli.output import Answer, Table, count, output_for
 from anabranch.cli.session import open_session
@@ -35,6 +37,7 @@ def merge(
     into: Into = None,
     strategy: Strategy = "fail",
     resolve: Resolve = None,
+    resolutions: ResolutionFile = None,
     check: CheckFiles = None,
     message: Message = None,
     squash: Annotated[
@@ -64,7 +67,7 @@ def merge(
     Changes of both sides are merged by table, row and cell. If anything is left that both changed differently, nothing
     is merged.
     """
-    resolvers, checks = parse_resolvers(resolve), read_checks(check)
+    resolvers, decided, checks = parse_resolvers(resolve), read_resolutions(resolutions), read_checks(check)
     here = open_session(repo=repo, storage_options=storage_option, actor=actor)
     target = into or here.current().name
     with _explained(source, target):
@@ -73,6 +76,7 @@ def merge(
             into=target,
             strategy=strategy,
             resolvers=resolvers,
+            resolutions=decided,
             checks=checks,
             message=message,
             squash=squash,
@@ -101,7 +105,7 @@ def _explained(source: str, into: str) -> Iterator[None]:
         raise MergeConflictError(
             err.problem,
             hint=f"see all with 'anabranch conflicts {source} --into {into}', then resolve them with --resolve"
-            " WHAT=HOW or --strategy, or change one side; nothing was merged",
+            " WHAT=HOW, --resolutions FILE or --strategy, or change one side; nothing was merged",
             conflicts=err.conflicts,
             count=err.count,
         ) from err

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.history.comparer import RowComparer
@@ -11,7 +12,7 @@ from anabranch.repo.log.entries import Changes, TableEntry, TableMap
 from anabranch.repo.merge.apply import MergedTable, Stager, count_step, iter_counted
 from anabranch.repo.merge.conflicts import Conflict, ConflictLog, Unresolved
 from anabranch.repo.merge.matched_table import TablePlanner
-from anabranch.repo.merge.resolve import Resolution
+from anabranch.repo.merge.resolve import Resolution, check_names
 from anabranch.repo.merge.steps import DropTable, MergeSteps, TableMatch, TableState, TableStep
 from anabranch.repo.merge.tables import PlannedTable, plan_tables
 from anabranch.repo.snapshot import Table
@@ -79,7 +80,23 @@ class Combiner:
         def plan(table: PlannedTable) -> TableStep:
             return self.plan_table(table) if isinstance(table, TableMatch) else table
 
-        return MergeSteps(steps=tuple(in_parallel(plan, planned.tables)), conflicts=tuple(planned.conflicts))
+        steps = tuple(in_parallel(plan, planned.tables))
+        self._check_resolvers(sides)
+        return MergeSteps(steps=steps, conflicts=tuple(planned.conflicts))
+
+    def _check_resolvers(self, sides: Sides) -> None:
+        """Raise InvalidInputError if a resolver is for a table or column that no side has."""
+        if not self.resolution.resolvers and not self.resolution.decisions.by_key:
+            return
+        # The tables that the source changed first: a resolver is most often for one of them.
+        keys = dict.fromkeys([*sorted(sides.source), *sorted(sides.target), *sorted(sides.base)])
+
+        def columns_of(key: TableKey) -> list[str]:
+            entries = (side.get(key) for side in (sides.source, sides.target, sides.base))
+            found = [Table(self.config, key, entry).schema.names for entry in entries if entry is not None]
+            return list(dict.fromkeys(name for names in found for name in names))
+
+        check_names(self.resolution, {str(key): partial(columns_of, key) for key in keys})
 
     def _has_same_content(self, one: TableState, other: TableState) -> bool:
         before, after = (Table(self.config, state.key, state.entry) for state in (one, other))

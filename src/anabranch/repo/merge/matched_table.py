@@ -115,7 +115,7 @@ class _MatchedTable:
             of_source=self._of_source.columns,
             of_target=self._of_target.columns,
         )
-        shape = merge_shapes(str(self._match.key), sides, side=self._side, is_used=self._is_used)
+        shape = merge_shapes(str(self._match.key), sides, side_for=self._side_for, is_used=self._is_used)
         self._conflicts += shape.conflicts
         notes = merge_notes(sides, shape.columns, self._decide_on_note)
         if self._planner.resolution.any_cell is not None:
@@ -124,9 +124,14 @@ class _MatchedTable:
 
     def _decide_on_note(self, column: str | None, values: tuple[str | None, str | None, str | None]) -> str:
         """Return the side whose note is used. Add a conflict if no strategy decides."""
-        if self._side is None:
+        side = self._side_for(column)
+        if side is None:
             self._conflict(ConflictKind.SCHEMA, "both sides changed this note", column=column, values=values)
-        return self._side or "target"
+        return side or "target"
+
+    def _side_for(self, column: str | None) -> str | None:
+        """Return the side that decides on a column, or on the table."""
+        return self._planner.resolution.for_schema(self._match.key, column)
 
     def _merge_indices(self, shape: Shape) -> MergedIndices:
         if self._planner.resolution.any_cell is not None:

@@ -1,19 +1,23 @@
 """Resolve conflicts of a merge, by a strategy or by resolvers for tables and columns."""
 
+import base64
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from anabranch.errors import InvalidInputError, InvalidNameError
 from anabranch.ids import TableKey
 from anabranch.repo.merge.conflicts import Conflict
+from anabranch.repo.merge.decisions import Decisions, parse_decisions
+from anabranch.suggestions import suggest
 
-__all__ = ["Cells", "Decide", "Resolution", "Resolver", "Strategy", "parse_resolution"]
+__all__ = ["Cells", "Decide", "Resolution", "Resolver", "Strategy", "check_names", "parse_resolution"]
 
 # The name of a resolver, or a function that returns the value for a conflict. NotImplemented leaves it unresolved.
 Resolver = str | Callable[[Conflict], Any]
@@ -52,11 +56,13 @@ Decide = Callable[[Cells], tuple[pa.Array, pa.Array | None]]
 class Resolution:
     """The strategy, and the resolvers by table (`bucket.table`), column, or both (`bucket.table.column`).
 
-    `any_cell` and `any_row`, if set, decide what the resolvers leave open. The strategy comes last.
+    `decisions` on single conflicts come first. `any_cell` and `any_row`, if set, decide what the resolvers leave open.
+    The strategy comes last.
     """
 
     strategy: Strategy
     resolvers: Mapping[str, Resolver]
+    decisions: Decisions = field(default_factory=Decisions)
     any_cell: Decide | None = None
     any_row: Callable[[Conflict], Any] | None = None
 
@@ -66,10 +72,17 @@ class Resolution:
         return any(callable(resolver) for resolver in self.resolvers.values())
 
     def for_column(self, table: TableKey, column: str) -> Decide | None:
-        """Return the function that decides on cells of a column: the most specific resolver, else the strategy.
+        """Return the function that decides on cells of a column: decisions on them, resolvers, else the strategy.
 
         Return None if the cells stay unresolved.
         """
+        others = self._for_all_cells(table, column)
+        decided = self.decisions.for_conflicts(table, column)
+        if decided is None:
+            return others
+        return _first_of(_by_function(decided, f"{table}.{column}", reads_json=True), others)
+
+    def _for_all_cells(self, table: TableKey, column: str) -> Decide | None:
         for name in (f"{table}.{column}", column, str(table)):
             if name in self.resolvers:
                 return _decider(self.resolvers[name], name)
@@ -82,18 +95,32 @@ class Resolution:
         resolver = self.resolvers.get(str(table))
         return resolver if isinstance(resolver, str) and resolver in ("source", "target") else self._side
 
+    def for_schema(self, table: TableKey, column: str | None) -> str | None:
+        """Return the side that decides on the name, type, nulls or notes of a column: 'source', 'target', or None."""
+        for name in () if column is None else (f"{table}.{column}", column):
+            if self.resolvers.get(name) in ("source", "target"):
+                return str(self.resolvers[name])
+        return self.for_table(table)
+
     def for_row(self, table: TableKey) -> Callable[[Conflict], Any] | str | None:
         """Return the side, or the function that returns the row, for a row that one side deleted. None: unresolved."""
         resolver = self.resolvers.get(str(table))
-        return resolver if callable(resolver) else self.any_row or self.for_table(table)
+        others = resolver if callable(resolver) else self.any_row or self.for_table(table)
+        decided = self.decisions.for_conflicts(table, None)
+        return others if decided is None else _row_decider(decided, others)
 
     @property
     def _side(self) -> str | None:
         return None if self.strategy is Strategy.FAIL else self.strategy.value
 
 
-def parse_resolution(strategy: str, resolvers: Mapping[str, Any] | None) -> Resolution:
-    """Check a strategy and resolvers. Resolvers may be nested by table: {'bucket.table': {'column': 'max'}}."""
+def parse_resolution(
+    strategy: str, resolvers: Mapping[str, Any] | None, resolutions: Sequence[Mapping[str, Any]] | None = None
+) -> Resolution:
+    """Check a strategy, resolvers and decisions on single conflicts.
+
+    Resolvers may be nested by table: {'bucket.table': {'column': 'max'}}.
+    """
     if strategy not in list(Strategy):
         raise InvalidInputError(f"unknown strategy {strategy!r}", hint=f"use one of {', '.join(Strategy)}")
     flat: dict[str, Resolver] = {}
@@ -110,7 +137,33 @@ def parse_resolution(strategy: str, resolvers: Mapping[str, Any] | None) -> Reso
             flat[name] = given
     for name, resolver in flat.items():
         _check(name, resolver)
-    return Resolution(strategy=Strategy(strategy), resolvers=flat)
+    decisions = parse_decisions(resolutions)
+    # A decision on all conflicts of a column or table is a resolver.
+    return Resolution(strategy=Strategy(strategy), resolvers={**flat, **decisions.resolvers}, decisions=decisions)
+
+
+def check_names(resolution: Resolution, tables: Mapping[str, Callable[[], Sequence[str]]]) -> None:
+    """Raise InvalidInputError if a resolver or decision is for a table or column that does not exist.
+
+    `tables` are the columns of all tables by their keys. They are read only if they are needed.
+    """
+    known: set[str] = set(tables)
+    for name in sorted({*resolution.resolvers, *resolution.decisions.names()}):
+        if name in tables:
+            continue
+        table = next((key for key in tables if name.startswith(f"{key}.")), None)
+        # The name of a column may have dots, so that 'a.b.c' can also be a column of any table.
+        searched = [table] if table is not None else list(tables)
+        for key in searched:
+            columns = tables[key]()
+            known.update(f"{key}.{column}" for column in columns)
+            known.update(() if table is not None else columns)
+            if name in known:
+                break
+        else:
+            hint = "name a table, a column, or a column of a table, such as 'shop.orders.price'"
+            hint = suggest(name, sorted(known), hint)
+            raise InvalidInputError(f"the resolver {name!r} matches no table and no column", hint=hint)
 
 
 def _check(name: Any, resolver: Any) -> None:
@@ -227,8 +280,40 @@ def _latest_by(column: str) -> Decide:
     return decide
 
 
-def _by_function(function: Callable[[Conflict], Any], name: str) -> Decide:
-    """Return a decision that calls a function for each conflict."""
+def _first_of(decide: Decide, others: Decide | None) -> Decide:
+    """Return a decision that asks `others` about the cells that the first function leaves open."""
+    if others is None:
+        return decide
+
+    def both(cells: Cells) -> tuple[pa.Array, pa.Array | None]:
+        values, resolved = decide(cells)
+        other_values, other_resolved = others(cells)
+        if resolved is None:
+            return values, None
+        is_first = np.asarray(resolved.to_numpy(zero_copy_only=False), dtype=bool)
+        positions = np.arange(len(values)) + np.where(is_first, 0, len(values))
+        chosen = pa.concat_arrays([values, other_values]).take(pa.array(positions))
+        return chosen, None if other_resolved is None else pc.or_(resolved, other_resolved)
+
+    return both
+
+
+def _row_decider(
+    decided: Callable[[Conflict], Any], others: Callable[[Conflict], Any] | str | None
+) -> Callable[[Conflict], Any]:
+    """Return a function that asks `others`, or takes that side, if no decision was made on a row."""
+
+    def decide(conflict: Conflict) -> Any:
+        answer = decided(conflict)
+        if answer is not NotImplemented or others is None:
+            return answer
+        return others(conflict) if callable(others) else getattr(conflict, others)
+
+    return decide
+
+
+def _by_function(function: Callable[[Conflict], Any], name: str, *, reads_json: bool = False) -> Decide:
+    """Return a decision that calls a function for each conflict. With `reads_json` it may return values as in JSON."""
 
     def decide(cells: Cells) -> tuple[pa.Array, pa.Array]:
         conflicts = cells.conflicts()
@@ -241,8 +326,10 @@ def _by_function(function: Callable[[Conflict], Any], name: str) -> Decide:
             for answer, side in zip(answers, sides, strict=True)
         ]
         try:
+            if reads_json:
+                values = [_from_json(value, cells.target.type) for value in values]
             given = pa.array(values, cells.target.type)
-        except (pa.ArrowInvalid, pa.ArrowTypeError) as err:
+        except (pa.ArrowException, ValueError) as err:
             raise InvalidInputError(
                 f"the resolver of {name!r} returned a value that does not fit column {cells.column!r}: {err}",
                 hint=f"return {cells.target.type}, None, or NotImplemented to leave the conflict unresolved",
@@ -252,6 +339,15 @@ def _by_function(function: Callable[[Conflict], Any], name: str) -> Decide:
         return every.take(pa.array(chosen, pa.int64())), resolved
 
     return decide
+
+
+def _from_json(value: Any, kind: pa.DataType) -> Any:
+    """Return a value that JSON or CSV has as text, such as a date, a decimal or bytes, in its own type."""
+    if not isinstance(value, str) or pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return value
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return base64.b64decode(value, validate=True)
+    return pa.scalar(value).cast(kind).as_py()
 
 
 def _side_of(answer: Any, conflict: Conflict) -> int | None:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 __all__ = ["MergedColumn", "SchemaSides", "Shape", "merge_shapes"]
 
 _Value = TypeVar("_Value")
+# Returns the side that decides on a column, or on the table for None: 'source', 'target', or None for a conflict.
+SideFor = Callable[[str | None], str | None]
 # Returns whether rows that changed since the base have new values in a column of a table.
 IsUsed = Callable[[Table, str], bool]
 
@@ -111,12 +113,12 @@ class Shape:
         return replace(self, columns=columns, altered=tuple(changes.values()))
 
 
-def merge_shapes(key: str, sides: SchemaSides, *, side: str | None, is_used: IsUsed) -> Shape:
-    """Merge the columns and the key. `side` decides if both sides changed the same thing.
+def merge_shapes(key: str, sides: SchemaSides, *, side_for: SideFor, is_used: IsUsed) -> Shape:
+    """Merge the columns and the key. `side_for` decides if both sides changed the same thing.
 
     A column that one side dropped is a conflict only if the other side changed it, or if `is_used` returns True for it.
     """
-    merger = _ShapeMerger(key, sides.base, sides.source, sides.target, side=side, is_used=is_used)
+    merger = _ShapeMerger(key, sides.base, sides.source, sides.target, side_for=side_for, is_used=is_used)
     for triple in _triples(sides):
         merger.merge_column(triple)
     merger.check_unique_names()
@@ -157,11 +159,11 @@ class _ShapeMerger:
     """Builds a `Shape`, column by column."""
 
     def __init__(
-        self, key: str, base: Table | None, source: Table, target: Table, *, side: str | None, is_used: IsUsed
+        self, key: str, base: Table | None, source: Table, target: Table, *, side_for: SideFor, is_used: IsUsed
     ) -> None:
         self._key = key
         self._base, self._source, self._target = base, source, target
-        self._side = side
+        self._side_for = side_for
         self._is_used = is_used
         self._columns: list[MergedColumn] = []
         self._dropped: list[str] = []
@@ -310,10 +312,11 @@ class _ShapeMerger:
         elif target == base and self._base is not None:
             chosen = source
         else:
-            if self._side is None:
+            side = self._side_for(None)
+            if side is None:
                 keys = (", ".join(self._source.primary_key), ", ".join(self._target.primary_key))
                 self._conflict(None, "both sides have keys of their own", None, *keys)
-            chosen = source if self._side == "source" else target
+            chosen = source if side == "source" else target
         if None in chosen:
             self._conflict(None, "a column of its key was dropped", None, *map(str, (source, target)))
             return
@@ -332,9 +335,10 @@ class _ShapeMerger:
         return source if wins == "source" else target
 
     def _decide(self, column: str, problem: str, base: str | None, source: str | None, target: str | None) -> str:
-        if self._side is None:
+        side = self._side_for(column)
+        if side is None:
             self._conflict(column, problem, base, source, target)
-        return self._side or "target"
+        return side or "target"
 
     def _conflict(
         self, column: str | None, problem: str, base: str | None, source: str | None, target: str | None

@@ -1,0 +1,67 @@
+"""`--resolutions` of `anabranch merge` and `anabranch conflicts`."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import anabranch as ab
+from tests.cli.conftest import ORDERS, Run
+from tests.cli.merging import contest, heads
+
+
+@pytest.fixture
+def contested(lake: ab.Repository) -> ab.Repository:
+    """A lake in which both sides changed the price of order 1, and one side deleted a row that the other changed."""
+    contest(lake)
+    return lake
+
+
+def test_printed_conflicts_with_decisions_are_merged(cli: Run, contested: ab.Repository, tmp_path: Path) -> None:
+    document = cli("conflicts", "dev", "--json").document
+    for conflict in document["conflicts"]:
+        conflict["take"] = "source"
+    file = tmp_path / "decided.json"
+    file.write_text(json.dumps(document))
+    assert cli("conflicts", "dev", "--resolutions", str(file), "--json").document["conflicts"] == []
+    assert cli("merge", "dev", "--resolutions", str(file)).code == 0
+    assert contested.entity_at(ORDERS, 1) == {**(contested.entity_at(ORDERS, 1) or {}), "price": 1.7}
+
+
+def test_conflicts_are_decided_by_a_csv_file(cli: Run, contested: ab.Repository, tmp_path: Path) -> None:
+    deleted = next(one for one in contested.conflicts("dev") if one.column is None)
+    file = tmp_path / "decided.csv"
+    file.write_text(
+        "table,key,column,take,value\n"
+        f'{ORDERS},"{{""id"": 1}}",price,,9.25\n'
+        f'{ORDERS},"{{""id"": {(deleted.key or {})["id"]}}}",,target,\n'
+    )
+    assert cli("merge", "dev", "--resolutions", str(file)).code == 0
+    assert (contested.entity_at(ORDERS, 1) or {})["price"] == 9.25
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "problem"),
+    [
+        ("a.json", "{", "cannot be read"),
+        ("a.json", "3", "are not a list"),
+        ("a.json", '[{"table": "in_c_sales.orders", "take": "left"}]', "cannot take 'left'"),
+        ("a.csv", "table,key,take\nin_c_sales.orders,id=1,source\n", "cannot be read"),
+    ],
+)
+def test_wrong_files_are_refused(
+    cli: Run, contested: ab.Repository, tmp_path: Path, name: str, text: str, problem: str
+) -> None:
+    before = heads(contested)
+    (tmp_path / name).write_text(text)
+    answer = cli("merge", "dev", "--resolutions", str(tmp_path / name))
+    assert answer.code != 0
+    assert problem in answer.err
+    assert heads(contested) == before
+
+
+def test_missing_file_is_refused(cli: Run, contested: ab.Repository, tmp_path: Path) -> None:
+    answer = cli("merge", "dev", "--resolutions", str(tmp_path / "none.json"))
+    assert answer.code != 0
+    assert "none.json" in answer.err
+    assert contested.tables()
