@@ -98,8 +98,8 @@ class ModelRetention(ModelBranches):
     def find_unneeded(self, keep_last: int | None) -> set[ModelCommit]:
         """Return the commits that a garbage collection must collect when everything is older than the grace period.
 
-        It keeps merge bases, so these are only commits that no two branches or tags refer to. A run that it ends itself
-        keeps what it refers to for another grace period.
+        It keeps merge bases, so these are only commits that no two branches or tags refer to. It keeps the commits that
+        branches were created from. A run that it ends itself keeps what it refers to for another grace period.
         """
         heads: list[list[ModelCommit | None]] = [[commit] for commit in self.tags.values()]
         heads += [[self.view(name).commit, self.view(name).below] for name in self.branches]
@@ -107,7 +107,13 @@ class ModelRetention(ModelBranches):
         unshared = {commit for commit in self.commits.values() if counted[commit] < 2}
         runs = [run for run in self.runs.values() if not run.is_over]
         in_runs = _known_from(commit for run in runs for commit in (run.origin, run.below))
-        return unshared - self.find_kept(keep_last) - in_runs - self.collected
+        forks = {self._find_first(name).commit for name in self.branches}
+        return unshared - self.find_kept(keep_last) - in_runs - forks - self.collected
+
+    def _find_first(self, name: str) -> ModelEntry:
+        """Return the entry that created a branch."""
+        life = self.head(name).incarnation
+        return next(entry for entry in self.logs[name] if entry.incarnation == life)
 
     def collect(self, commits: Iterable[ModelCommit]) -> None:
         """Record that commits were collected. All others must be compared again."""
