@@ -66,9 +66,9 @@ _STAGED: "BoundedCache[HomeKey, lance.LanceDataset]" = BoundedCache(limit=64, ca
 _CACHES: "list[BoundedCache[Any, Any]]" = [_STAGED]
 
 
-def new_home_cache(*, limit: int) -> "BoundedCache[HomeKey, V]":
+def new_home_cache(*, limit: int, capacity: int | None = None) -> "BoundedCache[HomeKey, V]":
     """Return a cache for values by `Home.key`; `Home.forget` drops those of a dataset."""
-    cache: BoundedCache[HomeKey, V] = BoundedCache(limit=limit)
+    cache: BoundedCache[HomeKey, V] = BoundedCache(limit=limit, capacity=capacity)
     _CACHES.append(cache)
     return cache
 

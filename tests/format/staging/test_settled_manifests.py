@@ -10,7 +10,7 @@ import pytest
 from anabranch.format.compare.difference import descends_from
 from anabranch.format.home import Home
 from anabranch.format.layout.names import manifest_path
-from anabranch.format.layout.settled_manifest import inline_transaction
+from anabranch.format.layout.settled_manifest import inline_transaction, read_parts
 from anabranch.format.layout.wire import iter_fields
 from anabranch.format.staging import (
     ColumnChange,
@@ -218,7 +218,8 @@ def fields_of(message: bytes) -> dict[int, Any]:
 
 
 def transaction_of(home: Home, version: int) -> dict[int, Any]:
-    found = inline_transaction(home.store().get(manifest_path(version)), name="manifest")
+    data = home.store().get(manifest_path(version))
+    found = inline_transaction(data, read_parts(data, name="manifest"))
     assert found is not None
     return fields_of(found)
 

@@ -20,7 +20,7 @@ from anabranch.format.compare.parts import Part, part_of, whole_part
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout.deletions import Offsets, offsets_in
 from anabranch.format.staging.fields import FieldTree
-from anabranch.format.staging.settling import shown_version
+from anabranch.format.staging.manifests import shown_version
 from anabranch.format.staging.version_ref import VersionRef
 from anabranch.format.transactions import find_transaction
 from anabranch.storage.parallel import in_parallel

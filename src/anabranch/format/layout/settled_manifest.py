@@ -9,7 +9,6 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from anabranch.format.cache import BoundedCache
 from anabranch.format.layout.manifest import fragment_id, message_span
 from anabranch.format.layout.row_versions import Basis, clamped_fragments, copied_fragments, settled_fragments
 from anabranch.format.layout.wire import WireField, bytes_field, bytes_fields, iter_fields, split_fields, varint_field
@@ -39,8 +38,6 @@ _DELETION_FILE, _ROW_VERSIONS = 3, frozenset({7, 8, 9, 10})
 # Field number of its DeletionFile.
 _DELETED_ROWS = 4
 
-_SMALL = 256 * 1024
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettledParts:
@@ -59,22 +56,8 @@ class SettledParts:
     max_fragment_id: int
 
 
-_PARTS: BoundedCache[bytes, SettledParts] = BoundedCache(limit=1024, capacity=32 * 1024 * 1024)
-
-
 def read_parts(data: bytes, *, name: str) -> SettledParts:
-    """Take a manifest apart. The parts of the last small ones are kept: each is the base of the next settle."""
-    known = _PARTS.find(data)
-    return _keep(data, _read_parts(data, name)) if known is None else known
-
-
-def _keep(data: bytes, parts: SettledParts) -> SettledParts:
-    if len(data) <= _SMALL:
-        _PARTS.keep(data, parts, weight=len(data))
-    return parts
-
-
-def _read_parts(data: bytes, name: str) -> SettledParts:
+    """Take a manifest apart."""
     start, size = message_span(data, name)
     fragments, others = split_fields(data[start : start + size], _FRAGMENT, f"manifest {name!r}")
     numbers = {part.number: part.value for part in others if isinstance(part.value, int)}
@@ -94,9 +77,9 @@ def _read_parts(data: bytes, name: str) -> SettledParts:
     )
 
 
-def inline_transaction(data: bytes, *, name: str) -> bytes | None:
-    """Return the transaction that a manifest holds; None if it is in a file of its own."""
-    for part in read_parts(data, name=name).others:
+def inline_transaction(data: bytes, parts: SettledParts) -> bytes | None:
+    """Return the transaction that a manifest contains; None if it is in a file of its own."""
+    for part in parts.others:
         if part.number == _TRANSACTION_SECTION and isinstance(part.value, int):
             (length,) = struct.unpack_from("<I", data, part.value)
             return data[part.value + 4 : part.value + 4 + length]
@@ -124,6 +107,7 @@ class SettledManifest:
 
     number: int
     data: bytes = field(repr=False)
+    parts: SettledParts = field(repr=False)
     is_restore: bool
     has_blobs: bool
     fragments: tuple[tuple[bytes, bytes], ...] = field(repr=False)
@@ -162,10 +146,10 @@ def settled_manifest(
         transaction += _operation(before, staged, fragments, changed)
     parts = _assembled(staged, before, fragments, transaction, uuid)
     data = _join(parts)
-    _keep(data, parts)  # the next settle builds on it
     return SettledManifest(
         number=number,
         data=data,
+        parts=parts,
         is_restore=is_restore,
         has_blobs=any(b"blob" in described for described in staged.fields),
         fragments=tuple((fragments[key], before.fragments.get(key, b"")) for key in changed),

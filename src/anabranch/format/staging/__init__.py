@@ -24,6 +24,12 @@ from anabranch.format.staging.compaction import (
 )
 from anabranch.format.staging.default_checks import find_wrong_default
 from anabranch.format.staging.defaults import DEFAULT, default_expression
+from anabranch.format.staging.external_versions import (
+    foreign_versions,
+    is_our_restore,
+    restored_version,
+    versions_shown_by,
+)
 from anabranch.format.staging.forking import fork
 from anabranch.format.staging.fragments import (
     Fingerprint,
@@ -60,6 +66,16 @@ from anabranch.format.staging.keys import (
     refuse_repeated,
     upsert,
 )
+from anabranch.format.staging.manifest_repair import (
+    copy_ordinary,
+    find_shown,
+    is_damaged,
+    rebuild_staged,
+    replace_damaged,
+)
+from anabranch.format.staging.manifests import (
+    newest_version,
+)
 from anabranch.format.staging.notes import DESCRIPTION, Notes, annotate, keep_notes, notes_of
 from anabranch.format.staging.rows import (
     Addresses,
@@ -77,26 +93,16 @@ from anabranch.format.staging.rows import (
 from anabranch.format.staging.settling import (
     PreparedSettle,
     Settled,
-    copy_ordinary,
     find_missing_files,
-    find_shown,
-    foreign_versions,
-    is_damaged,
     is_newest,
-    is_our_restore,
     link,
-    newest_version,
     prepare_settle,
     put_prepared,
-    rebuild_staged,
     remember_settled,
-    replace_damaged,
-    restored_version,
     settle,
     settle_by_force,
     settled_head,
     staged_at,
-    versions_shown_by,
 )
 from anabranch.format.staging.uniqueness import are_surely_unique
 from anabranch.format.staging.version_ref import VersionRef, create_empty

@@ -5,7 +5,8 @@ from anabranch.format.home import Home, is_staged
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout.names import branch_ref_path, manifest_path
 from anabranch.format.layout.settled_manifest import ordinary_manifest
-from anabranch.format.staging.settling import repair_newest, restored_version
+from anabranch.format.staging.external_versions import restored_version
+from anabranch.format.staging.manifest_repair import repair_newest
 from anabranch.format.staging.version_ref import VersionRef
 from anabranch.format.transactions import Origin, find_origin
 from anabranch.storage import put_once

@@ -1,0 +1,88 @@
+"""Versions that external writers made: found by the properties that only our own versions have."""
+
+from anabranch.errors import DamagedFileError, ExternalWriteError, NotFoundError
+from anabranch.format.home import Home
+from anabranch.format.staging.manifest_repair import copy_id
+from anabranch.format.staging.manifests import (
+    PUT_BACK,
+    SET_ASIDE,
+    OrdinaryVersion,
+    find_ordinary,
+    find_stamp,
+    newest_version,
+    path_of,
+    read_stamp,
+    shown_version,
+)
+
+__all__ = [
+    "find_external",
+    "foreign_versions",
+    "is_our_restore",
+    "refuse_external",
+    "restored_version",
+    "versions_shown_by",
+]
+
+
+def is_our_restore(home: Home, version: int) -> bool:
+    """Whether an ordinary version was made by `settle`."""
+    return find_stamp(home, version) is not None
+
+
+def restored_version(home: Home, version: int) -> int | None:
+    """Return the version that an ordinary version shows; None if it was not made by `settle`."""
+    stamp = find_stamp(home, version)
+    return None if stamp is None else shown_version(stamp)
+
+
+def versions_shown_by(home: Home, number: int) -> tuple[int, ...]:
+    """Return the ids under which the state of an ordinary version may have been published, those to read first."""
+    ordinary = find_ordinary(home, number)
+    if ordinary is None:
+        return ()
+    shown = shown_version(ordinary.stamp)
+    # Rows without a key are matched along the staged line, so the staged version comes first while it is there.
+    if shown is not None and home.store().find_info(path_of(home, shown)) is not None:
+        return shown, number
+    return number, copy_id(ordinary.data), *([shown] if shown is not None else [])
+
+
+def foreign_versions(home: Home, *, since: int) -> tuple[int, ...]:
+    """Return the ordinary versions after `since` that external writers made, oldest first."""
+    return find_external(home, since=since, until=newest_version(home))
+
+
+def refuse_external(home: Home, *, since: int, newest: OrdinaryVersion) -> None:
+    """Raise ExternalWriteError if an external writer made a version after `since`."""
+    # The usual case needs no further read: the newest version is the expected one, or the one of ours after it.
+    is_only_ours = newest.number <= since or (
+        newest.number == since + 1 and newest.stamp and PUT_BACK not in newest.stamp
+    )
+    if is_only_ours:
+        return
+    if external := find_external(home, since=since, until=newest.number):
+        versions = ", ".join(map(str, external))
+        raise ExternalWriteError(
+            f"an external writer changed {home.uri!r}: version {versions}",
+            hint="adopt the change, or settle by force",
+        )
+
+
+def find_external(home: Home, *, since: int, until: int) -> tuple[int, ...]:
+    """Return the versions of external writers in a range that no later version of ours has set aside."""
+    found: set[int] = set()
+    for version in range(since + 1, until + 1):
+        try:
+            stamp = read_stamp(home, version)
+        except NotFoundError:
+            continue  # Collected. It was not the newest; if it was external, the next one is too.
+        except DamagedFileError:
+            continue  # The writer cannot be found out from it, and no reader can open it.
+        if stamp is None:
+            found.add(version)
+        else:
+            set_aside = int(stamp.get(SET_ASIDE, 0))
+            found = {external for external in found if external > set_aside}
+            found |= {int(stamp[PUT_BACK])} if PUT_BACK in stamp else set()
+    return tuple(sorted(found))
