@@ -8,15 +8,13 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from anabranch.duck.buckets import BucketQuestion
-from anabranch.duck.duck_errors import DUCK_ERRORS, is_fatal, translate
 from anabranch.duck.engine import default_engine
 from anabranch.duck.merging import MergeQuestion
-from anabranch.duck.session import Database
-from anabranch.duck.sides import Pair, Side, is_same_key
+from anabranch.duck.session import DUCK_ERRORS, Database, is_fatal, translate
+from anabranch.duck.sides import Column, Pair, Side, is_same_key
 from anabranch.repo.history.comparer import RowComparison, RowMerge, TableCounts
 
-__all__ = ["DuckComparer", "default_comparer", "single_comparer"]
+__all__ = ["BucketQuestion", "DuckComparer", "default_comparer", "single_comparer"]
 
 _ROWS_PER_BATCH = 8192
 _INSERTED, _UPDATED, _DELETED = range(3)
@@ -198,3 +196,50 @@ def _is_same_key(pair: Pair) -> str:
     if pair.older is None or pair.newer is None:
         return "false"
     return is_same_key([pair.older], pair.newer)
+
+
+class BucketQuestion:
+    """The buckets of the rows of one side, as SQL."""
+
+    def __init__(self, question: RowComparison | RowMerge, *, side: int, buckets: int) -> None:
+        given = list(zip("onpq", question.sides, strict=False))
+        sides = [Side(alias, rows) for alias, rows in given]
+        self.side = sides[side]
+        self._buckets = buckets
+        there = [number for number, (_, rows) in enumerate(given) if rows is not None]
+        self._terms = []
+        for names in _matched_names(question):
+            columns = [found for n in there if (found := _find(sides[n], names[n]))]
+            if len(columns) == len(there) and (terms := _hashable(columns)) is not None:
+                self._terms.append(terms[there.index(side)])
+
+    @property
+    def query(self) -> str:
+        bucket = f"hash({', '.join(self._terms)}) % {self._buckets}" if self._terms else "0"
+        return f"SELECT ({bucket})::INTEGER FROM given_{self.side.alias} {self.side.alias}"  # noqa: S608 - of numbers
+
+
+def _matched_names(question: RowComparison | RowMerge) -> list[tuple[str | None, ...]]:
+    """What each column that rows are matched by is called on each side."""
+    if isinstance(question, RowMerge):
+        return [(key.base, key.source, key.base, key.target) for key in question.keys]
+    return [(pair.older, pair.newer) for pair in question.keys or question.columns]
+
+
+def _find(side: Side, name: str | None) -> Column | None:
+    return side.column(name) if name is not None and name in side.schema.names else None
+
+
+def _hashable(columns: Sequence[Column]) -> list[str] | None:
+    """What is hashed of a column on each side; None if values that count as equal could have different hashes.
+
+    Where types differ, numbers may be rounded before they are compared, and the texts of moments need not be the same.
+    """
+    kinds = [column.kind for column in columns]
+    if len(set(kinds)) == 1:
+        return [column.sql for column in columns]
+    if all(map(pa.types.is_integer, kinds)):
+        return [f"{column.sql}::HUGEINT" for column in columns]
+    if any(pa.types.is_floating(kind) or pa.types.is_temporal(kind) or pa.types.is_nested(kind) for kind in kinds):
+        return None
+    return [column.text for column in columns]

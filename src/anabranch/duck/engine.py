@@ -8,8 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from anabranch.duck.duck_errors import DUCK_ERRORS, is_about_pushing, is_fatal, translate
-from anabranch.duck.session import Database, Session
+from anabranch.duck.session import DUCK_ERRORS, Database, Session, is_about_pushing, is_fatal, translate
 from anabranch.duck.sources import Source, find_sources
 from anabranch.duck.statement import Statement, parse_statement
 from anabranch.errors import AnabranchError, InvalidInputError

@@ -12,11 +12,10 @@ from typing import Any
 
 import duckdb
 
-from anabranch.duck.functions import check_function, check_table_function
 from anabranch.duck.travel import mark_refs, split_mark, unquoted
 from anabranch.errors import InvalidExpressionError, TableNotFoundError
 
-__all__ = ["Statement", "TableUse", "parse_statement", "quoted"]
+__all__ = ["Statement", "TableUse", "check_function", "check_table_function", "parse_statement", "quoted"]
 
 _SPACE = r"(?>\s|--[^\n\r]*|/\*.*?\*/)*+"
 _PART = r"\"(?:[^\"]|\"\")*\"|'(?:[^']|'')*'|[^\s.\"'(),;]+"
@@ -185,3 +184,38 @@ def _use_of(node: Any, body: bytes) -> TableUse:
 def _parts_of(name: str) -> list[str]:
     found = (match.group(1) for match in _PARTS.finditer(name))
     return [unquoted(part).lower() for part in found if part]
+
+
+# Table functions read files, other processes' memory, settings and SQL in strings; only those that compute are let in.
+_TABLE_FUNCTIONS = frozenset(
+    {"generate_series", "generate_subscripts", "json_each", "json_tree", "range", "repeat", "repeat_row", "unnest"}
+)
+# Other functions compute. These read the machine's state, write, or wait.
+_FORBIDDEN = frozenset(
+    {
+        "current_query",
+        "current_setting",
+        "currval",
+        "getenv",
+        "getvariable",
+        "json_execute_serialized_sql",
+        "nextval",
+        "pg_sleep",
+        "setseed",
+        "sleep_ms",
+        "write_log",
+    }
+)
+
+
+def check_table_function(name: str) -> None:
+    if name.lower() not in _TABLE_FUNCTIONS:
+        raise InvalidExpressionError(
+            f"the table function {name} is not allowed",
+            hint=f"name a table of the repository, or use {', '.join(sorted(_TABLE_FUNCTIONS))}",
+        )
+
+
+def check_function(name: str) -> None:
+    if name.lower() in _FORBIDDEN:
+        raise InvalidExpressionError(f"the function {name} is not allowed", hint="leave it out")

@@ -5,7 +5,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import pyarrow as pa
@@ -15,15 +15,15 @@ from anabranch.files import columnar
 from anabranch.files.csv_options import CsvOptions
 from anabranch.files.csv_reading import CsvReader
 from anabranch.files.evidence import Evidence
-from anabranch.files.finding import SourceFile
-from anabranch.files.formats import FileFormat
+from anabranch.files.finding import SourceFile, Span
+from anabranch.files.formats import Compression, FileFormat
 from anabranch.files.json_reading import JsonReader, unify_columns
 from anabranch.files.parsing import Parsed
 from anabranch.files.records import BadRecord, Block
 from anabranch.files.streams import Watch
 from anabranch.format.staging.incoming import fit_rows
 
-__all__ = ["Part", "Reading", "check_columns", "find_columns", "iter_parts"]
+__all__ = ["Part", "Reading", "check_columns", "cut_file", "find_columns", "iter_parts"]
 
 # Enough to keep all threads busy, few enough to hold in memory; the same everywhere, so that results are.
 _AHEAD = 4
@@ -172,3 +172,27 @@ def _map_ahead(work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
         finally:
             for future in waiting:
                 future.cancel()
+
+
+def cut_file(file: SourceFile, reading: Reading, *, span_bytes: int) -> tuple[SourceFile, ...]:
+    """The same file in spans of about that size, if it can be cut; it is read once for that, and not parsed.
+
+    What is packed, or must be decoded, has to be read from its beginning.
+    """
+    can_be_cut = reading.format.is_text and file.compression is Compression.NONE
+    if not can_be_cut or file.size <= span_bytes or (reading.format is FileFormat.CSV and not reading.csv.is_utf8):
+        return (file,)
+    starts: list[tuple[int, int]] = []  # how far behind the first record a span begins, and at which line
+    read = 0
+    for block in reading.text_reader().blocks(file):
+        if not block.size:
+            return (file,)
+        if not starts or read - starts[-1][0] >= span_bytes:
+            starts.append((read, block.line))
+        read += block.size
+    before = file.size - read
+    ends = [start for start, _ in starts[1:]] + [read]
+    return tuple(
+        replace(file, span=Span(start=before + start, end=before + end, line=line), size=end - start)
+        for (start, line), end in zip(starts, ends, strict=True)
+    )

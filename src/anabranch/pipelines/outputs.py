@@ -1,16 +1,17 @@
 """Make outputs from the declarations of a file or a project. Errors name the line."""
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from anabranch.pipelines.declarations import Engine, Output, SourceLocation, WriteMode, parse_engine, parse_key
 from anabranch.pipelines.parameters import RESERVED, Parameter
-from anabranch.pipelines.signatures import check_signature
 from anabranch.pipelines.statements import Statement, StatementError, parse_duck_statement, parse_statement
 
 __all__ = ["Options", "function_output", "sql_output"]
+
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +70,7 @@ def function_output(  # noqa: PLR0913 - by their names
     """Read an output that a function of its inputs makes. `code` is its text if that is more than the function."""
     names = tuple(parse_key(name, location) for name in _names(inputs, "list of inputs", location))
     engine = parse_engine(options.engine, location)
-    taken = check_signature(function, inputs=names, parameters=parameters, location=location)
+    taken = _check_signature(function, inputs=names, parameters=parameters, location=location)
     if engine is Engine.DUCKDB and RESERVED in taken:
         location.fail(
             f"{function.__name__}() takes {RESERVED!r}, and its engine is DuckDB", hint="use the engine spark"
@@ -135,3 +136,30 @@ def _names(given: Any, what: str, location: SourceLocation) -> tuple[str, ...]:
     if len(set(given)) < len(given):
         location.fail(f"the {what} names one twice: {', '.join(given)}", hint="leave one out")
     return tuple(given)
+
+
+def _check_signature(
+    function: Callable[..., Any], *, inputs: Sequence[str], parameters: Collection[str], location: SourceLocation
+) -> tuple[str, ...]:
+    """Return the options of a function besides its inputs. Refuse one that takes something else than it gets."""
+    name = getattr(function, "__name__", repr(function))
+    taken = inspect.signature(function).parameters.values()
+    frames = [each for each in taken if each.kind in _POSITIONAL]
+    is_open = any(each.kind is inspect.Parameter.VAR_POSITIONAL for each in taken)
+    needed = sum(each.default is inspect.Parameter.empty for each in frames)
+    if len(inputs) < needed or (len(inputs) > len(frames) and not is_open):
+        shown = ", ".join(each.name for each in frames) or "none"
+        location.fail(
+            f"{name}() takes {len(frames)} inputs ({shown}), and {len(inputs)} are declared"
+            f" ({', '.join(inputs) or 'none'})",
+            hint="let it take one DataFrame for each input, in their order; parameters come after a '*'",
+        )
+    options = tuple(each.name for each in taken if each.kind is inspect.Parameter.KEYWORD_ONLY)
+    for option in options:
+        if option not in parameters and option != RESERVED:
+            known = ", ".join(parameters) or "none"
+            location.fail(
+                f"{name}() takes {option!r}, which is not a parameter of the pipeline",
+                hint=f"declare it; the parameters are {known}",
+            )
+    return options

@@ -1,14 +1,15 @@
 """The plan of a run: steps in the order in which they can be built, drawn as text or as SVG."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
-from anabranch.pipelines.declarations import DeclaredCheck, Output
+from anabranch.pipelines.declarations import DeclaredCheck, Output, SourceLocation
 from anabranch.pipelines.loading import Source
 from anabranch.repo.history.lineage.svg import DrawnBox, DrawnEdge, draw_boxes
 
-__all__ = ["Plan", "Step"]
+__all__ = ["Plan", "Step", "chosen_outputs", "in_order", "steps_before"]
 
 # What is drawn before an item of the tree and before what is below it; the second pair is for the last one.
 _BRANCHES = (("├─ ", "│  "), ("└─ ", "   "))
@@ -108,3 +109,39 @@ def _draw_svg(plan: Plan) -> str:
         boxes = [DrawnBox(id="", style="change", name="nothing to do", about=(), title="no step is selected")]
     edges = [DrawnEdge(source=key, target=step.key, style="read") for step in plan.steps for key in step.output.inputs]
     return draw_boxes(boxes, edges, title=f"The pipeline {plan.pipeline}")
+
+
+def steps_before(outputs: Mapping[str, Output]) -> dict[str, tuple[str, ...]]:
+    """For each output those of the others that it reads."""
+    return {key: tuple(name for name in output.inputs if name in outputs) for key, output in outputs.items()}
+
+
+def in_order(outputs: Mapping[str, Output]) -> list[Output]:
+    """The outputs with each one after those that it reads, else as they are declared; refuse a cycle."""
+    sorter = TopologicalSorter(steps_before(outputs))
+    try:
+        sorter.prepare()
+    except CycleError as err:
+        # The error lists them from input to reader, with the first one repeated at the end.
+        circle = list(reversed(err.args[1]))
+        first = outputs[min(circle, key=lambda key: outputs[key].location.line)]
+        start = circle.index(first.key)
+        shown = [*circle[start:-1], *circle[: start + 1]] if start else circle
+        first.location.fail(
+            f"the outputs read each other in a circle: {' reads '.join(shown)}",
+            hint="let one of them read another table",
+        )
+    declared, found = list(outputs), []
+    while sorter.is_active():
+        ready = sorted(sorter.get_ready(), key=declared.index)
+        found += ready
+        sorter.done(*ready)
+    return [outputs[key] for key in found]
+
+
+def chosen_outputs(outputs: Mapping[str, Output], only: Collection[str], location: SourceLocation) -> dict[str, Output]:
+    """Those that are asked for, by default all."""
+    for key in only:
+        if key not in outputs:
+            location.fail(f"the pipeline has no output {key!r}", hint=f"its outputs are {', '.join(outputs)}")
+    return {key: output for key, output in outputs.items() if not only or key in only}

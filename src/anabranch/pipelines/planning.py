@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 from anabranch.pipelines.declarations import DeclaredCheck, Output
 from anabranch.pipelines.definition import PipelineDefinition
-from anabranch.pipelines.graph import in_order, steps_before
 from anabranch.pipelines.parameters import bind_parameters
-from anabranch.pipelines.plan import Plan, Step
+from anabranch.pipelines.plan import Plan, Step, in_order, steps_before
 from anabranch.pipelines.selection import Selection, select_outputs
 from anabranch.repo.snapshot import Snapshot
 

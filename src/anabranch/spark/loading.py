@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from anabranch.files.finding import SourceFile
-from anabranch.files.spans import cut_file
+from anabranch.files.rows import cut_file
 from anabranch.format import staging
 from anabranch.format.staging import VersionRef, WrittenFragment
 from anabranch.format.staging.incoming import fit_rows
