@@ -324,13 +324,13 @@ def measure(server: Server, library: dict[str, float], *, seconds: float) -> lis
             "branch creation, one client",
             made_alone,
             library=library["branch"],
-            limit="two metadata transactions that wait for the disk, and the log entry",
+            limit="the log entry and one metadata transaction, which wait for the disk",
         ),
         row_of(
             "branch creation",
             made,
             library=library["branch"],
-            limit="two metadata transactions, each shared by waiting requests, and the log entry",
+            limit="processor: the log entry and the SQL of all clients in one interpreter",
         ),
         row_of("import of 1 MB of CSV, warm", imported, library=library["import"], limit="the load"),
     ]

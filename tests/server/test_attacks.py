@@ -3,11 +3,13 @@
 import asyncio
 import gzip
 import re
+import select
 import socket
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import httpx
@@ -29,6 +31,7 @@ from tests.server.conftest import (
 )
 
 MEGABYTE = 1 << 20
+JSON = {"Content-Type": "application/json"}
 
 
 @contextmanager
@@ -231,6 +234,146 @@ def test_waiting_previews_leave_threads_and_slots_to_others(tmp_path: Path) -> N
         answers = [one.result() for one in waiting]
         assert sorted(one.status_code for one in answers) == [200] * 7 + [429]
         blocked.result()
+
+
+def test_bodies_of_running_requests_have_a_limit_of_bytes(tmp_path: Path) -> None:
+    """Of two bodies that do not fit together, one is refused and the other is read."""
+    limits = Limits(body_bytes=MEGABYTE, bodies_bytes_at_once=MEGABYTE)
+    body = b'{"name": "large"' + b" " * 600_000
+    with serving(tmp_path, limits=limits) as running, running.client() as client:
+        with connections(running, 2, head("/projects", length=len(body) + 1, secret=running.secret)) as opened:
+            with ThreadPoolExecutor(2) as pool:
+                list(pool.map(lambda one: one.sendall(body), opened))
+            (first,), _, _ = select.select(opened, [], [])
+            assert status_of(first) == 429
+            (other,) = [one for one in opened if one is not first]
+            assert ok(client.post("/projects", json={"id": "small"}))["id"] == "small"
+            other.sendall(b"}")
+            assert status_of(other) == 201
+        assert client.post("/projects", content=body).status_code == 422
+
+
+def test_form_is_not_read_into_memory_by_routes_without_files(attacked: tuple[Running, Project]) -> None:
+    running, project = attacked
+    sent = head("/projects", length=17 * MEGABYTE, secret=running.secret)
+    with connections(running, 1, sent.replace(b"application/json", b"multipart/form-data; boundary=x")) as (one,):
+        assert status_of(one) == 413
+    use(project)
+
+
+@pytest.mark.proof
+def test_large_json_bodies_with_a_token_keep_memory_small(attacked: tuple[Running, Project]) -> None:
+    running, project = attacked
+    body = b'{"rows": [' + b"{}," * (5 * MEGABYTE) + b"{}]}"
+
+    def send(_: int) -> int:
+        with running.client() as client:
+            return client.post(f"{project.table()}/rows", content=body, headers=JSON).status_code
+
+    with ThreadPoolExecutor(32) as pool:
+        answers = pool.map(send, range(32))
+        use(project)
+        assert set(answers) == {422, 429}  # too many rows, or too many bytes at once
+    use(project)
+    assert memory_of(running) < 1 << 30
+
+
+@contextmanager
+def half_sent_bodies(running: Running, _: Project) -> Iterator[None]:
+    with connections(running, Limits().requests_at_once, head("/projects", length=1000) + b"{"):
+        yield
+
+
+@contextmanager
+def half_sent_heads(running: Running, _: Project) -> Iterator[None]:
+    with connections(running, 400, b"GET /projects HTTP/1.1\r\nHost: x\r\nX-Slow: "):
+        yield
+
+
+@contextmanager
+def repeated(action: Callable[[], object], *, clients: int) -> Iterator[None]:
+    """Repeat an action in several threads until this is left."""
+    stopped = threading.Event()
+
+    def work() -> None:
+        while not stopped.is_set():
+            action()
+
+    with ThreadPoolExecutor(clients) as pool:
+        done = [pool.submit(work) for _ in range(clients)]
+        try:
+            yield
+        finally:
+            stopped.set()
+    for one in done:
+        one.result()
+
+
+@contextmanager
+def large_bodies(running: Running, _: Project) -> Iterator[None]:
+    body = b" " * (15 * MEGABYTE)
+
+    def send() -> None:
+        with connections(running, 1, head("/projects", length=len(body))) as (one,), suppress(ConnectionError):
+            one.sendall(body)
+
+    with repeated(send, clients=4):
+        yield
+
+
+@contextmanager
+def compressed_uploads(_: Running, project: Project) -> Iterator[None]:
+    content = gzip.compress(b"id,v\n" + b"7,a\n" * (64 * MEGABYTE))
+    with repeated(lambda: refused(import_file(project, content), 413, "too_large"), clients=2):
+        yield
+
+
+@contextmanager
+def heavy_previews(running: Running, project: Project) -> Iterator[None]:
+    """Eight clients that sort a table of a million rows by a text column."""
+    rows = b"id,v\n" + b"".join(b"%d,%d\n" % (number, number * 7919 % 1_000_003) for number in range(1_000_000))
+    project.create_table("large")
+    form = {"file": ("rows.csv", rows)}
+    ok(project.client.post(f"{project.table(table='large')}/import", files=form, params={"wait": 100}))
+    with running.client(make_token(project.client, "read")) as other:
+        reader = Project(other, project.id)
+        with repeated(lambda: reader.preview(table="large", sort="v", limit=10_000), clients=8):
+            yield
+
+
+ATTACKS = [half_sent_bodies, half_sent_heads, large_bodies, compressed_uploads, heavy_previews]
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.__name__)
+def test_p99_of_other_clients_stays_within_three_times(
+    attacked: tuple[Running, Project], attack: Callable[[Running, Project], AbstractContextManager[None]]
+) -> None:
+    """The same requests without an attack and during one, in the same run."""
+    running, _ = attacked
+    with running.client() as client:
+        project = new_project(client)
+        before = p99_of(project)
+        with attack(running, project):
+            during = p99_of(project)
+        use(project)
+        after = p99_of(project)
+    # At least 20 ms: below, a single delay of the scheduler decides.
+    assert during <= 3 * max(before, after, 0.020), (before, during, after)
+    assert memory_of(running) < 1 << 30
+
+
+def p99_of(project: Project) -> float:
+    """The 99th percentile of the seconds of previews and writes."""
+    taken = []
+    for number in range(300):
+        began = time.perf_counter()
+        if number % 30:
+            project.preview(limit=10)
+        else:
+            ok(project.client.put(f"{project.table()}/rows", json={"rows": [{"id": 1, "v": str(number)}]}))
+        taken.append(time.perf_counter() - began)
+    return sorted(taken)[int(len(taken) * 0.99)]
 
 
 @pytest.mark.proof

@@ -151,7 +151,7 @@ def test_what_is_no_such_file_is_refused(project: Project) -> None:
 def test_of_rows_with_the_same_key_the_last_can_win(project: Project) -> None:
     done = ok(send(project, "id,v\n7,first\n8,b\n7,last\n", dedup=True))
     assert rows(project) == [(7, "last"), (8, "b")]
-    assert (done["imported_rows"], done["warnings"]) == (2, ["1 rows gave way to later ones of the same key"])
+    assert (done["imported_rows"], done["warnings"]) == (2, ["1 rows were replaced by later rows with the same key"])
     done = ok(send(project, "id,v\n7,x\n9,y\n7,z\n", dedup=True, incremental=True))
     assert rows(project) == [(7, "z"), (8, "b"), (9, "y")]
 

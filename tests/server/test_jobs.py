@@ -285,3 +285,36 @@ def test_a_service_that_is_killed_while_it_imports_leaves_the_table_as_it_was(tm
             assert [again.preview(on) for on in ("default", branch)] == before
             assert list((tmp_path / "files" / project.id).iterdir()) == []
             assert ok(send(again, wait=30))["table_row_count"] == 1
+
+
+@pytest.mark.proof
+def test_jobs_are_done_or_reported_after_sigterm(tmp_path: Path) -> None:
+    """Two jobs run and two wait when the service gets SIGTERM."""
+    count = 700_000
+    lines = [b"id,v", *(b"%d,some text that makes the file longer" % number for number in range(count))]
+    with process(tmp_path, "--init") as (started, url):
+        secret = secret_of(started)
+        wait_until_healthy(url, started)
+        with Running(url=url, data=tmp_path, secret=secret).client() as client:
+            project = new_project(client)
+            branches = [project.branch() for _ in range(4)]
+            jobs = [ok(send(project, branch, data=b"\n".join(lines)))["id"] for branch in branches]
+            pause = threading.Event()
+            while not ok(client.get(f"/jobs/{jobs[0]}"))["progress"]["rows"]:
+                pause.wait(0.01)
+        started.terminate()
+        assert started.wait(timeout=120) == 0
+    with process(tmp_path) as (started, url):
+        wait_until_healthy(url, started)
+        with Running(url=url, data=tmp_path, secret=secret).client() as client:
+            project = Project(client, project.id)
+            states = []
+            for branch, job_id in zip(branches, jobs, strict=True):
+                job = ok(client.get(f"/jobs/{job_id}"))
+                states.append(job["state"])
+                assert job["state"] == "succeeded" or job["error"]["code"] == "interrupted"
+                rows = project.preview(branch, limit=1)["total_row_count"]
+                assert rows == (count if job["state"] == "succeeded" else 3)
+            assert "failed" in states
+            repeated = branches[states.index("failed")]
+            assert ok(send(project, repeated, wait=100, data=b"id,v\n7,a\n"))["table_row_count"] == 1

@@ -333,5 +333,5 @@ def test_a_folder_that_cannot_be_deleted_does_not_prevent_a_start(tmp_path: Path
 
 def test_data_in_a_file_are_refused(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("no folder")
-    with pytest.raises(InvalidPathError, match="cannot be a folder"):
+    with pytest.raises(InvalidPathError, match="cannot be created"):
         open_service(Settings(data=tmp_path / "data"))

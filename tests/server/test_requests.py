@@ -205,7 +205,7 @@ def test_unexpected_errors_reveal_nothing(tmp_path: Path) -> None:
 
 def test_a_port_that_is_taken_is_named(running: Running) -> None:
     port = int(running.url.rpartition(":")[2])
-    with pytest.raises(InvalidInputError, match=f"at 127.0.0.1, port {port}: Address already in use"):
+    with pytest.raises(InvalidInputError, match=f"on 127.0.0.1, port {port}: Address already in use"):
         listen(host="127.0.0.1", port=port)
 
 

@@ -55,6 +55,7 @@ def create_app(settings: Settings, *, service: Service | None = None) -> FastAPI
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        # The threads in which FastAPI runs `def` routes.
         anyio.to_thread.current_default_thread_limiter().total_tokens = settings.limits.workers
         yield
         opened.close()

@@ -12,7 +12,7 @@ from fastapi import Query, Request
 from pydantic import AwareDatetime, BaseModel, BeforeValidator
 
 from anabranch.server.auth import Token
-from anabranch.server.database import Change, Database, Insert
+from anabranch.server.database import Change, Database, Insert, row_of
 from anabranch.server.routing import ForAdmin, Limit, ProjectToChange, make_router
 
 __all__ = ["AuditEvent", "AuditLog", "PendingEvent", "router"]
@@ -20,7 +20,7 @@ __all__ = ["AuditEvent", "AuditLog", "PendingEvent", "router"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditEvent:
-    """One request that changed something, or tried to."""
+    """A write request, successful or refused."""
 
     happened_at: datetime
     request_id: str
@@ -90,7 +90,7 @@ class AuditLog:
             events = []
         else:
             event = pending.make(status)
-            events = [Insert("audit_events", {name: getattr(event, name) for name in event.__slots__})]
+            events = [Insert("audit_events", row_of(event))]
         if changes or events:
             self._database.write_all([*changes, *events])
         pending.status = status
@@ -110,21 +110,22 @@ class AuditLog:
 router = make_router("audit")
 
 
-def _written_out(value: Any) -> Any:
+def _refuse_number(value: Any) -> Any:
+    # Pydantic reads a number as seconds since 1970.
     if isinstance(value, str) and re.fullmatch(r"[-+.\deE_]*", value):
-        raise ValueError("must be a moment like 2026-11-15T10:00:00Z")
+        raise ValueError("must be a time like 2026-11-15T10:00:00Z")
     return value
 
 
 Before = Annotated[
     AwareDatetime | None,
-    BeforeValidator(_written_out),
-    Query(description="Only what happened before this moment.", examples=["2026-11-15T10:00:00Z"]),
+    BeforeValidator(_refuse_number),
+    Query(description="Only events before this time.", examples=["2026-11-15T10:00:00Z"]),
 ]
 
 
 class AuditEvents(BaseModel):
-    """`next` is what `before` takes to go on; nothing if this is all."""
+    """`next` is the value of `before` for the next page, and null on the last page."""
 
     events: list[AuditEvent]
     next: datetime | None
@@ -132,13 +133,13 @@ class AuditEvents(BaseModel):
 
 @router.get("/audit")
 def list_audit(call: ForAdmin, limit: Limit = 100, before: Before = None) -> AuditEvents:
-    """All writes, done and refused, newest first."""
+    """List all writes, successful and refused, newest first."""
     return _page(call.part(AuditLog).list_all(before=before, limit=limit + 1), limit)
 
 
 @router.get("/projects/{project_id}/audit")
 def list_project_audit(call: ProjectToChange, limit: Limit = 100, before: Before = None) -> AuditEvents:
-    """The writes to a project, done and refused, newest first."""
+    """List the writes to a project, successful and refused, newest first."""
     call.service.projects.get(call.project_id)
     found = call.part(AuditLog).list_all(project_id=call.project_id, before=before, limit=limit + 1)
     return _page(found, limit)

@@ -28,7 +28,7 @@ __all__ = [
     "require",
 ]
 
-# What the service calls main in its paths.
+# The id of main in paths.
 DEFAULT_BRANCH = "default"
 
 

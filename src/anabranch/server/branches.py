@@ -20,7 +20,7 @@ from anabranch.repo.refs.branches import BranchInfo
 from anabranch.repo.repository import Repository
 from anabranch.server.audit import AuditLog
 from anabranch.server.auth import DEFAULT_BRANCH, Token
-from anabranch.server.database import Change, Database, Insert
+from anabranch.server.database import Change, Database, Insert, row_of
 from anabranch.server.open_branch import OpenBranch, retried
 from anabranch.server.projects import Projects
 from anabranch.server.routing import (
@@ -38,12 +38,12 @@ from anabranch.server.routing import (
 from anabranch.server.settings import Settings
 from anabranch.server.tokens import Tokens
 
-__all__ = ["Branch", "BranchRows", "Branches", "CopiedTable", "OpenBranch", "adopt", "moment", "note_copies", "router"]
+__all__ = ["Branch", "BranchRows", "Branches", "CopiedTable", "adopt", "note_copies", "router"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Branch:
-    """A dev branch; `id` is also what the repository calls it."""
+    """A dev branch. `id` is also its name in the repository."""
 
     id: str
     project_id: str
@@ -55,7 +55,7 @@ class Branch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopiedTable:
-    """A table that a branch has of its own."""
+    """A table of which a branch has its own copy."""
 
     bucket: str
     table: str
@@ -109,8 +109,7 @@ class BranchRows:
 
     def insert(self, branch: Branch, *, write: Callable[[Sequence[Change]], None] | None = None) -> None:
         """Add a branch whose name is reserved. `write` is how the row is written, by default by itself."""
-        row = {name: getattr(branch, name) for name in branch.__slots__}
-        (write or self._database.write_all)([Insert("branches", row)])
+        (write or self._database.write_all)([Insert("branches", row_of(branch))])
         self._known[branch.id] = branch
 
     def delete(self, branch_id: str) -> None:
@@ -138,12 +137,13 @@ class BranchRows:
                 self._names.discard((branch.project_id, branch.name))
 
     def list_copied(self, branch_id: str) -> list[CopiedTable]:
-        """By name."""
+        """Return the copied tables of a branch by name."""
         return list(self._copied.get(branch_id, ()))
 
     def add_copied(self, branch_id: str, tables: Iterable[CopiedTable]) -> None:
-        """Note tables that were copied, unless they are noted, or the branch is gone."""
+        """Add rows for copied tables that have none, unless the branch was deleted."""
         for table in tables:
+            # One turn for the check and the insert: two writers may copy the same table, and the row has a primary key.
             with self._database.turn():
                 noted = self._copied.get(branch_id, ())
                 if branch_id not in self._known or any(_key(one) == _key(table) for one in noted):
@@ -202,7 +202,7 @@ class Branches:
         self._clock = clock
 
     def create(self, project_id: str, *, name: str, description: str, token: Token) -> Branch:
-        """Make a branch that shows main as it is at any time."""
+        """Create a branch that follows main."""
         repository = self._projects.open(project_id, actor=token.name)
         branch = Branch(
             id=_new_id(),
@@ -245,7 +245,7 @@ class Branches:
         return branch
 
     def open(self, project_id: str, branch_id: str, token: Token) -> OpenBranch:
-        """A dev branch, or main under the name that paths have for it."""
+        """Open a dev branch, or main with the id that paths use for it."""
         if branch_id != DEFAULT_BRANCH:
             self.get(project_id, branch_id)
         repository = self._projects.open(project_id, actor=token.name)
@@ -259,7 +259,7 @@ class Branches:
         )
 
     def list_copied(self, branch: OpenBranch) -> list[CopiedTable]:
-        """The tables that a branch has copied, or made."""
+        """Return the tables that were copied to a branch or created on it."""
         self.note_copies(branch)
         return self._rows.list_copied(branch.branch_id)
 
@@ -269,7 +269,7 @@ class Branches:
         self._finish_delete(branch.repository, project_id, branch_id)
 
     def pull(self, branch: OpenBranch, key: TableKey) -> bool:
-        """Let a table of a branch follow main again; whether it had a copy."""
+        """Make a table of a branch follow main again. Return whether the branch had a copy."""
         was_local = retried(
             lambda: branch.repository.branch_pull(branch.name, str(key)), seconds=self._settings.limits.retry_seconds
         )
@@ -277,24 +277,24 @@ class Branches:
         return was_local
 
     def note_copies(self, branch: OpenBranch) -> None:
-        """Bring the rows about copied tables in line with the repository, which alone knows."""
+        """Update the rows of copied tables from the repository."""
         if not branch.is_main:
             note_copies(self._rows, branch.repository, branch.branch_id)
 
     def require_there(self, project_id: str, branch_id: str) -> None:
-        """Refuse a branch that is gone, also one that is just being deleted."""
+        """Raise BranchNotFoundError if a branch was deleted or is being deleted."""
         if branch_id != DEFAULT_BRANCH:
             self.get(project_id, branch_id)
             self._projects.open(project_id, actor=None).branch_get(branch_id)
 
     def recover(self) -> None:
-        """Bring the rows in line with the repositories where a crash came between; finish what was being deleted."""
+        """Repair what a crash left: update the rows from the repositories and finish deletions."""
         for project in self._projects.list_all():
             try:
                 self._recover(project.id)
             except AnabranchError:
-                # The others can be served all the same.
-                _log.exception("project %s cannot be looked through", project.id)
+                # The service starts nevertheless, for the other projects.
+                _log.exception("the branches of project %s cannot be read", project.id)
 
     def _recover(self, project_id: str) -> None:
         repository = self._projects.open(project_id, actor=None)
@@ -310,7 +310,7 @@ class Branches:
                 adopt(self._rows, project_id, info)
 
     def _finish_delete(self, repository: Repository, project_id: str, branch_id: str) -> None:
-        """Delete a branch with its files, as far as it is there, and its row last: it says that there is more to do."""
+        """Delete a branch with its files, and its row last: until then, a start repeats the deletion."""
         with suppress(BranchNotFoundError):
             retried(
                 lambda: repository.branch_delete(branch_id, purge=True), seconds=self._settings.limits.retry_seconds
@@ -336,7 +336,7 @@ def adopt(rows: BranchRows, project_id: str, info: BranchInfo) -> None:
                     project_id=project_id,
                     name=candidate,
                     description=description,
-                    created_at=moment(info.created_at),
+                    created_at=to_datetime(info.created_at),
                     created_by=info.created_by,
                 )
             )
@@ -354,22 +354,18 @@ def note_copies(rows: BranchRows, repository: Repository, branch_id: str) -> Non
 
 
 def describe(name: str, description: str) -> str:
-    """A name and a description as one text, of which the first line is the name."""
+    """Return the description of a branch in the repository. Its first line is the name."""
     return f"{name}\n\n{description}" if description else name
 
 
 def name_and_description(text: str) -> tuple[str, str]:
-    """What `describe` put together."""
+    """Return the name and the description that `describe` has joined."""
     name, _, description = text.partition("\n\n")
     return name.strip(), description
 
 
-def moment(microseconds: int) -> datetime:
-    return to_datetime(microseconds)
-
-
 def _iter_copies(repository: Repository, info: BranchInfo, keys: set[TableKey]) -> Iterator[CopiedTable]:
-    """When each table was copied: by the first commit on the branch that touched it after its last pull."""
+    """Yield the copied tables. The first commit that changes a table after its last pull copies it."""
     first = {str(key): info.created_at for key in keys}
     wanted = set(first)
     commits = repository.snapshot_of(info.name).iter_commits()
@@ -380,14 +376,14 @@ def _iter_copies(repository: Repository, info: BranchInfo, keys: set[TableKey]) 
         else:
             first |= dict.fromkeys(touched, commit.created_at)
     for key in sorted(keys):
-        yield CopiedTable(bucket=key.bucket, table=key.table, copied_at=moment(first[str(key)]))
+        yield CopiedTable(bucket=key.bucket, table=key.table, copied_at=to_datetime(first[str(key)]))
 
 
 router = make_router("branches", prefix="/projects/{project_id}/branches")
 
 
 class NewBranch(Body):
-    """A dev branch to be made; its id is the service's choice."""
+    """A dev branch to create. The service chooses its id."""
 
     name: FreeName
     description: FreeText = ""
@@ -398,7 +394,7 @@ class BranchList(BaseModel):
 
 
 class BranchDetail(BaseModel):
-    """A dev branch, and the tables that it has of its own."""
+    """A dev branch, and the tables of which it has its own copy."""
 
     id: str
     project_id: str
@@ -410,7 +406,7 @@ class BranchDetail(BaseModel):
 
 
 class Pulled(BaseModel):
-    """`was_local` says whether the branch had a copy, which is gone now."""
+    """`was_local` is true if the branch had a copy, which was deleted."""
 
     bucket: str
     table: str
@@ -419,40 +415,32 @@ class Pulled(BaseModel):
 
 @router.post("", status_code=201)
 def create_branch(call: ProjectToBranch, body: NewBranch) -> Branch:
-    """Make a dev branch: it shows main, live, until tables are written on it. Nothing is copied."""
+    """Create a dev branch. It shows main as it is now until tables are changed on the branch. Nothing is copied."""
     return call.part(Branches).create(call.project_id, name=body.name, description=body.description, token=call.token)
 
 
 @router.get("")
 def list_branches(call: ProjectToRead) -> BranchList:
-    """The dev branches of a project, oldest first."""
+    """List the dev branches of a project, oldest first."""
     return BranchList(branches=call.part(Branches).list_all(call.project_id))
 
 
 @router.get("/{branch_id}")
 def get_branch(call: BranchToRead) -> BranchDetail:
-    """A dev branch and the tables copied to it."""
+    """Return a dev branch and the tables copied to it."""
     branch = call.part(Branches).get(call.project_id, call.branch_id)
-    return BranchDetail(
-        id=branch.id,
-        project_id=branch.project_id,
-        name=branch.name,
-        description=branch.description,
-        created_at=branch.created_at,
-        created_by=branch.created_by,
-        tables=call.part(Branches).list_copied(call.open()),
-    )
+    return BranchDetail(**row_of(branch), tables=call.part(Branches).list_copied(call.open()))
 
 
 @router.delete("/{branch_id}", status_code=204)
 def delete_branch(call: BranchToChange) -> None:
-    """Delete a dev branch. All that was written on it is lost, and nothing else."""
+    """Delete a dev branch with all changes made on it. Main stays as it is."""
     call.part(Branches).delete(call.project_id, call.branch_id, call.token)
 
 
 @router.post("/{branch_id}/tables/{bucket}/{table}/pull")
 def pull_table(call: BranchToChange, bucket: BucketName, table: TableName) -> Pulled:
-    """Let a table of a branch follow main again; its copy, if there is one, is lost."""
+    """Make a table of a branch follow main again. The copy of the branch, if it has one, is deleted."""
     call.part(Branches).get(call.project_id, call.branch_id)
     was_local = call.part(Branches).pull(call.open(), TableKey(bucket, table))
     return Pulled(bucket=bucket, table=table, was_local=was_local)

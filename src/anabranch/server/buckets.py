@@ -14,7 +14,7 @@ from anabranch.ids import MAIN, TableKey
 from anabranch.repo.snapshot import Snapshot
 from anabranch.repo.transaction import Transaction
 from anabranch.server.auth import DEFAULT_BRANCH
-from anabranch.server.database import Database
+from anabranch.server.database import Database, row_of
 from anabranch.server.open_branch import OpenBranch
 from anabranch.server.routing import Body, BranchToChange, BranchToRead, BucketName, FreeText, RefQuery, make_router
 
@@ -23,7 +23,7 @@ __all__ = ["Bucket", "BucketRow", "BucketRows", "Buckets", "router"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BucketRow:
-    """A bucket that was made, or, if it is hidden, one of main's that a branch deleted."""
+    """A bucket that was created explicitly or, if `is_hidden`, a bucket of main that was deleted on a branch."""
 
     project_id: str
     branch_id: str
@@ -39,29 +39,17 @@ class BucketRows:
         self._database = database
 
     def list_all(self, project_id: str, branch_id: str) -> dict[str, BucketRow]:
-        """By name."""
+        """Return the rows of a branch by bucket name."""
         rows = self._database.read(
             "SELECT * FROM buckets WHERE project_id = ? AND branch_id = ?", [project_id, branch_id]
         )
         return {row["name"]: BucketRow(**row) for row in rows}
 
     def put(self, bucket: BucketRow) -> None:
-        """Add a row, in the place of the one before it."""
+        """Add a row, or replace the row of the same bucket."""
         with self._database.turn():
             self.delete(bucket.project_id, bucket.branch_id, bucket.name)
-            self._database.write(
-                "INSERT INTO buckets (project_id, branch_id, name, is_hidden, description, created_at, created_by)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?)",
-                [
-                    bucket.project_id,
-                    bucket.branch_id,
-                    bucket.name,
-                    bucket.is_hidden,
-                    bucket.description,
-                    bucket.created_at,
-                    bucket.created_by,
-                ],
-            )
+            self._database.insert("buckets", row_of(bucket))
 
     def delete(self, project_id: str, branch_id: str, name: str) -> None:
         self._database.write(
@@ -71,7 +59,7 @@ class BucketRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bucket:
-    """A bucket as a branch has it; `created_at` is only known of those that were made by themselves."""
+    """A bucket of a branch. `created_at` is null if a table created the bucket."""
 
     name: str
     description: str
@@ -88,12 +76,14 @@ class Buckets:
         self._creating = threading.Lock()
 
     def list_all(self, branch: OpenBranch, snapshot: Snapshot) -> list[Bucket]:
-        """The buckets of a branch at a state of its tables."""
+        """Return the buckets of a branch, with the tables of a snapshot."""
         counts: dict[str, int] = {}
         for key in snapshot.entries:
             counts[key.bucket] = counts.get(key.bucket, 0) + 1
         main = self._rows.list_all(branch.project_id, DEFAULT_BRANCH)
         own = {} if branch.is_main else self._rows.list_all(branch.project_id, branch.branch_id)
+        # A row of the branch hides the row of main with the same name. A bucket with tables is visible in any case: a
+        # hidden one has none, until a table is created in it again.
         made = {name for name, row in own.items() if not row.is_hidden}
         visible = {name for name in main if name not in own} | made
         local = made | _without_main(branch, counts.keys() - main.keys())
@@ -111,14 +101,14 @@ class Buckets:
     def create(self, branch: OpenBranch, name: str, *, description: str) -> Bucket:
         TableKey.parse(f"{name}.t")
         snapshot = branch.snapshot()
-        with self._creating:  # of two who make the same one at once, the second is told
+        with self._creating:  # of two concurrent requests for the same bucket, the second is refused
             if any(bucket.name == name for bucket in self.list_all(branch, snapshot)):
-                raise BucketExistsError(f"there is a bucket '{name}' already", hint="choose another name")
+                raise BucketExistsError(f"bucket '{name}' already exists", hint="choose another name")
             self._put(branch, name, description=description, is_hidden=False)
         return self.get(branch, name, snapshot)
 
     def delete(self, branch: OpenBranch, name: str, *, cascade: bool) -> None:
-        """Delete a bucket, and its tables only if that is asked for; on a branch both are only hidden there."""
+        """Delete a bucket, with its tables if `cascade`. On a dev branch, those of main are only hidden."""
         snapshot = branch.snapshot()
         self.get(branch, name, snapshot)
         tables = [str(key) for key in snapshot.entries if key.bucket == name]
@@ -148,7 +138,7 @@ class Buckets:
 
 
 def _without_main(branch: OpenBranch, names: set[str]) -> set[str]:
-    """Those of the buckets, known by their tables only, in which main has no table: it may have dropped its own."""
+    """Return those of the buckets, known by their tables only, in which main has no table."""
     if branch.is_main or not names:
         return set()
     return names - {key.bucket for key in branch.repository.snapshot_of(MAIN).entries}
@@ -185,20 +175,20 @@ class BucketList(BaseModel):
 
 @router.post("", status_code=201)
 def create_bucket(call: BranchToChange, body: NewBucket) -> Bucket:
-    """Make an empty bucket."""
+    """Create an empty bucket."""
     return call.part(Buckets).create(call.open(), body.name, description=body.description)
 
 
 @router.get("")
 def list_buckets(call: BranchToRead, ref: RefQuery = None) -> BucketList:
-    """The buckets that a branch shows: main's, and its own."""
+    """List the buckets of a branch: those of main, and its own."""
     branch = call.open()
     return BucketList(buckets=call.part(Buckets).list_all(branch, branch.snapshot(ref)))
 
 
 @router.get("/{bucket}")
 def get_bucket(call: BranchToRead, bucket: BucketName, ref: RefQuery = None) -> Bucket:
-    """One bucket."""
+    """Return a bucket."""
     branch = call.open()
     return call.part(Buckets).get(branch, bucket, branch.snapshot(ref))
 
@@ -208,7 +198,7 @@ def delete_bucket(
     call: BranchToChange,
     bucket: BucketName,
     *,
-    cascade: Annotated[bool, Query(description="Drop its tables, too.")] = False,
+    cascade: Annotated[bool, Query(description="Drop its tables too.")] = False,
 ) -> None:
-    """Delete a bucket; on a dev branch it is hidden there only."""
+    """Delete a bucket. On a dev branch, a bucket of main is only hidden."""
     call.part(Buckets).delete(call.open(), bucket, cascade=cascade)

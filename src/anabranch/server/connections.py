@@ -33,7 +33,7 @@ def listen(*, host: str, port: int) -> socket.socket:
         listening = socket.create_server((host, port), family=family, backlog=_BACKLOG)
     except OSError as err:
         raise InvalidInputError(
-            f"nothing can listen at {host}, port {port}: {err.strerror}", hint="name another --port or --host"
+            f"cannot listen on {host}, port {port}: {err.strerror}", hint="use another --port or --host"
         ) from err
     # Accepted connections inherit this option. asyncio sets it only for sockets whose `proto` is IPPROTO_TCP, which
     # `create_server` leaves at 0. Without it the body of an answer waits 40 ms for the client's delayed ACK.
@@ -133,7 +133,7 @@ class TimedProtocol(H11Protocol):
 
     @property
     def _is_answered(self) -> bool:
-        # uvicorn's annotation leaves out that there is no cycle before the first request.
+        # Before the first request there is no cycle, which uvicorn's annotation does not say.
         cycle: RequestResponseCycle | None = self.cycle
         return cycle is not None and cycle.response_complete
 

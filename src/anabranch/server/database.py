@@ -12,7 +12,7 @@ import duckdb
 
 from anabranch.errors import CorruptError, DataInUseError, InvalidPathError
 
-__all__ = ["Change", "Database", "Insert", "Row", "Statement", "TABLES"]
+__all__ = ["Change", "Database", "Insert", "Row", "Statement", "row_of"]
 
 Row = Mapping[str, Any]
 
@@ -46,7 +46,7 @@ class _Write:
 
 
 class Database:
-    """The connection. Each thread reads through a cursor of its own.
+    """The connection to `metadata.duckdb`. Each thread reads through a cursor of its own.
 
     One thread writes at a time. It commits all writes that wait in one transaction, because each commit waits for the
     disk.
@@ -60,7 +60,7 @@ class Database:
         self._queueing = threading.Lock()
         self._queue: list[_Write] = []
         self._cursors = threading.local()
-        # After a kill DuckDB's index may lack rows that are in the table, and then fails for good when one is deleted.
+        # After a kill DuckDB's index may lack rows that are in the table, and then fails whenever one is deleted.
         self.write("DROP INDEX IF EXISTS idx_branches_project")
         with self.transaction() as cursor:
             cursor.execute(TABLES)
@@ -112,7 +112,7 @@ class Database:
     def transaction(self) -> Iterator[duckdb.DuckDBPyConnection]:
         """Run all statements or none. They are on disk when this is left; other writers wait until then.
 
-        Delete rows before the rows that they name, each kind in a transaction of its own.
+        Delete rows before the rows that they refer to, in a transaction of their own.
         """
         with self._writing:
             cursor = self._cursor()
@@ -126,7 +126,7 @@ class Database:
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """Keep other writers out between what is read and what is written here, in one or more transactions."""
+        """Keep other writers out while this thread reads and then writes, in one or more transactions."""
         with self._writing:
             before, self._turn_of = self._turn_of, threading.get_ident()
             try:
@@ -166,6 +166,11 @@ class Database:
         if cursor is None:
             cursor = self._cursors.cursor = self._connection.cursor()
         return cursor
+
+
+def row_of(value: Any) -> Row:
+    """Return the fields of a frozen dataclass with slots. `asdict` copies each value, which takes longer."""
+    return {name: getattr(value, name) for name in value.__slots__}
 
 
 def _run(cursor: duckdb.DuckDBPyConnection, changes: Sequence[Change]) -> None:
@@ -208,11 +213,10 @@ def _connect(file: Path) -> duckdb.DuckDBPyConnection:
         file.parent.mkdir(parents=True, exist_ok=True)
     except OSError as err:
         raise InvalidPathError(
-            f"'{file.parent}' cannot be a folder: {err.strerror}", hint="name one that is there, or can be made"
+            f"'{file.parent}' cannot be created: {err.strerror}", hint="give a folder that exists or can be created"
         ) from err
     try:
-        # Nothing is to be fetched from anywhere. Statements are about a few rows: to wake threads of DuckDB's own for
-        # them takes more of the processor than they do.
+        # No extension is downloaded. Statements concern few rows, so more threads would cost more than they save.
         return duckdb.connect(str(file), config={"autoinstall_known_extensions": "false", "threads": "1"})
     except duckdb.IOException as err:
         if "Could not set lock" not in str(err):
@@ -220,17 +224,17 @@ def _connect(file: Path) -> duckdb.DuckDBPyConnection:
                 f"'{file}' cannot be opened: {err}", hint="move it away and start with --rebuild-metadata"
             ) from err
         raise DataInUseError(
-            f"another process serves the data in '{file.parent}'", hint="stop it first, or name another folder"
+            f"another process serves the data in '{file.parent}'", hint="stop it first, or use another folder"
         ) from err
     except duckdb.Error as err:
         raise CorruptError(
-            f"'{file}' is no database: {err}", hint="move it away and start with --rebuild-metadata"
+            f"'{file}' is not a database: {err}", hint="move it away and start with --rebuild-metadata"
         ) from err
 
 
-# `intents` are what was begun and is to be finished, or taken back, by the next start if a crash came between.
-# `projects`, `branches` and `branch_tables` are tied by keys; the others are not, so that rows of them can be deleted
-# in any order: DuckDB refuses to delete a row and those that name it in one transaction.
+# `intents` are operations on projects that have begun. After a crash, the next start finishes them or rolls them back.
+# Only `projects`, `branches` and `branch_tables` have foreign keys. The rows of other tables can be deleted in any
+# order: DuckDB refuses to delete a row and the rows that refer to it in one transaction.
 TABLES = """
 CREATE TABLE IF NOT EXISTS projects (
     id VARCHAR PRIMARY KEY,

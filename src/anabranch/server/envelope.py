@@ -1,4 +1,4 @@
-"""One form for all that goes wrong: `{code, message, details}`."""
+"""The JSON form of all errors: `{code, message, details}`."""
 
 import logging
 import re
@@ -17,14 +17,14 @@ from anabranch import errors
 from anabranch.errors import AnabranchError
 
 __all__ = [
-    "SURPRISE",
+    "UNEXPECTED",
     "Envelope",
     "EnvelopeException",
     "add_handlers",
     "answer_error",
     "envelope_of",
     "status_of",
-    "without_place",
+    "without_data_folder",
 ]
 
 _log = logging.getLogger("anabranch.server")
@@ -44,18 +44,18 @@ _STATUSES: Mapping[type[AnabranchError], int] = {
 }
 _RETRY_AFTER_SECONDS = "1"
 _DATASET = re.compile(r"dataset '[^']*': (?:Invalid user input: )?")
-# What it was is in the log; it may quote what nobody outside should read.
-SURPRISE: Mapping[str, Any] = {
+# The error itself is only logged: its text may contain data that clients must not read.
+UNEXPECTED: Mapping[str, Any] = {
     "code": "internal",
-    "message": "something unforeseen went wrong",
-    "details": {"hint": "look at the service's log", "retryable": False},
+    "message": "an unexpected error occurred",
+    "details": {"hint": "see the log of the service", "retryable": False},
 }
-# The texts of HTTP's own statuses, as codes.
+# The codes of errors that FastAPI and Starlette raise. Others get the phrase of their status.
 _CODES = {404: "route_not_found", 405: "method_not_allowed", 413: "too_large", 422: "invalid_request"}
 
 
 class Envelope(BaseModel):
-    """What every refused request answers; programs match on `code`."""
+    """The body of every error. Programs match on `code`."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -83,17 +83,17 @@ class EnvelopeException(HTTPException):
 
 
 def status_of(error: AnabranchError) -> int:
-    """The status of the nearest group that an error belongs to."""
+    """Return the HTTP status of the nearest base class of an error that has one."""
     return next(_STATUSES[group] for group in type(error).__mro__ if group in _STATUSES)
 
 
-def without_place(error: AnabranchError, data: Path) -> AnabranchError:
-    """The error without the folder that the service keeps its data in, which is nobody's business outside.
+def without_data_folder(error: AnabranchError, data: Path) -> AnabranchError:
+    """Remove the data folder of the service from the text of an error: clients must not learn it.
 
-    Neither is in which of its datasets a request found nothing; of what is damaged it is good to know.
+    Dataset paths are removed too, except from server errors, where they help to find the damage.
     """
-    for place in {f"{data}/", f"{data.resolve()}/"}:
-        error.problem = error.problem.replace(place, "")
+    for folder in {f"{data}/", f"{data.resolve()}/"}:
+        error.problem = error.problem.replace(folder, "")
     if status_of(error) < 500:
         error.problem = _DATASET.sub("", error.problem)
     return error
@@ -116,14 +116,14 @@ def add_handlers(app: FastAPI) -> None:
     app.add_exception_handler(AnabranchError, _on_error)
     app.add_exception_handler(HTTPException, _on_http_error)
     app.add_exception_handler(RequestValidationError, _on_invalid)
-    app.add_exception_handler(Exception, _on_surprise)
+    app.add_exception_handler(Exception, _on_unexpected)
 
 
 async def _on_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, AnabranchError)  # noqa: S101 - registered for these only
     if status_of(error) >= 500:
         _log.error("a request failed", exc_info=error)
-    return answer_error(without_place(error, request.app.state.service.settings.data))
+    return answer_error(without_data_folder(error, request.app.state.service.settings.data))
 
 
 async def _on_http_error(request: Request, error: Exception) -> JSONResponse:
@@ -132,6 +132,7 @@ async def _on_http_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)  # noqa: S101 - registered for these only
     status = error.status_code
     code = _CODES.get(status, HTTPStatus(status).phrase.lower().replace(" ", "_"))
+    # Starlette reports only the methods of the first route that matches the path.
     headers = dict(error.headers or {})
     if status == 405:
         headers["Allow"] = ", ".join(sorted(_methods_at(request.app.routes, request.url.path)))
@@ -152,8 +153,8 @@ async def _on_invalid(_: Request, error: Exception) -> JSONResponse:
     return _answer(422, code="invalid_request", message=message, details={"errors": found, "retryable": False})
 
 
-async def _on_surprise(_: Request, __: Exception) -> JSONResponse:
-    return JSONResponse(SURPRISE, status_code=500)
+async def _on_unexpected(_: Request, __: Exception) -> JSONResponse:
+    return JSONResponse(UNEXPECTED, status_code=500)
 
 
 def _answer(

@@ -36,7 +36,7 @@ __all__ = ["ExportRequest", "Exports", "router"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportRequest:
-    """Which rows are wanted, and how they are to be written."""
+    """The rows to export, and the format of the file."""
 
     format: FileFormat = FileFormat.CSV
     columns: tuple[str, ...] | None = None
@@ -48,7 +48,7 @@ class ExportRequest:
 
 
 class Exports:
-    """The file of an export is in a folder with the name of its job, and is kept as long as the job's row."""
+    """Exports of tables. The file of an export is in a folder named after its job, and kept as long as its row."""
 
     def __init__(self, projects: Projects, branches: Branches, files: Files, jobs: Jobs) -> None:
         self._projects = projects
@@ -57,17 +57,18 @@ class Exports:
         self._jobs = jobs
 
     def submit(self, branch: OpenBranch, key: TableKey, request: ExportRequest) -> Job:
-        """Let the rows that a table has now, or had, be written."""
+        """Submit a job that writes the rows of a table, as they are now or at a ref."""
         self.forget_old()
         snapshot = branch.snapshot(request.ref)
         table = find_table(snapshot, key)
         if request.columns is not None:
             require_columns(table.schema, request.columns)
+        # The snapshot is taken now, so that the file has the rows of the time of the request, not of the job.
         name = _name_of(key, request)
-        _target_of(Path("/") / name)  # refuses what cannot be written
+        _target_of(Path("/") / name)  # raises an error for a format that cannot be written
         asked = asdict(request) | {"delimiter": request.csv.separator, "header": request.csv.header}
         del asked["csv"]
-        said = {**asked, "bucket": key.bucket, "table": key.table}
+        description = {**asked, "bucket": key.bucket, "table": key.table}
 
         def work(job: Job, report: Report) -> Mapping[str, Any]:
             folder = self._files.folder_of(job.project_id, job.id)
@@ -88,25 +89,27 @@ class Exports:
                     shutil.rmtree(folder, ignore_errors=True)
                     raise
 
-        return self._jobs.submit(branch, JobKind.EXPORT, said, work)
+        return self._jobs.submit(branch, JobKind.EXPORT, description, work)
 
     def get_file(self, job: Job) -> Path:
-        """The file that an export has made."""
+        """Return the path of the file that an export wrote."""
         made = job.result if job.kind is JobKind.EXPORT and job.state is JobState.SUCCEEDED else None
         if made is None:
-            raise FileMissingError(f"job '{job.id}', an {job.kind}, is {job.state} and has no file", hint="see the job")
+            raise FileMissingError(
+                f"job '{job.id}' has no file: it is an {job.kind} and is {job.state}", hint="see the job"
+            )
         path = self._files.folder_of(job.project_id, job.id) / str(made["file_name"])
         if not path.is_file():
-            raise FileMissingError(f"the file of job '{job.id}' is gone", hint="export again")
+            raise FileMissingError(f"the file of job '{job.id}' was deleted", hint="export again")
         return path
 
     def ids(self) -> set[str]:
-        """The exports whose files are there to be fetched."""
+        """Return the ids of the exports whose files can be fetched."""
         done = self._jobs.list_all(project_id=None, state=JobState.SUCCEEDED, limit=None)
         return {job.id for job in done if job.kind is JobKind.EXPORT}
 
     def forget_old(self) -> None:
-        """Delete the files of exports that were made long ago, with their jobs."""
+        """Delete the jobs that ended long ago, and the files of exports among them."""
         for job in self._jobs.forget_old():
             shutil.rmtree(self._files.folder_of(job.project_id, job.id), ignore_errors=True)
 
@@ -137,7 +140,7 @@ _Name = Annotated[str, Field(min_length=1, max_length=256)]
 
 
 class NewExport(Body):
-    """Which rows are wanted, and how they are to be written."""
+    """The rows to export, and the format of the file."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"format": "csv", "columns": ["id"], "where": "amount > 10", "gzip": True}]}
@@ -146,12 +149,12 @@ class NewExport(Body):
     format: RowFormat = RowFormat.CSV
     columns: Annotated[list[_Name] | None, Field(min_length=1, max_length=2000)] = None
     where: Annotated[str | None, Field(max_length=10_000, description="SQL over the columns: `amount > 10`.")] = None
-    limit: Annotated[int | None, Field(ge=1, le=2**53, description="At most so many rows.")] = None
+    limit: Annotated[int | None, Field(ge=1, le=2**53, description="Maximum number of rows.")] = None
     gzip: Annotated[bool, Field(description="Compress CSV or JSON.")] = False
     delimiter: Annotated[str, Field(min_length=1, max_length=1)] = ","
-    header: Annotated[bool, Field(description="Begin CSV with the names of the columns.")] = True
+    header: Annotated[bool, Field(description="Start CSV with a line of column names.")] = True
     ref: Annotated[
-        str | None, Field(max_length=200, description="As of a commit id, a tag or a moment.", examples=[None])
+        str | None, Field(max_length=200, description="As of a commit id, a tag or a time.", examples=[None])
     ] = None
 
     def to_request(self) -> ExportRequest:
@@ -175,7 +178,7 @@ _MEDIA_TYPES = {
 
 
 class ExportResult(BaseModel):
-    """What an export wrote; `url` is where to fetch it."""
+    """The file that an export wrote, and the `url` to fetch it."""
 
     job_id: str
     rows: int
@@ -209,6 +212,6 @@ def _submit(call: BranchCall, key: TableKey, body: NewExport) -> Job:
     responses={200: {"content": {kind: {} for kind in _MEDIA_TYPES.values()}, "description": "The file"}},
 )
 def get_job_file(call: JobToRead, job_id: JobId) -> FileResponse:
-    """The file that an export made."""
+    """Return the file that an export wrote."""
     path = call.part(Exports).get_file(call.part(Jobs).get(job_id))
     return FileResponse(path, filename=path.name, media_type=_MEDIA_TYPES[path.suffix])

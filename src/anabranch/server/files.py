@@ -11,7 +11,7 @@ from typing import Annotated
 from fastapi import Path as PathParameter
 from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
 from anabranch.errors import FileMissingError
 from anabranch.server.database import Database
@@ -24,7 +24,7 @@ __all__ = ["FILE_ID", "FileRows", "Files", "StagedFile", "router"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedFile:
-    """A file of a project; `stored_as` is its name in its folder."""
+    """A file of a project. `stored_as` is its name in its folder."""
 
     id: str
     project_id: str
@@ -41,7 +41,8 @@ class FileRows:
         self._database = database
 
     def insert(self, file: StagedFile) -> None:
-        """Add a file, unless its project is gone."""
+        """Add a file, unless its project was deleted."""
+        # One statement, so that no deletion of the project comes between the check and the insert.
         self._database.write(
             "INSERT INTO files (id, project_id, name, stored_as, size_bytes, sha256, created_at, created_by)"
             " SELECT ?, projects.id, ?, ?, ?, ?, ?, ? FROM projects WHERE projects.id = ?",
@@ -62,7 +63,7 @@ class FileRows:
         return None if row is None else StagedFile(**row)
 
     def list_all(self, project_id: str | None = None) -> list[StagedFile]:
-        """The newest first."""
+        """Return the files of a project, or of all projects, newest first."""
         rows = self._database.read(
             "SELECT * FROM files WHERE ($1::VARCHAR IS NULL OR project_id = $1) ORDER BY created_at DESC, id",
             [project_id],
@@ -77,7 +78,10 @@ _ID_PREFIX = "file_"
 
 
 class Files:
-    """A row comes after the whole file, and goes before it: a folder without a row is what a crash left."""
+    """The files of all projects.
+
+    A row is written after its file is complete, and deleted before its file. A crash may leave a folder without a row.
+    """
 
     def __init__(self, settings: Settings, rows: FileRows, *, clock: Callable[[], datetime]) -> None:
         self._folder = settings.files_folder
@@ -85,14 +89,14 @@ class Files:
         self._clock = clock
 
     def new_folder(self, project_id: str) -> Path:
-        """Where a file may go that comes in; it is not made."""
+        """Return the folder for a new file. It does not exist yet."""
         return self.folder_of(project_id, _ID_PREFIX + secrets.token_hex(8))
 
     def folder_of(self, project_id: str, name: str) -> Path:
         return self._folder / project_id / name
 
     def keep(self, project_id: str, upload: Upload, *, actor: str | None) -> StagedFile:
-        """Give an upload a row, so that it can be imported."""
+        """Add the row of an upload, so that it can be imported."""
         file = StagedFile(
             id=upload.id,
             project_id=project_id,
@@ -134,11 +138,11 @@ class Files:
         upload.discard()
 
     def delete_all(self, project_id: str) -> None:
-        """Delete the files of a project that goes away; its rows go with its other rows."""
+        """Delete the files of a deleted project. Its rows are deleted with the others of the project."""
         shutil.rmtree(self._folder / project_id, ignore_errors=True)
 
     def recover(self, *, others: Set[str]) -> None:
-        """Delete the folders that belong to no row and are none of the others that somebody has a use for."""
+        """Delete the folders that belong neither to a row nor to `others`."""
         known = {file.id for file in self._rows.list_all()} | others
         for folder in self._folder.glob("*/*"):
             if folder.name not in known:
@@ -152,7 +156,9 @@ FileId = Annotated[str, PathParameter(pattern=FILE_ID, max_length=64, examples=[
 
 
 class FileInfo(BaseModel):
-    """A file; `name` is what its sender called it."""
+    """A file. `name` is the name that its sender gave it."""
+
+    model_config = ConfigDict(from_attributes=True)
 
     id: str
     project_id: str
@@ -162,10 +168,6 @@ class FileInfo(BaseModel):
     created_at: datetime
     created_by: str | None
 
-    @classmethod
-    def of(cls, file: StagedFile) -> "FileInfo":
-        return cls(**{name: getattr(file, name) for name in cls.model_fields})
-
 
 class FileList(BaseModel):
     files: list[FileInfo]
@@ -173,27 +175,27 @@ class FileList(BaseModel):
 
 @router.post("", status_code=201, openapi_extra=UPLOAD_BODY)
 async def upload_file(call: ProjectToBranch, request: Request) -> FileInfo:
-    """Send a file, as the part `file` of a form; it stays until it is deleted."""
+    """Upload a file as the part `file` of a form. It is kept until it is deleted."""
     upload = await upload_of(request)
     kept = await run_in_threadpool(call.part(Files).keep, call.project_id, upload, actor=call.token.name)
     mark_taken(request)
-    return FileInfo.of(kept)
+    return FileInfo.model_validate(kept)
 
 
 @router.get("")
 def list_files(call: ProjectToRead) -> FileList:
-    """The files that wait to be imported, the newest first."""
+    """List the uploaded files, newest first."""
     call.service.projects.get(call.project_id)
-    return FileList(files=[FileInfo.of(file) for file in call.part(Files).list_all(call.project_id)])
+    return FileList(files=[FileInfo.model_validate(file) for file in call.part(Files).list_all(call.project_id)])
 
 
 @router.get("/{file_id}")
 def get_file(call: ProjectToRead, file_id: FileId) -> FileInfo:
-    """A file that waits to be imported."""
-    return FileInfo.of(call.part(Files).get(call.project_id, file_id))
+    """Return an uploaded file."""
+    return FileInfo.model_validate(call.part(Files).get(call.project_id, file_id))
 
 
 @router.delete("/{file_id}", status_code=204)
 def delete_file(call: ProjectToBranch, file_id: FileId) -> None:
-    """Delete a file; an import that reads it at this moment fails."""
+    """Delete a file. An import that is reading it fails."""
     call.part(Files).delete(call.project_id, file_id)

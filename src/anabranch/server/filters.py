@@ -1,6 +1,6 @@
-"""Filters of requests: SQL predicates that may come from anybody.
+"""Filters of requests: SQL predicates from untrusted clients.
 
-Lance plans and evaluates them; here is refused what would end or exhaust the process that does.
+Lance plans and evaluates them. This module refuses predicates that would crash or exhaust the process.
 """
 
 import re
@@ -10,7 +10,7 @@ from anabranch.format.staging.fields import RESERVED
 
 __all__ = ["FUNCTIONS", "checked_filter"]
 
-# None of them makes much out of little, as `repeat` does.
+# Allowed functions. Their results are not much larger than their arguments, unlike those of `repeat`.
 FUNCTIONS = frozenset(
     {
         "abs",
@@ -70,7 +70,7 @@ FUNCTIONS = frozenset(
         "upper",
     }
 )
-# What else may stand before a parenthesis: syntax, and types with sizes.
+# Other words that may precede a parenthesis: syntax, and types with sizes.
 _WORDS = frozenset(
     {
         "all",
@@ -105,14 +105,14 @@ _WORDS = frozenset(
         "when",
     }
 )
-# Lance overflows its stack, which ends the process, at some 500 operations on top of each other.
+# Lance overflows its stack, which ends the process, at about 500 nested operations.
 _MOST_OPERATIONS = 300
 
 _QUOTED = r"`[^`]*`|\"(?:[^\"]|\"\")*\""
-# All at once, since each may hold the signs that the others begin with.
+# One pattern for all: each of these may contain the characters that start the others.
 _NOT_CODE = re.compile(rf"(?P<name>{_QUOTED})|'(?:[^']|'')*'|--[^\n]*|/\*.*?\*/", re.DOTALL)
 _OF_LANCE = re.compile(rf"\b(?:{'|'.join(sorted(RESERVED))})\b", re.IGNORECASE)
-# Lance gives up in the middle of its work over any other, and tells nobody why.
+# Lance panics at any other precision or scale.
 _ODD_DECIMAL = re.compile(
     r"\b(?:dec|decimal|numeric)\s*\((?!\s*(?:[1-9]|[12]\d|3[0-8])\s*,\s*(?:\d|[12]\d|3[0-8])\s*\))", re.IGNORECASE
 )
@@ -125,7 +125,7 @@ _OPERATION = re.compile(
 
 
 def checked_filter(text: str) -> str:
-    """The predicate as it is; refuse what nobody should run for somebody else."""
+    """Return a predicate unchanged. Raise InvalidExpressionError if it is not safe to run."""
     code = _NOT_CODE.sub(lambda found: found["name"] or " ", text)
     for match in _CALL.finditer(code):
         name = match.group(1).strip('`"').lower()
@@ -134,15 +134,15 @@ def checked_filter(text: str) -> str:
                 f"the function {name!r} is not allowed in a predicate", hint=f"use {', '.join(sorted(FUNCTIONS))}"
             )
     if name := _OF_LANCE.search(code):
-        raise InvalidExpressionError(f"there is no column {name.group()!r}", hint="name columns of the table")
+        raise InvalidExpressionError(f"there is no column {name.group()!r}", hint="use columns of the table")
     if _ODD_DECIMAL.search(code):
         raise InvalidExpressionError(
-            "the predicate has an odd decimal", hint="write DECIMAL(10, 2), with up to 38 digits"
+            "the predicate has an unsupported decimal type", hint="write DECIMAL(10, 2), with up to 38 digits"
         )
     code = re.sub(_QUOTED, "x", code)
-    if sign := re.search(r"[?$;]", code):
+    if character := re.search(r"[?$;]", code):
         raise InvalidExpressionError(
-            f"the predicate has a {sign.group()!r}", hint="write values into the predicate, text in single quotes"
+            f"the predicate contains {character.group()!r}", hint="write values as literals, text in single quotes"
         )
     if (found := len(_OPERATION.findall(code))) > _MOST_OPERATIONS:
         raise InvalidExpressionError(

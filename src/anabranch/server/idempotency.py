@@ -28,7 +28,7 @@ from anabranch.repo.log.once import Once
 from anabranch.repo.repository import Repository
 from anabranch.server.auth import DEFAULT_BRANCH, Needs
 from anabranch.server.database import Change, Database, Insert, Statement
-from anabranch.server.envelope import answer_error, status_of, without_place
+from anabranch.server.envelope import answer_error, status_of, without_data_folder
 from anabranch.server.uploads import is_upload, upload_of
 
 __all__ = [
@@ -46,7 +46,7 @@ __all__ = [
 IDEMPOTENCY_KEY = "idempotency_key"
 JOB_ID = "job_id"
 
-# The clock of the commits and that of the service's rows are read one after the other.
+# The times of rows and of commits come from two clocks, and the row is written first.
 _SLACK = timedelta(seconds=5)
 
 
@@ -91,7 +91,7 @@ HEADER_PARAMETER: Mapping[str, Any] = {
     "name": HEADER,
     "in": "header",
     "required": False,
-    "description": "Names this request, so that it is done once however often it is sent.",
+    "description": "Identifies this request. A request that is sent again with its key is done only once.",
     "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"},
 }
 _LONGEST = 255
@@ -110,7 +110,7 @@ Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """A request as it is compared with others: its token, its key, and what it asks for."""
+    """A request with a key, in the form in which repeated requests are compared."""
 
     token_id: str
     key: str
@@ -122,13 +122,13 @@ class Asked:
 
     @property
     def digest(self) -> str:
-        """What commits say about it; readers of the history learn nothing they could send."""
+        """The name of the request in commits. Readers of the history cannot derive the key from it."""
         return hashlib.sha256(f"{self.token_id}\n{self.key}".encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Answer:
-    """What a request was answered."""
+    """The stored answer of a request."""
 
     status: int
     body: str
@@ -136,10 +136,10 @@ class _Answer:
 
 
 class IdempotencyKeys:
-    """Which requests came with a key, and what they were answered.
+    """The requests with a key, and their answers.
 
-    A row comes before the work, and gets its answer after it. A row without an answer is that of a try of which nobody
-    knows how far it got: the next one looks for its commit.
+    A row is written before the work, and its answer after it. If a row has no answer, the process stopped during the
+    work: the next attempt searches for the commit of the first.
     """
 
     def __init__(
@@ -162,12 +162,12 @@ class IdempotencyKeys:
         self._swept_at: datetime | None = None
 
     async def answer(self, request: Request, asked: Asked, handle: Handler) -> Response:
-        """Answer a request, with what it was answered before if there was that."""
+        """Answer a request, with the stored answer if it was answered before."""
         found = await run_in_threadpool(self._begin, asked)
         if isinstance(found, _Answer):
             return _replayed(found)
         request.state.attempt = found
-        # Whoever asked may stop waiting; the work goes on, and so its answer is to be kept.
+        # The client may disconnect. The work continues in a task of its own, so that its answer is stored.
         task = asyncio.create_task(self._work(request, asked, handle))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -180,7 +180,7 @@ class IdempotencyKeys:
                 await run_in_threadpool(self._finish, asked, _answer_of(response))
             return response
         except (RequestValidationError, HTTPException):
-            # The request was not even understood: what is sent next under this key may be what was meant.
+            # The request was malformed and did nothing, so the client may correct it and use the key again.
             await run_in_threadpool(self._forget, asked)
             raise
         finally:
@@ -189,9 +189,10 @@ class IdempotencyKeys:
 
     def _begin(self, asked: Asked) -> _Answer | Attempt:
         self._sweep()
+        # In memory: only one process serves the data, and a request of an earlier process does not run any more.
         with self._lock:
             if asked.digest in self._under_way:
-                raise BusyError(f"a request with the key {asked.key!r} is under way", hint="wait until it is answered")
+                raise BusyError(f"a request with the key {asked.key!r} is running", hint="wait until it is answered")
             self._under_way.add(asked.digest)
         try:
             found = self._look(asked)
@@ -226,6 +227,7 @@ class IdempotencyKeys:
                 f"the key {asked.key!r} was sent with another request", hint="use a new key for each request"
             )
         if row["status"] is None:
+            # The first attempt was interrupted. Its commit shows whether the work was done.
             attempt = Attempt(digest=asked.digest, since=row["created_at"])
             return replace(attempt, commit=self._find_commit(asked, attempt))
         kept = json.loads(row["response"])
@@ -253,7 +255,7 @@ class IdempotencyKeys:
         self._database.write_all([_deletion(asked)])
 
     def _sweep(self) -> None:
-        """Forget the keys that are too old, now and then."""
+        """Delete expired keys, at most once a minute."""
         now = self._clock()
         if self._swept_at is not None and now - self._swept_at < timedelta(seconds=_SWEEP_SECONDS):
             return
@@ -263,7 +265,10 @@ class IdempotencyKeys:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdempotentHandler:
-    """A route whose requests may have a key. Answers with a secret are not kept, so such a route takes none."""
+    """Handle the requests of a route, which may have a key.
+
+    Answers with a secret are not stored, so such a route refuses keys.
+    """
 
     handle: Handler
     needs: Needs
@@ -277,9 +282,10 @@ class IdempotentHandler:
         key = _key_of(request)
         if self.has_secret:
             raise InvalidInputError(
-                f"an answer with a secret is not kept for an {HEADER}", hint="leave it out, and revoke what is too many"
+                f"{HEADER} is not supported here: the answer contains a secret",
+                hint="omit the header, and revoke tokens that were created twice",
             )
-        # Whoever writes a form puts other signs between its parts each time.
+        # The boundary of a form differs each time it is sent, so a file is compared by its content.
         is_file = self.takes_file and is_upload(request)
         body = (await upload_of(request)).fingerprint if is_file else await request.body()
         keys: IdempotencyKeys = request.app.state.service.idempotency
@@ -303,29 +309,29 @@ def _key_of(request: Request) -> str:
     key = request.headers[HEADER]
     if not 1 <= len(key) <= _LONGEST or not (key.isascii() and key.isprintable()) or " " in key:
         raise InvalidInputError(
-            f"the {HEADER} {key[:40]!r} is no key", hint=f"use 1 to {_LONGEST} printable ASCII characters, no space"
+            f"the {HEADER} {key[:40]!r} is not valid", hint=f"use 1 to {_LONGEST} printable ASCII characters, no space"
         )
     return key
 
 
 def _digest_of(request: Request, body: bytes) -> str:
-    """What a request asks for, but for how long it waits for the answer."""
+    """Return a digest of the query and the body of a request, without the time that it waits for its answer."""
     asked = sorted((name, value) for name, value in request.query_params.multi_items() if name != "wait")
     return hashlib.sha256(json.dumps(asked).encode() + b"\n" + body).hexdigest()
 
 
 async def _answered(request: Request, handle: Handler) -> Response:
-    """The answer of a route, also if it is a refusal that will be the same next time."""
+    """Return the answer of a route, or the error as an answer if a repeated request would get the same error."""
     try:
         return await handle(request)
     except AnabranchError as err:
         if err.retryable or status_of(err) >= 500 or isinstance(err, AccessError):
             raise
-        return answer_error(without_place(err, request.app.state.service.settings.data))
+        return answer_error(without_data_folder(err, request.app.state.service.settings.data))
 
 
 def _is_final(response: Response) -> bool:
-    """Whether the same request is to get the same answer: not if it was told to come again."""
+    """Return whether a repeated request gets the same answer. Not if the client is asked to retry."""
     return response.status_code < 500 and "retry-after" not in response.headers and isinstance(response.body, bytes)
 
 

@@ -51,7 +51,7 @@ _PARQUET_START = b"PAR1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportRequest:
-    """How a file is to be taken; what is None is as the file's name and the table say."""
+    """How to read a file. A format of None is derived from the name of the file."""
 
     format: FileFormat | None = None
     incremental: bool = False
@@ -61,7 +61,7 @@ class ImportRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportOrder:
-    """Which file is to go into which table; it is deleted afterwards unless it is to be kept."""
+    """A file to import into a table. The file is deleted afterwards unless `is_kept`."""
 
     branch: OpenBranch
     key: TableKey
@@ -78,15 +78,15 @@ class Imports:
         self._jobs = jobs
 
     def check(self, branch: OpenBranch, key: TableKey, request: ImportRequest) -> None:
-        """Refuse what cannot become an import, before anybody waits for it."""
+        """Raise an error for a request that cannot succeed, before the file is read."""
         table = find_table(branch.snapshot(), key)
         if request.dedup and not table.primary_key:
             raise InvalidInputError(
-                f"table '{key}' has no primary key by which rows could be the same", hint="leave dedup out"
+                f"dedup needs a primary key, and table '{key}' has none", hint="omit dedup, or set a primary key"
             )
 
     def submit(self, order: ImportOrder) -> Job:
-        """Let a file be imported."""
+        """Submit a job that imports a file. A repeated request gets the job of the first."""
         branch, key, upload = order.branch, order.key, order.upload
         done = None if branch.attempt is None else branch.attempt.commit
         if done is not None and JOB_ID in done.metadata:
@@ -94,16 +94,16 @@ class Imports:
             return self._jobs.get(done.metadata[JOB_ID])
         asked = asdict(order.request)
         asked |= {**asked.pop("csv"), "null": order.request.csv.nulls[0]}
-        said = {**asked, "bucket": key.bucket, "table": key.table, "file": upload.name}
+        description = {**asked, "bucket": key.bucket, "table": key.table, "file": upload.name}
 
         def work(job: Job, report: Report) -> Mapping[str, Any]:
             with at_work(job, self._projects, self._branches), _renamed(upload):
                 return self._import(order, job, report)
 
-        return self._jobs.submit(branch, JobKind.IMPORT, said, work, on_end=lambda: _discard(order))
+        return self._jobs.submit(branch, JobKind.IMPORT, description, work, on_end=lambda: _discard(order))
 
     def find_result(self, job: Job) -> Mapping[str, Any] | None:
-        """What became of an import that a crash cut off: nothing, unless its commit is there."""
+        """Return the result of an import that a crash interrupted, or None if it made no commit."""
         if job.kind is not JobKind.IMPORT:
             return None
         name = MAIN if job.branch_id == DEFAULT_BRANCH else job.branch_id
@@ -122,11 +122,12 @@ class Imports:
             "table_row_count": count,
             "commit_id": commit.graph_commit_id,
             "engine": None,
-            "warnings": ["the service stopped before it could say more about this import, which is done"],
+            "warnings": ["the service stopped after this import was committed, so its report is incomplete"],
         }
 
     def _import(self, order: ImportOrder, job: Job, report: Report) -> Mapping[str, Any]:
         branch = order.branch
+        # In the job and not in the request: unpacking takes long, and needs one of the few job threads anyway.
         check_unpacked_size(order.upload, self._limits)
         with collect_warnings() as warnings:
             loaded = retried(lambda: self._load(order, job, report), seconds=self._limits.job_retry_seconds)
@@ -143,7 +144,7 @@ class Imports:
 
     def _load(self, order: ImportOrder, job: Job, report: Report) -> LoadReport:
         branch, request, upload = order.branch, order.request, order.upload
-        # The load would make a table that is not there.
+        # A load creates a missing table, but an import must not.
         table = find_table(branch.snapshot(), order.key)
         return branch.repository.load(
             str(order.key),
@@ -164,11 +165,11 @@ class Imports:
         return Choice.SPARK if is_large and find_spec("pyspark") is not None else Choice.LOCAL
 
     def _note_copies(self, branch: OpenBranch) -> None:
-        """Bring the rows about copies in line; the import is done, whatever comes of it."""
+        """Update the rows of copied tables. A failure is only logged: the import is committed."""
         try:
             self._branches.note_copies(branch)
-        except Exception:  # noqa: BLE001 - rows about copies are brought in line whenever somebody asks for them
-            _log.exception("the copies of branch %s could not be noted", branch.branch_id)
+        except Exception:  # noqa: BLE001 - the rows are updated again when they are read
+            _log.exception("the copied tables of branch %s could not be recorded", branch.branch_id)
 
 
 def _discard(order: ImportOrder) -> None:
@@ -199,15 +200,15 @@ def _rows_at(repository: Repository, commit_id: str, key: TableKey) -> int:
 def _warnings(loaded: LoadReport) -> list[str]:
     found = []
     if loaded.rows_repeated:
-        found.append(f"{loaded.rows_repeated} rows gave way to later ones of the same key")
+        found.append(f"{loaded.rows_repeated} rows were replaced by later rows with the same key")
     if loaded.commit_id is None:
-        found.append("there was nothing to change, so there is no commit")
+        found.append("nothing changed, so no commit was made")
     return found
 
 
 @contextmanager
 def _renamed(upload: Upload) -> Iterator[None]:
-    """Let errors call the file what its sender does, and say what its sender can do."""
+    """Use the sender's name of the file in errors, and hints for the sender."""
     try:
         yield
     except AnabranchError as err:
@@ -219,10 +220,10 @@ def _renamed(upload: Upload) -> Iterator[None]:
                     problem, hint="correct it and send the file again; nothing was changed", details=details
                 ) from err
             case KeyConflictError():
-                hint = "keep one row for each key, or let the last one win with dedup=true; nothing was changed"
+                hint = "keep one row per key, or use dedup=true to keep the last; nothing was changed"
                 raise KeyConflictError(problem, hint=hint, details=details) from err
             case DamagedFileError() if problem != err.problem:
-                # What is damaged is what was sent, not what is stored.
+                # The uploaded file is damaged, not the stored data, so this is an error of the client.
                 details = {"file": upload.name, "line": None, "reason": problem}
                 raise BadRecordError(problem, hint=err.hint, details=details) from err
             case SchemaMismatchError() if problem != err.problem:
@@ -236,33 +237,39 @@ def _renamed(upload: Upload) -> Iterator[None]:
 
 router = make_router("imports", prefix="/projects/{project_id}/branches/{branch_id}/buckets/{bucket}/tables/{table}")
 
-_Sign = Annotated[str | None, Field(min_length=1, max_length=1)]
+_Character = Annotated[str | None, Field(min_length=1, max_length=1)]
 
 
 class ImportOptions(BaseModel):
-    """How a file is to be taken."""
+    """How to read a file."""
 
     model_config = ConfigDict(extra="forbid")
 
     file_id: Annotated[
-        str | None, Field(pattern=FILE_ID, max_length=64, description="A file that was sent before.")
+        str | None, Field(pattern=FILE_ID, max_length=64, description="A file that was uploaded before.")
     ] = None
-    format: Annotated[RowFormat | None, Field(description="By default what the file's name says, else CSV.")] = None
+    format: Annotated[
+        RowFormat | None, Field(description="By default derived from the name of the file, else CSV.")
+    ] = None
     incremental: Annotated[
         bool,
-        Field(description="Add rows, and replace those of the same primary key; otherwise the file replaces all rows."),
+        Field(
+            description="Add rows, and replace those with the same primary key. By default the file replaces all rows."
+        ),
     ] = False
-    dedup: Annotated[bool, Field(description="Of rows with the same primary key take the last.")] = False
+    dedup: Annotated[bool, Field(description="Of rows with the same primary key, keep the last.")] = False
     columns: Annotated[
         str | None, Field(max_length=100_000, description="The columns of a CSV file without a header: `id,amount`.")
     ] = None
-    header: Annotated[bool | None, Field(description="By default true, unless `columns` says them.")] = None
-    delimiter: Annotated[_Sign, Field(description="By default a comma, and a tab for `.tsv`.")] = None
-    quote: Annotated[str, Field(max_length=1, description="Empty for none.")] = '"'
-    escape: Annotated[_Sign, Field(description="By default a quote is doubled.")] = None
-    null: Annotated[str, Field(max_length=100, description="The text that stands for no value.")] = ""
+    header: Annotated[bool | None, Field(description="By default true, unless `columns` is given.")] = None
+    delimiter: Annotated[_Character, Field(description="By default a comma, and a tab for `.tsv`.")] = None
+    quote: Annotated[str, Field(max_length=1, description="Quote character. Empty for none.")] = '"'
+    escape: Annotated[
+        _Character, Field(description="Escape character. By default, quotes are escaped by doubling.")
+    ] = None
+    null: Annotated[str, Field(max_length=100, description="The text that represents null.")] = ""
     encoding: Annotated[str, Field(min_length=1, max_length=40)] = "utf-8"
-    skip: Annotated[int, Field(ge=0, le=1_000_000, description="Lines to leave out at the beginning.")] = 0
+    skip: Annotated[int, Field(ge=0, le=1_000_000, description="Number of lines to skip at the start.")] = 0
     wait: Wait = 30.0
 
     def to_request(self) -> ImportRequest:
@@ -284,7 +291,7 @@ class ImportOptions(BaseModel):
 
 
 class ImportResult(BaseModel):
-    """What an import did. Of one that a crash cut off right after it was done, not all is known."""
+    """The result of an import. After a crash of the service some values are unknown."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -322,13 +329,13 @@ async def import_table(
     options: Annotated[ImportOptions, Query()],
     request: Request,
 ) -> Response:
-    """Import a file, sent as the part `file` of a form or before; all of its rows become one commit, or none."""
+    """Import a file, sent as the part `file` of a form or uploaded before. All rows become one commit, or none."""
     key, wanted = TableKey(bucket, table), options.to_request()
     branch = await run_in_threadpool(_check, call, key, wanted)
     if is_upload(request) == (options.file_id is not None):
         raise InvalidInputError(
             "the request has a file and a file_id" if options.file_id else "the request has neither file nor file_id",
-            hint="send the file as the part 'file' of multipart/form-data, or name one that was sent before",
+            hint="send the file as the part 'file' of multipart/form-data, or give the file_id of an uploaded one",
         )
     if options.file_id is None:
         upload = await upload_of(request)

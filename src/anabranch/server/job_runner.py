@@ -23,8 +23,8 @@ from anabranch.errors import (
     TooManyRequestsError,
 )
 from anabranch.server.branches import Branches
-from anabranch.server.database import Database, Row
-from anabranch.server.envelope import SURPRISE, envelope_of, status_of, without_place
+from anabranch.server.database import Database, Row, row_of
+from anabranch.server.envelope import UNEXPECTED, envelope_of, status_of, without_data_folder
 from anabranch.server.open_branch import OpenBranch
 from anabranch.server.projects import Projects
 from anabranch.server.settings import Settings
@@ -63,7 +63,7 @@ class JobState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far a job is: rows done, and the part of the whole that this is."""
+    """The progress of a job: the number of rows, and the fraction of the whole."""
 
     rows: int = 0
     fraction: float = 0.0
@@ -71,7 +71,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """An import or an export. `error` is what a refused request would have answered, with its `status`."""
+    """An import or an export. `error` is the body of an error with its HTTP `status`."""
 
     id: str
     project_id: str
@@ -94,29 +94,19 @@ _COLUMNS = (
 )
 
 
+_JSON_COLUMNS = ("progress", "request", "result", "error")
+
+
 class JobRows:
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def insert(self, job: Job) -> None:
-        self._database.write(
-            f"INSERT INTO jobs ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608
-            [
-                job.id,
-                job.project_id,
-                job.branch_id,
-                str(job.kind),
-                str(job.state),
-                *_details(job),
-                job.created_at,
-                job.started_at,
-                job.finished_at,
-                job.token_id,
-            ],
-        )
+        row = {**row_of(job), "kind": str(job.kind), "state": str(job.state)}
+        self._database.insert("jobs", {**row, **dict(zip(_JSON_COLUMNS, _details(job), strict=True))})
 
     def update(self, job: Job) -> None:
-        """Note how a job goes."""
+        """Update the row of a job."""
         self._database.write(
             "UPDATE jobs SET state = ?, progress = ?, request = ?, result = ?, error = ?, started_at = ?,"
             " finished_at = ? WHERE id = ?",
@@ -135,7 +125,7 @@ class JobRows:
         states: Sequence[JobState] = tuple(JobState),
         limit: int | None = None,
     ) -> list[Job]:
-        """The newest first."""
+        """Return jobs, newest first."""
         rows = self._database.read(
             f"SELECT {_COLUMNS} FROM jobs WHERE ($1::VARCHAR IS NULL OR project_id = $1)"  # noqa: S608
             " AND ($2::VARCHAR IS NULL OR branch_id = $2) AND list_contains($3::VARCHAR[], state)"
@@ -145,7 +135,7 @@ class JobRows:
         return [_job(row) for row in rows]
 
     def delete_finished(self, before: datetime) -> list[Job]:
-        """Forget the jobs that ended before a moment; which these were."""
+        """Delete the jobs that ended before a time, and return them."""
         with self._database.turn():
             rows = self._database.read(f"SELECT {_COLUMNS} FROM jobs WHERE finished_at < ?", [before])  # noqa: S608
             if rows:
@@ -162,9 +152,7 @@ def _json(value: Any) -> str | None:
 
 
 def _job(row: Row) -> Job:
-    progress, request, result, error = (
-        None if row[name] is None else json.loads(row[name]) for name in ("progress", "request", "result", "error")
-    )
+    progress, request, result, error = (None if row[name] is None else json.loads(row[name]) for name in _JSON_COLUMNS)
     return Job(
         **{
             **row,
@@ -242,6 +230,7 @@ class Jobs:
             finished_at=None,
             token_id=branch.token.id,
         )
+        # Registered before its row is written: a client that lists jobs must not see the row without its progress.
         live = _Live(job=job, work=work, on_end=on_end)
         live.ended.set_running_or_notify_cancel()  # a client that stops waiting cannot cancel it
         with self._changing:
@@ -346,7 +335,7 @@ class Jobs:
                 result = None
                 error = JobInterruptedError(
                     f"{stopped}, and its project cannot be read",
-                    hint="look at the table before sending it again",
+                    hint="check the table before sending it again",
                 )
             if result is None:
                 ended = replace(job, state=JobState.FAILED, error=_failure(error))
@@ -382,9 +371,9 @@ class Jobs:
         if live.was_stopped and live.stop is not None:
             return _stopped(live.job, live.stop)
         if isinstance(error, AnabranchError):
-            return replace(live.job, state=JobState.FAILED, error=_failure(without_place(error, self._data)))
+            return replace(live.job, state=JobState.FAILED, error=_failure(without_data_folder(error, self._data)))
         _log.error("job %s failed", live.job.id, exc_info=error)
-        return replace(live.job, state=JobState.FAILED, error={"status": 500, **SURPRISE})
+        return replace(live.job, state=JobState.FAILED, error={"status": 500, **UNEXPECTED})
 
     def _end(self, live: _Live, ended: Job) -> Job:
         job = replace(ended, finished_at=self._clock())

@@ -20,14 +20,19 @@ router = make_router("jobs", prefix="/jobs")
 
 JobId = Annotated[str, Path(pattern=r"^[A-Za-z0-9_]+$", max_length=64, examples=["job_0123456789abcdef"])]
 Wait = Annotated[
-    float, Query(ge=0, le=100, description="Wait at most so many seconds for the result; then answer 202 and the job.")
+    float,
+    Query(
+        ge=0,
+        le=100,
+        description="Maximum time to wait for the result, in seconds. Then the answer is 202 with the job.",
+    ),
 ]
 
 _JOB = TypeAdapter(Job)
 
 
 class RowFormat(StrEnum):
-    """What files of rows may be; JSON is one object in a line."""
+    """Formats of files of rows. JSON has one object per line."""
 
     CSV = "csv"
     JSON = "json"
@@ -39,14 +44,17 @@ class JobList(BaseModel):
 
 
 class _NeedsAnywhere(Needs):
-    """What a route needs that names no project."""
+    """The scope of a route whose path has no project."""
 
-    def check(self, token: Token, request: Request) -> None:  # noqa: ARG002 - what the token is bound to counts later
+    def check(self, token: Token, request: Request) -> None:  # noqa: ARG002 - the routes filter by the project of the token
         require(replace(token, project_id=None, branch_id=None), self.scope, path={})
 
 
 class _NeedsOfJob(_NeedsAnywhere):
-    """What a route needs that names a job, which says whose it is; others do not learn that it exists."""
+    """The scope of a route whose path has a job. The job determines the project and the branch.
+
+    Other tokens get the same error as for a job that does not exist.
+    """
 
     def check(self, token: Token, request: Request) -> None:
         super().check(token, request)
@@ -69,7 +77,7 @@ JobToChange = Annotated[Call, _calling(_NeedsOfJob(Scope.BRANCH))]
 
 
 def answer_job(job: Job) -> JSONResponse:
-    """What a request answers that has waited for a job: its result, its error, or that it is not done yet."""
+    """Return the answer of a request that waited for a job: its result, its error, or 202 if it has not ended."""
     if job.state is JobState.SUCCEEDED:
         return JSONResponse(job.result)
     if job.error is None:
@@ -85,11 +93,11 @@ def answer_job(job: Job) -> JSONResponse:
 @router.get("")
 def list_jobs(
     call: JobsToRead,
-    project_id: Annotated[str | None, Query(max_length=64, description="Of this project only.")] = None,
-    state: Annotated[JobState | None, Query(description="In this state only.")] = None,
+    project_id: Annotated[str | None, Query(max_length=64, description="Only jobs of this project.")] = None,
+    state: Annotated[JobState | None, Query(description="Only jobs in this state.")] = None,
     limit: Limit = 100,
 ) -> JobList:
-    """The newest jobs first; of a token that is bound to a project or a branch, those of that one."""
+    """List jobs, newest first. A token that is bound to a project or a branch sees only the jobs of that."""
     if project_id is not None:
         require(replace(call.token, branch_id=None), Scope.READ, path={"project_id": project_id})
     found = call.part(Jobs).list_all(
@@ -100,7 +108,7 @@ def list_jobs(
 
 @router.get("/{job_id}")
 def get_job(call: JobToRead, job_id: JobId) -> Job:
-    """How a job goes, and what came of it."""
+    """Return the state of a job, and its result."""
     return call.part(Jobs).get(job_id)
 
 

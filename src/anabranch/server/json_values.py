@@ -17,20 +17,20 @@ from anabranch.files.records import Block, Dialect, Record
 
 __all__ = ["is_read_by_value", "read_values", "rows_of_objects"]
 
-# Errors name where a row came from; it is no file here.
+# Errors of the reader name the source of a row. These names are not shown.
 _SOURCE = SourceFile(root="request", path="rows", size=0, format=FileFormat.JSON)
 
 
 def rows_of_objects(objects: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
-    """The objects as rows of those columns that any of them names.
+    """Return the objects as rows of the columns that at least one of them names.
 
-    The columns that nobody names are left out, so that they get their defaults, or keep what they have.
+    Other columns are omitted, so that an insert uses their defaults and an upsert keeps their values.
     """
     named = {name for row in objects for name in row}
-    if strangers := sorted(named - set(schema.names)):
+    if unknown := sorted(named - set(schema.names)):
         raise SchemaMismatchError(
-            f"the rows have {', '.join(map(repr, strangers))}, and the columns are {', '.join(schema.names)}",
-            hint="leave them out, or add the columns first",
+            f"the rows have unknown columns {', '.join(map(repr, unknown))}; the table has {', '.join(schema.names)}",
+            hint="omit them, or add the columns first",
         )
     wanted = pa.schema([field for field in schema if field.name in named])
     by_value = {field.name for field in wanted if is_read_by_value(field.type)}
@@ -45,7 +45,7 @@ def rows_of_objects(objects: Sequence[Mapping[str, Any]], schema: pa.Schema) -> 
 
 
 def _parse(objects: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
-    """What Arrow reads by itself."""
+    """Parse the values of types that Arrow's JSON reader supports."""
     names = schema.names
     records = tuple(
         Record(json.dumps({name: row[name] for name in names if name in row}).encode() + b"\n", number)
@@ -55,7 +55,7 @@ def _parse(objects: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
     parsed = JsonReader().parse(_SOURCE, block, schema)
     if parsed.bad:
         first = parsed.bad[0]
-        raise BadRecordError(f"row {first.line}: {first.reason}", hint="correct it; no row was taken")
+        raise BadRecordError(f"row {first.line}: {first.reason}", hint="correct it; no row was written")
     return parsed.table
 
 
@@ -63,7 +63,7 @@ _UUID, _JSON = "arrow.uuid", "arrow.json"
 
 
 def is_read_by_value(kind: pa.DataType) -> bool:
-    """Whether Arrow's own reader of JSON cannot make values of this type."""
+    """Return whether Arrow's JSON reader does not support a type, so that its values are converted one by one."""
     types = pa.types
     return bool(
         _is_bytes(kind)
@@ -78,7 +78,7 @@ def is_read_by_value(kind: pa.DataType) -> bool:
 
 
 def read_values(values: Sequence[Any], field: pa.Field) -> pa.Array:
-    """The values as the table's; the error names the first row that has none of its kind."""
+    """Convert the values of a column. Raise BadRecordError with the first row that cannot be converted."""
     kind = field.type
     storage = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
     found = []
@@ -88,7 +88,8 @@ def read_values(values: Sequence[Any], field: pa.Field) -> pa.Array:
             pa.array([one], storage)
         except (ValueError, TypeError, AttributeError, OverflowError, pa.ArrowException) as err:
             raise BadRecordError(
-                f"row {number}: column {field.name!r} takes {kind}: {err}", hint="correct it; no row was taken"
+                f"row {number}: cannot convert to {kind} (column {field.name!r}): {err}",
+                hint="correct it; no row was written",
             ) from None
         found.append(one)
     made = pa.array(found, storage)
@@ -104,11 +105,11 @@ def _read(value: Any, kind: pa.DataType) -> Any:
     if types.is_time(kind):
         return time.fromisoformat(value)
     if types.is_uint64(kind):
-        # Previews show those as text that other programs could not hold as a number.
+        # Previews show large numbers as text, because JavaScript cannot represent them.
         return int(value) if isinstance(value, str) else value
     if types.is_map(kind):
         if not isinstance(value, Mapping):
-            raise TypeError("an object is needed")
+            raise TypeError("expected an object")
         return list(value.items())
     return value
 

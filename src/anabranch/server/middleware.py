@@ -15,11 +15,13 @@ from anabranch.warnings import collect_warnings
 
 __all__ = ["LimitingMiddleware", "WarningMiddleware"]
 
+# The ends of the paths of routes that write a file of a form to disk.
+_UPLOAD_PATHS = ("/import", "/files")
 _ALWAYS_ANSWERED = frozenset({"/health", "/metrics"})
 
 
 class _Slots:
-    """A number of requests that may run at the same time."""
+    """A limit of what running requests use together, such as the number of requests or the bytes of bodies."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -44,6 +46,7 @@ class LimitingMiddleware:
         self._find_token = find_token
         self._known = _Slots(limits.requests_at_once)
         self._anonymous = _Slots(limits.anonymous_requests_at_once)
+        self._bodies = _Slots(limits.bodies_bytes_at_once)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -58,7 +61,7 @@ class LimitingMiddleware:
         is_known = token is not None
         slots = self._known if is_known else self._anonymous
         if slots.is_full and scope["path"] not in _ALWAYS_ANSWERED:
-            error = TooManyRequestsError(f"{slots.used} requests are under way", hint="try again in a moment")
+            error = TooManyRequestsError(f"{slots.used} requests are running", hint="try again later")
             await answer_error(error)(scope, receive, send)
             return
         slots.used += 1
@@ -87,24 +90,26 @@ class LimitingMiddleware:
                     await send(message)
                     extend(message)
 
-                most = self._most_bytes(scope)
+                is_upload = _is_upload(scope)
+                most = self._limits.upload_bytes if is_upload else self._limits.body_bytes
                 if is_known:  # without a token the answer is 401, whatever the body is
                     _refuse_announced(scope, most)
-                body = _Body(receive, limits=self._limits, most=most, on_message=extend)
-                await self._app(scope, body.receive, send_and_extend)
+                # Uploads go to disk piece by piece. Other bodies are kept in memory until the request ends.
+                held = None if is_upload else self._bodies
+                body = _Body(receive, limits=self._limits, most=most, held=held, on_message=extend)
+                try:
+                    await self._app(scope, body.receive, send_and_extend)
+                finally:
+                    body.release()
         except TimeoutError:
             if has_begun:
                 raise
             error = TooSlowError(
-                f"the request took more than {seconds:g} seconds", hint="look at what it did before it is sent again"
+                f"the request took more than {seconds:g} seconds", hint="check its effect before sending it again"
             )
             await answer_error(error)(scope, receive, send)
         except AnabranchError as err:
             await answer_error(err)(scope, receive, send)
-
-    def _most_bytes(self, scope: Scope) -> int:
-        is_upload = _header(scope, b"content-type").startswith(b"multipart/")
-        return self._limits.upload_bytes if is_upload else self._limits.body_bytes
 
 
 class WarningMiddleware:
@@ -129,12 +134,24 @@ class WarningMiddleware:
 
 
 class _Body:
-    """The body of a request, refused when it is too large or arrives too slowly."""
+    """The body of a request, refused when it is too large, arrives too slowly, or when others use the memory.
 
-    def __init__(self, receive: Receive, *, limits: Limits, most: int, on_message: Callable[[Message], None]) -> None:
+    `held` counts the bytes of all bodies in memory. It is None for a body that is not kept in memory.
+    """
+
+    def __init__(
+        self,
+        receive: Receive,
+        *,
+        limits: Limits,
+        most: int,
+        held: _Slots | None,
+        on_message: Callable[[Message], None],
+    ) -> None:
         self._receive = receive
         self._limits = limits
         self._most = most
+        self._held = held
         self._on_message = on_message
         self._size = 0
         self._waited = 0.0
@@ -145,12 +162,30 @@ class _Body:
             return await self._receive()  # waits until the client disconnects
         message = await self._receive_in_time()
         self._is_complete = not message.get("more_body", False)
-        self._size += len(message.get("body", b""))
-        # A body may be larger than its header announces.
-        if self._size > self._most:
-            raise EnvelopeException(_too_large(self._most))
+        self._add(len(message.get("body", b"")))
         self._on_message(message)
         return message
+
+    def _add(self, size: int) -> None:
+        # A body may be larger than its header announces.
+        if self._size + size > self._most:
+            raise EnvelopeException(_too_large(self._most))
+        if self._held is not None:
+            used = self._held.used
+            if used + size > self._held.limit:
+                # Release at once, and not when the error is sent: of several bodies that grow together, some must fit.
+                self.release()
+                raise EnvelopeException(
+                    TooManyRequestsError(f"the bodies of running requests have {used} bytes", hint="try again later")
+                )
+            self._held.used += size
+        self._size += size
+
+    def release(self) -> None:
+        """Stop counting the body."""
+        if self._held is not None:
+            self._held.used -= self._size
+            self._held = None
 
     async def _receive_in_time(self) -> Message:
         allowed = self._limits.body_seconds + self._size / self._limits.slowest_bytes_per_second
@@ -173,6 +208,11 @@ class _Body:
 
 def _header(scope: Scope, name: bytes) -> bytes:
     return next((value for key, value in scope["headers"] if key == name), b"")
+
+
+def _is_upload(scope: Scope) -> bool:
+    # By path too: other routes would keep a form in memory.
+    return scope["path"].endswith(_UPLOAD_PATHS) and _header(scope, b"content-type").startswith(b"multipart/")
 
 
 def _refuse_announced(scope: Scope, most: int) -> None:

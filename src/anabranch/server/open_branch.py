@@ -104,6 +104,7 @@ class OpenBranch:
             tx = access.transaction_once(once, branch=self.name, message=message, metadata=self.metadata, kind=kind)
             with tx:
                 result = change(tx)
+                # The commit keeps the result, so that a repeated request can answer from it after a crash.
                 if self.attempt is not None:
                     tx.add_metadata({_RESULT: json.dumps(result)})
             return Changed(result=result, commit_id=None if tx.published is None else tx.published.graph_commit_id)

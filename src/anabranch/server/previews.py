@@ -103,6 +103,7 @@ def _first_rows(table: Table, request: PreviewRequest, *, columns: Sequence[str]
     by = [(one.column, "descending" if one.descending else "ascending") for one in request.sort]
     require_columns(table.schema, [one.column for one in request.sort])
     read = list(dict.fromkeys([*columns, *(one.column for one in request.sort)]))
+    # Keep only the best rows after each batch, so that the memory does not grow with the table.
     first = pa.schema([table.schema.field(name) for name in read]).empty_table()
     try:
         for batch in table.scan(columns=read, where=request.where):
@@ -142,7 +143,7 @@ class PreviewPool:
             share = self._shares[token_id] = _Share(self._limits.previews_per_token)
         if share.requests >= self._limits.waiting_previews_per_token:
             raise TooManyRequestsError(
-                f"{share.requests} previews of this token are under way", hint="wait until some are answered"
+                f"{share.requests} previews of this token are running", hint="wait until some are answered"
             )
         share.requests += 1
         try:

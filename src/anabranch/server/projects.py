@@ -18,7 +18,7 @@ from pydantic import BaseModel, Field
 import anabranch
 from anabranch.errors import BusyError, ProjectExistsError, ProjectNotFoundError
 from anabranch.repo.repository import Repository
-from anabranch.server.database import Database
+from anabranch.server.database import Database, row_of
 from anabranch.server.routing import Body, ForAdmin, FreeName, FreeText, ProjectToEnd, ProjectToRead, make_router
 from anabranch.server.settings import Settings
 from anabranch.server.tokens import Tokens
@@ -28,7 +28,7 @@ __all__ = ["Intent", "IntentKind", "Project", "ProjectRows", "Projects", "router
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Project:
-    """One project: one repository."""
+    """A project, which has one repository."""
 
     id: str
     name: str
@@ -44,7 +44,7 @@ class IntentKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Intent:
-    """What was begun; it is gone once that is done."""
+    """An operation on a project that has begun. The row is deleted when the operation is done."""
 
     id: str
     kind: IntentKind
@@ -53,7 +53,7 @@ class Intent:
 
 
 class ProjectRows:
-    """The rows, and the same in memory: nobody else writes them, and every request asks for one."""
+    """The rows, and a copy of them in memory: only this class writes them, and every request reads one."""
 
     def __init__(self, database: Database, *, delete_branches: Callable[[str], None]) -> None:
         self._database = database
@@ -64,14 +64,11 @@ class ProjectRows:
         return self._known.get(project_id)
 
     def list_all(self) -> list[Project]:
-        """Oldest first."""
+        """Return the projects, oldest first."""
         return sorted(self._known.values(), key=lambda project: (project.created_at, project.id))
 
     def begin(self, intent: Intent) -> None:
-        self._database.write(
-            "INSERT INTO intents VALUES (?, ?, ?, ?)",
-            [intent.id, str(intent.kind), intent.project_id, intent.begun_at],
-        )
+        self._database.insert("intents", {**row_of(intent), "kind": str(intent.kind)})
 
     def intents(self) -> list[Intent]:
         rows = self._database.read("SELECT * FROM intents ORDER BY begun_at")
@@ -82,19 +79,16 @@ class ProjectRows:
 
     def insert(self, project: Project) -> None:
         with self._database.turn():
-            self._database.write(
-                "INSERT INTO projects (id, name, description, created_at, created_by) VALUES (?, ?, ?, ?, ?)",
-                [project.id, project.name, project.description, project.created_at, project.created_by],
-            )
+            self._database.insert("projects", row_of(project))
             self._known = {**self._known, project.id: project}  # readers hold no lock
 
     def delete(self, project_id: str) -> None:
-        """Forget a project and all that names it, the latter first."""
+        """Delete the row of a project, after all rows that refer to it."""
         with self._database.turn():
             self._delete_branches(project_id)
             for table in ("buckets", "jobs", "files"):
                 self._database.write(f"DELETE FROM {table} WHERE project_id = ?", [project_id])  # noqa: S608
-            # What was answered about this one is nothing to say about another one of its name.
+            # A new project with the same id must not get answers about this one.
             self._database.write(
                 "DELETE FROM idempotency_keys WHERE starts_with(path, ?)", [f"/projects/{project_id}/"]
             )
@@ -104,11 +98,11 @@ class ProjectRows:
 
 _log = logging.getLogger("anabranch.server")
 _HANDLES = 256
-_LEFT = ".deleted_"
+_DELETED = ".deleted_"
 
 
 class Projects:
-    """Makes, finds and deletes projects, and keeps their repositories open."""
+    """Creates, finds and deletes projects, and keeps their repositories open."""
 
     def __init__(self, settings: Settings, rows: ProjectRows, tokens: Tokens, *, clock: Callable[[], datetime]) -> None:
         self._settings = settings
@@ -123,17 +117,18 @@ class Projects:
         self._changed = threading.Condition()
 
     def create(self, project_id: str | None, *, name: str | None, description: str, actor: str | None) -> Project:
-        """Make a project with an empty repository, or, if a crash comes between, none."""
+        """Create a project with an empty repository. After a crash, the next start removes a half-created project."""
         made = project_id or secrets.token_hex(6)
         with self._changing:
             folder = self._settings.project_folder(made)
             if self._rows.find(made) is not None:
-                raise ProjectExistsError(f"there is a project '{made}' already", hint="choose another id")
+                raise ProjectExistsError(f"project '{made}' already exists", hint="choose another id")
             if folder.exists():
                 raise ProjectExistsError(
-                    f"the folder '{folder.name}' is there, and no project of it is known",
+                    f"the folder '{folder.name}' exists, but its project is not known",
                     hint="choose another id, or start the service with --rebuild-metadata",
                 )
+            # A repository has many files. The intent marks a half-created one, which a start may delete.
             intent = self._begin(IntentKind.CREATE_PROJECT, made)
             project = Project(
                 id=made, name=name or made, description=description, created_at=self._clock(), created_by=actor
@@ -158,9 +153,10 @@ class Projects:
 
     @contextmanager
     def in_use(self, project_id: str, *, patiently: bool = False) -> Iterator[None]:
-        """Let nobody delete a project while something is done with it; refuse one that is being deleted.
+        """Prevent the deletion of a project inside. Raise ProjectNotFoundError if it is being deleted.
 
-        Who is asked to be patient waits whether it is deleted after all: others may use it for too long.
+        With `patiently`, wait for the end of the deletion instead, which fails if other requests use the project for
+        too long.
         """
         with self._changed:
             if patiently:
@@ -174,25 +170,27 @@ class Projects:
             with self._changed:
                 self._users[project_id] -= 1
                 if not self._users[project_id]:
-                    del self._users[project_id]  # whoever asks may name projects that are not there
+                    del self._users[
+                        project_id
+                    ]  # requests may name projects that do not exist, and the counter must not grow
                 self._changed.notify_all()
 
     def delete(self, project_id: str) -> None:
-        """Delete a project with its data, once all who use it have left."""
-        with self._changing, self._left_by_all(project_id):
+        """Delete a project with its data, when no request uses it any more."""
+        with self._changing, self._unused(project_id):
             self.get(project_id)
             self._finish_delete(self._begin(IntentKind.DELETE_PROJECT, project_id))
 
     @contextmanager
-    def _left_by_all(self, project_id: str) -> Iterator[None]:
-        """Keep others out, who would write into what is being deleted."""
+    def _unused(self, project_id: str) -> Iterator[None]:
+        """Refuse new requests for a project, and wait for those that use it: they could write into a deleted folder."""
         with self._changed:
             self._ending.add(project_id)
-            is_left = self._changed.wait_for(
+            is_unused = self._changed.wait_for(
                 lambda: not self._users[project_id], timeout=self._settings.limits.retry_seconds
             )
         try:
-            if not is_left:
+            if not is_unused:
                 raise BusyError(f"project '{project_id}' is in use", hint="try again when its requests are done")
             yield
         finally:
@@ -201,8 +199,8 @@ class Projects:
                 self._changed.notify_all()
 
     def open(self, project_id: str, *, actor: str | None) -> Repository:
-        """The repository of a project, with commits by an actor."""
-        # A project that was deleted and made again is another one.
+        """Return the repository of a project, opened for an actor."""
+        # The time of creation is part of the key: a project that was deleted and created again is another one.
         key = (project_id, self.get(project_id).created_at, actor)
         with self._opening:
             found = self._handles.get(key)
@@ -217,13 +215,13 @@ class Projects:
         return opened
 
     def recover(self) -> None:
-        """Finish what a crash left: a project half made is none, and one half deleted is gone."""
+        """Finish the deletions that a crash interrupted, and remove projects that were not completely created."""
         for intent in self._rows.intents():
             if intent.kind is IntentKind.CREATE_PROJECT and self._rows.find(intent.project_id) is not None:
                 self._rows.end(intent.id)
             else:
                 self._finish_delete(intent)
-        for left in self._settings.data.glob(f"{_LEFT}*"):
+        for left in self._settings.data.glob(f"{_DELETED}*"):
             _remove(left)
 
     def _begin(self, kind: IntentKind, project_id: str) -> Intent:
@@ -232,15 +230,15 @@ class Projects:
         return intent
 
     def _finish_delete(self, intent: Intent) -> None:
-        """Take the folder away in one step, then the rows, then the files."""
+        """Delete a project: rename its folder, which is one step, then delete the rows, then the files."""
         folder = self._settings.project_folder(intent.project_id)
-        left = folder.with_name(f"{_LEFT}{folder.name}_{intent.id}")
+        left = folder.with_name(f"{_DELETED}{folder.name}_{intent.id}")
         if folder.exists():
             folder.rename(left)
         with self._opening:
             for key in [key for key in self._handles if key[0] == intent.project_id]:
                 del self._handles[key]
-        # Before somebody can make another project of this name, which they would open.
+        # Before the id can be used again: the tokens would be valid for the new project.
         self._tokens.revoke_all(project_id=intent.project_id)
         shutil.rmtree(self._settings.files_folder / intent.project_id, ignore_errors=True)
         self._rows.delete(intent.project_id)
@@ -250,7 +248,7 @@ class Projects:
 
 
 def _remove(left: Path) -> None:
-    """Delete the folder of a project that is gone; what resists is for the next start."""
+    """Delete the folder of a deleted project. If that fails, the next start tries again."""
     try:
         shutil.rmtree(left)
     except OSError:
@@ -265,7 +263,7 @@ router = make_router("projects")
 
 
 class NewProject(Body):
-    """A project to be made; without an id, it gets one."""
+    """A project to create. By default, the service chooses an id."""
 
     id: Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_-]*$", max_length=64, examples=["123"])] | None = None
     name: FreeName | None = None
@@ -278,23 +276,23 @@ class ProjectList(BaseModel):
 
 @router.post("/projects", status_code=201)
 def create_project(call: ForAdmin, body: NewProject) -> Project:
-    """Make a project with an empty repository."""
+    """Create a project with an empty repository."""
     return call.part(Projects).create(body.id, name=body.name, description=body.description, actor=call.token.name)
 
 
 @router.get("/projects")
 def list_projects(call: ForAdmin) -> ProjectList:
-    """All projects."""
+    """List all projects."""
     return ProjectList(projects=call.part(Projects).list_all())
 
 
 @router.get("/projects/{project_id}")
 def get_project(call: ProjectToRead) -> Project:
-    """One project."""
+    """Return a project."""
     return call.part(Projects).get(call.project_id)
 
 
 @router.delete("/projects/{project_id}", status_code=204)
 def delete_project(call: ProjectToEnd) -> None:
-    """Delete a project with all of its data, for good."""
+    """Delete a project with all of its data. This cannot be undone."""
     call.part(Projects).delete(call.project_id)

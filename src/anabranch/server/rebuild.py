@@ -8,8 +8,9 @@ import anabranch
 from anabranch.errors import AnabranchError, CorruptError
 from anabranch.ids import MAIN
 from anabranch.repo.log.entries import BranchMode
+from anabranch.repo.log.times import to_datetime
 from anabranch.repo.repository import Repository
-from anabranch.server.branches import BranchRows, adopt, moment, note_copies
+from anabranch.server.branches import BranchRows, adopt, note_copies
 from anabranch.server.database import Database
 from anabranch.server.projects import Project, ProjectRows
 from anabranch.server.settings import Settings
@@ -21,7 +22,7 @@ _PREFIX = "project_"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rebuilt:
-    """What was found, and the folders that are no repositories."""
+    """The number of projects and branches found, the folders that could not be read, and the old file."""
 
     projects: int
     branches: int
@@ -30,10 +31,10 @@ class Rebuilt:
 
 
 def rebuild_metadata(settings: Settings) -> Rebuilt:
-    """Put the metadata aside and make them anew.
+    """Rename the metadata file and create a new one from the repositories.
 
-    The repositories know their branches, the tables copied to them, and when and by whom they were made. Tokens, jobs,
-    the audit, the names of projects and buckets without tables are known to nobody else.
+    The repositories contain the branches, the tables copied to them, and when and by whom they were created. Tokens,
+    jobs, the audit, the names of projects and buckets without tables are only in the metadata, and are lost.
     """
     set_aside = _set_aside(settings)
     database = Database(settings.metadata_file)
@@ -42,7 +43,7 @@ def rebuild_metadata(settings: Settings) -> Rebuilt:
     try:
         for folder in sorted(settings.data.glob(f"{_PREFIX}*")):
             try:
-                branches += _take_in(database, folder.name.removeprefix(_PREFIX), anabranch.open(folder))
+                branches += _add_project(database, folder.name.removeprefix(_PREFIX), anabranch.open(folder))
             except AnabranchError:
                 skipped.append(folder.name)
             else:
@@ -53,7 +54,7 @@ def rebuild_metadata(settings: Settings) -> Rebuilt:
 
 
 def _set_aside(settings: Settings) -> Path | None:
-    """Rename the file, unless somebody serves it."""
+    """Rename the metadata file, unless a process serves it."""
     file = settings.metadata_file
     if not file.exists():
         return None
@@ -69,9 +70,9 @@ def _set_aside(settings: Settings) -> Path | None:
     return aside
 
 
-def _take_in(database: Database, project_id: str, repository: Repository) -> int:
-    """Note a project and its dev branches; how many there are."""
-    # What cannot be read is left out as a whole: all is read before anything is noted.
+def _add_project(database: Database, project_id: str, repository: Repository) -> int:
+    """Add the rows of a project and its dev branches. Return the number of branches."""
+    # Read everything before the first row is written, so that a damaged repository adds no rows.
     first = repository.list_commits(MAIN, limit=None)[-1]
     found = [info for info in repository.branch_list() if info.mode is BranchMode.LIVE and "/" not in info.name]
     rows = BranchRows(database)
@@ -80,12 +81,12 @@ def _take_in(database: Database, project_id: str, repository: Repository) -> int
             id=project_id,
             name=project_id,
             description="",
-            created_at=moment(first.created_at),
+            created_at=to_datetime(first.created_at),
             created_by=first.actor_id,
         )
     )
     for info in sorted(found, key=lambda one: one.created_at):
         adopt(rows, project_id, info)
-        with suppress(AnabranchError):  # the start looks again, and tells
+        with suppress(AnabranchError):  # a start reads the copies again and logs the error
             note_copies(rows, repository, info.name)
     return len(found)

@@ -108,7 +108,7 @@ RefQuery = Annotated[
     str | None,
     Query(
         max_length=200,
-        description="Read as of a commit id, a tag or a moment, such as `2026-11-15T10:00:00Z`.",
+        description="Read as of a commit id, a tag or a time, such as `2026-11-15T10:00:00Z`.",
         examples=["2026-11-15T10:00:00Z"],
     ),
 ]
@@ -285,7 +285,7 @@ class AuditedRoute(APIRoute):
             authenticate(request)
             audit = get_service(request).audit
             pending = audit.begin(request, action=self.name, success_status=self.status_code or 200)
-            status = 500
+            status = 500  # also that of a request that is cancelled because it takes too long
             try:
                 response = await once(request)
                 status = response.status_code
@@ -293,6 +293,7 @@ class AuditedRoute(APIRoute):
                 status = _status_of(err)
                 raise
             finally:
+                # The handler may have recorded the event with its last row. A different status is recorded as well.
                 if pending.status != status:
                     await run_in_threadpool(audit.write, (), status=status)
                 if has_upload(request):

@@ -29,7 +29,7 @@ _Part = TypeVar("_Part")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """What routes work with, as `request.app.state.service`."""
+    """The parts of a service, available to routes as `request.app.state.service`."""
 
     settings: Settings
     clock: Callable[[], datetime]
@@ -64,7 +64,7 @@ def _now() -> datetime:
 
 
 def open_service(settings: Settings, *, clock: Callable[[], datetime] = _now) -> Service:
-    """Open the data, which one process at a time may do, and finish what a crash left."""
+    """Open the data folder, which only one process can do, and repair what a crash left."""
     database = Database(settings.metadata_file)
     try:
         service = _assemble(settings, database, clock)
@@ -80,7 +80,7 @@ def open_service(settings: Settings, *, clock: Callable[[], datetime] = _now) ->
 
 
 def create_first_token(service: Service) -> str:
-    """A token that may do everything; its secret is told only here."""
+    """Create a token with the scope admin and return its secret."""
     return service.tokens.create("admin", Scope.ADMIN)[1]
 
 

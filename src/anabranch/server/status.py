@@ -56,23 +56,23 @@ class HealthCheck:
 
 
 class Metrics:
-    """The numbers of one service."""
+    """The Prometheus metrics of one service."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         labels = ("method", "route")
-        self.requests = Counter(
-            "anabranch_requests", "Requests that were answered.", (*labels, "status"), registry=self.registry
+        self.requests = Counter("anabranch_requests", "Answered requests.", (*labels, "status"), registry=self.registry)
+        self.seconds = Histogram(
+            "anabranch_request_seconds", "Duration of requests in seconds.", labels, registry=self.registry
         )
-        self.seconds = Histogram("anabranch_request_seconds", "How long they took.", labels, registry=self.registry)
-        self.running = Gauge("anabranch_requests_running", "Requests under way.", registry=self.registry)
+        self.running = Gauge("anabranch_requests_running", "Requests that are running.", registry=self.registry)
 
     def show(self) -> bytes:
         return generate_latest(self.registry)
 
 
 class MetricsMiddleware:
-    """Counts every request by its route, not by its path, of which there are too many."""
+    """Count requests by route. Not by path: the number of paths has no bound."""
 
     def __init__(self, app: ASGIApp, *, metrics: Metrics) -> None:
         self._app = app
@@ -85,7 +85,7 @@ class MetricsMiddleware:
         status = 500
         began = time.perf_counter()
 
-        async def noting(message: Message) -> None:
+        async def send_and_note(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -93,7 +93,7 @@ class MetricsMiddleware:
 
         with self._metrics.running.track_inprogress():
             try:
-                await self._app(scope, receive, noting)
+                await self._app(scope, receive, send_and_note)
             finally:
                 route = getattr(scope.get("route"), "path", "none")
                 method = scope["method"] if route != "none" else "any"

@@ -8,11 +8,11 @@ from datetime import datetime, timedelta
 from typing import Annotated, Self
 
 from fastapi import Path
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from anabranch.errors import ForbiddenError, InvalidInputError, TokenNotFoundError, UnauthenticatedError
 from anabranch.server.auth import Scope, Token, hash_secret, is_secret_of
-from anabranch.server.database import Database
+from anabranch.server.database import Database, row_of
 from anabranch.server.routing import Body, Call, ForAdmin, FreeName, ProjectCall, ProjectToChange, make_router
 
 __all__ = ["Tokens", "router"]
@@ -65,6 +65,7 @@ class Tokens:
 
     def authenticate(self, secret: str) -> Token:
         """Return the valid token with this secret, or raise UnauthenticatedError."""
+        # The id is not secret. Only the comparison of the hashes must take the same time for all secrets.
         token = self._by_id.get(_id_of(secret))
         if token is None or not is_secret_of(secret, token):
             raise UnauthenticatedError("the token is not known", hint="send one that this service made")
@@ -95,7 +96,7 @@ class Tokens:
         with self._changing:
             token = self.get(token_id)
             if not token.is_alive(self._clock()):
-                raise InvalidInputError(f"token {token_id} is not valid any more", hint="make another one")
+                raise InvalidInputError(f"token {token_id} has expired or was revoked", hint="create another one")
             secret = _new_secret(token_id)
             rotated = replace(token, secret_hash=hash_secret(secret))
             self._database.write("UPDATE tokens SET secret_hash = ? WHERE id = ?", [rotated.secret_hash, token_id])
@@ -122,22 +123,7 @@ class Tokens:
         return revoked
 
     def _insert(self, token: Token) -> None:
-        self._database.write(
-            "INSERT INTO tokens BY NAME SELECT ? AS id, ? AS name, ? AS secret_hash, ? AS scope, ? AS project_id,"
-            " ? AS branch_id, ? AS created_at, ? AS created_by, ? AS expires_at, ? AS revoked_at",
-            [
-                token.id,
-                token.name,
-                token.secret_hash,
-                str(token.scope),
-                token.project_id,
-                token.branch_id,
-                token.created_at,
-                token.created_by,
-                token.expires_at,
-                token.revoked_at,
-            ],
-        )
+        self._database.insert("tokens", {**row_of(token), "scope": str(token.scope)})
         self._keep(token)
 
     def _keep(self, token: Token) -> None:
@@ -181,13 +167,15 @@ class NewProjectToken(Body):
 
 
 class NewToken(NewProjectToken):
-    """A token for everything, or for one project."""
+    """A token for the whole service, or for one project."""
 
     project_id: Annotated[str | None, Field(max_length=64, description="Only for this project.")] = None
 
 
 class TokenInfo(BaseModel):
     """A token without its secret."""
+
+    model_config = ConfigDict(from_attributes=True)
 
     id: str
     name: str
@@ -199,19 +187,15 @@ class TokenInfo(BaseModel):
     expires_at: datetime | None
     revoked_at: datetime | None
 
-    @classmethod
-    def of(cls, token: Token) -> Self:
-        return cls(**{name: getattr(token, name) for name in TokenInfo.model_fields})
-
 
 class Secret(TokenInfo):
-    """A token with its secret, which is shown this once."""
+    """A token with its secret, which is shown only once."""
 
     secret: str
 
     @classmethod
     def with_secret(cls, token: Token, secret: str) -> Self:
-        return cls(**TokenInfo.of(token).model_dump(), secret=secret)
+        return cls(**TokenInfo.model_validate(token).model_dump(), secret=secret)
 
 
 class TokenList(BaseModel):
@@ -220,25 +204,25 @@ class TokenList(BaseModel):
 
 @router.post("/tokens", status_code=201)
 def create_token(call: ForAdmin, body: NewToken) -> Secret:
-    """Make a token; its secret is told only here."""
+    """Create a token. Its secret is shown only in this answer."""
     return _create(call, body, project_id=body.project_id)
 
 
 @router.get("/tokens")
 def list_tokens(call: ForAdmin) -> TokenList:
-    """All tokens, the dead ones too."""
-    return TokenList(tokens=[TokenInfo.of(token) for token in call.part(Tokens).list_all()])
+    """List all tokens, including expired and revoked ones."""
+    return TokenList(tokens=[TokenInfo.model_validate(token) for token in call.part(Tokens).list_all()])
 
 
 @router.get("/tokens/{token_id}")
 def get_token(call: ForAdmin, token_id: TokenId) -> TokenInfo:
-    """One token."""
-    return TokenInfo.of(call.part(Tokens).get(token_id))
+    """Return a token."""
+    return TokenInfo.model_validate(call.part(Tokens).get(token_id))
 
 
 @router.post("/tokens/{token_id}/rotate")
 def rotate_token(call: ForAdmin, token_id: TokenId) -> Secret:
-    """Give a token a new secret; the old one is worth nothing from now on."""
+    """Replace the secret of a token. The old secret is no longer valid."""
     return Secret.with_secret(*call.part(Tokens).rotate(token_id))
 
 
@@ -250,7 +234,7 @@ def revoke_token(call: ForAdmin, token_id: TokenId) -> None:
 
 @router.post("/projects/{project_id}/tokens", status_code=201)
 def create_project_token(call: ProjectToChange, body: NewProjectToken) -> Secret:
-    """Make a token of a project; its secret is told only here."""
+    """Create a token of a project. Its secret is shown only in this answer."""
     if body.scope is Scope.ADMIN:
         raise ForbiddenError("a project has no tokens with the scope 'admin'", hint="use 'project', or ask an admin")
     return _create(call, body, project_id=call.project_id)
@@ -258,15 +242,15 @@ def create_project_token(call: ProjectToChange, body: NewProjectToken) -> Secret
 
 @router.get("/projects/{project_id}/tokens")
 def list_project_tokens(call: ProjectToChange) -> TokenList:
-    """The tokens of a project, the dead ones too."""
+    """List the tokens of a project, including expired and revoked ones."""
     call.service.projects.get(call.project_id)
     found = call.part(Tokens).list_all(project_id=call.project_id)
-    return TokenList(tokens=[TokenInfo.of(token) for token in found])
+    return TokenList(tokens=[TokenInfo.model_validate(token) for token in found])
 
 
 @router.post("/projects/{project_id}/tokens/{token_id}/rotate")
 def rotate_project_token(call: ProjectToChange, token_id: TokenId) -> Secret:
-    """Give a token of a project a new secret."""
+    """Replace the secret of a token of a project."""
     return Secret.with_secret(*call.part(Tokens).rotate(_of_project(call, token_id).id))
 
 

@@ -31,7 +31,7 @@ __all__ = [
     "upload_of",
 ]
 
-# How the body of a route that takes a file is described.
+# The OpenAPI description of the body of a route that accepts a file.
 UPLOAD_BODY = {
     "requestBody": {
         "content": {
@@ -54,7 +54,7 @@ _ENDINGS = {b"\x1f\x8b": ".gz", b"\x28\xb5\x2f\xfd": ".zst"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upload:
-    """A whole file in a folder of its own; `name` is what its sender calls it."""
+    """A complete file in a folder of its own. `name` is the name that its sender gave it."""
 
     id: str
     name: str
@@ -69,7 +69,7 @@ class Upload:
 
     @property
     def fingerprint(self) -> bytes:
-        """What two uploads of the same file share."""
+        """Equal for two uploads of the same file."""
         return f"{self.name}\n{self.sha256}".encode()
 
     def discard(self) -> None:
@@ -81,7 +81,7 @@ def is_upload(request: Request) -> bool:
 
 
 async def upload_of(request: Request) -> Upload:
-    """The file of a request about a project, read once."""
+    """Return the file of a request about a project. The body is read once."""
     found: Upload | None = getattr(request.state, "upload", None)
     if found is None:
         if not is_upload(request):
@@ -93,7 +93,7 @@ async def upload_of(request: Request) -> Upload:
 
 
 def mark_taken(request: Request) -> None:
-    """Say that somebody else takes care of the file from now on."""
+    """Keep the file of a request when the request ends."""
     request.state.upload = None
 
 
@@ -110,9 +110,10 @@ def discard_untaken(request: Request) -> None:
 
 
 async def receive(request: Request, folder: Path) -> Upload:
-    """Write the file of a request to a new folder; if that fails, the folder is gone."""
+    """Write the file of a request to a new folder. If that fails, delete the folder."""
     receiver = await run_in_threadpool(_Receiver, request.headers.get("content-type", ""), folder)
     try:
+        # Pieces have at most 64 KiB. A change of threads for each of them would take longer than writing it.
         waiting: list[bytes] = []
         async for piece in request.stream():
             waiting.append(piece)
@@ -122,13 +123,13 @@ async def receive(request: Request, folder: Path) -> Upload:
         await run_in_threadpool(receiver.take, b"".join(waiting))
         return await run_in_threadpool(receiver.finish)
     except ClientDisconnect:
-        raise InvalidInputError("the file ended before it was whole", hint="send it again") from None
+        raise InvalidInputError("the connection closed before the file was complete", hint="send it again") from None
     finally:
         await run_in_threadpool(receiver.close)
 
 
 class _Receiver:
-    """Takes a body piece by piece and keeps the one file in it."""
+    """Parses a multipart body piece by piece and writes the file in it to disk."""
 
     def __init__(self, content_type: str, folder: Path) -> None:
         _, options = parse_options_header(content_type)
@@ -166,7 +167,7 @@ class _Receiver:
 
     def finish(self) -> Upload:
         if not self._is_whole:
-            raise InvalidInputError("the file ended before it was whole", hint="send it again")
+            raise InvalidInputError("the connection closed before the file was complete", hint="send it again")
         if self._name is None:
             raise InvalidInputError(
                 "the body has no file", hint=f"send it as the part '{_PART_NAME}' of multipart/form-data"
@@ -210,8 +211,8 @@ class _Receiver:
         part = options.get(b"name", b"").decode(errors="replace")
         if part != _PART_NAME or b"filename" not in options:
             raise InvalidInputError(
-                f"the body has a part {part!r} that is no file",
-                hint=f"send the file as '{_PART_NAME}', and options in the address",
+                f"the part {part!r} of the body is not a file",
+                hint=f"send the file as '{_PART_NAME}', and options in the query",
             )
         if self._name is not None:
             raise InvalidInputError("the body has more than one file", hint="send one at a time")
@@ -229,18 +230,20 @@ class _Receiver:
 
 
 def _malformed(error: FormParserError) -> InvalidInputError:
-    return InvalidInputError(f"the body is no multipart/form-data: {error}", hint="let a library write it")
+    return InvalidInputError(
+        f"the body is not valid multipart/form-data: {error}", hint="use an HTTP library to encode it"
+    )
 
 
 def _plain_name(name: str) -> str:
-    """The last part of a path, as one line."""
+    """Return the last part of a path without control characters."""
     last = name.replace("\\", "/").rpartition("/")[2]
-    shown = "".join(sign for sign in last if sign.isprintable()).strip()
+    shown = "".join(character for character in last if character.isprintable()).strip()
     return shown[:_LONGEST_NAME] or "file"
 
 
 def _ending_of(name: str) -> str:
-    """What a name says about the format, in the words that loads know."""
+    """Return the extension of a name if it is that of a supported format, without a compression."""
     stem, _, last = name.lower().rpartition(".")
     if last in {"gz", "gzip", "zst", "zstd"}:
         last = stem.rpartition(".")[2]
@@ -248,7 +251,7 @@ def _ending_of(name: str) -> str:
 
 
 def _compression_of(start: bytes) -> str:
-    """What a file is compressed with, whatever its name says."""
+    """Return the extension of the compression of a file. The content decides, not the name."""
     return next((ending for magic, ending in _ENDINGS.items() if start.startswith(magic)), "")
 
 
