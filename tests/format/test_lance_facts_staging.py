@@ -163,3 +163,48 @@ def test_manifest_of_zeros_opens_as_version_zero(tmp_path: Path) -> None:
     manifest.write_bytes(bytes(manifest.stat().st_size))
     opened = lance.dataset(str(uri))
     assert (opened.version, opened.count_rows()) == (0, 0)
+
+
+def field_ids(dataset: lance.LanceDataset) -> dict[str, int]:
+    return {field.name(): field.id() for field in dataset.lance_schema.fields()}
+
+
+@pytest.mark.parametrize(("files", "found"), [("old", 2), ("new", 1)])
+def test_field_id_of_a_dropped_column_is_used_again_when_no_data_file_has_it(
+    dataset: lance.LanceDataset, files: str, found: int
+) -> None:
+    dataset.drop_columns(["n"])
+    if files == "new":
+        dataset.update({"id": "id + 1"})
+    dataset.add_columns({"x": "id + 1"})
+    assert field_ids(dataset)["x"] == found
+
+
+def test_field_id_of_a_dropped_column_with_data_files_of_its_own_is_used_again_at_once(
+    dataset: lance.LanceDataset,
+) -> None:
+    dataset.add_columns({"x": "n + 1"})
+    dataset.drop_columns(["x"])
+    dataset.add_columns({"y": "n + 2"})
+    assert field_ids(dataset) == {"id": 0, "n": 1, "y": 2}
+
+
+def test_columns_added_to_the_same_version_get_the_same_field_id(dataset: lance.LanceDataset) -> None:
+    fragment = dataset.get_fragments()[0]
+    schemas = [fragment.merge_columns({name: "n + 1"})[1] for name in ("x", "y")]
+    assert [[(f.name(), f.id()) for f in schema.fields()][-1] for schema in schemas] == [("x", 2), ("y", 2)]
+
+
+def test_overwrite_numbers_fields_by_position(dataset: lance.LanceDataset) -> None:
+    schema = pa.schema([("n", pa.int64()), ("id", pa.int64())])
+    written = write_fragments(rows((1, 10)).select(["n", "id"]), dataset, mode="overwrite")
+    assert field_ids(stage(dataset, LanceOperation.Overwrite(schema, written))) == {"n": 0, "id": 1}
+
+
+def test_metadata_of_a_field_survives_a_rename_an_update_and_a_compaction(dataset: lance.LanceDataset) -> None:
+    dataset.update_field_metadata({"n": {"k": "v"}})
+    dataset.alter_columns({"path": "n", "name": "m"})  # type: ignore[dict-item]
+    dataset.update({"id": "id + 1"})
+    dataset.delete("id = 2")
+    dataset.optimize.compact_files()
+    assert lance.dataset(dataset.uri).schema.field("m").metadata == {b"k": b"v"}

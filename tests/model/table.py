@@ -119,7 +119,8 @@ class ModelTable:
             if name not in columns:
                 raise SchemaMismatchError(f"the data has no {name!r}", hint=_HINT)
         self._require_good_keys(rows)
-        after = self._reshaped(tuple(columns), tuple(rows), new_ids(columns))
+        known = dict(zip(self.columns, self.fields, strict=True))
+        after = self._reshaped(tuple(columns), tuple(rows), tuple(known.get(name, object()) for name in columns))
         return replace(after, row_ids=new_ids(rows))
 
     def add_column(self, name: str, value: Expression) -> "ModelTable":

@@ -3,8 +3,8 @@
 The model does not know how a table lies in files. Where the answer depends on that, `merge_table` returns all right
 answers:
 
-- A column that one side renamed is followed as long as this side has its data. If it has written all of it again, the
-  column counts as dropped, and another one as added.
+- A renamed column is followed. It may also count as dropped and added if it was dropped before and a merge brought it
+  back, or if the table is in another dataset than that of the base.
 - A table that the target did not change becomes the table of the source, with the columns in the order of either.
 - Rows without a key are matched by their row ids. If states since the base were collected, the ids may be lost.
 
@@ -23,6 +23,13 @@ from tests.model.table import ModelTable, Row, Value, content_of, new_ids
 # What to do with conflicts: refuse them, or let a side win. "neither" is for virtual bases.
 Strategy = Literal["fail", "source", "target", "neither"]
 Outcome = ModelTable | Conflicts
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Restored:
+    """A column that a merge brought back. It may be the column that it was before."""
+
+    field: object
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,22 +113,34 @@ def _is_same(one: Outcome, other: Outcome) -> bool:
 
 
 def _pairings(base: ModelTable | None, table: ModelTable) -> Iterator[_Pairs]:
-    """Yield all ways to match the columns of the base: each renamed column may be followed, or not."""
+    """Yield all ways to match the columns of the base. There are several only if a renamed column may be another."""
     if base is None:
         yield {}
         return
-    was = dict(zip(base.fields, base.columns, strict=True))
-    renamed = [
-        (was[number], name)
-        for number, name in zip(table.fields, table.columns, strict=True)
-        if number in was and was[number] != name
-    ]
-    for followed in chain.from_iterable(combinations(renamed, size) for size in range(len(renamed), -1, -1)):
-        pairs = dict(followed)
+    is_same_dataset = base.dataset == table.dataset
+    renamed = dict(_iter_renamed(base.fields, base, table.fields, table)) if is_same_dataset else {}
+    unclear = _iter_renamed(map(_origin, base.fields), base, map(_origin, table.fields), table)
+    uncertain = [pair for pair in unclear if pair not in renamed.items()]
+    for followed in chain.from_iterable(combinations(uncertain, size) for size in range(len(uncertain), -1, -1)):
+        pairs = renamed | dict(followed)
         for name in table.columns:
             if name not in pairs.values() and name in base.columns and name not in pairs:
                 pairs[name] = name
         yield pairs
+
+
+def _iter_renamed(
+    before: Iterable[object], base: ModelTable, after: Iterable[object], table: ModelTable
+) -> Iterator[tuple[str, str]]:
+    """Yield the old and the new names of renamed columns, given the identities of all columns."""
+    was = dict(zip(before, base.columns, strict=True))
+    for number, name in zip(after, table.columns, strict=True):
+        if number in was and was[number] != name:
+            yield was[number], name
+
+
+def _origin(number: object) -> object:
+    return number.field if isinstance(number, _Restored) else number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,9 +243,11 @@ class _Merge:
             before = was.get(name)
             source = ours.get(before) if before is not None else name if name in came else None
             yield before, source, name, number
+        numbers = dict(zip(self.source.columns, self.source.fields, strict=True))
         for name in () if self.base is None else self.base.columns:
             if name not in theirs:
-                yield name, ours.get(name), None, object()
+                source = ours.get(name)
+                yield name, source, None, _Restored(None if source is None else _origin(numbers[source]))
         new = {name for name in self.target.columns if name not in was}
         for name, number in zip(self.source.columns, self.source.fields, strict=True):
             if name in came and name not in new:

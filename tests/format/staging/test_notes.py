@@ -26,14 +26,19 @@ from anabranch.format.staging import (
     update,
     upsert,
 )
+from anabranch.format.staging.notes import COLUMN_ID
 from tests.conftest import Place
 from tests.format.staging.tables import contents, new_table, raw, row_ids, rows
 
 
 def notes(version_ref: VersionRef) -> tuple[dict[bytes, bytes], dict[str, dict[bytes, bytes]]]:
-    """The metadata of the table, and that of the columns that have any."""
+    """Return the metadata of the table, and that of the columns that have any, without the identity of columns."""
     schema = version_ref.schema
-    return schema.metadata or {}, {field.name: field.metadata for field in schema if field.metadata}
+    columns = {
+        field.name: {key: text for key, text in (field.metadata or {}).items() if key != COLUMN_ID.encode()}
+        for field in schema
+    }
+    return schema.metadata or {}, {name: found for name, found in columns.items() if found}
 
 
 def noted(version_ref: VersionRef) -> VersionRef:
@@ -114,7 +119,7 @@ def test_what_is_noted_of_a_type_stays_with_that_type(place: Place) -> None:
     assert notes(version_ref)[1] == {"b": {b"k": b"v"}}
 
 
-def test_an_overwrite_loses_notes_and_ours_can_be_kept(place: Place) -> None:
+def test_an_overwrite_loses_notes_unless_they_are_kept(place: Place) -> None:
     before = annotate(
         new_table(place, [1]),
         {"anabranch:description": "t", "other": "x"},
@@ -127,9 +132,9 @@ def test_an_overwrite_loses_notes_and_ours_can_be_kept(place: Place) -> None:
     after = overwrite(before, pa.table({"id": [7], "v": [1.0], "s": [1]}))
     assert notes(after) == ({}, {})
     assert notes(keep_notes(after, of=before)) == (
-        {b"anabranch:description": b"t"},
+        {b"anabranch:description": b"t", b"other": b"x"},
         {
-            "v": {b"anabranch:description": b"a", b"anabranch:default": b"1"},
-            "s": {b"anabranch:description": b"b"},  # it has another type: the default is no longer one of it
+            "v": {b"anabranch:description": b"a", b"anabranch:default": b"1", b"other": b"x"},
+            "s": {b"anabranch:description": b"b"},  # The default may not fit the new type.
         },
     )

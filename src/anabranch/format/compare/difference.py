@@ -19,6 +19,7 @@ from anabranch.errors import NotFoundError
 from anabranch.format.compare.parts import Part, part_of, whole_part
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout.deletions import Offsets, offsets_in
+from anabranch.format.staging.column_ids import columns_by_id
 from anabranch.format.staging.fields import FieldTree
 from anabranch.format.staging.manifests import shown_version
 from anabranch.format.staging.version_ref import VersionRef
@@ -149,8 +150,15 @@ class _Version:
         self.fragments = self._dataset.get_fragments()
         self.by_id = {fragment.fragment_id: fragment for fragment in self.fragments}
         tree = FieldTree.of(self._dataset.lance_schema)
+        self._tree = tree
         self._families = {field.name: tree.family(field) for field in tree.top_level()}
         self._files: dict[int, _Files] = {}
+
+    def columns_by_id(self) -> dict[str, str]:
+        return columns_by_id(self._tree)
+
+    def is_of_same_dataset(self, other: "_Version") -> bool:
+        return self._version_ref.home.root == other._version_ref.home.root
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -207,7 +215,7 @@ def _match_fragments(
 
 
 def _pair_columns(old: _Version, new: _Version, shared: Sequence[_Shared]) -> tuple[ColumnPair, ...]:
-    """Which column became which: the one whose data it has, by whatever name, else the one whose name it has."""
+    """Pair the columns of two versions: by the data files they share, then by identity, then by name."""
     found: dict[str, str] = {}
     for fragment, other in shared:
         if len(found) == len(new.columns):
@@ -215,8 +223,11 @@ def _pair_columns(old: _Version, new: _Version, shared: Sequence[_Shared]) -> tu
         there = {place: name for name in old.columns if (place := old.place(fragment, name))}
         for name in new.columns:
             _pair(found, name, there.get(new.place(other, name)))
-    for name in new.columns:
-        _pair(found, name, name if name in old.columns else None)
+    if len(found) < len(new.columns):
+        for name, before in _iter_same_ids(old, new):
+            _pair(found, name, before)
+        for name in new.columns:
+            _pair(found, name, name if name in old.columns else None)
     pairs = [ColumnPair(older=found.get(name), newer=name) for name in new.columns]
     gone = [ColumnPair(older=name, newer=None) for name in old.columns if name not in found.values()]
     return (*pairs, *gone)
@@ -226,6 +237,16 @@ def _pair(found: dict[str, str], newer: str, older: str | None) -> None:
     """Record which column became another one, unless one of the two has a partner."""
     if older is not None and newer not in found and older not in found.values():
         found[newer] = older
+
+
+def _iter_same_ids(old: _Version, new: _Version) -> Iterator[tuple[str, str]]:
+    """Yield the columns of the newer version with the columns of the older one that have the same identity."""
+    if not new.is_of_same_dataset(old):
+        return  # Two datasets count their field ids independently.
+    known = old.columns_by_id()
+    for column_id, name in new.columns_by_id().items():
+        if column_id in known:
+            yield name, known[column_id]
 
 
 def _differing_columns(

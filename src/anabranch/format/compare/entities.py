@@ -15,10 +15,12 @@ from anabranch.format.arguments import unknown_column
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout.manifest import Contents, fragment_id, read_contents
 from anabranch.format.layout.names import manifest_path
+from anabranch.format.staging.column_ids import columns_by_id
 from anabranch.format.staging.expressions import quoted_column
+from anabranch.format.staging.fields import FieldTree
 from anabranch.format.staging.version_ref import VersionRef
 
-__all__ = ["Sighting", "find_row", "find_row_beside", "read_contents_of"]
+__all__ = ["Sighting", "find_renamed", "find_row", "find_row_beside", "read_contents_of"]
 
 _ADDRESS = "_rowaddr"
 _LEAST_INT64 = -(1 << 63)
@@ -44,6 +46,15 @@ def read_contents_of(version_ref: VersionRef) -> Contents:
     """What a version is made of, without opening it."""
     path = f"{version_ref.home.folder}/{manifest_path(version_ref.version)}".lstrip("/")
     return read_contents(version_ref.home.store().get(path), name=path)
+
+
+def find_renamed(older: Contents, newer: Contents) -> dict[str, str]:
+    """Return the new names of the columns that were renamed between two versions of a dataset, by their old names."""
+    if older.fields == newer.fields:
+        return {}
+    before, after = (columns_by_id(FieldTree.read(contents.fields)) for contents in (older, newer))
+    shared = before.keys() & after.keys()
+    return {before[column_id]: after[column_id] for column_id in shared if before[column_id] != after[column_id]}
 
 
 def find_row_beside(

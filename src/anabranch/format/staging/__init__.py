@@ -5,6 +5,7 @@ home stay as they are until `settle` makes a version the next ordinary one.
 """
 
 from anabranch.format.staging.appended import find_appended
+from anabranch.format.staging.column_ids import without_column_ids
 from anabranch.format.staging.columns import (
     ColumnChange,
     add_columns,
@@ -195,6 +196,7 @@ __all__ = [
     "upsert",
     "staged_at",
     "versions_shown_by",
+    "without_column_ids",
     "write_fragments",
     "write_moved_rows",
 ]

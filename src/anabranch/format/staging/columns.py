@@ -11,6 +11,7 @@ from lance.schema import LanceSchema
 from anabranch.errors import AnabranchError, InvalidExpressionError, InvalidInputError, SchemaMismatchError
 from anabranch.format.arguments import unknown_column
 from anabranch.format.lance_errors import lance_errors
+from anabranch.format.staging.column_ids import noted_column_ids, with_id_of, with_ids_of_added
 from anabranch.format.staging.defaults import DEFAULT, default_expression
 from anabranch.format.staging.expressions import computed_types, enclosed, expression_errors
 from anabranch.format.staging.fields import FieldTree, StoredField, check_column_names, new_fields
@@ -34,10 +35,13 @@ class ColumnChange:
     type: pa.DataType | None = None
 
 
-def add_columns(version_ref: VersionRef, columns: Mapping[str, str] | pa.Schema) -> VersionRef:
+def add_columns(
+    version_ref: VersionRef, columns: Mapping[str, str] | pa.Schema, *, column_ids: Mapping[str, str] | None = None
+) -> VersionRef:
     """Stage new columns: expressions of the others, computed for every row, or a schema of columns full of nulls.
 
-    They are nullable, whatever they are computed from, so that rows can still be added without them.
+    They are nullable, whatever they are computed from, so that rows can still be added without them. `column_ids` are
+    the identities of computed columns that are copies of columns of another version.
     """
     dataset = version_ref.open()
     names = columns.names if isinstance(columns, pa.Schema) else list(columns)
@@ -62,6 +66,7 @@ def add_columns(version_ref: VersionRef, columns: Mapping[str, str] | pa.Schema)
     tree = FieldTree.of(merged[-1][1])
     for name in names:
         tree = tree.replaced(replace(_find(tree, name), nullable=True))
+    tree = with_ids_of_added(tree, names, column_ids or {})
     return _stage_merged(version_ref, dataset, [metadata for metadata, _ in merged], tree)
 
 
@@ -70,7 +75,7 @@ def add_defaults(version_ref: VersionRef, fields: Sequence[pa.Field]) -> Version
     expressions = {
         field.name: default_expression(field.metadata[DEFAULT.encode()].decode(), field.type) for field in fields
     }
-    staged = add_columns(version_ref, expressions)
+    staged = add_columns(version_ref, expressions, column_ids=noted_column_ids(fields))
     computed = staged.schema
     # SQL gives 7 the type int64, for example.
     casts = [
@@ -106,6 +111,8 @@ def alter_columns(version_ref: VersionRef, changes: Sequence[ColumnChange]) -> V
             name=change.name or field.name,
             nullable=field.nullable if change.nullable is None else change.nullable,
         )
+        if field.is_top_level:
+            changed = with_id_of(changed, field)
         after = after.replaced(changed) if cast is None else _moved(after, field, changed)
     _require_distinct(after)
     if after == before:
@@ -214,7 +221,7 @@ def _stage_empty(version_ref: VersionRef, dataset: lance.LanceDataset, columns: 
     tree = FieldTree.of(dataset.lance_schema)
     fragments = [fragment.metadata for fragment in dataset.get_fragments()]
     after = tree.with_new(new_fields(columns, first_id=dataset.max_field_id + 1))
-    return _stage_merged(version_ref, dataset, fragments, after)
+    return _stage_merged(version_ref, dataset, fragments, with_ids_of_added(after, columns.names, {}))
 
 
 def _stage_merged(

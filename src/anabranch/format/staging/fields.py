@@ -91,6 +91,10 @@ class FieldTree:
     @classmethod
     def of(cls, schema: LanceSchema) -> "FieldTree":
         metadata, messages = _take_apart(schema)
+        return cls.read(messages, metadata=metadata)
+
+    @classmethod
+    def read(cls, messages: Iterable[bytes], *, metadata: str = "") -> "FieldTree":
         return cls(fields=tuple(StoredField.read(message) for message in messages), metadata=metadata)
 
     def to_lance(self) -> LanceSchema:

@@ -15,7 +15,8 @@ from lance.schema import LanceSchema
 from anabranch.errors import BaseNotFoundError, BusyError, InvalidInputError, SchemaMismatchError
 from anabranch.format.cache import BoundedCache
 from anabranch.format.lance_errors import lance_errors
-from anabranch.format.staging.fields import check_column_names, describe_schema, field_messages
+from anabranch.format.staging.column_ids import with_ids_of_overwritten
+from anabranch.format.staging.fields import FieldTree, check_column_names, describe_schema, field_messages
 from anabranch.format.staging.incoming import as_reader, fit_rows, read_rows
 from anabranch.format.staging.version_ref import VersionRef, stage
 from anabranch.storage import in_parallel
@@ -142,21 +143,34 @@ def append(version_ref: VersionRef, data: Any) -> VersionRef:
 
 
 def overwrite_fragments(
-    version_ref: VersionRef, fragments: Sequence[WrittenFragment], *, schema: pa.Schema
+    version_ref: VersionRef,
+    fragments: Sequence[WrittenFragment],
+    *,
+    schema: pa.Schema,
+    is_another_table: bool = False,
 ) -> VersionRef:
-    """Stage a table that holds these fragments and nothing else; indices go with the old rows."""
+    """Stage a table that holds these fragments and nothing else. Its indices are dropped.
+
+    The columns keep the identity of those with the same names, unless the rows are those of another table.
+    """
     check_column_names(schema.names)
     dataset = version_ref.open()
-    _require_same(fragments, fingerprint(version_ref, dataset, LanceSchema.from_pyarrow(schema)))
-    return stage(dataset, version_ref, lance.LanceOperation.Overwrite(schema, as_metadata(fragments)))
+    numbered = LanceSchema.from_pyarrow(schema)
+    _require_same(fragments, fingerprint(version_ref, dataset, numbered))
+    given = FieldTree.of(numbered)
+    before = None if is_another_table else FieldTree.of(dataset.lance_schema)
+    tree = with_ids_of_overwritten(given, before)
+    columns = schema if tree == given else tree.to_lance()
+    return stage(dataset, version_ref, lance.LanceOperation.Overwrite(columns, as_metadata(fragments)))
 
 
-def overwrite(version_ref: VersionRef, data: Any) -> VersionRef:
-    """Stage a table that holds these rows and nothing else, in their own schema; row ids are new."""
+def overwrite(version_ref: VersionRef, data: Any, *, is_another_table: bool = False) -> VersionRef:
+    """Stage a table that holds these rows and nothing else, with the schema of the data. Row ids are new."""
     reader = as_reader(data)
     schema = reader.schema
     check_column_names(schema.names)
-    return overwrite_fragments(version_ref, write_fragments(version_ref, reader, for_overwrite=True), schema=schema)
+    fragments = write_fragments(version_ref, reader, for_overwrite=True)
+    return overwrite_fragments(version_ref, fragments, schema=schema, is_another_table=is_another_table)
 
 
 def _require_base(version_ref: VersionRef, dataset: lance.LanceDataset, base: str) -> None:

@@ -11,20 +11,32 @@ from anabranch.format.layout.wire import bytes_field, iter_fields
 from anabranch.format.staging.fields import FieldTree, StoredField
 from anabranch.format.staging.version_ref import VersionRef, stage
 
-__all__ = ["DESCRIPTION", "Notes", "annotate", "keep_notes", "notes_of", "with_metadata_of"]
+__all__ = [
+    "COLUMN_ID",
+    "DESCRIPTION",
+    "Notes",
+    "annotate",
+    "find_note",
+    "keep_notes",
+    "notes_of",
+    "with_metadata_of",
+    "with_note",
+]
 
 # Names and texts; None removes a name.
 Notes = Mapping[str, str | None]
 
 DESCRIPTION = "anabranch:description"
+# The identity of a column, see column_ids.py.
+COLUMN_ID = "anabranch:column-id"
 
 _METADATA = 10
 _KEY, _VALUE = 1, 2
 _OWN = "anabranch:"
 # These describe how values are stored or typed, so they do not apply to another column.
 _TIED_TO_THE_TYPE = ("lance-encoding:", "ARROW:")
-# Metadata that Lance, Arrow and pandas write. Everything else is a note.
-_RESERVED = (b"lance", b"ARROW:", b"PARQUET:", b"pandas")
+# Metadata that Lance, Arrow and pandas write, and the identity of a column. Everything else is a note.
+_RESERVED = (b"lance", b"ARROW:", b"PARQUET:", b"pandas", COLUMN_ID.encode())
 
 
 def annotate(version_ref: VersionRef, notes: Notes, *, columns: Mapping[str, Notes]) -> VersionRef:
@@ -72,9 +84,19 @@ def with_metadata_of(field: StoredField, other: StoredField) -> StoredField:
 
 
 def notes_of(metadata: Mapping[bytes, bytes] | None) -> dict[str, str]:
-    """Return the notes among the metadata of a schema or a field, without what Lance, Arrow and pandas write."""
+    """Return the notes among the metadata of a schema or a field, without reserved metadata."""
     found = (metadata or {}).items()
     return {key.decode(): text.decode() for key, text in found if not key.startswith(_RESERVED)}
+
+
+def find_note(field: StoredField, name: str) -> str | None:
+    found = _read(field).get(name)
+    return None if found is None else found.decode()
+
+
+def with_note(field: StoredField, name: str, text: str | None) -> StoredField:
+    """Return a field with a note. None removes it."""
+    return _noted(field, {name: text})
 
 
 def _table_metadata(stored: str, notes: Notes) -> str:

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any
 
 from anabranch.errors import InvalidInputError, NotFoundError, TableNotFoundError
-from anabranch.format.compare.entities import find_row, find_row_beside, read_contents_of
+from anabranch.format.compare.entities import Sighting, find_renamed, find_row, find_row_beside, read_contents_of
 from anabranch.format.layout.manifest import Contents
 from anabranch.format.staging import VersionRef
 from anabranch.ids import TableKey
@@ -126,7 +126,7 @@ class _RowReader:
         # A wrong key raises here. Older states may have had another key, so it is not an error there.
         version_ref = _version_ref(config, newest)
         self._last = newest, find_row_beside(version_ref, self._key_at(newest), read_contents_of(version_ref), None)
-        self._known: dict[StateId, Row | None] = {newest.state: self._last[1].row}
+        self._known: dict[StateId, Sighting | None] = {newest.state: self._last[1]}
         self._contents: dict[StateId, Contents | NotFoundError] = {}
 
     def compare(self, changes: list[TableChange]) -> Iterator[EntityChange]:
@@ -135,12 +135,13 @@ class _RowReader:
         missing = {entry.state: entry for entry in entries if entry.state not in self._known}
         # Keep only the states that this batch needs: of the previous batch, that is at most the oldest one.
         needed = {entry.state for entry in entries}
-        self._known = {state: row for state, row in self._known.items() if state in needed}
+        self._known = {state: found for state, found in self._known.items() if state in needed}
         self._contents = dict(zip(missing, in_parallel(self._read_contents, missing.values()), strict=True))
         for change in changes:
-            after, before = self._row(change.after), self._row(change.before)
-            if not _is_same(before, after):
-                yield EntityChange(commit=change.commit, before=before, after=after)
+            # In this order, because each state is searched with what is known of the newer one.
+            after, before = self._sighting(change.after), self._sighting(change.before)
+            if not _is_same(_renamed_row(change, before, after), _row(after)):
+                yield EntityChange(commit=change.commit, before=_row(before), after=_row(after))
 
     def _read_contents(self, entry: TableEntry) -> Contents | NotFoundError:
         try:
@@ -148,7 +149,7 @@ class _RowReader:
         except NotFoundError as err:
             return err  # Raise it later: a caller with a limit may not need this state.
 
-    def _row(self, entry: TableEntry | None) -> Row | None:
+    def _sighting(self, entry: TableEntry | None) -> Sighting | None:
         if entry is None:
             return None
         state = entry.state
@@ -156,7 +157,7 @@ class _RowReader:
             self._known[state] = self._read(entry, self._contents[state])
         return self._known[state]
 
-    def _read(self, entry: TableEntry, contents: Contents | NotFoundError) -> Row | None:
+    def _read(self, entry: TableEntry, contents: Contents | NotFoundError) -> Sighting | None:
         if isinstance(contents, NotFoundError):
             raise contents
         if len(entry.primary_key) != len(self._values):
@@ -169,10 +170,29 @@ class _RowReader:
         except InvalidInputError:
             return None  # The key column had another type at this state.
         self._last = entry, found
-        return found.row
+        return found
 
     def _key_at(self, entry: TableEntry) -> dict[str, Any]:
         return dict(zip(entry.primary_key, self._values, strict=True))
+
+
+def _row(sighting: Sighting | None) -> Row | None:
+    return None if sighting is None else sighting.row
+
+
+def _renamed_row(change: TableChange, before: Sighting | None, after: Sighting | None) -> dict[object, Any] | None:
+    """Return the row before a change, with the names that its columns have after it."""
+    if before is None or before.row is None:
+        return None
+    names = {}
+    if after is not None and change.before and change.after and change.before.dataset == change.after.dataset:
+        names = find_renamed(before.contents, after.contents)
+    renamed: dict[object, Any] = {}
+    for name, value in before.row.items():
+        # A column whose name another one has now was dropped.
+        is_dropped = name not in names and name in names.values()
+        renamed[("dropped", name) if is_dropped else names.get(name, name)] = value
+    return renamed
 
 
 def _version_ref(config: RepoConfig, entry: TableEntry) -> VersionRef:

@@ -122,7 +122,7 @@ def stage_new(
 
 
 def _create(config: RepoConfig, dataset: str, schema: pa.Schema) -> VersionRef:
-    version_ref = staging.create_empty(config.dataset_root(dataset), schema)
+    version_ref = staging.create_empty(config.dataset_root(dataset), staging.without_column_ids(schema))
     mark_managed(version_ref.home, version_ref.version, at=datetime.fromtimestamp(config.clock() / 1e6, UTC))
     return version_ref
 
@@ -137,7 +137,7 @@ def _take_over(
         if not version_ref.open().has_stable_row_ids:
             return None
         left = home_for_writing(config, branch, version_ref)
-        return left, staging.overwrite(left, schema.empty_table())
+        return left, staging.overwrite(left, schema.empty_table(), is_another_table=True)
     except (NotFoundError, DamagedFileError):
         return None
 

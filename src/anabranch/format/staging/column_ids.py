@@ -1,0 +1,120 @@
+"""The identity of columns, which renames, new types and rewritten files do not change.
+
+A column of a new table is identified by its Lance field id and its name. This alone is not enough later on: Lance uses
+the id of a dropped column again, two branches give the same id to different columns, and an overwrite numbers the
+columns by position. So a column gets a note with its identity as soon as these two no longer identify it: if it is
+renamed, if it gets another field id, or if it is added to an existing table. The note is metadata of the field. Lance
+keeps it in updates and compactions, and merges copy it with the field.
+
+A column without the note that external writers or earlier releases renamed is not recognized by its identity.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
+from uuid import uuid4
+
+import pyarrow as pa
+
+from anabranch.format.staging.fields import FieldTree, StoredField
+from anabranch.format.staging.notes import COLUMN_ID, find_note, with_note
+
+__all__ = [
+    "columns_by_id",
+    "noted_column_ids",
+    "with_id_of",
+    "with_ids_of_added",
+    "with_ids_of_overwritten",
+    "without_column_ids",
+]
+
+
+def columns_by_id(tree: FieldTree) -> dict[str, str]:
+    """Return the names of the top-level columns by their identity, without columns whose identity is not unique.
+
+    A noted identity has precedence over the identity of a column without a note. They can be equal if an external
+    writer used a field id again.
+    """
+    noted: list[tuple[str, str]] = []
+    others: list[tuple[str, str]] = []
+    for field in tree.top_level():
+        column_id = _find_noted(field)
+        if column_id is None:
+            others.append((_first_id(field), field.name))
+        else:
+            noted.append((column_id, field.name))
+    counts = Counter(column_id for column_id, _ in noted)
+    found = {column_id: name for column_id, name in others if column_id not in counts}
+    return found | {column_id: name for column_id, name in noted if counts[column_id] == 1}
+
+
+def with_id_of(changed: StoredField, field: StoredField) -> StoredField:
+    """Return a changed top-level field with the identity that it had before.
+
+    It is noted only if the changed field would have another one without the note.
+    """
+    column_id = _find_noted(field) or _first_id(field)
+    return with_note(changed, COLUMN_ID, None if column_id == _first_id(changed) else column_id)
+
+
+def with_ids_of_added(tree: FieldTree, names: Collection[str], given: Mapping[str, str]) -> FieldTree:
+    """Return the columns of a table with unique identities for the added ones.
+
+    An added column that was copied keeps its identity, noted or given, unless another column has the same one.
+    """
+    taken = columns_by_id(replace(tree, fields=tuple(f for f in tree.top_level() if f.name not in names)))
+
+    def identified(field: StoredField) -> StoredField:
+        copied = given.get(field.name) or _find_noted(field)
+        return with_note(field, COLUMN_ID, _new_id() if copied is None or copied in taken else copied)
+
+    return _changed(tree, lambda field: identified(field) if field.name in names else field)
+
+
+def with_ids_of_overwritten(tree: FieldTree, before: FieldTree | None) -> FieldTree:
+    """Return the columns that overwrite a version. They keep the identity of the column with the same name.
+
+    If `before` is None, all columns are new, because the table is another one.
+    """
+    known = {} if before is None else {field.name: field for field in before.top_level()}
+
+    def identified(field: StoredField) -> StoredField:
+        old = known.get(field.name)
+        return with_note(field, COLUMN_ID, _new_id()) if old is None else with_id_of(field, old)
+
+    return _changed(tree, identified)
+
+
+def noted_column_ids(fields: Iterable[pa.Field]) -> dict[str, str]:
+    """Return the noted identities of Arrow fields by name."""
+    found = ((field.name, (field.metadata or {}).get(COLUMN_ID.encode())) for field in fields)
+    return {name: noted.decode() for name, noted in found if noted is not None}
+
+
+def without_column_ids(schema: pa.Schema) -> pa.Schema:
+    """Return a schema without identities: its columns become columns of a new table."""
+    key = COLUMN_ID.encode()
+    fields = [
+        field.with_metadata({k: v for k, v in field.metadata.items() if k != key})
+        if field.metadata and key in field.metadata
+        else field
+        for field in schema
+    ]
+    return pa.schema(fields, metadata=schema.metadata)
+
+
+def _changed(tree: FieldTree, change: Callable[[StoredField], StoredField]) -> FieldTree:
+    return replace(tree, fields=tuple(change(field) if field.is_top_level else field for field in tree.fields))
+
+
+def _find_noted(field: StoredField) -> str | None:
+    # Most columns have no note, and a search is faster than to read the message.
+    return find_note(field, COLUMN_ID) if COLUMN_ID.encode() in field.message else None
+
+
+def _first_id(field: StoredField) -> str:
+    return f"{field.id}:{field.name}"
+
+
+def _new_id() -> str:
+    return uuid4().hex
