@@ -86,7 +86,7 @@ def trial(
     """Make a trial of a write on the lake that it is for."""
     used: list[Place] = []
 
-    def new_place() -> Place:
+    def new_location() -> Place:
         used.append(Place(root=str(make_folder(tmp_path_factory, "fault"))))
         return used[-1]
 
@@ -100,7 +100,7 @@ def trial(
         return Trial(
             write=ALL[name],
             template=lake_templates[wanted, ""],
-            new_place=new_place,
+            new_location=new_location,
             examine=examine_stock if is_stock else examine_lake,
             known=KNOWN.setdefault(is_stock, {}),
         )

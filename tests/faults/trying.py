@@ -36,12 +36,12 @@ class Trial:
 
     write: Write
     template: LakeTemplate
-    new_place: NewPlace
+    new_location: NewPlace
     examine: Callable[[ab.Repository], list[str]]
     known: dict[Look, States]
 
     def prepared(self) -> ab.Repository:
-        repo = self.template.write_copy(self.new_place())
+        repo = self.template.write_copy(self.new_location())
         self.write.prepare(repo)
         return repo
 
