@@ -121,7 +121,7 @@ def authenticate(request: Request) -> Token:
     secret = find_secret(request.headers.get("Authorization"))
     if secret is None:
         raise UnauthenticatedError("the request has no token", hint="send 'Authorization: Bearer ab_...'")
-    # Raises the error that says why the token is not valid.
+    # Raises the error with the reason if the token is not valid.
     found: Token = request.app.state.service.tokens.authenticate(secret)
     return found
 

@@ -133,7 +133,7 @@ class TimedProtocol(H11Protocol):
 
     @property
     def _is_answered(self) -> bool:
-        # Before the first request there is no cycle, which uvicorn's annotation does not say.
+        # Before the first request there is no cycle, which uvicorn's annotation leaves out.
         cycle: RequestResponseCycle | None = self.cycle
         return cycle is not None and cycle.response_complete
 
