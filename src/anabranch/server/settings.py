@@ -23,7 +23,7 @@ class Limits:
     """
 
     body_bytes: int = 16 << 20
-    bodies_bytes_at_once: int = 32 << 20
+    bodies_bytes_at_once: int = 24 << 20
     upload_bytes: int = 1 << 30
     unpacked_bytes: int = 8 << 30
     unpacked_ratio: int = 250
