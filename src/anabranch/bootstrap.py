@@ -235,7 +235,7 @@ def _find_large_comparer() -> LargeComparer | None:
 
 def _load_rewriter() -> Rewriter:
     # Spark is loaded, and started, only for those who ask for it.
-    from anabranch.spark.rewriting import SparkRewriter
+    from anabranch.spark.tasks import SparkRewriter
 
     return SparkRewriter()
 

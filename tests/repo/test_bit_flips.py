@@ -13,7 +13,7 @@ import pytest
 import anabranch as ab
 from anabranch import testing
 from anabranch.errors import CorruptError
-from anabranch.repo.log.reserve import RESERVE
+from anabranch.repo.log.creation import RESERVE
 from tests.conftest import Place
 from tests.lake_templates import build
 from tests.proof_log import record_proof

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 import anabranch as ab
 from anabranch.errors import InvalidInputError, MissingDependencyError
-from anabranch.spark.java import require_java
+from anabranch.spark.session import require_java
 from tests.spark.conftest import options
 
 pytestmark = pytest.mark.spark

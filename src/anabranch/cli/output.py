@@ -15,6 +15,11 @@ from anabranch.json_values import json_value
 
 if TYPE_CHECKING:
     from anabranch.storage.progress import OnProgress
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from anabranch.format.layout.listing import Total
+    from anabranch.format.storage_report import Usage
 
 __all__ = [
     "Answer",
@@ -24,11 +29,14 @@ __all__ = [
     "Output",
     "Table",
     "TextOutput",
+    "amount",
     "count",
     "human_size",
     "output_for",
     "printable",
+    "usage_text",
 ]
+
 
 # Tables in a pipe are as wide as their content: what is cut off cannot be searched for.
 _PIPE_WIDTH = 10_000
@@ -198,3 +206,13 @@ def human_size(size: int) -> str:
         if amount < 999.95:
             return f"{amount:.1f} {unit}"
     return f"{amount / 1000:.1f} PB"
+
+
+def amount(usage: "Usage | Total") -> dict[str, int]:
+    """For programs."""
+    return {"files": usage.files, "bytes": usage.bytes}
+
+
+def usage_text(usage: "Usage | Total") -> str:
+    """For people."""
+    return f"{count(usage.files, 'file')}, {human_size(usage.bytes)}" if usage.files else "-"

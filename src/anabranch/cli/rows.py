@@ -1,14 +1,21 @@
-"""Values of tables as text for people."""
+"""Rows as commands show them: values as text, and the differences of a table in lines and documents."""
 
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from anabranch.cli.output import Line, Table, count
+
+if TYPE_CHECKING:
+    from anabranch.repo.history.diff import TableDiff
 import math
-from collections.abc import Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
-from typing import Any
 
 from anabranch.json_values import not_finite
 
-__all__ = ["text_value"]
+__all__ = ["ChangedRow", "column_table", "difference_document", "iter_row_lines", "list_changed_rows", "text_value"]
+
 
 # Embeddings and the like: what is left out is in --json and --csv.
 _MOST_ITEMS = 8
@@ -40,3 +47,95 @@ def text_value(value: Any) -> str:
             return f"[{shown}]" if len(value) <= _MOST_ITEMS else f"[{shown}, … {len(value)} values]"
         case _:
             return str(value)
+
+
+_SIGNS = {"inserted": ("+", "green"), "deleted": ("-", "red"), "updated": ("~", "yellow")}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangedRow:
+    """A row that differs, as plain values."""
+
+    change: str
+    columns: Sequence[str]
+    before: Mapping[str, Any] | None
+    after: Mapping[str, Any] | None
+
+
+def list_changed_rows(part: "TableDiff", *, limit: int) -> list[ChangedRow]:
+    return list(_iter_rows(part, limit))
+
+
+def difference_document(part: "TableDiff", rows: Sequence[ChangedRow] | None) -> dict[str, object]:
+    """How many rows of a table differ, its columns, and, if they are given, the rows."""
+    return {
+        "change": part.change.value,
+        "renamed_from": part.renamed_from,
+        "inserted": part.counts.inserted,
+        "updated": part.counts.updated,
+        "deleted": part.counts.deleted,
+        "columns": [
+            {"change": each.change, "column": each.column, "before": each.before, "after": each.after}
+            for each in part.columns
+        ],
+        **({} if rows is None else {"rows": [_row_document(row) for row in rows]}),
+    }
+
+
+def column_table(part: "TableDiff", *, title: str) -> Table:
+    rows = tuple((each.change, each.column, each.before, each.after) for each in part.columns)
+    return Table(title=title, columns=("change", "column", "before", "after"), rows=rows)
+
+
+def iter_row_lines(part: "TableDiff", rows: Sequence[ChangedRow]) -> Iterator[Line]:
+    """A line for each row, and one for those that are left out."""
+    for row in rows:
+        sign, colour = _SIGNS[row.change]
+        if row.change == "updated":
+            yield Line(sign, colour, more=tuple(_iter_pieces(part, row)))
+        else:
+            cells = row.before if row.after is None else row.after
+            yield Line(f"{sign} {', '.join(map(_cell, cells or {}, (cells or {}).values()))}", colour)
+    left = part.counts.total - len(rows)
+    if left:
+        yield Line(f"and {count(left, 'row')} more; --limit shows more")
+
+
+def _row_document(row: ChangedRow) -> dict[str, object]:
+    return {"change": row.change, "columns": list(row.columns), "before": row.before, "after": row.after}
+
+
+def _iter_pieces(part: "TableDiff", row: ChangedRow) -> Iterator[tuple[str, str | None]]:
+    """The cells of an updated row that changed, old and new in the colours of what went and came, after its key."""
+    before, after = row.before or {}, row.after or {}
+    old_names = {each.column: each.before for each in part.columns if each.change == "renamed"}
+    key = () if part.after is None else part.after.primary_key
+    separator = " "
+    for name in dict.fromkeys([*(key or after), *row.columns]):
+        if name not in row.columns:
+            yield f"{separator}{_cell(name, after[name])}", None
+        else:
+            yield f"{separator}{name}: ", None
+            yield text_value(before.get(old_names.get(name) or name)), _SIGNS["deleted"][1]
+            yield " → ", None
+            yield text_value(after.get(name)), _SIGNS["inserted"][1]
+        separator = ", "
+
+
+def _cell(name: str, value: Any) -> str:
+    return f"{name}={text_value(value)}"
+
+
+def _iter_rows(part: "TableDiff", limit: int) -> Iterator[ChangedRow]:
+    from anabranch.format.arrow_types import python_values
+
+    left = limit
+    for batch in part.iter_batches():
+        chosen = batch.slice(0, left)
+        changes, columns = (chosen.column(name).to_pylist() for name in ("change", "columns"))
+        sides = (python_values(chosen.column(name)) for name in ("before", "after"))
+        for change, names, before, after in zip(changes, columns, *sides, strict=True):
+            yield ChangedRow(change=change, columns=names, before=before, after=after)
+        left -= len(chosen)
+        if not left:
+            return

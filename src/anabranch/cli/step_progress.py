@@ -1,4 +1,4 @@
-"""The progress of a pipeline on stderr: a line for each output or value, and on a terminal the outputs in work."""
+"""The progress of a pipeline and of a load or export on stderr: a line for each output, or a bar of rows."""
 
 import sys
 from collections.abc import Iterator
@@ -12,8 +12,13 @@ from anabranch.cli.commits import short_id
 if TYPE_CHECKING:
     from anabranch.pipelines.running import StepProgress
     from anabranch.storage.progress import OnProgress, Progress
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-__all__ = ["watched_steps", "watched_values"]
+if TYPE_CHECKING:
+    from anabranch.storage.progress import Progress
+
+__all__ = ["rows_bar", "watched_steps", "watched_values"]
 
 
 @contextmanager
@@ -80,3 +85,20 @@ def _line(step: "StepProgress") -> str | None:
     if step.built is None:
         return f"{step.table}: failed"
     return f"[{step.done}/{step.total}] {step.table}: {step.built.rows:,} rows in {step.built.seconds:.1f} s"
+
+
+@contextmanager
+def rows_bar(what: str, *, as_json: bool, in_bytes: bool) -> "Iterator[Callable[[Progress], None]]":
+    """A function to call with each step; without a terminal it does nothing."""
+    if as_json or not sys.stderr.isatty():
+        yield lambda _progress: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    size = [DownloadColumn()] if in_bytes else []
+    columns = [TextColumn("{task.description}"), BarColumn(), *size, TextColumn("{task.fields[rows]:,} rows")]
+    with Bar(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=None, rows=0)
+        yield lambda step: bar.update(task, completed=step.done, total=step.total, rows=step.rows)

@@ -52,9 +52,9 @@ from anabranch.repo.log.clocks import store_microseconds
 from anabranch.repo.log.clones import CloneInfo, Clones
 from anabranch.repo.log.collected import require_uncollected
 from anabranch.repo.log.config import RepoConfig
+from anabranch.repo.log.creation import freeing_space
 from anabranch.repo.log.entries import BranchMode, CommitKind, CommitRecord, GraphCommit, LogEntry, TableMap
 from anabranch.repo.log.making import CommitSpec, Inspect
-from anabranch.repo.log.reserve import freeing_space
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.merge import adoption, cherry_pick
 from anabranch.repo.merge.combiner import Combiner
@@ -78,12 +78,13 @@ from anabranch.repo.schema.plan import SchemaPlan
 from anabranch.repo.schema.state import SchemaState
 from anabranch.repo.snapshot import Snapshot, Table
 from anabranch.repo.transaction import Transaction
-from anabranch.repo.write import external, pull
+from anabranch.repo.write import pull
 from anabranch.repo.write.checks import Checks, NamedCheck, Parameters, checked_checks, recorded_checks, run_checks
 from anabranch.repo.write.columns import Rewriter
 from anabranch.repo.write.publish import Published
 from anabranch.repo.write.settle import (
     ExternalWrite,
+    list_external_writes,
     settle_head,
     settle_movement,
     settle_table,
@@ -993,7 +994,7 @@ class Repository:
     def list_external_writes(self, *, branch: str | None = None) -> list[ExternalWrite]:
         """List the tables whose newest Lance version is an external write. Each table of the branch is read."""
         target = self._named(branch)
-        return list(external.list_external_writes(self._repo_store, target))
+        return list(list_external_writes(self._repo_store, target))
 
     def adopt(
         self, table: str, uri: str | None = None, *, branch: str | None = None, primary_key: Sequence[str] = ()

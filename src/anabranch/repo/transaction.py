@@ -19,10 +19,9 @@ from anabranch.repo.log.making import CommitSpec
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.snapshot import Table
 from anabranch.repo.write import columns as shape
-from anabranch.repo.write.atomic import atomic, new_lock
 from anabranch.repo.write.homes import check_primary_key
 from anabranch.repo.write.publish import Published, publish
-from anabranch.repo.write.queue import Writer, queue_of_this_process
+from anabranch.repo.write.queue import Writer, atomic, new_lock, queue_of_this_process
 from anabranch.repo.write.staged_table import (
     StagedTable,
     Step,

@@ -1,4 +1,4 @@
-"""The Spark session: the user's own, or one that is started when it is first needed."""
+"""The Spark session: the user's own, or one that is started when it is first needed. Find Java, and stop jobs."""
 
 import logging
 import os
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 from anabranch.errors import InvalidInputError, MissingDependencyError
 from anabranch.spark.catalog import add_catalog, catalog_settings
-from anabranch.spark.java import require_java
 from anabranch.spark.shipping import lend, ship
 
 if TYPE_CHECKING:
@@ -21,8 +20,42 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession as SparkSession
 
     from anabranch.repo.repository import Repository
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-__all__ = ["can_start", "get_session"]
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["can_start", "get_session", "require_java", "stop_jobs", "stoppable"]
+
+
+_OLDEST = 17
+_INSTALL = (
+    f"install Java {_OLDEST} or newer, such as Debian's openjdk-17-jre-headless, and let JAVA_HOME name it if it is "
+    "not on the PATH"
+)
+
+
+def require_java(environment: Mapping[str, str] = os.environ) -> None:
+    """Refuse to start Spark without a Java that it can use; its own message would be a stack trace."""
+    home = environment.get("JAVA_HOME")
+    wanted = os.path.join(home, "bin", "java") if home else "java"
+    program = shutil.which(wanted, path=environment.get("PATH", os.defpath))
+    if program is None:
+        where = f"JAVA_HOME is {home!r}, and has no bin/java" if home else "there is no java on the PATH"
+        raise MissingDependencyError(f"Spark needs Java, and {where}", hint=_INSTALL)
+    answer = subprocess.run([program, "-version"], capture_output=True, text=True, check=False)  # noqa: S603 - found above
+    found = re.search(r'version "(?:1\.)?(\d+)', answer.stderr)
+    if found is None or int(found[1]) < _OLDEST:
+        version = found[1] if found else "of an unknown version"
+        raise MissingDependencyError(
+            f"Spark needs Java {_OLDEST} or newer, and {program!r} is {version}", hint=_INSTALL
+        )
+
 
 _LOCAL = "local[*]"
 _LOCK = threading.Lock()
@@ -154,3 +187,34 @@ def _local_settings() -> dict[str, str]:
         "spark.log.level": "FATAL",
         "spark.sql.shuffle.partitions": str(max(2, os.cpu_count() or 1)),
     }
+
+
+@contextmanager
+def stoppable(session: "SparkSession", name: str) -> Iterator[None]:
+    """Allow the jobs that this thread starts inside to be stopped by a name.
+
+    Over Connect these are tags of the session. In this process they are tags of the context: those of the session do
+    not reach the jobs by which rows go to Python and back.
+    """
+    if _is_connect(session):
+        session.addTag(name)
+    else:
+        session.sparkContext.addJobTag(name)
+    try:
+        yield
+    finally:
+        if _is_connect(session):
+            session.removeTag(name)
+        else:
+            session.sparkContext.removeJobTag(name)
+
+
+def stop_jobs(session: "SparkSession", name: str) -> None:
+    if _is_connect(session):
+        session.interruptTag(name)
+    else:
+        session.sparkContext.cancelJobsWithTag(name)
+
+
+def _is_connect(session: "SparkSession") -> bool:
+    return type(session).__module__.startswith("pyspark.sql.connect")

@@ -1,13 +1,15 @@
-"""Work that Spark's workers do in Python, without rows of Spark: tasks go out, results come back."""
+"""Python tasks on the workers of Spark, without rows of Spark, such as the rewriting of data files."""
 
 from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
 
+from anabranch.format.staging import RewriteTask, RewrittenFragments, VersionRef, rewrite_fragments
 from anabranch.spark.session import get_session
 from anabranch.spark.spark_errors import spark_errors
 
-__all__ = ["do_on_workers"]
+__all__ = ["SparkRewriter", "do_on_workers"]
+
 
 _RESULTS = "number bigint, result binary"
 
@@ -33,3 +35,13 @@ def do_on_workers(work: Callable[[bytes], bytes], tasks: Sequence[bytes]) -> lis
         numbers = session.range(0, len(held), 1, len(held))
         rows = numbers.mapInArrow(run, _RESULTS).collect()
     return [bytes(row.result) for row in sorted(rows, key=lambda row: row.number)]
+
+
+class SparkRewriter:
+    """Does the tasks of compactions on the workers of the running session, or of one that it starts."""
+
+    def rewrite(self, version_ref: VersionRef, tasks: Sequence[RewriteTask]) -> list[RewrittenFragments]:
+        def work(task: bytes) -> bytes:
+            return rewrite_fragments(version_ref, RewriteTask(task)).data
+
+        return [RewrittenFragments(result) for result in do_on_workers(work, [task.data for task in tasks])]

@@ -1,18 +1,28 @@
-"""Open stores, put and find single objects, and copy objects between stores."""
+"""Open stores, put single objects, copy objects between stores, and read the clock of a store."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
 
-from anabranch.errors import ObjectExistsError, ObjectNotFoundError, StorageError
+from anabranch.errors import ObjectExistsError, ObjectNotFoundError, StorageDeniedError, StorageError
 from anabranch.storage.local_store import LocalFolderStore
 from anabranch.storage.objects import ObjectStore
 from anabranch.storage.obstore_store import ObstoreBackedStore
 from anabranch.storage.uris import is_local, join_uri, normalise_uri
 
-__all__ = ["copy_between", "copy_verified", "is_below_file", "open_files", "open_store", "put_once"]
+__all__ = [
+    "CLOCK",
+    "copy_between",
+    "copy_verified",
+    "is_below_file",
+    "open_files",
+    "open_store",
+    "put_once",
+    "store_time",
+]
 
 
 def open_store(uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None) -> ObjectStore:
@@ -84,3 +94,15 @@ def copy_verified(source: ObjectStore, path: str, target: ObjectStore, target_pa
     if sent.digest() != arrived.digest():
         location = join_uri(target.uri, target_path)
         raise StorageError(f"the copy at {location!r} differs from its source {path!r}", hint="try again")
+
+
+CLOCK = "_clock"
+
+
+def store_time(store: ObjectStore) -> datetime:
+    """Return the time of the store: that of an object written now. Without write access, return the local time."""
+    try:
+        store.put(CLOCK, b"now\n", durable=False)
+        return store.head(CLOCK).modified
+    except StorageDeniedError:
+        return datetime.now(UTC)

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from anabranch.cli.arguments import REF_FORMS, AsJson, Repo, StorageOptions, TableName
-from anabranch.cli.changed_rows import (
+from anabranch.cli.commits import commit_document, short_id, subject
+from anabranch.cli.output import Answer, Line, Table, count, output_for
+from anabranch.cli.rows import (
     ChangedRow,
     column_table,
     difference_document,
     iter_row_lines,
     list_changed_rows,
 )
-from anabranch.cli.commits import commit_document, short_id, subject
-from anabranch.cli.output import Answer, Line, Table, count, output_for
 from anabranch.cli.session import open_session
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from anabranch.cli.commands import (
 )
 from anabranch.cli.commands.dataset_branch import branch_document, branch_table
 from anabranch.cli.commands.dataset_tag import tag_document, tag_table
+from anabranch.cli.dataset_refs import list_refs, report_unreadable, unreadable_document
 from anabranch.cli.output import Answer, Table, output_for
-from anabranch.cli.unreadable_refs import list_refs, report_unreadable, unreadable_document
 from anabranch.ids import MAIN
 
 __all__ = ["app"]

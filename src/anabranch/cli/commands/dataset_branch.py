@@ -16,9 +16,16 @@ from anabranch.cli.arguments import (
     parse_pairs,
     parse_ref,
 )
+from anabranch.cli.dataset_refs import (
+    ReplaceMetadata,
+    SetMetadata,
+    UnsetMetadata,
+    list_refs,
+    report_unreadable,
+    show_metadata,
+    unreadable_document,
+)
 from anabranch.cli.output import Answer, Table, count, human_size, output_for
-from anabranch.cli.ref_metadata import ReplaceMetadata, SetMetadata, UnsetMetadata, show_metadata
-from anabranch.cli.unreadable_refs import list_refs, report_unreadable, unreadable_document
 from anabranch.ids import MAIN
 
 if TYPE_CHECKING:

@@ -23,8 +23,7 @@ from anabranch.cli.commands.dataset_cleanup import (
     cleanup_document,
     cleanup_sentences,
 )
-from anabranch.cli.output import Answer, Table, count, human_size, output_for
-from anabranch.cli.sizes import amount, usage_text
+from anabranch.cli.output import Answer, Table, amount, count, human_size, output_for, usage_text
 from anabranch.errors import InvalidInputError
 from anabranch.ids import MAIN
 

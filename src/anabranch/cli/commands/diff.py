@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from anabranch.cli.arguments import AsJson, Engine, Repo, StorageOptions
-from anabranch.cli.changed_rows import (
+from anabranch.cli.output import Answer, Line, Table, output_for
+from anabranch.cli.rows import (
     ChangedRow,
     column_table,
     difference_document,
     iter_row_lines,
     list_changed_rows,
 )
-from anabranch.cli.output import Answer, Line, Table, output_for
 from anabranch.cli.session import open_session
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from anabranch.cli.arguments import AsJson, RefOption, Repo, StorageOptions, Tab
 from anabranch.cli.commands.load import Delimiter, Format
 from anabranch.cli.commits import short_id
 from anabranch.cli.output import Answer, count, human_size, output_for
-from anabranch.cli.row_progress import rows_bar
 from anabranch.cli.session import open_session
+from anabranch.cli.step_progress import rows_bar
 from anabranch.files.csv_options import CsvOptions
 
 __all__ = ["export"]

@@ -8,8 +8,8 @@ import typer
 from anabranch.cli.arguments import Actor, AsJson, BranchOption, Message, Repo, StorageOptions, TableName, parse_pairs
 from anabranch.cli.commits import short_id
 from anabranch.cli.output import Answer, Table, count, output_for
-from anabranch.cli.row_progress import rows_bar
 from anabranch.cli.session import open_session
+from anabranch.cli.step_progress import rows_bar
 from anabranch.files.csv_options import CsvOptions
 
 __all__ = ["Delimiter", "Format", "load"]

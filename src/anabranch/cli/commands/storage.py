@@ -14,9 +14,8 @@ from anabranch.cli.arguments import (
     StorageOptions,
     parse_duration,
 )
-from anabranch.cli.output import Answer, Table, count, human_size, output_for
+from anabranch.cli.output import Answer, Table, amount, count, human_size, output_for, usage_text
 from anabranch.cli.session import open_session
-from anabranch.cli.sizes import amount, usage_text
 
 if TYPE_CHECKING:
     from anabranch.format.storage_report import Usage

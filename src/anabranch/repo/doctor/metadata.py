@@ -29,7 +29,7 @@ from anabranch.repo.log.creation import (
 )
 from anabranch.repo.log.origins import ORIGIN, refuse_unfinished
 from anabranch.repo.refs.tags import TAGS
-from anabranch.storage.clock import CLOCK, store_time
+from anabranch.storage.store import CLOCK, store_time
 
 __all__ = ["diagnose_leases", "diagnose_mark", "diagnose_names", "diagnose_records"]
 

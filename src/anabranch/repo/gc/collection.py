@@ -21,10 +21,10 @@ from anabranch.repo.log.collected import list_collected, mark_collected, record_
 from anabranch.repo.log.config import TABLES, RepoConfig
 from anabranch.repo.log.entries import CommitRecord
 from anabranch.repo.log.store import RepoStore
-from anabranch.repo.write.removal import being_removed
+from anabranch.repo.write.homes import being_removed
 from anabranch.storage import in_parallel, iter_in_parallel
-from anabranch.storage.clock import store_time
 from anabranch.storage.progress import OnProgress, Progress, ignore_progress
+from anabranch.storage.store import store_time
 
 __all__ = ["collect_garbage", "find_horizon", "list_datasets"]
 

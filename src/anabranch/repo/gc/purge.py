@@ -19,10 +19,9 @@ from anabranch.repo.log.config import TABLES
 from anabranch.repo.log.entries import CommitRecord, LogEntry, TableEntry
 from anabranch.repo.log.history_tables import commits_since
 from anabranch.repo.log.store import RepoStore
-from anabranch.repo.write.homes import home_folders, owns
-from anabranch.repo.write.removal import being_removed
+from anabranch.repo.write.homes import being_removed, home_folders, owns
 from anabranch.storage import ObjectInfo, in_parallel
-from anabranch.storage.clock import store_time
+from anabranch.storage.store import store_time
 
 __all__ = ["purge_branch"]
 

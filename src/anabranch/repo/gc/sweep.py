@@ -10,7 +10,7 @@ from anabranch.repo.leases.leases import LEASES
 from anabranch.repo.log.commits import COMMITS
 from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.history_tables import history_homes
-from anabranch.repo.write.removal import REMOVING
+from anabranch.repo.write.homes import REMOVING
 from anabranch.storage import ObjectInfo, ObjectStore, in_parallel
 
 __all__ = ["delete_wave", "iter_history_reach", "iter_unreferenced", "iter_waves"]

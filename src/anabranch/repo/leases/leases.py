@@ -13,8 +13,8 @@ from anabranch.errors import BusyError, CorruptError, ObjectNotFoundError
 from anabranch.ids import BranchName, new_ulid
 from anabranch.repo.leases.lease import EXPIRED_AFTER, Lease
 from anabranch.storage import ObjectInfo, ObjectStore
-from anabranch.storage.clock import store_time
 from anabranch.storage.documents import damage_named, load
+from anabranch.storage.store import store_time
 
 __all__ = ["LEASES", "Leases", "lease_path"]
 

@@ -1,6 +1,12 @@
-"""Create a repository, and check whether a folder is one. The mark `_repo.json` makes a folder a repository."""
+"""Create a repository, and check whether a folder is one. The mark `_repo.json` makes a folder a repository.
 
+A repository on a local disk has a reserve of space, so that garbage collection works on a full disk.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import TypeVar
 
 from anabranch.errors import (
     CorruptError,
@@ -8,6 +14,7 @@ from anabranch.errors import (
     RepositoryExistsError,
     RepositoryNotFoundError,
     StorageError,
+    StorageFullError,
 )
 from anabranch.ids import MAIN, BranchName
 from anabranch.repo.log import validation
@@ -24,22 +31,54 @@ from anabranch.repo.log.entries import (
 )
 from anabranch.repo.log.heads import Heads
 from anabranch.repo.log.origins import refuse_unfinished
-from anabranch.repo.log.reserve import keep_reserve
 from anabranch.storage import documents, put_once
+from anabranch.storage.uris import is_local
 
 __all__ = [
     "MARK",
     "MARK_COPY",
+    "RESERVE",
     "Mark",
     "check_repository",
     "create_repository",
     "find_mark_copy",
     "first_entry",
+    "freeing_space",
     "has_mark",
+    "keep_reserve",
     "put_mark",
     "replace_mark",
     "write_mark_copy",
 ]
+
+
+RESERVE = "_gc/reserve"
+_BYTES = 256 << 10
+
+T = TypeVar("T")
+
+
+def freeing_space(config: RepoConfig, operation: Callable[[], T]) -> T:
+    """Run an operation that frees space. If the disk is full, delete the reserve and run it a second time."""
+    try:
+        done = operation()
+    except StorageFullError:
+        if config.store.find_info(RESERVE) is None:
+            raise
+        config.store.delete(RESERVE)
+        done = operation()
+    keep_reserve(config)
+    return done
+
+
+def keep_reserve(config: RepoConfig) -> None:
+    """Write the reserve if it is missing. If the disk is still full, it is written the next time space is freed."""
+    if not is_local(config.root):
+        return
+    with suppress(StorageError):
+        if config.store.find_info(RESERVE) is None:
+            config.store.put(RESERVE, bytes(_BYTES), durable=False)
+
 
 MARK = "_repo.json"
 MARK_COPY = "_repo_copy.json"

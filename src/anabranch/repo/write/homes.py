@@ -1,6 +1,7 @@
 """Where a table's data live: new datasets, homes, and forks of them."""
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 
 import pyarrow as pa
@@ -22,22 +23,48 @@ from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.log.arguments import require_names
 from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import TableEntry, TableMap
-from anabranch.repo.write.removal import is_being_removed
 from anabranch.repo.write.staged_table import StagedTable, one_time_step
 from anabranch.suggestions import suggest
 
 __all__ = [
+    "REMOVING",
+    "being_removed",
     "check_primary_key",
     "check_unique",
-    "stage_existing",
-    "stage_new",
     "free_dataset",
     "home_folders",
     "home_for_writing",
+    "is_being_removed",
     "is_home_shared",
     "owns",
     "refuse_shared_home",
+    "stage_existing",
+    "stage_new",
 ]
+
+
+REMOVING = "_gc/removing"
+
+
+@contextmanager
+def being_removed(config: RepoConfig, dataset: str) -> Iterator[None]:
+    """Announce the removal of a folder before it is checked, so that one of the two sides sees the other.
+
+    If the process dies here, the notice stays, and new tables of that name use another folder until it is collected.
+    """
+    config.store.put(_path(dataset), b"\n")
+    yield
+    config.store.delete(_path(dataset))
+
+
+def is_being_removed(config: RepoConfig, dataset: str) -> bool:
+    """Whether a folder may be removed now; to be called after something was written into it."""
+    return config.store.find_info(_path(dataset)) is not None
+
+
+def _path(dataset: str) -> str:
+    return f"{REMOVING}/{dataset}"
+
 
 _MAIN_HOMES = "__main__"  # no graph branch can have this name
 

@@ -7,9 +7,13 @@ continues, and publishing decides.
 import threading
 import time
 import weakref
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import wraps
+from typing import ParamSpec, TypeVar
 
-__all__ = ["Writer", "WriterQueue", "queue_of_this_process"]
+__all__ = ["Writer", "WriterQueue", "atomic", "new_lock", "queue_of_this_process"]
+
 
 # The repository's root, the branch and the table.
 Key = tuple[str, str, str]
@@ -73,3 +77,24 @@ _QUEUE = WriterQueue()
 
 def queue_of_this_process() -> WriterQueue:
     return _QUEUE
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+_LOCK = "_lock"
+
+
+def new_lock() -> threading.RLock:
+    """Return a lock for an object with atomic methods, to be kept as `_lock`. A method may call another one."""
+    return threading.RLock()
+
+
+def atomic(method: Callable[P, R]) -> Callable[P, R]:
+    """Let one thread at a time run the atomic methods of an object; others wait."""
+
+    @wraps(method)
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        with getattr(args[0], _LOCK):
+            return method(*args, **kwargs)
+
+    return run

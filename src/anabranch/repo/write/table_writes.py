@@ -9,9 +9,9 @@ from anabranch.errors import InvalidInputError
 from anabranch.format.staging import WrittenFragment
 from anabranch.ids import TableKey
 from anabranch.repo.log.arguments import require_names
-from anabranch.repo.write.atomic import atomic
 from anabranch.repo.write.columns import Rewriter, compact
 from anabranch.repo.write.homes import check_primary_key
+from anabranch.repo.write.queue import atomic
 from anabranch.repo.write.staged_table import (
     StagedTable,
     Step,

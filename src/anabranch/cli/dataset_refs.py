@@ -1,4 +1,4 @@
-"""Ref files that could not be read while branches or tags were listed: named on stderr, and in the JSON document."""
+"""Branches and tags of a dataset: the metadata given for them, and ref files that could not be read."""
 
 import warnings
 from collections.abc import Callable
@@ -10,8 +10,38 @@ from anabranch.cli.output import printable
 
 if TYPE_CHECKING:
     from anabranch.format.refs.ref_files import RefList
+from collections.abc import Mapping
+from typing import Annotated
 
-__all__ = ["list_refs", "report_unreadable", "unreadable_document"]
+from anabranch.cli.output import Answer, Table, output_for
+
+__all__ = [
+    "ReplaceMetadata",
+    "SetMetadata",
+    "UnsetMetadata",
+    "list_refs",
+    "report_unreadable",
+    "show_metadata",
+    "unreadable_document",
+]
+
+
+SetMetadata = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Set this key; repeatable.", show_default=False),
+]
+UnsetMetadata = Annotated[
+    list[str] | None,
+    typer.Option("--unset", metavar="KEY", help="Remove this key; repeatable.", show_default=False),
+]
+ReplaceMetadata = Annotated[bool, typer.Option("--replace", help="Remove all keys that --set does not give.")]
+
+
+def show_metadata(kind: str, name: str, metadata: Mapping[str, str], *, as_json: bool) -> None:
+    table = Table(columns=("key", "value"), rows=tuple(sorted(metadata.items())), empty="no metadata")
+    document = {kind: name, "metadata": metadata}
+    output_for(as_json=as_json).show(Answer(document=document, tables=[table]))
+
 
 Refs = TypeVar("Refs", bound="RefList[Any]")
 
