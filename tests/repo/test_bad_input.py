@@ -126,7 +126,7 @@ def test_what_is_not_a_whole_number_is_refused_as_a_limit_or_version(lake: ab.Re
         lambda: orders.to_polars(limit=wrong),
         lambda: orders.scan(limit=wrong),
     ):
-        with pytest.raises(InvalidInputError, match="is no whole number") as caught:
+        with pytest.raises(InvalidInputError, match="is not a whole number") as caught:
             use()
         assert repr(wrong) in caught.value.problem
         assert caught.value.hint.startswith(("give ", "pass "))

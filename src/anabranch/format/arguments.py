@@ -1,4 +1,4 @@
-"""What callers say about the rows they want, checked before anything is read."""
+"""The arguments of callers, checked before anything is read."""
 
 import operator
 import sys
@@ -14,13 +14,13 @@ _MAX_COLUMNS = 50
 
 
 def checked_number(value: Any, what: str, *, hint: str) -> int:
-    """A whole number, be it Python's or another library's; True and False are none."""
+    """A whole number of Python or of another library; True and False are refused."""
     try:
         number = operator.index(value)
     except TypeError:
         number = None
     if number is None or isinstance(value, bool):
-        raise InvalidInputError(f"the {what} {value!r} is no whole number", hint=hint)
+        raise InvalidInputError(f"the {what} {value!r} is not a whole number", hint=hint)
     return number
 
 

@@ -40,7 +40,7 @@ class ArrowDataset(pds.Dataset):  # type: ignore[misc]
     is our error behind the one that an engine raises.
 
     With `sorts_nan`, the dataset is for an engine that sorts NaN above all numbers, as DuckDB does. Arrow takes every
-    comparison with NaN for false, and Lance sorts NaN by its sign. A filter on floats is then refused, and
+    comparison with NaN for false, and Lance sorts NaN by its sign bit. A filter on floats is then refused, and
     `has_refused` is set.
     """
 

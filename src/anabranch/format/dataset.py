@@ -36,7 +36,7 @@ from anabranch.storage.progress import OnProgress, counting
 
 __all__ = ["Dataset", "Ref", "open_damaged_dataset", "open_dataset"]
 
-# How a place in history is given: a version number, the name of a branch or tag, or (branch, version).
+# How a position in history is given: a version number, the name of a branch or tag, or (branch, version).
 Ref = int | str | tuple[str | None, int | None]
 
 
@@ -100,7 +100,7 @@ class Dataset:
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns, as Arrow tells them."""
+        """The columns, as an Arrow schema."""
         return self.open().schema
 
     def open(self) -> lance.LanceDataset:
@@ -159,7 +159,7 @@ class Dataset:
         return branches.get_branch(self._root, name)
 
     def branch_checkout(self, name: str, version: int | None = None) -> Self:
-        """A handle on a branch, 'main' included; refused if the branch reads from a place the dataset left."""
+        """A handle on a branch, 'main' included; refused if the branch reads from a location that the dataset left."""
         home = self._root if name == MAIN else self._root.on(name)
         if home.branch is not None:
             branches.get_branch(self._root, name)
@@ -422,7 +422,9 @@ class Dataset:
                 return self._named_source(ref)
             case (branch, version):
                 return (None if branch == MAIN else branch), version
-        raise InvalidInputError(f"{ref!r} is no ref", hint="give a version, a branch or tag name, or (branch, version)")
+        raise InvalidInputError(
+            f"{ref!r} is not a ref", hint="give a version, a branch or tag name, or (branch, version)"
+        )
 
     def _clone_source(self, ref: Ref | None) -> clone.CloneRef:
         source = self._source(ref)

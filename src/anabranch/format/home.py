@@ -86,7 +86,7 @@ class Home:
     root: str
     branch: str | None = None
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
-    # Where the repository says that it is, None if it was not asked; another value after a relocation.
+    # The root that the repository records, None if it was not read; another value after a relocation.
     recorded_root: str | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:

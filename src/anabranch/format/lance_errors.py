@@ -1,6 +1,6 @@
 """Lance's errors, translated once.
 
-Lance raises ValueError and OSError with prose, and panics with a BaseException; only the prose tells them apart.
+Lance raises ValueError and OSError with prose, and panics with a BaseException; only the prose distinguishes them.
 """
 
 import re
@@ -35,7 +35,7 @@ from anabranch.storage.options import redact
 
 __all__ = ["is_damaged_file", "lance_errors"]
 
-# First match wins: what Lance says, what we raise, what to do next.
+# First match wins: the message of Lance, what we raise, what to do next.
 _TABLE: tuple[tuple[str, type[AnabranchError], str], ...] = (
     (
         r"cannot be (read|written) by this version of Lance",
@@ -51,11 +51,11 @@ _TABLE: tuple[tuple[str, type[AnabranchError], str], ...] = (
     (r"Base path with name .* already exists", BaseExistsError, "choose another name and path"),
     (r"Ref is invalid", InvalidNameError, "choose a name of ASCII letters, digits, '.', '-', '_'"),
     (r"Version not found error|_versions/d?\d+\.manifest was not found", VersionNotFoundError, "list the versions"),
-    # The second is what Lance says when someone else writes the first manifest at the same moment.
+    # The second is the message of Lance when another process writes the first manifest at the same moment.
     (
         r"Dataset already exists|Clone operation should not enter",
         DatasetExistsError,
-        "choose another place, or remove it first",
+        "choose another path, or remove it first",
     ),
     (r"Dataset at path .* was not found|Not found: .*_versions\b", DatasetNotFoundError, "check the path"),
     (r"No space left on device|StorageFull|Disk quota exceeded", StorageFullError, "free some space and try again"),

@@ -62,7 +62,7 @@ def remove_table(home: Home) -> None:
 
 
 def add_rows(version_ref: VersionRef, rows: pa.Table) -> bool:
-    """Make the next version, with more rows; False if somebody else has made it, and nothing happened."""
+    """Make the next version, with more rows; False if another writer has made it, and nothing happened."""
     if not len(rows):
         return True
     added = append(version_ref, rows)
@@ -74,7 +74,7 @@ def add_rows(version_ref: VersionRef, rows: pa.Table) -> bool:
 
 
 def replace_rows(version_ref: VersionRef, rows: pa.Table) -> bool:
-    """Make the next version, with these rows alone; False if somebody else has made it, and nothing happened."""
+    """Make the next version, with these rows alone; False if another writer has made it, and nothing happened."""
     return _publish(version_ref, overwrite(version_ref, rows))
 
 
@@ -105,7 +105,7 @@ def _data_files(version_ref: VersionRef) -> set[str]:
 
 
 def _forget(store: ObjectStore, staged: VersionRef) -> None:
-    """Remove a staged manifest that nobody knows; left behind, it would do no harm."""
+    """Remove a staged manifest that nothing refers to; left behind, it would do no harm."""
     try:
         store.delete(manifest_path(staged.version))
     except StorageError:
@@ -131,7 +131,7 @@ def write_plain_dataset(
             return int(made.count_rows())
     except DatasetExistsError:
         raise DatasetExistsError(
-            f"there is a dataset at {home.uri!r} already", hint="choose another place, or overwrite it"
+            f"there is a dataset at {home.uri!r} already", hint="choose another path, or overwrite it"
         ) from None
 
 

@@ -63,7 +63,7 @@ class Selection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
-    """Whole fragments, or so many rows of one after an offset."""
+    """Whole fragments, or a number of rows of one after an offset."""
 
     fragments: tuple[int, ...]
     offset: int = 0

@@ -28,7 +28,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaseUsage:
-    """What lies in one place; `base` is None for the home's own root."""
+    """The files in one location; `base` is None for the home's own root."""
 
     base: BasePath | None
     name: str

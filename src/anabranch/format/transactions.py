@@ -1,4 +1,4 @@
-"""How a version was made, as its transaction says."""
+"""How a version was made, by its transaction."""
 
 from dataclasses import dataclass
 

@@ -329,7 +329,7 @@ def test_another_dataset_at_the_location_of_a_clone_is_not_dropped(source: Home,
     lance.write_dataset(rows(1), str(tmp_path / "other.lance"))
     lance.LanceDataset.drop(str(tmp_path / "clone.lance"))
     (tmp_path / "other.lance").rename(tmp_path / "clone.lance")
-    with pytest.raises(ConflictError, match=f"is no clone of .*release the tag '{made.tag}'"):
+    with pytest.raises(ConflictError, match=f"is not a clone of .*release the tag '{made.tag}'"):
         drop_clone(source, str(tmp_path / "clone.lance"))
     assert ids(Home.at(str(tmp_path / "clone.lance"))) == [1]
 

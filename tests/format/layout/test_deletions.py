@@ -104,7 +104,7 @@ def test_a_file_with_another_count_than_its_manifest_records_is_damaged(place: P
     home = written(place, 2 * BITMAP_FROM, f"id < {BITMAP_FROM}")
     (info,) = home.store().list("_deletions")
     home.store().put(info.path, BitMap([1, 2, 3]).serialize())
-    with pytest.raises(DamagedFileError, match="holds 3 offsets, and its manifest says 5000"):
+    with pytest.raises(DamagedFileError, match="holds 3 offsets, and its manifest records 5000"):
         deleted_offsets(home, None, 0)
 
 

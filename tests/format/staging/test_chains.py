@@ -24,9 +24,9 @@ from anabranch.format.staging import (
     delete_keys,
     drop_columns,
     find_existing_keys,
-    foreign_versions,
     fork,
     index,
+    list_external_versions,
     overwrite,
     settle,
     update,
@@ -246,7 +246,7 @@ class Chain(RuleBasedStateMachine):
     @rule()
     def settle_home(self) -> None:
         settled = settle(self.version_ref.home, self.version_ref.version, expected_head=self.head)
-        assert not foreign_versions(self.version_ref.home, since=self.head)
+        assert not list_external_versions(self.version_ref.home, since=self.head)
         self.head, self.head_rows = settled.version, self.model.rows
 
     @precondition(lambda self: self.forks < 3)

@@ -14,10 +14,10 @@ from anabranch.format.staging import (
     VersionRef,
     append,
     delete,
-    foreign_versions,
     index,
     is_our_restore,
     link,
+    list_external_versions,
     overwrite,
     prepare_settle,
     restored_version,
@@ -41,7 +41,7 @@ def test_settled_version_is_what_raw_readers_see(place: Place) -> None:
     assert raw(version_ref).version == 2
     assert raw(version_ref).count_rows() == 2
     assert is_our_restore(version_ref.home, 2)
-    assert foreign_versions(version_ref.home, since=1) == ()
+    assert list_external_versions(version_ref.home, since=1) == ()
     made = raw(version_ref).read_transaction(2)
     assert made is not None
     assert (made.transaction_properties or {})["commit"] == "c1"
@@ -71,7 +71,7 @@ def test_earlier_external_write_is_kept_and_reported(place: Place) -> None:
     with pytest.raises(ExternalWriteError, match=f"version {external}"):
         settle(version_ref.home, version_ref.version, expected_head=1)
     assert raw(version_ref).to_table().column("id").to_pylist() == [50]
-    assert foreign_versions(version_ref.home, since=1) == (external,)
+    assert list_external_versions(version_ref.home, since=1) == (external,)
     assert not is_our_restore(version_ref.home, external)
 
 
@@ -83,7 +83,7 @@ def test_external_write_between_preparation_and_put_is_kept_and_reported(place: 
         link(prepared)
     assert (external, raw(version_ref).version) == (prepared.number, prepared.number)
     assert raw(version_ref).to_table().column("id").to_pylist() == [50]
-    assert foreign_versions(version_ref.home, since=1) == (external,)
+    assert list_external_versions(version_ref.home, since=1) == (external,)
 
 
 def test_settle_that_lost_against_another_of_ours_takes_the_next_number(place: Place) -> None:
@@ -117,8 +117,8 @@ def test_foreign_rewrites_that_lance_cannot_show_are_foreign(place: Place) -> No
     dataset = raw(version_ref)
     dataset.optimize.compact_files()
     dataset.delete("id = 1")
-    assert foreign_versions(version_ref.home, since=head) == tuple(range(head + 1, raw(version_ref).version + 1))
-    assert foreign_versions(version_ref.home, since=1) == foreign_versions(version_ref.home, since=head)
+    assert list_external_versions(version_ref.home, since=head) == tuple(range(head + 1, raw(version_ref).version + 1))
+    assert list_external_versions(version_ref.home, since=1) == list_external_versions(version_ref.home, since=head)
 
 
 def test_collected_version_is_not_an_external_write(place: Place) -> None:
@@ -126,7 +126,7 @@ def test_collected_version_is_not_an_external_write(place: Place) -> None:
     for key in (2, 3):
         settle(version_ref.home, append(version_ref, rows([key])).version, expected_head=1)
     version_ref.home.store().delete(f"_versions/{2**64 - 1 - 2:020d}.manifest")
-    assert foreign_versions(version_ref.home, since=1) == ()
+    assert list_external_versions(version_ref.home, since=1) == ()
     assert not is_our_restore(version_ref.home, 2)
 
 
@@ -144,7 +144,7 @@ def test_restores_of_earlier_releases_are_ours(place: Place) -> None:
     assert restore_as_earlier_releases_did(version_ref.home, version_ref.version) == 2
     assert is_our_restore(version_ref.home, 2)
     assert restored_version(version_ref.home, 2) == version_ref.version
-    assert foreign_versions(version_ref.home, since=1) == ()
+    assert list_external_versions(version_ref.home, since=1) == ()
     assert settle(version_ref.home, append(version_ref, rows([2])).version, expected_head=1).version == 3
 
 
@@ -154,9 +154,9 @@ def test_external_version_that_an_earlier_release_put_back_is_foreign(place: Pla
     restore_as_earlier_releases_did(version_ref.home, version_ref.version)
     restore_as_earlier_releases_did(version_ref.home, 2, put_back="2")
     version_ref.home.store().delete(f"_versions/{2**64 - 1 - 2:020d}.manifest")
-    assert foreign_versions(version_ref.home, since=1) == (2,)
+    assert list_external_versions(version_ref.home, since=1) == (2,)
     settle_by_force(version_ref.home, version_ref.version)
-    assert foreign_versions(version_ref.home, since=1) == ()
+    assert list_external_versions(version_ref.home, since=1) == ()
 
 
 def test_unstamped_restore_is_foreign(place: Place) -> None:
@@ -164,7 +164,7 @@ def test_unstamped_restore_is_foreign(place: Place) -> None:
     settle(version_ref.home, version_ref.version, expected_head=1)
     dataset: Any = lance.dataset(version_ref.home.uri, version=1, storage_options=version_ref.home.lance_options())
     dataset.restore()
-    assert foreign_versions(version_ref.home, since=1) == (3,)
+    assert list_external_versions(version_ref.home, since=1) == (3,)
 
 
 def test_version_that_is_not_there_is_never_restored(place: Place) -> None:
@@ -195,7 +195,7 @@ def test_settling_at_the_same_time_leaves_one_of_the_versions_and_no_external_wr
     for thread in threads:
         thread.join()
     assert raw(version_ref).version == 5
-    assert foreign_versions(version_ref.home, since=1) == ()
+    assert list_external_versions(version_ref.home, since=1) == ()
     assert raw(version_ref).to_table().column("id").to_pylist() in [[0], [1], [2], [3]]
 
 

@@ -1,1 +1,1 @@
-"""Base paths: files of a dataset in other places, and how they are moved."""
+"""Base paths: files of a dataset in other locations, and how they are moved."""

@@ -1,4 +1,4 @@
-"""Base paths: the other places that hold files of a dataset, and which file lies where.
+"""Base paths: the other locations that hold files of a dataset, and which file lies where.
 
 Ids are per home: a branch keeps those it was created with and numbers new ones itself, so a base is always looked up in
 the list of the version that is read, by its name or path.
@@ -69,7 +69,7 @@ def find_base(bases: Iterable[BasePath], name_or_id: str | int) -> BasePath | No
     if isinstance(name_or_id, str):
         tests: Sequence[Callable[[BasePath], bool]] = (
             lambda base: base.name == name_or_id,
-            lambda base: _place(base.path) == name_or_id.rstrip("/"),
+            lambda base: _location(base.path) == name_or_id.rstrip("/"),
             lambda base: str(base.id) == name_or_id,
         )
     else:
@@ -78,7 +78,7 @@ def find_base(bases: Iterable[BasePath], name_or_id: str | int) -> BasePath | No
 
 
 def get_base(bases: Iterable[BasePath], name_or_id: str | int) -> BasePath:
-    """Get a base by its name, path or id, or say which there are."""
+    """Get a base by its name, path or id, or raise an error that lists them."""
     known = tuple(bases)
     found = find_base(known, name_or_id)
     if found is None:
@@ -87,7 +87,7 @@ def get_base(bases: Iterable[BasePath], name_or_id: str | int) -> BasePath:
 
 
 def get_target(home: Home, bases: Iterable[BasePath], name_or_id: str | int | None) -> BasePath | None:
-    """Get a base to write to; None is the home's own root. Refuse places whose files somebody else would clean up."""
+    """Get a base to write to; None is the home's own root. Refuse locations whose files another dataset cleans up."""
     if name_or_id is None or name_or_id == OWN_ROOT:
         return None
     base = get_base(bases, name_or_id)
@@ -98,7 +98,7 @@ def get_target(home: Home, bases: Iterable[BasePath], name_or_id: str | int | No
             f"base {label(base)!r} has the relative path {base.path!r}", hint="add a base with an absolute path"
         )
     # Lance takes base id 0 for "no base" when it writes, and looks for the new file in the wrong folder ever after.
-    if base.id == 0 or relative_to(_place(base.path), home.root) is not None or _holds_dataset(home, base):
+    if base.id == 0 or relative_to(_location(base.path), home.root) is not None or _holds_dataset(home, base):
         raise InvalidInputError(
             f"base {label(base)!r} at {base.path!r} is a dataset or branch of its own, from which {home.uri!r} only"
             " inherits files",
@@ -113,7 +113,7 @@ def _holds_dataset(home: Home, base: BasePath) -> bool:
 
 def is_own_root(home: Home, base: BasePath) -> bool:
     """Whether a base is another name for the home's own folder, as a dataset that lists its own root has it."""
-    return base.is_dataset_root and follow_links(_place(base.path)) == follow_links(home.uri)
+    return base.is_dataset_root and follow_links(_location(base.path)) == follow_links(home.uri)
 
 
 def label(base: BasePath | None) -> str:
@@ -124,12 +124,12 @@ def label(base: BasePath | None) -> str:
 
 
 def add_base(home: Home, path: str, *, name: str, is_dataset_root: bool = False) -> BasePath:
-    """Register one more place for files of a dataset.
+    """Register one more location for files of a dataset.
 
     With `is_dataset_root` files go to the standard folders below the path, else straight into it. On a branch the base
     is listed on main first: a root that only a branch knows counts as stale.
     """
-    place = _usable_place(home, path)
+    place = _usable_location(home, path)
     _check_name(name)
     base = lance.DatasetBasePath(place, name=name, is_dataset_root=is_dataset_root)
     if home.branch is not None and find_base(list_bases(home.on(None)), place) is None:
@@ -150,14 +150,14 @@ def _register(home: Home, base: lance.DatasetBasePath) -> BasePath:
             with lance_errors(home.uri, home.storage_options):
                 dataset.add_bases([base])
         except BusyError:
-            continue  # someone added the same one: the next look says so
+            continue  # another writer added the same one, which the next read finds
         return get_base(bases_of(dataset), base.path)
     raise BusyError(f"others keep changing the bases of {home.uri!r}", hint="try again")
 
 
 def _check_is_new(home: Home, known: Iterable[BasePath], wanted: lance.DatasetBasePath) -> None:
     for base in known:
-        if base.name == wanted.name or _place(base.path) == wanted.path:
+        if base.name == wanted.name or _location(base.path) == wanted.path:
             raise BaseExistsError(
                 f"{home.uri!r} has the base {label(base)!r} at {base.path!r} already",
                 hint="use it, or choose another name and path",
@@ -177,7 +177,7 @@ def _check_name(name: str) -> None:
         )
 
 
-def _usable_place(home: Home, path: str) -> str:
+def _usable_location(home: Home, path: str) -> str:
     place = normalise_uri(path)
     if relative_to(place, home.root) is not None:
         raise InvalidPathError(
@@ -202,9 +202,9 @@ def check_bases(home: Home, bases: Iterable[BasePath] | None = None) -> None:
     elsewhere = [base for base in known if base.is_dataset_root and not _is_home_of(home.root, base.path)]
     if not elsewhere:
         return
-    listed = {_place(base.path) for base in list_bases(home.on(None))}
+    listed = {_location(base.path) for base in list_bases(home.on(None))}
     for base in elsewhere:
-        if _place(base.path) not in listed:
+        if _location(base.path) not in listed:
             raise StaleBaseError(
                 f"branch {home.branch!r} of {home.root!r} inherits files from {base.path!r}, which is not this dataset",
                 hint="relocate the dataset if it was moved or copied here, or add that path as a base on main",
@@ -212,7 +212,7 @@ def check_bases(home: Home, bases: Iterable[BasePath] | None = None) -> None:
 
 
 def _is_home_of(root: str, path: str) -> bool:
-    below = relative_to(follow_links(_place(path)), follow_links(root))
+    below = relative_to(follow_links(_location(path)), follow_links(root))
     return below is not None and (below == "" or below.startswith("tree/"))
 
 
@@ -250,7 +250,7 @@ def fragments_of_base(home: Home, base: str | int | None, version: int | None = 
     return [fragment for fragment in dataset.get_fragments() if fragment.metadata.files[0].base_id in wanted]
 
 
-def _place(path: str) -> str:
+def _location(path: str) -> str:
     """A base's path in its one spelling; those of stores that we do not serve stay as they are."""
     try:
         return normalise_uri(path)

@@ -56,7 +56,7 @@ def compact_bases(home: Home, *, target_rows: int = 1 << 20) -> CompactReport:
             with lance_errors(home.uri, home.storage_options):
                 return _compact(home, home.open(), target_rows)
         except BusyError:
-            continue  # what was written is read by nobody
+            continue  # no version names what was written
     raise BusyError(f"others keep writing to {home.uri!r}", hint="try again when they are done")
 
 

@@ -1,4 +1,4 @@
-"""Relocate a dataset that was moved or copied: rewrite where its manifests say that inherited files are.
+"""Relocate a dataset that was moved or copied: rewrite the paths of inherited files in its manifests.
 
 Main needs nothing, as its own files are found from wherever it lies. Branches record the dataset's root, and clones
 their source, as absolute paths. Only these paths change, manifest by manifest, each replaced in one step.
@@ -18,7 +18,7 @@ from anabranch.format.layout.names import ManifestScheme, manifest_of_path, pend
 from anabranch.storage import ObjectStore, in_parallel
 from anabranch.storage.uris import is_local, join_uri, normalise_uri, relative_to
 
-__all__ = ["RelocateReport", "UnexplainedBase", "moved_place", "relocate", "relocate_with"]
+__all__ = ["RelocateReport", "UnexplainedBase", "moved_path", "relocate", "relocate_with"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class RelocateReport:
     """What became of each manifest, by its path below the root, and of each base path that changed.
 
     `holds` is what became of the source's record of this dataset, if it is a clone. In a dry run nothing was changed,
-    and the report says what would be.
+    and the report lists what would be.
     """
 
     root: str
@@ -94,12 +94,12 @@ def relocate(
 
 
 def relocate_with(new_root: Home, moved: Mapping[str, str]) -> RelocateReport:
-    """Make a dataset that was moved with all around it read the new place; what was not moved stays as it is.
+    """Make a dataset that was moved with all around it read the new location; what was not moved stays as it is.
 
-    `moved` (old prefix to new) says where folders went that may hold bases of this dataset, or none.
+    `moved` (old prefix to new) names the folders that moved and may hold bases of this dataset, or none.
     """
     root = new_root.on(None)
-    # A folder that went into itself: what lies below its new place has been turned already.
+    # A folder that went into itself: what lies below its new path has been changed already.
     inside = {new: new for old, new in moved.items() if relative_to(new, old) is not None}
     return _rewrite(root, _read_manifests(root.store()), {**moved, **inside}, None)
 
@@ -169,8 +169,8 @@ def _checked_mapping(mapping: Mapping[str, str], manifests: Iterable[_Manifest])
             )
         checked[source] = target
     for path in known:
-        moved = moved_place(path, checked)
-        if moved_place(moved, checked) != moved:
+        moved = moved_path(path, checked)
+        if moved_path(moved, checked) != moved:
             raise InvalidInputError(
                 f"base path {path!r} would move to {moved!r}, which the mapping moves again",
                 hint="map each base by its whole path, or relocate in two steps",
@@ -186,14 +186,14 @@ def _plan(root: str, manifests: Iterable[_Manifest], mapping: Mapping[str, str])
     """Decide the new path of each base path, from all manifests at once."""
     main = [manifest for manifest in manifests if manifest.branch is None]
     branches = [manifest for manifest in manifests if manifest.branch is not None]
-    on_main = {path: moved_place(path, mapping) for path in _base_paths(main)}
+    on_main = {path: moved_path(path, mapping) for path in _base_paths(main)}
     is_stale = partial(_is_stale, root=root, listed=set(map(_spelled, on_main.values())))
     first = _first_of_each_branch(branches)
     former = dict.fromkeys(_former_roots(root, first, mapping, is_stale), root)
     on_branches: dict[str, str] = {}
     for path in _base_paths(branches):
-        moved = moved_place(path, mapping)
-        on_branches[path] = moved_place(moved, former) if is_stale(moved) else moved
+        moved = moved_path(path, mapping)
+        on_branches[path] = moved_path(moved, former) if is_stale(moved) else moved
     changed = [*_changed(main, on_main), *_changed(branches, on_branches)]
     evidence = {manifest.path for manifest in first}
     return _Plan(
@@ -243,7 +243,7 @@ def _former_roots(
     names = [manifest.branch for manifest in first]
     former: set[str] = set()
     for manifest in first:
-        roots = {_spelled(moved_place(base.path, mapping)): base for base in manifest.bases if base.is_dataset_root}
+        roots = {_spelled(moved_path(base.path, mapping)): base for base in manifest.bases if base.is_dataset_root}
         nameless = []
         for path in filter(is_stale, roots):
             parent = next((name for name in names if path.endswith(f"/tree/{name}")), None)
@@ -260,7 +260,7 @@ def _is_stale(path: str, *, root: str, listed: set[str]) -> bool:
     return relative_to(_spelled(path), root) is None and _spelled(path) not in listed
 
 
-def moved_place(path: str, prefixes: Mapping[str, str]) -> str:
+def moved_path(path: str, prefixes: Mapping[str, str]) -> str:
     """The path with the longest prefix that fits replaced, or the very same path."""
     for old in sorted(prefixes, key=len, reverse=True):
         rest = relative_to(_spelled(path), old)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from anabranch.errors import ConflictError
 from anabranch.format.bases.bases import get_base, get_target, label
 from anabranch.format.cleanup.shared_files import read_record
-from anabranch.format.cleanup.versions import Place, manifests_of
+from anabranch.format.cleanup.versions import VersionKey, manifests_of
 from anabranch.format.home import Home, is_staged
 from anabranch.format.layout.files import FilesReader, VersionFiles
 from anabranch.format.layout.listing import layout
@@ -55,12 +55,12 @@ def remove_base(root: Home, name: str, *, dry_run: bool = False) -> BaseRemoval:
         if _lists(needs[branch, newest[branch]], base):
             home, version = root.on(branch), newest[branch]
             versions[branch or MAIN] = version if dry_run else _put_without(home, base)
-    place = _place(base)
+    place = _location(base)
     left = sum(1 for _, uri in read_record(root.store()) if relative_to(uri, place) is not None)
     return BaseRemoval(base=base, versions=versions, unused_files=left, dry_run=dry_run)
 
 
-def _newest_versions(places: Iterable[Place]) -> dict[str | None, int]:
+def _newest_versions(places: Iterable[VersionKey]) -> dict[str | None, int]:
     """Return the newest ordinary version of each branch."""
     newest: dict[str | None, int] = {}
     for branch, version in places:
@@ -77,7 +77,7 @@ def _put_without(home: Home, base: BasePath) -> int:
     return put_next_version(home, lambda data: without_base(data, base.path))
 
 
-def _read_all(root: Home) -> dict[Place, VersionFiles]:
+def _read_all(root: Home) -> dict[VersionKey, VersionFiles]:
     files = layout(root)
     reader = FilesReader(root, files)
     manifests = {place: file for place, file in manifests_of(files).items() if file.has_ref}
@@ -85,9 +85,9 @@ def _read_all(root: Home) -> dict[Place, VersionFiles]:
 
 
 def _refuse_used(
-    root: Home, base: BasePath, needs: Mapping[Place, VersionFiles], newest: Mapping[str | None, int]
+    root: Home, base: BasePath, needs: Mapping[VersionKey, VersionFiles], newest: Mapping[str | None, int]
 ) -> None:
-    place = _place(base)
+    place = _location(base)
     users = [key for key, need in needs.items() if any(relative_to(uri, place) for _, uri in need.elsewhere)]
     if users:
         raise ConflictError(
@@ -106,15 +106,15 @@ def _refuse_used(
         )
 
 
-def _listed(places: Sequence[Place]) -> str:
+def _listed(places: Sequence[VersionKey]) -> str:
     branch, version = places[0]
     more = f" and {len(places) - 1} more" if len(places) > 1 else ""
     return f"version {version} of {branch or MAIN!r}{more}"
 
 
 def _lists(need: VersionFiles, base: BasePath) -> bool:
-    return any(_place(other) == _place(base) for other in need.bases)
+    return any(_location(other) == _location(base) for other in need.bases)
 
 
-def _place(base: BasePath) -> str:
+def _location(base: BasePath) -> str:
     return follow_links(base.path.rstrip("/"))

@@ -97,8 +97,8 @@ def move_fragments(
     """Move the data files of fragments to a base, or with None or 'root' to the home's own root.
 
     Choose them by id, or by a predicate that every live row matches; those of which only some rows do are reported and
-    stay. Interrupted, it leaves only copies that nothing points to, and the next run takes them up. Whoever writes
-    meanwhile loses nothing: the plan is made again on their version. The files left behind are kept and reported.
+    stay. Interrupted, it leaves only copies that nothing points to, and the next run takes them up. A concurrent
+    writer loses nothing: the plan is made again on their version. The files left behind are kept and reported.
     """
     if (where is None) == (ids is None):
         raise InvalidInputError("a move takes either a predicate or fragment ids", hint="give exactly one of the two")
@@ -159,7 +159,7 @@ def _plan(home: Home, dataset: lance.LanceDataset, to: str | int | None, choice:
             continue
         before = fragment.metadata.to_json()
         after = _with_base(before, None if target is None else target.id)
-        places = zip(_places(home, before, by_id), _places(home, after, by_id), strict=True)
+        places = zip(_locations(home, before, by_id), _locations(home, after, by_id), strict=True)
         if pending := [(source, aim) for source, aim in places if source != aim]:
             repointed.append(FragmentMetadata.from_json(json.dumps(after)))
             copies.extend(pending)
@@ -182,7 +182,7 @@ def _with_base(metadata: dict[str, Any], base_id: int | None) -> dict[str, Any]:
     return {**metadata, "files": [{**file, "base_id": base_id} for file in metadata["files"]]}
 
 
-def _places(home: Home, metadata: dict[str, Any], bases: Mapping[int, BasePath]) -> list[str]:
+def _locations(home: Home, metadata: dict[str, Any], bases: Mapping[int, BasePath]) -> list[str]:
     return [
         normalise_uri(resolve_path(file["path"], FileKind.DATA, file["base_id"], bases=bases, dataset_root=home.uri))
         for file in metadata["files"]
@@ -336,7 +336,7 @@ def _iter_deleted(
 
 
 def _copy_files(source: VersionRef, dataset: lance.LanceDataset, onto: VersionRef) -> None:
-    """Copy the data files to where the other home has its own; they have names that nobody else has."""
+    """Copy the data files to where the other home has its own; their names are unique."""
     needed = files_of_version(source.home, source.version).files
     places = {file.mention.name: file.uri for file in needed if file.kind is FileKind.DATA}
     store = open_store(join_uri(onto.home.uri, FileKind.DATA.folder), onto.home.storage_options)

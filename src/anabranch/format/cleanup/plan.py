@@ -10,7 +10,7 @@ from anabranch.format.cleanup.report import CleanupReason, RemovedFile, Retentio
 from anabranch.format.cleanup.shared_files import files_of_dataset, files_of_others, read_record
 from anabranch.format.cleanup.versions import (
     KeptVersions,
-    Place,
+    VersionKey,
     choose_versions,
     manifests_of,
     referenced_versions,
@@ -39,7 +39,7 @@ class Plan:
     of them that are not there.
     """
 
-    manifests: Mapping[Place, LayoutFile]
+    manifests: Mapping[VersionKey, LayoutFile]
     files: tuple[RemovedFile, ...]
     in_bases: tuple[RemovedFile, ...]
     unused: frozenset[BaseFile]
@@ -126,12 +126,12 @@ class _Survey:
             damaged=self.damaged,
         )
 
-    def _read_all(self) -> dict[Place, VersionFiles]:
+    def _read_all(self) -> dict[VersionKey, VersionFiles]:
         places = list(self._manifests)
         read = in_parallel(self._read, places)
         return {place: needs for place, needs in zip(places, read, strict=True) if needs is not None}
 
-    def _read(self, place: Place) -> VersionFiles | None:
+    def _read(self, place: VersionKey) -> VersionFiles | None:
         try:
             needs = self._reader.read(self._manifests[place])
         except (CorruptError, NotFoundError):
@@ -153,13 +153,13 @@ class _Survey:
                 needed = self._needs[place].below
                 yield from (path for path in needed if path not in there and "_transactions/" not in path)
 
-    def _lost(self, referenced: Collection[Place]) -> Iterator[str]:
+    def _lost(self, referenced: Collection[VersionKey]) -> Iterator[str]:
         """Versions that a tag names and that are not there."""
         for branch, version in referenced:
             if (branch, version) not in self._manifests:
                 yield f"{self._root.on(branch).folder}/version {version}".lstrip("/")
 
-    def _iter_files(self, doomed: Mapping[Place, LayoutFile]) -> Iterator[RemovedFile]:
+    def _iter_files(self, doomed: Mapping[VersionKey, LayoutFile]) -> Iterator[RemovedFile]:
         needed = self._needed_below()
         gone = {file.path for file in doomed.values()}
         for file in self._files.files:

@@ -16,7 +16,7 @@ from anabranch.errors import ObjectNotFoundError, StorageError
 from anabranch.format.cleanup.plan import BaseFile, Plan, make_plan
 from anabranch.format.cleanup.report import CleanupReason, CleanupReport, RemovedFile, Retention
 from anabranch.format.cleanup.shared_files import read_record, write_record
-from anabranch.format.cleanup.versions import Place, referenced_versions
+from anabranch.format.cleanup.versions import VersionKey, referenced_versions
 from anabranch.format.doctor.repairs import store_time
 from anabranch.format.home import Home, is_staged
 from anabranch.format.layout.listing import layout
@@ -93,7 +93,7 @@ def _report(plan: Plan, *, dry_run: bool) -> CleanupReport:
     )
 
 
-def _named(places: Iterable[Place]) -> tuple[tuple[str, int], ...]:
+def _named(places: Iterable[VersionKey]) -> tuple[tuple[str, int], ...]:
     return tuple((branch or MAIN, version) for branch, version in places)
 
 
@@ -107,7 +107,7 @@ class _Sweep:
         self._progress = progress
         self._total = len(plan.manifests) + len(plan.files) + len(plan.in_bases)
         self._removed: list[RemovedFile] = []
-        self._versions: list[Place] = []
+        self._versions: list[VersionKey] = []
 
     @property
     def removed(self) -> tuple[RemovedFile, ...]:
@@ -119,7 +119,7 @@ class _Sweep:
 
     def remove_manifests(self) -> None:
         self._progress(0, self._total)
-        saved: dict[Place, bytes] = {}
+        saved: dict[VersionKey, bytes] = {}
         self._renew_hints()
         for place, file in self._plan.manifests.items():
             # Concurrent cleanups remove the same versions.
@@ -149,7 +149,7 @@ class _Sweep:
         except StorageError:
             self._store.delete(path)  # a full disk: without a hint, Lance lists the versions
 
-    def _restore_referenced(self, saved: Mapping[Place, bytes]) -> set[Place]:
+    def _restore_referenced(self, saved: Mapping[VersionKey, bytes]) -> set[VersionKey]:
         """Put back versions that were tagged or branched from since the plan was made; their files are still there."""
         referenced = referenced_versions(self._root, layout(self._root))
         restored = referenced.all & saved.keys()

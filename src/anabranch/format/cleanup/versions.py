@@ -14,10 +14,10 @@ from anabranch.format.refs.branches import get_branch
 from anabranch.format.refs.tags import get_tag
 from anabranch.storage import in_parallel
 
-__all__ = ["KeptVersions", "Place", "Referenced", "choose_versions", "manifests_of", "referenced_versions"]
+__all__ = ["KeptVersions", "VersionKey", "Referenced", "choose_versions", "manifests_of", "referenced_versions"]
 
 # A version: the branch, None for main, and the number.
-Place = tuple[str | None, int]
+VersionKey = tuple[str | None, int]
 
 _MANIFESTS = frozenset({LayoutKind.MANIFEST, LayoutKind.DETACHED_MANIFEST})
 
@@ -26,11 +26,11 @@ _MANIFESTS = frozenset({LayoutKind.MANIFEST, LayoutKind.DETACHED_MANIFEST})
 class KeptVersions:
     """The versions that stay, and those of them that stay only because they are young."""
 
-    kept: frozenset[Place]
-    too_young: frozenset[Place]
+    kept: frozenset[VersionKey]
+    too_young: frozenset[VersionKey]
 
 
-def manifests_of(files: Layout) -> dict[Place, LayoutFile]:
+def manifests_of(files: Layout) -> dict[VersionKey, LayoutFile]:
     """The manifest of every version, staged versions and trees without a branch included."""
     found = [file for file in files.files if file.kind in _MANIFESTS]
     return {(file.branch, ManifestName.parse(file.name).version): file for file in found}
@@ -44,12 +44,12 @@ class Referenced:
     doctor writes it again from this version, and takes a tree without it for the rest of a deleted branch.
     """
 
-    tagged: frozenset[Place]
-    forked: frozenset[Place]
-    first: frozenset[Place]
+    tagged: frozenset[VersionKey]
+    forked: frozenset[VersionKey]
+    first: frozenset[VersionKey]
 
     @property
-    def all(self) -> frozenset[Place]:
+    def all(self) -> frozenset[VersionKey]:
         return self.tagged | self.forked | self.first
 
 
@@ -75,7 +75,7 @@ def referenced_versions(root: Home, files: Layout) -> Referenced:
 
 
 def choose_versions(
-    manifests: Mapping[Place, LayoutFile],
+    manifests: Mapping[VersionKey, LayoutFile],
     referenced: Referenced,
     retention: Retention,
     *,
@@ -88,8 +88,8 @@ def choose_versions(
     which doctor judges.
     """
     named = referenced.all
-    wanted: set[Place] = set()
-    young: set[Place] = set()
+    wanted: set[VersionKey] = set()
+    young: set[VersionKey] = set()
     for place, file in manifests.items():
         if place in named or is_staged(place[1]) or not file.has_ref:
             wanted.add(place)
@@ -112,7 +112,7 @@ def _retained(manifests: Mapping[int, LayoutFile], retention: Retention, now: da
     return kept
 
 
-def _ordinary(manifests: Iterable[Place]) -> dict[str | None, list[int]]:
+def _ordinary(manifests: Iterable[VersionKey]) -> dict[str | None, list[int]]:
     found: dict[str | None, list[int]] = defaultdict(list)
     for branch, version in manifests:
         if not is_staged(version):

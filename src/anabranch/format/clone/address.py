@@ -40,7 +40,7 @@ class HoldChange:
 
     UPDATED: it named the former address of a clone that was moved. ADDED: the clone had no hold of its own, because it
     was copied or was made by another tool. NOT_FOUND: the source cannot be read or changed, or the version that the
-    clone was made from is unknown; `tag` is then None and `problem` says why.
+    clone was made from is unknown; `tag` is then None and `problem` is the reason.
     """
 
     source: str
@@ -103,7 +103,7 @@ def _holds_dataset(root: str, clone: Home) -> bool:
 
 
 def _clone_operation(clone: Home) -> lance.LanceOperation.Clone | None:
-    """How the clone was made, as its oldest version says; None if that version was removed."""
+    """How the clone was made, as its oldest version records; None if that version was removed."""
     try:
         with lance_errors(clone.root, clone.storage_options):
             first = min(int(ref["version"]) for ref in clone.open().version_refs())

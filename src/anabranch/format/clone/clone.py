@@ -31,8 +31,8 @@ from anabranch.format.clone.files import (
     publish,
     remove,
     remove_scratch,
+    roll_back,
     shallow_draft,
-    take_back,
 )
 from anabranch.format.clone.holds import Hold, list_damaged_holds, list_holds, release_hold, take_hold
 from anabranch.format.home import Home
@@ -68,7 +68,7 @@ class CloneInfo:
     """A clone and the version it was made from.
 
     `tag` is the hold in the source, None for a deep clone. `uri` is None where a crash left a hold without a clone.
-    `exists` says whether there is a dataset at the uri now, None if its store could not be asked; a clone that was
+    `exists` is whether there is a dataset at the uri now, None if its store could not be asked; a clone that was
     moved elsewhere no longer exists here and still needs its hold.
     """
 
@@ -102,7 +102,7 @@ def shallow_clone(
     """Make a dataset that reads one version of the source's files where they are, and writes its own.
 
     Its base for the source is named after the tag cloned, or else after the hold. The storage options must reach both
-    places; by default they are the source's.
+    locations; by default they are the source's.
     """
     target = _target(source, target_uri, storage_options)
     refuse_mixed_stores(source.root, target.root)
@@ -185,7 +185,7 @@ def _target(source: Home, target_uri: str, storage_options: Mapping[str, str] | 
     target = Home.at(target_uri, source.storage_options if storage_options is None else storage_options)
     if relative_to(target.root, source.root) is not None:
         raise InvalidPathError(
-            f"clone {target.root!r} would lie in its source {source.root!r}", hint="choose a place outside of it"
+            f"clone {target.root!r} would lie in its source {source.root!r}", hint="choose a path outside of it"
         )
     return target
 
@@ -201,7 +201,7 @@ def refuse_mixed_stores(source: str, target: str) -> None:
 
 
 def draft_clone(source: VersionRef, *, name: str, is_deep: bool) -> Draft:
-    """Draw up a clone of a version that somebody else keeps from every cleanup; its base bears the name."""
+    """Prepare a clone of a version that another holder keeps from every cleanup; its base has the name."""
     hold = Hold(
         name=name,
         clone_uri=None,
@@ -224,13 +224,13 @@ def put_clone(source: Home, target: Home, draft: Draft, *, on_copied: Callable[[
 
 def _refuse_taken(target: Home) -> None:
     if is_below_file(target.root):
-        raise InvalidPathError(f"clone {target.root!r} is a file, or lies below one", hint="choose another place")
+        raise InvalidPathError(f"clone {target.root!r} is a file, or lies below one", hint="choose another path")
     if any(True for _ in target.store().list()):
-        raise DatasetExistsError(f"there is something at {target.root!r} already", hint="choose another place")
+        raise DatasetExistsError(f"there is something at {target.root!r} already", hint="choose another path")
 
 
 def _resolve(source: Home, ref: CloneRef | None) -> _Origin:
-    """Say which version is meant, and make sure that it is there and reads its own dataset."""
+    """Return the version that is meant, and make sure that it is there and reads its own dataset."""
     match ref:
         case None:
             branch, version, tag = source.branch, None, None
@@ -264,7 +264,7 @@ def _make(root: Home, target: Home, hold: Hold, draw_up: Callable[[Home, Hold], 
     except BaseException:
         # If this fails as well, the hold stays: it does no harm, and it is listed.
         with suppress(AnabranchError):
-            take_back(target, draft)
+            roll_back(target, draft)
             release_hold(root, hold.name)
         raise
 
@@ -282,7 +282,7 @@ def _refuse_to_drop(root: Home, clone: Home, holds: list[Hold]) -> None:
     bases = (base.path for manifest in manifests for base in read_manifest(manifest, name=clone.root).base_paths)
     if all(relative_to(path.rstrip("/"), root.root) is None for path in bases):
         raise ConflictError(
-            f"the dataset at {clone.root!r} is no clone of {root.root!r}",
+            f"the dataset at {clone.root!r} is not a clone of {root.root!r}",
             hint=f"relocate it if the source was moved, or release the tag {holds[0].name!r} if it is another dataset",
         )
     if clones := [*(hold.clone_uri or hold.name for hold in list_holds(clone)), *list_damaged_holds(clone)]:

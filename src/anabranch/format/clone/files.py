@@ -1,7 +1,7 @@
-"""The files of a clone: made by Lance in a scratch place, completed here, put at the target with the manifest last.
+"""The files of a clone: made by Lance in a scratch folder, completed here, put at the target with the manifest last.
 
 Lance itself clones only within one bucket (elsewhere it writes to the source's bucket and then fails), and copies no
-version that has files in other places on S3. What it writes does not depend on where it is, so two small files can be
+version that has files in other locations on S3. What it writes does not depend on its location, so small files can be
 carried anywhere.
 """
 
@@ -35,20 +35,20 @@ __all__ = [
     "remove",
     "remove_scratch",
     "shallow_draft",
-    "take_back",
+    "roll_back",
 ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """All that a clone consists of: small files by path with the manifest last, and places to copy files from."""
+    """The parts of a clone: small files by path with the manifest last, and the addresses to copy files from."""
 
     files: Mapping[str, bytes]
     copies: Mapping[str, str] = field(default_factory=dict)
 
 
 def shallow_draft(root: Home, hold: Hold, *, tag: str | None) -> Draft:
-    """A clone whose base for the cloned home bears the tag's name; the hold's, if that is no name for a base."""
+    """A clone whose base for the cloned home bears the tag's name; the hold's, if that cannot be the name of a base."""
     with _scratch_clone(root, hold) as scratch:
         files = _small_files(scratch.store())
     usable = tag is not None and tag != OWN_ROOT and not tag.isdigit()
@@ -169,10 +169,10 @@ def publish(root: Home, target: Home, draft: Draft, *, on_copied: Callable[[], N
 
 
 def _just_taken(target: Home) -> DatasetExistsError:
-    return DatasetExistsError(f"someone just made a dataset at {target.root!r}", hint="choose another place")
+    return DatasetExistsError(f"another process just made a dataset at {target.root!r}", hint="choose another path")
 
 
-def take_back(target: Home, draft: Draft) -> None:
+def roll_back(target: Home, draft: Draft) -> None:
     """Remove what was published; a small file of someone else has other bytes, and copies then may be theirs."""
     store = target.store()
     for path, data in reversed(list(draft.files.items())):

@@ -1,7 +1,7 @@
 """Holds: tags in a dataset that keep a version's files from any cleanup because a clone reads them.
 
-A hold `clone-<id>` tags the version cloned and says in its metadata which clone needs it. Lance's cleanup removes the
-files of staged versions even when they are tagged, so such a version is first given a branch of the hold's name.
+A hold `clone-<id>` tags the cloned version and names the clone that reads it in its metadata. Lance's cleanup removes
+the files of staged versions even when they are tagged, so such a version is first given a branch of the hold's name.
 """
 
 import re
@@ -47,7 +47,7 @@ _CLONE, _BRANCH, _VERSION = "anabranch.clone", "anabranch.clone.branch", "anabra
 class Hold:
     """One version held for one clone.
 
-    `kept_branch` and `kept_version` say where the version can be read in the source's ordinary history: the version
+    `kept_branch` and `kept_version` are where the version can be read in the source's ordinary history: the version
     itself, or what stands in for a staged one. `clone_uri` is None if the process that made the hold died early.
     """
 
@@ -98,7 +98,7 @@ def refuse_hold(root: Home, name: str) -> None:
         tag = find_tag(root, name)
     except CorruptError:
         if _NAME.fullmatch(name):
-            raise  # it held a version for a clone, and nothing says that the clone is gone
+            raise  # it held a version for a clone, and the clone may still exist
         return
     if tag is not None and _is_hold(tag):
         hold = _of_tag(tag)

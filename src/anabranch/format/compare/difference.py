@@ -68,7 +68,7 @@ class Difference:
     """The rows of the older version that the newer one may not have as they were, and the other way round.
 
     A row that was rewritten is in both, whether it was changed or not. The rows that both have of reshaped fragments
-    are in neither: `find_filled` tells which of them differ.
+    are in neither: `find_filled` returns which of them differ.
     """
 
     columns: tuple[ColumnPair, ...]
@@ -179,7 +179,7 @@ class _Version:
     def paths(self, fragment: lance.LanceFragment) -> list[str]:
         return [path for path, _ in self.files(fragment)]
 
-    def place(self, fragment: lance.LanceFragment, column: str) -> _Place:
+    def position(self, fragment: lance.LanceFragment, column: str) -> _Place:
         """Where a column's data lie in a fragment: its fields, with their files; nowhere if all are null."""
         family = self._families[column]
         return frozenset(
@@ -220,9 +220,9 @@ def _pair_columns(old: _Version, new: _Version, shared: Sequence[_Shared]) -> tu
     for fragment, other in shared:
         if len(found) == len(new.columns):
             break
-        there = {place: name for name in old.columns if (place := old.place(fragment, name))}
+        there = {place: name for name in old.columns if (place := old.position(fragment, name))}
         for name in new.columns:
-            _pair(found, name, there.get(new.place(other, name)))
+            _pair(found, name, there.get(new.position(other, name)))
     if len(found) < len(new.columns):
         for name, before in _iter_same_ids(old, new):
             _pair(found, name, before)
@@ -261,8 +261,8 @@ def _differing_columns(
         return None
     differing = []
     for pair in columns:
-        before = frozenset() if pair.older is None else old.place(fragment, pair.older)
-        after = frozenset() if pair.newer is None else new.place(other, pair.newer)
+        before = frozenset() if pair.older is None else old.position(fragment, pair.older)
+        after = frozenset() if pair.newer is None else new.position(other, pair.newer)
         if before != after:
             differing.append(pair)
     return differing
@@ -290,7 +290,7 @@ def _filled_offsets(fragment: lance.LanceFragment, columns: Sequence[str], *, de
 
 
 def _deletion(fragment: lance.LanceFragment) -> str | None:
-    """What tells a deletion file from others of its fragment, whatever the fragment's number is."""
+    """What distinguishes a deletion file from others of its fragment, whatever the fragment's number is."""
     found = fragment.metadata.deletion_file
     return None if found is None else str(found.path(fragment.fragment_id)).rpartition("/")[2].partition("-")[2]
 
@@ -302,9 +302,9 @@ def _overlays(fragment: lance.LanceFragment) -> list[object]:
 
 
 def descends_from(later: VersionRef, earlier: VersionRef) -> bool:
-    """Whether every step from one version to the other went on from the one before; else row ids may be used twice.
+    """Whether every step from one version to the other was made from the one before; else row ids may be used twice.
 
-    Where a step cannot be told, the answer is no.
+    If a step is unknown, return False.
     """
     here = later
     while here != earlier:

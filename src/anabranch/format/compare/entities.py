@@ -60,7 +60,7 @@ def find_renamed(older: Contents, newer: Contents) -> dict[str, str]:
 def find_row_beside(
     version_ref: VersionRef, key: Mapping[str, Any], contents: Contents, seen: Sighting | None
 ) -> Sighting:
-    """Find a row in a version, knowing it in another one: only what the other one does not have is looked at."""
+    """Find a row in a version, knowing it in another one: only what the other one does not have is read."""
     if seen is None or seen.contents.fields != contents.fields:
         return _sighting(contents, _find(version_ref, key, with_address=True))
     if seen.fragment in contents.fragments:
@@ -169,7 +169,7 @@ _LITERALS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Scalar], str 
 
 def _unfit(name: str, value: Any, kind: pa.DataType) -> InvalidInputError:
     return InvalidInputError(
-        f"{value!r} is no value of the key column {name!r}, which is {kind}", hint="give one of the column's type"
+        f"{value!r} is not a value of the key column {name!r}, which is {kind}", hint="give one of the column's type"
     )
 
 
@@ -179,7 +179,7 @@ def _rows_equal_in_arrow(
     known: str | None,
     fragments: list[lance.LanceFragment] | None,
 ) -> str:
-    """For values that Lance's filters cannot say for sure: read the key columns and compare; a filter for the rows."""
+    """For values without an exact literal in Lance: read the key columns and compare; a filter for the rows."""
     row_ids: list[int] = []
     scan = dataset.scanner(columns=list(wanted), filter=known, fragments=fragments, with_row_id=True)
     for batch in scan.to_batches():

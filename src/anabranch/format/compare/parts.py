@@ -41,7 +41,7 @@ _RANGE, _RANGE_START = 1, 1
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Rows of one fragment: those at some offsets into it, or, where offsets are None, all that it still has.
+    """Rows of one fragment: those at some offsets into it, or without offsets all that it still has.
 
     Lance counts only the rows that are not deleted; `positions` are the offsets as it counts them.
     """
@@ -76,7 +76,7 @@ def count_parts(parts: Iterable[Part]) -> int:
 
 
 def split_parts(parts: Sequence[Part], *, rows: int) -> list[tuple[Part, ...]]:
-    """Parts that go together, in groups of about so many rows; each stays whole."""
+    """Parts that go together, in groups of about a given number of rows; each stays whole."""
     ends = accumulate(part.rows for part in parts)
     groups = groupby(zip(parts, ends, strict=True), key=lambda found: (found[1] - 1) // rows)
     return [tuple(part for part, _ in group) for _, group in groups]

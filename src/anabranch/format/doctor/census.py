@@ -1,4 +1,4 @@
-"""What a dataset's own files say about it, gathered once and without raising for what is damaged."""
+"""The refs and versions of a dataset, read once, without raising for what is damaged."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
@@ -109,7 +109,7 @@ def take_census(root: Home, *, progress: Callable[[int, int], None] = lambda *_:
 
 
 def take_partial_census(root: Home, files: Layout, versions: Collection[tuple[str | None, int]]) -> Census:
-    """Look at some versions, each with its home, and at the metadata of those homes; at no tag."""
+    """Read some versions, each with its home, and the metadata of those homes, but not the tags."""
     homes = {branch for branch, _ in versions}
     manifests = [
         file

@@ -68,7 +68,7 @@ def _repair_branch(census: Census, ref: RefFile[BranchInfo], repairs: Repairs) -
 
 
 def _parent_of(ref: RefFile[BranchInfo]) -> Origin | None:
-    """What a branch was made from, as its metadata says, if that can be read."""
+    """Return what a branch was made from, by its metadata, if that can be read."""
     try:
         info = ref.info or parse_branch(ref.name, ref.data)
     except (KeyError, ValueError):
@@ -112,7 +112,7 @@ def _repair_tag(census: Census, ref: RefFile[TagInfo], repairs: Repairs) -> Repa
     path = tag_ref_path(ref.name)
     if path != ref.path and any(other.path == path for other in census.tag_refs):
         return None
-    place = _place_of(ref)
+    place = _target_of(ref)
     manifest = None if place is None else census.manifest_of(*place)
     if place is None or manifest is None:
         return None
@@ -121,7 +121,7 @@ def _repair_tag(census: Census, ref: RefFile[TagInfo], repairs: Repairs) -> Repa
     return None if data == ref.data else _write(ref, path, data, repairs)
 
 
-def _place_of(ref: RefFile[TagInfo]) -> tuple[str | None, int] | None:
+def _target_of(ref: RefFile[TagInfo]) -> tuple[str | None, int] | None:
     """What a tag stands for, as far as that can be read."""
     if ref.info is not None:
         return ref.info.branch, ref.info.version
@@ -145,7 +145,7 @@ def _write(ref: AnyRef, path: str, data: bytes, repairs: Repairs) -> Repair:
 
 
 def can_write_ref(home: Home) -> bool:
-    """Whether a branch's files tell what it was made from, and that is there."""
+    """Whether a branch's files record what it was made from, and that exists."""
     return _find_origin(home) is not None
 
 

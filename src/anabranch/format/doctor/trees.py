@@ -72,7 +72,7 @@ def _trees_of(base_paths: Iterable[str], trees: Iterable[str]) -> set[str]:
 
 
 def _doubt(census: Census) -> str | None:
-    """Why nobody can say for sure what is needed; then nothing is removed."""
+    """Return why it is not known what is needed; then nothing is removed."""
     for tag in census.tags.values():
         if isinstance(tag, Damage):
             return f"the tag in {tag.path!r} is damaged and may name it"
@@ -197,7 +197,7 @@ def _mismatched_trees(census: Census, repairs: Repairs) -> Iterator[Case]:
         strange = next((facts for facts in versions if facts.own_branch not in (None, info.name)), None)
         origins = [facts.cloned_from for facts in versions if facts.cloned_from is not None]
         if strange is not None:
-            told = f"its version {strange.version} says it belongs to branch {strange.own_branch!r}"
+            told = f"its version {strange.version} belongs to branch {strange.own_branch!r}"
             yield _mismatch(info, told, "none: find out who put it there, then delete the branch", None)
         elif origins and not _matches(origins[-1], info):
             told = f"it opens as a copy of version {origins[-1].version} of {label(origins[-1].branch)}"

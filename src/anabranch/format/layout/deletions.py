@@ -19,7 +19,7 @@ Offsets = npt.NDArray[np.uint32]
 
 
 def read_deletion_file(data: bytes, *, name: str) -> Offsets:
-    """Read the sorted row offsets; the name's extension says how they are held."""
+    """Read the sorted row offsets; the name's extension gives the format."""
     match DeletionFileName.parse(name.rpartition("/")[2]).kind:
         case DeletionKind.ARROW:
             return _read_arrow(data, name)
@@ -49,7 +49,7 @@ def offsets_in(home: Home, dataset: lance.LanceDataset, fragment: lance.LanceFra
     uri = resolve_path(name, FileKind.DELETION, file.base_id, bases=bases, dataset_root=home.uri)
     offsets = read_deletion_file(_get(home, uri), name=name)
     if file.num_deleted_rows not in (None, len(offsets)):
-        raise _damaged(uri, f"it holds {len(offsets)} offsets, and its manifest says {file.num_deleted_rows}")
+        raise _damaged(uri, f"it holds {len(offsets)} offsets, and its manifest records {file.num_deleted_rows}")
     return offsets
 
 
@@ -68,7 +68,7 @@ def _read_arrow(data: bytes, name: str) -> Offsets:
         table = pa.ipc.open_file(pa.BufferReader(data)).read_all()
         table.validate(full=True)
     except (pa.ArrowException, OSError, ValueError) as err:
-        raise _damaged(name, f"it is no Arrow file: {err}") from err
+        raise _damaged(name, f"it is not an Arrow file: {err}") from err
     if [field.type for field in table.schema] != [pa.uint32()] or table.column(0).null_count:
         raise _damaged(name, f"it holds {table.schema.to_string(show_field_metadata=False)!r} instead of row offsets")
     return np.unique(table.column(0).to_numpy())
@@ -78,7 +78,7 @@ def _read_bitmap(data: bytes, name: str) -> Offsets:
     try:
         bitmap = BitMap.deserialize(data)
     except (IndexError, ValueError) as err:  # an index error for an empty file
-        raise _damaged(name, f"it is no Roaring bitmap: {err}") from err
+        raise _damaged(name, f"it is not a Roaring bitmap: {err}") from err
     offsets = np.asarray(bitmap.to_array(), dtype=np.uint32)
     # A damaged bitmap may be read to its end and still contradict itself.
     if len(offsets) != len(bitmap) or np.any(offsets[1:] <= offsets[:-1]):

@@ -68,7 +68,7 @@ _FOLDERS = {FileKind.DATA: "data", FileKind.DELETION: "_deletions", FileKind.IND
 class FileMention:
     """A file as a manifest describes it; an index is a folder.
 
-    `size` and `deleted_rows` are None where the manifest does not record them. `rows` are those of the fragment that
+    `size` and `deleted_rows` may be None: then the manifest does not record them. `rows` are those of the fragment that
     the file belongs to. What Lance keeps as indices for its own bookkeeping may have no files and is not required.
     """
 
@@ -102,7 +102,7 @@ class NeededFile:
 
     @property
     def base_id(self) -> int | None:
-        """The base in which the manifest places the file; None for the home's own root."""
+        """The base that the manifest names for the file; None for the home's own root."""
         return self.mention.base_id
 
     @property

@@ -28,7 +28,7 @@ __all__ = ["LayoutKind", "Layout", "LayoutFile", "Total", "layout", "lay_out"]
 
 
 class LayoutKind(StrEnum):
-    """What a file is, by its place and name."""
+    """What a file is, by its path."""
 
     DATA = "data"
     BLOB = "blob"
@@ -97,7 +97,7 @@ class Layout:
 
     @property
     def unknown_files(self) -> tuple[LayoutFile, ...]:
-        """Files whose place or name follows no rule."""
+        """Files whose path follows no rule."""
         return tuple(file for file in self.files if file.kind is LayoutKind.UNKNOWN)
 
     @property
@@ -162,10 +162,10 @@ def _classified(info: ObjectInfo, owner: str | None, branches: frozenset[str]) -
 
 
 def _owner(path: str, branches: frozenset[str]) -> str | None:
-    """The tree to which a Lance file belongs; None for the root's files and for strangers.
+    """The tree to which a Lance file belongs; None for the root's files and for unknown ones.
 
     Branch names hold slashes, and Lance lets them hold even the names of its own folders. So the longest known branch
-    below which the rest is a home's file comes first; then the shortest name, for trees that nobody refers to.
+    below which the rest is a home's file comes first; then the shortest name, for trees without a ref.
     """
     segments = path.split("/")
     if segments[0] != "tree":
@@ -178,7 +178,7 @@ def _owner(path: str, branches: frozenset[str]) -> str | None:
 
 
 def _longest(path: str, trees: frozenset[str]) -> str | None:
-    """The innermost tree around a stranger."""
+    """The innermost tree around an unknown file."""
     if not path.startswith("tree/"):
         return None
     return max((name for name in trees if path.startswith(branch_folder(name) + "/")), key=len, default=None)

@@ -1,6 +1,6 @@
 """A manifest file as bytes: what is read from it, and the few things ever rewritten in it.
 
-The file ends with 8 bytes that say where the protobuf message starts (after 4 bytes of length), 4 bytes of format
+The file ends with 8 bytes that give the position of the protobuf message (after 4 bytes of length), 4 bytes of format
 version and `LANC`. Whatever lies before the message (index and transaction sections) is found by offsets from the start
 of the file, so a message may change its length without harm.
 """
@@ -56,7 +56,7 @@ _BASE_IDS_IN_INDEX_SECTION: _BaseIds = {1: _BASE_ID_IN_INDEX}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BasePath:
-    """One more place that holds files of a dataset."""
+    """Another location that holds files of a dataset."""
 
     id: int
     path: str
@@ -66,7 +66,7 @@ class BasePath:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManifestInfo:
-    """`transaction` is the name of the file that says how the version was made, if it has one of its own."""
+    """`transaction` is the name of the file that records how the version was made, if it has one of its own."""
 
     version: int
     branch: str | None

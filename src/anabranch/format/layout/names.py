@@ -136,7 +136,7 @@ class ManifestScheme(StrEnum):
 class ManifestName:
     """One version's manifest.
 
-    V2 counts down in 20 digits, so that a sorted listing shows the newest first; a detached version has its own sign.
+    V2 counts down in 20 digits, so that a sorted listing shows the newest first; a detached version has its own prefix.
     """
 
     version: int
@@ -182,7 +182,7 @@ def manifest_of_path(path: str) -> ManifestName | None:
 
 
 def pending_manifest_of_path(path: str) -> ManifestName | None:
-    """The version that a managed commit has written and not finished; whoever opens it makes it a manifest."""
+    """The version that a managed commit has written and not finished; the next reader makes it a manifest."""
     pending = _PENDING.fullmatch(path)
     return manifest_of_path(pending[1]) if pending else None
 

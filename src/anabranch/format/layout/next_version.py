@@ -1,7 +1,7 @@
 """One more version of a home, made from its newest manifest by a change that Lance has no operation for.
 
 The manifest is put under the next number if nothing is there yet, which is a strict compare-and-set. Its transaction
-says Restore: Lance lets no concurrent writer land on top of a Restore, so a writer that planned on what was changed
+is a Restore: Lance lets no concurrent writer land on top of a Restore, so a writer that planned on what was changed
 here fails and reads again. What the version holds is what the version before it held, but for the change.
 """
 

@@ -1,4 +1,4 @@
-"""Which files of a dataset somebody still needs, and which nobody does."""
+"""Which files of a dataset are needed, and which are dead."""
 
 import re
 from collections import defaultdict
@@ -18,17 +18,17 @@ from anabranch.format.refs.tags import MANAGED_TAG, list_tags
 from anabranch.format.staging.version_ref import VersionRef
 from anabranch.storage import in_parallel
 
-__all__ = ["DeadFile", "DeadReason", "Place", "Reach", "Wanted", "find_reach"]
+__all__ = ["DeadFile", "DeadReason", "VersionKey", "Reach", "Wanted", "find_reach"]
 
 # A version of a dataset: the home it lies in, None for the root, and its number.
-Place = tuple[str | None, int]
+VersionKey = tuple[str | None, int]
 
 _OWN_HOME = re.compile(r".+/[0-9A-HJKMNP-TV-Z]{26}")
 _MANIFESTS = frozenset({LayoutKind.MANIFEST, LayoutKind.DETACHED_MANIFEST})
 _UNFINISHED = frozenset({LayoutKind.TEMPORARY, LayoutKind.PENDING_MANIFEST})
 _MANAGED_PATH = tag_ref_path(MANAGED_TAG)
 # No version has this number.
-_NOWHERE: Place = (None, -1)
+_NOWHERE: VersionKey = (None, -1)
 # Homes forked from each other in a longer line than this are taken for equally deep.
 _DEEPEST = 1_000
 # The rank of files that go before all others.
@@ -38,7 +38,7 @@ _UNTOUCHED = frozenset({LayoutKind.UNKNOWN, LayoutKind.TAG_REF, LayoutKind.CLEAN
 
 
 class DeadReason(StrEnum):
-    """Why nobody needs a file."""
+    """Why a file is dead."""
 
     VERSION = "version of no retained commit"
     ORPHAN = "file of no retained version"
@@ -52,18 +52,18 @@ class DeadReason(StrEnum):
 class Wanted:
     """What others need of a dataset.
 
-    `places` are versions that must stay readable. `since` says for a home from which ordinary version on its history is
-    looked at. `without_key` are those places whose descent has to be told too, since no key tells their rows apart.
+    `places` are versions that must stay readable. `since` is, for a home, the ordinary version from which on its
+    history is read. `without_key` are the versions whose descent must stay readable, since their rows have no key.
     """
 
-    places: frozenset[Place] = frozenset()
+    places: frozenset[VersionKey] = frozenset()
     since: Mapping[str | None, int] = field(default_factory=dict)
-    without_key: frozenset[Place] = frozenset()
+    without_key: frozenset[VersionKey] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadFile:
-    """A file that nobody needs; `path` is below the dataset's root. Those of a lower rank are deleted first."""
+    """A file that is not needed; `path` is below the dataset's root. Those of a lower rank are deleted first."""
 
     path: str
     size: int
@@ -75,21 +75,21 @@ class DeadFile:
 class Reach:
     """What is needed of a dataset and what is not.
 
-    `dead` is sorted by rank: whoever stops halfway leaves no version without its files.
-    `missing` are files that are needed and not there. `users` are the files of each place, `sizes` the bytes of all
-    files, and `foreign` the places that strangers need, by branches of their own or by tags.
+    `dead` is sorted by rank: an interrupted deletion leaves no version without its files.
+    `missing` are files that are needed and not there. `users` are the files of each version, `sizes` the bytes of
+    all files, and `foreign` the versions that external branches or tags need.
     """
 
     dead: tuple[DeadFile, ...]
     missing: tuple[str, ...]
-    users: Mapping[Place, frozenset[str]]
+    users: Mapping[VersionKey, frozenset[str]]
     sizes: Mapping[str, int]
-    foreign: frozenset[Place]
+    foreign: frozenset[VersionKey]
     is_needed: bool
 
 
 def find_reach(root: Home, wanted: Wanted, *, horizon: datetime) -> Reach:
-    """Tell the files that the wanted versions need from those that nobody does.
+    """Find the files that the wanted versions need, and those that are dead.
 
     What was written after the horizon may belong to work that is not published yet, and is never called dead.
     """
@@ -97,7 +97,7 @@ def find_reach(root: Home, wanted: Wanted, *, horizon: datetime) -> Reach:
 
 
 class _Survey:
-    """One look at one dataset."""
+    """One scan of one dataset."""
 
     def __init__(self, root: Home, wanted: Wanted, horizon: datetime) -> None:
         self._root = root
@@ -117,11 +117,11 @@ class _Survey:
         tagged = self._tagged()
         wanted = self._wanted.places | tagged
         homes = self._kept_homes({home for home, _ in wanted}, parents)
-        foreign = tagged.union(self._foreign_places())
+        foreign = tagged.union(self._external_versions())
         kept = {*wanted, *self._kept_ordinary(homes), *foreign, *self._marked(homes)}
         users = self._users(kept, lambda file: self._reader.read(file).below)
         chained = self._chained(self._wanted.without_key & users.keys()) - kept
-        # Their rows are read by nobody: it is enough to see what came from what.
+        # Their rows are not read: only their transactions are, to follow what was made from what.
         users.update(self._users(chained, self._reader.read_own))
         kept |= chained
         needed = frozenset().union(*users.values())
@@ -147,16 +147,16 @@ class _Survey:
             self._missing.append(branch_ref_path(name))
             return None
 
-    def _tagged(self) -> frozenset[Place]:
-        """The versions that Lance tags hold, for clones of the dataset and by strangers."""
+    def _tagged(self) -> frozenset[VersionKey]:
+        """The versions that Lance tags hold, for clones of the dataset and for external users."""
         if not any(file.kind is LayoutKind.TAG_REF for file in self._files.files):
             return frozenset()
         tags = list_tags(self._root)
-        # Nothing else says what an unreadable tag holds.
+        # Nothing else records what an unreadable tag holds.
         self._missing.extend(file.path for file in tags.unreadable)
         return frozenset((tag.branch, tag.version) for tag in tags if tag.name != MANAGED_TAG)
 
-    def _marked(self, homes: frozenset[str | None]) -> frozenset[Place]:
+    def _marked(self, homes: frozenset[str | None]) -> frozenset[VersionKey]:
         """The version by which the dataset is marked as managed, while anything of it is needed."""
         if not homes or not any(file.path == _MANAGED_PATH for file in self._files.files):
             return frozenset()
@@ -164,7 +164,7 @@ class _Survey:
         return frozenset((tag.branch, tag.version) for tag in marks) & self._manifests.keys()
 
     def _kept_homes(self, used: set[str | None], parents: Mapping[str, str | None]) -> frozenset[str | None]:
-        """The homes in use, those of strangers or of work in flight, and all that they were forked from."""
+        """The homes in use, those of external branches or of work in flight, and all that they were forked from."""
         young = {file.branch for file in self._files.files if self._is_young(file) and file.kind in _MANIFESTS}
         queue = [*used, *young, *filter(_is_foreign, self._files.branches)]
         kept: set[str | None] = set()
@@ -175,8 +175,8 @@ class _Survey:
                 queue.append(None if home is None else parents.get(home))
         return frozenset(kept)
 
-    def _kept_ordinary(self, homes: frozenset[str | None]) -> Iterator[Place]:
-        """The newest ordinary version of each home, and those since which strangers' writes are looked for."""
+    def _kept_ordinary(self, homes: frozenset[str | None]) -> Iterator[VersionKey]:
+        """The newest ordinary version of each home, and those after which external writes are searched for."""
         versions: dict[str | None, list[int]] = defaultdict(list)
         for home, version in self._manifests:
             if home in homes and not is_staged(version):
@@ -186,18 +186,18 @@ class _Survey:
             since = self._wanted.since.get(home, newest)
             yield from ((home, version) for version in found if version >= min(since, newest))
 
-    def _foreign_places(self) -> Iterator[Place]:
+    def _external_versions(self) -> Iterator[VersionKey]:
         return (place for place in self._manifests if _is_foreign(place[0]))
 
     def _users(
-        self, places: Iterable[Place], read: Callable[[LayoutFile], frozenset[str]]
-    ) -> dict[Place, frozenset[str]]:
-        """The paths of the files that each version needs, its own among them, as its manifest is read to tell."""
-        ordered = sorted(places, key=_place_key)
+        self, places: Iterable[VersionKey], read: Callable[[LayoutFile], frozenset[str]]
+    ) -> dict[VersionKey, frozenset[str]]:
+        """The paths of the files that each version needs, its own among them, read from its manifest."""
+        ordered = sorted(places, key=_version_key)
         found = in_parallel(lambda place: self._files_of(place, read), ordered)
         return {place: files for place, files in zip(ordered, found, strict=True) if files is not None}
 
-    def _files_of(self, place: Place, read: Callable[[LayoutFile], frozenset[str]]) -> frozenset[str] | None:
+    def _files_of(self, place: VersionKey, read: Callable[[LayoutFile], frozenset[str]]) -> frozenset[str] | None:
         file = self._manifests.get(place)
         if file is None:
             self._missing.append(f"{self._root.on(place[0]).folder}/version {place[1]}".lstrip("/"))
@@ -208,12 +208,12 @@ class _Survey:
             self._missing.append(file.path)
             return None
 
-    def _chained(self, places: frozenset[Place]) -> set[Place]:
+    def _chained(self, places: frozenset[VersionKey]) -> set[VersionKey]:
         """The steps by which some versions go back to others that are wanted, as far as they do."""
-        found: set[Place] = set()
-        lost: set[Place] = set()
-        for place in sorted(places, key=_place_key):
-            steps: list[Place] = []
+        found: set[VersionKey] = set()
+        lost: set[VersionKey] = set()
+        for place in sorted(places, key=_version_key):
+            steps: list[VersionKey] = []
             here = self._step_before(place)
             while here in self._manifests and not any(here in known for known in (self._wanted.places, found, lost)):
                 steps.append(here)
@@ -222,7 +222,7 @@ class _Survey:
             (found if leads_on else lost).update(steps)
         return found
 
-    def _step_before(self, place: Place) -> Place:
+    def _step_before(self, place: VersionKey) -> VersionKey:
         try:
             before = step_back(VersionRef(home=self._root.on(place[0]), version=place[1]))
         except (CorruptError, DamagedFileError):
@@ -237,7 +237,7 @@ class _Survey:
     def _iter_dead(
         self,
         homes: frozenset[str | None],
-        kept: set[Place],
+        kept: set[VersionKey],
         needed: frozenset[str],
         parents: Mapping[str, str | None],
     ) -> Iterator[DeadFile]:
@@ -264,7 +264,7 @@ class _Survey:
                 yield DeadFile(path=file.path, size=file.size, reason=DeadReason.VERSION, rank=_FIRST)
 
     def _reason(
-        self, file: LayoutFile, homes: frozenset[str | None], kept: set[Place], needed: frozenset[str]
+        self, file: LayoutFile, homes: frozenset[str | None], kept: set[VersionKey], needed: frozenset[str]
     ) -> DeadReason | None:
         if file.kind is LayoutKind.BRANCH_REF:
             return None if branch_of_ref_path(file.path) in homes else DeadReason.HOME
@@ -276,7 +276,7 @@ class _Survey:
             return DeadReason.HOME if file.has_ref else DeadReason.FORK
         return self._reason_in_home(file, kept)
 
-    def _reason_in_home(self, file: LayoutFile, kept: set[Place]) -> DeadReason | None:
+    def _reason_in_home(self, file: LayoutFile, kept: set[VersionKey]) -> DeadReason | None:
         """Return why a file of a home that stays is dead, if no version that stays needs the file."""
         if file.kind in _UNFINISHED:
             return DeadReason.UNFINISHED
@@ -292,7 +292,7 @@ class _Survey:
         return file.modified >= self._horizon
 
 
-def _place_key(place: Place) -> tuple[str, int]:
+def _version_key(place: VersionKey) -> tuple[str, int]:
     return place[0] or "", place[1]
 
 
@@ -305,7 +305,7 @@ def _rank(file: LayoutFile, parents: Mapping[str, str | None]) -> int:
 
 
 def _is_foreign(home: str | None) -> bool:
-    """Whether a branch is none of ours: theirs are named by whoever made them."""
+    """Whether a branch is external: ours have names that end with a ULID."""
     return home is not None and _OWN_HOME.fullmatch(home) is None
 
 

@@ -131,7 +131,7 @@ def settled_manifest(
     number = before.version + 1
     old = before.fragments if is_clean else clamped_fragments(before.fragments, before.version)
     known = old if base is before else base.fragments
-    # Most fragments are those of the version before. They are found by one comparison of all, and not looked at again.
+    # Most fragments are those of the version before. They are found by one comparison of all, and not parsed again.
     changed = _changed(staged.fragments, known, old) if is_clean else list(staged.fragments)
     basis = Basis(before=old, base=known, next_row_id=before.next_row_id, number=number)
     fragments = settled_fragments(staged.fragments, basis, changed)
@@ -245,7 +245,7 @@ def _deletions_of(fragment: bytes) -> bytes | None:
 
 
 def _deleted(deletion_file: bytes) -> int:
-    """How many rows a deletion file names; 0 if it does not say, as those of old Lance releases do not."""
+    """How many rows a deletion file names; 0 if it is not recorded, as in old Lance releases."""
     found = (part.value for part in iter_fields(deletion_file, "deletion file") if part.number == _DELETED_ROWS)
     return next((value for value in found if isinstance(value, int)), 0)
 

@@ -62,7 +62,7 @@ __all__ = [
     "scan_refs",
 ]
 
-# A place in a dataset's history: branch (None for main) and version (None for the newest).
+# A position in a dataset's history: branch (None for main) and version (None for the newest).
 Source = tuple[str | None, int | None]
 
 _ATTEMPTS = 10
@@ -283,7 +283,7 @@ def _refuse_neighbours(root: Home, name: str) -> None:
 
 
 def _drop_losing_manifests(root: Home, name: str) -> None:
-    """Remove the first manifests of creators that lost the name, so that the branch opens as its ref says."""
+    """Remove the first manifests of creators that lost the name, so that the branch opens as its ref records."""
     info = get_branch(root, name)
     manifests = _ordinary_manifests(root, name)
     for version, path in manifests.items():
@@ -305,7 +305,7 @@ def _is_first_version(home: Home, version: int, path: str) -> bool:
         try:
             return find_origin(home, home.open(version)) is not None
         except NotFoundError:
-            # Others that lost the name clean up as well; Lance looks at the newest manifest, which may be gone too.
+            # Others that lost the name clean up as well; Lance reads the newest manifest, which may be gone too.
             if path not in _ordinary_manifests(home, str(home.branch)).values():
                 return False
     raise BusyError(f"the versions of {home.uri!r} keep changing", hint="try again")

@@ -52,7 +52,7 @@ class RefKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefFile(Generic[Info]):
-    """One ref file: what it says, None if it cannot be read, and why Lance refuses it, None if it does not."""
+    """One ref file: its contents, None if it cannot be read, and why Lance refuses it, None if it does not."""
 
     path: str
     name: str

@@ -26,8 +26,8 @@ from anabranch.format.staging.compaction import (
 from anabranch.format.staging.default_checks import find_wrong_default
 from anabranch.format.staging.defaults import DEFAULT, default_expression
 from anabranch.format.staging.external_versions import (
-    foreign_versions,
     is_our_restore,
+    list_external_versions,
     restored_version,
     versions_shown_by,
 )
@@ -156,7 +156,7 @@ __all__ = [
     "find_computable",
     "find_existing_keys",
     "find_wrong_default",
-    "foreign_versions",
+    "list_external_versions",
     "find_indexed_column",
     "find_missing_files",
     "find_rows",

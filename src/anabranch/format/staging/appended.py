@@ -13,7 +13,7 @@ from anabranch.format.transactions import find_transaction
 
 __all__ = ["as_written", "find_appended"]
 
-# What a version says of a fragment beyond its files: on another version Lance gives it anew.
+# What a version records of a fragment beyond its files: on another version Lance sets it again.
 _GIVEN_BY_THE_VERSION = ("row_id_meta", "created_at_version_meta", "last_updated_at_version_meta")
 
 
@@ -45,7 +45,7 @@ def find_appended(before: VersionRef, after: VersionRef) -> tuple[WrittenFragmen
 def _only_appends(before: VersionRef, after: VersionRef, newer: lance.LanceDataset) -> bool:
     """Whether each step from one version to the other was an append.
 
-    The fragments alone do not tell: an upsert of new keys, or an overwrite of nothing, leaves just what an append does.
+    The fragments do not show it: an upsert of new keys, or an overwrite of nothing, leaves just what an append does.
     """
     version = after.version
     while is_staged(version) and version != before.version:

@@ -27,7 +27,7 @@ _CAST = "__cast_{}"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnChange:
-    """What becomes of one column; None keeps it as it is. A path such as `address.city` names a nested field."""
+    """The change of one column; None keeps it as it is. A path such as `address.city` names a nested field."""
 
     path: str
     name: str | None = None
@@ -92,7 +92,7 @@ def alter_columns(version_ref: VersionRef, changes: Sequence[ColumnChange]) -> V
     before = FieldTree.of(dataset.lance_schema)
     targets = [(change, _find(before, change.path)) for change in changes]
     if len({field.id for _, field in targets}) < len(targets):
-        raise InvalidInputError("a column is to be changed more than once", hint="say it in one change")
+        raise InvalidInputError("a column is to be changed more than once", hint="combine the changes into one")
     for change, field in targets:
         _check_change(version_ref, dataset, change, field)
     casts = {
@@ -211,7 +211,7 @@ def _stage_casts(version_ref: VersionRef, dataset: lance.LanceDataset, casts: Ma
 
 
 def _moved(tree: FieldTree, old: StoredField, new: StoredField) -> FieldTree:
-    """The tree with a field, already in it, in the place of another."""
+    """The tree with a field, already in it, instead of another."""
     family = tree.family(new)
     moving = [new if field.id == new.id else field for field in tree.fields if field.id in family]
     return tree.without(family).with_new(moving, instead_of=old)

@@ -60,7 +60,7 @@ def plan_compaction(version_ref: VersionRef, *, target_rows_per_fragment: int = 
 
 
 def rewrite_fragments(version_ref: VersionRef, task: RewriteTask) -> RewrittenFragments:
-    """Write the rows of a task's fragments as new ones, which nobody sees yet."""
+    """Write the rows of a task's fragments as new ones, which are not visible yet."""
     with lance_errors(version_ref.home.uri, version_ref.home.storage_options):
         done = pickle.loads(task.data).execute(version_ref.open())  # noqa: S301 - our own, from plan_compaction
         return RewrittenFragments(pickle.dumps(done))

@@ -1,4 +1,4 @@
-"""Defaults looked at before they are noted: rows to come should not be the first to meet what is wrong with them."""
+"""Checks of defaults before they are recorded, so that a bad default is refused before it fills a row."""
 
 from collections.abc import Mapping
 

@@ -12,7 +12,7 @@ from anabranch.format.dialect import find_unknown_column, hint_for, to_lance_dia
 
 __all__ = ["COMPUTING", "check_predicate", "computed_types", "enclosed", "expression_errors", "quoted_column"]
 
-# How Lance tells that computing failed, as opposed to reading.
+# How Lance reports that computing failed, as opposed to reading.
 COMPUTING = re.compile(
     r"Arrow error|LanceError\(Arrow\)|Cast error|Divide by zero|Overflow|is not implemented"
     r"|applying filter expression|Execution error: Execution error: (?!.*(?:LanceError|object|IO))",
@@ -59,7 +59,7 @@ def quoted_column(name: str) -> str:
     """A column's name as an expression."""
     if "`" in name:
         raise InvalidExpressionError(
-            f"column {name!r} has a backtick in its name, which SQL cannot say", hint="rename the column first"
+            f"column {name!r} has a backtick in its name, which SQL cannot express", hint="rename the column first"
         )
     return f"`{name}`"
 

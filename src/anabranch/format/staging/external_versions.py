@@ -17,7 +17,7 @@ from anabranch.format.staging.manifests import (
 
 __all__ = [
     "find_external",
-    "foreign_versions",
+    "list_external_versions",
     "is_our_restore",
     "refuse_external",
     "restored_version",
@@ -48,7 +48,7 @@ def versions_shown_by(home: Home, number: int) -> tuple[int, ...]:
     return number, copy_id(ordinary.data), *([shown] if shown is not None else [])
 
 
-def foreign_versions(home: Home, *, since: int) -> tuple[int, ...]:
+def list_external_versions(home: Home, *, since: int) -> tuple[int, ...]:
     """Return the ordinary versions after `since` that external writers made, oldest first."""
     return find_external(home, since=since, until=newest_version(home))
 

@@ -1,6 +1,6 @@
 """A dataset's columns with the field ids that tie them to their data files.
 
-Schemas made from Arrow number their fields anew and would tie columns to other data; so a changed schema is always made
+Schemas made from Arrow number their fields again and would tie columns to other data; a changed schema is always made
 from the stored fields, each as the protobuf message that Lance keeps.
 """
 
@@ -135,7 +135,7 @@ class FieldTree:
         return replace(self, fields=tuple(f for f in self.fields if f.id not in gone))
 
     def with_new(self, fields: Iterable[StoredField], *, instead_of: StoredField | None = None) -> "FieldTree":
-        """Add fields at the end, or in the place of another one and of all below it."""
+        """Add fields at the end, or instead of another one and of all below it."""
         new = tuple(fields)
         if instead_of is None:
             return replace(self, fields=self.fields + new)

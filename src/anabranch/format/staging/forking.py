@@ -18,7 +18,7 @@ __all__ = ["fork", "give_ordinary_version"]
 def fork(source: VersionRef, branch: str) -> Home:
     """Make a Lance branch that starts at the pinned version; no data is copied.
 
-    Use a name that nobody else uses at the same time: of two forks of one name Lance may mix the halves. That is
+    Use a name that no other process uses at the same time: of two forks of one name Lance may mix the halves. That is
     noticed afterwards and raised.
     """
     target = source.home.on(branch)

@@ -1,4 +1,4 @@
-"""Data files written before anybody sees them, then staged: append and overwrite."""
+"""Data files written before they are visible, then staged: append and overwrite."""
 
 import hashlib
 import json

@@ -106,7 +106,7 @@ def index(
     name: str | None = None,
     vector: VectorOptions | None = None,
 ) -> VersionRef:
-    """Stage an index over all rows, in the place of one of the same name (`{column}_idx` by default)."""
+    """Stage an index over all rows, instead of one of the same name (`{column}_idx` by default)."""
     dataset = version_ref.open()
     if vector is not None and not kind.is_vector:
         raise InvalidInputError(f"an index of kind {kind.value} has no vector options", hint="leave them out")
@@ -197,7 +197,7 @@ def drop_index(version_ref: VersionRef, name: str) -> VersionRef:
 
 
 def rebuild_indices(version_ref: VersionRef) -> VersionRef:
-    """Stage every index anew, as it was made, over all rows.
+    """Stage every index again, as it was made, over all rows.
 
     One that needs rows to learn from, and finds none, is dropped.
     """
@@ -331,7 +331,7 @@ def _build(
 
 
 def _segments(dataset: lance.LanceDataset, names: Sequence[str]) -> list[Index]:
-    """All parts of the indices of these names, as Lance wants to be told what to remove."""
+    """All parts of the indices of these names, in the form in which Lance takes what to remove."""
     return [
         Index(
             uuid=segment.uuid,

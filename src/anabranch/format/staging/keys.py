@@ -77,7 +77,7 @@ def find_existing_keys(
 ) -> pa.Table:
     """Find which keys of the data are in the table; refuse data that repeats a key or leaves it null.
 
-    Where it is known that none of them is in another version, only the rows `beyond` it are looked at.
+    Where it is known that none of them is in another version, only the rows `beyond` it are read.
     """
     dataset = version_ref.open()
     given = _read_given(dataset, data, keys).select(keys)

@@ -60,7 +60,7 @@ class RowsChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowBatch:
-    """Rows in the schema of their table, in the place of those at the addresses; with `row_ids`, under these ids."""
+    """Rows in the schema of their table, instead of those at the addresses; with `row_ids`, under these ids."""
 
     rows: pa.Table | None
     addresses: Addresses = field(default_factory=lambda: _NOWHERE)
@@ -108,7 +108,7 @@ def replace_rows(version_ref: VersionRef, batches: Iterable[RowBatch]) -> RowsCh
     """Stage the table with rows replaced, added and removed, all of them named by where they lie.
 
     Batches whose rows have ids must come before those whose rows are new. What it costs does not depend on the rows
-    that stay: they are deleted and appended, in two steps. Lance's own update looks at the id of every row, and is left
+    that stay: they are deleted and appended, in two steps. Lance's own update reads the id of every row, and is left
     to tables with indices, which it keeps right for rows that moved.
     """
     dataset = version_ref.open()
@@ -311,11 +311,11 @@ def replace_at(
     addresses: Addresses,
     changed_columns: Sequence[str],
 ) -> RowsChanged:
-    """Stage written rows in the place of those at the addresses.
+    """Stage written rows instead of those at the addresses.
 
     The first of the written rows get the given row ids, in this order, if the dataset has stable ones; the others are
     new rows.
-    Indices on other than the changed columns go on covering rows that only moved.
+    Indices on other than the changed columns still cover rows that only moved.
     """
     if not written:
         return RowsChanged(version_ref=version_ref)

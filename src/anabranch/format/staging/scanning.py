@@ -14,7 +14,7 @@ __all__ = ["iter_batches"]
 def iter_batches(dataset: lance.LanceDataset, **options: Any) -> Iterator[pa.RecordBatch]:
     """Read a scan; where it fails on a damaged file before its first row, without the indices.
 
-    An index only says where rows are, so that a write does not need it. If a file of the rows is damaged, the second
+    An index only finds rows, so that a write does not need it. If a file of the rows is damaged, the second
     scan fails too.
     """
     has_begun = False

@@ -1,4 +1,4 @@
-"""Whether rows differ from each other, told cheaply for the most common keys."""
+"""Whether rows differ from each other, found cheaply for the most common keys."""
 
 import itertools
 
@@ -9,7 +9,7 @@ __all__ = ["are_surely_unique"]
 
 
 def are_surely_unique(rows: pa.Table) -> bool:
-    """Whether all rows differ; False may mean that it takes a closer look to tell.
+    """Whether all rows differ; False may mean that a closer check is needed.
 
     A hash table of ten million numbers takes most of a gigabyte; numbers that are sorted already take nothing.
     """

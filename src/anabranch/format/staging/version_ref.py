@@ -58,7 +58,7 @@ def create_empty(home: Home, schema: pa.Schema) -> VersionRef:
             )
     except DatasetExistsError:
         raise DatasetExistsError(
-            f"there is a dataset at {home.uri!r} already", hint="open it, or choose another place"
+            f"there is a dataset at {home.uri!r} already", hint="open it, or choose another path"
         ) from None
     return VersionRef(home=home, version=made.version)
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from anabranch.errors import InvalidInputError
-from anabranch.format.bases.relocate import RelocateReport, moved_place, relocate_with
+from anabranch.format.bases.relocate import RelocateReport, moved_path, relocate_with
 from anabranch.repo.log.clones import CLONES
 from anabranch.repo.log.config import BRANCHES, RUNS, TABLES, RepoConfig
 from anabranch.repo.log.creation import check_repository, replace_mark
@@ -58,7 +58,7 @@ def relocate_repository(
     """
     mark = check_repository(config)
     moved = _checked(mapping or {})
-    follow_source(config, lambda path: moved_place(path, moved))
+    follow_source(config, lambda path: moved_path(path, moved))
     if mark.root != config.root:
         moved[mark.root] = config.root
     datasets, reports = _list_datasets(config), []

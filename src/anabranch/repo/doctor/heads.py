@@ -71,7 +71,7 @@ def _diagnose_home(repo_store: RepoStore, branch: BranchName, table: tuple[Table
         if staging.is_damaged(home, newest):
             return Case(finding=_damaged(key, subject, newest), repair=repair)
         home.open()
-        external = staging.foreign_versions(home, since=entry.head)
+        external = staging.list_external_versions(home, since=entry.head)
         if not external and _is_settled(home, newest, entry.version):
             return None
     except (StorageDeniedError, StorageUnavailableError):

@@ -8,7 +8,7 @@ from datetime import datetime
 from anabranch.errors import TableNotFoundError
 from anabranch.format.arguments import require_names
 from anabranch.format.layout.names import VERSION_HINT, branch_of_ref_path
-from anabranch.format.layout.reach import Place, Reach, Wanted, find_reach
+from anabranch.format.layout.reach import Reach, VersionKey, Wanted, find_reach
 from anabranch.format.storage_report import Usage
 from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.gc.collection import find_horizon, list_datasets
@@ -82,7 +82,7 @@ class _Need:
         self.heads |= other.heads
 
 
-_Needs = Mapping[Place, _Need]
+_Needs = Mapping[VersionKey, _Need]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,9 +185,11 @@ class _Measurement:
             self._progress(Progress(stage=GcStage.SWEEPING, done=done, total=len(datasets)))
 
 
-def _find_needs(repo_store: RepoStore, roots: Roots, commits: Sequence[CommitRecord]) -> dict[str, dict[Place, _Need]]:
+def _find_needs(
+    repo_store: RepoStore, roots: Roots, commits: Sequence[CommitRecord]
+) -> dict[str, dict[VersionKey, _Need]]:
     """Return the holders of each version of each dataset."""
-    found: dict[str, dict[Place, _Need]] = defaultdict(lambda: defaultdict(_Need))
+    found: dict[str, dict[VersionKey, _Need]] = defaultdict(lambda: defaultdict(_Need))
     labels: dict[str, str] = {}
     for held in iter_held_entries(repo_store, roots, commits):
         need = found[held.entry.dataset][held.entry.home, held.entry.version]

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from anabranch.format.layout.reach import Place, Wanted
+from anabranch.format.layout.reach import VersionKey, Wanted
 from anabranch.ids import TableKey
 from anabranch.repo.gc.roots import Roots
 from anabranch.repo.log.entries import CommitRecord, TableEntry
@@ -25,8 +25,8 @@ class HeldEntry:
 
 def find_wanted(repo_store: RepoStore, roots: Roots, commits: Sequence[CommitRecord]) -> dict[str, Wanted]:
     """Return for each dataset what must stay so that the commits remain readable."""
-    places: dict[str, set[Place]] = defaultdict(set)
-    without_key: dict[str, set[Place]] = defaultdict(set)
+    places: dict[str, set[VersionKey]] = defaultdict(set)
+    without_key: dict[str, set[VersionKey]] = defaultdict(set)
     since = _find_since(repo_store, roots)
     for held in iter_held_entries(repo_store, roots, commits):
         entry = held.entry

@@ -45,7 +45,7 @@ def _with_external_write(
 ) -> TableEntry:
     """Return the entry of a table with the external write and with the commits that it does not include."""
     home = repo_store.config.home_of(entry)
-    external = staging.foreign_versions(home, since=entry.head)
+    external = staging.list_external_versions(home, since=entry.head)
     if not external:
         raise NotFoundError(
             f"no external writer changed '{key}' on '{branch}'",

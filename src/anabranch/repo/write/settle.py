@@ -149,7 +149,7 @@ def list_external_writes(repo_store: RepoStore, branch: BranchName) -> tuple[Ext
 
 def _find(repo_store: RepoStore, branch: BranchName, key: TableKey, entry: TableEntry) -> ExternalWrite | None:
     home = repo_store.config.home_of(entry)
-    external = staging.foreign_versions(home, since=entry.head)
+    external = staging.list_external_versions(home, since=entry.head)
     if not external:
         return None
     versions = ", ".join(map(str, external))
