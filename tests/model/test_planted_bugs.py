@@ -102,6 +102,11 @@ def reverse_columns(add_columns: Callable[..., Any]) -> Callable[..., Any]:
     return planted
 
 
+def ignore_column_ids(iter_same_ids: Callable[..., Any]) -> Callable[..., Any]:
+    """A renamed column is found only in data files that both versions have."""
+    return lambda *_: ()
+
+
 def keep_all_commits(newer_than: Callable[..., Any]) -> Callable[..., Any]:
     """Garbage collection takes every commit for a new one."""
     return lambda *_: lambda _: True
@@ -121,6 +126,12 @@ BUGS: dict[str, tuple[str, str, Any, type[PairMachine]]] = {
     "a run loses rows": ("anabranch.repo.merge.run_publish", "append_again", lose_appended_rows, RepositoryMachine),
     "reused row ids match": ("anabranch.repo.merge.matched_table", "descends_from", trust_row_ids, MergingMachine),
     "columns are reversed": ("anabranch.format.staging", "add_columns", reverse_columns, MergingMachine),
+    "renames are lost": (
+        "anabranch.format.compare.difference",
+        "_iter_same_ids",
+        ignore_column_ids,
+        MergingMachine,
+    ),
     "gc keeps too much": ("anabranch.repo.gc.roots", "_newer_than", keep_all_commits, RepositoryMachine),
     "gc forgets tags": ("anabranch.repo.gc.roots", "iter_tagged_since", forget_tags, RepositoryMachine),
     "one of two bases wins": ("anabranch.repo.merge.bases", "_NEITHER", prefer_one_base, MergingMachine),
@@ -164,10 +175,21 @@ def add_two_columns(machine: DirectedMachine) -> None:
     machine._merge_branch(0, "dev", "main", "fail")
 
 
+def rename_column_and_overwrite(machine: DirectedMachine) -> None:
+    """One side renames a column and writes all rows again, the other one changes a value of the column."""
+    machine.commit("main", ops.create("s.a", ("id", "m"), ("id",)), ops.append("s.a", ("id", "m"), rows(0, 1, 2)))
+    machine.fork("dev")
+    renamed = [{"id": row["id"], "n": row["m"]} for row in rows(0, 1, 2)]
+    machine.commit("dev", ops.rename_column("s.a", "m", "n"), ops.overwrite("s.a", ("id", "n"), renamed))
+    machine.commit("main", ops.update("s.a", "m", Formula(5), Below(1)))
+    machine._merge_branch(0, "dev", "main", "fail")
+
+
 # Bugs that few random histories meet.
 DIRECTED: dict[str, Callable[[DirectedMachine], None]] = {
     "reused row ids match": replace_table_without_key,
     "columns are reversed": add_two_columns,
+    "renames are lost": rename_column_and_overwrite,
 }
 
 
