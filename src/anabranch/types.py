@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from anabranch.repo.log.entries import BranchEvent, BranchMode, CommitKind, RunPhase
     from anabranch.repo.log.history_tables import HistoryTables
     from anabranch.repo.merge.conflicts import ConflictKind
-    from anabranch.repo.merge.plan import MergeOutcome, TablePlan
+    from anabranch.repo.merge.plan import CommitPlan, MergeOutcome, ReplayResult, TablePlan
     from anabranch.repo.refs.branches import BranchInfo
     from anabranch.repo.refs.reflog import Movement
     from anabranch.repo.refs.tags import TagInfo
@@ -89,6 +89,7 @@ __all__ = [
     "CollectedObject",
     "CommitChanges",
     "CommitKind",
+    "CommitPlan",
     "CompactReport",
     "CompactedTable",
     "Compaction",
@@ -133,6 +134,7 @@ __all__ = [
     "RelocateReport",
     "Relocation",
     "RemovedFile",
+    "ReplayResult",
     "RepositoryStorage",
     "Reproduction",
     "RowChange",
@@ -189,6 +191,7 @@ _LOCATIONS = {
     "CollectedObject": ("anabranch.repo.gc.policy", "CollectedObject"),
     "CommitChanges": ("anabranch.repo.history.changes", "CommitChanges"),
     "CommitKind": ("anabranch.repo.log.entries", "CommitKind"),
+    "CommitPlan": ("anabranch.repo.merge.plan", "CommitPlan"),
     "CompactReport": ("anabranch.format.bases.compaction", "CompactReport"),
     "CompactedTable": ("anabranch.repo.gc.compact", "CompactedTable"),
     "Compaction": ("anabranch.repo.gc.compact", "Compaction"),
@@ -233,6 +236,7 @@ _LOCATIONS = {
     "RelocateReport": ("anabranch.format.bases.relocate", "RelocateReport"),
     "Relocation": ("anabranch.repo.clone.relocate", "Relocation"),
     "RemovedFile": ("anabranch.format.cleanup.report", "RemovedFile"),
+    "ReplayResult": ("anabranch.repo.merge.plan", "ReplayResult"),
     "RepositoryStorage": ("anabranch.repo.gc.usage", "RepositoryStorage"),
     "Reproduction": ("anabranch.pipelines.reproduction", "Reproduction"),
     "RowChange": ("anabranch.repo.history.diff", "RowChange"),

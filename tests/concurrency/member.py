@@ -155,7 +155,7 @@ class Member:
         name = self._branch()
         with self._recorder.calling("revert", branch=name) as answer:
             repo = self._as(answer)
-            commit = repo.revert(repo.head_commit_id_for_branch(name), branch=name, message=answer.actor)
+            commit = repo.revert(repo.head_commit_id_for_branch(name), branch=name, message=answer.actor).commit
             self._moved(answer, name, commit)
 
     def cherry_pick(self) -> None:
@@ -163,7 +163,7 @@ class Member:
         with self._recorder.calling("cherry_pick", branch=name, source=source) as answer:
             repo = self._as(answer)
             picked = repo.head_commit_id_for_branch(source)
-            commit = repo.cherry_pick(picked, branch=name, message=answer.actor, strategy=strategy)
+            commit = repo.cherry_pick(picked, branch=name, message=answer.actor, strategy=strategy).commit
             self._moved(answer, name, commit)
 
     def rebase(self) -> None:

@@ -82,7 +82,7 @@ def test_merge_takes_the_target_as_second_argument(dev: ab.Repository) -> None:
 
 def test_reset_rebase_and_tags_take_a_ref_as_second_argument(dev: ab.Repository) -> None:
     append(dev, 9)
-    assert len(dev.rebase("dev", "main")) == 1
+    assert len(dev.rebase("dev", "main").commits) == 1
     assert ids(dev.snapshot_of("dev")) == [1, 2, 3, 4, 9]
     dev.reset("dev", "main~1")
     assert ids(dev.snapshot_of("dev")) == [1, 2, 3]

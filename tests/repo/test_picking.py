@@ -17,7 +17,8 @@ def raw_ids(repo: ab.Repository, key: str = ORDERS, ref: str | None = None) -> l
 def test_a_revert_undoes_one_commit_and_leaves_the_others(lake: ab.Repository) -> None:
     wrong = append(lake, 4)
     append(lake, 30, key=CUSTOMERS)
-    made = lake.revert(wrong.graph_commit_id)
+    made = lake.revert(wrong.graph_commit_id).commit
+    assert made is not None
     assert (made.kind, made.message, made.metadata) == ("revert", "Revert append (4,)", {"commit": str(wrong.id)})
     assert made.tables == (ORDERS,)
     assert (ids(lake), ids(lake, CUSTOMERS)) == ([1, 2, 3], [10, 20, 30])
@@ -30,7 +31,8 @@ def test_a_revert_undoes_one_commit_and_leaves_the_others(lake: ab.Repository) -
 def test_a_revert_of_a_revert_brings_the_change_back(lake: ab.Repository) -> None:
     append(lake, 4)
     lake.revert("main", message="no")
-    made = lake.revert("main")
+    made = lake.revert("main").commit
+    assert made is not None
     assert made.message == "Revert no"
     assert (ids(lake), raw_ids(lake)) == ([1, 2, 3, 4], [1, 2, 3, 4])
 
@@ -117,7 +119,8 @@ def test_a_picked_commit_changes_the_same_tables_and_leaves_its_branch_alone(lak
     lake.branch_create("dev")
     append(lake, 30, branch="dev", key=CUSTOMERS)
     picked = append(lake, 4, branch="dev")
-    made = lake.cherry_pick(picked.graph_commit_id)
+    made = lake.cherry_pick(picked.graph_commit_id).commit
+    assert made is not None
     assert (made.kind, made.message, made.tables) == ("cherry_pick", "append (4,)", (ORDERS,))
     assert made.metadata == {"commit": picked.graph_commit_id}
     assert (ids(lake), ids(lake, CUSTOMERS)) == ([1, 2, 3, 4], [10, 20])

@@ -18,7 +18,6 @@ __all__ = [
     "AsJson",
     "Branch",
     "BranchOption",
-    "CommitName",
     "DatasetRef",
     "DatasetSource",
     "DryRun",
@@ -91,14 +90,6 @@ RefOption = Annotated[
 BranchOption = Annotated[
     str | None,
     typer.Option("--branch", "-b", metavar="NAME", show_default=False, help="Another branch than the current one."),
-]
-CommitName = Annotated[
-    str,
-    typer.Argument(
-        metavar="COMMIT",
-        show_default=False,
-        help="A commit id or the beginning of one, or any other REF; a branch stands for its newest commit.",
-    ),
 ]
 Message = Annotated[
     str | None,

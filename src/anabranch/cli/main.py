@@ -273,12 +273,14 @@ def _add_history_commands(app: typer.Typer) -> None:
     app.command("reflog", rich_help_panel=history, epilog=example("reflog", "reflog dev --limit 5"))(reflog.reflog)
     app.command("undo", rich_help_panel=back, epilog=example("undo", "undo dev"))(undo.undo)
     app.command("redo", rich_help_panel=back, epilog=example("redo", "redo dev"))(undo.redo)
-    app.command("revert", rich_help_panel=back, epilog=example("revert 01M7GMZB03Y0YA", "revert main~1 --branch dev"))(
-        revert.revert
-    )
-    app.command("cherry-pick", rich_help_panel=back, epilog=example("cherry-pick dev", "cherry-pick dev~2 -b fix"))(
-        cherry_pick.cherry_pick
-    )
+    app.command(
+        "revert", rich_help_panel=back, epilog=example("revert 01M7GMZB03Y0YA", "revert main~3..main --dry-run")
+    )(revert.revert)
+    app.command(
+        "cherry-pick",
+        rich_help_panel=back,
+        epilog=example("cherry-pick dev", "cherry-pick dev~2 -b fix", "cherry-pick main..dev"),
+    )(cherry_pick.cherry_pick)
     app.command("reset", rich_help_panel=back, epilog=example("reset dev --to main", "reset dev --to dev@v7"))(
         reset.reset
     )

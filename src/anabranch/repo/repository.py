@@ -27,7 +27,7 @@ from anabranch.repo.gc.policy import GcReport, checked_policy
 from anabranch.repo.gc.purge import purge_branch
 from anabranch.repo.gc.usage import RepositoryStorage
 from anabranch.repo.history import entities
-from anabranch.repo.history.ancestry import find_merge_bases
+from anabranch.repo.history.ancestry import Ancestry, find_merge_bases
 from anabranch.repo.history.changes import CommitChanges, TableFeed
 from anabranch.repo.history.comparer import Choice, LargeComparer, RowComparer, choose_comparer
 from anabranch.repo.history.diff import Diff, base_snapshot, diff_snapshots
@@ -56,12 +56,14 @@ from anabranch.repo.log.creation import freeing_space
 from anabranch.repo.log.entries import BranchMode, CommitKind, CommitRecord, GraphCommit, LogEntry, TableMap
 from anabranch.repo.log.making import CommitSpec, Inspect
 from anabranch.repo.log.store import RepoStore
-from anabranch.repo.merge import adoption, cherry_pick
+from anabranch.repo.merge import adoption
+from anabranch.repo.merge.cherry_pick import Pick, pick_commit, pick_commits, plan_picks
 from anabranch.repo.merge.combiner import Combiner
 from anabranch.repo.merge.conflicts import Conflict
 from anabranch.repo.merge.merge import BranchMerge, iter_conflicts, merge_branch, plan_merge
-from anabranch.repo.merge.plan import MergeResult
-from anabranch.repo.merge.rebase import rebase_branch
+from anabranch.repo.merge.plan import MergeResult, ReplayResult
+from anabranch.repo.merge.rebase import Rebase, plan_rebase, rebase_branch
+from anabranch.repo.merge.replay import Replayed, iter_own_commits
 from anabranch.repo.merge.resolve import Resolver, Strategy, parse_resolution
 from anabranch.repo.refs import branches, protection, reflog, tags
 from anabranch.repo.refs.branches import BranchInfo
@@ -98,18 +100,6 @@ __all__ = ["Engines", "Repository", "SqlEngine"]
 T = TypeVar("T")
 Resolvers = Mapping[str, Resolver | Mapping[str, Resolver]]
 Resolutions = Sequence[Mapping[str, Any]]
-
-
-class _Pick(Protocol):
-    def __call__(
-        self,
-        repo_store: RepoStore,
-        branch: BranchName,
-        commit: CommitRecord,
-        *,
-        message: str | None,
-        combiner: Combiner,
-    ) -> Published: ...
 
 
 class SqlEngine(Protocol):
@@ -1189,63 +1179,166 @@ class Repository:
         wanted = self._merge_of(source, combiner)
         return iter_conflicts(self._repo_store, wanted)
 
-    def revert(
+    def revert(  # noqa: PLR0913 - each is one plain choice of the caller
         self,
-        commit: str,
+        commit: str | Sequence[str],
         *,
         branch: str | None = None,
         message: str | None = None,
+        metadata: Mapping[str, str] | None = None,
         strategy: str = Strategy.FAIL,
         resolvers: Resolvers | None = None,
-    ) -> GraphCommit:
-        """Revert one commit by another one. Later changes of its rows are kept, or are conflicts."""
-        combiner = self._combiner(self._named(branch), strategy=strategy, resolvers=resolvers)
-        return self._pick(cherry_pick.revert_commit, commit, message, combiner)
+        checks: Checks = (),
+        expected_head: str | None = None,
+        dry_run: bool = False,
+    ) -> ReplayResult:
+        """Revert commits by new ones. Later changes of their rows are kept, or are conflicts.
 
-    def cherry_pick(
+        `commit` is a commit, a range `a..b` (the commits of b that a does not have, newest first), or a list of these.
+        Each commit is reverted by one commit, and all are published at once, or none. A dry run plans them. The checks
+        run on the result before it is published.
+
+        >>> commit = repo.append("shop.orders", [{"id": 4, "item": "tea", "amount": 12.5}], message="More tea")
+        >>> repo.revert("main").commit.message, len(repo["shop.orders"])
+        ('Revert More tea', 3)
+        """
+        pick = Pick(
+            kind=CommitKind.REVERT,
+            commits=self._commits_of(commit, message, newest_first=True),
+            combiner=self._combiner(self._named(branch), strategy=strategy, resolvers=resolvers),
+            message=None if message is None else checked_text(message),
+            metadata=checked_metadata(metadata),
+            expected_head=expected_head,
+            inspect=self._inspecting(checks),
+        )
+        return self._pick(pick, dry_run=dry_run)
+
+    def cherry_pick(  # noqa: PLR0913 - each is one plain choice of the caller
         self,
-        commit: str,
+        commit: str | Sequence[str],
         *,
         branch: str | None = None,
         message: str | None = None,
+        metadata: Mapping[str, str] | None = None,
         strategy: str = Strategy.FAIL,
         resolvers: Resolvers | None = None,
-    ) -> GraphCommit:
-        """Make one commit's change on a branch, too; its rows are merged with what is there."""
-        combiner = self._combiner(self._named(branch), strategy=strategy, resolvers=resolvers)
-        return self._pick(cherry_pick.cherry_pick, commit, message, combiner)
+        checks: Checks = (),
+        expected_head: str | None = None,
+        dry_run: bool = False,
+    ) -> ReplayResult:
+        """Apply the changes of commits to a branch, too. Their rows are merged with what is there.
 
-    def rebase(
-        self, branch: str, onto: str, *, strategy: str = Strategy.FAIL, resolvers: Resolvers | None = None
-    ) -> Listing[GraphCommit]:
-        """Put a branch's own commits on top of another state, all at once. Return the new commits, oldest first.
+        `commit` is a commit, a range `a..b` (the commits of b that a does not have, oldest first), or a list of these.
+        Each commit becomes one commit of the branch, and all are published at once, or none. A dry run plans them. The
+        checks run on the result before it is published.
 
-        Nothing is lost: the reflog has the old ones, and `undo` goes back to them.
+        >>> dev = repo.branch_create("dev")
+        >>> for number in (4, 5):
+        ...     _ = repo.append("shop.orders", [{"id": number, "item": "tea", "amount": 12.5}], branch="dev")
+        >>> len(repo.cherry_pick("main..dev", dry_run=True).plan)
+        2
+        >>> len(repo.cherry_pick("main..dev").commits), len(repo["shop.orders"])
+        (2, 5)
+        """
+        pick = Pick(
+            kind=CommitKind.CHERRY_PICK,
+            commits=self._commits_of(commit, message, newest_first=False),
+            combiner=self._combiner(self._named(branch), strategy=strategy, resolvers=resolvers),
+            message=None if message is None else checked_text(message),
+            metadata=checked_metadata(metadata),
+            expected_head=expected_head,
+            inspect=self._inspecting(checks),
+        )
+        return self._pick(pick, dry_run=dry_run)
+
+    def rebase(  # noqa: PLR0913 - each is one plain choice of the caller
+        self,
+        branch: str,
+        onto: str,
+        *,
+        metadata: Mapping[str, str] | None = None,
+        strategy: str = Strategy.FAIL,
+        resolvers: Resolvers | None = None,
+        checks: Checks = (),
+        expected_head: str | None = None,
+        dry_run: bool = False,
+    ) -> ReplayResult:
+        """Put a branch's own commits on top of another state, all at once.
+
+        Nothing is lost: the reflog has the old ones, and `undo` goes back to them. The metadata are added to those of
+        each commit. A dry run plans the commits. The checks run on the result before it is published.
         """
         combiner = self._combiner(BranchName.parse_public(branch), strategy=strategy, resolvers=resolvers)
         resolved = self._resolve_published(onto)
         resolved.get_commit()  # refuses what no commit records
+        request = Rebase(
+            onto=resolved.record,
+            combiner=combiner,
+            metadata=checked_metadata(metadata),
+            expected_head=expected_head,
+            inspect=self._inspecting(checks),
+        )
         with self._holding(resolved.record) as repo_store:
-            rebased = rebase_branch(repo_store, resolved.record, combiner)
-        if rebased.entry is not None:
-            self._on_moved(rebased.entry)
-        return Listing(rebased.commits)
+            if dry_run:
+                return ReplayResult(plan=plan_rebase(repo_store, request))
+            done = rebase_branch(repo_store, request)
+        return self._on_replayed(done)
 
-    def _pick(self, pick: _Pick, commit: str, message: str | None, combiner: Combiner) -> GraphCommit:
-        text = None if message is None else checked_text(message)
-        record = self._resolve(commit).record
-        with self._holding(record) as repo_store:
-            published = pick(repo_store, combiner.branch, record, message=text, combiner=combiner)
-        self._on_published(published)
-        return published.commit
+    def _pick(self, pick: Pick, *, dry_run: bool) -> ReplayResult:
+        with self._holding(*pick.commits) as repo_store:
+            if dry_run:
+                return ReplayResult(plan=plan_picks(repo_store, pick))
+            done = pick_commit(repo_store, pick) if len(pick.commits) == 1 else pick_commits(repo_store, pick)
+        if isinstance(done, Published):
+            self._on_published(done)
+            return ReplayResult(commits=(done.commit,))
+        return self._on_replayed(done)
+
+    def _on_replayed(self, done: Replayed) -> ReplayResult:
+        if done.entry is not None:
+            self._on_moved(done.entry)
+        return ReplayResult(commits=done.commits)
+
+    def _commits_of(
+        self, commit: str | Sequence[str], message: str | None, *, newest_first: bool
+    ) -> tuple[CommitRecord, ...]:
+        """Return the commits that are named one by one, and by ranges."""
+        named = [commit] if isinstance(commit, str) else list(commit)
+        found = [record for text in named for record in self._commits_named(text, newest_first=newest_first)]
+        if not found:
+            raise InvalidInputError(
+                "no commits are given", hint="pass a commit, a range such as 'main..dev', or a list"
+            )
+        if message is not None and len(found) > 1:
+            raise InvalidInputError(
+                f"one message is given for {len(found)} commits",
+                hint="leave it out: each has the message of its commit",
+            )
+        return tuple(found)
+
+    def _commits_named(self, text: str, *, newest_first: bool) -> list[CommitRecord]:
+        pair = RefRange.find(text)
+        if pair is None:
+            return [self._resolve(text).record]
+        if pair.is_since_base:
+            raise InvalidInputError(f"{text!r} is not a range of commits", hint=f"use {text.replace('...', '..')!r}")
+        older, newer = (self._resolve(self._ref(side)).record for side in (pair.before, pair.after))
+        own = iter_own_commits(self._repo_store, Ancestry(self._repo_store), newer, older)
+        found = [record for record in own if record.commit.tables]  # others change nothing
+        if not found:
+            raise InvalidInputError(
+                f"the range {text!r} has no commits that changed tables", hint="write the older ref first"
+            )
+        return found if newest_first else found[::-1]
 
     @contextmanager
-    def _holding(self, record: CommitRecord) -> Iterator[RepoStore]:
-        """Keep a commit, and what it was made from, out of garbage collection while its tables are read."""
-        commit = record.commit
-        held = [found for found in (commit.graph_commit_id, commit.parent_commit_id) if found is not None]
-        with self._config.leases.working(held=held) as lease:
-            require_uncollected(self._config, commit.graph_commit_id)
+    def _holding(self, *records: CommitRecord) -> Iterator[RepoStore]:
+        """Keep commits, and what they were made from, out of garbage collection while their tables are read."""
+        commits = [record.commit for record in records]
+        ids = [found for commit in commits for found in (commit.graph_commit_id, commit.parent_commit_id)]
+        with self._config.leases.working(held=[found for found in ids if found is not None]) as lease:
+            for commit in commits:
+                require_uncollected(self._config, commit.graph_commit_id)
             yield replace(self._repo_store, lease=lease)
 
     def _merge_of(self, source: str, combiner: Combiner) -> BranchMerge:

@@ -161,7 +161,7 @@ class KillingMachine(RepositoryMachine):
             commits: list[ab.GraphCommit] = []
             made = self._both_as_predicted(
                 lambda: commits.extend(
-                    self._rebased(fresh, name) if end is _End.AFTER else fresh.rebase(name, onto=onto)
+                    self._rebased(fresh, name) if end is _End.AFTER else fresh.rebase(name, onto=onto).commits
                 ),
                 prediction,
                 lambda: self._origins_of(fresh, commits),

@@ -152,7 +152,7 @@ class MergingMachine(WorkingMachine):
         handle, before = self.handles[number], len(self.model.logs.get(name, []))
         commits: list[ab.GraphCommit] = []
         made = self._both_as_predicted(
-            lambda: commits.extend(handle.repo.rebase(name, onto=onto)),
+            lambda: commits.extend(handle.repo.rebase(name, onto=onto).commits),
             prediction,
             lambda: self._origins_of(handle.repo, commits),
         )

@@ -53,7 +53,7 @@ def test_a_rebase_does_not_bring_back_what_a_merge_brought_and_its_source_change
     lake.merge("main", into="dev")
     upsert(lake, "dev", 3, v="late")
     upsert(lake, "main", 2, v="new")
-    made = lake.rebase("dev", onto="main")
+    made = lake.rebase("dev", onto="main").commits
     assert values(lake, "dev") == {1: "dev", 2: "new", 3: "late"}
     assert len(made) == 2
 

@@ -1,34 +1,51 @@
-"""`anabranch cherry-pick`: make one commit's change elsewhere."""
+"""`anabranch cherry-pick`: apply the changes of commits to another branch."""
 
-from anabranch.cli.arguments import Actor, AsJson, BranchOption, CommitName, Message, Repo, StorageOptions
-from anabranch.cli.commits import commit_document, short_id, subject
-from anabranch.cli.merging import Resolve, Strategy, parse_resolvers
-from anabranch.cli.output import Answer, output_for
+from anabranch.cli.arguments import Actor, AsJson, BranchOption, Message, Repo, StorageOptions, parse_pairs
+from anabranch.cli.merging import CheckFiles, Resolve, Strategy, parse_resolvers, read_checks
+from anabranch.cli.replay import (
+    CommitNames,
+    ExpectedHead,
+    MetadataPairs,
+    ReplayDryRun,
+    find_expected_head,
+    show_picked,
+)
 from anabranch.cli.session import open_session
 
 __all__ = ["cherry_pick"]
 
 
 def cherry_pick(
-    commit: CommitName,
+    commits: CommitNames,
     message: Message = None,
     branch: BranchOption = None,
     strategy: Strategy = "fail",
     resolve: Resolve = None,
+    check: CheckFiles = None,
+    metadata: MetadataPairs = None,
+    expected_head: ExpectedHead = None,
+    dry_run: ReplayDryRun = False,
     repo: Repo = None,
     actor: Actor = None,
     storage_option: StorageOptions = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make the change of one commit on the current branch, too.
+    """Apply the changes of commits to the current branch, too: ranges oldest first.
 
-    It is merged by row and cell with what is here. Where both changed the same, it is refused, unless a strategy or
-    resolvers decide.
+    They are merged by row and cell with what is here. If both changed the same, nothing is applied, unless a strategy
+    or resolvers decide. Each commit becomes a commit, and all of them are published at once, or none.
     """
     here = open_session(repo=repo, storage_options=storage_option, branch=branch, actor=actor)
     target = here.current().name
-    made = here.repository.cherry_pick(
-        commit, branch=target, message=message, strategy=strategy, resolvers=parse_resolvers(resolve)
+    done = here.repository.cherry_pick(
+        commits,
+        branch=target,
+        message=message,
+        metadata=parse_pairs(metadata, option="--metadata"),
+        strategy=strategy,
+        resolvers=parse_resolvers(resolve),
+        checks=read_checks(check),
+        expected_head=find_expected_head(here.repository, expected_head),
+        dry_run=dry_run,
     )
-    sentence = f"on {target}, {short_id(made.graph_commit_id)} {subject(made)}".rstrip()
-    output_for(as_json=as_json).show(Answer(document=commit_document(made), sentences=[sentence]))
+    show_picked(target, done, dry_run=dry_run, as_json=as_json)

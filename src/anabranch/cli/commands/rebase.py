@@ -4,10 +4,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from anabranch.cli.arguments import Actor, AsJson, Repo, StorageOptions
+from anabranch.cli.arguments import Actor, AsJson, Repo, StorageOptions, parse_pairs
 from anabranch.cli.commits import commit_document, short_id, subject
-from anabranch.cli.merging import Resolve, Strategy, parse_resolvers
+from anabranch.cli.merging import CheckFiles, Resolve, Strategy, parse_resolvers, read_checks
 from anabranch.cli.output import Answer, Table, count, output_for
+from anabranch.cli.replay import ExpectedHead, MetadataPairs, ReplayDryRun, find_expected_head, show_plan
 from anabranch.cli.session import open_session
 
 if TYPE_CHECKING:
@@ -24,6 +25,10 @@ def rebase(
     ],
     strategy: Strategy = "fail",
     resolve: Resolve = None,
+    check: CheckFiles = None,
+    metadata: MetadataPairs = None,
+    expected_head: ExpectedHead = None,
+    dry_run: ReplayDryRun = False,
     repo: Repo = None,
     actor: Actor = None,
     storage_option: StorageOptions = None,
@@ -36,7 +41,20 @@ def rebase(
     """
     repository = open_session(repo=repo, storage_options=storage_option, actor=actor).repository
     before = repository.branch_get(branch).head_commit_id
-    made = repository.rebase(branch, onto=onto, strategy=strategy, resolvers=parse_resolvers(resolve))
+    done = repository.rebase(
+        branch,
+        onto=onto,
+        metadata=parse_pairs(metadata, option="--metadata"),
+        strategy=strategy,
+        resolvers=parse_resolvers(resolve),
+        checks=read_checks(check),
+        expected_head=find_expected_head(repository, expected_head),
+        dry_run=dry_run,
+    )
+    if dry_run:
+        show_plan(branch, done, {"branch": branch, "onto": onto, "head_commit_id": before}, as_json=as_json)
+        return
+    made = done.commits
     head = repository.branch_get(branch).head_commit_id
     document = {
         "branch": branch,

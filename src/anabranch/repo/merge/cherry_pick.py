@@ -1,27 +1,58 @@
-"""Revert a commit, or apply its change to another branch.
+"""Revert commits, or apply their changes to another branch.
 
 A table that has not changed since then gets its other state by pointer. The rows of all other tables are merged.
 """
 
-from collections import Counter
-from collections.abc import Mapping, Set
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
 
 from anabranch.errors import CommitNotFoundError, InvalidInputError, WriteConflictError
 from anabranch.ids import BranchName, TableKey
-from anabranch.repo.log.collected import require_uncollected
-from anabranch.repo.log.entries import Changes, CommitKind, CommitRecord, LogEntry, TableEntry, TableMap, is_same_state
-from anabranch.repo.log.making import CommitSpec
+from anabranch.repo.log.collected import collected_errors, require_uncollected
+from anabranch.repo.log.entries import BranchEvent, Changes, CommitKind, CommitRecord, LogEntry, is_same_state
+from anabranch.repo.log.making import CommitSpec, Inspect
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.log.view import View
-from anabranch.repo.merge.combiner import DECIDE, Combiner, Sides
+from anabranch.repo.merge.combiner import Combiner
+from anabranch.repo.merge.plan import CommitPlan
+from anabranch.repo.merge.replay import (
+    Change,
+    Replayed,
+    Tables,
+    apply_changes,
+    check_expected_head,
+    hold,
+    make_commits,
+    plan_changes,
+)
+from anabranch.repo.refs.protection import refuse_protected
 from anabranch.repo.refs.resolve import is_made_by
-from anabranch.repo.write.homes import owns
-from anabranch.repo.write.publish import Published, publish
+from anabranch.repo.write.publish import Published, move_branch, publish
 
-__all__ = ["cherry_pick", "revert_commit"]
+__all__ = ["Pick", "pick_commit", "pick_commits", "plan_picks"]
 
-Tables = Mapping[TableKey, TableEntry | None]
+_MAX_ATTEMPTS = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pick:
+    """The request to apply commits to a branch, or to revert them, in the given order.
+
+    With `expected_head` the branch must be at that commit. `inspect` reads the result before it is published.
+    """
+
+    kind: CommitKind
+    commits: tuple[CommitRecord, ...]
+    combiner: Combiner
+    message: str | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    expected_head: str | None = None
+    inspect: Inspect | None = None
+
+    @property
+    def is_revert(self) -> bool:
+        return self.kind is CommitKind.REVERT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,36 +64,115 @@ class _Sides:
     followed: frozenset[TableKey]
 
 
-def revert_commit(
-    repo_store: RepoStore, branch: BranchName, commit: CommitRecord, *, message: str | None, combiner: Combiner
-) -> Published:
-    """Revert the changes of a commit.
+def pick_commit(repo_store: RepoStore, request: Pick) -> Published:
+    """Apply or revert one commit, and publish the result.
 
-    A table of a live branch that followed main before the commit follows it again, if it was not changed since.
+    A table of a live branch that followed main before a reverted commit follows it again, if it was not changed since.
     """
-    sides = _sides(repo_store, commit)
-    text = message or f"Revert {commit.commit.message or commit.commit.graph_commit_id}"
-    spec = _spec(commit, message=text, kind=CommitKind.REVERT)
-    expected = repo_store.heads.get(branch)
-    if expected.state.is_live and commit.commit.branch == str(branch):
+    (record,) = request.commits
+    sides = _sides(repo_store, record)
+    change = _change(request, record, sides)
+    expected = repo_store.heads.get(request.combiner.branch)
+    spec = replace(change.spec, inspect=request.inspect)
+    if request.is_revert and expected.state.is_live and record.commit.branch == str(expected.branch):
         tables = repo_store.commits.tables_of(expected.head)
         unchanged = (key for key in sides.followed if is_same_state(tables.get(key), sides.after[key]))
         spec = replace(spec, released=frozenset(unchanged))
-    return _merge(repo_store, expected, sides=(sides.after, sides.before), spec=spec, combiner=combiner)
+
+    def changes_on(entry: LogEntry) -> Changes:
+        check_expected_head(entry, request.expected_head)
+        if entry.state.mode is not expected.state.mode:
+            raise WriteConflictError(
+                f"branch '{entry.branch}' became {entry.state.mode} concurrently", hint="read the branch and try again"
+            )
+        tables = View.now(repo_store, entry).tables(repo_store.commits)
+        if not all(is_same_state(tables.get(key), change.before[key]) for key in spec.released):
+            raise WriteConflictError(
+                f"branch '{entry.branch}' moved concurrently", hint="read the branch and try again"
+            )
+        what = f"the change on '{entry.branch}'"
+        changes = apply_changes(tables, change, request.combiner, what=what, released=spec.released)
+        if not changes and not spec.released:
+            raise _nothing_to_change(request)
+        return changes
+
+    return publish(repo_store, expected=expected, changes=changes_on(expected), spec=spec, rebase=changes_on)
 
 
-def cherry_pick(
-    repo_store: RepoStore, branch: BranchName, commit: CommitRecord, *, message: str | None, combiner: Combiner
-) -> Published:
-    """Apply the changes of a commit to another branch."""
-    sides = _sides(repo_store, commit)
-    spec = _spec(commit, message=message or commit.commit.message, kind=CommitKind.CHERRY_PICK)
-    expected = repo_store.heads.get(branch)
-    return _merge(repo_store, expected, sides=(sides.before, sides.after), spec=spec, combiner=combiner)
+def pick_commits(repo_store: RepoStore, request: Pick) -> Replayed:
+    """Apply or revert several commits, each by a commit, with one entry of the log: all of them or none."""
+    changes = _changes(repo_store, request)
+    made: list[CommitRecord] = []
+
+    def decide(head: LogEntry) -> LogEntry:
+        _check_head(request, head)
+        with _collected_errors(repo_store, request):
+            made[:] = make_commits(repo_store, head, head.head, changes, request.combiner)
+        newest = made[-1]
+        if len(made) == 1:
+            raise _nothing_to_change(request)
+        if request.inspect is not None:
+            request.inspect(newest, repo_store.commits.tables_of(newest))
+        repo_store.config.store.sync_all()  # One call for the files of all commits, instead of one call for each file.
+        at = max(repo_store.config.clock(), newest.commit.created_at)
+        return repo_store.heads.next_entry(head, BranchEvent.COMMITTED, at=at, head=newest)
+
+    hold(repo_store, list(_iter_ids(request)))
+    entry = move_branch(repo_store, request.combiner.branch, decide, made=lambda: made[1:], attempts=_MAX_ATTEMPTS)
+    return Replayed(entry=entry, commits=tuple(record.commit for record in made[1:]))
 
 
-def _spec(commit: CommitRecord, *, message: str, kind: CommitKind) -> CommitSpec:
-    return CommitSpec(message=message, kind=kind, metadata={"commit": commit.commit.graph_commit_id})
+def plan_picks(repo_store: RepoStore, request: Pick) -> tuple[CommitPlan, ...]:
+    """Return what each commit would change, up to the first one with conflicts. Nothing is published."""
+    changes = _changes(repo_store, request)
+    head = repo_store.heads.get(request.combiner.branch)
+    _check_head(request, head)
+    with _collected_errors(repo_store, request):
+        return plan_changes(View.now(repo_store, head).tables(repo_store.commits), changes, request.combiner)
+
+
+def _check_head(request: Pick, head: LogEntry) -> None:
+    refuse_protected(head)
+    check_expected_head(head, request.expected_head)
+    # The log entry of a live branch has the tables that it has changed. It cannot record that for each of several.
+    if head.state.is_live and len(request.commits) > 1:
+        raise InvalidInputError(
+            f"branch '{head.branch}' is live and takes one commit at a time",
+            hint="pass the commits one by one, or freeze the branch first",
+        )
+
+
+def _nothing_to_change(request: Pick) -> InvalidInputError:
+    commits = [record.commit.graph_commit_id for record in request.commits]
+    what = f"commit {commits[0]}" if len(commits) == 1 else f"{len(commits)} commits"
+    return InvalidInputError(
+        f"{what} would change nothing on branch '{request.combiner.branch}'",
+        hint="the branch already has the result, so no commit is needed",
+    )
+
+
+def _iter_ids(request: Pick) -> Iterator[str]:
+    return (record.commit.graph_commit_id for record in request.commits)
+
+
+def _collected_errors(repo_store: RepoStore, request: Pick) -> AbstractContextManager[None]:
+    return collected_errors(repo_store.config, lambda: _iter_ids(request))
+
+
+def _changes(repo_store: RepoStore, request: Pick) -> list[Change]:
+    return [_change(request, record, _sides(repo_store, record)) for record in request.commits]
+
+
+def _change(request: Pick, record: CommitRecord, sides: _Sides) -> Change:
+    commit = record.commit
+    text = f"Revert {commit.message or commit.graph_commit_id}" if request.is_revert else commit.message
+    spec = CommitSpec(
+        message=request.message or text,
+        kind=request.kind,
+        metadata={**request.metadata, "commit": commit.graph_commit_id},
+    )
+    before, after = (sides.after, sides.before) if request.is_revert else (sides.before, sides.after)
+    return Change(commit=commit, before=before, after=after, spec=spec)
 
 
 def _sides(repo_store: RepoStore, record: CommitRecord) -> _Sides:
@@ -99,58 +209,3 @@ def _sides(repo_store: RepoStore, record: CommitRecord) -> _Sides:
         after={key: repo_store.commits.find_table(after.head, key) for key in keys},
         followed=frozenset(filter(before.state.follows_main, keys)),
     )
-
-
-def _merge(
-    repo_store: RepoStore, expected: LogEntry, *, sides: tuple[Tables, Tables], spec: CommitSpec, combiner: Combiner
-) -> Published:
-    """Apply the difference between two states to the head of a branch, and publish the result."""
-    before, after = sides
-
-    def changes_on(entry: LogEntry) -> Changes:
-        if entry.state.mode is not expected.state.mode:
-            raise WriteConflictError(
-                f"branch '{entry.branch}' became {entry.state.mode} concurrently", hint="read the branch and try again"
-            )
-        tables = View.now(repo_store, entry).tables(repo_store.commits)
-        if not all(is_same_state(tables.get(key), before[key]) for key in spec.released):
-            raise WriteConflictError(
-                f"branch '{entry.branch}' moved concurrently", hint="read the branch and try again"
-            )
-        moved = _movable(entry.home_branch, tables, before, _without(after, spec.released))
-        merged = {key for key in before if key not in moved and key not in spec.released}
-        changes = {**moved, **_merge_rows(tables, sides, merged, combiner)}
-        if not changes and not spec.released:
-            raise InvalidInputError(
-                f"commit {spec.metadata['commit']} would change nothing on branch '{entry.branch}'",
-                hint="the branch already has the result, so no commit is needed",
-            )
-        return changes
-
-    return publish(repo_store, expected=expected, changes=changes_on(expected), spec=spec, rebase=changes_on)
-
-
-def _without(tables: Tables, released: Set[TableKey]) -> Tables:
-    return {key: table for key, table in tables.items() if key not in released}
-
-
-def _movable(branch: BranchName, tables: TableMap, before: Tables, after: Tables) -> dict[TableKey, TableEntry | None]:
-    """Return the tables that are unchanged and only need a pointer to another version in a home of the branch."""
-    unchanged = [key for key in after if is_same_state(tables.get(key), before[key])]
-    found = {key: after[key] for key in unchanged if _can_hold(branch, after[key])}
-    # The home may belong to another table by now, because tables can be renamed. Two tables must not share a home.
-    homes = Counter((entry.dataset, entry.home) for entry in {**tables, **found}.values() if entry is not None)
-    return {key: entry for key, entry in found.items() if entry is None or homes[entry.dataset, entry.home] == 1}
-
-
-def _can_hold(branch: BranchName, entry: TableEntry | None) -> bool:
-    """Return whether a branch can have a state without copying data: the version is in one of its own homes."""
-    return entry is None or owns(branch, entry.home)
-
-
-def _merge_rows(tables: TableMap, sides: tuple[Tables, Tables], keys: Set[TableKey], combiner: Combiner) -> Changes:
-    if not keys:
-        return {}
-    base, source = ({key: table for key in keys if (table := side[key]) is not None} for side in sides)
-    what = f"the change on '{combiner.branch}'"
-    return combiner.merge(Sides(base=base, source=source, target=tables), what, hint=DECIDE)

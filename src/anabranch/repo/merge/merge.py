@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
-from anabranch.errors import WriteConflictError
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.history.ancestry import Ancestry
 from anabranch.repo.log.collected import collected_errors
@@ -16,6 +15,7 @@ from anabranch.repo.merge.bases import Bases
 from anabranch.repo.merge.combiner import Combination, Combiner, Sides
 from anabranch.repo.merge.conflicts import Conflict
 from anabranch.repo.merge.plan import MergeOutcome, MergePlan, MergeResult, changes_table, plan_of
+from anabranch.repo.merge.replay import check_expected_head
 from anabranch.repo.write.publish import Published, publish
 
 __all__ = ["BranchMerge", "MergedBranch", "iter_conflicts", "merge_branch", "plan_merge"]
@@ -124,12 +124,7 @@ class _BranchMerger:
         )
 
     def check_expected_head(self, head: LogEntry) -> None:
-        found, expected = head.head.commit.graph_commit_id, self._request.expected_head
-        if expected is not None and found != expected:
-            raise WriteConflictError(
-                f"branch '{head.branch}' is on commit {found}, not on the expected {expected}",
-                hint="read the new commits, then merge with the new head as expected_head",
-            )
+        check_expected_head(head, self._request.expected_head)
 
     def is_up_to_date(self, head: LogEntry) -> bool:
         """Return whether a branch has all commits of the source, including those of main below a live source."""

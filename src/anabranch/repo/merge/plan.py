@@ -13,7 +13,16 @@ from anabranch.repo.merge.indices import MergedIndices
 from anabranch.repo.merge.shapes import Shape
 from anabranch.repo.merge.steps import AddTable, DropTable, KeepTable, MergeTable, RenameTable, ReplaceTable
 
-__all__ = ["MergeOutcome", "MergePlan", "MergeResult", "TablePlan", "changes_table", "plan_of"]
+__all__ = [
+    "CommitPlan",
+    "MergeOutcome",
+    "MergePlan",
+    "MergeResult",
+    "ReplayResult",
+    "TablePlan",
+    "changes_table",
+    "plan_of",
+]
 
 
 class MergeOutcome(StrEnum):
@@ -98,6 +107,46 @@ class MergeResult:
     def outcome(self) -> MergeOutcome:
         """The outcome of the merge."""
         return self.plan.outcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitPlan:
+    """What a commit would change on a branch: each table, and the unresolved conflicts, of which the first are listed.
+
+    `commit_id` and `message` are those of the commit to apply, or to revert.
+    """
+
+    commit_id: str
+    message: str
+    tables: tuple[TablePlan, ...] = ()
+    conflict_count: int = 0
+    conflicts: tuple[Conflict, ...] = ()
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether there are no unresolved conflicts."""
+        return not self.conflict_count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayResult:
+    """The result of a cherry-pick, a revert or a rebase: the new commits, oldest first.
+
+    A dry run has no commits, but a plan for each commit to apply, up to the first one with conflicts.
+    """
+
+    commits: tuple[GraphCommit, ...] = ()
+    plan: tuple[CommitPlan, ...] = ()
+
+    @property
+    def commit(self) -> GraphCommit | None:
+        """The newest of the new commits. None for a dry run, and if there was nothing to do."""
+        return self.commits[-1] if self.commits else None
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether the plan has no unresolved conflicts."""
+        return all(each.is_clean for each in self.plan)
 
 
 def plan_of(merged: MergedTable, conflicts: ConflictLog) -> TablePlan:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from anabranch.repo.log.entries import GraphCommit
+from anabranch.repo.merge.plan import ReplayResult
 from anabranch.repo.merge.resolve import Strategy
 from anabranch.spark.gateway.procedures.procedure import Call, Procedure, Rows, columns, optional, required
 from anabranch.spark.gateway.procedures.refs import BRANCH, branch_row
@@ -37,20 +38,20 @@ def _cherry_pick(call: Call) -> Rows:
 
 
 def _rebase(call: Call) -> Rows:
-    commits = call.repository.rebase(
+    done = call.repository.rebase(
         call["branch"], onto=call.get("onto", "main"), strategy=call.get("strategy", Strategy.FAIL)
     )
-    return [_commit_row(commit) for commit in commits]
+    return [_commit_row(commit) for commit in done.commits]
 
 
-def _picked(call: Call, pick: Callable[..., GraphCommit]) -> Rows:
-    commit = pick(
+def _picked(call: Call, pick: Callable[..., ReplayResult]) -> Rows:
+    done = pick(
         call["commit"],
         branch=call.get("branch", call.branch),
         message=call.get("message"),
         strategy=call.get("strategy", Strategy.FAIL),
     )
-    return [_commit_row(commit)]
+    return [_commit_row(commit) for commit in done.commits]
 
 
 def _commit_row(commit: GraphCommit) -> dict[str, Any]:
