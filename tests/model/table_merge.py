@@ -70,8 +70,9 @@ def merge_table(
                 may_lose_ids=may_lose_ids,
             )
             for outcome in merge.outcomes():
-                # The target itself and a new state with the same content are different answers.
-                if not any(_is_same(outcome, other) and (outcome is target) == (other is target) for other in found):
+                # A side itself and a new state with the same content are different answers.
+                sides = (outcome is target, outcome is source)
+                if not any(_is_same(outcome, other) and (other is target, other is source) == sides for other in found):
                     found.append(outcome)
     if any(_is_same(outcome, target) for outcome in found) and not any(outcome is target for outcome in found):
         found.append(target)  # for example if both sides renamed a column alike
@@ -185,6 +186,8 @@ class _Merge:
         names += [name for name in source.columns if name not in names]
         fields = dict(zip(source.columns, source.fields, strict=True))
         yield replace(copied, columns=tuple(names), fields=tuple(fields[name] for name in names))
+        if content_of(replace(source, primary_key=target.primary_key)) == content_of(target):
+            yield source  # the key is not in the data, so a state with another key may be that of the source itself
 
     # Tables whose rows cannot be matched
 
