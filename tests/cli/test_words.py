@@ -83,6 +83,7 @@ EXCEPTIONS = {
     "conf": "spark",
     "reproduce": None,  # another method
     "set": "metadata",
+    "no_ff": None,  # the default
     "dataset_root": "is_dataset_root",
 }
 

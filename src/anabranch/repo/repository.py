@@ -1110,6 +1110,7 @@ class Repository:
         metadata: Mapping[str, str] | None = None,
         expected_head: str | None = None,
         squash: bool = False,
+        ff_only: bool = False,
         dry_run: bool = False,
         engine: str = Choice.AUTO,
     ) -> MergeResult:
@@ -1120,6 +1121,9 @@ class Repository:
         'target' takes that side's value. If any conflict is left, nothing changes. The checks run on the result before
         it is published. Rows are matched in this process or, if there are many, by Spark; `engine` forces 'local' or
         'spark'.
+
+        A merge always makes a commit, also a fast-forward. With `ff_only` it is refused if the branch has commits that
+        the source does not have.
 
         A resolution is a dict of `table`, `key`, `column` and either `take` ('source', 'target' or 'base') or `value`.
         With `base`, `source` or `target` it applies only while these have the same values.
@@ -1141,6 +1145,7 @@ class Repository:
             metadata=checked_metadata(metadata),
             expected_head=expected_head,
             squash=squash,
+            ff_only=ff_only,
             inspect=self._inspecting(checks),
             guard=self._guard,
         )

@@ -24,7 +24,7 @@ from anabranch.cli.merging import (
 )
 from anabranch.cli.output import Answer, Table, count, output_for
 from anabranch.cli.session import open_session
-from anabranch.errors import MergeConflictError
+from anabranch.errors import InvalidInputError, MergeConflictError
 
 if TYPE_CHECKING:
     from anabranch.repo.merge.plan import MergePlan, MergeResult, TablePlan
@@ -42,6 +42,13 @@ def merge(
     message: Message = None,
     squash: Annotated[
         bool, typer.Option("--squash", help="Leave the source's history out: the commit has one parent.")
+    ] = False,
+    ff_only: Annotated[
+        bool,
+        typer.Option("--ff-only", help="Refuse if the branch has commits that SOURCE does not have."),
+    ] = False,
+    no_ff: Annotated[
+        bool, typer.Option("--no-ff", help="Make a merge commit. This is the default, also for a fast-forward.")
     ] = False,
     expected_head: Annotated[
         str | None,
@@ -67,6 +74,8 @@ def merge(
     Changes of both sides are merged by table, row and cell. If anything is left that both changed differently, nothing
     is merged.
     """
+    if ff_only and no_ff:
+        raise InvalidInputError("both --ff-only and --no-ff are given", hint="give one of them")
     resolvers, decided, checks = parse_resolvers(resolve), read_resolutions(resolutions), read_checks(check)
     here = open_session(repo=repo, storage_options=storage_option, actor=actor)
     target = into or here.current().name
@@ -80,6 +89,7 @@ def merge(
             checks=checks,
             message=message,
             squash=squash,
+            ff_only=ff_only,
             expected_head=None if expected_head is None else here.repository.snapshot_of(expected_head).id,
             dry_run=dry_run,
             engine=engine,

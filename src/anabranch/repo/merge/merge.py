@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
+from anabranch.errors import WriteConflictError
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.history.ancestry import Ancestry
 from anabranch.repo.log.collected import collected_errors
@@ -25,7 +26,8 @@ __all__ = ["BranchMerge", "MergedBranch", "iter_conflicts", "merge_branch", "pla
 class BranchMerge:
     """The request to merge a state, with its name, into a branch.
 
-    With `expected_head` the branch must be at that commit. With `squash` the commit has one parent only.
+    With `expected_head` the branch must be at that commit. With `squash` the commit has one parent only. With `ff_only`
+    the branch must not have commits that the source does not have.
     """
 
     name: str
@@ -36,6 +38,7 @@ class BranchMerge:
     metadata: Mapping[str, str] | None = None
     expected_head: str | None = None
     squash: bool = False
+    ff_only: bool = False
     inspect: Inspect | None = None
     guard: Guard | None = None
 
@@ -59,6 +62,7 @@ def plan_merge(repo_store: RepoStore, request: BranchMerge) -> MergePlan:
     merger.check_expected_head(head)
     if merger.is_up_to_date(head):
         return merger.plan(head, None)
+    merger.check_fast_forward(head)
     with merger.collected_errors(head):
         combination = request.combiner.count(request.combiner.plan(merger.sides(head)))
     is_empty = request.squash and not combination.conflicts.count and not any(map(changes_table, combination.tables))
@@ -126,6 +130,16 @@ class _BranchMerger:
     def check_expected_head(self, head: LogEntry) -> None:
         check_expected_head(head, self._request.expected_head)
 
+    def check_fast_forward(self, head: LogEntry) -> None:
+        """Raise WriteConflictError if only a fast-forward is wanted, and the target has commits of its own."""
+        if not self._request.ff_only or self._ancestry.is_ancestor(head.head, self._source):
+            return
+        name = self._request.name
+        raise WriteConflictError(
+            f"branch '{head.branch}' has commits that '{name}' does not have, so it is not a fast-forward",
+            hint=f"rebase '{name}' on '{head.branch}' first, or merge without ff_only",
+        )
+
     def is_up_to_date(self, head: LogEntry) -> bool:
         """Return whether a branch has all commits of the source, including those of main below a live source."""
         source = self._request.source
@@ -143,6 +157,7 @@ class _BranchMerger:
         self.check_expected_head(head)
         if self.is_up_to_date(head):
             raise _UpToDateError
+        self.check_fast_forward(head)
         self.head = head
         combiner = self._request.combiner
         with self.collected_errors(head):
