@@ -181,13 +181,25 @@ class _Merge:
             ids = tuple(row_id if row_id in kept else object() for row_id in source.row_ids)
             has_new_ids = self.may_lose_ids or any(step.has_new_ids for step in steps)
             copied = replace(copied, row_ids=ids, has_new_ids=has_new_ids)
+        copied = replace(copied, fields=tuple(self._taken_fields()))
         yield copied
         names = [self.ours[name] for name in target.columns if name in self.ours]
         names += [name for name in source.columns if name not in names]
-        fields = dict(zip(source.columns, source.fields, strict=True))
+        fields = dict(zip(source.columns, copied.fields, strict=True))
         yield replace(copied, columns=tuple(names), fields=tuple(fields[name] for name in names))
         if content_of(replace(source, primary_key=target.primary_key)) == content_of(target):
             yield source  # the key is not in the data, so a state with another key may be that of the source itself
+
+    def _taken_fields(self) -> Iterator[object]:
+        """Yield the identities of the columns of the source.
+
+        A column that was dropped and added again under its name is the old one or another one, as its files are copied.
+        """
+        before = {now: was for was, now in self.ours.items()}
+        numbers = dict(zip(self.target.columns, self.target.fields, strict=True))
+        for name, number in zip(self.source.columns, self.source.fields, strict=True):
+            old = numbers.get(before.get(name, ""), number)
+            yield number if old is number else _Restored(_origin(old))
 
     # Tables whose rows cannot be matched
 
