@@ -12,7 +12,7 @@ def test_the_document_shows_every_movement(cli: Run, lake: ab.Repository) -> Non
     found = cli("reflog", "dev", "--json").document
     assert (found["branch"], found["has_more"]) == ("dev", False)
     deleted, committed, created = found["movements"]
-    assert list(created) == ["version", "event", "at", "actor", "commit_id", "message", "is_deleted"]
+    assert list(created) == ["version", "event", "at", "actor", "commit_id", "message", "is_deleted", "restores"]
     assert [one["event"] for one in (deleted, committed, created)] == ["deleted", "committed", "created"]
     assert [one["is_deleted"] for one in (deleted, committed, created)] == [True, False, False]
     assert (committed["version"], committed["actor"], committed["message"]) == (2, "bob", "Fix a price")

@@ -3,8 +3,10 @@
 from typing import Any
 
 import lance
+import pyarrow as pa
 
 import anabranch as ab
+from anabranch.format.staging.notes import COLUMN_ID
 from anabranch.ids import BranchName
 from anabranch.repo.log.entries import RunPhase, TableEntry
 from anabranch.repo.write.homes import owns
@@ -100,7 +102,7 @@ def _tables(repo: ab.Repository, ref: str, known: Known) -> State:
 
 
 def _table(found: Any) -> tuple[Any, ...]:
-    return found.primary_key, str(found.schema), rows(found), tuple(index.name for index in found.indices)
+    return found.primary_key, _shown_schema(found.schema), rows(found), tuple(index.name for index in found.indices)
 
 
 def look_raw(repo: ab.Repository) -> dict[str, list[dict[str, Any]]]:
@@ -108,3 +110,12 @@ def look_raw(repo: ab.Repository) -> dict[str, list[dict[str, Any]]]:
     snapshot = repo.snapshot_of("main")
     keys = [key for key in snapshot if key not in (STRANGE, RIVAL)]
     return {key: rows(raw(repo, key, "main")) for key in keys if owns(BranchName("main"), snapshot[key].entry.home)}
+
+
+def _shown_schema(schema: pa.Schema) -> str:
+    """Return the columns and notes without the identities of columns, which are random for added ones."""
+    shown = schema
+    for number, field in enumerate(schema):
+        notes = {name: text for name, text in (field.metadata or {}).items() if name != COLUMN_ID.encode()}
+        shown = shown.set(number, field.with_metadata(notes))
+    return str(shown)

@@ -272,10 +272,10 @@ def test_table_made_again_while_its_folder_is_collected_is_put_elsewhere(
     pass_time(doomed.repo)
     overwrite = staging.overwrite
 
-    def collect_first(version_ref: VersionRef, data: pa.Table) -> VersionRef:
+    def collect_first(version_ref: VersionRef, data: pa.Table, *, is_another_table: bool) -> VersionRef:
         monkeypatch.undo()
         testing.open(doomed.repo).gc(keep_last=1)
-        return overwrite(version_ref, data)
+        return overwrite(version_ref, data, is_another_table=is_another_table)
 
     with doomed.repo.transaction() as tx:
         monkeypatch.setattr(staging, "overwrite", collect_first)
