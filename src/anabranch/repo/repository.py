@@ -65,7 +65,7 @@ from anabranch.repo.merge.plan import MergeResult, ReplayResult
 from anabranch.repo.merge.rebase import Rebase, plan_rebase, rebase_branch
 from anabranch.repo.merge.replay import Replayed, iter_own_commits
 from anabranch.repo.merge.resolve import Resolver, Strategy, parse_resolution
-from anabranch.repo.refs import branches, protection, reflog, tags
+from anabranch.repo.refs import branches, protection, reflog, reset, tags
 from anabranch.repo.refs.branches import BranchInfo
 from anabranch.repo.refs.reflog import Movement
 from anabranch.repo.refs.resolve import Resolved, refuse_internal, require_kept, require_published, resolve
@@ -758,9 +758,9 @@ class Repository:
         tags.delete_tag(self._repo_store, TagName.parse(name))
 
     def reset(self, branch: str, to: str) -> None:
-        """Put a branch on what a ref stands for. Nothing is lost: the reflog has where it was."""
+        """Move a branch to another commit. Nothing is lost: the old position stays in the reflog."""
         name = BranchName.parse_public(branch)
-        self._on_moved(reflog.reset_branch(self._repo_store, name, self._resolve_published(to)))
+        self._on_moved(reset.reset_branch(self._repo_store, name, self._resolve_published(to)))
 
     def undo(self, branch: str | None = None) -> Movement:
         """Undo the last movement of a branch by a new entry of its log, and return that movement.
@@ -778,7 +778,7 @@ class Repository:
         3
         """
         target = self._named(branch)
-        entry, movement = reflog.undo_last(self._repo_store, target, seen=self._seen.get(target))
+        entry, movement = reset.undo_last(self._repo_store, target, seen=self._seen.get(target))
         self._on_moved(entry)
         return movement
 
@@ -795,7 +795,7 @@ class Repository:
         ('More tea', 4)
         """
         target = self._named(branch)
-        entry, movement = reflog.redo_last(self._repo_store, target, seen=self._seen.get(target))
+        entry, movement = reset.redo_last(self._repo_store, target, seen=self._seen.get(target))
         self._on_moved(entry)
         return movement
 

@@ -1,0 +1,175 @@
+"""Reset, undo and redo: move a branch to another commit. The old position stays in the reflog."""
+
+from dataclasses import replace
+from functools import partial
+
+from anabranch.errors import BusyError, InvalidInputError
+from anabranch.ids import MAIN, BranchName
+from anabranch.repo.log.collected import require_uncollected
+from anabranch.repo.log.entries import BranchEvent, LogEntry
+from anabranch.repo.log.making import pin_view
+from anabranch.repo.log.store import RepoStore
+from anabranch.repo.refs.branches import newest_entry, refuse_in_use, refuse_orphan
+from anabranch.repo.refs.protection import refuse_protected
+from anabranch.repo.refs.reflog import Movement
+from anabranch.repo.refs.resolve import Resolved
+
+__all__ = ["redo_last", "reset_branch", "undo_last"]
+
+
+def reset_branch(repo_store: RepoStore, branch: BranchName, target: Resolved) -> LogEntry:
+    """Move a branch to another commit. Its old position stays in its log."""
+
+    def decide(head: LogEntry) -> LogEntry:
+        refuse_protected(head)
+        if head.state.is_live:
+            old = _old_position(repo_store, head, target)
+            return repo_store.heads.next_entry(head, BranchEvent.RESET, head=old.head, own=old.state.own)
+        entry = repo_store.heads.next_entry(head, BranchEvent.RESET)
+        return pin_view(repo_store, entry, target.view, message=f"Reset {branch} to {target.branch}")
+
+    return repo_store.heads.move(branch, decide, verify=partial(_require_uncollected, repo_store))
+
+
+def _require_uncollected(repo_store: RepoStore, entry: LogEntry) -> None:
+    """Refuse a head whose data garbage collection removes, also one that it marked at the same time."""
+    require_uncollected(repo_store.config, entry.head.commit.graph_commit_id)
+
+
+def _old_position(repo_store: RepoStore, head: LogEntry, target: Resolved) -> LogEntry:
+    """Return the entry of a live branch that a reset goes back to.
+
+    A live branch can only go back to a version of its own: its state is more than a commit.
+    """
+    if target.branch == head.branch and target.is_old:
+        old = repo_store.heads.get_numbered(head.branch, target.version)
+        if (old.state.mode, old.state.created_as) == (head.state.mode, head.state.created_as):
+            return old
+    raise InvalidInputError(
+        f"live branch '{head.branch}' can only be reset to a version of its own",
+        hint=f"give one like {head.branch}@v{max(head.number - 1, 1)}, or freeze the branch first",
+    )
+
+
+def undo_last(repo_store: RepoStore, branch: BranchName, *, seen: int | None) -> tuple[LogEntry, Movement]:
+    """Undo the last movement of a branch that is not undone yet, by an entry with the same content as the one before.
+
+    Return the new entry and the movement that was undone. Refused if the branch has moved beyond the version that the
+    caller has seen.
+    """
+    last = _newest_seen(repo_store, branch, seen)
+    undone = _last_movement(repo_store, last)
+    then = _position_before(repo_store, undone, last)
+    entry = _put_back(repo_store, last, then, BranchEvent.UNDONE)
+    return entry, Movement.of(undone)
+
+
+def redo_last(repo_store: RepoStore, branch: BranchName, *, seen: int | None) -> tuple[LogEntry, Movement]:
+    """Redo the movement that the last undo undid. Return the new entry and the movement that was redone.
+
+    Refused if the branch was moved in another way since the undo, or beyond the version that the caller has seen.
+    """
+    last = _newest_seen(repo_store, branch, seen)
+    then = _position_to_redo(repo_store, last)
+    redone = repo_store.heads.get_numbered(branch, then.position)
+    entry = _put_back(repo_store, last, then, BranchEvent.REDONE)
+    return entry, Movement.of(redone)
+
+
+def _newest_seen(repo_store: RepoStore, branch: BranchName, seen: int | None) -> LogEntry:
+    last = newest_entry(repo_store, branch)
+    if seen is not None and last.number != seen:
+        raise BusyError(
+            f"branch '{branch}' moved since it was last read",
+            hint=f"see where it is by sync_branch('{branch}'), then decide again",
+        )
+    return last
+
+
+def _put_back(repo_store: RepoStore, last: LogEntry, then: LogEntry, event: BranchEvent) -> LogEntry:
+    """Give a branch the head and the state of an earlier entry by a new one."""
+
+    def decide(now: LogEntry) -> LogEntry:
+        if then.state.is_protected:  # else the movement was the protection itself
+            refuse_protected(now)
+        _refuse_to_come_or_go(repo_store, now, then)
+        if not then.state.is_deleted:
+            _require_uncollected(repo_store, then)
+        entry = repo_store.heads.next_entry(now, event, head=then.head)
+        return replace(entry, state=then.state, restores=then.position)
+
+    def verify(entry: LogEntry) -> None:
+        if not then.state.is_deleted:
+            _require_uncollected(repo_store, entry)
+        # Branches made from this one, and tags of its name, are put first and verified then, too.
+        _refuse_to_come_or_go(repo_store, last, then)
+
+    return repo_store.heads.move(last.branch, decide, known=last, verify=verify)
+
+
+def _last_movement(repo_store: RepoStore, last: LogEntry) -> LogEntry:
+    """Return the movement that put a branch where it is, not counting undo and redo."""
+    position = _last_moved(repo_store, last).position
+    if position == 0:
+        raise InvalidInputError(
+            f"the creation of branch '{last.branch}' is undone", hint="there is nothing to undo; redo() restores it"
+        )
+    return repo_store.heads.get_numbered(last.branch, position)
+
+
+def _position_before(repo_store: RepoStore, moved: LogEntry, last: LogEntry) -> LogEntry:
+    """Return the entry that shows where a branch was before a movement; before its creation, a tombstone."""
+    if moved.number > 1:
+        return _last_moved(repo_store, repo_store.heads.get_numbered(moved.branch, moved.number - 1))
+    if str(moved.branch) == MAIN:
+        raise InvalidInputError(f"branch '{moved.branch}' has not moved yet", hint="there is nothing to undo")
+    return replace(last, state=replace(last.state, is_deleted=True), restores=0)
+
+
+def _position_to_redo(repo_store: RepoStore, last: LogEntry) -> LogEntry:
+    """Return the entry that shows where a branch was before the last undo that was not redone.
+
+    Undo and redo are read as brackets: walking back, a redo closes the undo before it.
+    """
+    redone = 0
+    entry = _last_moved(repo_store, last)
+    while entry.event in (BranchEvent.UNDONE, BranchEvent.REDONE):
+        before = _last_moved(repo_store, repo_store.heads.get_numbered(entry.branch, entry.number - 1))
+        if entry.event is BranchEvent.REDONE:
+            redone += 1
+        elif redone == 0:
+            return before
+        else:
+            redone -= 1
+        entry = before
+    raise InvalidInputError(
+        f"there is nothing to redo on branch '{last.branch}'",
+        hint="redo() only follows undo(); reflog() lists all positions, and reset() goes to any of them",
+    )
+
+
+def _last_moved(repo_store: RepoStore, last: LogEntry) -> LogEntry:
+    """Return the last entry that moved the branch.
+
+    The entry that fences off an aborted run moves nothing. A movement that its writer rolled back did not happen.
+    """
+    while last.number > 1:
+        before = repo_store.heads.get_numbered(last.branch, last.number - 1)
+        if last.event is BranchEvent.ROLLED_BACK and before.number > 1:
+            earlier = repo_store.heads.get_numbered(last.branch, before.number - 1)
+            if (earlier.head.commit, earlier.state) != (last.head.commit, last.state):
+                break  # the state of the branch was changed in between
+            last = earlier
+        elif last.event is BranchEvent.ABORTED:
+            last = before
+        else:
+            break
+    return last
+
+
+def _refuse_to_come_or_go(repo_store: RepoStore, now: LogEntry, then: LogEntry) -> None:
+    """Refuse to delete a branch that others were made from, and to restore one whose parent is deleted."""
+    if then.state.is_deleted and not now.state.is_deleted:
+        refuse_in_use(repo_store, now.branch)
+    if now.state.is_deleted and not then.state.is_deleted:
+        refuse_orphan(repo_store, then)
