@@ -40,6 +40,13 @@ def test_conflicts_are_decided_by_a_csv_file(cli: Run, contested: ab.Repository,
     assert (contested.entity_at(ORDERS, 1) or {})["price"] == 9.25
 
 
+def test_line_without_a_decision_decides_nothing(cli: Run, contested: ab.Repository, tmp_path: Path) -> None:
+    file = tmp_path / "open.csv"
+    file.write_text(f'table,key,column,base,take,value\n{ORDERS},"{{""id"": 1}}",price,1.5,,\n')
+    assert len(cli("conflicts", "dev", "--resolutions", str(file), "--json").document["conflicts"]) == 2
+    assert contested.tables()
+
+
 @pytest.mark.parametrize(
     ("name", "text", "problem"),
     [

@@ -121,12 +121,11 @@ def read_resolutions(path: Path | None) -> list[dict[str, Any]]:
 
 
 def _resolution_of(row: Mapping[str, str | None]) -> dict[str, Any]:
-    """Return a line of a CSV file as a resolution. Empty cells are left out; an empty value is null without a take."""
-    found: dict[str, Any] = {name: text for name, text in row.items() if text}
+    """Return a line of a CSV file as a resolution. Empty cells and other columns are left out: a null needs JSON."""
+    names = ("table", "key", "column", "take", "value")
+    found: dict[str, Any] = {name: text for name in names if (text := row.get(name))}
     if "key" in found:
         found["key"] = json.loads(found["key"])
-    if "take" not in found and "value" in row:
-        found.setdefault("value", None)
     return found
 
 

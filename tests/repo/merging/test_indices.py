@@ -206,3 +206,14 @@ def test_merge_without_rows_left_builds_no_index(lake: ab.Repository) -> None:
     lake.delete(ORDERS, "true")
     lake.merge("dev")
     assert (indices(lake), len(lake.table(ORDERS))) == ([], 0)
+
+
+@pytest.mark.parametrize(("strategy", "column"), [("source", "v"), ("target", "id")])
+def test_index_of_the_same_name_on_another_column_is_decided(lake: ab.Repository, strategy: str, column: str) -> None:
+    lake.branch_create("dev")
+    index(lake, "dev", column="v", name="i")
+    index(lake, "main", column="id", name="i")
+    with pytest.raises(MergeConflictError):
+        lake.merge("dev")
+    lake.merge("dev", strategy=strategy)
+    assert [(found.name, found.columns) for found in lake.table(ORDERS).indices] == [("i", (column,))]

@@ -4,13 +4,14 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 import anabranch as ab
 from anabranch.errors import InvalidInputError, MergeConflictError
 from anabranch.json_values import json_value
-from tests.repo.conftest import CUSTOMERS, ORDERS, nothing_changes
+from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, nothing_changes, table
 
 
 def set_words(repo: ab.Repository, branch: str, word: str, where: str = "id < 4") -> None:
@@ -176,3 +177,62 @@ def test_resolver_of_a_column_decides_its_schema_conflict(lake: ab.Repository, s
         lake.merge("dev")
     lake.merge("dev", resolvers={f"{ORDERS}.v": side, f"{ORDERS}.{name}": side})
     assert lake.table(ORDERS).schema.names == ["id", name]
+
+
+def test_decision_on_a_note_decides_nothing_else(parted: ab.Repository) -> None:
+    for branch in ("dev", "main"):
+        with parted.transaction(branch) as tx:
+            tx.annotate(ORDERS, {"owner": branch}, columns={"v": {"unit": branch}})
+    names = ("table", "kind", "key", "column", "base", "source", "target", "problem")
+    printed = [{name: getattr(one, name) for name in names} for one in parted.conflicts("dev")]
+    noted = [{**one, "take": "source"} for one in printed if one["kind"] == "schema"]
+    assert len(noted) == 2
+    left = list(parted.conflicts("dev", resolutions=noted))
+    assert [one.key for one in left] == [{"id": 1}, {"id": 2}, {"id": 3}]
+    with parted.transaction() as tx:
+        tx.annotate(ORDERS, {"owner": "later"})
+    left = list(parted.conflicts("dev", resolutions=noted))
+    assert [(one.column, one.target) for one in left if one.key is None] == [(None, "later")]
+
+
+def test_rows_without_a_key_have_decisions_of_their_own(lake: ab.Repository) -> None:
+    with lake.transaction() as tx:
+        tx.create_table("in.words", SCHEMA)
+    for number in range(3):  # a fragment each
+        lake.append("in.words", table(number))
+    lake.branch_create("dev")
+    lake.update("in.words", {"v": "'new'"}, where="id < 2", branch="dev")
+    lake.delete("in.words", "id < 2")
+    keys = [one.key for one in lake.conflicts("dev")]
+    assert len({str(key) for key in keys}) == 2
+    sides = zip(keys, ("source", "target"), strict=True)
+    lake.merge("dev", resolutions=[{"table": "in.words", "key": key, "take": side} for key, side in sides])
+    assert len(lake.table("in.words")) == 2
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        [{**decide(1, take="source"), "column": ["v"]}],
+        [decide(1, take="source", base=object())],
+        [{"table": ORDERS, "key": {"id": object()}, "take": "source"}],
+    ],
+)
+def test_values_that_no_table_has_are_refused(parted: ab.Repository, given: Any) -> None:
+    with nothing_changes(parted), pytest.raises(InvalidInputError):
+        parted.merge("dev", resolutions=given)
+
+
+def test_key_may_have_numbers_of_numpy(parted: ab.Repository) -> None:
+    chosen = [{**decide(number, take="source"), "key": {"id": np.int64(number)}} for number in (1, 2, 3)]
+    parted.merge("dev", resolutions=chosen)
+    assert words(parted) == {1: "dev1", 2: "dev2", 3: "dev3"}
+
+
+def test_resolver_of_a_range_may_be_for_a_table_of_a_later_commit(lake: ab.Repository) -> None:
+    lake.branch_create("dev")
+    set_words(lake, "dev", "dev", where="id = 1")
+    with lake.transaction("dev") as tx:
+        tx.create_table("in.later", SCHEMA)
+    lake.cherry_pick("main..dev", branch="main", resolvers={"in.later": "source"})
+    assert "in.later" in lake.tables()

@@ -222,9 +222,14 @@ def read_recipes(version_ref: VersionRef) -> "dict[str, IndexRecipe]":
 
 def build_indices(version_ref: VersionRef, recipes: "Sequence[IndexRecipe]") -> VersionRef:
     """Stage indices over all rows, instead of those of the same names. Without rows, no index is built."""
-    dataset = version_ref.open()
-    if not recipes or not dataset.count_rows():
+    if not recipes or not version_ref.open().count_rows():
         return version_ref
+    existing = read_recipes(version_ref)
+    for recipe in recipes:
+        # Lance refuses a name that belongs to an index of another column.
+        if recipe.name in existing and existing[recipe.name].column != recipe.column:
+            version_ref = drop_index(version_ref, recipe.name)
+    dataset = version_ref.open()
     built = [made for recipe in recipes if (made := recipe.build(version_ref, dataset)) is not None]
     old = _segments(dataset, [recipe.name for recipe in recipes])
     if not built and not old:

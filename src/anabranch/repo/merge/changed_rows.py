@@ -38,8 +38,9 @@ class ChangedRows:
         found = _numbers(self._batch.column("target_address"))
         missing = np.flatnonzero(self._batch.column("target_address").is_null().to_numpy(zero_copy_only=False))
         base = _numbers(self._batch.column("base_address"))[missing]
-        owners = np.array([self._fragments.get(owner, 0) for owner in (base >> _OFFSET_BITS).tolist()], dtype=np.uint64)
-        found[missing] = owners << _OFFSET_BITS | base & _OFFSET_MASK
+        # Rows of a fragment that the target does not have any more keep their address, so that no two rows share one.
+        owners = [self._fragments.get(owner, owner) for owner in (base >> _OFFSET_BITS).tolist()]
+        found[missing] = np.array(owners, dtype=np.uint64) << _OFFSET_BITS | base & _OFFSET_MASK
         return found
 
     def where(self, source: str, *target: str | None) -> Mask:

@@ -72,7 +72,15 @@ class Combiner:
     resolution: Resolution
 
     def plan(self, sides: Sides) -> MergeSteps:
-        """Return the steps that merge the tables. Nothing is written, and few rows are read."""
+        """Return the steps that merge the tables. Nothing is written, and few rows are read.
+
+        Raise InvalidInputError if a resolver is for a table or column that does not exist.
+        """
+        steps = self._plan(sides)
+        self._check_resolvers(sides)
+        return steps
+
+    def _plan(self, sides: Sides) -> MergeSteps:
         planned = plan_tables(
             sides.base, sides.source, sides.target, self.resolution, has_same_content=self._has_same_content
         )
@@ -81,12 +89,11 @@ class Combiner:
             return self.plan_table(table) if isinstance(table, TableMatch) else table
 
         steps = tuple(in_parallel(plan, planned.tables))
-        self._check_resolvers(sides)
         return MergeSteps(steps=steps, conflicts=tuple(planned.conflicts))
 
     def _check_resolvers(self, sides: Sides) -> None:
         """Raise InvalidInputError if a resolver is for a table or column that no side has."""
-        if not self.resolution.resolvers and not self.resolution.decisions.by_key:
+        if not self.resolution.resolvers and not self.resolution.decisions:
             return
         # The tables that the source changed first: a resolver is most often for one of them.
         keys = dict.fromkeys([*sorted(sides.source), *sorted(sides.target), *sorted(sides.base)])
@@ -137,7 +144,8 @@ class Combiner:
 
     def merge(self, sides: Sides, what: str, *, hint: str) -> Changes:
         """Plan and stage a merge. Raise MergeConflictError, which names `what` was merged, if conflicts are left."""
-        combined = self.stage(self.plan(sides), sides.target)
+        # The resolvers of a range of commits may be for a table that a later commit creates, so names are not checked.
+        combined = self.stage(self._plan(sides), sides.target)
         combined.conflicts.check_none(what, hint=hint)
         return combined.changes
 

@@ -29,24 +29,40 @@ class _Decision:
 
     def answer(self, conflict: Conflict) -> Any:
         """Return the decided value, or NotImplemented if the conflict is not the one that was decided."""
-        if any(json_value(getattr(conflict, side)) != value for side, value in self.expected.items()):
+        if not self.fits({side: getattr(conflict, side) for side in _SIDES}):
             return NotImplemented
         return self.value if self.take is None else getattr(conflict, self.take)
+
+    def fits(self, values: Mapping[str, Any]) -> bool:
+        """Return whether the sides have the values that were decided on."""
+        return all(_in_json(values[side]) == value for side, value in self.expected.items())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decisions:
     """Decisions by table and column (None for rows), then by key.
 
-    `resolvers` are the decisions without a key: they decide every conflict of a column or a table.
+    `resolvers` are the decisions without a key: they decide every conflict of a column or a table. `by_schema` are
+    those on one conflict of a column or table itself: its entry has the values of the sides, but no key.
     """
 
     by_key: Mapping[tuple[str, str | None], Mapping[str, _Decision]] = field(default_factory=dict)
+    by_schema: Mapping[tuple[str, str | None], Sequence[_Decision]] = field(default_factory=dict)
     resolvers: Mapping[str, str] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.by_key or self.by_schema or self.resolvers)
 
     def names(self) -> set[str]:
         """Return the tables and columns that are decided on, as resolvers name them."""
-        return {table if column is None else f"{table}.{column}" for table, column in self.by_key}
+        return {table if column is None else f"{table}.{column}" for table, column in (*self.by_key, *self.by_schema)}
+
+    def side_of(self, table: TableKey, column: str | None, values: Sequence[Any]) -> str | None:
+        """Return the side that was decided for a conflict of a column or table itself, with these values."""
+        for decision in self.by_schema.get((str(table), column), ()):
+            if decision.fits(dict(zip(_SIDES, values, strict=True))):
+                return decision.take
+        return None
 
     def for_conflicts(self, table: TableKey, column: str | None) -> Callable[[Conflict], Any] | None:
         """Return a function that decides on conflicts of a column, or of rows, or None if nothing was decided there."""
@@ -66,22 +82,23 @@ def parse_decisions(given: Sequence[Mapping[str, Any]] | None) -> Decisions:
     if given is not None and (isinstance(given, str | Mapping) or not isinstance(given, Sequence)):
         raise InvalidInputError(f"resolutions must be a list, got {given!r}", hint=f"pass for example [{_EXAMPLE}]")
     by_key: dict[tuple[str, str | None], dict[str, _Decision]] = {}
+    by_schema: dict[tuple[str, str | None], list[_Decision]] = {}
     resolvers: dict[str, str] = {}
     for entry in given or ():
         _check_fields(entry)
         if "take" not in entry and "value" not in entry:
             continue
         table, column, key = str(TableKey.parse(entry["table"])), entry.get("column"), entry.get("key")
-        if key is None:
-            resolvers[table if column is None else f"{table}.{column}"] = _side_for_all(entry)
+        expected = {side: _in_json(entry[side]) for side in _SIDES if side in entry}
+        decision = _Decision(take=entry.get("take"), value=entry.get("value"), expected=expected)
+        if key is not None:
+            by_key.setdefault((table, column), {})[_key_text(key)] = decision
+        elif expected or "kind" in entry:
+            _side_for_all(entry)
+            by_schema.setdefault((table, column), []).append(decision)
         else:
-            decided = by_key.setdefault((table, column), {})
-            decided[_key_text(key)] = _Decision(
-                take=entry.get("take"),
-                value=entry.get("value"),
-                expected={side: json_value(entry[side]) for side in _SIDES if side in entry},
-            )
-    return Decisions(by_key=by_key, resolvers=resolvers)
+            resolvers[table if column is None else f"{table}.{column}"] = _side_for_all(entry)
+    return Decisions(by_key=by_key, by_schema=by_schema, resolvers=resolvers)
 
 
 def _check_fields(entry: Any) -> None:
@@ -95,7 +112,9 @@ def _check_fields(entry: Any) -> None:
         raise InvalidInputError(f"the resolution {dict(entry)!r} has both take and value", hint="pass one of them")
     if "take" in entry and entry["take"] not in _SIDES:
         raise InvalidInputError(f"cannot take {entry['take']!r}", hint="use source, target or base")
-    key = entry.get("key")
+    column, key = entry.get("column"), entry.get("key")
+    if column is not None and not isinstance(column, str):
+        raise InvalidInputError(f"the column {column!r} is not a name", hint="pass the name of one column")
     if key is not None and not isinstance(key, Mapping):
         raise InvalidInputError(f"the key {key!r} is not a mapping", hint="pass for example {'id': 2}")
 
@@ -111,4 +130,13 @@ def _side_for_all(entry: Mapping[str, Any]) -> str:
 
 def _key_text(key: Mapping[str, Any]) -> str:
     """Return a key as text that is equal for a Python value and for its form in JSON."""
-    return json.dumps({str(name): json_value(value) for name, value in key.items()}, sort_keys=True)
+    return json.dumps({str(name): _in_json(value) for name, value in key.items()}, sort_keys=True)
+
+
+def _in_json(value: Any) -> Any:
+    """Return a value as JSON holds it. Numbers of numpy and pandas count as those of Python."""
+    plain = value.item() if hasattr(value, "item") and hasattr(value, "dtype") else value
+    try:
+        return json_value(plain)
+    except TypeError as err:
+        raise InvalidInputError(f"{value!r} is not a value of a table", hint="pass a Python or JSON value") from err

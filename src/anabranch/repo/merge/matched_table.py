@@ -4,6 +4,7 @@ Only manifests and deletion files are read, and rows only to find out whether a 
 """
 
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from anabranch.format.compare.difference import (
@@ -124,14 +125,14 @@ class _MatchedTable:
 
     def _decide_on_note(self, column: str | None, values: tuple[str | None, str | None, str | None]) -> str:
         """Return the side whose note is used. Add a conflict if no strategy decides."""
-        side = self._side_for(column)
+        side = self._side_for(column, values)
         if side is None:
             self._conflict(ConflictKind.SCHEMA, "both sides changed this note", column=column, values=values)
         return side or "target"
 
-    def _side_for(self, column: str | None) -> str | None:
+    def _side_for(self, column: str | None, values: Sequence[str | None]) -> str | None:
         """Return the side that decides on a column, or on the table."""
-        return self._planner.resolution.for_schema(self._match.key, column)
+        return self._planner.resolution.for_schema(self._match.key, column, values)
 
     def _merge_indices(self, shape: Shape) -> MergedIndices:
         if self._planner.resolution.any_cell is not None:
@@ -146,9 +147,10 @@ class _MatchedTable:
 
     def _decide_on_index(self, name: str, values: tuple[str | None, str | None, str | None]) -> str:
         """Return the side whose index is used. Add a conflict if no strategy decides."""
-        if self._side is None:
+        side = self._side_for(None, values)
+        if side is None:
             self._conflict(ConflictKind.SCHEMA, f"both sides changed the index '{name}'", values=values)
-        return self._side or "target"
+        return side or "target"
 
     def _is_used(self, table: Table, column: str) -> bool:
         """Return whether rows that changed since the base have new values in a column."""

@@ -95,8 +95,14 @@ class Resolution:
         resolver = self.resolvers.get(str(table))
         return resolver if isinstance(resolver, str) and resolver in ("source", "target") else self._side
 
-    def for_schema(self, table: TableKey, column: str | None) -> str | None:
-        """Return the side that decides on the name, type, nulls or notes of a column: 'source', 'target', or None."""
+    def for_schema(self, table: TableKey, column: str | None, values: Sequence[Any]) -> str | None:
+        """Return the side that decides on the name, type, nulls or notes of a column: 'source', 'target', or None.
+
+        `values` are those of the base, the source and the target.
+        """
+        decided = self.decisions.side_of(table, column, values)
+        if decided is not None:
+            return decided
         for name in () if column is None else (f"{table}.{column}", column):
             if self.resolvers.get(name) in ("source", "target"):
                 return str(self.resolvers[name])
@@ -329,7 +335,7 @@ def _by_function(function: Callable[[Conflict], Any], name: str, *, reads_json: 
             if reads_json:
                 values = [_from_json(value, cells.target.type) for value in values]
             given = pa.array(values, cells.target.type)
-        except (pa.ArrowException, ValueError) as err:
+        except (pa.ArrowException, OverflowError, ValueError) as err:
             raise InvalidInputError(
                 f"the resolver of {name!r} returned a value that does not fit column {cells.column!r}: {err}",
                 hint=f"return {cells.target.type}, None, or NotImplemented to leave the conflict unresolved",

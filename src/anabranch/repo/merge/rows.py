@@ -244,7 +244,7 @@ class _RowMerger:
         try:
             rows = pa.Table.from_pylist([given], schema=pa.schema([self._schema.field(name) for name in given]))
             return fit_rows(rows, self._schema).to_table()
-        except (pa.ArrowException, SchemaMismatchError) as err:
+        except (pa.ArrowException, OverflowError, SchemaMismatchError) as err:
             problem = f"the resolver of '{self._key}' returned a row that does not fit: {err}"
             raise InvalidInputError(problem, hint=hint) from err
 

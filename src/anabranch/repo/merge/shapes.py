@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 __all__ = ["MergedColumn", "SchemaSides", "Shape", "merge_shapes"]
 
 _Value = TypeVar("_Value")
-# Returns the side that decides on a column, or on the table for None: 'source', 'target', or None for a conflict.
-SideFor = Callable[[str | None], str | None]
+# Called with a column, or None for the table, and the values of the base, the source and the target. Returns the side
+# that decides: 'source', 'target', or None for a conflict.
+SideFor = Callable[[str | None, Sequence[str | None]], str | None]
 # Returns whether rows that changed since the base have new values in a column of a table.
 IsUsed = Callable[[Table, str], bool]
 
@@ -312,9 +313,9 @@ class _ShapeMerger:
         elif target == base and self._base is not None:
             chosen = source
         else:
-            side = self._side_for(None)
+            keys = (", ".join(self._source.primary_key), ", ".join(self._target.primary_key))
+            side = self._side_for(None, (None, *keys))
             if side is None:
-                keys = (", ".join(self._source.primary_key), ", ".join(self._target.primary_key))
                 self._conflict(None, "both sides have keys of their own", None, *keys)
             chosen = source if side == "source" else target
         if None in chosen:
@@ -335,7 +336,7 @@ class _ShapeMerger:
         return source if wins == "source" else target
 
     def _decide(self, column: str, problem: str, base: str | None, source: str | None, target: str | None) -> str:
-        side = self._side_for(column)
+        side = self._side_for(column, (base, source, target))
         if side is None:
             self._conflict(column, problem, base, source, target)
         return side or "target"
