@@ -230,7 +230,7 @@ def test_a_reset_below_what_was_read_ends_a_stream(small: ab.Repository, followe
 @pytest.mark.parametrize(
     ("given", "error", "problem"),
     [
-        ({}, InvalidInputError, "not said which branch the stream follows; give the option 'branch'"),
+        ({}, InvalidInputError, "the branch of the stream is not given; give the option 'branch'"),
         slow({"until": "main"}, InvalidInputError, "a stream has no end"),
         slow({"branch": "main", "until": "main"}, InvalidInputError, "both 'branch' and 'until' say where changes end"),
         slow({"branch": "nowhere"}, BranchNotFoundError, "nowhere"),
