@@ -126,6 +126,9 @@ class Prediction(Generic[_Made]):
             refusal = self._refusal_of(answer)
             if refusal is not None and _is_same(seen.error, refusal):
                 raise refusal
+            # A protected branch may be refused before it is known that nothing would change.
+            if self.refusal is not None and _is_same(seen.error, self.refusal):
+                raise self.refusal
             if refusal is None and isinstance(answer, Result) and seen.shows(answer):
                 return answer
         answers = "\n".join(map(str, self.answers))
