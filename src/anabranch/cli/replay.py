@@ -19,7 +19,7 @@ __all__ = [
     "CommitNames",
     "ExpectedHead",
     "MetadataPairs",
-    "ReplayDryRun",
+    "DryRun",
     "find_expected_head",
     "show_picked",
     "show_plan",
@@ -52,7 +52,7 @@ ExpectedHead = Annotated[
         help="Refuse if the branch is not on this commit any more.",
     ),
 ]
-ReplayDryRun = Annotated[
+DryRun = Annotated[
     bool,
     typer.Option("--dry-run", help=f"Report what would change; exits with {CONFLICTS} if there are conflicts."),
 ]

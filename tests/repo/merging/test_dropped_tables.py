@@ -65,3 +65,16 @@ def test_table_that_came_by_an_earlier_merge_is_dropped_without_a_conflict(lake:
         tx.drop_table("out.new")
     lake.merge("dev")
     assert "out.new" not in lake.tables()
+
+
+def test_identities_of_columns_are_not_content(lake: ab.Repository) -> None:
+    with lake.transaction() as tx:
+        tx.add_columns(ORDERS, {"w": "1"})
+        tx.drop_columns(ORDERS, ["v"])
+    lake.branch_create("dev")
+    with lake.transaction("dev") as tx:
+        tx.drop_table(ORDERS)
+    rows = lake.table(ORDERS).to_arrow()
+    lake.overwrite(ORDERS, rows.select(["id", "w"]).replace_schema_metadata(None))
+    lake.merge("dev")
+    assert ORDERS not in lake.tables()

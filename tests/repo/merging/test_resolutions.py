@@ -236,3 +236,21 @@ def test_resolver_of_a_range_may_be_for_a_table_of_a_later_commit(lake: ab.Repos
         tx.create_table("in.later", SCHEMA)
     lake.cherry_pick("main..dev", branch="main", resolvers={"in.later": "source"})
     assert "in.later" in lake.tables()
+
+
+def test_dry_run_of_a_range_takes_a_resolver_for_a_later_table(lake: ab.Repository) -> None:
+    lake.branch_create("dev")
+    set_words(lake, "dev", "dev", where="id = 1")
+    with lake.transaction("dev") as tx:
+        tx.create_table("in.later", SCHEMA)
+    planned = lake.cherry_pick("main..dev", branch="main", resolvers={"in.later": "source"}, dry_run=True)
+    assert len(planned.plan) == 2
+
+
+def test_resolver_function_is_not_called_for_decided_conflicts(parted: ab.Repository) -> None:
+    def never(conflict: Any) -> Any:
+        raise AssertionError(conflict)
+
+    decided = [decide(number, take="target") for number in (1, 2, 3)]
+    parted.merge("dev", resolutions=decided, resolvers={"v": never})
+    assert words(parted) == {1: "main1", 2: "main2", 3: "main3"}

@@ -23,6 +23,7 @@ from anabranch.cli.merging import (
     read_resolutions,
 )
 from anabranch.cli.output import Answer, Table, count, output_for
+from anabranch.cli.replay import DryRun, ExpectedHead, find_expected_head
 from anabranch.cli.session import open_session
 from anabranch.errors import InvalidInputError, MergeConflictError
 
@@ -50,19 +51,8 @@ def merge(
     no_ff: Annotated[
         bool, typer.Option("--no-ff", help="Make a merge commit. This is the default, also for a fast-forward.")
     ] = False,
-    expected_head: Annotated[
-        str | None,
-        typer.Option(
-            "--expected-head",
-            metavar="COMMIT",
-            show_default=False,
-            help="Refuse if the branch is not on this commit any more.",
-        ),
-    ] = None,
-    dry_run: Annotated[
-        bool,
-        typer.Option("--dry-run", help=f"Report what would change; exits with {CONFLICTS} if there are conflicts."),
-    ] = False,
+    expected_head: ExpectedHead = None,
+    dry_run: DryRun = False,
     engine: Engine = "auto",
     repo: Repo = None,
     actor: Actor = None,
@@ -90,7 +80,7 @@ def merge(
             message=message,
             squash=squash,
             ff_only=ff_only,
-            expected_head=None if expected_head is None else here.repository.snapshot_of(expected_head).id,
+            expected_head=find_expected_head(here.repository, expected_head),
             dry_run=dry_run,
             engine=engine,
         )

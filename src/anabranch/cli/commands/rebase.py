@@ -8,7 +8,7 @@ from anabranch.cli.arguments import Actor, AsJson, Repo, StorageOptions, parse_p
 from anabranch.cli.commits import commit_document, short_id, subject
 from anabranch.cli.merging import CheckFiles, Resolve, Strategy, parse_resolvers, read_checks
 from anabranch.cli.output import Answer, Table, count, output_for
-from anabranch.cli.replay import ExpectedHead, MetadataPairs, ReplayDryRun, find_expected_head, show_plan
+from anabranch.cli.replay import DryRun, ExpectedHead, MetadataPairs, find_expected_head, show_plan
 from anabranch.cli.session import open_session
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def rebase(
     check: CheckFiles = None,
     metadata: MetadataPairs = None,
     expected_head: ExpectedHead = None,
-    dry_run: ReplayDryRun = False,
+    dry_run: DryRun = False,
     repo: Repo = None,
     actor: Actor = None,
     storage_option: StorageOptions = None,

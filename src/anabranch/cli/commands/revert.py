@@ -4,9 +4,9 @@ from anabranch.cli.arguments import Actor, AsJson, BranchOption, Message, Repo, 
 from anabranch.cli.merging import CheckFiles, Resolve, Strategy, parse_resolvers, read_checks
 from anabranch.cli.replay import (
     CommitNames,
+    DryRun,
     ExpectedHead,
     MetadataPairs,
-    ReplayDryRun,
     find_expected_head,
     show_picked,
 )
@@ -24,7 +24,7 @@ def revert(
     check: CheckFiles = None,
     metadata: MetadataPairs = None,
     expected_head: ExpectedHead = None,
-    dry_run: ReplayDryRun = False,
+    dry_run: DryRun = False,
     repo: Repo = None,
     actor: Actor = None,
     storage_option: StorageOptions = None,

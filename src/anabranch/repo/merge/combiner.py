@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from anabranch.format.staging.column_ids import without_column_ids
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.history.comparer import RowComparer
 from anabranch.repo.history.diff import TableDiff
@@ -72,15 +73,7 @@ class Combiner:
     resolution: Resolution
 
     def plan(self, sides: Sides) -> MergeSteps:
-        """Return the steps that merge the tables. Nothing is written, and few rows are read.
-
-        Raise InvalidInputError if a resolver is for a table or column that does not exist.
-        """
-        steps = self._plan(sides)
-        self._check_resolvers(sides)
-        return steps
-
-    def _plan(self, sides: Sides) -> MergeSteps:
+        """Return the steps that merge the tables. Nothing is written, and few rows are read."""
         planned = plan_tables(
             sides.base, sides.source, sides.target, self.resolution, has_same_content=self._has_same_content
         )
@@ -91,8 +84,11 @@ class Combiner:
         steps = tuple(in_parallel(plan, planned.tables))
         return MergeSteps(steps=steps, conflicts=tuple(planned.conflicts))
 
-    def _check_resolvers(self, sides: Sides) -> None:
-        """Raise InvalidInputError if a resolver is for a table or column that no side has."""
+    def check_resolvers(self, sides: Sides) -> None:
+        """Raise InvalidInputError if a resolver is for a table or column that no side has.
+
+        Only the merge of a branch calls this: the resolvers of several commits may be for a table of a later one.
+        """
         if not self.resolution.resolvers and not self.resolution.decisions:
             return
         # The tables that the source changed first: a resolver is most often for one of them.
@@ -107,7 +103,9 @@ class Combiner:
 
     def _has_same_content(self, one: TableState, other: TableState) -> bool:
         before, after = (Table(self.config, state.key, state.entry) for state in (one, other))
-        if before.primary_key != after.primary_key or not before.schema.equals(after.schema, check_metadata=True):
+        # The identity of a column may be noted in one of two equal schemas only.
+        schema, other_schema = without_column_ids(before.schema), without_column_ids(after.schema)
+        if before.primary_key != after.primary_key or not schema.equals(other_schema, check_metadata=True):
             return False
         return TableDiff(str(one.key), before=before, after=after, load_comparer=lambda: self.comparer).is_empty
 
@@ -144,8 +142,7 @@ class Combiner:
 
     def merge(self, sides: Sides, what: str, *, hint: str) -> Changes:
         """Plan and stage a merge. Raise MergeConflictError, which names `what` was merged, if conflicts are left."""
-        # The resolvers of a range of commits may be for a table that a later commit creates, so names are not checked.
-        combined = self.stage(self._plan(sides), sides.target)
+        combined = self.stage(self.plan(sides), sides.target)
         combined.conflicts.check_none(what, hint=hint)
         return combined.changes
 

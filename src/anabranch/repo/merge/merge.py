@@ -187,7 +187,10 @@ class _BranchMerger:
         return View.of(head, self.main).record
 
     def sides(self, head: LogEntry) -> Sides:
-        """Return the tables to merge: those that differ between the sides, and all tables of the target."""
+        """Return the tables to merge: those that differ between the sides, and all tables of the target.
+
+        Raise InvalidInputError if a resolver is for a table or column that no side has.
+        """
         target = self._target_on(head)
         ours, theirs = (self._repo_store.commits.tables_of(record) for record in (self._source, target))
         bases = Bases(repo_store=self._repo_store, ancestry=self._ancestry, combiner=self._request.combiner)
@@ -199,7 +202,9 @@ class _BranchMerger:
                 if found is not None:
                     base[key] = found
         touched = {key for key in {*ours, *theirs} if key in base or not is_same_state(ours.get(key), theirs.get(key))}
-        return Sides(base=base, source={key: ours[key] for key in ours if key in touched}, target=theirs)
+        sides = Sides(base=base, source={key: ours[key] for key in ours if key in touched}, target=theirs)
+        self._request.combiner.check_resolvers(sides)
+        return sides
 
     def _former_keys(self, target: CommitRecord) -> set[TableKey]:
         """Return the table keys of the merge bases. Both sides may have renamed these tables since."""

@@ -293,9 +293,9 @@ def _first_of(decide: Decide, others: Decide | None) -> Decide:
 
     def both(cells: Cells) -> tuple[pa.Array, pa.Array | None]:
         values, resolved = decide(cells)
-        other_values, other_resolved = others(cells)
-        if resolved is None:
+        if resolved is None or resolved.false_count == 0:
             return values, None
+        other_values, other_resolved = others(cells)
         is_first = np.asarray(resolved.to_numpy(zero_copy_only=False), dtype=bool)
         positions = np.arange(len(values)) + np.where(is_first, 0, len(values))
         chosen = pa.concat_arrays([values, other_values]).take(pa.array(positions))

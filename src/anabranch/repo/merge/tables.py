@@ -69,7 +69,7 @@ class _Planner:
         """Decide on one table, given its state on each side that has it."""
         if source is None and target is None:
             return
-        if base == source or (base is not None and source is not None and _is_unchanged(base, source)):
+        if base == source or (base is not None and source is not None and _is_same_table(base, source)):
             return
         if source is not None and target is not None:
             self._plan_both(base, source, target)
@@ -122,7 +122,7 @@ class _Planner:
             self.planned.tables.append(DropTable(key=target.key, target=target))
 
     def _is_unchanged(self, base: TableState, now: TableState) -> bool:
-        return _is_unchanged(base, now) or (base.key == now.key and self._has_same_content(base, now))
+        return _is_same_table(base, now) or (base.key == now.key and self._has_same_content(base, now))
 
     def check_unique_names(self, target: TableMap) -> None:
         """Report a conflict for each name that two tables would have."""
@@ -142,7 +142,7 @@ class _Planner:
         self.planned.conflicts.append(found)
 
 
-def _is_unchanged(base: TableState, now: TableState) -> bool:
+def _is_same_table(base: TableState, now: TableState) -> bool:
     return base.key == now.key and is_same_state(base.entry, now.entry)
 
 
