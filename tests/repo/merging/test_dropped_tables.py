@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import pyarrow as pa
 import pytest
 
 import anabranch as ab
@@ -69,12 +70,14 @@ def test_table_that_came_by_an_earlier_merge_is_dropped_without_a_conflict(lake:
 
 def test_identities_of_columns_are_not_content(lake: ab.Repository) -> None:
     with lake.transaction() as tx:
-        tx.add_columns(ORDERS, {"w": "1"})
-        tx.drop_columns(ORDERS, ["v"])
+        tx.create_table("in.words", pa.schema([("id", pa.int64()), ("x", pa.int64()), ("v", pa.string())]))
+        tx.append("in.words", [{"id": 1, "x": 1, "v": "a"}])
+        tx.drop_columns("in.words", ["x"])
     lake.branch_create("dev")
     with lake.transaction("dev") as tx:
-        tx.drop_table(ORDERS)
-    rows = lake.table(ORDERS).to_arrow()
-    lake.overwrite(ORDERS, rows.select(["id", "w"]).replace_schema_metadata(None))
+        tx.drop_table("in.words")
+    before = lake.table("in.words")
+    lake.overwrite("in.words", before.to_arrow())  # the field id of v is another one, so its identity is noted
+    assert before.schema.field("v").metadata != lake.table("in.words").schema.field("v").metadata
     lake.merge("dev")
-    assert ORDERS not in lake.tables()
+    assert "in.words" not in lake.tables()
