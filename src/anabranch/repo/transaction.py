@@ -328,7 +328,7 @@ class Transaction:
                 self._repo_store,
                 expected=self._write_set.head,
                 changes=changes,
-                spec=self._spec,
+                spec=replace(self._spec, created=self._write_set.created_keys()),
                 rebase=self._write_set.rebase,
                 main=self._write_set.main,
             )

@@ -16,6 +16,7 @@ from anabranch.format.home import is_safe_branch, is_staged
 __all__ = [
     "BRANCH_REFS",
     "CLEANUP_RECORD",
+    "MANAGED_TAG",
     "TAG_REFS",
     "VERSION_HINT",
     "DataFileName",
@@ -39,6 +40,9 @@ TAG_REFS = "_refs/tags"
 CLEANUP_RECORD = "_cleanup/unused.json"
 # In each home: where Lance notes its newest version.
 VERSION_HINT = "_versions/latest_version_hint.json"
+
+# The tag on the first version of each table of a repository.
+MANAGED_TAG = "anabranch-managed"
 
 T = TypeVar("T")
 

@@ -12,9 +12,9 @@ from anabranch.format.compare.difference import step_back
 from anabranch.format.home import Home, is_staged
 from anabranch.format.layout.files import FilesReader
 from anabranch.format.layout.listing import Layout, LayoutFile, LayoutKind, lay_out
-from anabranch.format.layout.names import ManifestName, branch_of_ref_path, branch_ref_path, tag_ref_path
+from anabranch.format.layout.names import MANAGED_TAG, ManifestName, branch_of_ref_path, branch_ref_path, tag_ref_path
 from anabranch.format.refs.branches import BranchInfo, find_branch
-from anabranch.format.refs.tags import MANAGED_TAG, list_tags
+from anabranch.format.refs.tags import list_tags
 from anabranch.format.staging.version_ref import VersionRef
 from anabranch.storage import in_parallel
 

@@ -12,7 +12,7 @@ from anabranch.errors import (
 )
 from anabranch.format.home import Home
 from anabranch.format.lance_errors import lance_errors
-from anabranch.format.layout.names import manifest_path, tag_ref_path
+from anabranch.format.layout.names import MANAGED_TAG, manifest_path, tag_ref_path
 from anabranch.format.refs.branches import Source, find_branch, find_ref, get_branch, scan_refs
 from anabranch.format.refs.ref_files import (
     RefFile,
@@ -27,7 +27,6 @@ from anabranch.ids import TagName
 from anabranch.storage import put_once
 
 __all__ = [
-    "MANAGED_TAG",
     "TagInfo",
     "create_tag",
     "delete_tag",
@@ -39,9 +38,6 @@ __all__ = [
     "scan_tags",
     "update_tag",
 ]
-
-# On the first version of each table of a repository.
-MANAGED_TAG = "anabranch-managed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,10 +116,11 @@ def create_tag(root: Home, name: str, source: Source) -> TagInfo:
     return tag
 
 
-def mark_managed(root: Home, version: int, *, at: datetime) -> None:
+def mark_managed(root: Home, version: int, *, at: datetime, durable: bool = True) -> None:
     """Tag the first version of a managed table: native cleanup then refuses to remove versions, unless it is forced.
 
-    This is all that Lance offers against cleanup. It holds for the root, and not for branches.
+    This is all that Lance offers against cleanup. It holds for the root, and not for branches. Pass `durable=False` if
+    the tag is synced later, together with the first version.
     """
     moment = at.isoformat().replace("+00:00", "Z")
     fields: dict[str, object] = {
@@ -134,7 +131,7 @@ def mark_managed(root: Home, version: int, *, at: datetime) -> None:
         "manifestSize": root.store().head(manifest_path(version)).size,
         "metadata": {},
     }
-    put_once(root.store(), tag_ref_path(MANAGED_TAG), json.dumps(fields).encode())
+    put_once(root.store(), tag_ref_path(MANAGED_TAG), json.dumps(fields).encode(), durable=durable)
 
 
 def update_tag(root: Home, name: str, source: Source) -> TagInfo:

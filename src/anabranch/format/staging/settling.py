@@ -21,6 +21,7 @@ from anabranch.format.layout.files import (
     resolve_path,
 )
 from anabranch.format.layout.manifest import BasePath, has_mark, read_manifest
+from anabranch.format.layout.names import MANAGED_TAG, tag_ref_path
 from anabranch.format.layout.settled_manifest import SettledManifest, SettledParts, settled_manifest, written_at
 from anabranch.format.staging.external_versions import find_external, refuse_external
 from anabranch.format.staging.manifest_repair import replace_damaged
@@ -45,6 +46,7 @@ __all__ = [
     "find_missing_files",
     "is_newest",
     "link",
+    "list_created_files",
     "prepare_settle",
     "put_prepared",
     "remember_settled",
@@ -109,10 +111,17 @@ class PreparedSettle:
         The staged manifest is one of them.
         """
         if self.made is None:
-            return (join_uri(self.home.root, self.path),)
+            return list_created_files(self.home, self.number)
         found = _new_files(self.home, self.made, self.staged, self.version)
         # Lance writes the first version of a table, and nothing refers to it until the second one is settled.
-        return (join_uri(self.home.root, path_of(self.home, 1)), *found) if self.number == 2 else found
+        return (*list_created_files(self.home, 1), *found) if self.number == 2 else found
+
+
+def list_created_files(home: Home, version: int) -> tuple[str, ...]:
+    """Return the URIs of the files of a new table: its manifest, and the tag that marks it as managed if it has one."""
+    manifest, mark = path_of(home, version), tag_ref_path(MANAGED_TAG)
+    is_marked = version == 1 and home.branch is None and home.store().find_info(mark) is not None
+    return tuple(join_uri(home.root, path) for path in ((manifest, mark) if is_marked else (manifest,)))
 
 
 def prepare_settle(

@@ -34,7 +34,7 @@ class CommitSpec:
     gives the commit that its tables are `taken_from`; a merge of a live branch gives the commit of main under it. Only
     a commit with a `guard` may go to a protected branch. A commit with `once` is not published if the branch has it
     already; its metadata are added to those of the commit. Nothing of the commit was staged before `staged_since`, in
-    microseconds, if the caller knows that.
+    microseconds, if the caller knows that. Nothing was staged on the `created` tables since they were created.
     """
 
     message: str
@@ -48,6 +48,7 @@ class CommitSpec:
     guard: Guard | None = None
     once: Once | None = None
     staged_since: int = 0
+    created: frozenset[TableKey] = frozenset()
 
     @property
     def event(self) -> BranchEvent:

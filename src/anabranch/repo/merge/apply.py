@@ -158,7 +158,12 @@ class Stager:
         source = self._table(step.source)
         taken = {entry.dataset for entry in self.taken.values()}
         staged_table = stage_new(
-            self.config, self.branch, step.key, schema=source.schema, primary_key=source.primary_key, taken=taken
+            self.config,
+            self.branch,
+            step.key,
+            schema=source.schema,
+            primary_key=source.primary_key,
+            is_taken=taken.__contains__,
         )
         return staged_table.then(one_time_step("merge", _copy_all(source, onto=staged_table.version_ref)))
 

@@ -1,6 +1,6 @@
 """Where a table's data live: new datasets, homes, and forks of them."""
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
@@ -118,11 +118,11 @@ def stage_new(
     *,
     schema: pa.Schema,
     primary_key: Sequence[str],
-    taken: Container[str],
+    is_taken: Callable[[str], bool],
 ) -> StagedTable:
     """Make an empty table: a new dataset, or one that an earlier table of that name left behind.
 
-    `taken` are the folders of other tables, for example of one that was renamed and has kept its folder.
+    `is_taken` returns whether another table has a folder, for example one that was renamed and has kept its folder.
     """
     if not isinstance(schema, pa.Schema):
         raise InvalidInputError(
@@ -130,27 +130,33 @@ def stage_new(
         )
     check_primary_key(key, schema, primary_key)
     dataset = f"{key.bucket}/{key.table}.lance"
-    if dataset in taken:
+    if is_taken(dataset):
         dataset = free_dataset(config, key)
     try:
-        version_ref = _create(config, dataset, schema)
+        version_ref = _create(config, branch, dataset, schema)
     except DatasetExistsError:
         taken_over = _take_over(config, branch, dataset, schema)
         if taken_over is not None and not is_being_removed(config, dataset):
             left, emptied = taken_over
             return _new_staged_table(key, dataset, left, primary_key).then(one_time_step("create", emptied))
         dataset = free_dataset(config, key)
-        version_ref = _create(config, dataset, schema)
+        version_ref = _create(config, branch, dataset, schema)
     except DamagedFileError:
         # A creation that a power loss cut off left a torn manifest. No commit names the folder, and gc removes it.
         dataset = free_dataset(config, key)
-        version_ref = _create(config, dataset, schema)
+        version_ref = _create(config, branch, dataset, schema)
     return _new_staged_table(key, dataset, home_for_writing(config, branch, version_ref), primary_key)
 
 
-def _create(config: RepoConfig, dataset: str, schema: pa.Schema) -> VersionRef:
+def _create(config: RepoConfig, branch: BranchName, dataset: str, schema: pa.Schema) -> VersionRef:
     version_ref = staging.create_empty(config.dataset_root(dataset), staging.without_column_ids(schema))
-    mark_managed(version_ref.home, version_ref.version, at=datetime.fromtimestamp(config.clock() / 1e6, UTC))
+    mark_managed(
+        version_ref.home,
+        version_ref.version,
+        at=datetime.fromtimestamp(config.clock() / 1e6, UTC),
+        # In the root of the dataset, the commit makes the mark durable together with the first version.
+        durable=not owns(branch, version_ref.home.branch),
+    )
     return version_ref
 
 

@@ -77,7 +77,9 @@ def publish(
     if published.entry.state.run is not None or published.earlier is not None:
         return published  # the tables of a run are settled when the run is published
     # Best effort: the next writer completes it.
-    found = settle_published(repo_store, published.entry.branch, published.changes)
+    # The newest version of a created table is the published one already.
+    pending = {key: entry for key, entry in published.changes.items() if key not in spec.created}
+    found = settle_published(repo_store, published.entry.branch, pending)
     return replace(published, external_writes=found)
 
 
@@ -157,7 +159,7 @@ class _Attempt:
         refuse_removed_files(repo_store.config, head.home_branch, self.changes, staged_since=spec.staged_since)
         repo_store.commits.put(record, full_map, durable=False)
         self.made = (record,)
-        self.settlement = prepare_settlement(repo_store, head, self.changes)
+        self.settlement = prepare_settlement(repo_store, head, self.changes, created=spec.created)
         return _entry_of(repo_store, head, record, self.changes, spec)
 
     def _require_same_branch(self, head: LogEntry) -> None:

@@ -6,15 +6,15 @@ They follow from the log, so a power loss may take the names, and the next write
 its name is never torn, because its bytes were durable before.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from anabranch.errors import AnabranchError, ObjectExistsError, StorageError
 from anabranch.format import staging
 from anabranch.format.staging import PreparedSettle
-from anabranch.ids import BranchName
-from anabranch.repo.log.entries import Changes, LogEntry, TableEntry
+from anabranch.ids import BranchName, TableKey
+from anabranch.repo.log.entries import Changes, LogEntry, TableEntry, TableMap
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.write.homes import owns
 from anabranch.storage import PreparedObject, in_parallel
@@ -48,15 +48,19 @@ class Settlement:
             prepared.home.store().discard(manifest)
 
 
-def prepare_settlement(repo_store: RepoStore, head: LogEntry, changes: Changes) -> Settlement:
+def prepare_settlement(
+    repo_store: RepoStore, head: LogEntry, changes: Changes, *, created: Collection[TableKey]
+) -> Settlement:
     """Prepare the tables that a commit on top of a head changes. Nothing is prepared where no sync is needed.
 
-    The tables of a run are made durable with each of its commits, but settled only when the run is published.
+    The tables of a run are made durable with each of its commits, but settled only when the run is published. The
+    `created` tables, on which nothing was staged, need no settling.
     """
     config = repo_store.config
     if not is_local(config.root) or durability_of(config.storage_options) is Durability.NONE:
         return Settlement()
-    entries = list(_iter_written(head.home_branch, changes))
+    written = _written(head.home_branch, changes)
+    entries = [entry for key, entry in written.items() if key not in created]
     answers = in_parallel(
         lambda entry: _try_to_prepare(repo_store, entry, settles=head.state.run is None),
         entries,
@@ -70,6 +74,8 @@ def prepare_settlement(repo_store: RepoStore, head: LogEntry, changes: Changes) 
         config.store.sync_all()
         return Settlement()
     files = [file for prepared, manifest in found for file in _iter_files(prepared, manifest)]
+    new = [(config.home_of(entry), entry.version) for key, entry in written.items() if key in created]
+    files += [file for home, version in new for file in staging.list_created_files(home, version)]
     return Settlement(files=tuple(dict.fromkeys(files)), manifests=_manifests(found))
 
 
@@ -77,11 +83,9 @@ def _manifests(found: Sequence[_Prepared]) -> tuple[tuple[PreparedSettle, Prepar
     return tuple((prepared, manifest) for prepared, manifest in found if manifest is not None)
 
 
-def _iter_written(branch: BranchName, changes: Changes) -> Iterator[TableEntry]:
-    """Yield the tables that were written; one that was taken over from another branch is durable already."""
-    for entry in changes.values():
-        if entry is not None and owns(branch, entry.home):
-            yield entry
+def _written(branch: BranchName, changes: Changes) -> TableMap:
+    """Return the tables that were written; one that was taken over from another branch is durable already."""
+    return {key: entry for key, entry in changes.items() if entry is not None and owns(branch, entry.home)}
 
 
 def _try_to_prepare(repo_store: RepoStore, entry: TableEntry, *, settles: bool) -> _Prepared | None:

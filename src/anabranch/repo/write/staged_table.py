@@ -64,6 +64,11 @@ class StagedTable:
         entry = self.to_entry()
         return None if before is not None and entry.state == before.state else entry
 
+    @property
+    def is_new(self) -> bool:
+        """Whether this transaction created the table and changed nothing in it, so that it has no rows."""
+        return self.origin is None and not self.steps
+
     def to_entry(self) -> TableEntry:
         return TableEntry(
             dataset=self.dataset,
@@ -71,7 +76,7 @@ class StagedTable:
             version=self.version_ref.version,
             head=self.head,
             primary_key=self.primary_key,
-            rows=self.version_ref.count_rows(),
+            rows=0 if self.is_new else self.version_ref.count_rows(),
             forked_from=self.forked_from,
         )
 

@@ -1,6 +1,7 @@
 """The tables of a transaction: those of the head that it builds on, and the ones that it has changed."""
 
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -54,6 +55,7 @@ class WriteSet:
         self.head = self._repo_store.heads.get(branch)
         self.main = find_main(self._repo_store, self.head)
         self._tables = self._tables_on(self.head)
+        self._folders = self._count_folders()
 
     @property
     def is_empty(self) -> bool:
@@ -70,11 +72,6 @@ class WriteSet:
     def table_keys(self) -> set[TableKey]:
         # Copies of the keys: another thread may change the set during the loop.
         return {key for key in {*list(self._tables), *list(self._changed)} if self.has(key)}
-
-    def datasets(self) -> set[str]:
-        """Return the folders that the tables of the transaction are in."""
-        changed = {table.dataset for table in self._changed.values() if table is not None}
-        return changed | {entry.dataset for key, entry in self._tables.items() if key not in self._changed}
 
     def is_recorded(self, key: TableKey) -> bool:
         """Whether rows of a table are recorded, and not staged yet."""
@@ -165,16 +162,34 @@ class WriteSet:
 
     def put(self, key: TableKey, staged_table: StagedTable | None) -> None:
         self._origins.setdefault(key, self._tables.get(key))
-        self._changed[key] = staged_table
+        self._replace(key, staged_table)
         if staged_table is None:
             self._recorded.pop(key, None)
+
+    def _replace(self, key: TableKey, staged_table: StagedTable | None) -> None:
+        """Store a changed table, and count the tables in each folder."""
+        # Counted with each change: a set made from all tables for each new one takes quadratic time.
+        before = self._changed[key] if key in self._changed else self._tables.get(key)
+        if before is not None:
+            self._folders[before.dataset] -= 1
+        if staged_table is not None:
+            self._folders[staged_table.dataset] += 1
+        self._changed[key] = staged_table
+
+    def _count_folders(self) -> Counter[str]:
+        unchanged = (entry.dataset for key, entry in self._tables.items() if key not in self._changed)
+        changed = (table.dataset for table in self._changed.values() if table is not None)
+        return Counter([*unchanged, *changed])
+
+    def _is_taken(self, folder: str) -> bool:
+        return self._folders[folder] > 0
 
     def new_table(self, key: TableKey, schema: pa.Schema, primary_key: Sequence[str]) -> StagedTable:
         """Return a new, empty table, which is not part of the set yet."""
         if self.has(key):
             raise TableExistsError(f"there is a table '{key}' already", hint="choose another name, or overwrite it")
         config, home = self._repo_store.config, self.head.home_branch
-        return stage_new(config, home, key, schema=schema, primary_key=primary_key, taken=self.datasets())
+        return stage_new(config, home, key, schema=schema, primary_key=primary_key, is_taken=self._is_taken)
 
     def change_all(self, changes: Mapping[TableKey, Change]) -> None:
         """Change tables in parallel, each by its function. If one fails, nothing is changed."""
@@ -195,7 +210,7 @@ class WriteSet:
             )
         if step.version_ref == prepared.version_ref and prepared.origin is not None:
             return
-        self._changed[key] = prepared.then(step)
+        self._replace(key, prepared.then(step))
         self._origins[key] = prepared.origin
         if self._tables.get(key) != prepared.origin:
             self.rebase(self.head)
@@ -213,6 +228,10 @@ class WriteSet:
                 changes[key] = entry
         return changes
 
+    def created_keys(self) -> frozenset[TableKey]:
+        """Return the tables that were created and not changed since."""
+        return frozenset(key for key, table in self._changed.items() if table is not None and table.is_new)
+
     def rebase(self, head: LogEntry) -> Changes:
         """Move the staged tables onto a head that another writer published."""
         tables = self._tables_on(head)
@@ -221,9 +240,10 @@ class WriteSet:
             if staged_table is not None:
                 refuse_shared_home(key, staged_table.to_entry(), tables, besides=self._changed)
             if theirs != self._origins[key]:
-                self._changed[key] = self._on_top_of(theirs, key, head.home_branch)
+                self._replace(key, self._on_top_of(theirs, key, head.home_branch))
                 self._origins[key] = theirs
         self.head, self._tables = head, tables
+        self._folders = self._count_folders()
         return self.changes()
 
     def _on_top_of(self, theirs: TableEntry | None, key: TableKey, branch: BranchName) -> StagedTable:
