@@ -6,9 +6,15 @@ columns by position. So a column gets a note with its identity as soon as these 
 renamed, if it gets another field id, or if it is added to an existing table. The note is metadata of the field. Lance
 keeps it in updates and compactions, and merges copy it with the field.
 
+If both sides of a merge added a column of the same name, the merged column has the identities of both. So it is
+recognized on every branch that has one of the two.
+
+An identity ends with a colon and the first name of the column.
+
 A column without the note that external writers or earlier releases renamed is not recognized by its identity.
 """
 
+import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
@@ -18,10 +24,14 @@ import pyarrow as pa
 
 from anabranch.format.staging.fields import FieldTree, StoredField
 from anabranch.format.staging.notes import COLUMN_ID, find_note, with_note
+from anabranch.format.staging.version_ref import VersionRef
 
 __all__ = [
+    "column_ids_text",
     "columns_by_id",
+    "first_names",
     "noted_column_ids",
+    "read_column_ids",
     "with_id_of",
     "with_ids_of_added",
     "with_ids_of_overwritten",
@@ -29,8 +39,24 @@ __all__ = [
 ]
 
 
+def read_column_ids(version_ref: VersionRef) -> dict[str, frozenset[str]]:
+    """Return the identities of the top-level columns of a version by name. Most columns have one."""
+    return {field.name: _ids(field) for field in FieldTree.of(version_ref.open().lance_schema).top_level()}
+
+
+def column_ids_text(column_ids: Collection[str]) -> str:
+    """Return identities as the text of a note: a single one as it is, several as a JSON list."""
+    ordered = sorted(column_ids)
+    return ordered[0] if len(ordered) == 1 else json.dumps(ordered)
+
+
+def first_names(column_ids: Iterable[str]) -> set[str]:
+    """Return the names that a column with these identities had at first."""
+    return {column_id.partition(":")[2] for column_id in column_ids}
+
+
 def columns_by_id(tree: FieldTree) -> dict[str, str]:
-    """Return the names of the top-level columns by their identity, without columns whose identity is not unique.
+    """Return the names of the top-level columns by their identities, without identities that are not unique.
 
     A noted identity has precedence over the identity of a column without a note. They can be equal if an external
     writer used a field id again.
@@ -38,14 +64,11 @@ def columns_by_id(tree: FieldTree) -> dict[str, str]:
     noted: list[tuple[str, str]] = []
     others: list[tuple[str, str]] = []
     for field in tree.top_level():
-        column_id = _find_noted(field)
-        if column_id is None:
-            others.append((_first_id(field), field.name))
-        else:
-            noted.append((column_id, field.name))
+        found = others if _find_noted(field) is None else noted
+        found += [(column_id, field.name) for column_id in _ids(field)]
     counts = Counter(column_id for column_id, _ in noted)
-    found = {column_id: name for column_id, name in others if column_id not in counts}
-    return found | {column_id: name for column_id, name in noted if counts[column_id] == 1}
+    found_ids = {column_id: name for column_id, name in others if column_id not in counts}
+    return found_ids | {column_id: name for column_id, name in noted if counts[column_id] == 1}
 
 
 def with_id_of(changed: StoredField, field: StoredField) -> StoredField:
@@ -66,7 +89,8 @@ def with_ids_of_added(tree: FieldTree, names: Collection[str], given: Mapping[st
 
     def identified(field: StoredField) -> StoredField:
         copied = given.get(field.name) or _find_noted(field)
-        return with_note(field, COLUMN_ID, _new_id() if copied is None or copied in taken else copied)
+        is_new = copied is None or not taken.keys().isdisjoint(_parsed(copied))
+        return with_note(field, COLUMN_ID, _new_id(field.name) if is_new else copied)
 
     return _changed(tree, lambda field: identified(field) if field.name in names else field)
 
@@ -80,7 +104,7 @@ def with_ids_of_overwritten(tree: FieldTree, before: FieldTree | None) -> FieldT
 
     def identified(field: StoredField) -> StoredField:
         old = known.get(field.name)
-        return with_note(field, COLUMN_ID, _new_id()) if old is None else with_id_of(field, old)
+        return with_note(field, COLUMN_ID, _new_id(field.name)) if old is None else with_id_of(field, old)
 
     return _changed(tree, identified)
 
@@ -112,9 +136,18 @@ def _find_noted(field: StoredField) -> str | None:
     return find_note(field, COLUMN_ID) if COLUMN_ID.encode() in field.message else None
 
 
+def _ids(field: StoredField) -> frozenset[str]:
+    noted = _find_noted(field)
+    return frozenset([_first_id(field)]) if noted is None else _parsed(noted)
+
+
+def _parsed(noted: str) -> frozenset[str]:
+    return frozenset(json.loads(noted)) if noted.startswith("[") else frozenset([noted])
+
+
 def _first_id(field: StoredField) -> str:
     return f"{field.id}:{field.name}"
 
 
-def _new_id() -> str:
-    return uuid4().hex
+def _new_id(name: str) -> str:
+    return f"{uuid4().hex}:{name}"

@@ -1,9 +1,11 @@
-"""Merge the notes of a table and its columns, such as descriptions and defaults."""
+"""Merge the notes of a table and its columns, such as descriptions, defaults and the identity of a column."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from anabranch.format.staging import Notes, notes_of
+from anabranch.format.staging.column_ids import column_ids_text
+from anabranch.format.staging.notes import COLUMN_ID
 from anabranch.repo.merge.shapes import MergedColumn, SchemaSides
 from anabranch.repo.snapshot import Table
 
@@ -30,7 +32,7 @@ def merge_notes(sides: SchemaSides, columns: Sequence[MergedColumn], decide: Dec
     base, source, target = (
         {} if table is None else notes_of(table.schema.metadata) for table in (sides.base, sides.source, sides.target)
     )
-    of_columns = {}
+    of_columns: dict[str, Notes] = {}
     for column in columns:
         triple = column.triple
         if triple.source is None:
@@ -44,9 +46,31 @@ def merge_notes(sides: SchemaSides, columns: Sequence[MergedColumn], decide: Dec
             )
         ]
         changed = _merge(found[0], found[1], found[2], lambda values, name=column.name: decide(name, values))  # type: ignore[misc]
+        changed = {**changed, **_merge_identity(sides, column)}
         if changed:
             of_columns[column.name] = changed
     return MergedNotes(table=_merge(base, source, target, lambda values: decide(None, values)), columns=of_columns)
+
+
+def _merge_identity(sides: SchemaSides, column: MergedColumn) -> Notes:
+    """Return the note of the identity of a merged column, if it changes: the identities of both sides."""
+    triple = column.triple
+    if triple.target is not None and triple.base is not None and not _has_other_identity(sides, column):
+        return {}  # Do not read the identities.
+    of_source, of_target = sides.column_ids
+    ours = of_source.get(triple.source or "", frozenset())
+    theirs = of_target.get(triple.target or "", frozenset())
+    if triple.target is None:
+        # The column is new in the target, or it was dropped there. It is the column of the source.
+        ours -= frozenset[str]().union(*of_target.values())
+    return {} if ours <= theirs else {COLUMN_ID: column_ids_text(ours | theirs)}
+
+
+def _has_other_identity(sides: SchemaSides, column: MergedColumn) -> bool:
+    """Return whether the recorded identities differ. One that is not recorded may be the same as one that is."""
+    source, target = sides.source.schema.field(column.triple.source), sides.target.schema.field(column.triple.target)
+    noted = [(field.metadata or {}).get(COLUMN_ID.encode()) for field in (source, target)]
+    return noted[0] != noted[1]
 
 
 def _of_column(table: Table | None, name: str | None) -> Mapping[str, str]:

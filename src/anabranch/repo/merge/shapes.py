@@ -1,12 +1,14 @@
 """Merge the columns and the key of a table."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
 from anabranch.errors import SchemaMismatchError
 from anabranch.format.compare.difference import ColumnPair
 from anabranch.format.staging import ColumnChange
+from anabranch.format.staging.column_ids import first_names, read_column_ids
 from anabranch.format.staging.defaults import find_default
 from anabranch.format.staging.incoming import require_computable
 from anabranch.repo.history.comparer import ColumnTriple
@@ -42,7 +44,11 @@ class MergedColumn:
         return self.triple.target is None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+# The identities of the columns of a table by name.
+ColumnIds = Mapping[str, frozenset[str]]
+
+
+@dataclass(frozen=True, kw_only=True)
 class SchemaSides:
     """A table in the base and on both sides of a merge, with the pairs of columns between the base and each side."""
 
@@ -51,6 +57,19 @@ class SchemaSides:
     target: Table
     of_source: Sequence[ColumnPair] = ()
     of_target: Sequence[ColumnPair] = ()
+
+    @cached_property
+    def column_ids(self) -> tuple[ColumnIds, ColumnIds]:
+        """The identities of the columns of the source and the target. They are read when they are needed."""
+        source, target = self.source.version_ref, self.target.version_ref
+        if source.home.root != target.home.root:
+            return {}, {}  # Two datasets count their field ids independently.
+        return read_column_ids(source), read_column_ids(target)
+
+    def shared_ids(self, triple: ColumnTriple) -> frozenset[str]:
+        """Return the identities that a column has on both sides."""
+        source, target = self.column_ids
+        return source.get(triple.source or "", frozenset()) & target.get(triple.target or "", frozenset())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +138,7 @@ def merge_shapes(key: str, sides: SchemaSides, *, side_for: SideFor, is_used: Is
 
     A column that one side dropped is a conflict only if the other side changed it, or if `is_used` returns True for it.
     """
-    merger = _ShapeMerger(key, sides.base, sides.source, sides.target, side_for=side_for, is_used=is_used)
+    merger = _ShapeMerger(key, sides, side_for=side_for, is_used=is_used)
     for triple in _triples(sides):
         merger.merge_column(triple)
     merger.check_unique_names()
@@ -138,16 +157,38 @@ def _triples(sides: SchemaSides) -> Iterator[ColumnTriple]:
         ours, new_ours = _kept_and_added(sides.of_source)
         theirs, new_theirs = _kept_and_added(sides.of_target)
     base_names = {now: before for before, now in theirs.items()}
+    both_added = _match_added(sides, new_ours, new_theirs)
     for name in target.schema.names:
         before = base_names.get(name)
-        new_here = name if before is None and name in new_ours else None
-        yield ColumnTriple(base=before, source=new_here if before is None else ours.get(before), target=name)
+        yield ColumnTriple(
+            base=before, source=both_added.get(name) if before is None else ours.get(before), target=name
+        )
     for name in () if base is None else base.schema.names:
         if name not in theirs:
             yield ColumnTriple(base=name, source=ours.get(name), target=None)
     for name in new_ours:
-        if name not in new_theirs:
+        if name not in both_added.values():
             yield ColumnTriple(base=None, source=name, target=None)
+
+
+def _match_added(sides: SchemaSides, ours: Sequence[str], theirs: Sequence[str]) -> dict[str, str]:
+    """Return the columns of the source that both sides added, by their names in the target.
+
+    They are matched by identity, because a column may have come to both sides by a cherry-pick, then by name.
+    """
+    if not ours or not theirs:
+        return {}
+    source_ids, target_ids = sides.column_ids
+    by_id = {column_id: name for name in ours for column_id in source_ids.get(name, ())}
+    found: dict[str, str] = {}
+    for name in theirs:
+        partners = {by_id[column_id] for column_id in target_ids.get(name, ()) if column_id in by_id}
+        if len(partners) == 1 and partners.isdisjoint(found.values()):
+            found[name] = partners.pop()
+    for name in theirs:
+        if name not in found and name in ours and name not in found.values():
+            found[name] = name
+    return found
 
 
 def _kept_and_added(pairs: Sequence[ColumnPair]) -> tuple[dict[str, str], list[str]]:
@@ -159,11 +200,10 @@ def _kept_and_added(pairs: Sequence[ColumnPair]) -> tuple[dict[str, str], list[s
 class _ShapeMerger:
     """Builds a `Shape`, column by column."""
 
-    def __init__(
-        self, key: str, base: Table | None, source: Table, target: Table, *, side_for: SideFor, is_used: IsUsed
-    ) -> None:
+    def __init__(self, key: str, sides: SchemaSides, *, side_for: SideFor, is_used: IsUsed) -> None:
         self._key = key
-        self._base, self._source, self._target = base, source, target
+        self._sides = sides
+        self._base, self._source, self._target = sides.base, sides.source, sides.target
         self._side_for = side_for
         self._is_used = is_used
         self._columns: list[MergedColumn] = []
@@ -206,15 +246,27 @@ class _ShapeMerger:
         else:
             source, target = self._field(self._source, triple.source), self._field(self._target, triple.target)
             if source.type == target.type:
-                self._keep(triple, target.with_nullable(source.nullable or target.nullable))
+                name = self._name_of_added(triple, source.name, target.name)
+                self._change(triple, target.with_name(name).with_nullable(source.nullable or target.nullable))
                 return
-            # The two columns have the same name but different types, so only one of them can stay.
+            # The two columns are the same one but have different types, so only one of them can stay.
             wins = self._decide(target.name, "both sides added it", None, str(source.type), str(target.type))
             if wins == "source":
                 self._dropped.append(target.name)
                 self._keep(ColumnTriple(base=None, source=source.name, target=None), source)
             else:
                 self._keep(ColumnTriple(base=None, source=None, target=target.name), target)
+
+    def _name_of_added(self, triple: ColumnTriple, source: str, target: str) -> str:
+        """Return the name of a column that both sides added. A side that has another name than at first renamed it."""
+        if source == target:
+            return target
+        first = first_names(self._sides.shared_ids(triple))
+        if (source in first) is not (target in first):
+            return target if source in first else source
+        before = min(first) if len(first) == 1 else None
+        wins = self._decide(target, "both sides changed its name", before, source, target)
+        return source if wins == "source" else target
 
     def _merge_kept(self, triple: ColumnTriple) -> None:
         base, source, target = (
