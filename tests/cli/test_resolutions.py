@@ -40,6 +40,16 @@ def test_conflicts_are_decided_by_a_csv_file(cli: Run, contested: ab.Repository,
     assert (contested.entity_at(ORDERS, 1) or {})["price"] == 9.25
 
 
+def test_whole_row_is_json_in_a_csv_file(cli: Run, contested: ab.Repository, tmp_path: Path) -> None:
+    deleted = next(one for one in contested.conflicts("dev") if one.column is None)
+    number = (deleted.key or {})["id"]
+    row = json.dumps({"id": number, "price": 3.5}).replace('"', '""')
+    file = tmp_path / "decided.csv"
+    file.write_text(f'table,key,value\n{ORDERS},"{{""id"": {number}}}","{row}"\n')
+    assert cli("merge", "dev", "--resolutions", str(file), "--strategy", "target").code == 0
+    assert (contested.entity_at(ORDERS, number) or {})["price"] == 3.5
+
+
 def test_line_without_a_decision_decides_nothing(cli: Run, contested: ab.Repository, tmp_path: Path) -> None:
     file = tmp_path / "open.csv"
     file.write_text(f'table,key,column,base,take,value\n{ORDERS},"{{""id"": 1}}",price,1.5,,\n')

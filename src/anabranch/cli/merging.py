@@ -121,11 +121,15 @@ def read_resolutions(path: Path | None) -> list[dict[str, Any]]:
 
 
 def _resolution_of(row: Mapping[str, str | None]) -> dict[str, Any]:
-    """Return a line of a CSV file as a resolution. Empty cells and other columns are left out: a null needs JSON."""
+    """Return a line of a CSV file as a resolution. Empty cells and other columns are left out: a null needs JSON.
+
+    The key, and the value of a whole row, are JSON.
+    """
     names = ("table", "key", "column", "take", "value")
     found: dict[str, Any] = {name: text for name in names if (text := row.get(name))}
-    if "key" in found:
-        found["key"] = json.loads(found["key"])
+    for name in ("key",) if "column" in found else ("key", "value"):
+        if name in found:
+            found[name] = json.loads(found[name])
     return found
 
 

@@ -64,7 +64,8 @@ from anabranch.repo.merge.merge import BranchMerge, iter_conflicts, merge_branch
 from anabranch.repo.merge.plan import MergeResult, ReplayResult
 from anabranch.repo.merge.rebase import Rebase, plan_rebase, rebase_branch
 from anabranch.repo.merge.replay import Replayed, iter_own_commits
-from anabranch.repo.merge.resolve import Resolver, Strategy, parse_resolution
+from anabranch.repo.merge.resolve import Strategy, parse_resolution
+from anabranch.repo.merge.resolvers import Resolver
 from anabranch.repo.refs import branches, protection, reflog, reset, tags
 from anabranch.repo.refs.branches import BranchInfo
 from anabranch.repo.refs.reflog import Movement

@@ -1,9 +1,7 @@
 """The rows of a request as Arrow tables, in the types of a table."""
 
-import base64
 import json
 from collections.abc import Mapping, Sequence
-from datetime import time
 from typing import Any
 from uuid import UUID
 
@@ -14,6 +12,7 @@ from anabranch.files.finding import SourceFile
 from anabranch.files.formats import FileFormat
 from anabranch.files.json_reading import JsonReader
 from anabranch.files.records import Block, Dialect, Record
+from anabranch.json_values import value_from_json
 
 __all__ = ["is_read_by_value", "read_values", "rows_of_objects"]
 
@@ -97,21 +96,13 @@ def read_values(values: Sequence[Any], field: pa.Field) -> pa.Array:
 
 
 def _read(value: Any, kind: pa.DataType) -> Any:
-    types = pa.types
     if isinstance(kind, pa.BaseExtensionType):
         return _read_extension(value, kind)
-    if _is_bytes(kind):
-        return base64.b64decode(value, validate=True)
-    if types.is_time(kind):
-        return time.fromisoformat(value)
-    if types.is_uint64(kind):
-        # Previews show large numbers as text, because JavaScript cannot represent them.
-        return int(value) if isinstance(value, str) else value
-    if types.is_map(kind):
-        if not isinstance(value, Mapping):
-            raise TypeError("expected an object")
-        return list(value.items())
-    return value
+    if pa.types.is_map(kind) and not isinstance(value, Mapping):
+        raise TypeError("expected an object")
+    if (_is_bytes(kind) or pa.types.is_time(kind)) and not isinstance(value, str):
+        raise TypeError("expected a text")
+    return value_from_json(value, kind)
 
 
 def _read_extension(value: Any, kind: pa.BaseExtensionType) -> Any:

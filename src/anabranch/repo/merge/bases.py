@@ -13,7 +13,8 @@ from anabranch.repo.log.entries import CommitRecord, TableEntry, is_same_state
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.merge.combiner import Combiner
 from anabranch.repo.merge.conflicts import Conflict
-from anabranch.repo.merge.resolve import Cells, Resolution, Strategy
+from anabranch.repo.merge.resolve import Resolution, Strategy
+from anabranch.repo.merge.resolvers import Cells
 from anabranch.repo.merge.steps import MergeSteps, TableMatch, TableState
 
 __all__ = ["Bases"]

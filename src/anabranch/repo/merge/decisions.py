@@ -1,7 +1,7 @@
 """Decisions on single conflicts: take a side, or set a value, for one cell or row."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,9 +9,10 @@ from anabranch.errors import InvalidInputError
 from anabranch.ids import TableKey
 from anabranch.json_values import json_value
 from anabranch.repo.merge.conflicts import Conflict
+from anabranch.repo.merge.names import TableNames
 from anabranch.suggestions import suggest
 
-__all__ = ["Decisions", "parse_decisions"]
+__all__ = ["Decisions", "JsonValue", "parse_decisions"]
 
 _SIDES = ("base", "source", "target")
 # `kind` and `problem` are in the conflicts that the command line prints, so that these can be passed back.
@@ -19,35 +20,85 @@ _FIELDS = ("table", "key", "column", "take", "value", *_SIDES, "kind", "problem"
 _EXAMPLE = "{'table': 'shop.orders', 'key': {'id': 2}, 'column': 'amount', 'take': 'source'}"
 
 
+@dataclass(frozen=True, slots=True)
+class JsonValue:
+    """A value as JSON has it. It is read when the type of its column is known."""
+
+    value: Any
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Decision:
-    """The value of one conflict. It applies only while the sides have the `expected` values."""
+    """The value of one conflict, and the entry that it comes from.
 
-    take: str | None
-    value: Any
+    It applies only while the sides have the `expected` values.
+    """
+
+    entry: Mapping[str, Any]
     expected: Mapping[str, Any]
+
+    @property
+    def take(self) -> str | None:
+        return self.entry.get("take")
 
     def answer(self, conflict: Conflict) -> Any:
         """Return the decided value, or NotImplemented if the conflict is not the one that was decided."""
         if not self.fits({side: getattr(conflict, side) for side in _SIDES}):
             return NotImplemented
-        return self.value if self.take is None else getattr(conflict, self.take)
+        if self.take is not None:
+            return getattr(conflict, self.take)
+        value = self.entry["value"]
+        return None if value is None else JsonValue(value)
 
     def fits(self, values: Mapping[str, Any]) -> bool:
         """Return whether the sides have the values that were decided on."""
         return all(_in_json(values[side]) == value for side, value in self.expected.items())
 
+    def contradicts(self, other: "_Decision") -> bool:
+        """Return whether another decision on the same cell, row or column may apply too, and takes something else."""
+        if any(self.expected[side] != other.expected[side] for side in self.expected.keys() & other.expected.keys()):
+            return False
+        ours, theirs = ((one.take, _in_json(one.entry.get("value"))) for one in (self, other))
+        return ours != theirs
+
+
+class _DecisionList:
+    """Decisions on one conflict, with different expected values."""
+
+    def __init__(self) -> None:
+        self._decisions: list[_Decision] = []
+
+    def __iter__(self) -> Iterator[_Decision]:
+        return iter(self._decisions)
+
+    def add(self, new: _Decision) -> None:
+        """Add a decision. Raise InvalidInputError if it contradicts another one."""
+        for known in self._decisions:
+            if known.contradicts(new):
+                raise InvalidInputError(
+                    f"two resolutions decide the same conflict: {dict(known.entry)!r} and {dict(new.entry)!r}",
+                    hint="pass one of them, or add the values of the sides that each of them is for",
+                )
+        self._decisions.append(new)
+
+    def answer(self, conflict: Conflict) -> Any:
+        answers = (decision.answer(conflict) for decision in self._decisions)
+        return next((answer for answer in answers if answer is not NotImplemented), NotImplemented)
+
+
+_Subject = tuple[str, str | None]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decisions:
-    """Decisions by table and column (None for rows), then by key.
+    """Decisions by table and column (None for rows).
 
     `resolvers` are the decisions without a key: they decide every conflict of a column or a table. `by_schema` are
     those on one conflict of a column or table itself: its entry has the values of the sides, but no key.
     """
 
-    by_key: Mapping[tuple[str, str | None], Mapping[str, _Decision]] = field(default_factory=dict)
-    by_schema: Mapping[tuple[str, str | None], Sequence[_Decision]] = field(default_factory=dict)
+    by_key: Mapping[_Subject, Sequence[_Decision]] = field(default_factory=dict)
+    by_schema: Mapping[_Subject, _DecisionList] = field(default_factory=dict)
     resolvers: Mapping[str, str] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
@@ -57,47 +108,66 @@ class Decisions:
         """Return the tables and columns that are decided on, as resolvers name them."""
         return {table if column is None else f"{table}.{column}" for table, column in (*self.by_key, *self.by_schema)}
 
-    def side_of(self, table: TableKey, column: str | None, values: Sequence[Any]) -> str | None:
+    def side_of(self, names: TableNames, column: str | None, values: Sequence[Any]) -> str | None:
         """Return the side that was decided for a conflict of a column or table itself, with these values."""
-        for decision in self.by_schema.get((str(table), column), ()):
-            if decision.fits(dict(zip(_SIDES, values, strict=True))):
-                return decision.take
+        for subject in _subjects(names, column):
+            for decision in self.by_schema.get(subject, ()):
+                if decision.fits(dict(zip(_SIDES, values, strict=True))):
+                    return decision.take
         return None
 
-    def for_conflicts(self, table: TableKey, column: str | None) -> Callable[[Conflict], Any] | None:
+    def for_conflicts(self, names: TableNames, column: str | None) -> Callable[[Conflict], Any] | None:
         """Return a function that decides on conflicts of a column, or of rows, or None if nothing was decided there."""
-        decided = self.by_key.get((str(table), column))
-        if decided is None:
+        found = [decision for subject in _subjects(names, column) for decision in self.by_key.get(subject, ())]
+        if not found:
             return None
+        decided = _by_key(found, names)
 
         def answer(conflict: Conflict) -> Any:
-            found = decided.get(_key_text(conflict.key or {}))
-            return NotImplemented if found is None else found.answer(conflict)
+            known = decided.get(_key_text(conflict.key or {}, names))
+            return NotImplemented if known is None else known.answer(conflict)
 
         return answer
+
+
+def _subjects(names: TableNames, column: str | None) -> list[_Subject]:
+    columns = (None,) if column is None else names.of_column(column)
+    return [(table, name) for name in columns for table in names.tables]
+
+
+def _by_key(decisions: Sequence[_Decision], names: TableNames) -> dict[str, _DecisionList]:
+    found: dict[str, _DecisionList] = {}
+    for decision in decisions:
+        found.setdefault(_key_text(decision.entry["key"], names), _DecisionList()).add(decision)
+    return found
 
 
 def parse_decisions(given: Sequence[Mapping[str, Any]] | None) -> Decisions:
     """Check a list of decisions. An entry without `take` and `value` decides nothing and is left out."""
     if given is not None and (isinstance(given, str | Mapping) or not isinstance(given, Sequence)):
         raise InvalidInputError(f"resolutions must be a list, got {given!r}", hint=f"pass for example [{_EXAMPLE}]")
-    by_key: dict[tuple[str, str | None], dict[str, _Decision]] = {}
-    by_schema: dict[tuple[str, str | None], list[_Decision]] = {}
-    resolvers: dict[str, str] = {}
+    by_key: dict[_Subject, list[_Decision]] = {}
+    by_schema: dict[_Subject, _DecisionList] = {}
+    for_all: dict[_Subject, _DecisionList] = {}
     for entry in given or ():
         _check_fields(entry)
         if "take" not in entry and "value" not in entry:
             continue
-        table, column, key = str(TableKey.parse(entry["table"])), entry.get("column"), entry.get("key")
+        subject = str(TableKey.parse(entry["table"])), entry.get("column")
         expected = {side: _in_json(entry[side]) for side in _SIDES if side in entry}
-        decision = _Decision(take=entry.get("take"), value=entry.get("value"), expected=expected)
-        if key is not None:
-            by_key.setdefault((table, column), {})[_key_text(key)] = decision
-        elif expected or "kind" in entry:
-            _side_for_all(entry)
-            by_schema.setdefault((table, column), []).append(decision)
+        decision = _Decision(entry=entry, expected=expected)
+        if entry.get("key") is not None:
+            by_key.setdefault(subject, []).append(decision)
         else:
-            resolvers[table if column is None else f"{table}.{column}"] = _side_for_all(entry)
+            _check_side(entry)
+            is_single = bool(expected) or "kind" in entry
+            (by_schema if is_single else for_all).setdefault(subject, _DecisionList()).add(decision)
+    for (table, _), decisions in by_key.items():
+        _by_key(decisions, TableNames(tables=(table,)))  # refuses contradictions before rows are read
+    resolvers = {
+        table if column is None else f"{table}.{column}": str(next(iter(decisions)).take)
+        for (table, column), decisions in for_all.items()
+    }
     return Decisions(by_key=by_key, by_schema=by_schema, resolvers=resolvers)
 
 
@@ -119,18 +189,17 @@ def _check_fields(entry: Any) -> None:
         raise InvalidInputError(f"the key {key!r} is not a mapping", hint="pass for example {'id': 2}")
 
 
-def _side_for_all(entry: Mapping[str, Any]) -> str:
-    """Return the side that a decision without a key takes for all conflicts of its table or column."""
+def _check_side(entry: Mapping[str, Any]) -> None:
+    """Raise InvalidInputError if a decision without a key does not take a side."""
     if entry.get("take") not in ("source", "target"):
         raise InvalidInputError(
             f"the resolution {dict(entry)!r} has no key, so it cannot set a value", hint="take 'source' or 'target'"
         )
-    return str(entry["take"])
 
 
-def _key_text(key: Mapping[str, Any]) -> str:
-    """Return a key as text that is equal for a Python value and for its form in JSON."""
-    return json.dumps({str(name): _in_json(value) for name, value in key.items()}, sort_keys=True)
+def _key_text(key: Mapping[str, Any], names: TableNames) -> str:
+    """Return a key as text that is equal for a Python value and for its form in JSON, and for all names of a column."""
+    return json.dumps({names.canonical(str(name)): _in_json(value) for name, value in key.items()}, sort_keys=True)
 
 
 def _in_json(value: Any) -> Any:

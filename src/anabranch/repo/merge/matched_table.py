@@ -21,6 +21,7 @@ from anabranch.repo.history.diff import RowChangeKind, TableDiff
 from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.merge.conflicts import Conflict, ConflictKind
 from anabranch.repo.merge.indices import MergedIndices, merge_indices
+from anabranch.repo.merge.names import TableNames
 from anabranch.repo.merge.notes import MergedNotes, merge_notes
 from anabranch.repo.merge.resolve import Resolution
 from anabranch.repo.merge.shapes import SchemaSides, Shape, merge_shapes
@@ -58,13 +59,23 @@ class _MatchedTable:
         self._planner, self._match = planner, match
         self._base = None if match.base is None else planner.table(match.base)
         self._source, self._target = planner.table(match.source), planner.table(match.target)
-        self._side = planner.resolution.for_table(match.key)
         self._conflicts: list[Conflict] = []
         # Open all versions at once, and compare both sides with the base at once, to wait for the store less often.
         tables = [table for table in (self._base, self._source, self._target) if table is not None]
         *base, self._source_version_ref, self._target_version_ref = in_parallel(lambda table: table.version_ref, tables)
         self._base_version_ref: VersionRef | None = base[0] if base else None
         self._of_source, self._of_target = self._compare()
+        self._resolution = planner.resolution.of_table(self._names())
+        self._side = self._resolution.for_table()
+
+    def _names(self) -> TableNames:
+        match = self._match
+        keys = (match.key, match.target.key, match.source.key, None if match.base is None else match.base.key)
+        columns: dict[str, set[str | None]] = {}
+        for pair in (*self._of_source.columns, *self._of_target.columns):
+            if pair.older is not None:
+                columns.setdefault(pair.older, {pair.older}).add(pair.newer)
+        return TableNames.of(keys, columns.values())
 
     def _compare(self) -> tuple[Difference, Difference]:
         """Return the differences between the base and both sides. Without a base, there are none to use."""
@@ -132,7 +143,7 @@ class _MatchedTable:
 
     def _side_for(self, column: str | None, values: Sequence[str | None]) -> str | None:
         """Return the side that decides on a column, or on the table."""
-        return self._planner.resolution.for_schema(self._match.key, column, values)
+        return self._resolution.for_schema(column, values)
 
     def _merge_indices(self, shape: Shape) -> MergedIndices:
         if self._planner.resolution.any_cell is not None:
@@ -210,7 +221,7 @@ class _MatchedTable:
             key_names=shape.primary_key if shape.matched_by else (),
             version_ref=self._target_version_ref,
             fragments={} if base is None else match_fragments(base, self._target_version_ref),
-            resolution=self._planner.resolution,
+            resolution=self._resolution,
         )
 
     def _row_merge(self, shape: Shape, *, is_compared: bool) -> RowMerge:

@@ -1,30 +1,28 @@
 """Resolve conflicts of a merge, by a strategy or by resolvers for tables and columns."""
 
-import base64
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from anabranch.errors import InvalidInputError, InvalidNameError
 from anabranch.ids import TableKey
 from anabranch.repo.merge.conflicts import Conflict
 from anabranch.repo.merge.decisions import Decisions, parse_decisions
+from anabranch.repo.merge.names import TableNames
+from anabranch.repo.merge.resolvers import (
+    NAMED,
+    Decide,
+    Resolver,
+    by_function,
+    decider,
+    first_of,
+    is_latest_by,
+    row_decider,
+)
 from anabranch.suggestions import suggest
 
-__all__ = ["Cells", "Decide", "Resolution", "Resolver", "Strategy", "check_names", "parse_resolution"]
-
-# The name of a resolver, or a function that returns the value for a conflict. NotImplemented leaves it unresolved.
-Resolver = str | Callable[[Conflict], Any]
-
-# The number of digits of the largest 64-bit integer.
-_DIGITS_OF_INTEGERS = 20
-_LATEST_BY = re.compile(r"latest_by\((.+)\)")
+__all__ = ["Resolution", "Strategy", "TableResolution", "check_names", "parse_resolution"]
 
 
 class Strategy(StrEnum):
@@ -33,23 +31,6 @@ class Strategy(StrEnum):
     FAIL = "fail"
     SOURCE = "source"
     TARGET = "target"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cells:
-    """The cells of one column that both sides changed. `conflicts` builds their conflicts when needed."""
-
-    column: str
-    base: pa.Array
-    source: pa.Array
-    target: pa.Array
-    source_rows: pa.StructArray
-    target_rows: pa.StructArray
-    conflicts: Callable[[], Sequence[Conflict]]
-
-
-# Returns the new values of cells, and which of them are resolved (None for all).
-Decide = Callable[[Cells], tuple[pa.Array, pa.Array | None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,53 +52,76 @@ class Resolution:
         """Whether functions of the caller may be called to decide."""
         return any(callable(resolver) for resolver in self.resolvers.values())
 
-    def for_column(self, table: TableKey, column: str) -> Decide | None:
+    @property
+    def side(self) -> str | None:
+        """The side that the strategy takes: 'source', 'target', or None."""
+        return None if self.strategy is Strategy.FAIL else self.strategy.value
+
+    def of_table(self, names: TableNames) -> "TableResolution":
+        """Return how conflicts of one table are resolved."""
+        return TableResolution(resolution=self, names=names)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableResolution:
+    """How conflicts of one table are resolved. Resolvers and decisions may use any of the names of the table."""
+
+    resolution: Resolution
+    names: TableNames
+
+    def for_column(self, column: str) -> Decide | None:
         """Return the function that decides on cells of a column: decisions on them, resolvers, else the strategy.
 
         Return None if the cells stay unresolved.
         """
-        others = self._for_all_cells(table, column)
-        decided = self.decisions.for_conflicts(table, column)
+        others = self._for_all_cells(column)
+        decided = self.resolution.decisions.for_conflicts(self.names, column)
         if decided is None:
             return others
-        return _first_of(_by_function(decided, f"{table}.{column}", reads_json=True), others)
+        return first_of(by_function(decided, f"{self.names.tables[0]}.{column}"), others)
 
-    def _for_all_cells(self, table: TableKey, column: str) -> Decide | None:
-        for name in (f"{table}.{column}", column, str(table)):
-            if name in self.resolvers:
-                return _decider(self.resolvers[name], name)
-        if self.any_cell is not None or self._side is None:
-            return self.any_cell
-        return _NAMED[self._side]
+    def _for_all_cells(self, column: str) -> Decide | None:
+        for name in (*self._names_of(column), *self.names.tables):
+            if name in self.resolution.resolvers:
+                return decider(self.resolution.resolvers[name], name)
+        if self.resolution.any_cell is not None or self.resolution.side is None:
+            return self.resolution.any_cell
+        return NAMED[self.resolution.side]
 
-    def for_table(self, table: TableKey) -> str | None:
+    def _names_of(self, column: str) -> list[str]:
+        """Return the names that a resolver of a column may have, the nearest first."""
+        columns = self.names.of_column(column)
+        return [*(f"{table}.{name}" for name in columns for table in self.names.tables), *columns]
+
+    def _find_resolver(self) -> Resolver | None:
+        """Return the resolver of the table itself."""
+        found = (self.resolution.resolvers.get(name) for name in self.names.tables)
+        return next((resolver for resolver in found if resolver is not None), None)
+
+    def for_table(self) -> str | None:
         """Return the side that decides on the columns and the existence of a table: 'source', 'target', or None."""
-        resolver = self.resolvers.get(str(table))
-        return resolver if isinstance(resolver, str) and resolver in ("source", "target") else self._side
+        resolver = self._find_resolver()
+        return resolver if isinstance(resolver, str) and resolver in ("source", "target") else self.resolution.side
 
-    def for_schema(self, table: TableKey, column: str | None, values: Sequence[Any]) -> str | None:
+    def for_schema(self, column: str | None, values: Sequence[Any]) -> str | None:
         """Return the side that decides on the name, type, nulls or notes of a column: 'source', 'target', or None.
 
         `values` are those of the base, the source and the target.
         """
-        decided = self.decisions.side_of(table, column, values)
+        decided = self.resolution.decisions.side_of(self.names, column, values)
         if decided is not None:
             return decided
-        for name in () if column is None else (f"{table}.{column}", column):
-            if self.resolvers.get(name) in ("source", "target"):
-                return str(self.resolvers[name])
-        return self.for_table(table)
+        for name in () if column is None else self._names_of(column):
+            if self.resolution.resolvers.get(name) in ("source", "target"):
+                return str(self.resolution.resolvers[name])
+        return self.for_table()
 
-    def for_row(self, table: TableKey) -> Callable[[Conflict], Any] | str | None:
+    def for_row(self) -> Callable[[Conflict], Any] | str | None:
         """Return the side, or the function that returns the row, for a row that one side deleted. None: unresolved."""
-        resolver = self.resolvers.get(str(table))
-        others = resolver if callable(resolver) else self.any_row or self.for_table(table)
-        decided = self.decisions.for_conflicts(table, None)
-        return others if decided is None else _row_decider(decided, others)
-
-    @property
-    def _side(self) -> str | None:
-        return None if self.strategy is Strategy.FAIL else self.strategy.value
+        resolver = self._find_resolver()
+        others = resolver if callable(resolver) else self.resolution.any_row or self.for_table()
+        decided = self.resolution.decisions.for_conflicts(self.names, None)
+        return others if decided is None else row_decider(decided, others)
 
 
 def parse_resolution(
@@ -138,14 +142,22 @@ def parse_resolution(
         if isinstance(given, Mapping):
             for column, resolver in given.items():
                 _check(column, resolver)
-                flat[f"{name}.{column}"] = resolver
+                _add(flat, f"{name}.{column}", resolver)
         else:
-            flat[name] = given
+            _add(flat, name, given)
     for name, resolver in flat.items():
         _check(name, resolver)
     decisions = parse_decisions(resolutions)
     # A decision on all conflicts of a column or table is a resolver.
     return Resolution(strategy=Strategy(strategy), resolvers={**flat, **decisions.resolvers}, decisions=decisions)
+
+
+def _add(flat: dict[str, Resolver], name: str, resolver: Resolver) -> None:
+    if name in flat:
+        raise InvalidInputError(
+            f"two resolvers are given for {name!r}: {flat[name]!r} and {resolver!r}", hint="pass one of them"
+        )
+    flat[name] = resolver
 
 
 def check_names(resolution: Resolution, tables: Mapping[str, Callable[[], Sequence[str]]]) -> None:
@@ -180,12 +192,12 @@ def _check(name: Any, resolver: Any) -> None:
         )
     if callable(resolver):
         return
-    if not isinstance(resolver, str) or not (resolver in _NAMED or _LATEST_BY.fullmatch(resolver)):
+    if not isinstance(resolver, str) or not (resolver in NAMED or is_latest_by(resolver)):
         raise InvalidInputError(
             f"unknown resolver {resolver!r} for {name!r}",
-            hint=f"use {', '.join(_NAMED)}, latest_by(column), or a function",
+            hint=f"use {', '.join(NAMED)}, latest_by(column), or a function",
         )
-    if resolver not in ("source", "target") and not resolver.startswith("latest_by") and _is_table(name):
+    if resolver not in ("source", "target") and not is_latest_by(resolver) and _is_table(name):
         raise InvalidInputError(
             f"the resolver {resolver!r} is for columns, but {name!r} is a table",
             hint=f"pass a column, for example '{name}.amount'",
@@ -197,187 +209,3 @@ def _is_table(name: str) -> bool:
         return name.count(".") == 1 and bool(TableKey.parse(name))
     except InvalidNameError:
         return False
-
-
-def _decider(resolver: Resolver, name: str) -> Decide:
-    if callable(resolver):
-        return _by_function(resolver, name)
-    found = _LATEST_BY.fullmatch(resolver)
-    return _NAMED[resolver] if found is None else _latest_by(found[1])
-
-
-def _source(cells: Cells) -> tuple[pa.Array, None]:
-    return cells.source, None
-
-
-def _target(cells: Cells) -> tuple[pa.Array, None]:
-    return cells.target, None
-
-
-def _max(cells: Cells) -> tuple[pa.Array, None]:
-    return _computed(cells, "max", lambda: _extreme(cells, pc.max_element_wise, pc.greater)), None
-
-
-def _min(cells: Cells) -> tuple[pa.Array, None]:
-    return _computed(cells, "min", lambda: _extreme(cells, pc.min_element_wise, pc.less)), None
-
-
-def _extreme(cells: Cells, choose: Callable[..., pa.Array], is_better: Callable[..., pa.Array]) -> pa.Array:
-    try:
-        return choose(cells.source, cells.target)
-    except pa.ArrowNotImplementedError:  # Arrow can compare more types than it can take the maximum of.
-        return pc.if_else(_is_ahead(cells.source, cells.target, is_better), cells.source, cells.target)
-
-
-def _is_ahead(source: pa.Array, target: pa.Array, is_better: Callable[..., pa.Array]) -> pa.Array:
-    """Return where the value of the source is the better one, or the only one that is not null."""
-    is_only = pc.and_(pc.is_valid(source), pc.is_null(target))
-    return pc.or_(pc.fill_null(is_better(source, target), pa.scalar(value=False)), is_only)
-
-
-def _sum_delta(cells: Cells) -> tuple[pa.Array, None]:
-    """Return the base plus both changes. Nulls count as 0."""
-
-    def total() -> pa.Array:
-        kind = _with_room(cells.target.type)
-        filled = [pc.fill_null(array, pa.scalar(0, array.type)) for array in (cells.source, cells.target, cells.base)]
-        source, target, base = (array if array.type == kind else array.cast(kind) for array in filled)
-        return pc.add_checked(target, pc.subtract_checked(source, base))
-
-    return _computed(cells, "sum_delta", total), None
-
-
-def _with_room(kind: pa.DataType) -> pa.DataType:
-    """Return a type in which the sum of a few of the largest numbers of a type fits."""
-    if pa.types.is_integer(kind):
-        return pa.decimal128(_DIGITS_OF_INTEGERS, 0)
-    if pa.types.is_decimal128(kind):
-        return pa.decimal256(kind.precision, kind.scale)
-    return kind
-
-
-def _concat(cells: Cells) -> tuple[pa.Array, None]:
-    """Return the value of the target followed by that of the source: texts, bytes or lists."""
-
-    def joined() -> pa.Array:
-        if pa.types.is_list(cells.target.type) or pa.types.is_large_list(cells.target.type):
-            pairs = zip(cells.target.to_pylist(), cells.source.to_pylist(), strict=True)
-            return pa.array([[*(left or ()), *(right or ())] for left, right in pairs], cells.target.type)
-        empty = pa.scalar("").cast(cells.target.type)
-        left, right = pc.fill_null(cells.target, empty), pc.fill_null(cells.source, empty)
-        return pc.binary_join_element_wise(left, right, empty)
-
-    return _computed(cells, "concat", joined), None
-
-
-def _latest_by(column: str) -> Decide:
-    """Return the value of the side whose row has the greater value in a column. If they are equal, the target's."""
-
-    def decide(cells: Cells) -> tuple[pa.Array, None]:
-        if column not in cells.source_rows.type.names or column not in cells.target_rows.type.names:
-            raise InvalidInputError(
-                f"latest_by({column}): column {column!r} is not on both sides", hint="use a column that both sides have"
-            )
-        source, target = (pc.struct_field(rows, [column]) for rows in (cells.source_rows, cells.target_rows))
-        name = f"latest_by({column})"
-        is_later = _computed(cells, name, lambda: _is_ahead(source, target, pc.greater), check=False)
-        return pc.if_else(is_later, cells.source, cells.target), None
-
-    return decide
-
-
-def _first_of(decide: Decide, others: Decide | None) -> Decide:
-    """Return a decision that asks `others` about the cells that the first function leaves open."""
-    if others is None:
-        return decide
-
-    def both(cells: Cells) -> tuple[pa.Array, pa.Array | None]:
-        values, resolved = decide(cells)
-        if resolved is None or resolved.false_count == 0:
-            return values, None
-        other_values, other_resolved = others(cells)
-        is_first = np.asarray(resolved.to_numpy(zero_copy_only=False), dtype=bool)
-        positions = np.arange(len(values)) + np.where(is_first, 0, len(values))
-        chosen = pa.concat_arrays([values, other_values]).take(pa.array(positions))
-        return chosen, None if other_resolved is None else pc.or_(resolved, other_resolved)
-
-    return both
-
-
-def _row_decider(
-    decided: Callable[[Conflict], Any], others: Callable[[Conflict], Any] | str | None
-) -> Callable[[Conflict], Any]:
-    """Return a function that asks `others`, or takes that side, if no decision was made on a row."""
-
-    def decide(conflict: Conflict) -> Any:
-        answer = decided(conflict)
-        if answer is not NotImplemented or others is None:
-            return answer
-        return others(conflict) if callable(others) else getattr(conflict, others)
-
-    return decide
-
-
-def _by_function(function: Callable[[Conflict], Any], name: str, *, reads_json: bool = False) -> Decide:
-    """Return a decision that calls a function for each conflict. With `reads_json` it may return values as in JSON."""
-
-    def decide(cells: Cells) -> tuple[pa.Array, pa.Array]:
-        conflicts = cells.conflicts()
-        answers = [function(conflict) for conflict in conflicts]
-        resolved = pa.array([answer is not NotImplemented for answer in answers])
-        # Copy a value that the function returned unchanged from its side: not every Arrow value survives in Python.
-        sides = [_side_of(answer, conflict) for answer, conflict in zip(answers, conflicts, strict=True)]
-        values = [
-            answer if side is None and answer is not NotImplemented else None
-            for answer, side in zip(answers, sides, strict=True)
-        ]
-        try:
-            if reads_json:
-                values = [_from_json(value, cells.target.type) for value in values]
-            given = pa.array(values, cells.target.type)
-        except (pa.ArrowException, OverflowError, ValueError) as err:
-            raise InvalidInputError(
-                f"the resolver of {name!r} returned a value that does not fit column {cells.column!r}: {err}",
-                hint=f"return {cells.target.type}, None, or NotImplemented to leave the conflict unresolved",
-            ) from err
-        every = pa.concat_arrays([given, cells.base, cells.source, cells.target])
-        chosen = [number + len(answers) * (side or 0) for number, side in enumerate(sides)]
-        return every.take(pa.array(chosen, pa.int64())), resolved
-
-    return decide
-
-
-def _from_json(value: Any, kind: pa.DataType) -> Any:
-    """Return a value that JSON or CSV has as text, such as a date, a decimal or bytes, in its own type."""
-    if not isinstance(value, str) or pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return value
-    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-        return base64.b64decode(value, validate=True)
-    return pa.scalar(value).cast(kind).as_py()
-
-
-def _side_of(answer: Any, conflict: Conflict) -> int | None:
-    """Return 1, 2 or 3 if an answer is the value of the base, the source or the target. None for a new value."""
-    sides = (conflict.base, conflict.source, conflict.target)
-    return next((number for number, value in enumerate(sides, start=1) if answer is value), None)
-
-
-def _computed(cells: Cells, name: str, compute: Callable[[], pa.Array], *, check: bool = True) -> pa.Array:
-    try:
-        found = compute()
-        return found.cast(cells.target.type) if check else found
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, pa.ArrowKeyError) as err:
-        raise InvalidInputError(
-            f"the resolver {name!r} does not work on column {cells.column!r} of {cells.target.type}: {err}",
-            hint="use another resolver, for example 'source' or 'target'",
-        ) from err
-
-
-_NAMED: dict[str, Decide] = {
-    "source": _source,
-    "target": _target,
-    "max": _max,
-    "min": _min,
-    "sum_delta": _sum_delta,
-    "concat": _concat,
-}

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -13,12 +13,15 @@ from anabranch.errors import InvalidInputError, KeyConflictError, SchemaMismatch
 from anabranch.format.arrow_types import python_values
 from anabranch.format.staging import RowBatch, are_surely_unique
 from anabranch.format.staging.incoming import cast_computed, fit_rows
+from anabranch.json_values import value_from_json
 from anabranch.repo.history.comparer import TableCounts
 from anabranch.repo.merge.changed_rows import ChangedRows, Mask
 from anabranch.repo.merge.conflicts import NO_CONFLICTS, Conflict, ConflictKind, Unresolved
-from anabranch.repo.merge.resolve import Cells
+from anabranch.repo.merge.decisions import JsonValue
+from anabranch.repo.merge.resolvers import Cells
 from anabranch.repo.merge.shapes import MergedColumn
 from anabranch.repo.merge.steps import NO_ROWS, RowPlan
+from anabranch.suggestions import suggest
 
 __all__ = ["RowChanges", "iter_row_changes"]
 
@@ -72,7 +75,7 @@ class _RowMerger:
         yield from self._decide_on_rows(found)
         fresh = found.where("inserted", None)
         if fresh.any():
-            yield self.insert(self._in_result(found.filter(fresh).source))
+            yield self.insert(self._in_result(found.filter(fresh).source, "source"))
 
     def insert(self, rows: pa.Table) -> RowChanges:
         """Return the insertion of rows that have the column names of the result."""
@@ -157,7 +160,7 @@ class _RowMerger:
             target_rows=part.target,
             conflicts=lambda: list(self._cell_conflicts(part, column, cells)),
         )
-        decide = self._plan.resolution.for_column(self._key, column.name)
+        decide = self._plan.resolution.for_column(column.name)
         is_changed = np.zeros(len(values), dtype=bool)
         if decide is None:
             return values, is_changed, Unresolved(len(part), lambda: self._cell_conflicts(part, column, cells))
@@ -193,7 +196,7 @@ class _RowMerger:
     # Rows that one side deleted
 
     def _decide_on_rows(self, found: ChangedRows) -> Iterator[RowChanges]:
-        decide = self._plan.resolution.for_row(self._key)
+        decide = self._plan.resolution.for_row()
         for is_contested, in_target in (
             (found.where("deleted", "updated"), True),
             (found.where("updated", "deleted"), False),
@@ -208,7 +211,7 @@ class _RowMerger:
             elif decide == "source" and in_target:
                 yield _deletion(part.addresses)
             elif decide == "source":
-                self.inserts_last.append(self._in_result(part.source))
+                self.inserts_last.append(self._in_result(part.source, "source"))
 
     def _decide_by_function(
         self, found: ChangedRows, decide: Callable[[Conflict], Any], *, in_target: bool
@@ -223,30 +226,47 @@ class _RowMerger:
             elif answer is None and in_target:
                 yield _deletion(address)
             elif answer is not None:
-                is_taken = answer is conflict.source
-                row = self._in_result(found.source.slice(number, 1)) if is_taken else self._as_row(answer, conflict)
+                if answer is conflict.source:
+                    row = self._in_result(found.source.slice(number, 1), "source")
+                elif answer is conflict.base:
+                    row = self._in_result(found.base.slice(number, 1), "base")
+                else:
+                    row = self._as_row(answer, conflict)
                 if in_target:  # Replace the existing row.
                     yield _deletion(address)
                 self.inserts_last.append(row)
 
     def _as_row(self, answer: Any, conflict: Conflict) -> pa.Table:
-        """Return the answer of a resolver function for a row that one side deleted as a row of the result."""
-        names = self._schema.names
-        hint = f"return a dict of the columns {', '.join(names)}, None, or NotImplemented"
-        given = dict(answer) if isinstance(answer, Mapping) else {}
-        if not given or any(name not in names for name in given):
-            raise InvalidInputError(f"the resolver of '{self._key}' must return a row, got {answer!r}", hint=hint)
-        if {name: given.get(name) for name in self._key_names} != dict(conflict.key or {}) and self._key_names:
-            raise InvalidInputError(
-                f"the resolver of '{self._key}' returned {answer!r} for the row {conflict.key}",
-                hint="return a row with the same key",
-            )
+        """Return the row that a resolver or decision gave for a row that one side deleted as a row of the result."""
+        given = answer.value if isinstance(answer, JsonValue) else answer
+        hint = f"pass a dict of the columns {', '.join(self._schema.names)}, None, or NotImplemented"
+        if not isinstance(given, Mapping) or not given:
+            raise InvalidInputError(f"the resolver of '{self._key}' must return a row, got {given!r}", hint=hint)
+        named = {self._result_name(name, hint): value for name, value in given.items()}
+        fields = [self._schema.field(name) for name in named]
         try:
-            rows = pa.Table.from_pylist([given], schema=pa.schema([self._schema.field(name) for name in given]))
-            return fit_rows(rows, self._schema).to_table()
-        except (pa.ArrowException, OverflowError, SchemaMismatchError) as err:
+            if isinstance(answer, JsonValue):
+                named = {field.name: _value_of(named[field.name], field) for field in fields}
+            rows = pa.Table.from_pylist([named], schema=pa.schema(fields))
+            row = fit_rows(rows, self._schema).to_table()
+        except (pa.ArrowException, OverflowError, ValueError, SchemaMismatchError) as err:
             problem = f"the resolver of '{self._key}' returned a row that does not fit: {err}"
             raise InvalidInputError(problem, hint=hint) from err
+        found = {name: python_values(row.column(name))[0] for name in self._key_names}
+        if (self._key_names and not {*self._key_names} <= named.keys()) or found not in ({}, dict(conflict.key or {})):
+            raise InvalidInputError(
+                f"the resolver of '{self._key}' returned {given!r} for the row {conflict.key}",
+                hint="return a row with the same key",
+            )
+        return row
+
+    def _result_name(self, name: Any, hint: str) -> str:
+        """Return the name in the result of a column that may be called as it was before a rename."""
+        names = self._schema.names
+        for known in self._plan.resolution.names.of_column(str(name)):
+            if known in names:
+                return str(known)
+        raise InvalidInputError(f"table '{self._key}' has no column {name!r}", hint=suggest(str(name), names, hint))
 
     def _row_conflicts(self, found: ChangedRows) -> Unresolved:
         return Unresolved(len(found), lambda: self._iter_row_conflicts(found))
@@ -266,10 +286,10 @@ class _RowMerger:
 
     # Keys and columns
 
-    def _in_result(self, rows: pa.StructArray) -> pa.Table:
-        """Return rows of the source with the column names of the result. Columns that the source lacks are left out."""
-        named = {c.name: c.triple.source for c in self._columns if c.triple.source is not None}
-        return pa.table([pc.struct_field(rows, [source]) for source in named.values()], names=list(named))
+    def _in_result(self, rows: pa.StructArray, side: Literal["base", "source"]) -> pa.Table:
+        """Return rows of a side with the column names of the result. Columns that the side lacks are left out."""
+        named = {c.name: name for c in self._columns if (name := getattr(c.triple, side)) is not None}
+        return pa.table([pc.struct_field(rows, [name]) for name in named.values()], names=list(named))
 
     def _keys(self, found: ChangedRows) -> Iterator[dict[str, Any]]:
         """Yield the keys of rows, with the column names of the result. Without a key, yield row addresses."""
@@ -289,6 +309,13 @@ class _RowMerger:
 def _deletion(addresses: npt.NDArray[np.uint64]) -> RowChanges:
     counts = TableCounts(inserted=0, updated=0, deleted=len(addresses))
     return RowChanges(batch=RowBatch(rows=None, addresses=addresses), counts=counts)
+
+
+def _value_of(value: Any, field: pa.Field) -> Any:
+    try:
+        return value_from_json(value, field.type)
+    except (pa.ArrowException, TypeError, ValueError) as err:
+        raise ValueError(f"cannot convert {value!r} to {field.type} (column {field.name!r}): {err}") from err
 
 
 def _cells(rows: pa.StructArray, name: str | None, kind: pa.Field) -> pa.Array:

@@ -16,7 +16,7 @@ from anabranch.repo.log.entries import TableEntry, is_same_state
 from anabranch.repo.merge.conflicts import Conflict
 from anabranch.repo.merge.indices import MergedIndices
 from anabranch.repo.merge.notes import MergedNotes
-from anabranch.repo.merge.resolve import Resolution
+from anabranch.repo.merge.resolve import TableResolution
 from anabranch.repo.merge.shapes import MergedColumn, Shape
 
 __all__ = [
@@ -192,7 +192,7 @@ class RowPlan:
     key_names: tuple[str, ...]
     version_ref: VersionRef
     fragments: Mapping[int, int]
-    resolution: Resolution
+    resolution: TableResolution
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ from anabranch.ids import TableKey
 from anabranch.repo.history.diff import find_renamed
 from anabranch.repo.log.entries import TableEntry, TableMap, is_same_state
 from anabranch.repo.merge.conflicts import Conflict, ConflictKind
+from anabranch.repo.merge.names import TableNames
 from anabranch.repo.merge.resolve import Resolution
 from anabranch.repo.merge.steps import AddTable, DropTable, RenameTable, TableMatch, TableState
 
@@ -94,7 +95,7 @@ class _Planner:
             return target.key
         if target.key == base.key:
             return source.key
-        side = self._resolution.for_table(target.key)
+        side = self._side(base, source, target)
         if side is None:
             self._conflict(target.key, ConflictKind.SCHEMA, "both sides renamed it", _keys(base, source, target))
         return source.key if side == "source" else target.key
@@ -109,7 +110,7 @@ class _Planner:
         if source is not None and self._is_unchanged(base, source):
             return
         if target is None or not self._is_unchanged(base, target):
-            side = self._resolution.for_table(base.key)
+            side = self._side(base, source, target)
             if side is None:
                 dropped, changed = ("target", "source") if target is None else ("source", "target")
                 problem = f"the {dropped} dropped it, the {changed} changed it"
@@ -120,6 +121,11 @@ class _Planner:
             self.planned.tables.append(AddTable(key=source.key, source=source))
         elif target is not None:
             self.planned.tables.append(DropTable(key=target.key, target=target))
+
+    def _side(self, base: TableState, source: TableState | None, target: TableState | None) -> str | None:
+        """Return the side that decides on the name or the existence of a table."""
+        keys = [None if state is None else state.key for state in (target, base, source)]
+        return self._resolution.of_table(TableNames.of(keys)).for_schema(None, _keys(base, source, target))
 
     def _is_unchanged(self, base: TableState, now: TableState) -> bool:
         return _is_same_table(base, now) or (base.key == now.key and self._has_same_content(base, now))

@@ -1,0 +1,224 @@
+"""The ways to decide on cells that both sides changed: the named resolvers, and functions of the caller."""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from anabranch.errors import InvalidInputError
+from anabranch.json_values import value_from_json
+from anabranch.repo.merge.conflicts import Conflict
+from anabranch.repo.merge.decisions import JsonValue
+
+__all__ = ["NAMED", "Cells", "Decide", "Resolver", "by_function", "decider", "first_of", "is_latest_by", "row_decider"]
+
+# The name of a resolver, or a function that returns the value for a conflict. NotImplemented leaves it unresolved.
+Resolver = str | Callable[[Conflict], Any]
+
+# The number of digits of the largest 64-bit integer.
+_DIGITS_OF_INTEGERS = 20
+_LATEST_BY = re.compile(r"latest_by\((.+)\)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cells:
+    """The cells of one column that both sides changed. `conflicts` builds their conflicts when needed."""
+
+    column: str
+    base: pa.Array
+    source: pa.Array
+    target: pa.Array
+    source_rows: pa.StructArray
+    target_rows: pa.StructArray
+    conflicts: Callable[[], Sequence[Conflict]]
+
+
+# Returns the new values of cells, and which of them are resolved (None for all).
+Decide = Callable[[Cells], tuple[pa.Array, pa.Array | None]]
+
+
+def is_latest_by(resolver: str) -> bool:
+    """Return whether a resolver takes the side whose row is the later one by a column."""
+    return _LATEST_BY.fullmatch(resolver) is not None
+
+
+def decider(resolver: Resolver, name: str) -> Decide:
+    if callable(resolver):
+        return by_function(resolver, name)
+    found = _LATEST_BY.fullmatch(resolver)
+    return NAMED[resolver] if found is None else _latest_by(found[1])
+
+
+def _source(cells: Cells) -> tuple[pa.Array, None]:
+    return cells.source, None
+
+
+def _target(cells: Cells) -> tuple[pa.Array, None]:
+    return cells.target, None
+
+
+def _max(cells: Cells) -> tuple[pa.Array, None]:
+    return _computed(cells, "max", lambda: _extreme(cells, pc.max_element_wise, pc.greater)), None
+
+
+def _min(cells: Cells) -> tuple[pa.Array, None]:
+    return _computed(cells, "min", lambda: _extreme(cells, pc.min_element_wise, pc.less)), None
+
+
+def _extreme(cells: Cells, choose: Callable[..., pa.Array], is_better: Callable[..., pa.Array]) -> pa.Array:
+    try:
+        return choose(cells.source, cells.target)
+    except pa.ArrowNotImplementedError:  # Arrow can compare more types than it can take the maximum of.
+        return pc.if_else(_is_ahead(cells.source, cells.target, is_better), cells.source, cells.target)
+
+
+def _is_ahead(source: pa.Array, target: pa.Array, is_better: Callable[..., pa.Array]) -> pa.Array:
+    """Return where the value of the source is the better one, or the only one that is not null."""
+    is_only = pc.and_(pc.is_valid(source), pc.is_null(target))
+    return pc.or_(pc.fill_null(is_better(source, target), pa.scalar(value=False)), is_only)
+
+
+def _sum_delta(cells: Cells) -> tuple[pa.Array, None]:
+    """Return the base plus both changes. Nulls count as 0."""
+
+    def total() -> pa.Array:
+        kind = _with_room(cells.target.type)
+        filled = [pc.fill_null(array, pa.scalar(0, array.type)) for array in (cells.source, cells.target, cells.base)]
+        source, target, base = (array if array.type == kind else array.cast(kind) for array in filled)
+        return pc.add_checked(target, pc.subtract_checked(source, base))
+
+    return _computed(cells, "sum_delta", total), None
+
+
+def _with_room(kind: pa.DataType) -> pa.DataType:
+    """Return a type in which the sum of a few of the largest numbers of a type fits."""
+    if pa.types.is_integer(kind):
+        return pa.decimal128(_DIGITS_OF_INTEGERS, 0)
+    if pa.types.is_decimal128(kind):
+        return pa.decimal256(kind.precision, kind.scale)
+    return kind
+
+
+def _concat(cells: Cells) -> tuple[pa.Array, None]:
+    """Return the value of the target followed by that of the source: texts, bytes or lists."""
+
+    def joined() -> pa.Array:
+        if pa.types.is_list(cells.target.type) or pa.types.is_large_list(cells.target.type):
+            pairs = zip(cells.target.to_pylist(), cells.source.to_pylist(), strict=True)
+            return pa.array([[*(left or ()), *(right or ())] for left, right in pairs], cells.target.type)
+        empty = pa.scalar("").cast(cells.target.type)
+        left, right = pc.fill_null(cells.target, empty), pc.fill_null(cells.source, empty)
+        return pc.binary_join_element_wise(left, right, empty)
+
+    return _computed(cells, "concat", joined), None
+
+
+def _latest_by(column: str) -> Decide:
+    """Return the value of the side whose row has the greater value in a column. If they are equal, the target's."""
+
+    def decide(cells: Cells) -> tuple[pa.Array, None]:
+        if column not in cells.source_rows.type.names or column not in cells.target_rows.type.names:
+            raise InvalidInputError(
+                f"latest_by({column}): column {column!r} is not on both sides", hint="use a column that both sides have"
+            )
+        source, target = (pc.struct_field(rows, [column]) for rows in (cells.source_rows, cells.target_rows))
+        name = f"latest_by({column})"
+        is_later = _computed(cells, name, lambda: _is_ahead(source, target, pc.greater), check=False)
+        return pc.if_else(is_later, cells.source, cells.target), None
+
+    return decide
+
+
+def first_of(decide: Decide, others: Decide | None) -> Decide:
+    """Return a decision that asks `others` about the cells that the first function leaves open."""
+    if others is None:
+        return decide
+
+    def both(cells: Cells) -> tuple[pa.Array, pa.Array | None]:
+        values, resolved = decide(cells)
+        if resolved is None or resolved.false_count == 0:
+            return values, None
+        other_values, other_resolved = others(cells)
+        is_first = np.asarray(resolved.to_numpy(zero_copy_only=False), dtype=bool)
+        positions = np.arange(len(values)) + np.where(is_first, 0, len(values))
+        chosen = pa.concat_arrays([values, other_values]).take(pa.array(positions))
+        return chosen, None if other_resolved is None else pc.or_(resolved, other_resolved)
+
+    return both
+
+
+def row_decider(
+    decided: Callable[[Conflict], Any], others: Callable[[Conflict], Any] | str | None
+) -> Callable[[Conflict], Any]:
+    """Return a function that asks `others`, or takes that side, if no decision was made on a row."""
+
+    def decide(conflict: Conflict) -> Any:
+        answer = decided(conflict)
+        if answer is not NotImplemented or others is None:
+            return answer
+        return others(conflict) if callable(others) else getattr(conflict, others)
+
+    return decide
+
+
+def by_function(function: Callable[[Conflict], Any], name: str) -> Decide:
+    """Return a decision that calls a function for each conflict. It may return a `JsonValue`."""
+
+    def decide(cells: Cells) -> tuple[pa.Array, pa.Array]:
+        conflicts = cells.conflicts()
+        answers = [function(conflict) for conflict in conflicts]
+        resolved = pa.array([answer is not NotImplemented for answer in answers])
+        # Copy a value that the function returned unchanged from its side: not every Arrow value survives in Python.
+        sides = [_side_of(answer, conflict) for answer, conflict in zip(answers, conflicts, strict=True)]
+        values = [
+            answer if side is None and answer is not NotImplemented else None
+            for answer, side in zip(answers, sides, strict=True)
+        ]
+        try:
+            values = [_read(value, cells.target.type) for value in values]
+            given = pa.array(values, cells.target.type)
+        except (pa.ArrowException, OverflowError, TypeError, ValueError) as err:
+            raise InvalidInputError(
+                f"the resolver of {name!r} returned a value that does not fit column {cells.column!r}: {err}",
+                hint=f"return {cells.target.type}, None, or NotImplemented to leave the conflict unresolved",
+            ) from err
+        every = pa.concat_arrays([given, cells.base, cells.source, cells.target])
+        chosen = [number + len(answers) * (side or 0) for number, side in enumerate(sides)]
+        return every.take(pa.array(chosen, pa.int64())), resolved
+
+    return decide
+
+
+def _read(value: Any, kind: pa.DataType) -> Any:
+    return value_from_json(value.value, kind) if isinstance(value, JsonValue) else value
+
+
+def _side_of(answer: Any, conflict: Conflict) -> int | None:
+    """Return 1, 2 or 3 if an answer is the value of the base, the source or the target. None for a new value."""
+    sides = (conflict.base, conflict.source, conflict.target)
+    return next((number for number, value in enumerate(sides, start=1) if answer is value), None)
+
+
+def _computed(cells: Cells, name: str, compute: Callable[[], pa.Array], *, check: bool = True) -> pa.Array:
+    try:
+        found = compute()
+        return found.cast(cells.target.type) if check else found
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, pa.ArrowKeyError) as err:
+        raise InvalidInputError(
+            f"the resolver {name!r} does not work on column {cells.column!r} of {cells.target.type}: {err}",
+            hint="use another resolver, for example 'source' or 'target'",
+        ) from err
+
+
+NAMED: dict[str, Decide] = {
+    "source": _source,
+    "target": _target,
+    "max": _max,
+    "min": _min,
+    "sum_delta": _sum_delta,
+    "concat": _concat,
+}
