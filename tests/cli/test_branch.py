@@ -125,3 +125,10 @@ def test_what_cannot_be_is_refused(cli: Run, lake: ab.Repository, args: list[str
     assert cli("branch", *args, "--json").error["code"] == code
     assert cli("branch", *args).code == exit_code
     assert cli("branch", "list", "--json").document == before
+
+
+def test_branches_are_listed_in_pages(cli: Run, lake: ab.Repository) -> None:
+    for name in ("team/a", "team/b", "team/c"):
+        lake.branch_create(name)
+    listed = cli("branch", "list", "--prefix", "team/", "--after", "team/a", "--limit", "1", "--json").document
+    assert [branch["name"] for branch in listed["branches"]] == ["team/b"]

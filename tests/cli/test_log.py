@@ -170,3 +170,11 @@ def test_the_graph_of_a_limit_is_its_newest_part(cli: Run, lake: ab.Repository) 
     assert found["has_more"] is True
     assert found["heads"] == {name: lake.head_commit_id_for_branch(name) for name in ("dev", "main")}
     assert [commit["branch"] for commit in found["commits"]] == ["main", "dev"]
+
+
+def test_commits_are_listed_in_pages(cli: Run, lake: ab.Repository) -> None:
+    ids = [commit.id for commit in lake.list_commits(limit=None)]
+    listed = cli("log", "--after", ids[0], "--limit", "1", "--json").document["commits"]
+    assert [commit["id"] for commit in listed] == ids[1:2]
+    listed = cli("log", "--prefix", ids[-1], "--json").document["commits"]
+    assert [commit["id"] for commit in listed] == ids[-1:]

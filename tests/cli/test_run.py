@@ -70,3 +70,14 @@ def test_what_cannot_be_done_reports_why(
     assert lake.branch == "main"
     answer = cli("run", *args, "--json")
     assert (answer.error["code"], answer.code) == (code, exit_code)
+
+
+def test_runs_are_listed_in_pages(cli: Run, lake: ab.Repository) -> None:
+    ids = []
+    for _ in range(3):
+        run = lake.begin_run()
+        ids.append(run.id)
+        run.abort()
+    newest = sorted(ids, reverse=True)
+    listed = cli("run", "list", "--after", newest[0], "--prefix", newest[1][:10], "--limit", "1", "--json").document
+    assert [run["id"] for run in listed["runs"]] == newest[1:2]

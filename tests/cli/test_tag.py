@@ -36,6 +36,13 @@ def test_a_tag_names_the_current_branch_and_does_not_move(cli: Run, lake: ab.Rep
     assert cli("branch", "create", "again", "--from", "v1", "--json").document["head_commit_id"].startswith(head)
 
 
+def test_tags_are_listed_in_pages(cli: Run, lake: ab.Repository) -> None:
+    for name in ("v1", "v2", "w1"):
+        lake.tag_create(name)
+    listed = cli("tag", "list", "--prefix", "v", "--after", "v1", "--limit", "5", "--json").document["tags"]
+    assert [tag["name"] for tag in listed] == ["v2"]
+
+
 def test_people_read_tables(cli: Run, lake: ab.Repository) -> None:
     assert cli("tag", "list").out == "no tags\n"
     cli("tag", "create", "v1", "--description", "before the sale", "--actor", "eve")

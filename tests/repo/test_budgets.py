@@ -226,7 +226,7 @@ def test_listed_commits_are_those_that_were_made(grown: tuple[Place, Budgets, Bu
     repo = ab.open(place / "lake")
     newest = repo.list_commits(limit=2 * PAGE + 10)
     assert newest == [repo.get_commit(commit.graph_commit_id) for commit in newest]
-    assert newest[PAGE + 5 :] == repo.list_commits(before=newest[PAGE + 4].graph_commit_id, limit=PAGE + 5)
+    assert newest[PAGE + 5 :] == repo.list_commits(after=newest[PAGE + 4].graph_commit_id, limit=PAGE + 5)
     first = repo.list_commits(limit=None)[-12:]
     assert first == [repo.get_commit(commit.graph_commit_id) for commit in first]
 

@@ -59,7 +59,7 @@ def test_pages_of_any_size_join_to_the_whole(long_history: ab.Repository, size: 
     pages: list[ab.GraphCommit] = []
     before = None
     for _ in range(LONG if size > 6 else 5):
-        page = long_history.list_commits(limit=size, before=before)
+        page = long_history.list_commits(limit=size, after=before)
         if not page:
             break
         pages += page
@@ -79,7 +79,7 @@ def test_listing_by_table_shows_only_its_commits(long_history: ab.Repository) ->
     found = long_history.list_commits(table=CUSTOMERS, limit=None)
     assert len(found) == 16
     assert all(CUSTOMERS in commit.tables for commit in found)
-    assert long_history.list_commits(table=CUSTOMERS, limit=3, before=found[4].graph_commit_id) == found[5:8]
+    assert long_history.list_commits(table=CUSTOMERS, limit=3, after=found[4].graph_commit_id) == found[5:8]
     assert long_history.list_commits(table="s.none", limit=None) == []
 
 

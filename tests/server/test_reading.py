@@ -235,7 +235,12 @@ def test_tags_name_commits(project: Project) -> None:
     refused(project.client.post(tags, json={"name": "v1.0"}), 409, "tag_exists")
     refused(project.client.post(tags, json={"name": "v/1"}), 422, "invalid_request")
     refused(project.client.post(tags, json={"name": "..", "ref": made["commit_id"]}), 400, "invalid_name")
-    assert ok(project.client.get(tags)) == {"tags": [made]}
+    assert ok(project.client.get(tags)) == {"tags": [made], "next": None}
+    other = ok(project.client.post(tags, json={"name": "v1.1"}))
+    assert ok(project.client.get(tags, params={"limit": 1})) == {"tags": [made], "next": "v1.0"}
+    assert ok(project.client.get(tags, params={"limit": 1, "after": "v1.0"})) == {"tags": [other], "next": None}
+    assert ok(project.client.get(tags, params={"prefix": "v2"}))["tags"] == []
+    refused(project.client.get(tags, params={"limit": 0}), 422, "invalid_request")
     assert ok(project.client.get(f"{tags}/v1.0")) == made
     assert project.client.delete(f"{tags}/v1.0").status_code == 204
     refused(project.client.get(f"{tags}/v1.0"), 404, "tag_not_found")

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Actor",
+    "AfterName",
     "AsJson",
     "Branch",
     "BranchOption",
@@ -26,7 +27,9 @@ __all__ = [
     "KeepLast",
     "KeepNewerThan",
     "Limit",
+    "MaxListed",
     "Message",
+    "NamePrefix",
     "REF_FORMS",
     "RefOption",
     "Repo",
@@ -100,6 +103,22 @@ Engine = Annotated[
     typer.Option("--engine", metavar="NAME", help="What matches rows: auto, local, or spark for many machines."),
 ]
 Limit = Annotated[int, typer.Option("--limit", "-n", metavar="N", min=1, help="Maximum number of rows to show.")]
+MaxListed = Annotated[
+    int | None,
+    typer.Option(
+        "--limit", "-n", metavar="N", min=1, show_default=False, help="Maximum number to list (default: all)."
+    ),
+]
+NamePrefix = Annotated[
+    str | None,
+    typer.Option("--prefix", metavar="TEXT", show_default=False, help="Only names or ids that start with this."),
+]
+AfterName = Annotated[
+    str | None,
+    typer.Option(
+        "--after", metavar="NAME", show_default=False, help="Continue after this name or id, the last of another page."
+    ),
+]
 Actor = Annotated[
     str | None,
     typer.Option(

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from anabranch.cli.arguments import parse_pairs
@@ -38,12 +39,21 @@ class Session:
         with self.on_current_branch():
             return self.repository.snapshot()
 
-    def commits(self, ref: str | None, *, limit: int, table: str | None = None) -> "list[GraphCommit]":
+    def commits(
+        self,
+        ref: str | None,
+        *,
+        limit: int,
+        table: str | None = None,
+        after: str | None = None,
+        prefix: str | None = None,
+    ) -> "list[GraphCommit]":
         """The commits that led to a ref, by default the current branch."""
+        listed = partial(self.repository.list_commits, limit=limit, table=table, after=after, prefix=prefix)
         if ref is not None:
-            return self.repository.list_commits(ref, limit=limit, table=table)
+            return listed(ref)
         with self.on_current_branch():
-            return self.repository.list_commits(limit=limit, table=table)
+            return listed()
 
     @contextmanager
     def on_current_branch(self) -> Iterator[None]:

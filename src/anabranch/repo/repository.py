@@ -55,6 +55,7 @@ from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.creation import freeing_space
 from anabranch.repo.log.entries import BranchMode, CommitKind, CommitRecord, GraphCommit, LogEntry, TableMap
 from anabranch.repo.log.making import CommitSpec, Inspect
+from anabranch.repo.log.pages import NamePage
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.merge import adoption
 from anabranch.repo.merge.cherry_pick import Pick, pick_commit, pick_commits, plan_picks
@@ -346,21 +347,32 @@ class Repository:
         return self._repo_store.heads.get(BranchName.parse_public(branch)).head.commit.graph_commit_id
 
     def list_commits(
-        self, ref: str | None = None, *, limit: int | None = 50, before: str | None = None, table: str | None = None
+        self,
+        ref: str | None = None,
+        *,
+        limit: int | None = 50,
+        after: str | None = None,
+        prefix: str | None = None,
+        table: str | None = None,
     ) -> Listing[GraphCommit]:
-        """List the commits that led to a ref, newest first. `before` continues after the last one of another page.
+        """List the commits that led to a ref, newest first. `after` continues after the last one of another page.
 
         They follow first parents: those of a branch that was merged are listed from `merged_parent_commit_id`. `table`
-        lists only the commits that changed a table.
+        lists only the commits that changed a table, `prefix` only those whose id starts with it.
 
         >>> [commit.message for commit in repo.list_commits("main", table="shop.orders")]
         ['Load the shop']
         """
         limit = checked_limit(limit, "commits")
-        return Listing(islice(self.iter_commits(ref, before=before, table=table), limit))
+        return Listing(islice(self.iter_commits(ref, after=after, prefix=prefix, table=table), limit))
 
     def iter_commits(
-        self, ref: str | None = None, *, before: str | None = None, table: str | None = None
+        self,
+        ref: str | None = None,
+        *,
+        after: str | None = None,
+        prefix: str | None = None,
+        table: str | None = None,
     ) -> Iterator[GraphCommit]:
         """Yield the commits that `list_commits` lists. They are read in pages, as they are requested.
 
@@ -368,9 +380,12 @@ class Repository:
         'Load the shop'
         """
         start = self._resolve(self._ref(ref)).record
-        found = self._repo_store.commits.iter_history(start if before is None else self._resolve(before).record)
-        if before is not None:
+        found = self._repo_store.commits.iter_history(start if after is None else self._resolve(after).record)
+        if after is not None:
             found = islice(found, 1, None)
+        if prefix:
+            selected = NamePage.of(prefix, None, None, "a commit").prefix.upper()
+            found = (commit for commit in found if commit.graph_commit_id.startswith(selected))
         if table is not None:
             key = str(TableKey.parse(table))
             found = (commit for commit in found if key in commit.tables)
@@ -578,11 +593,21 @@ class Repository:
         lease = self._config.leases.new(runs.run_state(entry).target, found)
         return self._run(found, lease, checks=entry.state.checks)
 
-    def run_list(self, *, branch: str | None = None, limit: int | None = 50) -> Listing[RunInfo]:
-        """List the runs, newest first, those that have ended, too. `branch` lists those that publish to it."""
-        limit = checked_limit(limit, "runs")
+    def run_list(
+        self,
+        *,
+        branch: str | None = None,
+        prefix: str | None = None,
+        after: str | None = None,
+        limit: int | None = 50,
+    ) -> Listing[RunInfo]:
+        """List the runs, newest first, those that have ended, too. `branch` lists those that publish to it.
+
+        `prefix` lists those whose id starts with it, and `after` continues after the last one of another page.
+        """
+        page = NamePage.of(prefix, after, limit, "runs")
         on = None if branch is None else BranchName.parse_public(branch)
-        return Listing(islice(runs.list_runs(self._repo_store, target=on), limit))
+        return Listing(page.cut(runs.list_runs(self._repo_store, page, target=on)))
 
     def _run(self, run_id: str, lease: Lease, *, checks: Sequence[NamedCheck], warns_if_dropped: bool = False) -> Run:
         def query(sql: str, snapshot: Snapshot, params: Parameters | None) -> pa.RecordBatchReader:
@@ -649,9 +674,34 @@ class Repository:
             name, str(Ref.parse(source)), mode=mode, description=description, expires_in=expires_in
         )
 
-    def branch_list(self, *, internal: bool = False) -> Listing[BranchInfo]:
-        """List the branches by name. `internal` lists those of runs, too."""
-        return Listing(branches.list_branches(self._repo_store, internal=internal))
+    def branch_list(
+        self,
+        *,
+        internal: bool = False,
+        prefix: str | None = None,
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> Listing[BranchInfo]:
+        """List the branches by name. `internal` lists those of runs, too.
+
+        `prefix` lists those whose name starts with it, and `after` continues after the last one of another page. Only
+        the heads of the listed branches are read.
+
+        >>> [branch.name for branch in repo.branch_list(prefix="ma", limit=10)]
+        ['main']
+        """
+        page = NamePage.of(prefix, after, limit, "branches")
+        return Listing(branches.list_branches(self._repo_store, page, internal=internal))
+
+    def branch_names(
+        self, *, prefix: str | None = None, after: str | None = None, limit: int | None = None
+    ) -> list[str]:
+        """List the names of branches in order, without reading them: one request for all.
+
+        A name stays in the list after its branch is deleted, because its log stays. `branch_list` leaves it out.
+        """
+        page = NamePage.of(prefix, after, limit, "branches")
+        return list(page.cut(self._repo_store.heads.list_names(page)))
 
     def branch_get(self, name: str) -> BranchInfo:
         """A branch: where it began, its head, its mode, who made it when."""
@@ -746,9 +796,21 @@ class Repository:
             description=checked_text(description, "description"),
         )
 
-    def tag_list(self) -> Listing[TagInfo]:
-        """List the tags by name."""
-        return Listing(tags.list_tags(self._repo_store))
+    def tag_list(
+        self, *, prefix: str | None = None, after: str | None = None, limit: int | None = None
+    ) -> Listing[TagInfo]:
+        """List the tags by name.
+
+        `prefix` lists those whose name starts with it, and `after` continues after the last one of another page.
+        """
+        return Listing(tags.list_tags(self._repo_store, NamePage.of(prefix, after, limit, "tags")))
+
+    def tag_names(self, *, prefix: str | None = None, after: str | None = None, limit: int | None = None) -> list[str]:
+        """List the names of tags in order, without reading them: one request for all.
+
+        A name stays in the list after its tag is deleted, because its log stays. `tag_list` leaves it out.
+        """
+        return tags.list_tag_names(self._repo_store, NamePage.of(prefix, after, limit, "tags"))
 
     def tag_get(self, name: str) -> TagInfo:
         """A tag, and the commit it stands for."""

@@ -131,7 +131,7 @@ def list_branch_commits(
     key = None if table is None else str(TableKey.parse(table))
     if before is not None:
         branch.snapshot_of_commit(str(CommitId.parse(before)))
-    found = branch.repository.list_commits(branch.name, limit=limit + 1, before=before, table=key)
+    found = branch.repository.list_commits(branch.name, limit=limit + 1, after=before, table=key)
     shown = [Commit.model_validate(commit) for commit in found[:limit]]
     return CommitList(commits=shown, next=shown[-1].id if len(found) > limit else None)
 

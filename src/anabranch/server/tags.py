@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import Path
+from fastapi import Path, Query
 from pydantic import BaseModel, ConfigDict, Field
 
 from anabranch.repo.repository import Repository
@@ -41,7 +41,10 @@ class Tag(BaseModel):
 
 
 class TagList(BaseModel):
+    """The tags of one page. `next` is the value of `after` for the next page, null on the last one."""
+
     tags: list[Tag]
+    next: str | None = None
 
 
 @router.post("", status_code=201)
@@ -53,9 +56,17 @@ def create_project_tag(call: ProjectToChange, body: NewTag) -> Tag:
 
 
 @router.get("")
-def list_tags(call: ProjectToRead) -> TagList:
-    """List all tags by name."""
-    return TagList(tags=[Tag.model_validate(tag) for tag in _repository(call).tag_list()])
+def list_tags(
+    call: ProjectToRead,
+    prefix: Annotated[str | None, Query(max_length=128, description="Only tags that start with this.")] = None,
+    after: Annotated[str | None, Query(max_length=128, description="Only tags after this name.")] = None,
+    limit: Annotated[int | None, Query(ge=1, le=1000, description="All by default.")] = None,
+) -> TagList:
+    """List the tags by name."""
+    wanted = None if limit is None else limit + 1
+    found = _repository(call).tag_list(prefix=prefix, after=after, limit=wanted)
+    shown = [Tag.model_validate(tag) for tag in found[:limit]]
+    return TagList(tags=shown, next=shown[-1].name if len(found) > len(shown) else None)
 
 
 @router.get("/{tag}")

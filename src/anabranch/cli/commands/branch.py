@@ -4,7 +4,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from anabranch.cli.arguments import REF_FORMS, Actor, AsJson, Repo, StorageOptions, TableName, example, parse_duration
+from anabranch.cli.arguments import (
+    REF_FORMS,
+    Actor,
+    AfterName,
+    AsJson,
+    MaxListed,
+    NamePrefix,
+    Repo,
+    StorageOptions,
+    TableName,
+    example,
+    parse_duration,
+)
 from anabranch.cli.commits import mode_text, short_id
 from anabranch.cli.merging import CheckFiles, read_checks
 from anabranch.cli.output import Answer, Table, count, output_for
@@ -70,16 +82,19 @@ def create(
     output_for(as_json=as_json).show(Answer(document=_document(branch), sentences=[sentence]))
 
 
-@app.command("list", epilog=example("branch list", "branch list --json"))
+@app.command("list", epilog=example("branch list", "branch list --prefix team/ --limit 50 --json"))
 def list_(
     internal: Annotated[bool, typer.Option("--internal", help="List hidden branches too.")] = False,
+    prefix: NamePrefix = None,
+    after: AfterName = None,
+    limit: MaxListed = None,
     repo: Repo = None,
     storage_option: StorageOptions = None,
     as_json: AsJson = False,
 ) -> None:
     """List the branches; a star marks the current one."""
     here = open_session(repo=repo, storage_options=storage_option)
-    branches = here.repository.branch_list(internal=internal)
+    branches = here.repository.branch_list(internal=internal, prefix=prefix, after=after, limit=limit)
     rows = tuple(
         (
             "*" if branch.name == here.repository.branch else "",

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from anabranch.cli.arguments import REF_FORMS, AsJson, Limit, Repo, StorageOptions
+from anabranch.cli.arguments import REF_FORMS, AsJson, Limit, NamePrefix, Repo, StorageOptions
 from anabranch.cli.commits import commit_document, short_id, subject
 from anabranch.cli.graph import Node, draw, newest_first
 from anabranch.cli.output import Answer, Table, count, output_for
@@ -26,6 +26,13 @@ def log(
         bool, typer.Option("--graph", help="Draw the lines of history; without REF those of all branches.")
     ] = False,
     limit: Limit = 20,
+    after: Annotated[
+        str | None,
+        typer.Option(
+            "--after", metavar="REF", show_default=False, help="Continue after this commit, the last of another page."
+        ),
+    ] = None,
+    prefix: NamePrefix = None,
     table: Annotated[
         str | None,
         typer.Option("--table", metavar="TABLE", show_default=False, help="Only commits that changed this table."),
@@ -35,15 +42,17 @@ def log(
     as_json: AsJson = False,
 ) -> None:
     """List commits, newest first."""
-    if graph and table is not None:
-        raise InvalidInputError("--graph and --table do not go together", hint="leave one out")
+    selection = {"table": table, "after": after, "prefix": prefix}
+    for name, value in selection.items():
+        if graph and value is not None:
+            raise InvalidInputError(f"--graph and --{name} do not go together", hint="leave one out")
     here = open_session(repo=repo, storage_options=storage_option)
-    answer = _graph(here, ref, limit=limit) if graph else _list(here, ref, limit=limit, table=table)
+    answer = _graph(here, ref, limit=limit) if graph else _list(here, ref, limit=limit, **selection)
     output_for(as_json=as_json).show(answer)
 
 
-def _list(here: Session, ref: str | None, *, limit: int, table: str | None) -> Answer:
-    found = here.commits(ref, limit=limit + 1, table=table)
+def _list(here: Session, ref: str | None, *, limit: int, **selection: str | None) -> Answer:
+    found = here.commits(ref, limit=limit + 1, **selection)
     commits, has_more = found[:limit], len(found) > limit
     rows = tuple(
         (

@@ -5,7 +5,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from anabranch.cli.arguments import Actor, AsJson, BranchOption, Limit, Repo, StorageOptions, example
+from anabranch.cli.arguments import (
+    Actor,
+    AfterName,
+    AsJson,
+    BranchOption,
+    Limit,
+    NamePrefix,
+    Repo,
+    StorageOptions,
+    example,
+)
 from anabranch.cli.commands.run_pipeline import backfill, plan, run_pipeline
 from anabranch.cli.commits import short_id
 from anabranch.cli.output import Answer, Table, output_for
@@ -66,13 +76,16 @@ RunId = Annotated[str, typer.Argument(metavar="RUN", help="The run's id.", show_
 @app.command("list", epilog=example("run list", "run list --branch main --limit 5 --json"))
 def list_(
     branch: BranchOption = None,
+    prefix: NamePrefix = None,
+    after: AfterName = None,
     limit: Limit = 50,
     repo: Repo = None,
     storage_option: StorageOptions = None,
     as_json: AsJson = False,
 ) -> None:
     """List the runs, newest first; of all branches, unless one is named."""
-    runs = open_session(repo=repo, storage_options=storage_option).repository.run_list(branch=branch, limit=limit)
+    repository = open_session(repo=repo, storage_options=storage_option).repository
+    runs = repository.run_list(branch=branch, prefix=prefix, after=after, limit=limit)
     rows = tuple(
         (
             run.id,

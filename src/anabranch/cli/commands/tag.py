@@ -4,7 +4,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from anabranch.cli.arguments import Actor, AsJson, RefOption, Repo, StorageOptions, example
+from anabranch.cli.arguments import (
+    Actor,
+    AfterName,
+    AsJson,
+    MaxListed,
+    NamePrefix,
+    RefOption,
+    Repo,
+    StorageOptions,
+    example,
+)
 from anabranch.cli.commits import short_id, subject
 from anabranch.cli.output import Answer, Table, count, output_for
 from anabranch.cli.session import open_session
@@ -38,10 +48,18 @@ def create(
     output_for(as_json=as_json).show(Answer(document=_document(tag), sentences=[sentence]))
 
 
-@app.command("list", epilog=example("tag list", "tag list --json"))
-def list_(repo: Repo = None, storage_option: StorageOptions = None, as_json: AsJson = False) -> None:
+@app.command("list", epilog=example("tag list", "tag list --prefix v1. --json"))
+def list_(
+    prefix: NamePrefix = None,
+    after: AfterName = None,
+    limit: MaxListed = None,
+    repo: Repo = None,
+    storage_option: StorageOptions = None,
+    as_json: AsJson = False,
+) -> None:
     """List the tags."""
-    tags = open_session(repo=repo, storage_options=storage_option).repository.tag_list()
+    repository = open_session(repo=repo, storage_options=storage_option).repository
+    tags = repository.tag_list(prefix=prefix, after=after, limit=limit)
     rows = tuple((tag.name, short_id(tag.commit_id), tag.created, tag.created_by, tag.description) for tag in tags)
     shown = Table(columns=("tag", "commit", "created (UTC)", "by", "description"), rows=rows, empty="no tags")
     document = {"tags": [_document(tag) for tag in tags]}

@@ -25,6 +25,7 @@ from anabranch.repo.log import codec
 from anabranch.repo.log.config import BRANCHES, RUNS, RepoConfig
 from anabranch.repo.log.entries import BranchEvent, CommitRecord, LogEntry
 from anabranch.repo.log.numbered import NumberedLog
+from anabranch.repo.log.pages import ALL, NamePage
 from anabranch.storage import in_parallel
 from anabranch.suggestions import closest, suggest
 
@@ -94,8 +95,18 @@ class Heads:
 
     def list(self, *, internal: bool = False) -> tuple[LogEntry, ...]:
         """The newest entry of every branch, deleted ones too, by name; on demand also those of runs and locks."""
-        names = [name for name in self._list_branches() if internal or not name.is_internal]
-        return self._read_all([*self._list_run_names(), *names] if internal else names)
+        return tuple(self.iter(ALL, internal=internal))
+
+    def iter(self, page: NamePage, *, internal: bool = False) -> Iterator[LogEntry]:
+        """Yield the newest entries of the branches from a page on, by name, deleted ones too; read in batches."""
+        names = self.list_names(page, internal=internal)
+        return page.read(names, lambda some: self._read_all([BranchName(name) for name in some]))
+
+    def list_names(self, page: NamePage, *, internal: bool = False) -> builtins.list[str]:
+        """List the names of branches from a page on, deleted ones too. No head is read."""
+        names = [str(name) for name in self._list_branches() if internal or not name.is_internal]
+        runs = map(str, self._list_run_names()) if internal else ()
+        return page.select([*runs, *names])
 
     def list_similar(self, name: str) -> builtins.list[str]:
         """List the branches whose names are most like a name, for a hint. It reads the heads of three at most."""
@@ -138,11 +149,11 @@ class Heads:
         names = self._list_names(RUNS)
         return tuple(BranchName.of_run(name) for name in names if name.isascii() and name.isalnum())
 
-    def list_runs(self) -> Iterator[LogEntry]:
-        """Yield the newest entry of every run's hidden branch, newest run first; they are read on demand."""
-        names = self._list_run_names()[::-1]
+    def list_runs(self, page: NamePage = ALL) -> Iterator[LogEntry]:
+        """Yield the newest entries of the hidden branches of runs, newest run first; they are read on demand."""
+        names = page.select((name.run_id or "" for name in self._list_run_names()), newest_first=True)
         for start in range(0, len(names), _RUNS_AT_ONCE):
-            yield from self._read_all(names[start : start + _RUNS_AT_ONCE])
+            yield from self._read_all([BranchName.of_run(name) for name in names[start : start + _RUNS_AT_ONCE]])
 
     def _read_all(self, names: Sequence[BranchName]) -> tuple[LogEntry, ...]:
         return tuple(entry for entry in in_parallel(self._read, names) if entry is not None)

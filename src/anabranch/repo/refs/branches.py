@@ -15,6 +15,7 @@ from anabranch.ids import MAIN, BranchName, TagName
 from anabranch.repo.log.collected import require_uncollected
 from anabranch.repo.log.entries import BranchEvent, BranchMode, BranchState, LogEntry, Parent
 from anabranch.repo.log.making import pin_view
+from anabranch.repo.log.pages import NamePage
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.log.times import to_datetime, to_text
 from anabranch.repo.refs.protection import refuse_protected
@@ -96,9 +97,10 @@ class BranchInfo:
         )
 
 
-def list_branches(repo_store: RepoStore, *, internal: bool = False) -> tuple[BranchInfo, ...]:
-    entries = repo_store.heads.list(internal=internal)
-    return tuple(BranchInfo.of(entry) for entry in entries if not entry.state.is_deleted)
+def list_branches(repo_store: RepoStore, page: NamePage, *, internal: bool = False) -> list[BranchInfo]:
+    """List the branches of a page by name. Only the heads that the page needs are read."""
+    entries = repo_store.heads.iter(page, internal=internal)
+    return list(page.cut(BranchInfo.of(entry) for entry in entries if not entry.state.is_deleted))
 
 
 def create_branch(

@@ -15,6 +15,7 @@ from anabranch.ids import BranchName, TagName
 from anabranch.repo.log import codec, validation
 from anabranch.repo.log.collected import require_uncollected
 from anabranch.repo.log.numbered import NumberedLog
+from anabranch.repo.log.pages import ALL, NamePage
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.log.times import to_datetime, to_text
 from anabranch.storage import documents, in_parallel
@@ -29,8 +30,9 @@ __all__ = [
     "find_tag",
     "get_tag",
     "is_tag",
-    "list_similar_tags",
     "iter_tagged_since",
+    "list_similar_tags",
+    "list_tag_names",
     "list_tags",
 ]
 
@@ -121,8 +123,15 @@ def get_tag(repo_store: RepoStore, name: TagName) -> TagInfo:
     return tag
 
 
-def list_tags(repo_store: RepoStore) -> tuple[TagInfo, ...]:
-    return _read_tags(repo_store, _list_names(repo_store))
+def list_tags(repo_store: RepoStore, page: NamePage = ALL) -> list[TagInfo]:
+    """List the tags of a page by name. Only the tags that the page needs are read."""
+    names = page.select(_list_names(repo_store))
+    return list(page.cut(page.read(names, lambda some: _read_tags(repo_store, some))))
+
+
+def list_tag_names(repo_store: RepoStore, page: NamePage) -> list[str]:
+    """List the names of the tags of a page, deleted ones too. No tag is read."""
+    return list(page.cut(page.select(_list_names(repo_store))))
 
 
 def list_similar_tags(repo_store: RepoStore, name: str) -> list[str]:

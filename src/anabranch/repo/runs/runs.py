@@ -34,6 +34,7 @@ from anabranch.repo.log.entries import (
 from anabranch.repo.log.heads import Decide
 from anabranch.repo.log.making import pin_view
 from anabranch.repo.log.once import Once
+from anabranch.repo.log.pages import ALL, NamePage
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.log.times import to_datetime, to_text
 from anabranch.repo.log.view import View
@@ -210,10 +211,10 @@ def _checked_id(run_id: str) -> str:
         ) from None
 
 
-def list_runs(repo_store: RepoStore, *, target: BranchName | None = None) -> Iterator[RunInfo]:
-    """Yield the runs, newest first; they are read on demand."""
+def list_runs(repo_store: RepoStore, page: NamePage = ALL, *, target: BranchName | None = None) -> Iterator[RunInfo]:
+    """Yield the runs from a page on, newest first; they are read on demand."""
     alive: Alive = {}
-    for entry in repo_store.heads.list_runs():
+    for entry in repo_store.heads.list_runs(page):
         on = run_state(entry).target
         if target is None or on == target:
             yield describe_run(repo_store, entry, alive=alive)
