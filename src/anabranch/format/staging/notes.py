@@ -14,6 +14,7 @@ from anabranch.format.staging.version_ref import VersionRef, stage
 __all__ = [
     "COLUMN_ID",
     "DESCRIPTION",
+    "NOT_NULL",
     "Notes",
     "annotate",
     "find_note",
@@ -29,14 +30,17 @@ Notes = Mapping[str, str | None]
 DESCRIPTION = "anabranch:description"
 # The identity of a column, see column_ids.py.
 COLUMN_ID = "anabranch:column-id"
+# Noted in the virtual base of a merge, which is never published: the column takes no nulls, but has them where the
+# bases disagree.
+NOT_NULL = "anabranch:not-null"
 
 _METADATA = 10
 _KEY, _VALUE = 1, 2
 _OWN = "anabranch:"
 # These describe how values are stored or typed, so they do not apply to another column.
 _TIED_TO_THE_TYPE = ("lance-encoding:", "ARROW:")
-# Metadata that Lance, Arrow and pandas write, and the identity of a column. Everything else is a note.
-_RESERVED = (b"lance", b"ARROW:", b"PARQUET:", b"pandas", COLUMN_ID.encode())
+# Metadata that Lance, Arrow and pandas write, and that only merges read. Everything else is a note.
+_RESERVED = (b"lance", b"ARROW:", b"PARQUET:", b"pandas", COLUMN_ID.encode(), NOT_NULL.encode())
 
 
 def annotate(version_ref: VersionRef, notes: Notes, *, columns: Mapping[str, Notes]) -> VersionRef:

@@ -130,9 +130,11 @@ class _MatchedTable:
         shape = merge_shapes(str(self._match.key), sides, side_for=self._side_for, is_used=self._is_used)
         self._conflicts += shape.conflicts
         notes = merge_notes(sides, shape.columns, self._decide_on_note)
+        if not self._match.is_untouched:
+            shape = shape.with_defaults()
         if self._planner.resolution.any_cell is not None:
-            return shape.loosened(), notes
-        return shape if self._match.is_untouched else shape.with_defaults(), notes
+            return shape.loosened(), notes.with_constraints(shape.loosened_columns, shape.columns)
+        return shape, notes
 
     def _decide_on_note(self, column: str | None, values: tuple[str | None, str | None, str | None]) -> str:
         """Return the side whose note is used. Add a conflict if no strategy decides."""

@@ -1,11 +1,11 @@
 """Merge the notes of a table and its columns, such as descriptions, defaults and the identity of a column."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from anabranch.format.staging import Notes, notes_of
 from anabranch.format.staging.column_ids import column_ids_text
-from anabranch.format.staging.notes import COLUMN_ID
+from anabranch.format.staging.notes import COLUMN_ID, NOT_NULL
 from anabranch.repo.merge.shapes import MergedColumn, SchemaSides
 from anabranch.repo.snapshot import Table
 
@@ -25,6 +25,11 @@ class MergedNotes:
 
     def __bool__(self) -> bool:
         return bool(self.table or self.columns)
+
+    def with_constraints(self, strict: Sequence[str], columns: Sequence[MergedColumn]) -> "MergedNotes":
+        """Return the notes of a virtual base, in which it is noted that some of its columns take no nulls."""
+        noted = {column.name: {NOT_NULL: "true" if column.name in strict else None} for column in columns}
+        return replace(self, columns={name: {**self.columns.get(name, {}), **noted[name]} for name in noted})
 
 
 def merge_notes(sides: SchemaSides, columns: Sequence[MergedColumn], decide: Decide) -> MergedNotes:

@@ -11,6 +11,7 @@ from anabranch.format.staging import ColumnChange
 from anabranch.format.staging.column_ids import first_names, read_column_ids
 from anabranch.format.staging.defaults import find_default
 from anabranch.format.staging.incoming import require_computable
+from anabranch.format.staging.notes import NOT_NULL
 from anabranch.repo.history.comparer import ColumnTriple
 from anabranch.repo.merge.conflicts import Conflict, ConflictKind
 from anabranch.repo.snapshot import Table
@@ -120,9 +121,14 @@ class Shape:
         )
         return replace(self, columns=columns, filled=tuple(column.name for column in new))
 
+    @property
+    def loosened_columns(self) -> tuple[str, ...]:
+        """The columns that take no nulls and are not part of the key."""
+        return tuple(c.name for c in self.columns if not c.field.nullable and c.name not in self.primary_key)
+
     def loosened(self) -> "Shape":
         """Return the shape with nulls allowed in every column that is not part of the key."""
-        strict = [c for c in self.columns if not c.field.nullable and c.name not in self.primary_key]
+        strict = [column for column in self.columns if column.name in self.loosened_columns]
         changes = {change.path: change for change in self.altered}
         for path in [column.triple.target for column in strict if column.triple.target is not None]:
             changes[path] = replace(changes.get(path, ColumnChange(path=path)), nullable=True)
@@ -416,7 +422,9 @@ class _ShapeMerger:
     def _field(table: Table | None, name: str | None) -> "pa.Field":
         assert table is not None  # noqa: S101 - callers pass only columns that the side has
         assert name is not None  # noqa: S101
-        return table.schema.field(name)
+        found = table.schema.field(name)
+        # A virtual base has nulls also in columns that take none.
+        return found.with_nullable(nullable=found.nullable and NOT_NULL.encode() not in (found.metadata or {}))
 
 
 def _text(column: "pa.Field") -> str:
