@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from anabranch.errors import InvalidInputError, TableExistsError
 from anabranch.format import staging
-from anabranch.format.staging import ColumnChange, IndexKind, Notes, VectorOptions
+from anabranch.format.staging import DEFAULT, ColumnChange, IndexKind, Notes, VectorOptions
 from anabranch.format.staging.incoming import as_reader, fit_rows
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.log.arguments import checked_metadata, checked_text, require_names
@@ -122,6 +122,8 @@ class Transaction:
     def create_table(self, table: str, schema: pa.Schema, *, primary_key: Sequence[str] = ()) -> None:
         """Make an empty table."""
         parsed = self._start(table)
+        if isinstance(schema, pa.Schema) and any(DEFAULT.encode() in (field.metadata or {}) for field in schema):
+            staging.check_defaults(schema)
         self._write_set.put(parsed, self._write_set.new_table(parsed, schema, primary_key))
 
     @atomic
@@ -258,7 +260,12 @@ class Transaction:
     @atomic
     def alter_columns(self, table: str, changes: Sequence[ColumnChange]) -> None:
         """Rename columns, change their type, or whether they may be null."""
-        self._change(table, lambda staged_table: shape.alter_columns(staged_table, changes))
+
+        def change(staged_table: StagedTable) -> StagedTable:
+            changed = shape.alter_columns(staged_table, changes)
+            return shape.with_fitting_defaults(changed, [one.name or one.path for one in changes])
+
+        self._change(table, change)
 
     @atomic
     def drop_columns(self, table: str, columns: Sequence[str]) -> None:
@@ -298,7 +305,13 @@ class Transaction:
     @atomic
     def annotate(self, table: str, notes: Notes, *, columns: Mapping[str, Notes] | None = None) -> None:
         """Note texts by name beside a table and its columns, in the metadata of the Arrow schema; None removes one."""
-        self._change(table, lambda staged_table: shape.annotate(staged_table, notes, columns=columns or {}))
+
+        def change(staged_table: StagedTable) -> StagedTable:
+            noted = shape.annotate(staged_table, notes, columns=columns or {})
+            changed = [name for name, given in (columns or {}).items() if given.get(DEFAULT) is not None]
+            return shape.with_fitting_defaults(noted, changed)
+
+        self._change(table, change)
 
     # Publishing
 

@@ -217,3 +217,16 @@ def test_index_of_the_same_name_on_another_column_is_decided(lake: ab.Repository
         lake.merge("dev")
     lake.merge("dev", strategy=strategy)
     assert [(found.name, found.columns) for found in lake.table(ORDERS).indices] == [("i", (column,))]
+
+
+@pytest.mark.parametrize("how", ["merge", "squash"])
+def test_plan_names_no_index_if_no_rows_are_left(lake: ab.Repository, how: str) -> None:
+    lake.branch_create("dev")
+    index(lake, "dev")
+    lake.delete(ORDERS, "true")
+    squash = how == "squash"
+    planned = lake.merge("dev", squash=squash, dry_run=True).plan.tables
+    assert not any(table.built_indices for table in planned)
+    done = lake.merge("dev", squash=squash)
+    assert (done.plan.tables, indices(lake)) == (planned, [])
+    assert (done.commit is None) is squash

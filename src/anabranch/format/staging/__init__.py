@@ -23,7 +23,7 @@ from anabranch.format.staging.compaction import (
     rewrite_fragments,
     stage_rewritten,
 )
-from anabranch.format.staging.default_checks import find_wrong_default
+from anabranch.format.staging.default_checks import check_defaults, find_wrong_default
 from anabranch.format.staging.defaults import DEFAULT, default_expression
 from anabranch.format.staging.external_versions import (
     is_our_restore,
@@ -156,6 +156,7 @@ __all__ = [
     "find_appended",
     "find_computable",
     "find_existing_keys",
+    "check_defaults",
     "find_wrong_default",
     "list_created_files",
     "list_external_versions",

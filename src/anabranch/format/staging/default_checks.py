@@ -1,16 +1,25 @@
 """Checks of defaults before they are recorded, so that a bad default is refused before it fills a row."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import lance
 import pyarrow as pa
 
 from anabranch.errors import InvalidExpressionError, InvalidInputError, SchemaMismatchError
-from anabranch.format.staging.defaults import default_expression, find_constant
+from anabranch.format.staging.defaults import DEFAULT, default_expression, find_constant
 from anabranch.format.staging.expressions import computed_types
 from anabranch.format.staging.incoming import cast_computed, require_computable
 
-__all__ = ["find_wrong_default"]
+__all__ = ["check_defaults", "find_wrong_default"]
+
+
+def check_defaults(schema: pa.Schema, columns: Iterable[str] | None = None) -> None:
+    """Raise SchemaMismatchError if one of these columns (all by default) has a default that it cannot take."""
+    found = {name: (schema.field(name).metadata or {}).get(DEFAULT.encode()) for name in columns or schema.names}
+    wrong = find_wrong_default(schema, {name: noted.decode() for name, noted in found.items() if noted is not None})
+    if wrong is not None:
+        name, err = wrong
+        raise SchemaMismatchError(f"the default of column {name!r} does not fit: {err.problem}", hint=err.hint) from err
 
 
 def find_wrong_default(schema: pa.Schema, defaults: Mapping[str, str]) -> tuple[str, InvalidInputError] | None:

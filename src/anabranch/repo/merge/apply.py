@@ -52,6 +52,14 @@ class MergedTable:
     conflicts: ConflictLog = field(default_factory=ConflictLog)
     entry: TableEntry | None = None
 
+    @property
+    def built_indices(self) -> tuple[str, ...]:
+        """The indices that are built over the merged rows. Lance builds none if there are no rows."""
+        if not isinstance(self.step, MergeTable):
+            return ()
+        rows = self.step.target.entry.rows + self.counts.inserted - self.counts.deleted
+        return tuple(recipe.name for recipe in self.step.indices.built) if rows else ()
+
 
 # Count
 

@@ -15,14 +15,14 @@ from anabranch.format.compare.difference import (
     match_fragments,
 )
 from anabranch.format.compare.parts import Part, all_parts
-from anabranch.format.staging import VersionRef
+from anabranch.format.staging import DEFAULT, VersionRef
 from anabranch.repo.history.comparer import RowComparer, RowMerge, RowSide
 from anabranch.repo.history.diff import RowChangeKind, TableDiff
 from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.merge.conflicts import Conflict, ConflictKind
 from anabranch.repo.merge.indices import MergedIndices, merge_indices
 from anabranch.repo.merge.names import TableNames
-from anabranch.repo.merge.notes import MergedNotes, merge_notes
+from anabranch.repo.merge.notes import MergedNotes, defaults_of, find_misfit, merge_notes
 from anabranch.repo.merge.resolve import Resolution
 from anabranch.repo.merge.shapes import SchemaSides, Shape, merge_shapes
 from anabranch.repo.merge.steps import KeepTable, MergeTable, ReplaceTable, RowPlan, TableMatch, TableState
@@ -131,10 +131,34 @@ class _MatchedTable:
         self._conflicts += shape.conflicts
         notes = merge_notes(sides, shape.columns, self._decide_on_note)
         if not self._match.is_untouched:
-            shape = shape.with_defaults()
+            notes, without = self._fit_defaults(sides, shape, notes)
+            shape = shape.with_defaults(without)
         if self._planner.resolution.any_cell is not None:
             return shape.loosened(), notes.with_constraints(shape.loosened_columns, shape.columns)
         return shape, notes
+
+    def _fit_defaults(self, sides: SchemaSides, shape: Shape, notes: MergedNotes) -> tuple[MergedNotes, set[str]]:
+        """Return the notes with defaults that fit the merged columns, and the columns that have no default then.
+
+        A default that does not fit is a conflict. If it is decided, the column has the default of that side if it fits,
+        else none.
+        """
+        without: set[str] = set()
+        misfit = find_misfit(sides, shape.columns, notes)
+        while misfit is not None:
+            column, problem = misfit
+            values = defaults_of(sides, column)
+            side = self._side_for(column.name, values)
+            if side is None:
+                self._conflict(ConflictKind.SCHEMA, f"its default: {problem}", column=column.name, values=values)
+            merged = notes.columns.get(column.name, {}).get(DEFAULT, values[2])
+            chosen = values[1] if side == "source" else values[2]
+            kept = None if chosen == merged else chosen
+            notes = notes.with_default(column.name, kept)
+            if kept is None:
+                without.add(column.name)
+            misfit = find_misfit(sides, shape.columns, notes)
+        return notes, without
 
     def _decide_on_note(self, column: str | None, values: tuple[str | None, str | None, str | None]) -> str:
         """Return the side whose note is used. Add a conflict if no strategy decides."""

@@ -3,13 +3,15 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from anabranch.format.staging import Notes, notes_of
+import pyarrow as pa
+
+from anabranch.format.staging import DEFAULT, Notes, find_wrong_default, notes_of
 from anabranch.format.staging.column_ids import column_ids_text
 from anabranch.format.staging.notes import COLUMN_ID, NOT_NULL
 from anabranch.repo.merge.shapes import MergedColumn, SchemaSides
 from anabranch.repo.snapshot import Table
 
-__all__ = ["MergedNotes", "merge_notes"]
+__all__ = ["MergedNotes", "defaults_of", "find_misfit", "merge_notes"]
 
 # Called with a column (None for the table) and the values of a note in the base, the source and the target. Returns the
 # side whose value is used.
@@ -25,6 +27,10 @@ class MergedNotes:
 
     def __bool__(self) -> bool:
         return bool(self.table or self.columns)
+
+    def with_default(self, column: str, default: str | None) -> "MergedNotes":
+        """Return the notes with another default of a column, or without one."""
+        return replace(self, columns={**self.columns, column: {**self.columns.get(column, {}), DEFAULT: default}})
 
     def with_constraints(self, strict: Sequence[str], columns: Sequence[MergedColumn]) -> "MergedNotes":
         """Return the notes of a virtual base, in which it is noted that some of its columns take no nulls."""
@@ -55,6 +61,43 @@ def merge_notes(sides: SchemaSides, columns: Sequence[MergedColumn], decide: Dec
         if changed:
             of_columns[column.name] = changed
     return MergedNotes(table=_merge(base, source, target, lambda values: decide(None, values)), columns=of_columns)
+
+
+def find_misfit(
+    sides: SchemaSides, columns: Sequence[MergedColumn], notes: MergedNotes
+) -> tuple[MergedColumn, str] | None:
+    """Return the first column whose merged default does not fit the merged column, and what is wrong with it.
+
+    Only columns that are not in the target as they are in the result are checked.
+    """
+    defaults = {}
+    for column in columns:
+        now = _of_column(sides.target, column.triple.target)
+        default = notes.columns.get(column.name, {}).get(DEFAULT, now.get(DEFAULT))
+        if default is not None and not (default == now.get(DEFAULT) and _is_as_in_target(sides, column)):
+            defaults[column.name] = default
+    wrong = find_wrong_default(pa.schema([column.field for column in columns]), defaults)
+    if wrong is None:
+        return None
+    name, err = wrong
+    return next(column for column in columns if column.name == name), err.problem
+
+
+def _is_as_in_target(sides: SchemaSides, column: MergedColumn) -> bool:
+    if column.triple.target is None:
+        return False
+    now = sides.target.schema.field(column.triple.target)
+    return (now.type, now.nullable) == (column.field.type, column.field.nullable)
+
+
+def defaults_of(sides: SchemaSides, column: MergedColumn) -> tuple[str | None, str | None, str | None]:
+    """Return the default of a column in the base, the source and the target."""
+    triple = column.triple
+    found = [
+        _of_column(table, name).get(DEFAULT)
+        for table, name in ((sides.base, triple.base), (sides.source, triple.source), (sides.target, triple.target))
+    ]
+    return found[0], found[1], found[2]
 
 
 def _merge_identity(sides: SchemaSides, column: MergedColumn) -> Notes:

@@ -162,7 +162,7 @@ def plan_of(merged: MergedTable, conflicts: ConflictLog) -> TablePlan:
         added_columns=tuple(column.name for column in shape.added),
         dropped_columns=shape.dropped,
         altered_columns=tuple(change.path for change in shape.altered),
-        built_indices=tuple(recipe.name for recipe in indices.built),
+        built_indices=merged.built_indices,
         dropped_indices=indices.dropped,
         # A conflict about the whole table is not in the log of its step.
         conflicts=conflicts.by_table.get(str(step.key), 0),
@@ -175,7 +175,7 @@ def changes_table(merged: MergedTable) -> bool:
         case KeepTable():
             return False
         case MergeTable() as step:
-            return bool(merged.counts.total) or step.changes_columns
+            return bool(merged.counts.total or merged.built_indices) or step.changes_columns
         case AddTable() | DropTable() | RenameTable() | ReplaceTable():
             return True
         case other:

@@ -1,6 +1,6 @@
 """Merge the columns and the key of a table."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
@@ -108,13 +108,18 @@ class Shape:
         altered = [change.name or change.path for change in self.altered if change.nullable is False]
         return (*altered, *(new.name for new in self.added if not new.nullable))
 
-    def with_defaults(self) -> "Shape":
+    def with_defaults(self, without: Collection[str] = ()) -> "Shape":
         """Return the shape with the new columns filled that have a default which needs no other column.
 
-        Rows that only the target has get the default, as rows do that are appended without the column.
+        Rows that only the target has get the default, as rows do that are appended without the column. Columns in
+        `without` have no default in the result.
         """
         names = [column.name for column in self.columns]
-        new = [column for column in self.columns if column.is_new and find_default(column.field, columns=names)]
+        new = [
+            column
+            for column in self.columns
+            if column.is_new and column.name not in without and find_default(column.field, columns=names)
+        ]
         columns = tuple(
             replace(column, triple=replace(column.triple, is_filled=True)) if column in new else column
             for column in self.columns

@@ -209,11 +209,11 @@ class MergeTable(_MatchedStep):
 
     @property
     def changes_columns(self) -> bool:
-        """Whether the columns, the notes, the indices, the key or the name of the table change."""
+        """Whether the columns, the notes, the key or the name of the table change, or indices are dropped."""
         target, shape = self.match.target, self.shape
         if target.entry.primary_key != shape.primary_key or self.renamed_from:
             return True
-        return bool(shape.added or shape.dropped or shape.altered or self.notes or self.indices)
+        return bool(shape.added or shape.dropped or shape.altered or self.notes or self.indices.dropped)
 
 
 TableStep = AddTable | DropTable | RenameTable | KeepTable | ReplaceTable | MergeTable

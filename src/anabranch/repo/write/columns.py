@@ -1,6 +1,6 @@
 """Changes of a table other than its rows, inside a transaction; each returns the staged table that follows."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -34,6 +34,7 @@ __all__ = [
     "require_expressions",
     "require_where",
     "set_primary_key",
+    "with_fitting_defaults",
 ]
 
 
@@ -116,6 +117,15 @@ def annotate(staged_table: StagedTable, notes: Notes, *, columns: Mapping[str, N
         _require_mapping(given)
         _require_notes(given)
     return _after(staged_table, "annotate", staging.annotate(staged_table.version_ref, notes, columns=columns))
+
+
+def with_fitting_defaults(staged_table: StagedTable, columns: Iterable[str]) -> StagedTable:
+    """Return a changed table. Raise SchemaMismatchError if a default of these columns does not fit its column."""
+    schema = staged_table.version_ref.schema
+    names = [name for name in columns if name in schema.names]
+    if names:
+        staging.check_defaults(schema, names)
+    return staged_table
 
 
 def require_where(where: str | None, what: str) -> str:

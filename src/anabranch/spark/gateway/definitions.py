@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.types import DataType, StructField, StructType
 
-from anabranch.errors import InvalidExpressionError, InvalidInputError, SchemaMismatchError
+from anabranch.errors import InvalidExpressionError, InvalidInputError
 from anabranch.format import staging
 from anabranch.format.staging import DEFAULT, DESCRIPTION
 from anabranch.format.staging.defaults import find_default
@@ -144,12 +144,7 @@ def default_of(found: Mapping[str, Any], field: pa.Field) -> str:
 
 def check_default(schema: pa.Schema, field: pa.Field) -> None:
     """Refuse a default that a column cannot take."""
-    default = (field.metadata or {}).get(DEFAULT.encode())
-    wrong = None if default is None else staging.find_wrong_default(schema, {field.name: default.decode()})
-    if wrong is not None:
-        raise SchemaMismatchError(
-            f"the default of column {field.name!r} does not fit: {wrong[1].problem}", hint=wrong[1].hint
-        )
+    staging.check_defaults(schema.set(schema.get_field_index(field.name), field), [field.name])
 
 
 def _own_properties(given: Mapping[str, str]) -> dict[str, str]:
