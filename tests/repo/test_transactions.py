@@ -498,3 +498,28 @@ def test_overwrite_may_bring_other_columns(lake: ab.Repository) -> None:
     assert rows(lake.snapshot()[ORDERS]) == [{"id": 7, "z": True}]
     assert rows(raw(lake)) == [{"id": 7, "z": True}]
     assert lake.snapshot()[ORDERS].primary_key == ("id",)
+
+
+def test_overwrite_builds_the_indices_again(lake: ab.Repository) -> None:
+    with lake.transaction() as tx:
+        tx.index(ORDERS, "id")
+        tx.index(ORDERS, "v", type="bitmap", name="words")
+    lake.overwrite(ORDERS, table(7, 8))
+    found = [(each.name, each.columns, str(each.kind), each.covered_rows) for each in lake.table(ORDERS).indices]
+    assert found == [("id_idx", ("id",), "btree", 2), ("words", ("v",), "bitmap", 2)]
+    lake.overwrite(ORDERS, pa.table({"id": pa.array([9], pa.int64())}))  # the column v is gone, and its index with it
+    assert [each.name for each in lake.table(ORDERS).indices] == ["id_idx"]
+
+
+def test_column_of_another_type_keeps_its_index(lake: ab.Repository) -> None:
+    with lake.transaction() as tx:
+        tx.index(CUSTOMERS, "id")
+        tx.index(CUSTOMERS, "v", type="ngram")
+    with lake.transaction() as tx:
+        changes = [ab.ColumnChange(path="id", name="number", type=pa.int32()), ab.ColumnChange(path="v", name="w")]
+        tx.alter_columns(CUSTOMERS, changes)
+    found = [(each.name, each.columns, each.covered_rows) for each in lake.table(CUSTOMERS).indices]
+    assert sorted(found) == [("id_idx", ("number",), 2), ("v_idx", ("w",), 2)]
+    # An index of kind ngram is of text only.
+    lake.overwrite(CUSTOMERS, pa.table({"number": pa.array([1], pa.int32()), "w": pa.array([2], pa.int32())}))
+    assert [each.name for each in lake.table(CUSTOMERS).indices] == ["id_idx"]

@@ -235,7 +235,7 @@ class Transaction:
 
     @atomic
     def overwrite(self, table: str, data: Any) -> None:
-        """Replace all rows, and the columns too if the data brings others.
+        """Replace all rows, and the columns too if the data brings others. The indices are built again.
 
         A list of dicts or a dict of lists brings no types of its own: the columns stay as they are.
         """
@@ -259,7 +259,7 @@ class Transaction:
 
     @atomic
     def alter_columns(self, table: str, changes: Sequence[ColumnChange]) -> None:
-        """Rename columns, change their type, or whether they may be null."""
+        """Rename columns, change their type, or whether they may be null. Their indices are kept."""
 
         def change(staged_table: StagedTable) -> StagedTable:
             changed = shape.alter_columns(staged_table, changes)

@@ -186,9 +186,11 @@ def test_new_table_comes_with_its_indices(lake: ab.Repository) -> None:
     }
     with lake.transaction("dev") as tx:  # all rows are written again, so the table is replaced
         tx.overwrite("ml.stones", rows.slice(0, 300))
-        tx.index("ml.stones", "text", type="inverted")
     lake.merge("dev")
-    assert [(each.name, each.covered_rows) for each in lake.table("ml.stones").indices] == [("text_idx", 300)]
+    assert [(each.name, each.covered_rows) for each in lake.table("ml.stones").indices] == [
+        ("text_idx", 300),
+        ("vector_idx", 300),
+    ]
 
 
 def test_index_of_a_table_without_a_key_comes_with_a_merge(lake: ab.Repository) -> None:

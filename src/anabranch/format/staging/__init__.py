@@ -53,6 +53,7 @@ from anabranch.format.staging.indices import (
     drop_index,
     find_indexed_column,
     index,
+    keep_indices,
     list_indices,
     read_recipes,
 )
@@ -170,6 +171,7 @@ __all__ = [
     "is_damaged",
     "is_newest",
     "is_our_restore",
+    "keep_indices",
     "keep_notes",
     "link",
     "build_indices",

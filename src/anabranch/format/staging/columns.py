@@ -87,7 +87,7 @@ def add_defaults(version_ref: VersionRef, fields: Sequence[pa.Field]) -> Version
 
 
 def alter_columns(version_ref: VersionRef, changes: Sequence[ColumnChange]) -> VersionRef:
-    """Stage other names, types or nullability. Only a new type writes data, and drops the column's indices."""
+    """Stage other names, types or nullability. Only a new type writes data, and removes the indices of the column."""
     dataset = version_ref.open()
     before = FieldTree.of(dataset.lance_schema)
     targets = [(change, _find(before, change.path)) for change in changes]

@@ -149,7 +149,7 @@ def overwrite_fragments(
     schema: pa.Schema,
     is_another_table: bool = False,
 ) -> VersionRef:
-    """Stage a table that holds these fragments and nothing else. Its indices are dropped.
+    """Stage a table that holds these fragments and nothing else, without indices.
 
     The columns keep the identity of those with the same names, unless the rows are those of another table.
     """

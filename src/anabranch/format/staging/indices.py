@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from math import isqrt
 from typing import Any
@@ -27,6 +27,7 @@ __all__ = [
     "drop_index",
     "find_indexed_column",
     "index",
+    "keep_indices",
     "list_indices",
     "read_recipes",
     "rebuild_indices",
@@ -235,6 +236,24 @@ def build_indices(version_ref: VersionRef, recipes: "Sequence[IndexRecipe]") -> 
     if not built and not old:
         return version_ref
     return stage(dataset, version_ref, lance.LanceOperation.CreateIndex(built, old))
+
+
+def keep_indices(staged: VersionRef, *, of: VersionRef, names: Mapping[str, str] | None = None) -> VersionRef:
+    """Stage the indices of an older version that the new rows or types of a column removed.
+
+    `names` are the new names of columns. An index is not kept if its column is gone, or if its kind does not fit the
+    new type of the column.
+    """
+    before = read_recipes(of)
+    if not before:
+        return staged
+    after, columns = read_recipes(staged), staged.schema.names
+    for name, recipe in before.items():
+        column = (names or {}).get(recipe.column, recipe.column)
+        if name not in after and column in columns:
+            with suppress(SchemaMismatchError):
+                staged = build_indices(staged, [replace(recipe, column=column)])
+    return staged
 
 
 def require_rebuildable(dataset: lance.LanceDataset) -> None:

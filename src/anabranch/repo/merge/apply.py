@@ -190,7 +190,7 @@ class Stager:
             if tally.conflicts.count:
                 return tally.to_result()
             version_ref = _stage_constraints(step, version_ref)
-            version_ref = _stage_indices(step, version_ref)
+            version_ref = _stage_indices(step, version_ref, before=staged_table.version_ref)
         except SchemaMismatchError as err:
             return self._count_mismatch(step, err)
         if version_ref != staged_table.version_ref or step.shape.primary_key != staged_table.primary_key:
@@ -270,8 +270,12 @@ def _stage_constraints(step: MergeTable, version_ref: VersionRef) -> VersionRef:
     return version_ref
 
 
-def _stage_indices(step: MergeTable, version_ref: VersionRef) -> VersionRef:
+def _stage_indices(step: MergeTable, version_ref: VersionRef, *, before: VersionRef) -> VersionRef:
     """Drop and build indices. The ones that stay cover the rows of before; new rows are found without them."""
+    altered = step.shape.altered
+    if any(change.type is not None for change in altered):
+        names = {change.path: change.name for change in altered if change.name is not None}
+        version_ref = staging.keep_indices(version_ref, of=before, names=names)
     existing = staging.read_recipes(version_ref) if step.indices.dropped else {}
     for name in step.indices.dropped:
         if name in existing:  # it may have gone with its column

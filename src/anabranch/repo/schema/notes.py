@@ -1,7 +1,7 @@
 """Notes of tables and columns, for what an Arrow schema cannot hold: descriptions, defaults and declared indices.
 
-A declared index is noted at its column, because Lance cannot build an index on a table without rows, and drops it when
-all rows are replaced. The note keeps the declaration, and follows the column when it is renamed.
+A declared index is noted at its column, because Lance cannot build an index on a table without rows. The note keeps the
+declaration, and follows the column when it is renamed.
 """
 
 import json

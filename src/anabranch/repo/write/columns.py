@@ -53,12 +53,14 @@ def add_columns(staged_table: StagedTable, columns: Mapping[str, str] | pa.Schem
 
 
 def alter_columns(staged_table: StagedTable, changes: Sequence[ColumnChange]) -> StagedTable:
-    """The primary key follows columns that are renamed."""
+    """Change columns. The primary key and the indices follow columns that are renamed or get another type."""
     _require_changes(changes)
     names = {change.path: change.name for change in changes if change.name is not None}
     primary_key = tuple(names.get(name, name) for name in staged_table.primary_key)
     staged = staging.alter_columns(staged_table.version_ref, changes)
     check_primary_key(staged_table.key, staged.schema, primary_key)
+    if any(change.type is not None for change in changes):
+        staged = staging.keep_indices(staged, of=staged_table.version_ref, names=names)
     return _after(replace(staged_table, primary_key=primary_key), "alter columns", staged)
 
 

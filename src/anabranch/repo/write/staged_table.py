@@ -172,14 +172,14 @@ def upsert_fragments_step(
 
 
 def overwrite_step(version_ref: VersionRef, data: Any, *, unique_by: Sequence[str]) -> Step:
-    """Stage other rows instead of all there are, and other columns if the data brings them."""
+    """Stage other rows instead of all there are, and other columns if the data has them, with the same indices."""
     in_memory = isinstance(data, pa.Table)
     if in_memory and unique_by:
         staging.refuse_repeated(KeyRows.of_table(data, unique_by))  # before anything is written
     staged = staging.keep_notes(staging.overwrite(version_ref, data), of=version_ref)
     if not in_memory:
         _refuse_repeated(staged, unique_by)
-    return one_time_step("overwrite", staged)
+    return one_time_step("overwrite", staging.keep_indices(staged, of=version_ref))
 
 
 def overwrite_fragments_step(
@@ -188,7 +188,7 @@ def overwrite_fragments_step(
     """Like `overwrite_step`, for rows that are written already."""
     staged = staging.keep_notes(staging.overwrite_fragments(version_ref, fragments, schema=schema), of=version_ref)
     _refuse_repeated(staged, unique_by)
-    return one_time_step("overwrite", staged)
+    return one_time_step("overwrite", staging.keep_indices(staged, of=version_ref))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
