@@ -39,6 +39,17 @@ if [ "${found:-0}" -lt 17 ] || ! has_compiler; then
   fi
 fi
 
+# The tests of the web UI drive a browser. Without it they are skipped.
+if [ ! -x /usr/bin/chromium ]; then
+  if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    echo "Installing chromium for the tests of the web UI ..."
+    apt-get update -qq
+    apt-get install -y -qq chromium >/dev/null || echo "chromium cannot be installed: the tests of the web UI that need a browser are skipped." >&2
+  else
+    echo "The tests of the web UI need a browser and are skipped without it: install the package chromium." >&2
+  fi
+fi
+
 [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
 export PIP_DISABLE_PIP_VERSION_CHECK=1
 echo "Installing the locked versions into $venv ..."

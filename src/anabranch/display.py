@@ -7,13 +7,25 @@ import html
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol, SupportsIndex, TypeVar, overload
 
-__all__ = ["MAX_ROWS", "Listed", "Listing", "html_table", "some_of", "text_table"]
+__all__ = [
+    "MAX_ROWS",
+    "Listed",
+    "Listing",
+    "html_table",
+    "human_size",
+    "printable",
+    "short_id",
+    "some_of",
+    "text_table",
+]
 
 # A listing of more rows prints only the first.
 MAX_ROWS = 50
 _MAX_TEXT = 60
 _MAX_HTML = 300
 _MAX_NAMES = 10
+# The first ten characters of an id are its millisecond; four more distinguish ids of the same millisecond.
+_SHORT_ID = 14
 
 
 class Listed(Protocol):
@@ -75,6 +87,29 @@ def some_of(names: Sequence[str]) -> str:
     shown = ", ".join(map(repr, names[:_MAX_NAMES]))
     more = len(names) - _MAX_NAMES
     return f"[{shown}, ... {more} more]" if more > 0 else f"[{shown}]"
+
+
+def short_id(commit_id: str) -> str:
+    """Return the first characters of a commit id, enough to find the commit."""
+    return commit_id[:_SHORT_ID]
+
+
+def printable(text: str) -> str:
+    """Escape control characters other than line breaks, and characters that change the direction of text."""
+    return text if text.isprintable() else "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
+
+
+def human_size(size: int) -> str:
+    """Return a number of bytes in a readable unit."""
+    if size < 1000:
+        return f"{size} B"
+    amount = float(size)
+    for unit in ("kB", "MB", "GB", "TB"):
+        amount /= 1000
+        # From here on rounding would show a thousand.
+        if amount < 999.95:
+            return f"{amount:.1f} {unit}"
+    return f"{amount / 1000:.1f} PB"
 
 
 def _cell(value: object, *, most: int) -> str:

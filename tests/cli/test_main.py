@@ -111,7 +111,7 @@ def test_the_commands_are_these() -> None:
             "storage",
         ),
         *("sql", "status", "switch", "table adopt", "table history", "table list", "table settle", "table show"),
-        *("tag create", "tag delete", "tag list", "tag show", "undo"),
+        *("tag create", "tag delete", "tag list", "tag show", "ui", "undo"),
     ]
     expected = [*of_a_repository, *(f"dataset {name}" for name in of_a_dataset)]
     assert sorted(COMMANDS) == sorted(f"anabranch {name}" for name in expected)

@@ -15,6 +15,7 @@ from anabranch.server.app import create_app
 from anabranch.server.auth import Needs, Public, Scope
 from anabranch.server.service import open_service
 from anabranch.server.settings import Settings
+from anabranch.server.ui.site import PageRoute
 from tests.server.conftest import Project, Running, make_token, new_project, ok, refused
 
 OPEN_TO_ALL = {"/health", "/docs", "/openapi.json"}
@@ -50,7 +51,7 @@ def routes(tmp_path_factory: pytest.TempPathFactory) -> list[APIRoute]:
     app = create_app(settings, service=service)
     service.close()
     found = list(iter_routes(app.routes))
-    assert all(isinstance(route, APIRoute) for route in found), found
+    assert all(isinstance(route, APIRoute | PageRoute) for route in found), found
     return [route for route in found if isinstance(route, APIRoute)]
 
 

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from anabranch.cli.output import count
+from anabranch.display import short_id
 from anabranch.repo.log.entries import BranchMode
 
 if TYPE_CHECKING:
@@ -10,14 +11,6 @@ if TYPE_CHECKING:
     from anabranch.repo.refs.branches import BranchInfo
 
 __all__ = ["commit_document", "mode_text", "short_id", "subject"]
-
-# The first ten characters of an id are its millisecond; four more distinguish ids of the same millisecond.
-_SHORT = 14
-
-
-def short_id(commit_id: str) -> str:
-    """What people read of a commit's id, enough to find the commit by."""
-    return commit_id[:_SHORT]
 
 
 def subject(commit: "GraphCommit") -> str:

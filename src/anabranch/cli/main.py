@@ -46,6 +46,7 @@ from anabranch.cli.commands import (
     switch,
     table,
     tag,
+    ui,
     undo,
 )
 from anabranch.cli.exit_codes import exit_code
@@ -155,6 +156,7 @@ def _add_repository_commands(app: typer.Typer) -> None:
     app.command(
         "serve", rich_help_panel=start, epilog=example("serve --data ./data --init", "serve --data ./data --port 8080")
     )(serve.serve)
+    app.command("ui", rich_help_panel=start, epilog=example("ui", "ui --repo s3://bucket/lake --no-browser"))(ui.ui)
     app.command("status", rich_help_panel=start, epilog=example("status", "status --json"))(status.status)
     app.command(
         "switch", rich_help_panel=branches, epilog=example("switch dev", "switch main --repo s3://bucket/lake")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import typer
 
+from anabranch.display import human_size, printable
 from anabranch.json_values import json_value
 
 if TYPE_CHECKING:
@@ -185,27 +186,9 @@ def _cell(value: object) -> str:
             return printable(str(value))
 
 
-def printable(text: str) -> str:
-    """Text that cannot steer a terminal: control characters other than line breaks are spelt out."""
-    return text if text.isprintable() else "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
-
-
 def count(number: int, noun: str) -> str:
     """A number of things as people read it."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def human_size(size: int) -> str:
-    """A number of bytes as people read it."""
-    if size < 1000:
-        return f"{size} B"
-    amount = float(size)
-    for unit in ("kB", "MB", "GB", "TB"):
-        amount /= 1000
-        # From here on rounding would show a thousand.
-        if amount < 999.95:
-            return f"{amount:.1f} {unit}"
-    return f"{amount / 1000:.1f} PB"
 
 
 def amount(usage: "Usage | Total") -> dict[str, int]:

@@ -678,11 +678,12 @@ class Repository:
         self,
         *,
         internal: bool = False,
+        deleted: bool = False,
         prefix: str | None = None,
         after: str | None = None,
         limit: int | None = None,
     ) -> Listing[BranchInfo]:
-        """List the branches by name. `internal` lists those of runs, too.
+        """List the branches by name. `internal` lists those of runs, too; `deleted` lists deleted branches instead.
 
         `prefix` lists those whose name starts with it, and `after` continues after the last one of another page. Only
         the heads of the listed branches are read.
@@ -691,7 +692,7 @@ class Repository:
         ['main']
         """
         page = NamePage.of(prefix, after, limit, "branches")
-        return Listing(branches.list_branches(self._repo_store, page, internal=internal))
+        return Listing(branches.list_branches(self._repo_store, page, internal=internal, deleted=deleted))
 
     def branch_names(
         self, *, prefix: str | None = None, after: str | None = None, limit: int | None = None

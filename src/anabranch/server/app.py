@@ -28,6 +28,7 @@ from anabranch.server.middleware import LimitingMiddleware, WarningMiddleware
 from anabranch.server.service import Service, open_service
 from anabranch.server.settings import Settings
 from anabranch.server.status import MetricsMiddleware
+from anabranch.server.ui.service_pages import ServiceGate, make_routes
 
 __all__ = ["create_app"]
 
@@ -72,9 +73,13 @@ def create_app(settings: Settings, *, service: Service | None = None) -> FastAPI
     app.state.service = opened
     add_handlers(app)
     app.add_middleware(WarningMiddleware)
-    app.add_middleware(LimitingMiddleware, limits=settings.limits, find_token=opened.tokens.find)
+    gate = ServiceGate(opened)
+    app.add_middleware(
+        LimitingMiddleware, limits=settings.limits, find_token=opened.tokens.find, find_visitor=gate.find_token
+    )
     app.add_middleware(MetricsMiddleware, metrics=opened.metrics)
     for router in _ROUTERS:
         # Not `include_router`: matching a path against nested routers takes three times as long.
         app.router.routes.extend(router.routes)
+    app.router.routes.extend(make_routes(gate))
     return app

@@ -5,6 +5,7 @@ import secrets
 import time
 from collections.abc import Callable
 
+from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from anabranch.errors import AnabranchError, TooLargeError, TooManyRequestsError, TooSlowError
@@ -17,6 +18,7 @@ __all__ = ["LimitingMiddleware", "WarningMiddleware"]
 
 # The ends of the paths of routes that write a file of a form to disk.
 _UPLOAD_PATHS = ("/import", "/files")
+_UI_PATH = "/ui/"
 _ALWAYS_ANSWERED = frozenset({"/health", "/metrics"})
 
 
@@ -35,15 +37,24 @@ class _Slots:
 class LimitingMiddleware:
     """Refuse requests that are too large, too slow or too many.
 
-    The token is checked first, and kept for the routes as `request.state.token`. Requests without a valid one have
+    The token is checked first, and kept for the routes as `request.state.token`. For the web UI it is the token with
+    which the visitor signed in. Requests without a valid one have
     slots of their own, so that they cannot take those of the others, and the routes refuse them before their body is
     read.
     """
 
-    def __init__(self, app: ASGIApp, *, limits: Limits, find_token: Callable[[str], Token | None]) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        limits: Limits,
+        find_token: Callable[[str], Token | None],
+        find_visitor: Callable[[Request], Token | None],
+    ) -> None:
         self._app = app
         self._limits = limits
         self._find_token = find_token
+        self._find_visitor = find_visitor
         self._known = _Slots(limits.requests_at_once)
         self._anonymous = _Slots(limits.anonymous_requests_at_once)
         self._bodies = _Slots(limits.bodies_bytes_at_once)
@@ -56,6 +67,9 @@ class LimitingMiddleware:
         state["request_id"] = secrets.token_hex(8)
         secret = find_secret(_header(scope, b"authorization").decode("latin-1"))
         token = None if secret is None else self._find_token(secret)
+        if token is None and scope["path"].startswith(_UI_PATH):
+            # Only here: another site could send the cookie of a visitor to the other routes.
+            token = self._find_visitor(Request(scope))
         if token is not None:
             state["token"] = token
         is_known = token is not None

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 import duckdb
 from fastapi import Depends, Request, Response
-from fastapi.openapi.docs import get_swagger_ui_html
 from fastapi.responses import HTMLResponse, JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from pydantic import BaseModel
@@ -18,6 +17,7 @@ from anabranch.errors import StorageUnavailableError
 from anabranch.server.auth import Public
 from anabranch.server.database import Database
 from anabranch.server.routing import ForAnyone, get_service, make_router
+from anabranch.server.ui.headers import SECURITY_HEADERS
 
 __all__ = ["HealthCheck", "Metrics", "MetricsMiddleware", "router"]
 
@@ -139,7 +139,27 @@ def get_openapi(_: Anyone, request: Request) -> JSONResponse:
     return JSONResponse(described)
 
 
+_DOCS = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Anabranch: HTTP routes</title>
+<link rel="icon" href="/ui/static/logo.svg" type="image/svg+xml">
+<link rel="stylesheet" href="/ui/static/vendor/swagger-ui.css">
+</head>
+<body>
+<div id="swagger-ui" data-url="/openapi.json"></div>
+<script src="/ui/static/vendor/swagger-ui-bundle.js"></script>
+<script src="/ui/static/docs.js"></script>
+</body>
+</html>
+"""
+# Swagger UI has images in its style sheet, and sets styles of elements.
+_DOCS_POLICY = "default-src 'self'; img-src 'self' data:; style-src 'self' 'unsafe-inline'; frame-ancestors 'none'"
+
+
 @router.get("/docs", include_in_schema=False)
 def get_docs(_: Anyone) -> HTMLResponse:
-    """Show the routes as a web page."""
-    return get_swagger_ui_html(openapi_url="/openapi.json", title="Anabranch")
+    """Show the routes as a web page. All of its files are from this package."""
+    return HTMLResponse(_DOCS, headers={**SECURITY_HEADERS, "Content-Security-Policy": _DOCS_POLICY})

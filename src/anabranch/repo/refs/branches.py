@@ -97,10 +97,12 @@ class BranchInfo:
         )
 
 
-def list_branches(repo_store: RepoStore, page: NamePage, *, internal: bool = False) -> list[BranchInfo]:
-    """List the branches of a page by name. Only the heads that the page needs are read."""
+def list_branches(
+    repo_store: RepoStore, page: NamePage, *, internal: bool = False, deleted: bool = False
+) -> list[BranchInfo]:
+    """List the branches of a page by name, or those that were deleted. Only the heads that the page needs are read."""
     entries = repo_store.heads.iter(page, internal=internal)
-    return list(page.cut(BranchInfo.of(entry) for entry in entries if not entry.state.is_deleted))
+    return list(page.cut(BranchInfo.of(entry) for entry in entries if entry.state.is_deleted is deleted))
 
 
 def create_branch(

@@ -1,0 +1,104 @@
+"""The UI of one repository on this machine, for the person who started it."""
+
+import os
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Receive, Send
+from starlette.types import Scope as AsgiScope
+
+from anabranch.errors import AnabranchError
+from anabranch.repo.repository import Repository
+from anabranch.server.auth import Scope
+from anabranch.server.ui.headers import SECURITY_HEADERS
+from anabranch.server.ui.lake import Lake, RepositoryHost
+from anabranch.server.ui.pages import PAGES
+from anabranch.server.ui.rendering import Frame, render
+from anabranch.server.ui.session import Cookie, OneTimeToken, Session, Sessions
+from anabranch.server.ui.site import PageRoute, Site
+from anabranch.server.ui.static_files import static_route
+
+__all__ = ["ENTER_PATH", "create_local_app"]
+
+ENTER_PATH = "/enter"
+_STATIC = "/static"
+
+
+class LocalGate:
+    """Admits the browser that brings the one-time token, and then its cookie."""
+
+    home = "/"
+
+    def __init__(self, repository: Repository, *, port: int, token: OneTimeToken) -> None:
+        # Browsers send cookies to all ports of a host, so each port has a cookie of its own.
+        self.cookie = Cookie(name=f"anabranch_{port}", path="/")
+        self.sessions = Sessions()
+        self._token = token
+        name = os.path.basename(repository.uri.rstrip("/")) or repository.uri
+        self._lake = Lake(repository=repository, path="", name=name, host=RepositoryHost(repository))
+
+    def find_session(self, request: Request) -> Session | None:
+        return self.sessions.find(self.cookie.read(request))
+
+    def check(self, request: Request, session: Session, needs: Scope, branch: str | None) -> None:
+        """Allow everything: the visitor started the process."""
+
+    @contextmanager
+    def open(self, request: Request, session: Session) -> Iterator[Lake]:  # noqa: ARG002 - there is one lake
+        yield self._lake
+
+    def record(self, request: Request, *, action: str, run: Callable[[], Response]) -> Response:  # noqa: ARG002
+        return run()
+
+    def account(self, session: Session) -> None:  # noqa: ARG002 - there is one person
+        return None
+
+    def explain(self, error: AnabranchError) -> AnabranchError:
+        return error
+
+    def turn_away(self, request: Request) -> Response:
+        return render("closed.html", None, frame=Frame(request=request, static_path=_STATIC), status=401)
+
+    async def enter(self, request: Request) -> Response:
+        """Exchange the one-time token for a cookie, and open the first page without the token in its address."""
+        if self.find_session(request) is None:
+            if not self._token.use(request.query_params.get("token", "")):
+                return self.turn_away(request)
+            response = RedirectResponse("/", status_code=303, headers=SECURITY_HEADERS)
+            self.cookie.set(response, self.sessions.start().id, is_secure=False)
+            return response
+        return RedirectResponse("/", status_code=303, headers=SECURITY_HEADERS)
+
+
+class LoopbackHosts:
+    """Refuse requests for other host names.
+
+    A page of another site can make its name resolve to this machine (DNS rebinding). Then its scripts could read the
+    answers, but the browser sends the other name.
+    """
+
+    def __init__(self, app: ASGIApp, *, port: int) -> None:
+        self._app = app
+        self._hosts = {f"{name}:{port}" for name in ("127.0.0.1", "localhost", "[::1]")}
+
+    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and Request(scope).headers.get("host") not in self._hosts:
+            answer: Callable[[AsgiScope, Receive, Send], Awaitable[None]] = PlainTextResponse(
+                "this host name is not allowed: use 127.0.0.1 or localhost", status_code=421, headers=SECURITY_HEADERS
+            )
+            await answer(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+
+def create_local_app(repository: Repository, *, port: int, token: OneTimeToken) -> Starlette:
+    """Return the UI of a repository as an ASGI application for a loopback address."""
+    gate = LocalGate(repository, port=port, token=token)
+    site = Site(gate, static_path=_STATIC)
+    enter = PageRoute(ENTER_PATH, gate.enter, method="GET", name="enter")
+    app = Starlette(routes=[enter, static_route(_STATIC), *site.routes(PAGES, prefix="")])
+    app.add_middleware(LoopbackHosts, port=port)
+    return app

@@ -1,0 +1,110 @@
+"""Templates: how they are rendered, and what surrounds the content of each page."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from urllib.parse import urlencode
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+
+import anabranch
+from anabranch.display import human_size, printable, short_id
+from anabranch.server.ui.headers import SECURITY_HEADERS
+from anabranch.server.ui.lake import Lake
+from anabranch.server.ui.session import Session
+
+__all__ = ["NAVIGATION", "Account", "Frame", "render"]
+
+# The pages that every page links to: their path below the lake's, and their name.
+NAVIGATION = (
+    ("/", "Overview"),
+    ("/branches", "Branches"),
+    ("/graph", "Graph"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """Whose session it is, and the addresses where it ends and where the projects are."""
+
+    name: str
+    sign_out: str
+    projects: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frame:
+    """What surrounds the content of a page: who visits it, and which lake it is about."""
+
+    request: Request
+    static_path: str
+    session: Session | None = None
+    lake: Lake | None = None
+    account: Account | None = None
+    home: str = "/"
+
+    def link(self, path: str, **query: object) -> str:
+        """Return the address of a page of the lake. Empty parameters are left out."""
+        given = {name: str(value) for name, value in query.items() if value not in (None, "")}
+        base = "" if self.lake is None else self.lake.path
+        return f"{base}{path}{'?' + urlencode(given) if given else ''}"
+
+    def static(self, name: str) -> str:
+        """Return the address of a static file, which changes with the version so that browsers may keep it."""
+        return f"{self.static_path}/{name}?v={anabranch.__version__}"
+
+    def is_here(self, path: str) -> bool:
+        """Return whether the visitor is on a page of the navigation or below it."""
+        here = self.request.url.path.removeprefix(self.lake.path if self.lake else "") or "/"
+        return here == path or (path != "/" and here.startswith(f"{path}/"))
+
+
+def render(template: str, view: object, *, frame: Frame, status: int = 200) -> Response:
+    """Return a page. Browsers do not keep it: it may contain data."""
+    text = (
+        _environment()
+        .get_template(template)
+        .render(
+            view=view,
+            frame=frame,
+            lake=frame.lake,
+            link=frame.link,
+            csrf="" if frame.session is None else frame.session.csrf,
+            notice=None if frame.session is None else frame.session.take_notice(),
+            navigation=NAVIGATION,
+        )
+    )
+    return HTMLResponse(text, status_code=status, headers={**SECURITY_HEADERS, "Cache-Control": "no-store"})
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("anabranch.server.ui"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(short=short_id, when=_when, count=_count, line=_line, size=human_size)
+    environment.globals.update(version=anabranch.__version__)
+    return environment
+
+
+def _when(value: datetime) -> str:
+    return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _count(number: int, word: str = "") -> str:
+    """Return a number with separators, and a word in the singular or plural."""
+    plural = f"{word[:-1]}ies" if word.endswith("y") else f"{word}es" if word.endswith("ch") else f"{word}s"
+    text = f"{number:,}"
+    return f"{text} {word if number == 1 else plural}" if word else text
+
+
+def _line(text: object, most: int = 200) -> str:
+    """Return the first line of a text, shortened, with control and direction characters made visible."""
+    first = str(text).strip().partition("\n")[0]
+    return printable(first if len(first) <= most else f"{first[: most - 1]}…")

@@ -1,0 +1,217 @@
+"""The UI of a service: sign-in by token, the list of projects, and the pages of each project's repository."""
+
+import hmac
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+
+from pydantic import ValidationError
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from anabranch.errors import AnabranchError, ForbiddenError, InvalidInputError, TokenNotFoundError, UnauthenticatedError
+from anabranch.ids import MAIN
+from anabranch.repo.repository import Repository
+from anabranch.server.auth import DEFAULT_BRANCH, Scope, Token, require
+from anabranch.server.branches import NewBranch
+from anabranch.server.envelope import without_data_folder
+from anabranch.server.service import Service
+from anabranch.server.ui.headers import SECURITY_HEADERS
+from anabranch.server.ui.lake import Lake
+from anabranch.server.ui.pages import PAGES
+from anabranch.server.ui.rendering import Account, Frame, render
+from anabranch.server.ui.session import Cookie, Session, Sessions, check_same_site
+from anabranch.server.ui.site import PageRoute, Redirect, Shown, Site, Visit, get, post
+from anabranch.server.ui.static_files import static_route
+
+__all__ = ["ServiceGate", "make_routes"]
+
+_HOME = "/ui/"
+_STATIC = "/ui/static"
+_SIGN_IN = "/ui/sign-in"
+_SIGN_OUT = "/ui/sign-out"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProjectHost:
+    """A project of a service: its branches have rows in the service's database, and a token limits the visitor."""
+
+    service: Service
+    project_id: str
+    token: Token
+    repository: Repository
+    has_free_branches: bool = False
+
+    def allows(self, scope: Scope, branch: str | None = None) -> bool:
+        try:
+            require(self.token, scope, path=_path(self.project_id, branch))
+        except ForbiddenError:
+            return False
+        return True
+
+    def branch_names(self) -> Mapping[str, str]:
+        return {branch.id: branch.name for branch in self.service.branches.list_all(self.project_id)}
+
+    def create_branch(
+        self,
+        name: str,
+        *,
+        source: str,  # noqa: ARG002 - the branches of a service are live
+        mode: str,  # noqa: ARG002
+        description: str,
+        expires_in: timedelta | None,  # noqa: ARG002
+    ) -> str:
+        try:
+            wanted = NewBranch(name=name, description=description)
+        except ValidationError as err:
+            raise InvalidInputError(
+                f"the branch name {name[:130]!r} is not valid", hint=err.errors()[0]["msg"]
+            ) from err
+        branch = self.service.branches.create(
+            self.project_id, name=wanted.name, description=wanted.description, token=self.token
+        )
+        return branch.name
+
+    def delete_branch(self, name: str) -> None:
+        if name in self.branch_names():
+            self.service.branches.delete(self.project_id, name, self.token)
+        else:
+            # Another tool made this branch in the repository.
+            self.repository.branch_delete(name)
+
+
+def _path(project_id: str | None, branch: str | None) -> dict[str, str]:
+    """Return the parameters of the JSON route that does the same, by which tokens are checked."""
+    path = {} if project_id is None else {"project_id": project_id}
+    return path if branch is None else {**path, "branch_id": DEFAULT_BRANCH if branch == MAIN else branch}
+
+
+class ServiceGate:
+    """Admits visitors who signed in with a token that is still valid."""
+
+    home = _HOME
+
+    def __init__(self, service: Service) -> None:
+        self.cookie = Cookie(name="anabranch_session", path="/ui")
+        self.sessions = Sessions()
+        self._service = service
+        # Protects the sign-in form, which is sent before there is a session.
+        self._form_cookie = Cookie(name="anabranch_sign_in", path=_SIGN_IN)
+
+    def find_token(self, request: Request) -> Token | None:
+        """Return the token of the session that a request belongs to, if both are still valid."""
+        session = self.sessions.find(self.cookie.read(request))
+        if session is None or session.token_id is None:
+            return None
+        try:
+            token = self._service.tokens.get(session.token_id)
+        except TokenNotFoundError:
+            return None
+        # A token that was rotated has another secret, so sessions that began with the old one end.
+        is_valid = token.is_alive(self._service.clock()) and token.secret_hash == session.token_hash
+        return token if is_valid else None
+
+    def find_session(self, request: Request) -> Session | None:
+        token = self.find_token(request)
+        if token is None:
+            return None
+        request.state.token = token
+        return self.sessions.find(self.cookie.read(request))
+
+    def check(self, request: Request, session: Session, needs: Scope, branch: str | None) -> None:  # noqa: ARG002
+        require(request.state.token, needs, path=_path(request.path_params.get("project_id"), branch))
+
+    @contextmanager
+    def open(self, request: Request, session: Session) -> Iterator[Lake | None]:  # noqa: ARG002
+        project_id, token = request.path_params.get("project_id"), request.state.token
+        if project_id is None:
+            yield None
+            return
+        with self._service.projects.in_use(project_id):
+            project = self._service.projects.get(project_id)
+            repository = self._service.projects.open(project_id, actor=token.name)
+            host = ProjectHost(service=self._service, project_id=project_id, token=token, repository=repository)
+            yield Lake(repository=repository, path=f"/ui/projects/{project_id}", name=project.name, host=host)
+
+    def record(self, request: Request, *, action: str, run: Callable[[], Response]) -> Response:
+        audit = self._service.audit
+        pending = audit.begin(request, action=action, success_status=303)
+        response = run()
+        if pending.status != response.status_code:
+            audit.write((), status=response.status_code)
+        return response
+
+    def account(self, session: Session) -> Account | None:
+        assert session.token_id is not None  # noqa: S101 - set at the start of each session
+        return Account(name=self._service.tokens.get(session.token_id).name, sign_out=_SIGN_OUT, projects=_HOME)
+
+    def explain(self, error: AnabranchError) -> AnabranchError:
+        return without_data_folder(error, self._service.settings.data)
+
+    def turn_away(self, request: Request) -> Response:
+        wanted = request.url.path if request.method == "GET" else _HOME
+        return self._show_sign_in(request, wanted=wanted, status=401)
+
+    async def show_sign_in(self, request: Request) -> Response:
+        return self._show_sign_in(request, wanted=_HOME, status=200)
+
+    async def sign_in(self, request: Request) -> Response:
+        """Exchange a token for a session."""
+        async with request.form(max_fields=10, max_files=0) as form:
+            secret, wanted, value = (str(form.get(name, "")) for name in ("token", "wanted", "csrf"))
+        wanted = wanted if _is_page(wanted) else _HOME
+        try:
+            check_same_site(request)
+            expected = self._form_cookie.read(request) or ""
+            if not expected or not hmac.compare_digest(expected.encode(), value.encode()):
+                raise ForbiddenError("the sign-in form has expired", hint="send it again")
+            token = self._service.tokens.authenticate(secret.strip())
+        except (ForbiddenError, UnauthenticatedError) as err:
+            return self._show_sign_in(request, wanted=wanted, status=401, problem=err.problem)
+        session = self.sessions.start(token_id=token.id, token_hash=token.secret_hash)
+        response = RedirectResponse(wanted, status_code=303, headers=SECURITY_HEADERS)
+        self._form_cookie.delete(response)
+        self.cookie.set(response, session.id, is_secure=request.url.scheme == "https")
+        return response
+
+    def sign_out(self, visit: Visit) -> Response:
+        self.sessions.end(visit.session)
+        response = RedirectResponse(_SIGN_IN, status_code=303, headers=SECURITY_HEADERS)
+        self.cookie.delete(response)
+        return response
+
+    def _show_sign_in(self, request: Request, *, wanted: str, status: int, problem: str = "") -> Response:
+        value = secrets.token_urlsafe(32)
+        view = {"csrf": value, "action": _SIGN_IN, "wanted": wanted, "problem": problem}
+        frame = Frame(request=request, static_path=_STATIC, home=_HOME)
+        response = render("service/sign_in.html", view, frame=frame, status=status)
+        self._form_cookie.set(response, value, is_secure=request.url.scheme == "https")
+        return response
+
+
+def _is_page(path: str) -> bool:
+    return path.startswith("/ui/") and "//" not in path and "\\" not in path and path.isprintable()
+
+
+def _show_projects(visit: Visit) -> Shown | Redirect:
+    """List the projects that the token may read."""
+    token: Token = visit.request.state.token
+    if token.project_id is not None:
+        return Redirect(f"/ui/projects/{token.project_id}/")
+    service: Service = visit.request.app.state.service
+    return Shown("service/projects.html", service.projects.list_all())
+
+
+def make_routes(gate: ServiceGate) -> list[PageRoute]:
+    """Return the routes of the UI of a service."""
+    site = Site(gate, static_path=_STATIC)
+    service_pages = (get("/", _show_projects, needs=None), post("/sign-out", gate.sign_out, needs=None))
+    return [
+        static_route(_STATIC),
+        PageRoute(_SIGN_IN, gate.show_sign_in, method="GET", name="show_sign_in"),
+        PageRoute(_SIGN_IN, gate.sign_in, method="POST", name="sign_in"),
+        *site.routes(service_pages, prefix="/ui"),
+        *site.routes(PAGES, prefix="/ui/projects/{project_id}"),
+    ]

@@ -1,0 +1,256 @@
+"""What all pages share: routes, sessions, rights, forms, and errors as pages."""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+from urllib.parse import urlencode
+
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import FormData, UploadFile
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from anabranch.errors import AnabranchError, InvalidInputError
+from anabranch.server.auth import Scope
+from anabranch.server.envelope import status_of
+from anabranch.server.ui.headers import SECURITY_HEADERS
+from anabranch.server.ui.lake import Lake
+from anabranch.server.ui.rendering import Account, Frame, render
+from anabranch.server.ui.session import Cookie, Session, Sessions, check_same_site
+
+__all__ = ["Gate", "Page", "PageRoute", "Redirect", "Shown", "Site", "Visit", "get", "post"]
+
+_log = logging.getLogger("anabranch.server")
+_UNEXPECTED = AnabranchError("an unexpected error occurred", hint="see the log of the process that serves this page")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Visit:
+    """A request of a visitor who has signed in and may make it."""
+
+    request: Request
+    session: Session
+    opened: Lake | None
+    form: FormData = field(default_factory=FormData)
+
+    @property
+    def lake(self) -> Lake:
+        """The lake of the page. Pages about a whole service have none."""
+        if self.opened is None:
+            raise TypeError(f"{self.request.url.path} is not a page of a lake")
+        return self.opened
+
+    def query(self, name: str, default: str = "") -> str:
+        return self.request.query_params.get(name, default).strip()
+
+    def number(self, name: str, default: int = 1) -> int:
+        """Return a number of the query, at least 1."""
+        text = self.query(name) or str(default)
+        if not (text.isascii() and text.isdigit() and 1 <= int(text[:12]) <= 10**9):
+            raise InvalidInputError(f"{name} must be a number from 1 on, got {text[:50]!r}", hint=f"use {name}=1")
+        return int(text)
+
+    def field(self, name: str) -> str:
+        """Return a text of the form, or an empty text."""
+        value = self.form.get(name)
+        return value.strip() if isinstance(value, str) else ""
+
+    def file(self, name: str) -> UploadFile | None:
+        """Return a file of the form that has a name, or None."""
+        value = self.form.get(name)
+        return value if isinstance(value, UploadFile) and value.filename else None
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """The answer of a page: a template and its view."""
+
+    template: str
+    view: object
+    status: int = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Redirect:
+    """The answer of an action: the page to open next, below the lake's path, and a message to show there."""
+
+    path: str
+    notice: str = ""
+    query: Mapping[str, str] = field(default_factory=dict)
+
+
+Answer = Shown | Redirect | Response
+Handle = Callable[[Visit], Answer]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """A page or an action.
+
+    `needs` is the scope that it needs, None if any visitor who signed in may open it. `writes` is the field of the form
+    that names the branch it writes to.
+    """
+
+    method: str
+    path: str
+    handle: Handle
+    needs: Scope | None
+    writes: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of the function, which the audit records."""
+        return str(getattr(self.handle, "__name__", self.path))
+
+
+def get(path: str, handle: Handle, *, needs: Scope | None = Scope.READ) -> Page:
+    """Declare a page."""
+    return Page(method="GET", path=path, handle=handle, needs=needs)
+
+
+def post(path: str, handle: Handle, *, needs: Scope | None = Scope.PROJECT, writes: str | None = None) -> Page:
+    """Declare an action. With `writes`, a write to main needs a token for the whole project."""
+    return Page(method="POST", path=path, handle=handle, needs=Scope.BRANCH if writes else needs, writes=writes)
+
+
+class Gate(Protocol):
+    """Decides who sees which lake."""
+
+    cookie: Cookie
+    sessions: Sessions
+    home: str
+
+    def find_session(self, request: Request) -> Session | None: ...
+
+    def check(self, request: Request, session: Session, needs: Scope, branch: str | None) -> None:
+        """Raise ForbiddenError if the visitor may not do this."""
+        ...
+
+    def open(self, request: Request, session: Session) -> AbstractContextManager[Lake | None]:
+        """Return the lake of a page, None for a page about a whole service."""
+        ...
+
+    def record(self, request: Request, *, action: str, run: Callable[[], Response]) -> Response:
+        """Run an action. A service records it in the audit."""
+        ...
+
+    def account(self, session: Session) -> Account | None:
+        """Return whose session it is, None if that need not be shown."""
+        ...
+
+    def explain(self, error: AnabranchError) -> AnabranchError:
+        """Return an error as the visitor may read it."""
+        ...
+
+    def turn_away(self, request: Request) -> Response:
+        """Answer a visitor who has not signed in."""
+        ...
+
+
+class PageRoute(Route):
+    """A route of the UI. Its page is None if it needs no session."""
+
+    def __init__(self, path: str, endpoint: Any, *, method: str, name: str, page: Page | None = None) -> None:
+        super().__init__(path, endpoint, methods=[method], name=name)
+        self.page = page
+
+
+class Site:
+    """The pages of one UI behind one gate."""
+
+    def __init__(self, gate: Gate, *, static_path: str) -> None:
+        self._gate = gate
+        self._static_path = static_path
+
+    def routes(self, pages: Iterable[Page], *, prefix: str) -> list[PageRoute]:
+        return [
+            PageRoute(
+                prefix + page.path,
+                self._endpoint(page),
+                method=page.method,
+                name=page.name,
+                page=page,
+            )
+            for page in pages
+        ]
+
+    def _endpoint(self, page: Page) -> Callable[[Request], Any]:
+        async def answer(request: Request) -> Response:
+            session = self._gate.find_session(request)
+            if session is None:
+                return self._gate.turn_away(request)
+            if page.method == "GET":
+                return await run_in_threadpool(self._answer, page, request, session, FormData())
+            async with request.form(max_fields=5000, max_part_size=1 << 20) as form:
+                return await run_in_threadpool(self._answer, page, request, session, form)
+
+        return answer
+
+    def _answer(self, page: Page, request: Request, session: Session, form: FormData) -> Response:
+        """Check the request, run the page or the action, and show errors as pages."""
+        if page.method == "GET":
+            return self._checked(page, request, session, form)
+
+        def run() -> Response:
+            return self._checked(page, request, session, form)
+
+        return self._gate.record(request, action=page.name, run=run)
+
+    def _checked(self, page: Page, request: Request, session: Session, form: FormData) -> Response:
+        try:
+            if page.method == "POST":
+                check_same_site(request)
+                session.check_form(form.get("csrf"))
+            branch = form.get(page.writes) if page.writes else None
+            if page.needs is not None:
+                self._gate.check(request, session, page.needs, branch if isinstance(branch, str) else None)
+            with self._gate.open(request, session) as lake:
+                return self._visit(page, Visit(request=request, session=session, opened=lake, form=form))
+        except AnabranchError as err:
+            return self._show_error(err, request, session)
+
+    def _visit(self, page: Page, visit: Visit) -> Response:
+        try:
+            answer = page.handle(visit)
+        except AnabranchError as err:
+            return self._show_error(err, visit.request, visit.session, visit.opened)
+        except Exception as err:  # noqa: BLE001 - a page must not show what an unexpected error contains
+            _log.error("a page failed", exc_info=err)
+            return self._show_error(_UNEXPECTED, visit.request, visit.session, visit.opened)
+        match answer:
+            case Shown():
+                return self._show(answer, visit.request, visit.session, visit.opened)
+            case Redirect():
+                visit.session.notice = answer.notice or None
+                query = f"?{urlencode(answer.query)}" if answer.query else ""
+                base = "" if visit.opened is None else visit.opened.path
+                return RedirectResponse(f"{base}{answer.path}{query}", status_code=303, headers=SECURITY_HEADERS)
+            case response:
+                return response
+
+    def _show_error(
+        self, error: AnabranchError, request: Request, session: Session, lake: Lake | None = None
+    ) -> Response:
+        explained = self._gate.explain(error)
+        status = status_of(explained)
+        if status >= 500 and error is not _UNEXPECTED:
+            _log.error("a page failed", exc_info=error)
+        return self._show(Shown("error.html", explained, status), request, session, lake)
+
+    def _show(self, shown: Shown, request: Request, session: Session, lake: Lake | None) -> Response:
+        return render(
+            shown.template,
+            shown.view,
+            status=shown.status,
+            frame=Frame(
+                request=request,
+                static_path=self._static_path,
+                session=session,
+                lake=lake,
+                account=self._gate.account(session),
+                home=self._gate.home,
+            ),
+        )

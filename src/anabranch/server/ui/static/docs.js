@@ -1,0 +1,2 @@
+const shown = document.getElementById("swagger-ui");
+SwaggerUIBundle({ url: shown.dataset.url, domNode: shown, validatorUrl: null });

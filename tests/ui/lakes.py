@@ -1,0 +1,59 @@
+"""Lakes for the tests of the UI."""
+
+from pathlib import Path
+
+import pyarrow as pa
+
+import anabranch as ab
+
+HOSTILE = "<img src=x onerror=alert(1)>"
+RIGHT_TO_LEFT = "\u202eevil\u202c"
+
+__all__ = ["HOSTILE", "RIGHT_TO_LEFT", "hostile_lake", "shop"]
+
+
+def shop(path: Path) -> ab.Repository:
+    """A lake with two tables, three branches, a tag, a merge and a conflict."""
+    repository = ab.init(path, actor="ada", durability="none")
+    with repository.transaction(message="Load the shop") as tx:
+        _create_tables(tx)
+    repository.tag_create("v1.0", description="the first orders")
+    repository.branch_create("dev", description="try other prices")
+    repository.update("shop.orders", {"amount": "9.5"}, "id = 2", branch="dev", message="Cups cost more")
+    repository.append("shop.orders", [{"id": 4, "item": "jug", "amount": 30.0}], branch="dev", message="Sell jugs")
+    repository.branch_create("fix")
+    repository.delete("shop.orders", "id = 3", branch="fix", message="No pots")
+    repository.merge("fix", "main", message="Merge fix")
+    repository.update("shop.orders", {"amount": "7.0"}, "id = 2", message="Cups cost less")
+    repository.branch_create("preview", mode="live", description="follows main")
+    return repository
+
+
+def _orders() -> list[dict[str, object]]:
+    return [
+        {"id": 1, "item": "tea", "amount": 12.5},
+        {"id": 2, "item": "cup", "amount": 8.0},
+        {"id": 3, "item": "pot", "amount": 25.0},
+    ]
+
+
+def _create_tables(tx: ab.Transaction) -> None:
+    schema = pa.schema([("id", pa.int64()), ("item", pa.string()), ("amount", pa.float64())])
+    tx.create_table("shop.orders", schema, primary_key=["id"])
+    tx.append("shop.orders", _orders())
+    tx.create_table("shop.customers", pa.schema([("id", pa.int64()), ("name", pa.string())]), primary_key=["id"])
+    tx.append("shop.customers", [{"id": 1, "name": "Grace"}, {"id": 2, "name": "Linus"}])
+
+
+def hostile_lake(path: Path) -> ab.Repository:
+    """A lake in which every text that a user can choose attacks a page that shows it."""
+    repository = ab.init(path, actor=HOSTILE, durability="none")
+    rows = [
+        {"id": HOSTILE, HOSTILE: HOSTILE, "long": "x" * 100_000},
+        {"id": RIGHT_TO_LEFT, HOSTILE: RIGHT_TO_LEFT, "long": "</td></table><script>alert(1)</script>"},
+    ]
+    repository.load("evil.rows", rows, primary_key=["id"], message=f"{HOSTILE} {RIGHT_TO_LEFT}")
+    repository.branch_create("dev", description=HOSTILE)
+    repository.update("evil.rows", {"long": "'<b>bold</b>'"}, "true", branch="dev", message=HOSTILE)
+    repository.tag_create("v1", description=HOSTILE)
+    return repository

@@ -1,0 +1,67 @@
+"""The page of branches and tags, in a browser."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+import anabranch as ab
+from tests.ui.conftest import LocalSite, serving, visiting
+from tests.ui.lakes import shop
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[LocalSite]:
+    with serving(shop(tmp_path / "shop")) as found:
+        yield found
+
+
+@pytest.mark.parametrize("options", [{}, {"java_script_enabled": False}], ids=["scripts", "no scripts"])
+def test_branch_is_created_deleted_and_restored_by_clicks(
+    browser: Browser, site: LocalSite, options: dict[str, bool]
+) -> None:
+    with visiting(browser, site.url, enter=site.enter, **options) as visitor:
+        page = visitor.page
+        page.get_by_role("link", name="Branches", exact=True).click()
+        new = page.get_by_role("region", name="New branch")
+        new.get_by_label("Name").fill("experiment")
+        new.get_by_label("Expires after days").fill("7")
+        new.get_by_role("button", name="Create branch").click()
+        expect(page.get_by_role("status")).to_have_text("Branch experiment was created.")
+        assert site.repository.branch_get("experiment").expires is not None
+        page.get_by_label("Delete branch experiment").click()
+        page.get_by_role("button", name="Delete", exact=True).click()
+        expect(page.get_by_role("status")).to_have_text("Branch experiment was deleted.")
+        page.get_by_label("Restore branch experiment").click()
+        expect(page.get_by_role("status")).to_have_text("Branch experiment was restored.")
+    assert "experiment" in [branch.name for branch in site.repository.branch_list()]
+
+
+def test_search_replaces_the_list(browser: Browser, site: LocalSite) -> None:
+    with visiting(browser, site.url, enter=site.enter) as visitor:
+        page = visitor.open("/branches")
+        page.get_by_label("Find a branch or tag").press_sequentially("prev")
+        expect(page.get_by_role("row")).to_have_count(4)
+        assert page.get_by_role("rowheader", name="preview").count() == 1
+        assert page.url.endswith("search=prev")
+
+
+def test_long_list_is_paged(browser: Browser, tmp_path: Path) -> None:
+    repository = ab.init(tmp_path / "lake", durability="none")
+    for number in range(60):
+        repository.branch_create(f"branch-{number:02}")
+    with serving(repository) as site, visiting(browser, site.url, enter=site.enter) as visitor:
+        page = visitor.open("/branches")
+        expect(page.get_by_text("1 to 50 of 61")).to_be_visible()
+        page.get_by_role("link", name="Next").click()
+        expect(page.get_by_text("51 to 61 of 61")).to_be_visible()
+
+
+def test_protected_branch_has_no_delete_button(browser: Browser, site: LocalSite) -> None:
+    site.repository.branch_protect("dev")
+    with visiting(browser, site.url, enter=site.enter) as visitor:
+        page = visitor.open("/branches")
+        assert page.get_by_role("row", name="dev").get_by_text("protected").count() == 1
+        assert page.get_by_label("Delete branch dev").count() == 0
+        assert page.get_by_label("Delete branch preview").count() == 1

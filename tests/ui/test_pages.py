@@ -1,0 +1,58 @@
+"""Each page in a real browser: reachable, accessible, narrow, without JavaScript, and safe with hostile texts."""
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser
+
+from tests.ui.conftest import LocalSite, Visitor, serving, visiting
+from tests.ui.lakes import HOSTILE, hostile_lake, shop
+
+PAGES = ["/", "/branches"]
+HOSTILE_PAGES = ["/", "/branches"]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalSite]:
+    with serving(shop(tmp_path_factory.mktemp("lake") / "shop")) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def visitor(browser: Browser, site: LocalSite) -> Iterator[Visitor]:
+    with visiting(browser, site.url, enter=site.enter) as found:
+        yield found
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_page_is_accessible_and_fits_a_phone(visitor: Visitor, path: str) -> None:
+    visitor.page.set_viewport_size({"width": 360, "height": 800})
+    visitor.open(path)
+    visitor.check_accessible()
+    visitor.check_width()
+    assert not visitor.problems
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_page_is_accessible_in_the_dark(visitor: Visitor, path: str) -> None:
+    visitor.page.set_viewport_size({"width": 1280, "height": 800})
+    visitor.page.emulate_media(color_scheme="dark")
+    try:
+        visitor.open(path)
+        visitor.check_accessible()
+    finally:
+        visitor.page.emulate_media(color_scheme="light")
+    assert not visitor.problems
+
+
+def test_hostile_texts_stay_texts(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> None:
+    repository = hostile_lake(tmp_path_factory.mktemp("evil") / "lake")
+    with serving(repository) as site, visiting(browser, site.url, enter=site.enter) as visitor:
+        for path in HOSTILE_PAGES:
+            page = visitor.open(path)
+            assert page.locator("main img").count() == 0, path
+            assert page.locator("main script").count() == 0, path
+            assert HOSTILE in page.inner_text("main"), path
+            assert len(page.content()) < 300_000, path
+            visitor.check_width()
+        assert not visitor.problems

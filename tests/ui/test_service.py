@@ -1,0 +1,188 @@
+"""The UI of a service: sign-in by token, and the scopes of the API."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import httpx
+import pytest
+from playwright.sync_api import Browser, expect
+
+from anabranch.server.ui.site import PageRoute
+from tests.server.conftest import Project, Running, make_token, new_project, ok
+from tests.server.conftest import running as running
+from tests.ui.conftest import visiting
+
+
+@pytest.fixture(scope="module")
+def project(running: Running) -> Iterator[Project]:
+    with running.client() as client:
+        yield new_project(client, rows=3)
+
+
+def csrf_in(text: str) -> str:
+    return text.partition('name="csrf" value="')[2].partition('"')[0]
+
+
+@contextmanager
+def signed_in(running: Running, secret: str) -> Iterator[tuple[httpx.Client, str]]:
+    """Yield a client with a session, and the token of its forms."""
+    with httpx.Client(base_url=running.url, timeout=60) as client:
+        form = client.get("/ui/sign-in").text
+        answer = client.post("/ui/sign-in", data={"csrf": csrf_in(form), "token": secret})
+        assert answer.status_code == 303, answer.text
+        # Any page with a form will do: the token is that of the session.
+        yield client, csrf_in(client.get("/ui/", follow_redirects=True).text)
+
+
+def routes_of(running: Running) -> list[PageRoute]:
+    from anabranch.server.ui.service_pages import ServiceGate, make_routes
+
+    assert running.service is not None
+    return make_routes(ServiceGate(running.service))
+
+
+def path_of(route: PageRoute, project: Project) -> str:
+    return route.path_format.format(
+        project_id=project.id, name="none", commit_id="0" * 26, table="in_c_sales.orders", run_id="0" * 26
+    )
+
+
+def test_no_page_answers_without_a_session(running: Running, project: Project) -> None:
+    tried = 0
+    with httpx.Client(base_url=running.url) as client:
+        for route in routes_of(running):
+            if route.page is not None:
+                answer = client.request(route.page.method, path_of(route, project))
+                assert answer.status_code == 401, route.path
+                assert "Sign in" in answer.text
+                tried += 1
+    assert tried > 6
+
+
+def test_bearer_token_alone_opens_no_page(running: Running, project: Project) -> None:
+    """Otherwise the forms of the UI would accept requests without a token of the form."""
+    with running.client() as client:
+        assert client.get(f"/ui/projects/{project.id}/").status_code == 401
+
+
+def test_session_cookie_opens_no_json_route(running: Running, project: Project) -> None:
+    with signed_in(running, running.secret) as (client, _):
+        cookie = client.cookies["anabranch_session"]
+        answer = client.get(f"/projects/{project.id}", headers={"Cookie": f"anabranch_session={cookie}"})
+        assert answer.status_code == 401
+
+
+@pytest.mark.parametrize("secret", ["", "ab_0123_wrong"])
+def test_wrong_token_is_refused(running: Running, secret: str) -> None:
+    with httpx.Client(base_url=running.url) as client:
+        form = client.get("/ui/sign-in").text
+        answer = client.post("/ui/sign-in", data={"csrf": csrf_in(form), "token": secret})
+        assert answer.status_code == 401
+        assert "anabranch_session" not in client.cookies
+
+
+def test_forged_sign_in_is_refused(running: Running) -> None:
+    with httpx.Client(base_url=running.url) as client:
+        assert client.post("/ui/sign-in", data={"token": running.secret}).status_code == 401
+        client.get("/ui/sign-in")
+        assert client.post("/ui/sign-in", data={"token": running.secret, "csrf": "x"}).status_code == 401
+
+
+def test_sign_in_leads_only_to_pages_of_the_ui(running: Running) -> None:
+    for wanted in ("https://attacker.example", "//attacker.example", "/ui//attacker.example", "/\\attacker.example"):
+        with httpx.Client(base_url=running.url) as client:
+            data = {"csrf": csrf_in(client.get("/ui/sign-in").text), "token": running.secret, "wanted": wanted}
+            assert client.post("/ui/sign-in", data=data).headers["location"] == "/ui/"
+
+
+def test_read_token_cannot_do_anything_but_read(running: Running, project: Project) -> None:
+    with running.client() as api:
+        secret = make_token(api, "read", project_id=project.id)
+        before = ok(api.get(f"{project.path}/branches"))
+    tried = 0
+    with signed_in(running, secret) as (client, csrf):
+        for route in routes_of(running):
+            if route.page is not None and route.page.needs is not None:
+                path = path_of(route, project)
+                if route.page.method == "POST":
+                    answer = client.post(path, data={"csrf": csrf, "branch": "main", "name": "x"})
+                    assert answer.status_code == 403, route.path
+                    tried += 1
+        page = client.get(f"/ui/projects/{project.id}/branches")
+        assert page.status_code == 200
+        assert 'name="name"' not in page.text, "the page has a form that the visitor may not send"
+    with running.client() as api:
+        assert ok(api.get(f"{project.path}/branches")) == before
+    assert tried >= 5
+
+
+def test_token_of_another_project_is_refused(running: Running, project: Project) -> None:
+    with running.client() as api:
+        other = new_project(api, rows=0)
+        secret = make_token(api, "project", project_id=other.id)
+    with signed_in(running, secret) as (client, csrf):
+        assert client.get(f"/ui/projects/{project.id}/").status_code == 403
+        data = {"csrf": csrf, "name": "x"}
+        assert client.post(f"/ui/projects/{project.id}/branches/create", data=data).status_code == 403
+        assert client.get("/ui/").headers["location"] == f"/ui/projects/{other.id}/"
+
+
+def test_branch_token_makes_branches_and_leaves_main_alone(running: Running, project: Project) -> None:
+    with running.client() as api:
+        secret = make_token(api, "branch", project_id=project.id)
+    with signed_in(running, secret) as (client, csrf):
+        made = client.post(f"/ui/projects/{project.id}/branches/create", data={"csrf": csrf, "name": "Mine"})
+        assert made.status_code == 303, made.text
+        refused = client.post(f"/ui/projects/{project.id}/branches/delete", data={"csrf": csrf, "branch": "main"})
+        assert refused.status_code == 403
+        tagged = client.post(f"/ui/projects/{project.id}/tags/create", data={"csrf": csrf, "name": "v1"})
+        assert tagged.status_code == 403
+    with running.client() as api:
+        assert "Mine" in [branch["name"] for branch in ok(api.get(f"{project.path}/branches"))["branches"]]
+
+
+def test_actions_are_in_the_audit(running: Running, project: Project) -> None:
+    with signed_in(running, running.secret) as (client, csrf):
+        client.post(f"/ui/projects/{project.id}/branches/create", data={"csrf": csrf, "name": "Audited"})
+        client.post(f"/ui/projects/{project.id}/branches/create", data={"csrf": "forged", "name": "Other"})
+    with running.client() as api:
+        events = ok(api.get("/audit", params={"limit": 2}))["events"]
+    assert [(event["action"], event["status"]) for event in events] == [("create_branch", 403), ("create_branch", 303)]
+    assert events[0]["actor"] == "admin"
+
+
+def test_session_ends_with_its_token(running: Running, project: Project) -> None:
+    with running.client() as api:
+        answer = ok(api.post("/tokens", json={"name": "short", "scope": "read", "project_id": project.id}))
+        with signed_in(running, answer["secret"]) as (client, _):
+            assert client.get(f"/ui/projects/{project.id}/").status_code == 200
+            ok(api.post(f"/tokens/{answer['id']}/rotate"))
+            assert client.get(f"/ui/projects/{project.id}/").status_code == 401
+
+
+def test_sign_out_ends_the_session(running: Running) -> None:
+    with signed_in(running, running.secret) as (client, csrf):
+        cookie = client.cookies["anabranch_session"]
+        assert client.post("/ui/sign-out", data={"csrf": csrf}).headers["location"] == "/ui/sign-in"
+        assert client.get("/ui/", headers={"Cookie": f"anabranch_session={cookie}"}).status_code == 401
+
+
+def test_visitor_signs_in_and_creates_a_branch(browser: Browser, running: Running, project: Project) -> None:
+    with visiting(browser, running.url) as visitor:
+        page = visitor.open(f"/ui/projects/{project.id}/branches")
+        visitor.check_accessible()
+        page.get_by_label("Token").fill(running.secret)
+        page.get_by_role("button", name="Sign in").click()
+        page.get_by_label("Name").first.fill("<b>By hand</b>")
+        page.get_by_role("button", name="Create branch").click()
+        expect(page.get_by_role("status")).to_have_text("Branch <b>By hand</b> was created.")
+        assert page.get_by_role("rowheader", name="<b>By hand</b>").count() == 1
+        visitor.check_accessible()
+        page.get_by_role("link", name="Projects").click()
+        visitor.check_accessible()
+
+
+def test_swagger_ui_comes_from_the_package(browser: Browser, running: Running) -> None:
+    with visiting(browser, running.url) as visitor:
+        page = visitor.open("/docs")
+        expect(page.get_by_text("/projects/{project_id}/branches").first).to_be_visible()
