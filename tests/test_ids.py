@@ -11,7 +11,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from anabranch.errors import InvalidNameError
-from anabranch.ids import LAYOUT_NAMES, BranchName, CommitId, Ref, RefRange, Step, TableKey, TagName
+from anabranch.ids import LAYOUT_NAMES, BranchName, CommitId, Ref, RefRange, Step, TableKey, TagName, are_table_keys
 
 ONLY_ASCII = "use only ASCII letters, digits, '.', '-', '_', and '/' between segments"
 ONLY_ASCII_TAG = "use only ASCII letters, digits, '.', '-' and '_'"
@@ -267,6 +267,23 @@ def test_a_wrong_table_key_is_refused_with_its_reason(text: str, problem: str) -
     with pytest.raises(InvalidNameError) as refusal:
         TableKey.parse(text)
     assert refusal.value.problem.startswith(f"table key {text!r} {problem}")
+
+
+KEY_LIKE = st.text(alphabet="ab-_.\n/é", max_size=6) | st.sampled_from(
+    ["a.b", "in_c.x-1", "a" * 170 + ".b", "a." + "b" * 171]
+)
+
+
+@given(st.lists(KEY_LIKE | st.integers() | st.none(), max_size=5))
+def test_table_keys_checked_together_are_those_that_are_right_one_by_one(names: list[object]) -> None:
+    def is_key(name: object) -> bool:
+        try:
+            TableKey.parse(name)  # type: ignore[arg-type]
+        except InvalidNameError:
+            return False
+        return True
+
+    assert are_table_keys(names) == all(map(is_key, names))
 
 
 ULIDS = st.builds(

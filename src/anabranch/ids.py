@@ -3,6 +3,7 @@
 import re
 import secrets
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Self
@@ -19,6 +20,7 @@ __all__ = [
     "Step",
     "TableKey",
     "TagName",
+    "are_table_keys",
     "new_ulid",
 ]
 
@@ -39,6 +41,9 @@ _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _SLASH_LENGTH = 5
 _MAX_NAME = 210
 _MAX_NEW_NAME = 170
+_PART = rf"[A-Za-z0-9_][A-Za-z0-9_-]{{0,{_MAX_NEW_NAME - 1}}}+"
+# Table keys, each with a line end. The quantifiers are possessive, so that a wrong key is found without backtracking.
+_TABLE_KEYS = re.compile(rf"(?:{_PART}\.{_PART}\n)*+")
 _NO_TEXT = ("is not a string", "pass a string")
 
 
@@ -240,6 +245,15 @@ class TableKey:
                     hint=f"use at most {_MAX_NEW_NAME} ASCII letters, digits, '_' and '-', and do not start with '-'",
                 )
         return cls(parts[0], parts[1])
+
+
+def are_table_keys(names: Sequence[object]) -> bool:
+    """Return whether all names are table keys. They are checked together: a commit may name thousands of tables."""
+    try:
+        text = "\n".join([*names, ""])  # type: ignore[list-item]
+    except TypeError:
+        return False  # one of them is not a string
+    return text.count("\n") == len(names) and _TABLE_KEYS.fullmatch(text) is not None
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -199,7 +199,7 @@ class Snapshot(Mapping[str, Table]):
     @classmethod
     def of(cls, repo_store: RepoStore, record: CommitRecord, *, version: int) -> Self:
         """Return the snapshot of a commit."""
-        return cls(repo_store, record, version=version, tables=repo_store.commits.tables_of(record))
+        return cls(repo_store, record, version=version, tables=repo_store.commits.map_of(record))
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle the commit, its table map and the settings of the repository. The copy shows the same rows."""

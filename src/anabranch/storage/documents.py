@@ -88,7 +88,7 @@ def seal(data: bytes) -> bytes:
 
 def is_sealed(data: bytes) -> bool:
     """Return whether an object ends with the checksum of its content."""
-    return data[-_LENGTH:] == _mark_of(data[:-_LENGTH])
+    return data[-_LENGTH:] == _mark_of(memoryview(data)[:-_LENGTH])
 
 
 def open_sealed(data: bytes) -> dict[str, Any]:
@@ -138,5 +138,5 @@ def _is_cut_off(data: bytes) -> bool:
     return False
 
 
-def _mark_of(body: bytes) -> bytes:
+def _mark_of(body: bytes | memoryview) -> bytes:
     return b"%s%08x%s" % (_OPENING, crc32(body), _CLOSING)

@@ -9,6 +9,7 @@ from anabranch.ids import TableKey
 from anabranch.repo.log import codec
 from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import CommitRecord, GraphCommit, Origin, TableEntry, TableMap
+from anabranch.repo.log.table_maps import LayeredMap, StoredMap
 from anabranch.storage import documents, put_once
 
 __all__ = ["COMMITS", "Commits", "commit_path", "next_page", "read_commit_fields"]
@@ -64,6 +65,10 @@ class Commits:
                 tables[key] = entry
         return tables
 
+    def map_of(self, record: CommitRecord) -> TableMap:
+        """Return the same tables as a map that decodes an entry when it is read. At most one request."""
+        return LayeredMap(self._full_map(record.base), record.changes)
+
     def find_table(self, record: CommitRecord, key: TableKey) -> TableEntry | None:
         if key in record.changes:
             return record.changes[key]
@@ -86,14 +91,14 @@ class Commits:
     def _full_map(self, base: str) -> TableMap:
         known = self._full_maps.find(base)
         if known is None:
+            path = commit_path(base)
             try:
-                fields = self._read(base)
-            except CommitNotFoundError:
+                data = self._config.store.get(path)
+            except ObjectNotFoundError:
                 raise CorruptError(
                     f"commit {base!r}, which others build on, is missing", hint="run doctor on the repository"
                 ) from None
-            with documents.damage_named(commit_path(base)):
-                known = codec.decode_full_map(fields)
+            known = StoredMap(data, path=path, commit_id=base)
             self._full_maps.keep(base, known)
         return known
 

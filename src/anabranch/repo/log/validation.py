@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from anabranch.ids import BranchName, TableKey, TagName
+from anabranch.ids import BranchName, TableKey, TagName, are_table_keys
 from anabranch.repo.log.entries import CommitRecord, GraphCommit, LogEntry, RunState, TableEntry
 
 __all__ = [
@@ -81,8 +81,10 @@ def check_root(value: Any, what: str) -> str:
 
 
 def check_tables(keys: Iterable[Any]) -> None:
-    for key in keys:
-        TableKey.parse(key)
+    names = tuple(keys)
+    if not are_table_keys(names):
+        for key in names:
+            TableKey.parse(key)
 
 
 def check_metadata(metadata: Any) -> None:
