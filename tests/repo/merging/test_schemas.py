@@ -1,7 +1,7 @@
 """Pairs of changes to the columns and the key of a table, under every strategy, against what is written down here."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -46,6 +46,11 @@ def key_is(*columns: str) -> Step:
 
 def insert(tx: Transaction, key: str) -> None:
     tx.append(key, pa.table([[7], [7], ["w"]], schema=SCHEMA))
+
+
+def insert_c(tx: Transaction, key: str) -> None:
+    """Insert a row after the key was renamed to c."""
+    tx.append(key, [{"c": 7, "a": 7, "b": "w"}])
 
 
 def delete(tx: Transaction, key: str) -> None:
@@ -142,7 +147,42 @@ CASES = {
     "rename_both": Case(
         source=(alter("a", name="z"),), target=(alter("b", name="w"),), merged="id, z, w: 1 1 x, 2 2 y"
     ),
-    "rename_onto_added": Case(source=(alter("a", name="c"),), target=(add("c", pa.int64()),), conflicts=schema("c")),
+    # Two columns would have one name: that of the losing side gets back its name, or is left out if it is new.
+    "rename_onto_added": Case(
+        source=(alter("a", name="c"),),
+        target=(add("c", pa.int64()), put("c", "9")),
+        conflicts=schema("c"),
+        source_wins="id, c, b: 1 1 x, 2 2 y",
+        target_wins="id, a, b, c: 1 1 x 9, 2 2 y None",
+    ),
+    "added_onto_rename": Case(
+        source=(add("c", pa.int64()), put("c", "9"), insert),
+        target=(alter("a", name="c"), put("b", "'q'")),
+        conflicts=schema("c"),
+        source_wins="id, a, b, c: 1 1 q 9, 2 2 y None, 7 7 w None",
+        target_wins="id, c, b: 1 1 q, 2 2 y, 7 7 w",
+    ),
+    "renames_onto_one_name": Case(
+        source=(alter("a", name="z"), put("z", "9")),
+        target=(alter("b", name="z"), put("z", "'q'")),
+        conflicts=schema("z"),
+        source_wins="id, z, b: 1 9 q, 2 2 y",
+        target_wins="id, a, z: 1 9 q, 2 2 y",
+    ),
+    "renames_in_a_row": Case(
+        source=(alter("a", name="c"), alter("b", name="a")),
+        target=(add("c", pa.int64()),),
+        conflicts=schema("c"),
+        source_wins="id, c, a: 1 1 x, 2 2 y",
+        target_wins="id, a, b, c: 1 1 x None, 2 2 y None",
+    ),
+    "rename_of_the_key": Case(
+        source=(alter("id", name="c"), insert_c),
+        target=(add("c", pa.int64()), put("b", "'q'")),
+        conflicts=schema("c"),
+        source_wins="c, a, b: 1 1 q, 2 2 y, 7 7 w",
+        target_wins="id, a, b, c: 1 1 q None, 2 2 y None, 7 7 w None",
+    ),
     # Columns that go
     "drop_untouched": Case(source=(drop("a"),), target=NOTHING, merged="id, b: 1 x, 2 y"),
     "drop_other": Case(source=(drop("a"),), target=(put("b", "'q'"),), merged="id, b: 1 q, 2 y"),
@@ -273,7 +313,7 @@ def begin(repo: ab.Repository, *, is_clean: bool) -> dict[str, Case]:
     return cases
 
 
-def found(repo: ab.Repository, branch: str, key: str) -> str:
+def reported_table(repo: ab.Repository, branch: str, key: str) -> str:
     """A table's columns and rows, and its key if that is another one."""
     table = repo.snapshot_of(branch)[key]
     rows = sorted(table.to_arrow().to_pylist(), key=lambda row: next(iter(row.values())))
@@ -288,7 +328,7 @@ def test_changes_that_fit_together_are_all_made(repo: ab.Repository) -> None:
     assert planned.conflicts == ()
     assert repo.merge("source", into="target").plan == planned
     for key, case in cases.items():
-        assert found(repo, "target", key) == case.merged, key
+        assert reported_table(repo, "target", key) == case.merged, key
     merged = repo.snapshot_of("target")
     assert not merged["s.strict_rows"].schema.field("a").nullable
     assert not merged["s.strict_new_fits"].schema.field("c").nullable
@@ -311,6 +351,27 @@ def test_changes_that_do_not_fit_are_reported_or_decided(repo: ab.Repository) ->
         check_strategy(repo, cases, strategy)
 
 
+@pytest.mark.parametrize("side", ["source", "target"])
+@pytest.mark.parametrize("how", ["resolver", "resolution"])
+def test_a_name_of_two_columns_is_decided_for_that_column(repo: ab.Repository, how: str, side: str) -> None:
+    with repo.transaction() as tx:
+        tx.create_table("s.t", SCHEMA, primary_key=["id"])
+        tx.append("s.t", pa.table([[1, 2], [1, 2], ["x", "y"]], schema=SCHEMA))
+    repo.branch_create("dev")
+    for branch, steps in (("dev", (alter("a", name="c"),)), ("main", (add("c", pa.int64()), put("c", "9")))):
+        with repo.transaction(branch) as tx:
+            for step in steps:
+                step(tx, "s.t")
+    (found,) = repo.conflicts("dev", "main")
+    assert (found.column, found.source, found.target) == ("c", "c int64 (was a)", "c int64")
+    if how == "resolver":
+        repo.merge("dev", "main", resolvers={"s.t.c": side})
+    else:
+        repo.merge("dev", "main", resolutions=[{**asdict(found), "take": side}])
+    merged = {"source": "id, c, b: 1 1 x, 2 2 y", "target": "id, a, b, c: 1 1 x 9, 2 2 y None"}
+    assert reported_table(repo, "main", "s.t") == merged[side]
+
+
 def check_strategy(repo: ab.Repository, cases: dict[str, Case], name: str) -> None:
     """A strategy decides what it can; without the rest, which is still in conflict, it merges."""
     strategy = name.removesuffix("_wins")
@@ -329,4 +390,4 @@ def check_strategy(repo: ab.Repository, cases: dict[str, Case], name: str) -> No
     assert repo.merge(part, into=name, strategy=strategy).plan == planned
     for key, outcome in outcomes.items():
         if outcome:
-            assert found(repo, name, key) == outcome, key
+            assert reported_table(repo, name, key) == outcome, key

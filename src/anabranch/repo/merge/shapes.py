@@ -152,7 +152,7 @@ def merge_shapes(key: str, sides: SchemaSides, *, side_for: SideFor, is_used: Is
     merger = _ShapeMerger(key, sides, side_for=side_for, is_used=is_used)
     for triple in _triples(sides):
         merger.merge_column(triple)
-    merger.check_unique_names()
+    merger.make_names_unique()
     merger.merge_keys()
     return merger.to_shape()
 
@@ -358,10 +358,57 @@ class _ShapeMerger:
         self._names[triple] = merged.name
         self._columns.append(MergedColumn(triple=triple, field=merged))
 
-    def check_unique_names(self) -> None:
+    def make_names_unique(self) -> None:
+        """Decide on names that two columns would have: one was renamed, the other one added or renamed.
+
+        A column that loses gets back the name that it has on the side that wins. It is left out if it does not exist
+        there. If the name is that of another column, the same side wins again. All names of a side are different, so
+        that this ends.
+        """
+        losers: dict[ColumnTriple, str] = {}
+        while (name := self._find_repeated_name()) is not None:
+            source, target = (self._find_named(name, side) for side in ("source", "target"))
+            won = [losers[column.triple] for column in self._columns if column.name == name and column.triple in losers]
+            # The target wins against a column that lost to the source, so that no column moves back and forth.
+            wins = "target" if "target" in won else next(iter(won), None)
+            if wins is None:
+                texts = self._described(source, "source"), self._described(target, "target")
+                wins = self._decide(name, "two columns would have this name", None, *texts)
+            winner = source if wins == "source" else target
+            loser = next(column for column in self._columns if column.name == name and column is not winner)
+            losers[loser.triple] = wins
+            self._rename_loser(loser, getattr(loser.triple, wins))
+
+    def _find_repeated_name(self) -> str | None:
         names = [column.name for column in self._columns]
-        for name in sorted({name for name in names if names.count(name) > 1}):
-            self._conflict(name, "two columns would have this name", None, name, name)
+        return next((name for name in names if names.count(name) > 1), None)
+
+    def _find_named(self, name: str, side: str) -> MergedColumn | None:
+        """Return the column of the result that would have a name, and has it on one side."""
+        found = (column for column in self._columns if column.name == name and getattr(column.triple, side) == name)
+        return next(found, None)
+
+    def _described(self, column: MergedColumn | None, side: str) -> str | None:
+        if column is None:
+            return None
+        text = _text(self._field(self._source if side == "source" else self._target, getattr(column.triple, side)))
+        return text if column.triple.base in (None, column.name) else f"{text} (was {column.triple.base})"
+
+    def _rename_loser(self, column: MergedColumn, name: str | None) -> None:
+        """Give a column of the result another name, or leave it out if there is none."""
+        triple, at = column.triple, self._columns.index(column)
+        self._altered = [change for change in self._altered if change.path != triple.target]
+        self._restored = [restored for restored in self._restored if restored != column.name]
+        del self._columns[at], self._names[triple]
+        if name is None:
+            self._dropped += () if triple.target is None else (triple.target,)
+            return
+        renamed = column.field.with_name(name)
+        if triple.target is None:
+            self._keep(triple, renamed)
+        else:
+            self._change(triple, renamed)
+        self._columns.insert(at, self._columns.pop())
 
     def merge_keys(self) -> None:
         """Merge the primary keys. Key columns are compared by identity, because both sides may have renamed them."""
