@@ -46,7 +46,7 @@ def test_programs_get_them_in_one_document(cli: Run, contested: ab.Repository) -
     document = cli("conflicts", "dev", "--into", "main", "--json").document
     assert list(document) == ["source", "into", "offset", "conflicts", "has_more"]
     assert [document[name] for name in ("source", "into", "offset", "has_more")] == ["dev", "main", 0, False]
-    fields = ("table", "kind", "key", "column", "base", "source", "target", "problem")
+    fields = ("table", "kind", "key", "column", "path", "base", "source", "target", "problem")
     expected = [
         {name: getattr(conflict, name) for name in fields} for conflict in contested.conflicts("dev", into="main")
     ]

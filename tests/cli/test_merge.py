@@ -124,6 +124,7 @@ def test_programs_get_the_conflicts_with_the_error(cli: Run) -> None:
         "kind": "divergent_update",
         "key": {"id": 1},
         "column": "price",
+        "path": None,
         "base": 1.5,
         "source": 1.7,
         "target": 1.6,

@@ -74,7 +74,7 @@ ResolutionFile = Annotated[
         metavar="FILE",
         show_default=False,
         help="Decisions on single conflicts: JSON as 'anabranch conflicts --json' prints it, with take (source, target"
-        " or base) or value added to each, or CSV with the columns table, key, column, take and value.",
+        " or base) or value added to each, or CSV with the columns table, key, column, path, take and value.",
     ),
 ]
 
@@ -125,7 +125,7 @@ def _resolution_of(row: Mapping[str, str | None]) -> dict[str, Any]:
 
     The key, and the value of a whole row, are JSON.
     """
-    names = ("table", "key", "column", "take", "value")
+    names = ("table", "key", "column", "path", "take", "value")
     found: dict[str, Any] = {name: text for name in names if (text := row.get(name))}
     for name in ("key",) if "column" in found else ("key", "value"):
         if name in found:
@@ -157,6 +157,7 @@ def conflict_document(conflict: "Conflict") -> dict[str, object]:
         "kind": conflict.kind,
         "key": conflict.key,
         "column": conflict.column,
+        "path": conflict.path,
         "base": conflict.base,
         "source": conflict.source,
         "target": conflict.target,
@@ -187,7 +188,8 @@ def conflict_table(conflicts: "Sequence[Conflict]", *, title: str | None = None)
 
 def _cells(conflict: "Conflict") -> tuple[object, ...]:
     key, problem = (None, conflict.problem) if conflict.key is None else (_row(conflict.key), "")
-    return (conflict.table, conflict.kind.value, key, conflict.column, *_values(conflict), problem)
+    column = conflict.column if conflict.path is None else f"{conflict.column}.{conflict.path}"
+    return (conflict.table, conflict.kind.value, key, column, *_values(conflict), problem)
 
 
 def _values(conflict: "Conflict") -> tuple[str | None, ...]:

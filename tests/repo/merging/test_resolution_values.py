@@ -17,7 +17,7 @@ from tests.repo.conftest import ORDERS, nothing_changes
 KINDS = "in.kinds"
 DAY = date(2026, 1, 31)
 NOW = datetime(2026, 1, 31, 10, 30, 0, 250_000, tzinfo=UTC)
-PLACES = pa.struct([("day", pa.date32()), ("price", pa.decimal128(10, 2)), ("raw", pa.binary())])
+PARTS = pa.struct([("day", pa.date32()), ("price", pa.decimal128(10, 2)), ("raw", pa.binary())])
 # The column type, a value of each side, and the value of the resolution.
 VALUES: Mapping[str, tuple[pa.DataType, Any, Any, Any]] = {
     "time64": (pa.time64("us"), time(1), time(2), time(10, 30, 0, 250)),
@@ -26,7 +26,7 @@ VALUES: Mapping[str, tuple[pa.DataType, Any, Any, Any]] = {
     "fixed": (pa.binary(2), b"aa", b"bb", b"hi"),
     "days": (pa.list_(pa.date32()), [DAY], [], [DAY, None, date(2026, 2, 1)]),
     "decimal": (pa.decimal128(10, 2), Decimal(1), Decimal(2), Decimal("12.50")),
-    "struct": (PLACES, {"day": DAY}, {"raw": b"x"}, {"day": DAY, "price": Decimal("1.25"), "raw": b"\x00\xff"}),
+    "struct": (PARTS, {"day": DAY}, {"raw": b"x"}, {"day": DAY, "price": Decimal("1.25"), "raw": b"\x00\xff"}),
     "timestamp": (pa.timestamp("ms", "UTC"), NOW, datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 2, 3, tzinfo=UTC)),
     "uuid": (pa.uuid(), UUID(int=1), UUID(int=2), UUID(int=3)),
     "float": (pa.float64(), 1.0, 2.0, float("inf")),

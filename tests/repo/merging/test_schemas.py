@@ -286,6 +286,42 @@ CASES = {
         source_wins="id, a, b: 1 1 x, 2 2 y; a",
         target_wins="id, a, b: 1 1 x, 2 2 y; b",
     ),
+    "key_same": Case(
+        source=(key_is("a"), put("b", "'s'")), target=(key_is("a"), insert), merged="id, a, b: 1 1 s, 2 2 y, 7 7 w; a"
+    ),
+    "key_same_clash": Case(
+        source=(put("b", "'s'"), key_is("a")),
+        target=(key_is("a"), put("b", "'t'"), insert),
+        conflicts=((ConflictKind.DIVERGENT_UPDATE, "b"),),
+        source_wins="id, a, b: 1 1 s, 2 2 y, 7 7 w; a",
+        target_wins="id, a, b: 1 1 t, 2 2 y, 7 7 w; a",
+    ),
+    "key_same_delete": Case(
+        source=(key_is("a", "b"), delete), target=(key_is("a", "b"), insert), merged="id, a, b: 2 2 y, 7 7 w; a, b"
+    ),
+    # The base does not have the new key, so that its rows cannot be matched by it.
+    "key_same_new": Case(
+        source=(compute("c", "a * 10"), key_is("c"), put("b", "'s'")),
+        target=(compute("c", "a * 10"), key_is("c"), put("a", "5")),
+        conflicts=schema(None),
+        source_wins="id, a, b, c: 1 1 s 10, 2 2 y 20; c",
+        target_wins="id, a, b, c: 1 5 x 10, 2 2 y 20; c",
+    ),
+    # A deleted row against a change of a column that the deleting side dropped
+    "delete_drop_used": Case(
+        source=(delete, drop("a")),
+        target=(put("a", "5"),),
+        conflicts=(*schema("a"), (ConflictKind.DELETE_VS_UPDATE, None)),
+        source_wins="id, b: 2 y",
+        target_wins="id, a, b: 1 5 x, 2 2 y",
+    ),
+    "used_delete_drop": Case(
+        source=(put("a", "5"),),
+        target=(delete, drop("a")),
+        conflicts=(*schema("a"), (ConflictKind.DELETE_VS_UPDATE, None)),
+        source_wins="id, b, a: 1 x 5, 2 y 2",
+        target_wins="id, b: 2 y",
+    ),
     # Shape and rows at once: all conflicts are reported.
     "both_kinds": Case(
         source=(alter("a", name="z"), put("b", "'s'")),

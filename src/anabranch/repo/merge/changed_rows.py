@@ -86,8 +86,11 @@ class ChangedRows:
 
 
 def _flags(lists: pa.ListArray, columns: int) -> Mask:
+    """Return the flags of the first columns. Those after them were compared too, but are not in the result."""
     found = np.zeros((len(lists), columns), dtype=bool)
-    found[pc.list_parent_indices(lists).to_numpy(), pc.list_flatten(lists).to_numpy()] = True
+    rows, numbers = pc.list_parent_indices(lists).to_numpy(), pc.list_flatten(lists).to_numpy()
+    is_known = numbers < columns
+    found[rows[is_known], numbers[is_known]] = True
     return found
 
 

@@ -13,6 +13,7 @@ from anabranch.repo.log.entries import Changes, TableEntry, TableMap
 from anabranch.repo.merge.apply import MergedTable, Stager, count_step, iter_counted
 from anabranch.repo.merge.conflicts import Conflict, ConflictLog, Unresolved
 from anabranch.repo.merge.matched_table import TablePlanner
+from anabranch.repo.merge.paths import field_paths
 from anabranch.repo.merge.resolve import Resolution, check_names
 from anabranch.repo.merge.steps import DropTable, MergeSteps, TableMatch, TableState, TableStep
 from anabranch.repo.merge.tables import PlannedTable, plan_tables
@@ -96,8 +97,8 @@ class Combiner:
 
         def columns_of(key: TableKey) -> list[str]:
             entries = (side.get(key) for side in (sides.source, sides.target, sides.base))
-            found = [Table(self.config, key, entry).schema.names for entry in entries if entry is not None]
-            return list(dict.fromkeys(name for names in found for name in names))
+            found = [Table(self.config, key, entry).schema for entry in entries if entry is not None]
+            return list(dict.fromkeys(path for schema in found for field in schema for path in field_paths(field)))
 
         check_names(self.resolution, {str(key): partial(columns_of, key) for key in keys})
 

@@ -33,13 +33,15 @@ class Conflict:
     """One conflict, with the values of the common base, the source and the target.
 
     The values are cells if `column` is set, rows as dicts if only `key` is set, else texts that describe the table.
-    None is null, or a row, table or column that does not exist.
+    None is null, or a row, table or column that does not exist. With `path` they are those of one field of a struct, or
+    of one member of a JSON object, as JSON text.
     """
 
     table: str
     kind: ConflictKind
     key: Mapping[str, Any] | None = None
     column: str | None = None
+    path: str | None = None
     base: Any = None
     source: Any = None
     target: Any = None

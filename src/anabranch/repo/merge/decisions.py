@@ -16,7 +16,7 @@ __all__ = ["Decisions", "JsonValue", "parse_decisions"]
 
 _SIDES = ("base", "source", "target")
 # `kind` and `problem` are in the conflicts that the command line prints, so that these can be passed back.
-_FIELDS = ("table", "key", "column", "take", "value", *_SIDES, "kind", "problem")
+_FIELDS = ("table", "key", "column", "path", "take", "value", *_SIDES, "kind", "problem")
 _EXAMPLE = "{'table': 'shop.orders', 'key': {'id': 2}, 'column': 'amount', 'take': 'source'}"
 
 
@@ -124,7 +124,7 @@ class Decisions:
         decided = _by_key(found, names)
 
         def answer(conflict: Conflict) -> Any:
-            known = decided.get(_key_text(conflict.key or {}, names))
+            known = decided.get((_key_text(conflict.key or {}, names), conflict.path))
             return NotImplemented if known is None else known.answer(conflict)
 
         return answer
@@ -135,10 +135,12 @@ def _subjects(names: TableNames, column: str | None) -> list[_Subject]:
     return [(table, name) for name in columns for table in names.tables]
 
 
-def _by_key(decisions: Sequence[_Decision], names: TableNames) -> dict[str, _DecisionList]:
-    found: dict[str, _DecisionList] = {}
+def _by_key(decisions: Sequence[_Decision], names: TableNames) -> dict[tuple[str, str | None], _DecisionList]:
+    """Return the decisions on rows or cells by the key and the path."""
+    found: dict[tuple[str, str | None], _DecisionList] = {}
     for decision in decisions:
-        found.setdefault(_key_text(decision.entry["key"], names), _DecisionList()).add(decision)
+        where = _key_text(decision.entry["key"], names), decision.entry.get("path")
+        found.setdefault(where, _DecisionList()).add(decision)
     return found
 
 
@@ -185,6 +187,11 @@ def _check_fields(entry: Any) -> None:
     column, key = entry.get("column"), entry.get("key")
     if column is not None and not isinstance(column, str):
         raise InvalidInputError(f"the column {column!r} is not a name", hint="pass the name of one column")
+    if entry.get("path") is not None and (column is None or key is None or not isinstance(entry["path"], str)):
+        raise InvalidInputError(
+            f"the path {entry['path']!r} is not in a cell",
+            hint="pass a column, a key, and a path such as 'address.city'",
+        )
     if key is not None and not isinstance(key, Mapping):
         raise InvalidInputError(f"the key {key!r} is not a mapping", hint="pass for example {'id': 2}")
 
@@ -204,6 +211,8 @@ def _key_text(key: Mapping[str, Any], names: TableNames) -> str:
 
 def _in_json(value: Any) -> Any:
     """Return a value as JSON holds it. Numbers of numpy and pandas count as those of Python."""
+    if isinstance(value, float) and value == 0:
+        return 0.0  # -0.0 is equal, but not as text
     plain = value.item() if hasattr(value, "item") and hasattr(value, "dtype") else value
     try:
         return json_value(plain)

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from anabranch.errors import KeyConflictError
 from anabranch.format.compare.difference import (
     Difference,
     compare_versions,
@@ -16,7 +17,7 @@ from anabranch.format.compare.difference import (
 )
 from anabranch.format.compare.parts import Part, all_parts
 from anabranch.format.staging import DEFAULT, VersionRef
-from anabranch.repo.history.comparer import RowComparer, RowMerge, RowSide
+from anabranch.repo.history.comparer import ColumnTriple, RowComparer, RowMerge, RowSide
 from anabranch.repo.history.diff import RowChangeKind, TableDiff
 from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.merge.conflicts import Conflict, ConflictKind
@@ -27,6 +28,7 @@ from anabranch.repo.merge.resolve import Resolution
 from anabranch.repo.merge.shapes import SchemaSides, Shape, merge_shapes
 from anabranch.repo.merge.steps import KeepTable, MergeTable, ReplaceTable, RowPlan, TableMatch, TableState
 from anabranch.repo.snapshot import Table
+from anabranch.repo.write.homes import check_unique
 from anabranch.storage import in_parallel
 
 __all__ = ["TablePlanner"]
@@ -128,6 +130,8 @@ class _MatchedTable:
             of_target=self._of_target.columns,
         )
         shape = merge_shapes(str(self._match.key), sides, side_for=self._side_for, is_used=self._is_used)
+        if shape.matched_by and not self._is_key_of_base(shape.matched_by):
+            shape = replace(shape, matched_by=())
         self._conflicts += shape.conflicts
         notes = merge_notes(sides, shape.columns, self._decide_on_note)
         if not self._match.is_untouched:
@@ -159,6 +163,17 @@ class _MatchedTable:
                 without.add(column.name)
             misfit = find_misfit(sides, shape.columns, notes)
         return notes, without
+
+    def _is_key_of_base(self, key: Sequence[ColumnTriple]) -> bool:
+        """Return whether columns are a key of the base, although it may have had another one."""
+        names = [triple.base for triple in key if triple.base is not None]
+        if self._base is None or self._base_version_ref is None or tuple(names) == self._base.primary_key:
+            return True
+        try:
+            check_unique(self._base_version_ref, names)
+        except KeyConflictError:
+            return False
+        return True
 
     def _decide_on_note(self, column: str | None, values: tuple[str | None, str | None, str | None]) -> str:
         """Return the side whose note is used. Add a conflict if no strategy decides."""
@@ -273,9 +288,26 @@ class _MatchedTable:
             source=source,
             base_of_target=base_of_target,
             target=target,
-            columns=[column.triple for column in shape.columns],
+            columns=[*(column.triple for column in shape.columns), *self._dropped_on_one_side(shape)],
             keys=shape.matched_by,
         )
+
+    def _dropped_on_one_side(self, shape: Shape) -> list[ColumnTriple]:
+        """Return the columns that are not in the result because one side dropped them.
+
+        They are compared too: a change of such a column by one side is a conflict if the other side deleted the row.
+        """
+        ours, theirs = (
+            {pair.older: pair.newer for pair in side.columns if pair.older is not None}
+            for side in (self._of_source, self._of_target)
+        )
+        known = {column.triple for column in shape.columns}
+        found = [
+            ColumnTriple(base=name, source=ours.get(name), target=theirs.get(name))
+            for name in ours
+            if (ours.get(name) is None) != (theirs.get(name) is None)
+        ]
+        return [triple for triple in found if triple not in known]
 
     def _base_rows(self, parts: tuple[Part, ...], *, by_ids: bool) -> RowSide | None:
         if self._base_version_ref is None:

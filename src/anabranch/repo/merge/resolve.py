@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from anabranch.errors import InvalidInputError, InvalidNameError
-from anabranch.ids import TableKey
+from anabranch.errors import InvalidInputError
 from anabranch.repo.merge.conflicts import Conflict
 from anabranch.repo.merge.decisions import Decisions, parse_decisions
 from anabranch.repo.merge.names import TableNames
@@ -69,34 +68,45 @@ class TableResolution:
     resolution: Resolution
     names: TableNames
 
-    def for_column(self, column: str) -> Decide | None:
+    def for_column(self, column: str, path: str | None = None) -> Decide | None:
         """Return the function that decides on cells of a column: decisions on them, resolvers, else the strategy.
 
         Return None if the cells stay unresolved.
         """
-        others = self._for_all_cells(column)
-        decided = self.resolution.decisions.for_conflicts(self.names, column)
-        if decided is None:
-            return others
-        return first_of(by_function(decided, f"{self.names.tables[0]}.{column}"), others)
+        others, decided = self._for_all_cells(column, path), self.for_decided(column)
+        return others if decided is None else first_of(decided, others)
 
-    def _for_all_cells(self, column: str) -> Decide | None:
-        for name in (*self._names_of(column), *self.names.tables):
+    def for_decided(self, column: str) -> Decide | None:
+        """Return the function that decides on single cells of a column by the decisions on them, if there are any."""
+        decided = self.resolution.decisions.for_conflicts(self.names, column)
+        return None if decided is None else by_function(decided, f"{self.names.tables[0]}.{column}")
+
+    def _for_all_cells(self, column: str, path: str | None) -> Decide | None:
+        self._find_resolver()  # refuses one that is for columns only
+        for name in (*self._names_of(column, path), *self.names.tables):
             if name in self.resolution.resolvers:
                 return decider(self.resolution.resolvers[name], name)
         if self.resolution.any_cell is not None or self.resolution.side is None:
             return self.resolution.any_cell
         return NAMED[self.resolution.side]
 
-    def _names_of(self, column: str) -> list[str]:
-        """Return the names that a resolver of a column may have, the nearest first."""
-        columns = self.names.of_column(column)
-        return [*(f"{table}.{name}" for name in columns for table in self.names.tables), *columns]
+    def _names_of(self, column: str, path: str | None = None) -> list[str]:
+        """Return the names that a resolver of a column, or of a field of it, may have, the nearest first."""
+        parts = [] if path is None else path.split(".")
+        found = []
+        for length in range(len(parts), -1, -1):
+            columns = [".".join([name, *parts[:length]]) for name in self.names.of_column(column)]
+            found += [*(f"{table}.{name}" for name in columns for table in self.names.tables), *columns]
+        return found
 
     def _find_resolver(self) -> Resolver | None:
-        """Return the resolver of the table itself."""
-        found = (self.resolution.resolvers.get(name) for name in self.names.tables)
-        return next((resolver for resolver in found if resolver is not None), None)
+        """Return the resolver of the table itself. Raise InvalidInputError if it is for columns only."""
+        for name in self.names.tables:
+            resolver = self.resolution.resolvers.get(name)
+            if resolver is not None:
+                check_table_resolver(name, resolver)
+                return resolver
+        return None
 
     def for_table(self) -> str | None:
         """Return the side that decides on the columns and the existence of a table: 'source', 'target', or None."""
@@ -168,6 +178,7 @@ def check_names(resolution: Resolution, tables: Mapping[str, Callable[[], Sequen
     known: set[str] = set(tables)
     for name in sorted({*resolution.resolvers, *resolution.decisions.names()}):
         if name in tables:
+            check_table_resolver(name, resolution.resolvers.get(name, "source"))
             continue
         table = next((key for key in tables if name.startswith(f"{key}.")), None)
         # The name of a column may have dots, so that 'a.b.c' can also be a column of any table.
@@ -176,7 +187,7 @@ def check_names(resolution: Resolution, tables: Mapping[str, Callable[[], Sequen
             columns = tables[key]()
             known.update(f"{key}.{column}" for column in columns)
             known.update(() if table is not None else columns)
-            if name in known:
+            if name in known or any(name.startswith(one[:-1]) for one in known if one.endswith(".*")):
                 break
         else:
             hint = "name a table, a column, or a column of a table, such as 'shop.orders.price'"
@@ -197,15 +208,12 @@ def _check(name: Any, resolver: Any) -> None:
             f"unknown resolver {resolver!r} for {name!r}",
             hint=f"use {', '.join(NAMED)}, latest_by(column), or a function",
         )
-    if resolver not in ("source", "target") and not is_latest_by(resolver) and _is_table(name):
+
+
+def check_table_resolver(name: str, resolver: Resolver) -> None:
+    """Raise InvalidInputError if the resolver of a table can decide on columns only."""
+    if isinstance(resolver, str) and resolver not in ("source", "target") and not is_latest_by(resolver):
         raise InvalidInputError(
             f"the resolver {resolver!r} is for columns, but {name!r} is a table",
             hint=f"pass a column, for example '{name}.amount'",
         )
-
-
-def _is_table(name: str) -> bool:
-    try:
-        return name.count(".") == 1 and bool(TableKey.parse(name))
-    except InvalidNameError:
-        return False

@@ -1,11 +1,12 @@
 """The ways to decide on cells that both sides changed: the named resolvers, and functions of the caller."""
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -14,10 +15,24 @@ from anabranch.json_values import value_from_json
 from anabranch.repo.merge.conflicts import Conflict
 from anabranch.repo.merge.decisions import JsonValue
 
-__all__ = ["NAMED", "Cells", "Decide", "Resolver", "by_function", "decider", "first_of", "is_latest_by", "row_decider"]
+__all__ = [
+    "NAMED",
+    "Cells",
+    "Decide",
+    "Mask",
+    "Resolver",
+    "by_function",
+    "choose",
+    "decider",
+    "first_of",
+    "is_latest_by",
+    "row_decider",
+]
 
 # The name of a resolver, or a function that returns the value for a conflict. NotImplemented leaves it unresolved.
 Resolver = str | Callable[[Conflict], Any]
+
+Mask = npt.NDArray[np.bool_]
 
 # The number of digits of the largest 64-bit integer.
 _DIGITS_OF_INTEGERS = 20
@@ -26,7 +41,10 @@ _LATEST_BY = re.compile(r"latest_by\((.+)\)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cells:
-    """The cells of one column that both sides changed. `conflicts` builds their conflicts when needed."""
+    """The cells of one column that both sides changed, or their values at one path.
+
+    `rows` are the numbers of their rows, from which `build` makes the conflicts when they are needed.
+    """
 
     column: str
     base: pa.Array
@@ -34,11 +52,44 @@ class Cells:
     target: pa.Array
     source_rows: pa.StructArray
     target_rows: pa.StructArray
-    conflicts: Callable[[], Sequence[Conflict]]
+    rows: npt.NDArray[np.int64]
+    build: "Callable[[Cells], Iterator[Conflict]]"
+    path: str | None = None
+
+    def __len__(self) -> int:
+        return len(self.target)
+
+    @property
+    def sides(self) -> tuple[pa.Array, pa.Array, pa.Array]:
+        return self.base, self.source, self.target
+
+    def conflicts(self) -> list[Conflict]:
+        return list(self.build(self))
+
+    def filter(self, mask: Mask) -> "Cells":
+        chosen = pa.array(mask)
+        return replace(
+            self,
+            base=self.base.filter(chosen),
+            source=self.source.filter(chosen),
+            target=self.target.filter(chosen),
+            source_rows=self.source_rows.filter(chosen),
+            target_rows=self.target_rows.filter(chosen),
+            rows=self.rows[mask],
+        )
 
 
 # Returns the new values of cells, and which of them are resolved (None for all).
 Decide = Callable[[Cells], tuple[pa.Array, pa.Array | None]]
+
+
+def choose(values: pa.Array, others: pa.Array, is_other: Mask) -> pa.Array:
+    """Return values, or other ones where the mask is set."""
+    if not is_other.any():
+        return values
+    positions = np.arange(len(values))
+    # Use `take`, because `if_else` does not support every type, for example UUIDs.
+    return pa.concat_arrays([values, others]).take(pa.array(np.where(is_other, positions + len(values), positions)))
 
 
 def is_latest_by(resolver: str) -> bool:
@@ -144,9 +195,9 @@ def first_of(decide: Decide, others: Decide | None) -> Decide:
             return values, None
         other_values, other_resolved = others(cells)
         is_first = np.asarray(resolved.to_numpy(zero_copy_only=False), dtype=bool)
-        positions = np.arange(len(values)) + np.where(is_first, 0, len(values))
-        chosen = pa.concat_arrays([values, other_values]).take(pa.array(positions))
-        return chosen, None if other_resolved is None else pc.or_(resolved, other_resolved)
+        return choose(values, other_values, ~is_first), None if other_resolved is None else pc.or_(
+            resolved, other_resolved
+        )
 
     return both
 

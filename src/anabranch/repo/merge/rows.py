@@ -18,7 +18,8 @@ from anabranch.repo.history.comparer import TableCounts
 from anabranch.repo.merge.changed_rows import ChangedRows, Mask
 from anabranch.repo.merge.conflicts import NO_CONFLICTS, Conflict, ConflictKind, Unresolved
 from anabranch.repo.merge.decisions import JsonValue
-from anabranch.repo.merge.resolvers import Cells
+from anabranch.repo.merge.paths import differ, has_paths, merge_by_path
+from anabranch.repo.merge.resolvers import Cells, Decide, choose
 from anabranch.repo.merge.shapes import MergedColumn
 from anabranch.repo.merge.steps import NO_ROWS, RowPlan
 from anabranch.suggestions import suggest
@@ -70,6 +71,9 @@ class _RowMerger:
         if deleted.any():
             yield _deletion(found.addresses[deleted])
         replaced = found.where("updated", None, "updated") | found.where("inserted", "inserted", "updated")
+        if len(self._plan.sides.columns) > len(self._columns):
+            # Some rows differ only in a column that the result does not have.
+            replaced &= np.any(np.logical_or(*found.flags(len(self._columns))), axis=1)
         if replaced.any():
             yield from self._replace(found.filter(replaced))
         yield from self._decide_on_rows(found)
@@ -137,10 +141,7 @@ class _RowMerger:
         target = _cells(found.target, triple.target, kind)
         if not is_taken.any():
             return target
-        positions = np.arange(len(target))
-        # Use `take`, because `if_else` does not support every type, for example UUIDs.
-        both = pa.concat_arrays([target, _cells(found.source, triple.source, kind)])
-        return both.take(pa.array(np.where(is_taken, positions + len(target), positions)))
+        return choose(target, _cells(found.source, triple.source, kind), is_taken)
 
     def _decide_on_cells(
         self, found: ChangedRows, column: MergedColumn, values: pa.Array, clash: Mask
@@ -158,35 +159,55 @@ class _RowMerger:
             target=_cells(part.target, triple.target, kind),
             source_rows=part.source,
             target_rows=part.target,
-            conflicts=lambda: list(self._cell_conflicts(part, column, cells)),
+            rows=np.arange(len(part)),
+            build=lambda cells: self._cell_conflicts(part, cells),
         )
-        decide = self._plan.resolution.for_column(column.name)
+        left: list[Cells] = []
+        decided, are_resolved = self._decide(cells, left)
         is_changed = np.zeros(len(values), dtype=bool)
-        if decide is None:
-            return values, is_changed, Unresolved(len(part), lambda: self._cell_conflicts(part, column, cells))
-        decided, resolved = decide(cells)
-        are_resolved = (
-            np.ones(len(positions), dtype=bool) if resolved is None else resolved.to_numpy(zero_copy_only=False)
-        )
-        conflicts = NO_CONFLICTS
-        if not are_resolved.all():
-            left, open_cells = part.filter(~are_resolved), _sliced(cells, ~are_resolved)
-            conflicts = Unresolved(len(left), lambda: self._cell_conflicts(left, column, open_cells))
-        is_changed[positions[are_resolved & _differ(decided, cells.target)]] = True
+        is_changed[positions[are_resolved & differ(decided, cells.target)]] = True
         chosen = np.arange(len(values))
         chosen[positions[are_resolved]] = len(values) + np.flatnonzero(are_resolved)
+        conflicts = Unresolved(sum(map(len, left)), lambda: (one for part in left for one in part.build(part)))
         return pa.concat_arrays([values, decided]).take(pa.array(chosen)), is_changed, conflicts
 
-    def _cell_conflicts(self, found: ChangedRows, column: MergedColumn, cells: Cells) -> Iterator[Conflict]:
-        values = zip(*map(python_values, (cells.base, cells.source, cells.target)), strict=True)
-        kinds = found.source_changes.to_pylist()
-        for kind, key, (base, source, target) in zip(kinds, self._keys(found), values, strict=True):
+    def _decide(self, cells: Cells, left: list[Cells]) -> tuple[pa.Array, Mask]:
+        """Return the values of cells, and which of them are resolved. The other ones are added to `left`.
+
+        Structs and JSON are merged by path, except where a decision is for the whole cell.
+        """
+
+        def decide(leaf: Cells) -> tuple[pa.Array, Mask]:
+            values, resolved = _decided(self._plan.resolution.for_column(leaf.column, leaf.path), leaf)
+            if not resolved.all():
+                left.append(leaf.filter(~resolved))
+            return values, resolved
+
+        if not has_paths(cells.target.type):
+            return decide(cells)
+        values, resolved = _decided(self._plan.resolution.for_decided(cells.column), cells)
+        if resolved.all():
+            return values, resolved
+        merged, are_merged = merge_by_path(cells.filter(~resolved), decide)
+        positions = np.arange(len(cells))
+        positions[~resolved] = len(cells) + np.arange(len(merged))
+        resolved[~resolved] = are_merged
+        return pa.concat_arrays([values, merged]).take(pa.array(positions)), resolved
+
+    def _cell_conflicts(self, found: ChangedRows, cells: Cells) -> Iterator[Conflict]:
+        mask = np.zeros(len(found), dtype=bool)
+        mask[cells.rows] = True
+        part = found.filter(mask)
+        values = zip(*map(python_values, cells.sides), strict=True)
+        kinds = part.source_changes.to_pylist()
+        for kind, key, (base, source, target) in zip(kinds, self._keys(part), values, strict=True):
             is_new = kind == "inserted"
             yield Conflict(
                 table=str(self._key),
                 kind=ConflictKind.DIVERGENT_INSERT if is_new else ConflictKind.DIVERGENT_UPDATE,
                 key=key,
-                column=column.name,
+                column=cells.column,
+                path=cells.path,
                 base=base,
                 source=source,
                 target=target,
@@ -325,23 +346,11 @@ def _cells(rows: pa.StructArray, name: str | None, kind: pa.Field) -> pa.Array:
     return cast_computed(pc.struct_field(rows, [name]), kind.with_nullable(nullable=True))
 
 
-def _sliced(cells: Cells, mask: Mask) -> Cells:
-    chosen = pa.array(mask)
-    return Cells(
-        column=cells.column,
-        base=cells.base.filter(chosen),
-        source=cells.source.filter(chosen),
-        target=cells.target.filter(chosen),
-        source_rows=cells.source_rows.filter(chosen),
-        target_rows=cells.target_rows.filter(chosen),
-        conflicts=lambda: (),
-    )
-
-
-def _differ(one: pa.Array, other: pa.Array) -> Mask:
-    try:
-        unequal = pc.fill_null(pc.not_equal(one, other), pa.scalar(value=False))
-        found = pc.or_(unequal, pc.xor(one.is_null(), other.is_null())).to_numpy(zero_copy_only=False)
-    except pa.ArrowNotImplementedError:  # Arrow cannot compare nested values.
-        found = np.array([a != b for a, b in zip(one.to_pylist(), other.to_pylist(), strict=True)], dtype=bool)
-    return np.asarray(found, dtype=bool)
+def _decided(decide: Decide | None, cells: Cells) -> tuple[pa.Array, Mask]:
+    """Return the decided values, and which cells are resolved."""
+    if decide is None:
+        return cells.target, np.zeros(len(cells), dtype=bool)
+    values, resolved = decide(cells)
+    if resolved is None:
+        return values, np.ones(len(cells), dtype=bool)
+    return values, np.array(resolved.to_numpy(zero_copy_only=False), dtype=bool)

@@ -79,8 +79,8 @@ class Shape:
 
     `altered` and `dropped` are columns of the target, by their names there. `restored` are columns that the target
     dropped, `filled` are new columns that the target gets with their default in every row. Any row of the source may
-    have another value there, so all its rows are read. `matched_by` is the key if the
-    base and both sides have the same one.
+    have another value there, so all its rows are read. `matched_by` is the key if both
+    sides have the same one and the base has its columns.
     """
 
     columns: tuple[MergedColumn, ...] = ()
@@ -416,7 +416,9 @@ class _ShapeMerger:
         target = self._identities("target", self._target.primary_key)
         base = target if self._base is None else self._identities("base", self._base.primary_key)
         triples = list(self._names)
-        if source == target == base:
+        # If both sides changed the key in the same way, rows are matched by the new one, which the base must have.
+        is_in_base = all(number is not None and triples[number].base is not None for number in target)
+        if source == target and (target == base or is_in_base):
             self._matched_by = tuple(triples[number] for number in target if number is not None)
         if source in (base, target):
             chosen = target

@@ -1,0 +1,228 @@
+"""Merge cells that both sides changed by path: structs field by field, JSON objects member by member."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from anabranch.repo.merge.resolvers import Cells, Mask, choose
+
+__all__ = ["differ", "field_paths", "has_paths", "merge_by_path"]
+
+# Decides on cells without paths, or at one path. Returns the values, and which of them are resolved.
+DecideLeaf = Callable[[Cells], tuple[pa.Array, Mask]]
+_JSON = "arrow.json"
+
+
+def has_paths(kind: pa.DataType) -> bool:
+    """Return whether values of a type are merged by path."""
+    return pa.types.is_struct(kind) or _is_json(kind)
+
+
+def _is_json(kind: pa.DataType) -> bool:
+    return isinstance(kind, pa.BaseExtensionType) and kind.extension_name == _JSON
+
+
+def field_paths(field: pa.Field, parent: str = "") -> Iterator[str]:
+    """Yield the name of a column and the paths of its fields. The members of JSON, which are unknown, are `name.*`."""
+    name = f"{parent}{field.name}"
+    yield name
+    if _is_json(field.type):
+        yield f"{name}.*"
+    elif pa.types.is_struct(field.type):
+        for child in field.type:
+            yield from field_paths(child, f"{name}.")
+
+
+def merge_by_path(cells: Cells, decide: DecideLeaf) -> tuple[pa.Array, Mask]:
+    """Merge cells. `decide` is called for what both sides changed at the same path.
+
+    Cells that are null on a side, or are not JSON objects there, are decided on as a whole. So are those of rows that
+    both sides inserted.
+    """
+    if pa.types.is_struct(cells.target.type):
+        return _with_whole(cells, decide, _are_valid(cells), _merge_structs)
+    if _is_json(cells.target.type):
+        return _with_whole(cells, decide, _are_objects(cells), _merge_json)
+    return decide(cells)
+
+
+def _with_whole(
+    cells: Cells, decide: DecideLeaf, has_parts: Mask, merge: Callable[[Cells, DecideLeaf], tuple[pa.Array, Mask]]
+) -> tuple[pa.Array, Mask]:
+    """Merge the cells that have parts, and decide on the other ones as a whole."""
+    if has_parts.all():
+        return merge(cells, decide)
+    values, resolved = decide(cells.filter(~has_parts))
+    if not has_parts.any():
+        return values, resolved
+    merged, are_merged = merge(cells.filter(has_parts), decide)
+    are_resolved = np.zeros(len(cells), dtype=bool)
+    are_resolved[has_parts], are_resolved[~has_parts] = are_merged, resolved
+    order = np.argsort(np.concatenate([np.flatnonzero(has_parts), np.flatnonzero(~has_parts)]))
+    return pa.concat_arrays([merged, values]).take(pa.array(order)), are_resolved
+
+
+# Structs
+
+
+def _are_valid(cells: Cells) -> Mask:
+    valid = [array.is_valid().to_numpy(zero_copy_only=False) for array in (cells.base, cells.source, cells.target)]
+    return np.asarray(np.logical_and.reduce(valid), dtype=bool)
+
+
+def _merge_structs(cells: Cells, decide: DecideLeaf) -> tuple[pa.Array, Mask]:
+    are_resolved = np.ones(len(cells), dtype=bool)
+    children = []
+    for field in cells.target.type:
+        base, source, target = (pc.struct_field(array, [field.name]) for array in cells.sides)
+        by_source, by_target = differ(base, source), differ(base, target)
+        is_clash = by_source & by_target & differ(source, target)
+        values = choose(target, source, by_source & ~by_target)
+        if is_clash.any():
+            path = field.name if cells.path is None else f"{cells.path}.{field.name}"
+            child = replace(cells, base=base, source=source, target=target, path=path).filter(is_clash)
+            decided, resolved = merge_by_path(child, decide)
+            positions = np.arange(len(cells))
+            positions[is_clash] = len(cells) + np.arange(len(child))
+            values = pa.concat_arrays([values, decided]).take(pa.array(positions))
+            are_resolved[np.flatnonzero(is_clash)[~resolved]] = False
+        children.append(values)
+    return pa.StructArray.from_arrays(children, fields=list(cells.target.type)), are_resolved
+
+
+# JSON
+
+
+class _Missing:
+    """Stands for a member that an object does not have, which is not the same as null."""
+
+
+_MISSING = _Missing()
+# The path of a clash, and the values of the base, the source and the target.
+_Clash = tuple[tuple[str, ...], tuple[Any, Any, Any]]
+
+
+def _are_objects(cells: Cells) -> Mask:
+    found = [[isinstance(_parse(text), dict) for text in array.to_pylist()] for array in cells.sides]
+    return np.asarray(np.logical_and.reduce(found), dtype=bool)
+
+
+def _merge_json(cells: Cells, decide: DecideLeaf) -> tuple[pa.Array, Mask]:
+    sides = [[_parse(text) for text in array.to_pylist()] for array in cells.sides]
+    merged: list[dict[str, Any]] = []
+    clashes: dict[tuple[str, ...], dict[int, tuple[Any, Any, Any]]] = {}
+    for row, (base, source, target) in enumerate(zip(*sides, strict=True)):
+        found: list[_Clash] = []
+        merged.append(_merge_objects(base, source, target, (), found))
+        for path, values in found:
+            clashes.setdefault(path, {})[row] = values
+    are_resolved = np.ones(len(cells), dtype=bool)
+    for path, by_row in clashes.items():
+        rows = np.array(list(by_row))
+        leaf = _leaf(cells, path, by_row)
+        decided, resolved = decide(leaf)
+        are_resolved[rows[~resolved]] = False
+        for row, text in zip(rows.tolist(), decided.to_pylist(), strict=True):
+            _put(merged[row], path, _MISSING if text is None else _parse(text))
+    return pa.array([_dumps(value) for value in merged], cells.target.type), are_resolved
+
+
+def _leaf(cells: Cells, path: tuple[str, ...], by_row: Mapping[int, tuple[Any, Any, Any]]) -> Cells:
+    mask = np.zeros(len(cells), dtype=bool)
+    mask[list(by_row)] = True
+    base, source, target = (
+        pa.array([None if value is _MISSING else _dumps(value) for value in values], cells.target.type)
+        for values in zip(*by_row.values(), strict=True)
+    )
+    names = [json.dumps(name, ensure_ascii=False) if "." in name else name for name in path]
+    return replace(cells.filter(mask), base=base, source=source, target=target, path=".".join(names))
+
+
+def _merge_objects(
+    base: dict[str, Any], source: dict[str, Any], target: dict[str, Any], path: tuple[str, ...], clashes: list[_Clash]
+) -> dict[str, Any]:
+    """Merge three objects, and add what both sides changed differently to `clashes`."""
+    result = dict(target)
+    for name in {**base, **source, **target}:
+        before, ours, theirs = (side.get(name, _MISSING) for side in (base, source, target))
+        if _is_same(ours, before) or _is_same(ours, theirs):
+            continue
+        if _is_same(theirs, before):
+            _put(result, (name,), ours)
+        elif isinstance(before, dict) and isinstance(ours, dict) and isinstance(theirs, dict):
+            result[name] = _merge_objects(before, ours, theirs, (*path, name), clashes)
+        else:
+            clashes.append(((*path, name), (before, ours, theirs)))
+    return result
+
+
+def _put(value: dict[str, Any], path: tuple[str, ...], member: Any) -> None:
+    *parents, name = path
+    for parent in parents:
+        value = value[parent]
+    if member is _MISSING:
+        value.pop(name, None)
+    else:
+        value[name] = member
+
+
+def _parse(text: str | None) -> Any:
+    # Decimals, because a float does not hold every number of JSON.
+    return None if text is None else json.loads(text, parse_float=Decimal)
+
+
+def _dumps(value: Any) -> str:
+    """Return JSON in the form of Lance: without spaces, members by name."""
+    match value:
+        case dict():
+            members = (f"{json.dumps(name, ensure_ascii=False)}:{_dumps(value[name])}" for name in sorted(value))
+            return f"{{{','.join(members)}}}"
+        case list():
+            return f"[{','.join(map(_dumps, value))}]"
+        case Decimal():
+            return str(value)
+        case _:
+            return json.dumps(value, ensure_ascii=False)
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    if one is _MISSING or other is _MISSING:
+        return one is other
+    return _dumps(one) == _dumps(other)  # In Python true equals 1.
+
+
+# Values
+
+
+def differ(one: pa.Array, other: pa.Array) -> Mask:
+    """Return where values differ. Two nulls, two NaNs, and 0.0 and -0.0 are equal."""
+    try:
+        unequal = pc.fill_null(pc.not_equal(one, other), pa.scalar(value=False))
+        if pa.types.is_floating(one.type):
+            unequal = pc.and_not(
+                unequal, pc.fill_null(pc.and_(pc.is_nan(one), pc.is_nan(other)), pa.scalar(value=False))
+            )
+        found: npt.NDArray[Any] = pc.or_(unequal, pc.xor(one.is_null(), other.is_null())).to_numpy(zero_copy_only=False)
+    except pa.ArrowNotImplementedError:  # Arrow cannot compare nested values.
+        pairs = zip(one.to_pylist(), other.to_pylist(), strict=True)
+        found = np.array([not _are_equal(a, b) for a, b in pairs], dtype=bool)
+    return np.asarray(found, dtype=bool)
+
+
+def _are_equal(one: Any, other: Any) -> bool:
+    match one, other:
+        case float(), float():
+            return one == other or (one != one and other != other)
+        case dict(), dict():
+            return one.keys() == other.keys() and all(_are_equal(one[name], other[name]) for name in one)
+        case list() | tuple(), list() | tuple():
+            return len(one) == len(other) and all(map(_are_equal, one, other))
+        case _:
+            return bool(one == other)
