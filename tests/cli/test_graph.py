@@ -3,7 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.cli.graph import Node, draw, newest_first
+from anabranch.cli.graph import draw
+from anabranch.drawing.lanes import Node, newest_first
 
 
 def drawing(*commits: str) -> str:

@@ -33,6 +33,7 @@ def test_branch_is_created_deleted_and_restored_by_clicks(
         page.get_by_label("Delete branch experiment").click()
         page.get_by_role("button", name="Delete", exact=True).click()
         expect(page.get_by_role("status")).to_have_text("Branch experiment was deleted.")
+        page.get_by_role("link", name="Deleted branches").click()
         page.get_by_label("Restore branch experiment").click()
         expect(page.get_by_role("status")).to_have_text("Branch experiment was restored.")
     assert "experiment" in [branch.name for branch in site.repository.branch_list()]
@@ -53,9 +54,18 @@ def test_long_list_is_paged(browser: Browser, tmp_path: Path) -> None:
         repository.branch_create(f"branch-{number:02}")
     with serving(repository) as site, visiting(browser, site.url, enter=site.enter) as visitor:
         page = visitor.open("/branches")
-        expect(page.get_by_text("1 to 50 of 61")).to_be_visible()
+        branches = page.get_by_role("region", name="Branches", exact=True).last.get_by_role("rowheader")
+        expect(branches).to_have_count(50)
         page.get_by_role("link", name="Next").click()
-        expect(page.get_by_text("51 to 61 of 61")).to_be_visible()
+        expect(branches).to_have_count(11)
+        assert branches.last.inner_text() == "main"
+
+
+def test_branches_are_compared_with_main(browser: Browser, site: LocalSite) -> None:
+    with visiting(browser, site.url, enter=site.enter) as visitor:
+        page = visitor.open("/branches")
+        expect(page.get_by_role("row", name="dev")).to_contain_text("2 ahead, 3 behind")
+        expect(page.get_by_role("row", name="preview")).to_contain_text("0 own tables")
 
 
 def test_protected_branch_has_no_delete_button(browser: Browser, site: LocalSite) -> None:

@@ -96,7 +96,7 @@ def test_error_is_a_page_with_its_hint(site: LocalSite) -> None:
         assert answer.status_code == 404
         assert "branch_not_found" in answer.text
         assert answer.headers["content-type"].startswith("text/html")
-        assert client.get("/branches", params={"page": "-1"}).status_code == 400
+        assert client.get("/", params={"page": "-1"}).status_code == 400
 
 
 def test_static_files_come_from_the_package_only(site: LocalSite) -> None:

@@ -1,40 +1,10 @@
 """Draw a commit graph with characters: a column for each open line of history."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from heapq import heapify, heappop, heappush
 
-__all__ = ["Node", "draw", "newest_first"]
+from anabranch.drawing.lanes import Node
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
-    """A commit as the drawing needs it; the first parent's line goes straight on."""
-
-    id: str
-    parents: tuple[str, ...]
-    created_at: int
-
-
-def newest_first(nodes: Mapping[str, Node]) -> list[Node]:
-    """Sort nodes by age, but never a parent before its child, even if clocks were wrong."""
-    children = dict.fromkeys(nodes, 0)
-    for node in nodes.values():
-        for parent in node.parents:
-            if parent in children:
-                children[parent] += 1
-    ready = [(-node.created_at, node.id) for node in nodes.values() if not children[node.id]]
-    heapify(ready)
-    ordered = []
-    while ready:
-        node = nodes[heappop(ready)[1]]
-        ordered.append(node)
-        for parent in node.parents:
-            if parent in children:
-                children[parent] -= 1
-                if not children[parent]:
-                    heappush(ready, (-nodes[parent].created_at, parent))
-    return ordered
+__all__ = ["draw"]
 
 
 def draw(nodes: Sequence[Node], labels: Mapping[str, str]) -> Iterator[str]:

@@ -391,6 +391,38 @@ class Repository:
             found = (commit for commit in found if key in commit.tables)
         return found
 
+    def iter_graph(self, ref: str | None = None) -> Iterator[GraphCommit]:
+        """Yield the commits of all branches or those that led to a ref, merged ones too, newest first.
+
+        Each commit comes once, by its time. They are read in pages, as they are requested.
+
+        >>> dev = repo.branch_create("dev")
+        >>> commit = repo.append("shop.orders", [{"id": 4, "item": "tea", "amount": 12.5}], branch="dev", message="Tea")
+        >>> [commit.message for commit in repo.iter_graph()]
+        ['Tea', 'Load the shop', 'Begin the repository']
+        """
+        if ref is None:
+            tips = [entry.head for entry in self._repo_store.heads.list() if not entry.state.is_deleted]
+        else:
+            tips = [self._resolve(ref).record]
+        return Ancestry(self._repo_store).iter_newest_first(tips)
+
+    def ahead_behind(
+        self, refs: Sequence[str], base: str | None = None, *, limit: int = 1000
+    ) -> dict[str, tuple[int, int]]:
+        """Return for each ref how many commits it has that `base` has not, and how many `base` has that it has not.
+
+        The base is the bound branch by default. Counting stops when both numbers together reach the limit.
+
+        >>> dev = repo.branch_create("dev")
+        >>> commit = repo.append("shop.orders", [{"id": 4, "item": "tea", "amount": 12.5}], branch="dev")
+        >>> repo.ahead_behind(["dev", "main"])
+        {'dev': (1, 0), 'main': (0, 0)}
+        """
+        require_names(refs, "refs")
+        ancestry, theirs = Ancestry(self._repo_store), self._resolve(self._ref(base)).record
+        return {ref: ancestry.count_apart(self._resolve(ref).record, theirs, most=limit) for ref in refs}
+
     def entity_at(
         self,
         table: str,

@@ -1,14 +1,16 @@
 """`anabranch log`: the commits that led to a ref."""
 
+from itertools import islice
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from anabranch.cli.arguments import REF_FORMS, AsJson, Limit, NamePrefix, Repo, StorageOptions
 from anabranch.cli.commits import commit_document, short_id, subject
-from anabranch.cli.graph import Node, draw, newest_first
+from anabranch.cli.graph import draw
 from anabranch.cli.output import Answer, Table, count, output_for
 from anabranch.cli.session import Session, open_session
+from anabranch.drawing.lanes import Node, newest_first
 from anabranch.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -77,35 +79,18 @@ def _list(here: Session, ref: str | None, *, limit: int, **selection: str | None
 
 
 def _graph(here: Session, ref: str | None, *, limit: int) -> Answer:
-    start = here.commits(ref, limit=1)
     heads = {branch.name: branch.head_commit_id for branch in here.repository.branch_list()}
-    starts = [start[0].graph_commit_id, *(heads.values() if ref is None else ())]
-    found = _load(here, starts, limit=limit)
-    nodes = newest_first({commit_id: _node(commit) for commit_id, commit in found.items()})
-    shown = nodes[:limit]
-    labels = {node.id: _label(found[node.id], heads) for node in shown}
+    found = list(islice(here.repository.iter_graph(ref), limit + 1))
+    by_id = {commit.graph_commit_id: commit for commit in found[:limit]}
+    nodes = newest_first({commit_id: _node(commit) for commit_id, commit in by_id.items()})
+    labels = {commit_id: _label(commit, heads) for commit_id, commit in by_id.items()}
     document = {
         "ref": ref or here.repository.branch,
-        "commits": [commit_document(found[node.id]) for node in shown],
+        "commits": [commit_document(by_id[node.id]) for node in nodes],
         "heads": heads,
-        "has_more": len(nodes) > limit,
+        "has_more": len(found) > limit,
     }
-    return Answer(document=document, sentences=list(draw(shown, labels)))
-
-
-def _load(here: Session, starts: list[str], *, limit: int) -> "dict[str, GraphCommit]":
-    """All commits that can be among the newest ones reached from the starts, merged lines too."""
-    found: dict[str, GraphCommit] = {}
-    open_ends = list(starts)
-    while open_ends:
-        start = open_ends.pop()
-        if start in found:
-            continue
-        for commit in here.repository.list_commits(start, limit=limit + 1):
-            found[commit.graph_commit_id] = commit
-            if commit.merged_parent_commit_id is not None:
-                open_ends.append(commit.merged_parent_commit_id)
-    return found
+    return Answer(document=document, sentences=list(draw(nodes, labels)))
 
 
 def _node(commit: "GraphCommit") -> Node:

@@ -1,7 +1,7 @@
 """Common ancestors of two commits, for the whole commit graph or for one table."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from heapq import heappop, heappush, heapreplace
 from itertools import chain
@@ -96,6 +96,46 @@ class Ancestry:
             and self.is_ancestor(main, self._read(origin.taken_from))
             for origin in self._iter_above(live.commit, newer)
         )
+
+    def iter_newest_first(self, tips: Iterable[CommitRecord]) -> Iterator[GraphCommit]:
+        """Yield commits and all of their ancestors, newest first. They are read in pages, as they are requested.
+
+        A commit comes before its parents unless the clocks of two writers differ by more than the time between them.
+        """
+        queued: set[str] = set()
+        heap: list[tuple[int, int, str]] = []
+
+        def add(commit: GraphCommit) -> None:
+            if commit.graph_commit_id not in queued:
+                queued.add(commit.graph_commit_id)
+                heappush(heap, (-commit.created_at, -commit.generation, commit.graph_commit_id))
+
+        for tip in tips:
+            # The commit alone: its page is needed only if the walk reaches it.
+            self._origins.setdefault(tip.commit.graph_commit_id, tip.origin)
+            add(tip.commit)
+        while heap:
+            origin = self._get(heappop(heap)[2])
+            yield origin.commit
+            for parent in _parents(origin):
+                add(self._get(parent).commit)
+
+    def count_apart(self, ours: CommitRecord, theirs: CommitRecord, *, most: int) -> tuple[int, int]:
+        """Return how many commits each of two commits has that the other has not. Stop after `most` commits."""
+        queue = _Queue()
+        queue.add(self._tip(ours), _OURS)
+        queue.add(self._tip(theirs), _THEIRS)
+        counts: Counter[int] = Counter()
+        while queue.has_one_sided() and counts.total() < most:
+            origin = self._pop(queue)
+            if origin is None:
+                continue
+            reached = queue.reached[origin.commit.graph_commit_id]
+            if reached != _BOTH:
+                counts[reached] += 1
+            for parent in _parents(origin):
+                queue.add(_Tip(commit_id=parent, generation=origin.commit.generation - 1), reached)
+        return counts[_OURS], counts[_THEIRS]
 
     def _iter_above(self, oldest: GraphCommit, newer: CommitRecord) -> Iterator[Origin]:
         """Yield `newer` and its ancestors with a higher generation than `oldest`, by descending generation."""
@@ -321,6 +361,10 @@ class _Queue:
     def drop(self) -> None:
         _, commit_id = heappop(self._heap)
         self._queued[self.reached[commit_id]] -= 1
+
+    def has_one_sided(self) -> bool:
+        """Return whether a commit is queued that only one side has reached so far."""
+        return self._queued[_OURS] > 0 or self._queued[_THEIRS] > 0
 
     def can_meet(self) -> bool:
         """Return whether a common ancestor that is not below another one can still be found."""

@@ -1,70 +1,106 @@
 """Branches and tags: search and page through them, create, delete and restore them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import islice
 
 from anabranch.errors import InvalidInputError
 from anabranch.ids import MAIN
 from anabranch.repo.log.entries import BranchMode
 from anabranch.repo.refs.branches import BranchInfo
 from anabranch.repo.refs.tags import TagInfo
+from anabranch.repo.repository import Repository
 from anabranch.server.auth import Scope
-from anabranch.server.ui.paging import Paged, page_of
+from anabranch.server.ui.lake import Lake
 from anabranch.server.ui.site import Page, Redirect, Shown, Visit, get, post
 
 __all__ = ["PAGES", "BranchRow", "BranchesView"]
 
 _SIZE = 50
+# Counting stops there, and the page shows that there are more.
+_MOST_COMMITS = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BranchRow:
-    """A branch, the name that people gave it, and what the visitor may do with it."""
+    """A branch, the name that people gave it, how it compares with main, and what the visitor may do with it.
+
+    `ahead` and `behind` are numbers of commits, and None for main and for live branches, which follow main.
+    """
 
     info: BranchInfo
     name: str
+    ahead: int | None
+    behind: int | None
     can_delete: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BranchesView:
+    """A page of branches and one of tags. `next_branch` and `next_tag` are where the next pages begin."""
+
     search: str
-    branches: Paged[BranchRow]
-    deleted: tuple[BranchInfo, ...]
-    tags: Paged[TagInfo]
+    is_deleted: bool
+    branches: tuple[BranchRow, ...]
+    next_branch: str | None
+    tags: tuple[TagInfo, ...]
+    next_tag: str | None
     source: str
+    most_commits: int = _MOST_COMMITS
 
 
 def show_branches(visit: Visit) -> Shown:
-    """List the branches and tags whose names contain a text."""
-    lake, search = visit.lake, visit.query("search")
-    names = lake.host.branch_names()
-    found = [
-        info
-        for info in lake.repository.branch_list()
-        if _contains(search, info.name, names.get(info.name, ""), info.description, info.created_by or "")
-    ]
-    found.sort(key=lambda info: (info.name != MAIN, info.name))
-    tags = [tag for tag in lake.repository.tag_list() if _contains(search, tag.name, tag.description)]
-    page = page_of(found, number=visit.number("page"), size=_SIZE)
-    rows = Paged(
-        items=[
-            BranchRow(info=info, name=names.get(info.name, info.name), can_delete=_can_delete(visit, info))
-            for info in page.items
-        ],
-        number=page.number,
-        size=page.size,
-        has_more=page.has_more,
-        total=page.total,
-    )
+    """List the branches and tags whose names contain a text, or deleted branches."""
+    lake, search, is_deleted = visit.lake, visit.query("search"), visit.query("deleted") == "yes"
+    found = _list_branches(lake, search, after=visit.query("after") or None, deleted=is_deleted)
+    tags = [tag for tag in lake.repository.tag_list(after=visit.query("tags_after") or None) if search in tag.name]
     view = BranchesView(
         search=search,
-        branches=rows,
-        deleted=tuple(lake.repository.branch_list(deleted=True)[:_SIZE]),
-        tags=page_of(tags, number=visit.number("tags"), size=_SIZE),
+        is_deleted=is_deleted,
+        branches=_rows(lake, found[:_SIZE], is_deleted=is_deleted),
+        next_branch=found[_SIZE - 1].name if len(found) > _SIZE else None,
+        tags=tuple(tags[:_SIZE]),
+        next_tag=tags[_SIZE - 1].name if len(tags) > _SIZE else None,
         source=visit.query("source") or MAIN,
     )
     return Shown("branches/list.html", view)
+
+
+def _list_branches(lake: Lake, search: str, *, after: str | None, deleted: bool) -> list[BranchInfo]:
+    """List a page of the branches that match, and one more. Only the heads of names that match are read."""
+    repository = lake.repository
+    if not search:
+        return repository.branch_list(after=after, limit=_SIZE + 1, deleted=deleted)
+    names = lake.host.branch_names()
+    matching = (
+        name
+        for name in repository.branch_names(after=after)
+        if search.lower() in name.lower() or search.lower() in names.get(name, "").lower()
+    )
+    found = (_find_branch(repository, name, deleted=deleted) for name in matching)
+    return list(islice(filter(None, found), _SIZE + 1))
+
+
+def _find_branch(repository: Repository, name: str, *, deleted: bool) -> BranchInfo | None:
+    listed = repository.branch_list(prefix=name, limit=1, deleted=deleted)
+    return listed[0] if listed and listed[0].name == name else None
+
+
+def _rows(lake: Lake, found: Sequence[BranchInfo], *, is_deleted: bool) -> tuple[BranchRow, ...]:
+    names = lake.host.branch_names()
+    pinned = [info.name for info in found if info.mode is BranchMode.PINNED and info.name != MAIN and not is_deleted]
+    apart = lake.repository.ahead_behind(pinned, MAIN, limit=_MOST_COMMITS) if pinned else {}
+    return tuple(
+        BranchRow(
+            info=info,
+            name=names.get(info.name, info.name),
+            ahead=apart[info.name][0] if info.name in apart else None,
+            behind=apart[info.name][1] if info.name in apart else None,
+            can_delete=info.name != MAIN and not info.is_protected and lake.can_write(info.name),
+        )
+        for info in found
+    )
 
 
 def create_branch(visit: Visit) -> Redirect:
@@ -105,14 +141,6 @@ def delete_tag(visit: Visit) -> Redirect:
     name = visit.field("tag")
     visit.lake.repository.tag_delete(name)
     return Redirect("/branches", f"Tag {name} was deleted.")
-
-
-def _contains(search: str, *texts: str) -> bool:
-    return any(search.lower() in text.lower() for text in texts)
-
-
-def _can_delete(visit: Visit, info: BranchInfo) -> bool:
-    return info.name != MAIN and not info.is_protected and visit.lake.can_write(info.name)
 
 
 def _days(text: str) -> timedelta | None:

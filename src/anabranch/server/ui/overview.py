@@ -50,8 +50,8 @@ def show_overview(visit: Visit) -> Shown:
         tables=page_of(found, number=visit.number("page"), size=_TABLES),
         table_count=len(snapshot),
         row_count=sum(entry.rows for entry in snapshot.entries.values()),
-        branch_count=len(repository.branch_list()),
-        tag_count=len(repository.tag_list()),
+        branch_count=len(repository.branch_names()),
+        tag_count=len(repository.tag_names()),
         commits=tuple(repository.list_commits(ref, limit=_COMMITS)),
     )
     is_new = not len(snapshot) and view.branch_count == 1 and len(view.commits) == 1

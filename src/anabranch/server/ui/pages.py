@@ -1,10 +1,12 @@
 """All pages of a lake."""
 
-from anabranch.server.ui import branches, overview
+from anabranch.server.ui import branches, commit, graph, overview
 
 __all__ = ["PAGES"]
 
 PAGES = (
     *overview.PAGES,
     *branches.PAGES,
+    *graph.PAGES,
+    *commit.PAGES,
 )

@@ -88,7 +88,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(short=short_id, when=_when, count=_count, line=_line, size=human_size)
+    environment.filters.update(short=short_id, when=_when, count=_count, line=_line, text=_text, size=human_size)
     environment.globals.update(version=anabranch.__version__)
     return environment
 
@@ -108,3 +108,9 @@ def _line(text: object, most: int = 200) -> str:
     """Return the first line of a text, shortened, with control and direction characters made visible."""
     first = str(text).strip().partition("\n")[0]
     return printable(first if len(first) <= most else f"{first[: most - 1]}…")
+
+
+def _text(text: object, most: int) -> str:
+    """Return a text of several lines, shortened, with control and direction characters made visible."""
+    whole = str(text).strip()
+    return printable(whole if len(whole) <= most else f"{whole[: most - 1]}…")
