@@ -39,12 +39,13 @@ def draw_row(row: LaneRow, *, lanes: int, is_merge: bool = False) -> str:
 def _half(start: int, end: int, *, upper: bool) -> str:
     """Draw the half of a line that is in a row: its end in the row below the line, its start in the row above it."""
     colour = _COLOURS[max(start, end) % len(_COLOURS)]
-    edge = (_x(start) + _x(end)) / 2
+    left, right, height = _x(start), _x(end), ROW_HEIGHT
+    edge = (left + right) / 2
+    # The halves of one cubic curve, cut in its middle, where it crosses the edge between the rows.
     if upper:
-        path = f"M{edge},0 C{edge},{ROW_HEIGHT / 4} {_x(end)},{ROW_HEIGHT / 4} {_x(end)},{ROW_HEIGHT / 2}"
+        path = f"M{edge},0 C{(edge + right) / 2},{height / 8} {right},{height / 4} {right},{height / 2}"
     else:
-        low = 3 * ROW_HEIGHT / 4
-        path = f"M{_x(start)},{ROW_HEIGHT / 2} C{_x(start)},{low} {edge},{low} {edge},{ROW_HEIGHT}"
+        path = f"M{left},{height / 2} C{left},{3 * height / 4} {(left + edge) / 2},{7 * height / 8} {edge},{height}"
     return f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="2"/>'
 
 

@@ -63,7 +63,7 @@ def lay_out_lanes(nodes: Iterable[Node]) -> list[LaneRow]:
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """A line below a commit: the lanes where it starts and where it goes on, and the commit it waits for."""
+    """A line below a commit: the lanes where it starts and where it continues, and the commit it waits for."""
 
     start: int
     lane: int
@@ -88,8 +88,9 @@ def _iter_steps(nodes: Iterable[Node]) -> Iterator[_Step]:
             del waiting[other]
         lines = [_Line(other, other, wanted) for other, wanted in waiting.items()]
         for parent in node.parents:
-            open_lanes = [other for other, wanted in waiting.items() if wanted == parent]
-            chosen = open_lanes[0] if open_lanes else lane if lane not in waiting else _free(waiting)
+            # A lane of its own up to the parent, also if another lane waits for it: a line that joined another one
+            # between two rows would seem to come from the commit above.
+            chosen = lane if lane not in waiting else _free(waiting)
             waiting[chosen] = parent
             lines.append(_Line(lane, chosen, parent))
         yield _Step(node.id, lane, tuple(lines))

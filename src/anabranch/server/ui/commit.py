@@ -1,4 +1,4 @@
-"""One commit: what it says and changed, and what can be done with it."""
+"""One commit: its message and metadata, the tables that it changed, and what can be done with it."""
 
 from dataclasses import dataclass
 
