@@ -219,6 +219,12 @@ def _load_engine() -> SqlEngine:
 
 
 def _load_comparer() -> RowComparer:
+    from anabranch.repo.history.memory_comparer import LocalComparer
+
+    return LocalComparer(load_engine=_load_duck_comparer)
+
+
+def _load_duck_comparer() -> RowComparer:
     from anabranch.duck.comparing import default_comparer
 
     return default_comparer()

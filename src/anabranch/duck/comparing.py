@@ -110,6 +110,7 @@ class _Question:
     """A comparison as SQL, and what DuckDB answers as rows."""
 
     def __init__(self, comparison: RowComparison) -> None:
+        self.schema = comparison.schema
         self.older, self.newer = Side("o", comparison.older), Side("n", comparison.newer)
         self._has_row_ids = comparison.has_row_ids
         pairs = {
@@ -119,12 +120,6 @@ class _Question:
             for pair in comparison.columns
         }
         self._pairs, self._keys = list(pairs.values()), [pairs[pair] for pair in comparison.keys]
-
-    @property
-    def schema(self) -> pa.Schema:
-        columns = pa.list_(pa.string())
-        fields = [("change", pa.string()), ("columns", columns)]
-        return pa.schema([*fields, ("before", self.older.struct), ("after", self.newer.struct)])
 
     def prepare(self, connection: duckdb.DuckDBPyConnection) -> str:
         """Show the rows to DuckDB; how they are matched, as a source for a query."""

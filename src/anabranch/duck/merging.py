@@ -46,29 +46,12 @@ class MergeQuestion:
     """
 
     def __init__(self, merge: RowMerge) -> None:
+        self.schema = merge.schema
         self._older, self._source = Side("o", merge.base_of_source), Side("n", merge.source)
         self._base, self._target = Side("p", merge.base_of_target), Side("q", merge.target)
         self.sides = (self._older, self._source, self._base, self._target)
         self._keys = list(merge.keys)
         self._columns = [self._compared(triple) for triple in merge.columns]
-
-    @property
-    def schema(self) -> pa.Schema:
-        number, numbers = pa.uint64(), pa.list_(pa.int32())
-        return pa.schema(
-            [
-                ("source_change", pa.string()),
-                ("target_change", pa.string()),
-                ("base_address", number),
-                ("target_address", number),
-                ("target_row_id", number),
-                ("source_columns", numbers),
-                ("conflicts", numbers),
-                ("base", self._older.struct),
-                ("source", self._source.struct),
-                ("target", self._target.struct),
-            ]
-        )
 
     def prepare(self, connection: duckdb.DuckDBPyConnection) -> str:
         """Show the rows to DuckDB; the query that matches them."""

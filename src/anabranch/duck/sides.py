@@ -9,7 +9,7 @@ import pyarrow as pa
 from anabranch.duck.exact_types import held, held_type, restored
 from anabranch.errors import AnabranchError
 from anabranch.format.compare.parts import ROW_ADDRESS, ROW_ID
-from anabranch.repo.history.comparer import Rows
+from anabranch.repo.history.comparer import Rows, row_type
 
 __all__ = ["Column", "Pair", "Side", "is_same_key"]
 
@@ -91,8 +91,7 @@ class Side:
 
     @property
     def struct(self) -> pa.DataType:
-        # A column may be null here that never is in the table: in rows that are not there.
-        return pa.struct([(field.name, field.type) for field in self.schema])
+        return row_type(self._side)
 
     def at(self, name: str | None) -> Column | None:
         return None if name is None else self.column(name)

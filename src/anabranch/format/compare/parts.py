@@ -24,6 +24,7 @@ __all__ = [
     "count_parts",
     "iter_parts",
     "part_of",
+    "row_ids_at",
     "split_parts",
     "take_at",
     "whole_part",
@@ -83,54 +84,89 @@ def split_parts(parts: Sequence[Part], *, rows: int) -> list[tuple[Part, ...]]:
 
 
 def iter_parts(
-    version_ref: VersionRef, parts: Sequence[Part], *, with_row_ids: bool = False, with_addresses: bool = False
+    version_ref: VersionRef,
+    parts: Sequence[Part],
+    *,
+    columns: Sequence[str] | None = None,
+    with_row_ids: bool = False,
+    with_addresses: bool = False,
 ) -> Iterator[pa.RecordBatch]:
-    """Read the rows of parts, if asked for with `_rowid` and `_rowaddr` behind the columns."""
+    """Read rows: all their columns, or some. If requested, `_rowid` and `_rowaddr` follow."""
     dataset = version_ref.open()
     fragments = {fragment.fragment_id: fragment for fragment in dataset.get_fragments()}
     whole = [fragments[part.fragment] for part in parts if part.offsets is None]
     some = [part for part in parts if part.offsets is not None]
+    names = None if columns is None else list(columns)
 
     def read(part: Part) -> pa.Table:
-        return _take(fragments[part.fragment], part, with_row_ids=with_row_ids, with_addresses=with_addresses)
+        return _take(fragments[part.fragment], part, names, with_row_ids=with_row_ids, with_addresses=with_addresses)
 
     with lance_errors(version_ref.home.uri, version_ref.home.storage_options):
         if whole:
             yield from dataset.scanner(
-                fragments=whole, with_row_id=with_row_ids, with_row_address=with_addresses
+                columns=names, fragments=whole, with_row_id=with_row_ids, with_row_address=with_addresses
             ).to_reader()
         for start in range(0, len(some), _FRAGMENTS_AT_ONCE):
             for taken in in_parallel(read, some[start : start + _FRAGMENTS_AT_ONCE]):
                 yield from taken.to_batches()
 
 
-def take_at(version_ref: VersionRef, addresses: npt.NDArray[np.uint64]) -> pa.Table:
-    """Read the rows at addresses, in their order, with `_rowid` behind the columns."""
+def take_at(
+    version_ref: VersionRef, addresses: npt.NDArray[np.uint64], *, columns: Sequence[str] | None = None
+) -> pa.Table:
+    """Read the rows at addresses, in their order: all their columns, or some."""
     dataset = version_ref.open()
-    fragments = {fragment.fragment_id: fragment for fragment in dataset.get_fragments()}
-    order = np.argsort(addresses, kind="stable")
-    ordered = addresses[order]
-    owners, starts = np.unique(ordered >> _OFFSET_BITS, return_index=True)
-    found = [dataset.schema.append(pa.field(ROW_ID, pa.uint64())).empty_table()]
+    schema = dataset.schema
+    names = schema.names if columns is None else list(columns)
+    grouped = _Addresses(dataset, addresses)
+
+    def read(group: tuple[lance.LanceFragment, Offsets]) -> pa.Table:
+        fragment, offsets = group
+        deleted = offsets_in(version_ref.home, dataset, fragment)
+        positions = offsets.astype(np.int64) - np.searchsorted(deleted, offsets)
+        part = Part(fragment.fragment_id, len(offsets), offsets, positions)
+        return _take(fragment, part, names, with_row_ids=False, with_addresses=False)
+
     with lance_errors(version_ref.home.uri, version_ref.home.storage_options):
-        for owner, own in zip(owners.tolist(), np.split(ordered & _OFFSET_MASK, starts[1:]), strict=True):
-            fragment = fragments[owner]
-            offsets = own.astype(np.uint32)
-            positions = offsets.astype(np.int64) - np.searchsorted(
-                offsets_in(version_ref.home, dataset, fragment), offsets
-            )
-            part = Part(owner, len(offsets), offsets, positions)
-            found.append(_take(fragment, part, with_row_ids=True, with_addresses=False))
-    return pa.concat_tables(found).take(pa.array(np.argsort(order, kind="stable")))
+        found = in_parallel(read, grouped.groups)
+    empty = pa.schema([schema.field(name) for name in names]).empty_table()
+    return pa.concat_tables([empty, *found]).take(pa.array(grouped.order))
 
 
-def _take(fragment: lance.LanceFragment, part: Part, *, with_row_ids: bool, with_addresses: bool) -> pa.Table:
+def row_ids_at(version_ref: VersionRef, addresses: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """Return the row ids at addresses, in their order. The manifest has them, so no file is read."""
+    grouped = _Addresses(version_ref.open(), addresses)
+    found = [_ids_at(fragment, offsets).to_numpy() for fragment, offsets in grouped.groups]
+    return np.concatenate([np.empty(0, dtype=np.uint64), *found])[grouped.order]
+
+
+class _Addresses:
+    """Row addresses by fragment. `order` sorts what was read group by group in the order of the addresses."""
+
+    def __init__(self, dataset: lance.LanceDataset, addresses: npt.NDArray[np.uint64]) -> None:
+        fragments = {fragment.fragment_id: fragment for fragment in dataset.get_fragments()}
+        order = np.argsort(addresses, kind="stable")
+        ordered = addresses[order]
+        owners, starts = np.unique(ordered >> _OFFSET_BITS, return_index=True)
+        offsets = np.split((ordered & _OFFSET_MASK).astype(np.uint32), starts[1:])
+        self.groups = [(fragments[owner], own) for owner, own in zip(owners.tolist(), offsets, strict=False)]
+        self.order = np.argsort(order, kind="stable")
+
+
+def _take(
+    fragment: lance.LanceFragment,
+    part: Part,
+    columns: list[str] | None,
+    *,
+    with_row_ids: bool,
+    with_addresses: bool,
+) -> pa.Table:
     assert part.offsets is not None  # noqa: S101 - whole fragments are scanned
     assert part.positions is not None  # noqa: S101
     if part.rows > fragment.metadata.num_rows * _MANY:
-        taken = fragment.scanner().to_table().take(part.positions)
+        taken = fragment.scanner(columns=columns).to_table().take(part.positions)
     else:
-        taken = fragment.take(part.positions.tolist())
+        taken = fragment.take(part.positions.tolist(), columns=columns)
     if with_row_ids:
         # `take` gives no row ids, though it takes their name for a column's.
         taken = taken.append_column(ROW_ID, _ids_at(fragment, part.offsets))

@@ -1,6 +1,6 @@
 """The interface of the engines that compare rows, and the choice between them.
 
-DuckDB compares rows in this process. Spark compares tables with many rows.
+A few rows are compared in memory by numpy, more rows by DuckDB in this process, and many rows by Spark.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -31,6 +31,7 @@ __all__ = [
     "Rows",
     "TableCounts",
     "choose_comparer",
+    "row_type",
 ]
 
 
@@ -76,9 +77,14 @@ class RowSide:
     def rows(self) -> int:
         return count_parts(self.parts)
 
-    def read(self) -> "Iterator[pa.RecordBatch]":
+    def read(self, columns: Sequence[str] | None = None) -> "Iterator[pa.RecordBatch]":
+        """Read the rows: all their columns, or some."""
         return iter_parts(
-            self.version_ref, self.parts, with_row_ids=self.with_row_ids, with_addresses=self.with_addresses
+            self.version_ref,
+            self.parts,
+            columns=columns,
+            with_row_ids=self.with_row_ids,
+            with_addresses=self.with_addresses,
         )
 
     def split(self, *, rows: int) -> "list[RowSide]":
@@ -102,6 +108,14 @@ class RowComparison:
     @property
     def sides(self) -> "tuple[Rows | None, ...]":
         return self.older, self.newer
+
+    @property
+    def schema(self) -> "pa.Schema":
+        """The schema of the rows that differ, as `RowComparer.compare` returns them."""
+        import pyarrow as pa
+
+        fields = [("change", pa.string()), ("columns", pa.list_(pa.string()))]
+        return pa.schema([*fields, ("before", row_type(self.older)), ("after", row_type(self.newer))])
 
     @property
     def rows(self) -> int:
@@ -148,6 +162,27 @@ class RowMerge:
         return self.base_of_source, self.source, self.base_of_target, self.target
 
     @property
+    def schema(self) -> "pa.Schema":
+        """The schema of the matched rows, as `RowComparer.merge` returns them."""
+        import pyarrow as pa
+
+        number, numbers = pa.uint64(), pa.list_(pa.int32())
+        return pa.schema(
+            [
+                ("source_change", pa.string()),
+                ("target_change", pa.string()),
+                ("base_address", number),
+                ("target_address", number),
+                ("target_row_id", number),
+                ("source_columns", numbers),
+                ("conflicts", numbers),
+                ("base", row_type(self.base_of_source)),
+                ("source", row_type(self.source)),
+                ("target", row_type(self.target)),
+            ]
+        )
+
+    @property
     def rows(self) -> int:
         return _count_rows(self.sides)
 
@@ -188,11 +223,14 @@ class RowComparer(Protocol):
         - `source_change`: 'inserted', 'updated' or 'deleted'. `target_change`: the same, or null if the target did not
           change the row.
         - `base`, `source`, `target`: the rows as structs, null if the row does not exist. `target` is also null if the
-          row is unchanged in the target, unless it has another address there.
-        - `base_address`, `target_address`, `target_row_id`: where the rows are stored. Null if the row is null.
+          row is unchanged in the target, unless it has another address there. `base` may be null then: not every engine
+          reads it.
+        - `base_address`, `target_address`, `target_row_id`: where the rows are stored. Null if the row does not exist,
+          or, in the target, if it is unchanged at the address of the base.
         - `source_columns`: the indices of the columns that the source changed in an updated row, or that only the
-          source has in a row that both sides inserted. `conflicts`: the indices of the columns that both sides changed
-          to different values.
+          source has in a row that both sides inserted. If the target did not change the row, and all sides have the
+          same columns, at least one of them. `conflicts`: the indices of the columns that both sides changed to
+          different values.
         """
         ...
 
@@ -221,6 +259,13 @@ class LargeComparer(RowComparer, Protocol):
     def is_ready(self) -> bool:
         """Whether everything that the comparer needs is available."""
         ...
+
+
+def row_type(rows: Rows | None) -> "pa.DataType":
+    """Return the type of a whole row. Any column may be null in it: in a row that does not exist."""
+    import pyarrow as pa
+
+    return pa.struct([] if rows is None else [(field.name, field.type) for field in rows.schema])
 
 
 def _count_rows(sides: Sequence[Rows | None]) -> int:

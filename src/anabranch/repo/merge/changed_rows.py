@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from anabranch.format.compare.parts import ROW_ID, take_at
+from anabranch.format.compare.parts import row_ids_at, take_at
 from anabranch.format.staging import VersionRef
 
 __all__ = ["ChangedRows", "Mask"]
@@ -62,14 +62,19 @@ class ChangedRows:
         """Return which columns the source changed, and which are in conflict, for each row."""
         return tuple(_flags(self._batch.column(name), columns) for name in ("source_columns", "conflicts"))  # type: ignore[return-value]
 
+    @property
+    def is_target_missing(self) -> Mask:
+        """Where the row of the target was not read: it is unchanged, or it does not exist."""
+        return np.asarray(self.target.is_null().to_numpy(zero_copy_only=False), dtype=bool)
+
     def with_targets(self, version_ref: VersionRef) -> "ChangedRows":
         """Return the batch with the unchanged rows of the target, read by their addresses."""
-        missing = self.target.is_null().to_numpy(zero_copy_only=False)
+        missing = self.is_target_missing
         if not missing.any():
             return self
         taken = take_at(version_ref, self.addresses[missing])
         row_ids = self.row_ids.copy()
-        row_ids[missing] = taken.column(ROW_ID).to_numpy()
+        row_ids[missing] = row_ids_at(version_ref, self.addresses[missing])
         present = self.target.filter(pa.array(~missing))
         # If the target changed nothing, the engine did not read it, so its columns come from the version.
         fields = [pa.field(field.name, field.type) for field in version_ref.schema]

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from anabranch.errors import InvalidInputError, KeyConflictError, SchemaMismatchError
 from anabranch.format.arrow_types import python_values
+from anabranch.format.compare.parts import row_ids_at
 from anabranch.format.staging import RowBatch, are_surely_unique
 from anabranch.format.staging.incoming import cast_computed, fit_rows
 from anabranch.json_values import value_from_json
@@ -61,6 +62,7 @@ class _RowMerger:
         self._key = plan.key
         self._key_names = plan.key_names
         self._columns = plan.columns
+        self._takes_whole_rows = _have_same_columns(plan)
         # Rows that a resolver keeps although one side deleted them. They have no row id, so they are written last.
         self.inserts_last: list[pa.Table] = []
 
@@ -109,32 +111,51 @@ class _RowMerger:
     # Rows that are on both sides
 
     def _replace(self, found: ChangedRows) -> Iterator[RowChanges]:
-        found = found.with_targets(self._plan.version_ref)
-        took, clashes = found.flags(len(self._columns))
-        changed: Mask = np.any(took & ~clashes, axis=1)
-        merged = []
-        for number, column in enumerate(self._columns):
-            values = self._merge_column(found, column, took[:, number] & ~clashes[:, number])
-            if clashes[:, number].any():
-                values, is_changed, conflicts = self._decide_on_cells(found, column, values, clashes[:, number])
-                changed |= is_changed
-                yield RowChanges(conflicts=conflicts)
-            merged.append(values)
-        names = [column.name for column in self._columns]
-        rows = pa.table(merged, names=names).filter(pa.array(changed))
-        counts = TableCounts(inserted=0, updated=len(rows), deleted=0)
+        """Replace rows of the target.
+
+        Where the target did not change a row, and all sides have the same columns, the row of the source is the result.
+        Only the other rows of the target are read.
+        """
+        row_ids = found.row_ids.copy()
+        is_copied = found.where("updated", None) & self._takes_whole_rows
+        is_in_place = is_copied & found.is_target_missing
+        row_ids[is_in_place] = row_ids_at(self._plan.version_ref, found.addresses[is_in_place])
+        rows = self._in_result(found.filter(is_copied).source)
+        is_changed = np.ones(len(found), dtype=bool)
+        if not is_copied.all():
+            part = found.filter(~is_copied).with_targets(self._plan.version_ref)
+            row_ids[~is_copied] = part.row_ids
+            merged, is_changed[~is_copied], conflicts = self._merge_cells(part)
+            yield from (RowChanges(conflicts=each) for each in conflicts)
+            order = np.argsort(np.concatenate([np.flatnonzero(is_copied), np.flatnonzero(~is_copied)]))
+            rows = pa.concat_tables([rows, merged]).take(pa.array(order)) if is_copied.any() else merged
+        names, counts = rows.column_names, TableCounts(inserted=0, updated=int(is_changed.sum()), deleted=0)
         # If two columns would have the same name, the merge has a conflict and will not be published. Return no rows.
-        if not len(rows) or len(set(names)) < len(names):
+        if not counts.updated or len(set(names)) < len(names):
             yield RowChanges(counts=counts)
             return
-        ordered = rows.select(self._schema.names)
+        ordered = rows.filter(pa.array(is_changed)).select(self._schema.names)
         arrays = [cast_computed(ordered.column(field.name).combine_chunks(), field) for field in self._schema]
         batch = RowBatch(
             rows=pa.table(arrays, schema=self._schema),
-            addresses=found.addresses[changed],
-            row_ids=found.row_ids[changed],
+            addresses=found.addresses[is_changed],
+            row_ids=row_ids[is_changed],
         )
         yield RowChanges(batch=batch, counts=counts)
+
+    def _merge_cells(self, found: ChangedRows) -> tuple[pa.Table, Mask, list[Unresolved]]:
+        """Return the merged rows, which of them differ from the target, and the conflicts that are left."""
+        took, clashes = found.flags(len(self._columns))
+        is_changed: Mask = np.any(took & ~clashes, axis=1)
+        merged, conflicts = [], []
+        for number, column in enumerate(self._columns):
+            values = self._merge_column(found, column, took[:, number] & ~clashes[:, number])
+            if clashes[:, number].any():
+                values, is_decided, left = self._decide_on_cells(found, column, values, clashes[:, number])
+                is_changed |= is_decided
+                conflicts.append(left)
+            merged.append(values)
+        return pa.table(merged, names=[column.name for column in self._columns]), is_changed, conflicts
 
     def _merge_column(self, found: ChangedRows, column: MergedColumn, is_taken: Mask) -> pa.Array:
         kind, triple = column.field, column.triple
@@ -325,6 +346,21 @@ class _RowMerger:
                 yield {name: source[triple.source] for name, triple in triples if triple.source is not None}
             else:
                 yield {name: base[triple.base] for name, triple in triples if triple.base is not None}
+
+
+def _have_same_columns(plan: RowPlan) -> bool:
+    """Return whether the base and both sides have all columns of the result, with the same types."""
+    base, source = plan.sides.base_of_source, plan.sides.source
+    if base is None or source is None:
+        return False
+    sides = [dict(zip(schema.names, schema.types, strict=True)) for schema in (base.schema, source.schema)]
+    target = plan.version_ref.schema
+    sides.append(dict(zip(target.names, target.types, strict=True)))
+    return all(
+        name is not None and side.get(name) == column.field.type
+        for column in plan.columns
+        for side, name in zip(sides, (column.triple.base, column.triple.source, column.triple.target), strict=True)
+    )
 
 
 def _deletion(addresses: npt.NDArray[np.uint64]) -> RowChanges:
