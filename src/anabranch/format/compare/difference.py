@@ -8,12 +8,14 @@ columns came or went, only those are read, to find the rows that have something 
 Row ids match rows of two versions only if one descends from the other, which their transactions record.
 """
 
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+import threading
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import lance
 import numpy as np
 import pyarrow.compute as pc
+from lance.fragment import FragmentMetadata
 
 from anabranch.errors import NotFoundError
 from anabranch.format.compare.parts import Part, part_of, whole_part
@@ -30,16 +32,16 @@ __all__ = [
     "ColumnPair",
     "Difference",
     "Reshaped",
+    "compare_all",
     "compare_versions",
     "descends_from",
     "find_filled",
-    "match_fragments",
     "step_back",
 ]
 
 _Place = frozenset[tuple[int, str]]
 _Files = tuple[tuple[str, tuple[int, ...]], ...]
-_Shared = tuple[lance.LanceFragment, lance.LanceFragment]
+_Shared = tuple[FragmentMetadata, FragmentMetadata]
 
 # The number of fragments whose deletion files are read in parallel. Those of both versions are in memory then.
 _FRAGMENTS_AT_ONCE = 16
@@ -68,18 +70,30 @@ class Difference:
     """The rows of the older version that the newer one may not have as they were, and the other way round.
 
     A row that was rewritten is in both, whether it was changed or not. The rows that both have of reshaped fragments
-    are in neither: `find_filled` returns which of them differ.
+    are in neither: `find_filled` returns which of them differ. `fragments` are those that both versions have: by their
+    id in the older one, their id in the newer one.
     """
 
     columns: tuple[ColumnPair, ...]
     older: tuple[Part, ...]
     newer: tuple[Part, ...]
     reshaped: tuple[Reshaped, ...] = ()
+    fragments: Mapping[int, int] = field(default_factory=dict)
 
 
 def compare_versions(older: VersionRef, newer: VersionRef) -> Difference:
-    """Find what may differ; nothing is read of fragments that both have, but for deletion files that differ."""
-    old, new = _Version(older), _Version(newer)
+    """Find what may differ. Of fragments that both have, only deletion files that differ are read."""
+    [found] = compare_all(older, [newer])
+    return found
+
+
+def compare_all(older: VersionRef, newer: Sequence[VersionRef]) -> list[Difference]:
+    """Find what may differ between one version and each of several others. No file is read twice."""
+    old = _Version(older)
+    return in_parallel(lambda version_ref: _compare(old, _Version(version_ref)), newer)
+
+
+def _compare(old: "_Version", new: "_Version") -> Difference:
     shared, left, right = _match_fragments(old, new)
     columns = _pair_columns(old, new, shared)
     are_alike = all(old.family(pair.older) == new.family(pair.newer) for pair in columns)
@@ -102,7 +116,13 @@ def compare_versions(older: VersionRef, newer: VersionRef) -> Difference:
     for (fragment, other), (before, after) in zip(with_deletions, _iter_deleted(old, new, with_deletions), strict=True):
         parts_of_old += part_of(fragment, np.setdiff1d(after, before), deleted=before)
         parts_of_new += part_of(other, np.setdiff1d(before, after), deleted=after)
-    return Difference(columns=columns, older=tuple(parts_of_old), newer=tuple(parts_of_new), reshaped=tuple(reshaped))
+    return Difference(
+        columns=columns,
+        older=tuple(parts_of_old),
+        newer=tuple(parts_of_new),
+        reshaped=tuple(reshaped),
+        fragments={fragment.id: other.id for fragment, other in shared},
+    )
 
 
 def _must_read_rows(differing: Sequence[ColumnPair] | None) -> bool:
@@ -130,11 +150,12 @@ def find_filled(older: VersionRef, newer: VersionRef, difference: Difference) ->
     found: list[tuple[Part, Part]] = []
     with lance_errors(older.home.uri, older.home.storage_options):
         for pair in difference.reshaped:
-            fragment, other = old.by_id[pair.older], new.by_id[pair.newer]
+            one, another = old.by_id[pair.older], new.by_id[pair.newer]
+            fragment, other = one.metadata, another.metadata
             before, after = old.deleted(fragment), new.deleted(other)
             filled = np.union1d(
-                _filled_offsets(fragment, pair.dropped, deleted=before),
-                _filled_offsets(other, pair.added, deleted=after),
+                _filled_offsets(one, pair.dropped, deleted=before),
+                _filled_offsets(another, pair.added, deleted=after),
             )
             both = np.setdiff1d(filled, np.union1d(before, after), assume_unique=True)
             found += zip(part_of(fragment, both, deleted=before), part_of(other, both, deleted=after), strict=True)
@@ -147,15 +168,22 @@ class _Version:
     def __init__(self, version_ref: VersionRef) -> None:
         self._version_ref = version_ref
         self._dataset = version_ref.open()
-        self.fragments = self._dataset.get_fragments()
-        self.by_id = {fragment.fragment_id: fragment for fragment in self.fragments}
-        tree = FieldTree.of(self._dataset.lance_schema)
-        self._tree = tree
-        self._families = {field.name: tree.family(field) for field in tree.top_level()}
+        self.by_id = {fragment.fragment_id: fragment for fragment in self._dataset.get_fragments()}
+        # Lance builds the metadata of a fragment each time, so it is read once.
+        self.fragments: list[FragmentMetadata] = [fragment.metadata for fragment in self.by_id.values()]
+        self._tree = FieldTree.of(self._dataset.lance_schema)
+        self._families = self._tree.families()
         self._files: dict[int, _Files] = {}
+        self._places: dict[int, Mapping[str, _Place]] = {}
+        self._deleted: dict[int, Offsets] = {}
+        self._lock = threading.Lock()
+        self._reading: dict[int, threading.Lock] = {}
 
     def columns_by_id(self) -> dict[str, str]:
         return columns_by_id(self._tree)
+
+    def has_same_fields(self, other: "_Version") -> bool:
+        return self._tree.fields == other._tree.fields
 
     def is_of_same_dataset(self, other: "_Version") -> bool:
         return self._version_ref.home.root == other._version_ref.home.root
@@ -168,54 +196,68 @@ class _Version:
         """The fields of a column."""
         return () if column is None else self._families[column]
 
-    def files(self, fragment: lance.LanceFragment) -> _Files:
-        """The data files of a fragment with their fields. Lance takes its time to name a file, so it is asked once."""
-        found = self._files.get(fragment.fragment_id)
+    def files(self, fragment: FragmentMetadata) -> _Files:
+        """Return the data files of a fragment, with their fields."""
+        found = self._files.get(fragment.id)
         if found is None:
-            found = tuple((file.path, tuple(file.fields)) for file in fragment.metadata.files)
-            self._files[fragment.fragment_id] = found
+            # The public `path` of a file defines a class each time.
+            found = tuple((file._path, tuple(file.fields)) for file in fragment.files)
+            self._files[fragment.id] = found
         return found
 
-    def paths(self, fragment: lance.LanceFragment) -> list[str]:
+    def paths(self, fragment: FragmentMetadata) -> list[str]:
         return [path for path, _ in self.files(fragment)]
 
-    def position(self, fragment: lance.LanceFragment, column: str) -> _Place:
+    def position(self, fragment: FragmentMetadata, column: str) -> _Place:
         """Where a column's data lie in a fragment: its fields, with their files; nowhere if all are null."""
-        family = self._families[column]
-        return frozenset(
-            (number, path) for path, fields in self.files(fragment) for number in fields if number in family
-        )
+        return self._positions(fragment).get(column, frozenset())
 
-    def deleted(self, fragment: lance.LanceFragment) -> Offsets:
-        return offsets_in(self._version_ref.home, self._dataset, fragment)
+    def _positions(self, fragment: FragmentMetadata) -> Mapping[str, _Place]:
+        found = self._places.get(fragment.id)
+        if found is None:
+            owners = {number: column for column, family in self._families.items() for number in family}
+            places: dict[str, set[tuple[int, str]]] = {}
+            for path, fields in self.files(fragment):
+                for number in fields:
+                    if number in owners:
+                        places.setdefault(owners[number], set()).add((number, path))
+            found = {column: frozenset(place) for column, place in places.items()}
+            self._places[fragment.id] = found
+        return found
 
-
-def match_fragments(older: VersionRef, newer: VersionRef) -> dict[int, int]:
-    """The fragments that both versions have: by the number in the older, the number in the newer."""
-    shared, _, _ = _match_fragments(_Version(older), _Version(newer))
-    return {fragment.fragment_id: other.fragment_id for fragment, other in shared}
+    def deleted(self, fragment: FragmentMetadata) -> Offsets:
+        """Return the deleted rows of a fragment. Threads that ask for the same fragment read its file once."""
+        number = fragment.id
+        with self._lock:
+            reading = self._reading.setdefault(number, threading.Lock())
+        with reading:
+            if number not in self._deleted:
+                self._deleted[number] = offsets_in(self._version_ref.home, self._dataset, self.by_id[number])
+            return self._deleted[number]
 
 
 def _match_fragments(
     old: _Version, new: _Version
-) -> tuple[list[_Shared], list[lance.LanceFragment], list[lance.LanceFragment]]:
+) -> tuple[list[_Shared], list[FragmentMetadata], list[FragmentMetadata]]:
     """The fragments that both have, those that only the older has, and those that only the newer has."""
     by_file = {path: fragment for fragment in new.fragments for path in new.paths(fragment)}
     shared: list[_Shared] = []
-    left: list[lance.LanceFragment] = []
+    left: list[FragmentMetadata] = []
     matched: set[int] = set()
     for fragment in old.fragments:
         other = next((by_file[path] for path in old.paths(fragment) if path in by_file), None)
-        if other is None or other.fragment_id in matched:
+        if other is None or other.id in matched:
             left.append(fragment)
         else:
-            matched.add(other.fragment_id)
+            matched.add(other.id)
             shared.append((fragment, other))
-    return shared, left, [fragment for fragment in new.fragments if fragment.fragment_id not in matched]
+    return shared, left, [fragment for fragment in new.fragments if fragment.id not in matched]
 
 
 def _pair_columns(old: _Version, new: _Version, shared: Sequence[_Shared]) -> tuple[ColumnPair, ...]:
     """Pair the columns of two versions: by the data files they share, then by identity, then by name."""
+    if old.has_same_fields(new):
+        return tuple(ColumnPair(older=name, newer=name) for name in new.columns)
     found: dict[str, str] = {}
     for fragment, other in shared:
         if len(found) == len(new.columns):
@@ -251,9 +293,9 @@ def _iter_same_ids(old: _Version, new: _Version) -> Iterator[tuple[str, str]]:
 
 def _differing_columns(
     old: _Version,
-    fragment: lance.LanceFragment,
+    fragment: FragmentMetadata,
     new: _Version,
-    other: lance.LanceFragment,
+    other: FragmentMetadata,
     columns: Sequence[ColumnPair],
 ) -> list[ColumnPair] | None:
     """The columns of a shared fragment that have other data, None if any may; one that is not there is all null."""
@@ -268,10 +310,10 @@ def _differing_columns(
     return differing
 
 
-def _reshaped(fragment: lance.LanceFragment, other: lance.LanceFragment, pairs: Sequence[ColumnPair]) -> Reshaped:
+def _reshaped(fragment: FragmentMetadata, other: FragmentMetadata, pairs: Sequence[ColumnPair]) -> Reshaped:
     return Reshaped(
-        older=fragment.fragment_id,
-        newer=other.fragment_id,
+        older=fragment.id,
+        newer=other.id,
         dropped=tuple(pair.older for pair in pairs if pair.older is not None),
         added=tuple(pair.newer for pair in pairs if pair.newer is not None),
     )
@@ -289,16 +331,15 @@ def _filled_offsets(fragment: lance.LanceFragment, columns: Sequence[str], *, de
     return alive[filled]
 
 
-def _deletion(fragment: lance.LanceFragment) -> str | None:
+def _deletion(fragment: FragmentMetadata) -> str | None:
     """What distinguishes a deletion file from others of its fragment, whatever the fragment's number is."""
-    found = fragment.metadata.deletion_file
-    return None if found is None else str(found.path(fragment.fragment_id)).rpartition("/")[2].partition("-")[2]
+    found = fragment.deletion_file
+    return None if found is None else str(found.path(fragment.id)).rpartition("/")[2].partition("-")[2]
 
 
-def _overlays(fragment: lance.LanceFragment) -> list[object]:
-    found = fragment.metadata
+def _overlays(fragment: FragmentMetadata) -> list[object]:
     # The JSON has the versions of all rows too, which takes long where many commits wrote them.
-    return list(found.to_json()["overlays"]) if found.overlays else []
+    return list(fragment.to_json()["overlays"]) if fragment.overlays else []
 
 
 def descends_from(later: VersionRef, earlier: VersionRef) -> bool:

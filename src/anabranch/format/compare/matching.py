@@ -103,9 +103,9 @@ def order_of(columns: Sequence[pa.Array]) -> Positions:
     """Return the rank of each row, by the values of the columns in ascending order. Nulls are last."""
     names = [str(number) for number in range(len(columns))]
     table = pa.table([_hashable(column) for column in columns], names=names)
-    order = pc.sort_indices(table, sort_keys=[(name, "ascending") for name in names], null_placement="at_end")
+    order = pc.sort_indices(table, sort_keys=[(name, "ascending") for name in names])
     ranks = np.empty(len(table), dtype=np.int64)
-    ranks[order.to_mask()] = np.arange(len(table))
+    ranks[order.to_numpy()] = np.arange(len(table))
     return ranks
 
 
@@ -241,8 +241,8 @@ def _as_lists(array: pa.Array) -> pa.Array:
 
 
 def _mask(array: pa.Array) -> Mask:
-    return np.asarray(array.to_mask(zero_copy_only=False), dtype=bool)
+    return np.asarray(array.to_numpy(zero_copy_only=False), dtype=bool)
 
 
 def _numbers(array: pa.Array) -> Codes:
-    return np.asarray(array.to_mask(zero_copy_only=False), dtype=np.int64)
+    return np.asarray(array.to_numpy(zero_copy_only=False), dtype=np.int64)

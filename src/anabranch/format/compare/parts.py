@@ -1,5 +1,6 @@
 """Rows of a version by where they lie: whole fragments, some rows of one, or single addresses."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby
@@ -8,7 +9,7 @@ import lance
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from lance.fragment import RowIdSequence
+from lance.fragment import FragmentMetadata, RowIdSequence
 
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout.deletions import Offsets, offsets_in
@@ -53,11 +54,11 @@ class Part:
     positions: npt.NDArray[np.int64] | None = None
 
 
-def whole_part(fragment: lance.LanceFragment) -> Part:
-    return Part(fragment.fragment_id, fragment.metadata.num_rows)
+def whole_part(fragment: FragmentMetadata) -> Part:
+    return Part(fragment.id, fragment.num_rows)
 
 
-def part_of(fragment: lance.LanceFragment, offsets: Offsets, *, deleted: Offsets) -> list[Part]:
+def part_of(fragment: FragmentMetadata, offsets: Offsets, *, deleted: Offsets) -> list[Part]:
     """The rows at offsets, none of which is deleted, as a part, if there are any."""
     if not len(offsets):
         return []
@@ -65,11 +66,11 @@ def part_of(fragment: lance.LanceFragment, offsets: Offsets, *, deleted: Offsets
     if len(offsets) == whole.rows:
         return [whole]
     positions = offsets.astype(np.int64) - np.searchsorted(deleted, offsets)
-    return [Part(fragment.fragment_id, len(offsets), offsets, positions)]
+    return [Part(fragment.id, len(offsets), offsets, positions)]
 
 
 def all_parts(version_ref: VersionRef) -> tuple[Part, ...]:
-    return tuple(whole_part(fragment) for fragment in version_ref.open().get_fragments())
+    return tuple(whole_part(fragment.metadata) for fragment in version_ref.open().get_fragments())
 
 
 def count_parts(parts: Iterable[Part]) -> int:
@@ -112,9 +113,18 @@ def iter_parts(
 
 
 def take_at(
-    version_ref: VersionRef, addresses: npt.NDArray[np.uint64], *, columns: Sequence[str] | None = None
+    version_ref: VersionRef,
+    addresses: npt.NDArray[np.uint64],
+    *,
+    columns: Sequence[str] | None = None,
+    parts: Sequence[Part] = (),
 ) -> pa.Table:
-    """Read the rows at addresses, in their order: all their columns, or some."""
+    """Read the rows at addresses, in their order: all their columns, or some.
+
+    If the rows are in `parts`, deletion files need not be read again.
+    """
+    times = Counter(part.fragment for part in parts)
+    known = {part.fragment: part for part in parts if times[part.fragment] == 1}
     dataset = version_ref.open()
     schema = dataset.schema
     names = schema.names if columns is None else list(columns)
@@ -122,8 +132,12 @@ def take_at(
 
     def read(group: tuple[lance.LanceFragment, Offsets]) -> pa.Table:
         fragment, offsets = group
-        deleted = offsets_in(version_ref.home, dataset, fragment)
-        positions = offsets.astype(np.int64) - np.searchsorted(deleted, offsets)
+        owner = known.get(fragment.fragment_id)
+        if owner is not None and owner.offsets is not None and owner.positions is not None:
+            positions = owner.positions[np.searchsorted(owner.offsets, offsets)]
+        else:
+            deleted = offsets_in(version_ref.home, dataset, fragment)
+            positions = offsets.astype(np.int64) - np.searchsorted(deleted, offsets)
         part = Part(fragment.fragment_id, len(offsets), offsets, positions)
         return _take(fragment, part, names, with_row_ids=False, with_addresses=False)
 
@@ -135,6 +149,8 @@ def take_at(
 
 def row_ids_at(version_ref: VersionRef, addresses: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     """Return the row ids at addresses, in their order. The manifest has them, so no file is read."""
+    if not len(addresses):
+        return np.empty(0, dtype=np.uint64)
     grouped = _Addresses(version_ref.open(), addresses)
     found = [_ids_at(fragment, offsets).to_numpy() for fragment, offsets in grouped.groups]
     return np.concatenate([np.empty(0, dtype=np.uint64), *found])[grouped.order]
@@ -163,16 +179,21 @@ def _take(
 ) -> pa.Table:
     assert part.offsets is not None  # noqa: S101 - whole fragments are scanned
     assert part.positions is not None  # noqa: S101
+    found = {}
+    if with_row_ids:
+        # `take` gives no row ids, though it takes their name for a column's.
+        found[ROW_ID] = _ids_at(fragment, part.offsets)
+    if with_addresses:
+        addresses = np.uint64(fragment.fragment_id) << _OFFSET_BITS | part.offsets.astype(np.uint64)
+        found[ROW_ADDRESS] = pa.array(addresses, pa.uint64())
+    if columns is not None and not columns:
+        return pa.table(found)  # `take` of no columns gives no rows
     if part.rows > fragment.metadata.num_rows * _MANY:
         taken = fragment.scanner(columns=columns).to_table().take(part.positions)
     else:
         taken = fragment.take(part.positions.tolist(), columns=columns)
-    if with_row_ids:
-        # `take` gives no row ids, though it takes their name for a column's.
-        taken = taken.append_column(ROW_ID, _ids_at(fragment, part.offsets))
-    if with_addresses:
-        addresses = np.uint64(fragment.fragment_id) << _OFFSET_BITS | part.offsets.astype(np.uint64)
-        taken = taken.append_column(ROW_ADDRESS, pa.array(addresses, pa.uint64()))
+    for name, numbers in found.items():
+        taken = taken.append_column(name, numbers)
     return taken
 
 

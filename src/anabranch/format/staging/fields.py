@@ -6,6 +6,7 @@ from the stored fields, each as the protobuf message that Lance keeps.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, cast
 
 import pyarrow as pa
@@ -95,7 +96,7 @@ class FieldTree:
 
     @classmethod
     def read(cls, messages: Iterable[bytes], *, metadata: str = "") -> "FieldTree":
-        return cls(fields=tuple(StoredField.read(message) for message in messages), metadata=metadata)
+        return _read_tree(tuple(messages), metadata)
 
     def to_lance(self) -> LanceSchema:
         made = LanceSchema._from_protos(self.metadata, *(field.write() for field in self.fields))
@@ -127,6 +128,16 @@ class FieldTree:
                 ids.add(candidate.id)
         return frozenset(ids)
 
+    def families(self) -> dict[str, frozenset[int]]:
+        """The ids of each top-level field and of all below it, by its name."""
+        owners = {field.id: field.id for field in self.fields if field.is_top_level}
+        members: dict[int, list[int]] = {owner: [owner] for owner in owners}
+        for field in self.fields:
+            if field.parent in owners:
+                owners[field.id] = owners[field.parent]
+                members[owners[field.parent]].append(field.id)
+        return {field.name: frozenset(members[field.id]) for field in self.top_level()}
+
     def replaced(self, changed: StoredField) -> "FieldTree":
         return replace(self, fields=tuple(changed if f.id == changed.id else f for f in self.fields))
 
@@ -146,6 +157,12 @@ class FieldTree:
 
     def top_level(self) -> tuple[StoredField, ...]:
         return tuple(f for f in self.fields if f.is_top_level)
+
+
+@lru_cache(maxsize=256)
+def _read_tree(messages: tuple[bytes, ...], metadata: str) -> FieldTree:
+    """Read the fields of a schema. Most versions of a table have the same ones."""
+    return FieldTree(fields=tuple(StoredField.read(message) for message in messages), metadata=metadata)
 
 
 def new_fields(schema: pa.Schema, *, first_id: int) -> tuple[StoredField, ...]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 import lance
 import numpy as np
@@ -244,7 +245,10 @@ class _Batches:
 def _write(
     version_ref: VersionRef, dataset: lance.LanceDataset, batches: Iterator[pa.RecordBatch]
 ) -> list[FragmentMetadata]:
-    rows = Rows(schema=dataset.schema, batches=batches)
+    first = next(batches, None)
+    if first is None:
+        return []  # Lance would write an empty file.
+    rows = Rows(schema=dataset.schema, batches=chain([first], batches))
     with rows.reading() as reader, lance_errors(version_ref.home.uri, version_ref.home.storage_options):
         return list(lance_write_fragments(reader, dataset, mode="append"))
 

@@ -75,39 +75,40 @@ class LocalComparer:
 
 def can_compare_in_memory(question: RowComparison | RowMerge) -> bool:
     """Return whether rows are few, and of types that match here: the same on all sides, and plain ones in keys."""
-    sides = [side for side in question.sides if side is not None]
-    if not all(isinstance(side, RowSide) for side in sides):
+    sides = [
+        None if side is None else side.schema for side in question.sides if side is None or isinstance(side, RowSide)
+    ]
+    present = [schema for schema in sides if schema is not None]
+    if len(sides) < len(question.sides) or _count_values(question) > _MOST_VALUES:
         return False
-    if sum(side.rows * _width(side.schema) for side in sides) > _MOST_VALUES:
-        return False
-    keys = [_types(question, key) for key in question.keys]
-    columns = [_types(question, column) for column in question.columns]
-    if isinstance(question, RowComparison) and not keys and len(sides) > 1:
+    known = [dict(zip(schema.names, schema.types, strict=True)) if schema is not None else {} for schema in sides]
+
+    def types(column: ColumnPair | ColumnTriple) -> list[pa.DataType]:
+        names = _names(column) if isinstance(column, ColumnTriple) else (column.older, column.newer)
+        return [side[name] for side, name in zip(known, names, strict=True) if name is not None and name in side]
+
+    keys, columns = list(map(types, question.keys)), list(map(types, question.columns))
+    if isinstance(question, RowComparison) and not keys and len(present) > 1:
         # Rows without a key are matched by all their values.
         return all(len(set(kinds)) == 1 and can_match(kinds[0]) for kinds in columns)
-    if not all(len(kinds) == len(sides) and len(set(kinds)) == 1 and can_match(kinds[0]) for kinds in keys):
+    if not all(len(kinds) == len(present) and len(set(kinds)) == 1 and can_match(kinds[0]) for kinds in keys):
         return False
-    return all(len(set(kinds)) <= 1 and all(map(can_compare, kinds)) for kinds in columns)
+    return all(len(set(kinds)) <= 1 and all(map(can_compare, set(kinds))) for kinds in columns)
 
 
-def _types(question: RowComparison | RowMerge, column: ColumnPair | ColumnTriple) -> list[pa.DataType]:
-    """Return the types of a column on the sides that have it."""
-    names = _names(column) if isinstance(column, ColumnTriple) else (column.older, column.newer)
-    found = zip(question.sides, names, strict=True)
-    return [
-        side.schema.field(name).type
-        for side, name in found
-        if side is not None and name is not None and name in side.schema.names
-    ]
+def _count_values(question: RowComparison | RowMerge) -> int:
+    """Return the number of values to read. Each number of a vector counts."""
+    total = 0
+    for side in question.sides:
+        if side is not None and side.rows:
+            sizes = (kind.list_size if pa.types.is_fixed_size_list(kind) else 1 for kind in side.schema.types)
+            total += side.rows * sum(sizes)
+    return total
 
 
 def _names(triple: ColumnTriple) -> tuple[str | None, ...]:
     """Return the names of a column on the four sides of a merge."""
     return triple.base, triple.source, triple.base, triple.target
-
-
-def _width(schema: pa.Schema) -> int:
-    return sum(kind.list_size if pa.types.is_fixed_size_list(kind) else 1 for kind in schema.types)
 
 
 class _Held:
@@ -166,7 +167,8 @@ class _Held:
         """Read columns of the rows at these positions from the store."""
         assert self._side is not None  # noqa: S101 - a side without rows has no positions
         addresses = self.addresses.to_numpy()[positions]
-        return take_at(self._side.version_ref, addresses, columns=columns).combine_chunks()
+        side = self._side
+        return take_at(side.version_ref, addresses, columns=columns, parts=side.parts).combine_chunks()
 
     def column(self, name: str | None, positions: Positions) -> pa.Array | None:
         """Return a column at positions in loaded rows, with nulls at -1. None if the side does not have it."""

@@ -13,6 +13,8 @@ from anabranch.format.staging import VersionRef
 __all__ = ["ChangedRows", "Mask"]
 
 Mask = npt.NDArray[np.bool_]
+_CHANGES = pa.array(["inserted", "updated", "deleted"])
+_CODES = {"inserted": 0, "updated": 1, "deleted": 2, None: 3}
 _OFFSET_BITS = np.uint64(32)
 _OFFSET_MASK = np.uint64(0xFFFFFFFF)
 
@@ -24,6 +26,7 @@ class ChangedRows:
         self._batch = batch
         self._fragments = fragments
         self.source_changes: pa.Array = batch.column("source_change")
+        self._source_codes, self._target_codes = map(_codes, (self.source_changes, batch.column("target_change")))
         self.base: pa.StructArray = batch.column("base")
         self.source: pa.StructArray = batch.column("source")
         self.target: pa.StructArray = batch.column("target")
@@ -45,13 +48,9 @@ class ChangedRows:
 
     def where(self, source: str, *target: str | None) -> Mask:
         """Return the rows with this change of the source and one of these changes of the target."""
-        theirs = self._batch.column("target_change")
-        named = [change for change in target if change is not None]
-        is_match = pc.is_in(theirs, pa.array(named, pa.string()))
-        if None in target:
-            is_match = pc.or_(is_match, theirs.is_null())
-        found = pc.and_(pc.equal(self.source_changes, source), is_match)
-        return np.asarray(found.to_numpy(zero_copy_only=False), dtype=bool)
+        found: Mask = np.isin(self._target_codes, [_CODES[change] for change in target])
+        found &= self._source_codes == _CODES[source]
+        return found
 
     def filter(self, mask: Mask) -> "ChangedRows":
         part = ChangedRows(self._batch.filter(pa.array(mask)), self._fragments)
@@ -88,6 +87,11 @@ class ChangedRows:
         whole = ChangedRows(self._batch.set_column(number, pa.field("target", rows.type), rows), self._fragments)
         whole.row_ids = row_ids
         return whole
+
+
+def _codes(changes: pa.Array) -> npt.NDArray[np.int32]:
+    found = pc.fill_null(pc.index_in(changes, _CHANGES), _CODES[None])
+    return np.asarray(found.to_numpy(zero_copy_only=False), dtype=np.int32)
 
 
 def _flags(lists: pa.ListArray, columns: int) -> Mask:

@@ -10,10 +10,9 @@ from dataclasses import dataclass, replace
 from anabranch.errors import KeyConflictError
 from anabranch.format.compare.difference import (
     Difference,
-    compare_versions,
+    compare_all,
     descends_from,
     find_filled,
-    match_fragments,
 )
 from anabranch.format.compare.parts import Part, all_parts
 from anabranch.format.staging import DEFAULT, VersionRef
@@ -84,8 +83,7 @@ class _MatchedTable:
         base = self._base_version_ref
         if base is None:
             return _NO_DIFFERENCE, _NO_DIFFERENCE
-        version_refs = (self._source_version_ref, self._target_version_ref)
-        of_source, of_target = in_parallel(lambda version_ref: compare_versions(base, version_ref), version_refs)
+        of_source, of_target = compare_all(base, (self._source_version_ref, self._target_version_ref))
         return of_source, of_target
 
     def plan(self) -> KeepTable | ReplaceTable | MergeTable:
@@ -235,7 +233,7 @@ class _MatchedTable:
         """Return whether the source replaced all files of the base, so that no row is known to be unchanged."""
         if self._base is None or self._base_version_ref is None or not self._base.count_rows():
             return False
-        return not match_fragments(self._base_version_ref, self._source_version_ref)
+        return not self._of_source.fragments
 
     def _can_match_ids(self) -> bool:
         """Return whether rows without a key can be matched by row id: both sides must descend from the base."""
@@ -254,14 +252,13 @@ class _MatchedTable:
 
     def _plan_rows(self, shape: Shape, *, is_compared: bool) -> RowPlan:
         """Return the rows to merge. Without `is_compared`, rows of the source need no match in the target."""
-        base = self._base_version_ref
         return RowPlan(
             key=self._match.key,
             sides=self._row_merge(shape, is_compared=is_compared),
             columns=shape.columns,
             key_names=shape.primary_key if shape.matched_by else (),
             version_ref=self._target_version_ref,
-            fragments={} if base is None else match_fragments(base, self._target_version_ref),
+            fragments=self._of_target.fragments,
             resolution=self._resolution,
         )
 
