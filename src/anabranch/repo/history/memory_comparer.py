@@ -381,7 +381,7 @@ class _Merge:
     def _load_values(self, *, is_wide: bool) -> None:
         """Read the values of rows that both sides touched, and of other rows where all their columns are compared."""
         # Of other rows it suffices to know whether they changed, unless columns were added or dropped.
-        has_same_columns = all(column.base and column.source and not column.is_filled for column in self._columns)
+        has_same_columns = all(column.base and column.source and column.target for column in self._columns)
         is_probed = is_wide and has_same_columns
         self._is_compared = self._is_contested | (not is_probed)
         o_rows = self._o_rows[self._is_compared]

@@ -120,7 +120,7 @@ class _RowMerger:
         is_copied = found.where("updated", None) & self._takes_whole_rows
         is_in_place = is_copied & found.is_target_missing
         row_ids[is_in_place] = row_ids_at(self._plan.version_ref, found.addresses[is_in_place])
-        rows = self._in_result(found.filter(is_copied).source)
+        rows = self._in_result(found.filter(is_copied).source, "source")
         is_changed = np.ones(len(found), dtype=bool)
         if not is_copied.all():
             part = found.filter(~is_copied).with_targets(self._plan.version_ref)
