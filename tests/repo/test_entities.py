@@ -20,6 +20,8 @@ from anabranch.format.compare.entities import find_row
 from anabranch.format.staging import VersionRef
 from anabranch.repo.history.entities import EntityChange
 from tests.conftest import Place
+from tests.faults.trouble import Trouble, all_stores_through
+from tests.repo import histories
 from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, another, append, entry, table
 from tests.repo.test_budgets import MARK, open_counted
 
@@ -391,3 +393,48 @@ def test_history_is_what_reading_every_commit_shows(lake: ab.Repository, seed: i
             if before != after:
                 told_by_reading.append(EntityChange(commit=commit, before=before, after=after))
         assert lake.entity_history(ORDERS, number, ref="dev") == told_by_reading
+
+
+def check_history(repo: ab.Repository, seed: int, *, steps: int) -> None:
+    chance = random.Random(seed)
+    histories.begin(repo)
+    for _ in range(steps):
+        histories.change_table(repo, "main", chance)
+    changed = [(commit.id, histories.changed_keys(repo, commit)) for commit in repo.list_commits(limit=None)]
+    for key in histories.KEYS:
+        expected = [commit_id for commit_id, keys in changed if key in keys]
+        found = repo.entity_history(histories.TABLE, key)
+        assert [change.commit_id for change in found] == expected
+        assert all(change.before is not None or change.after is not None for change in found)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_history_of_any_table_is_what_the_diff_of_each_commit_shows(repo: ab.Repository, seed: int) -> None:
+    check_history(repo, seed, steps=20)
+
+
+@pytest.mark.proof
+@pytest.mark.local
+@pytest.mark.parametrize("seed", range(100, 160))
+def test_history_of_many_tables_is_what_the_diff_of_each_commit_shows(repo: ab.Repository, seed: int) -> None:
+    check_history(repo, seed, steps=40)
+
+
+def test_history_costs_what_changed_the_row(place: Place) -> None:
+    """The requests grow with the logarithm of the number of commits to the table, and with the pages of the log."""
+    repo = ab.init(place / "lake", storage_options=place.storage_options)
+    with repo.transaction(message="first") as tx:
+        tx.create_table(ORDERS, SCHEMA, primary_key=["id"])
+        tx.append(ORDERS, table(1, 2, 3))
+    costs = []
+    for few in (range(4, 24), range(24, 104)):
+        for number in few:
+            with repo.transaction(message="other rows") as tx:
+                tx.upsert(ORDERS, table(2, number, v=f"{number}"))
+        trouble = Trouble()
+        with all_stores_through(trouble):
+            counted = ab.open(place / "lake", storage_options=place.storage_options)
+            trouble.arm()
+            assert [len(counted.entity_history(ORDERS, key)) for key in (1, number)] == [1, 1]
+        costs.append(len(trouble.requests))
+    assert costs[1] <= costs[0] + 40  # before, each of the 80 commits cost two requests and a scan for each row

@@ -20,7 +20,7 @@ from anabranch.format.staging.expressions import quoted_column
 from anabranch.format.staging.fields import FieldTree
 from anabranch.format.staging.version_ref import VersionRef
 
-__all__ = ["Sighting", "find_renamed", "find_row", "find_row_beside", "read_contents_of"]
+__all__ = ["Sighting", "find_renamed", "find_row", "find_row_beside", "read_contents_of", "read_manifest_of"]
 
 _ADDRESS = "_rowaddr"
 _LEAST_INT64 = -(1 << 63)
@@ -44,8 +44,15 @@ class Sighting:
 
 def read_contents_of(version_ref: VersionRef) -> Contents:
     """What a version is made of, without opening it."""
-    path = f"{version_ref.home.folder}/{manifest_path(version_ref.version)}".lstrip("/")
-    return read_contents(version_ref.home.store().get(path), name=path)
+    return read_contents(read_manifest_of(version_ref), name=_path_of(version_ref))
+
+
+def read_manifest_of(version_ref: VersionRef) -> bytes:
+    return version_ref.home.store().get(_path_of(version_ref))
+
+
+def _path_of(version_ref: VersionRef) -> str:
+    return f"{version_ref.home.folder}/{manifest_path(version_ref.version)}".lstrip("/")
 
 
 def find_renamed(older: Contents, newer: Contents) -> dict[str, str]:

@@ -29,6 +29,7 @@ __all__ = [
     "fragment_id",
     "inherited_indices",
     "has_mark",
+    "may_have_fragment",
     "message_span",
     "read_contents",
     "read_manifest",
@@ -45,6 +46,8 @@ _FOOTER = 16
 _VERSION = 3
 _BASE_PATHS = 18
 _FIELD, _FRAGMENT, _INDEX_SECTION = 1, 2, 6
+_NEXT_ROW_ID = 14
+_FILES_IN_FRAGMENT = frozenset({2, 11})
 _HAS_BASE_PATHS = 16
 # Where a message names bases: the number of `base_id` in each part, or the parts of that part in turn.
 _BaseIds = Mapping[int, "int | _BaseIds"]
@@ -119,17 +122,36 @@ def read_outline(data: bytes, *, name: str = "manifest") -> Outline:
 class Contents:
     """What a version is made of, as its manifest describes it: fields of the schema, and fragments with deletions.
 
+    `next_row_id` is the number of rows that were ever inserted: an update keeps the id of its row.
+
     Files never change and have names that are never used again, so what is described alike is alike.
     """
 
     fields: tuple[bytes, ...]
     fragments: frozenset[bytes]
+    next_row_id: int = 0
+
+    def find_fragment(self, like: bytes) -> bytes | None:
+        """Return the fragment with the same data files as another one. Rows may have been deleted since, or before."""
+        files = _data_files(like)
+        return next((found for found in self.fragments if files in found and _data_files(found) == files), None)
+
+
+def may_have_fragment(manifest: bytes, like: bytes) -> bool:
+    """Return whether a manifest may have a fragment with the same data files as another one, without parsing it."""
+    return _data_files(like) in manifest
+
+
+def _data_files(description: bytes) -> bytes:
+    """Return the parts of a fragment's description that name its data files and overlays, as they are written there."""
+    return b"".join(field.raw for field in iter_fields(description, "fragment") if field.number in _FILES_IN_FRAGMENT)
 
 
 def read_contents(data: bytes, *, name: str = "manifest") -> Contents:
     fragments, others = split_fields(_message(data, name), _FRAGMENT, _called(name))
     fields = (field.value for field in others if field.number == _FIELD and isinstance(field.value, bytes))
-    return Contents(fields=tuple(fields), fragments=frozenset(fragments))
+    row_ids = (field.value for field in others if field.number == _NEXT_ROW_ID and isinstance(field.value, int))
+    return Contents(fields=tuple(fields), fragments=frozenset(fragments), next_row_id=next(row_ids, 0))
 
 
 def fragment_id(description: bytes) -> int:

@@ -10,10 +10,11 @@ from typing import Any
 
 from anabranch.errors import InvalidInputError, NotFoundError, TableNotFoundError
 from anabranch.format.compare.entities import Sighting, find_renamed, find_row, find_row_beside, read_contents_of
-from anabranch.format.layout.manifest import Contents
+from anabranch.format.layout.manifest import Contents, may_have_fragment, read_contents
 from anabranch.format.staging import VersionRef
 from anabranch.ids import TableKey
 from anabranch.repo.history.table_history import TableChange, iter_table_changes
+from anabranch.repo.history.timeline import TableStates
 from anabranch.repo.log.arguments import checked_limit
 from anabranch.repo.log.collected import collected_errors, refuse_collected
 from anabranch.repo.log.config import RepoConfig
@@ -87,11 +88,62 @@ def list_entity_changes(
 def _iter_entity_changes(
     repo_store: RepoStore, record: CommitRecord, key: TableKey, entity: Any
 ) -> Iterator[EntityChange]:
+    if record.main_id is not None:
+        yield from _iter_each_change(repo_store, record, key, entity)
+        return
+    states = TableStates(repo_store, record, key)
+    newest = _find_newest_state(states)
+    if newest is None:
+        raise TableNotFoundError(
+            f"there was no table '{key}' up to the commit {record.commit.graph_commit_id}",
+            hint="list the commits to see the tables that they changed",
+        )
+    if any(states.is_live(number) for number in range(newest + 1)):
+        yield from _iter_each_change(repo_store, record, key, entity)
+        return
+    with collected_errors(repo_store.config, states.list_read):
+        yield from _iter_changes_of(repo_store, states, key, entity, newest=newest)
+
+
+def _find_newest_state(states: TableStates) -> int | None:
+    """Return the newest state in which the table exists; its primary key is used."""
+    number = 0
+    while states.has(number):
+        if states.is_live(number) or states.entry(number) is not None:
+            return number
+        number += 1
+    return None
+
+
+def _iter_changes_of(
+    repo_store: RepoStore, states: TableStates, key: TableKey, entity: Any, *, newest: int
+) -> Iterator[EntityChange]:
+    """Yield the changes of a row. States that are known to have the same row as a newer one are not read."""
+    entry = states.entry(newest)
+    assert entry is not None  # noqa: S101 - see `_find_newest_state`
+    reader = _RowReader(repo_store.config, key, entity, newest=entry)
+    number = 0
+    while states.has(number):
+        if states.is_live(number):
+            # The rest of the history includes changes of main, which the states of this branch do not show.
+            older = repo_store.commits.get(states.commit_id(number))
+            yield from _iter_each_change(repo_store, older, key, entity, newest=entry)
+            return
+        number = reader.skip(states, number)
+        before, after = states.entry(number + 1), states.entry(number)
+        yield from reader.compare([TableChange(commit=states.commit(number), before=before, after=after)])
+        number += 1
+
+
+def _iter_each_change(
+    repo_store: RepoStore, record: CommitRecord, key: TableKey, entity: Any, *, newest: TableEntry | None = None
+) -> Iterator[EntityChange]:
+    """Yield the changes of a row by reading each state of the table. `newest` has the primary key to use."""
     changes = iter_table_changes(repo_store, record, key)
     reader: _RowReader | None = None
     while batch := list(islice(changes, _BATCH_SIZE)):
         with collected_errors(repo_store.config, partial(_iter_commits, batch)):
-            reader = reader or _RowReader(repo_store.config, key, entity, newest=_newest_entry(key, batch))
+            reader = reader or _RowReader(repo_store.config, key, entity, newest=newest or _newest_entry(key, batch))
             yield from reader.compare(batch)
     if reader is None:
         raise TableNotFoundError(
@@ -143,6 +195,37 @@ class _RowReader:
             if not _is_same(_renamed_row(change, before, after), _row(after)):
                 yield EntityChange(commit=change.commit, before=_row(before), after=_row(after))
 
+    def skip(self, states: TableStates, number: int) -> int:
+        """Return the oldest state that is known to have the same row as state n, and continue there.
+
+        A state in which the fragment of the row has the same data files has the same row, because it was not deleted
+        later. A row that does not exist did not exist either while no row was deleted.
+        """
+        entry = states.entry(number)
+        if entry is None:
+            return number
+        found = self._sighting_beside(entry)
+        alike = states.last_alike(number, partial(_has_same_row, states, entry, found))
+        older = states.entry(alike)
+        if alike > number and older is not None:
+            contents = read_contents(states.manifest(alike))
+            fragment = None if found.fragment is None else contents.find_fragment(found.fragment)
+            moved = Sighting(contents=contents, row=found.row, fragment=fragment)
+            self._last, self._known = (older, moved), {older.state: moved}
+        return alike
+
+    def _sighting_beside(self, entry: TableEntry) -> Sighting:
+        if entry.state not in self._known:
+            self._known[entry.state] = self._read(entry, self._read_contents(entry))
+        found = self._known[entry.state]
+        if found is None:
+            # The key had another number of columns or another type. Nothing is known of the row.
+            contents = self._read_contents(entry)
+            if isinstance(contents, NotFoundError):
+                raise contents
+            return Sighting(contents=contents, row=None, fragment=None)
+        return found
+
     def _read_contents(self, entry: TableEntry) -> Contents | NotFoundError:
         try:
             return read_contents_of(_version_ref(self._config, entry))
@@ -174,6 +257,31 @@ class _RowReader:
 
     def _key_at(self, entry: TableEntry) -> dict[str, Any]:
         return dict(zip(entry.primary_key, self._values, strict=True))
+
+
+def _has_same_row(states: TableStates, entry: TableEntry, found: Sighting, number: int) -> bool:
+    """Return whether an older state has the row that was found in a newer one, or does not have it either."""
+    older = states.entry(number)
+    if older is None or _location(older) != _location(entry):
+        return False
+    manifest = states.manifest(number)
+    if found.fragment is not None and not may_have_fragment(manifest, found.fragment):
+        return False
+    contents = read_contents(manifest)
+    if contents.fields != found.contents.fields:
+        return False
+    if found.fragment is None:
+        return _count_deleted(older, contents) == _count_deleted(entry, found.contents)
+    return contents.find_fragment(found.fragment) is not None
+
+
+def _count_deleted(entry: TableEntry, contents: Contents) -> int:
+    """Return how many rows were ever deleted in the line of versions up to this one."""
+    return contents.next_row_id - entry.rows
+
+
+def _location(entry: TableEntry) -> tuple[object, ...]:
+    return entry.dataset, entry.home, entry.primary_key
 
 
 def _row(sighting: Sighting | None) -> Row | None:

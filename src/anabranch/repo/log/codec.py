@@ -4,6 +4,7 @@ Decoders also check the values: a repository may come from an untrusted source (
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from anabranch.errors import CorruptError
@@ -26,6 +27,7 @@ from anabranch.repo.log.entries import (
 from anabranch.storage.documents import damage_named, dump, load
 
 __all__ = [
+    "CommitOutline",
     "check_identity",
     "decode_commit",
     "decode_entry",
@@ -34,6 +36,7 @@ __all__ = [
     "encode_entry",
     "encode_summary",
     "iter_origins",
+    "iter_outlines",
     "iter_summaries",
     "weigh_summary",
 ]
@@ -56,6 +59,8 @@ _SUMMARY = (
     "taken_from",
 )
 _MESSAGE = _SUMMARY.index("message")
+_KIND, _TABLES, _MERGED = (_SUMMARY.index(name) for name in ("kind", "tables", "merged_parent_commit_id"))
+_MADE_ON, _TAKEN_FROM = _SUMMARY.index("made_on"), _SUMMARY.index("taken_from")
 
 
 def check_identity(path: str, found: object, expected: object) -> None:
@@ -158,6 +163,26 @@ def iter_origins(record: CommitRecord) -> Iterator[Origin]:
         fields = dict(zip(_SUMMARY, summary, strict=True))
         commit = decode_graph_commit({**fields, "parent_commit_id": parent})
         yield Origin(commit=commit, made_on=fields["made_on"], taken_from=fields["taken_from"])
+
+
+@dataclass(frozen=True, slots=True)
+class CommitOutline:
+    """What is needed to choose a commit from a page of summaries. Only the id is checked."""
+
+    commit_id: str
+    kind: str
+    tables: Sequence[str]
+    merged_parent: str | None
+    made_on: str | None
+    taken_from: str | None
+
+
+def iter_outlines(record: CommitRecord) -> Iterator[CommitOutline]:
+    """Yield the outlines of a commit and of the commits before it, back to the start of its page, newest first."""
+    for summary in (encode_summary(record), *record.recent):
+        commit_id, kind, tables = summary[0], summary[_KIND], summary[_TABLES]
+        validation.check_commit_id(commit_id)
+        yield CommitOutline(commit_id, kind, list(tables), summary[_MERGED], summary[_MADE_ON], summary[_TAKEN_FROM])
 
 
 def _decode_summary(summary: Sequence[Any], *, generation: int) -> tuple[Any, ...]:

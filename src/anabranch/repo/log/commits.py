@@ -6,7 +6,7 @@ from typing import Any
 from anabranch.errors import CommitNotFoundError, CorruptError, ObjectNotFoundError
 from anabranch.format.cache import BoundedCache
 from anabranch.ids import TableKey
-from anabranch.repo.log import codec
+from anabranch.repo.log import codec, validation
 from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import CommitRecord, GraphCommit, Origin, TableEntry, TableMap
 from anabranch.repo.log.table_maps import LayeredMap, StoredMap
@@ -73,6 +73,16 @@ class Commits:
         if key in record.changes:
             return record.changes[key]
         return self._full_map(record.base).get(key)
+
+    def read_table(self, commit_id: str, key: TableKey) -> TableEntry | None:
+        """Return one table of a commit. Nothing else of the commit is decoded."""
+        fields = self._read(commit_id)
+        with documents.damage_named(commit_path(commit_id)):
+            changes, base = fields["changes"], validation.check_commit_id(fields["base"])
+            if str(key) in changes:
+                entry = changes[str(key)]
+                return None if entry is None else codec.decode_table(entry)
+        return self._full_map(base).get(key)
 
     def iter_history(self, record: CommitRecord) -> Iterator[GraphCommit]:
         """Yield a commit and its first parents, newest first, with one request per page."""
