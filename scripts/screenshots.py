@@ -18,6 +18,10 @@ PAGES: Mapping[str, str] = {
     "branches": "/branches",
     "graph": "/graph",
     "commit": "/commits/{commit}",
+    "runs": "/runs",
+    "lineage": "/lineage/shop.totals",
+    "reflog": "/reflog?branch=dev",
+    "storage": "/storage?show=storage",
 }
 LOOKS: Mapping[str, Mapping[str, object]] = {
     "light": {"color_scheme": "light", "viewport": {"width": 1200, "height": 700}},

@@ -123,9 +123,10 @@ class Visitor:
         self.page.goto(f"{self.site}{path}")
         return self.page
 
-    def check_accessible(self) -> None:
-        """Fail on serious findings of axe."""
-        found = Axe().run(self.page).response["violations"]
+    def check_accessible(self, *, only: str | None = None) -> None:
+        """Fail on serious findings of axe, by all of its rules or by one."""
+        options = {"resultTypes": ["violations"]} | ({} if only is None else {"runOnly": [only]})
+        found = Axe().run(self.page, options=options).response["violations"]
         serious = [one for one in found if one["impact"] in ("serious", "critical")]
         summary = [(one["id"], one["help"], [node["html"][:200] for node in one["nodes"][:3]]) for one in serious]
         assert not summary, summary

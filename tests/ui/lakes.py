@@ -1,5 +1,6 @@
 """Lakes for the tests of the UI."""
 
+import json
 from pathlib import Path
 
 import pyarrow as pa
@@ -26,7 +27,17 @@ def shop(path: Path) -> ab.Repository:
     repository.merge("fix", "main", message="Merge fix")
     repository.update("shop.orders", {"amount": "7.0"}, "id = 2", message="Cups cost less")
     repository.branch_create("preview", mode="live", description="follows main")
+    record = _pipeline("shop.totals", "shop.orders")
+    with repository.begin_run("main", message="Nightly", metadata=record) as run, run.transaction() as tx:
+        tx.create_table("shop.totals", pa.schema([("sold", pa.float64())]))
+        tx.append("shop.totals", [{"sold": 19.5}])
     return repository
+
+
+def _pipeline(table: str, source: str, *, name: str = "nightly") -> dict[str, str]:
+    """Return what a pipeline records in the commit that it publishes."""
+    outputs = {table: {"inputs": [source], "write": "rebuild", "rows": 1, "seconds": 0.5}}
+    return {"pipeline": name, "pipeline.parameters": json.dumps({"day": name}), "pipeline.outputs": json.dumps(outputs)}
 
 
 def _orders() -> list[dict[str, object]]:
@@ -56,4 +67,7 @@ def hostile_lake(path: Path) -> ab.Repository:
     repository.branch_create("dev", description=HOSTILE)
     repository.update("evil.rows", {"long": "'<b>bold</b>'"}, "true", branch="dev", message=HOSTILE)
     repository.tag_create("v1", description=HOSTILE)
+    record = _pipeline("evil.rows", "evil.rows", name=HOSTILE)
+    with repository.begin_run("dev", message=HOSTILE, metadata=record) as run, run.transaction(message=HOSTILE) as tx:
+        tx.update("evil.rows", {"long": "'again'"}, "true")
     return repository

@@ -64,7 +64,7 @@ def test_long_list_is_paged(browser: Browser, tmp_path: Path) -> None:
 def test_branches_are_compared_with_main(browser: Browser, site: LocalSite) -> None:
     with visiting(browser, site.url, enter=site.enter) as visitor:
         page = visitor.open("/branches")
-        expect(page.get_by_role("row", name="dev")).to_contain_text("2 ahead, 3 behind")
+        expect(page.get_by_role("row", name="dev")).to_contain_text("2 ahead, 4 behind")
         expect(page.get_by_role("row", name="preview")).to_contain_text("0 own tables")
 
 

@@ -1,6 +1,6 @@
 """All pages of a lake."""
 
-from anabranch.server.ui import branches, commit, graph, overview
+from anabranch.server.ui import branches, commit, graph, lineage, overview, reflog, runs, storage
 
 __all__ = ["PAGES"]
 
@@ -9,4 +9,8 @@ PAGES = (
     *branches.PAGES,
     *graph.PAGES,
     *commit.PAGES,
+    *runs.PAGES,
+    *lineage.PAGES,
+    *storage.PAGES,
+    *reflog.PAGES,
 )

@@ -22,6 +22,8 @@ NAVIGATION = (
     ("/", "Overview"),
     ("/branches", "Branches"),
     ("/graph", "Graph"),
+    ("/runs", "Runs"),
+    ("/storage", "Storage"),
 )
 
 

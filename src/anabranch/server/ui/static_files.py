@@ -7,11 +7,13 @@ from pathlib import Path
 from starlette.requests import Request
 from starlette.responses import Response
 
+from anabranch.repo.history.lineage.svg import STYLE as LINEAGE_STYLE
 from anabranch.server.ui.headers import SECURITY_HEADERS
 from anabranch.server.ui.site import PageRoute
 
 __all__ = ["static_route"]
 
+STYLE_SHEET = "anabranch.css"
 _FOLDER = Path(__file__).parent / "static"
 _TYPES: Mapping[str, str] = {
     ".css": "text/css",
@@ -40,4 +42,7 @@ async def _answer(request: Request) -> Response:
 def _files() -> dict[str, tuple[bytes, str]]:
     """Return the content and media type of each file by its path below the folder. No other file can be requested."""
     files = sorted(path for path in _FOLDER.rglob("*") if path.suffix in _TYPES)
-    return {str(path.relative_to(_FOLDER)): (path.read_bytes(), _TYPES[path.suffix]) for path in files}
+    found = {str(path.relative_to(_FOLDER)): (path.read_bytes(), _TYPES[path.suffix]) for path in files}
+    # The style of the lineage graph is part of its drawing, which notebooks and files contain as a whole.
+    style, media_type = found[STYLE_SHEET]
+    return {**found, STYLE_SHEET: (style + LINEAGE_STYLE.encode(), media_type)}

@@ -1,5 +1,6 @@
 """The lineage graph of a table as a value."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,9 +27,15 @@ class Lineage:
         """Draw a tree: below each table the pipelines and commits that made it, below these their inputs."""
         return draw_text(self.nodes, self.edges)
 
-    def to_svg(self) -> str:
-        """Draw the graph from left to right as a self-contained SVG file."""
-        return draw_svg(self.nodes, self.edges)
+    def to_svg(self, *, link: Callable[[LineageNode], str] | None = None, with_style: bool = True) -> str:
+        """Draw the graph from left to right as a self-contained SVG file.
+
+        `link` returns the address of a node. `with_style=False` is for pages that have the style already.
+        """
+        return draw_svg(self.nodes, self.edges, link=link, with_style=with_style)
+
+    def _repr_html_(self) -> str:
+        return self.to_svg()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the graph as a dict for JSON."""

@@ -1,15 +1,15 @@
 """Draw boxes and arrows as SVG, and a lineage with them."""
 
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from xml.sax.saxutils import escape
+from xml.sax.saxutils import escape, quoteattr
 
 from anabranch.repo.history.lineage.layout import Arrow, Box, Size, lay_out
 from anabranch.repo.history.lineage.nodes import LineageEdge, LineageNode
 
-__all__ = ["DrawnBox", "DrawnEdge", "draw_boxes", "draw_svg"]
+__all__ = ["STYLE", "DrawnBox", "DrawnEdge", "draw_boxes", "draw_svg"]
 
 _MARGIN = 24.0
 _PADDING = 12.0
@@ -23,7 +23,7 @@ _MAX_CHARACTERS = 44
 # How far back edges curve below the boxes.
 _SWING = 44.0
 
-_STYLE = """
+STYLE = """
 .lineage { --paper: #ffffff; --ink: #1f2328; --faint: #59636e; --line: #8c959f;
   --table: #ddf4ff; --table-edge: #0969da; --pipeline: #dafbe1; --pipeline-edge: #1a7f37;
   --load: #fff1e5; --load-edge: #bc4c00; --change: #f6f8fa; --change-edge: #818b98; }
@@ -48,13 +48,14 @@ _STYLE = """
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrawnBox:
-    """A box: its name, lines of description, and a title that is shown as a tooltip."""
+    """A box: its name, lines of description, a title that is shown as a tooltip, and where it links to."""
 
     id: str
     style: str
     name: str
     about: tuple[str, ...]
     title: str
+    href: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,8 +67,14 @@ class DrawnEdge:
     style: str
 
 
-def draw_svg(nodes: Sequence[LineageNode], edges: Sequence[LineageEdge]) -> str:
-    """Draw a lineage. Its first node is the table that it belongs to."""
+def draw_svg(
+    nodes: Sequence[LineageNode],
+    edges: Sequence[LineageEdge],
+    *,
+    link: Callable[[LineageNode], str] | None = None,
+    with_style: bool = True,
+) -> str:
+    """Draw a lineage. Its first node is the table that it belongs to. `link` returns the address of a node."""
     boxes = [
         DrawnBox(
             id=node.id,
@@ -76,25 +83,31 @@ def draw_svg(nodes: Sequence[LineageNode], edges: Sequence[LineageEdge]) -> str:
             # Put the time on a line of its own to keep the boxes narrow.
             about=tuple(node.about.rsplit(" · ", 1)),
             title=f"{node.name}: {node.about}, commit {node.commit_id}",
+            href=None if link is None else link(node),
         )
         for node in nodes
     ]
     drawn = [DrawnEdge(source=edge.source, target=edge.target, style=edge.kind.value) for edge in edges]
-    return draw_boxes(boxes, drawn, title=f"The lineage of {nodes[0].name}")
+    return draw_boxes(boxes, drawn, title=f"The lineage of {nodes[0].name}", with_style=with_style)
 
 
-def draw_boxes(drawn: Sequence[DrawnBox], edges: Sequence[DrawnEdge], *, title: str) -> str:
-    """Draw boxes and arrows, the first box rightmost. The colours follow the dark or light mode of the reader."""
+def draw_boxes(drawn: Sequence[DrawnBox], edges: Sequence[DrawnEdge], *, title: str, with_style: bool = True) -> str:
+    """Draw boxes and arrows, the first box rightmost. The colours follow the dark or light mode of the reader.
+
+    Without a style, the page that contains the drawing must have `STYLE`.
+    """
     sizes = {each.id: _size(each) for each in drawn}
     boxes, arrows = lay_out(sizes, [(edge.source, edge.target) for edge in edges])
     has_back_arrow = any(arrow.is_back for arrow in arrows)
     width = max(box.x + box.width for box in boxes.values()) + 2 * _MARGIN
     height = max(box.y + box.height for box in boxes.values()) + 2 * _MARGIN + (_SWING if has_back_arrow else 0)
+    role = "group" if any(each.href for each in drawn) else "img"
     lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="lineage" role="img" width="{width:.0f}" '
+        # An image has no content for a screen reader, so that links need a group.
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="lineage" role="{role}" width="{width:.0f}" '
         f'height="{height:.0f}" viewBox="{-_MARGIN:.0f} {-_MARGIN:.0f} {width:.0f} {height:.0f}">',
         f"<title>{_text(title)}</title>",
-        f"<style>{_STYLE}</style>",
+        *((f"<style>{STYLE}</style>",) if with_style else ()),
         '<defs><marker id="lineage-head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" '
         'orient="auto-start-reverse"><path class="head" d="M0,0 L8,4 L0,8 z"/></marker></defs>',
         f'<rect class="paper" x="{-_MARGIN:.0f}" y="{-_MARGIN:.0f}" width="100%" height="100%"/>',
@@ -112,6 +125,8 @@ def _size(drawn: DrawnBox) -> Size:
 
 def _box_lines(drawn: DrawnBox, box: Box) -> Iterator[str]:
     x, y = box.x + _PADDING, box.y + _PADDING / 2 + _LINE * 0.75
+    if drawn.href is not None:
+        yield f"<a href={quoteattr(drawn.href)}>"
     yield f'<g class="{drawn.style}"><title>{_text(drawn.title)}</title>'
     yield (
         f'<rect class="box" x="{box.x:.1f}" y="{box.y:.1f}" width="{box.width:.1f}" height="{box.height:.1f}" rx="7"/>'
@@ -119,7 +134,7 @@ def _box_lines(drawn: DrawnBox, box: Box) -> Iterator[str]:
     yield f'<text class="name" x="{x:.1f}" y="{y:.1f}">{_text(_cut(drawn.name))}</text>'
     for number, line in enumerate(drawn.about, 1):
         yield f'<text class="about" x="{x:.1f}" y="{y + number * _LINE:.1f}">{_text(_cut(line))}</text>'
-    yield "</g>"
+    yield "</g>" if drawn.href is None else "</g></a>"
 
 
 def _arrow_line(arrow: Arrow, style: str) -> str:

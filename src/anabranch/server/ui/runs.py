@@ -1,0 +1,61 @@
+"""Runs and the pipelines that made them."""
+
+from dataclasses import dataclass
+
+from anabranch.repo.history.lineage.provenance import PipelineRecord
+from anabranch.repo.runs.runs import RunInfo
+from anabranch.server.ui.site import Page, Shown, Visit, get
+
+__all__ = ["PAGES", "RunRow", "RunsView"]
+
+_SIZE = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRow:
+    """A run, and what its pipeline recorded. The record is None if it was not a pipeline's."""
+
+    info: RunInfo
+    target: str
+    pipeline: PipelineRecord | None
+
+    @property
+    def seconds(self) -> float:
+        """The time from its beginning to its last change."""
+        return (self.info.changed - self.info.begun).total_seconds()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunsView:
+    branch: str
+    runs: tuple[RunRow, ...]
+    next_run: str | None
+
+
+def show_runs(visit: Visit) -> Shown:
+    """List the runs, newest first, of all branches or of one."""
+    branch = visit.query("branch")
+    found = visit.lake.repository.run_list(branch=branch or None, after=visit.query("after") or None, limit=_SIZE + 1)
+    view = RunsView(
+        branch=branch,
+        runs=tuple(_row(visit, info) for info in found[:_SIZE]),
+        next_run=found[_SIZE - 1].id if len(found) > _SIZE else None,
+    )
+    return Shown("runs/list.html", view)
+
+
+def show_run(visit: Visit) -> Shown:
+    """Show a run: its state, the steps of its pipeline, and why it failed."""
+    return Shown(
+        "runs/run.html", _row(visit, visit.lake.repository.run_get(visit.request.path_params["run_id"]).info())
+    )
+
+
+def _row(visit: Visit, info: RunInfo) -> RunRow:
+    repository, names = visit.lake.repository, visit.lake.host.branch_names()
+    # A run records its steps when it is published, in the commit.
+    metadata = info.metadata if info.commit_id is None else repository.get_commit(info.commit_id).metadata
+    return RunRow(info=info, target=names.get(info.target, info.target), pipeline=PipelineRecord.find(metadata))
+
+
+PAGES: tuple[Page, ...] = (get("/runs", show_runs), get("/runs/{run_id}", show_run))
