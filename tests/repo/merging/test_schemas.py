@@ -243,8 +243,19 @@ CASES = {
     "strict_rows": Case(
         source=(alter("a", nullable=False),), target=(put("a", "5"), insert), merged="id, a, b: 1 5 x, 2 2 y, 7 7 w"
     ),
-    "strict_nulls": Case(source=(alter("a", nullable=False),), target=(put("a", "NULL"),), conflicts=schema(None)),
-    "nulls_strict": Case(source=(put("a", "NULL"),), target=(alter("a", nullable=False),), conflicts=schema(None)),
+    # Only the side without nulls can decide: a null must not stay.
+    "strict_nulls": Case(
+        source=(alter("a", nullable=False),),
+        target=(put("a", "NULL"),),
+        conflicts=((ConflictKind.DIVERGENT_UPDATE, "a"),),
+        source_wins="id, a, b: 1 1 x, 2 2 y",
+    ),
+    "nulls_strict": Case(
+        source=(put("a", "NULL"),),
+        target=(alter("a", nullable=False),),
+        conflicts=((ConflictKind.DIVERGENT_UPDATE, "a"),),
+        target_wins="id, a, b: 1 1 x, 2 2 y",
+    ),
     "strict_deleted": Case(
         source=(delete, alter("a", nullable=False)),
         target=(put("b", "'q'"), put("a", "a")),
@@ -253,10 +264,16 @@ CASES = {
         target_wins="id, a, b: 1 1 q, 2 2 y",
     ),
     "strict_new": Case(
-        source=(compute("c", "a * 10"), alter("c", nullable=False)), target=(insert,), conflicts=schema(None)
+        source=(compute("c", "a * 10"), alter("c", nullable=False)),
+        target=(insert,),
+        conflicts=((ConflictKind.DIVERGENT_INSERT, "c"),),
+        source_wins="id, a, b, c: 1 1 x 10, 2 2 y 20",
     ),
     "new_strict": Case(
-        source=(insert,), target=(compute("c", "a * 10"), alter("c", nullable=False)), conflicts=schema(None)
+        source=(insert,),
+        target=(compute("c", "a * 10"), alter("c", nullable=False)),
+        conflicts=((ConflictKind.DIVERGENT_INSERT, "c"),),
+        target_wins="id, a, b, c: 1 1 x 10, 2 2 y 20",
     ),
     "strict_new_fits": Case(
         source=(compute("c", "a * 10"), alter("c", nullable=False)),

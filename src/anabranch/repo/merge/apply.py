@@ -10,17 +10,15 @@ import pyarrow as pa
 from anabranch.errors import SchemaMismatchError
 from anabranch.format import staging
 from anabranch.format.bases.tiering import copy_version
-from anabranch.format.compare.parts import take_at
-from anabranch.format.scan import count_rows, iter_batches
+from anabranch.format.scan import iter_batches
 from anabranch.format.staging import ColumnChange, RowBatch, VersionRef
-from anabranch.format.staging.expressions import quoted_column
 from anabranch.format.staging.incoming import cast_computed
-from anabranch.format.staging.rows import Addresses, join_addresses
 from anabranch.ids import BranchName
 from anabranch.repo.history.comparer import RowComparer, TableCounts
 from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import TableEntry, TableMap
 from anabranch.repo.merge.conflicts import Conflict, ConflictKind, ConflictLog, Unresolved
+from anabranch.repo.merge.nulls import iter_without_nulls
 from anabranch.repo.merge.rows import RowChanges, iter_row_changes
 from anabranch.repo.merge.steps import (
     AddTable,
@@ -88,15 +86,14 @@ def iter_counted(step: TableStep, comparer: RowComparer) -> Iterator[RowChanges]
 
 def _iter_counted_rows(step: MergeTable, comparer: RowComparer) -> Iterator[RowChanges]:
     schema = pa.schema([column.field for column in step.shape.columns])
-    touched: list[Addresses] = []
     has_conflicts = bool(step.conflicts)
     try:
-        for changes in iter_row_changes(step.rows, comparer.merge(step.rows.sides), schema):
-            touched.append(changes.batch.addresses)
+        found = iter_row_changes(step.rows, comparer.merge(step.rows.sides), schema)
+        for changes in iter_without_nulls(step, found, schema, comparer):
             has_conflicts = has_conflicts or changes.conflicts.count > 0
             yield changes
         if not has_conflicts:
-            _check_kept_rows(step, join_addresses(touched))
+            _check_kept_rows(step)
     except SchemaMismatchError as err:
         yield RowChanges(conflicts=_mismatch(step, err))
 
@@ -111,27 +108,13 @@ def _mismatch(step: MergeTable, err: SchemaMismatchError) -> Unresolved:
     return Unresolved.of([Conflict(table=str(step.key), kind=ConflictKind.SCHEMA, problem=err.problem)])
 
 
-def _check_kept_rows(step: MergeTable, touched: Addresses) -> None:
-    """Raise SchemaMismatchError if unchanged rows of the target do not fit the merged columns, as staging would."""
-    target, shape = step.rows.version_ref, step.shape
-    for change in shape.altered:
+def _check_kept_rows(step: MergeTable) -> None:
+    """Raise SchemaMismatchError if rows of the target do not fit the new types of columns, as staging would."""
+    for change in step.shape.altered:
         if change.type is not None:
             field = pa.field(change.path, change.type)
-            for batch in iter_batches(target, columns=[change.path]):
+            for batch in iter_batches(step.rows.version_ref, columns=[change.path]):
                 cast_computed(batch.column(0), field)
-    strict = [change.path for change in shape.altered if change.nullable is False]
-    replaced = take_at(target, touched) if strict and len(touched) else None
-    for name in strict:
-        nulls = count_rows(target, f"{quoted_column(name)} IS NULL")
-        _check_no_nulls(name, nulls - (0 if replaced is None else replaced.column(name).null_count))
-    for new in shape.added:
-        if not new.nullable and new.name not in shape.filled:
-            _check_no_nulls(new.name, step.target.entry.rows - len(touched))
-
-
-def _check_no_nulls(column: str, number: int) -> None:
-    if number:
-        raise SchemaMismatchError(f"column {column!r} holds {number} nulls", hint="replace the nulls first")
 
 
 # Stage
@@ -185,7 +168,8 @@ class Stager:
         try:
             staged_table, found = self._prepare(step)
             version_ref = _stage_columns(step, staged_table.version_ref)
-            changes = iter_row_changes(step.rows, found, version_ref.schema)
+            schema = version_ref.schema
+            changes = iter_without_nulls(step, iter_row_changes(step.rows, found, schema), schema, self.comparer)
             version_ref = staging.replace_rows(version_ref, tally.iter_batches(changes)).version_ref
             if tally.conflicts.count:
                 return tally.to_result()

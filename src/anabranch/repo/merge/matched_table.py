@@ -260,6 +260,7 @@ class _MatchedTable:
             version_ref=self._target_version_ref,
             fragments=self._of_target.fragments,
             resolution=self._resolution,
+            strict_columns=frozenset(shape.loosened_columns),
         )
 
     def _row_merge(self, shape: Shape, *, is_compared: bool) -> RowMerge:

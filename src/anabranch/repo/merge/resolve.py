@@ -81,6 +81,11 @@ class TableResolution:
         decided = self.resolution.decisions.for_conflicts(self.names, column)
         return None if decided is None else by_function(decided, f"{self.names.tables[0]}.{column}")
 
+    def find_cell_resolver(self, column: str) -> Resolver | None:
+        """Return the resolver of all cells of a column, or the side of the strategy. None: they stay unresolved."""
+        found = (self.resolution.resolvers.get(name) for name in (*self._names_of(column), *self.names.tables))
+        return next((resolver for resolver in found if resolver is not None), self.resolution.side)
+
     def _for_all_cells(self, column: str, path: str | None) -> Decide | None:
         self._find_resolver()  # refuses one that is for columns only
         for name in (*self._names_of(column, path), *self.names.tables):

@@ -25,7 +25,7 @@ from anabranch.repo.merge.shapes import MergedColumn
 from anabranch.repo.merge.steps import NO_ROWS, RowPlan
 from anabranch.suggestions import suggest
 
-__all__ = ["RowChanges", "iter_row_changes"]
+__all__ = ["RowChanges", "cells_of", "deletion_of", "iter_row_changes"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +35,9 @@ class RowChanges:
     batch: RowBatch = field(default_factory=lambda: RowBatch(rows=None))
     counts: TableCounts = NO_ROWS
     conflicts: Unresolved = NO_CONFLICTS
+    # The changes that the rows of the batch come from, row by row, if they have nulls in a column that takes none. None
+    # if they come from a decision on whole rows.
+    origin: ChangedRows | None = None
 
 
 def iter_row_changes(plan: RowPlan, found: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[RowChanges]:
@@ -42,6 +45,8 @@ def iter_row_changes(plan: RowPlan, found: Iterable[pa.RecordBatch], schema: pa.
 
     `found` are the rows that the source changed, as `RowComparer.merge` returns them. If there are conflicts,
     they are all returned, but not all rows: such a merge is not published.
+
+    The rows may have nulls in columns of the result that take none.
     """
     merger = _RowMerger(plan, schema)
     has_conflicts = False
@@ -58,7 +63,8 @@ class _RowMerger:
 
     def __init__(self, plan: RowPlan, schema: pa.Schema) -> None:
         self._plan = plan
-        self._schema = schema
+        self._strict_schema = schema
+        self._schema = plan.lenient_schema(schema)
         self._key = plan.key
         self._key_names = plan.key_names
         self._columns = plan.columns
@@ -71,7 +77,7 @@ class _RowMerger:
             self._check_unique_keys(found)
         deleted = found.where("deleted", None)
         if deleted.any():
-            yield _deletion(found.addresses[deleted])
+            yield deletion_of(found.addresses[deleted])
         replaced = found.where("updated", None, "updated") | found.where("inserted", "inserted", "updated")
         if len(self._plan.sides.columns) > len(self._columns):
             # Some rows differ only in a column that the result does not have.
@@ -81,12 +87,13 @@ class _RowMerger:
         yield from self._decide_on_rows(found)
         fresh = found.where("inserted", None)
         if fresh.any():
-            yield self.insert(self._in_result(found.filter(fresh).source, "source"))
+            part = found.filter(fresh)
+            yield self.insert(self._in_result(part.source, "source"), part)
 
-    def insert(self, rows: pa.Table) -> RowChanges:
+    def insert(self, rows: pa.Table, origin: ChangedRows | None = None) -> RowChanges:
         """Return the insertion of rows that have the column names of the result."""
         batch = RowBatch(rows=fit_rows(rows, self._schema).to_table())
-        return RowChanges(batch=batch, counts=TableCounts(inserted=len(rows), updated=0, deleted=0))
+        return RowChanges(batch=batch, counts=TableCounts(inserted=len(rows), updated=0, deleted=0), origin=origin)
 
     def _check_unique_keys(self, found: ChangedRows) -> None:
         """Raise KeyConflictError if a key occurs more than once: writers can skip the check of unique keys.
@@ -129,9 +136,8 @@ class _RowMerger:
             yield from (RowChanges(conflicts=each) for each in conflicts)
             order = np.argsort(np.concatenate([np.flatnonzero(is_copied), np.flatnonzero(~is_copied)]))
             rows = pa.concat_tables([rows, merged]).take(pa.array(order)) if is_copied.any() else merged
-        names, counts = rows.column_names, TableCounts(inserted=0, updated=int(is_changed.sum()), deleted=0)
-        # If two columns would have the same name, the merge has a conflict and will not be published. Return no rows.
-        if not counts.updated or len(set(names)) < len(names):
+        counts = TableCounts(inserted=0, updated=int(is_changed.sum()), deleted=0)
+        if not counts.updated:
             yield RowChanges(counts=counts)
             return
         ordered = rows.filter(pa.array(is_changed)).select(self._schema.names)
@@ -141,7 +147,8 @@ class _RowMerger:
             addresses=found.addresses[is_changed],
             row_ids=row_ids[is_changed],
         )
-        yield RowChanges(batch=batch, counts=counts)
+        has_nulls = any(ordered.column(name).null_count for name in self._plan.strict_columns)
+        yield RowChanges(batch=batch, counts=counts, origin=found.filter(is_changed) if has_nulls else None)
 
     def _merge_cells(self, found: ChangedRows) -> tuple[pa.Table, Mask, list[Unresolved]]:
         """Return the merged rows, which of them differ from the target, and the conflicts that are left."""
@@ -154,15 +161,18 @@ class _RowMerger:
                 values, is_decided, left = self._decide_on_cells(found, column, values, clashes[:, number])
                 is_changed |= is_decided
                 conflicts.append(left)
+            if values.null_count and column.name in self._plan.strict_columns:
+                # The rows must be decided on, although the target may have these nulls already.
+                is_changed |= values.is_null().to_numpy(zero_copy_only=False)
             merged.append(values)
         return pa.table(merged, names=[column.name for column in self._columns]), is_changed, conflicts
 
     def _merge_column(self, found: ChangedRows, column: MergedColumn, is_taken: Mask) -> pa.Array:
         kind, triple = column.field, column.triple
-        target = _cells(found.target, triple.target, kind)
+        target = cells_of(found.target, triple.target, kind)
         if not is_taken.any():
             return target
-        return choose(target, _cells(found.source, triple.source, kind), is_taken)
+        return choose(target, cells_of(found.source, triple.source, kind), is_taken)
 
     def _decide_on_cells(
         self, found: ChangedRows, column: MergedColumn, values: pa.Array, clash: Mask
@@ -175,9 +185,9 @@ class _RowMerger:
         triple, kind = column.triple, column.field
         cells = Cells(
             column=column.name,
-            base=_cells(part.base, triple.base, kind),
-            source=_cells(part.source, triple.source, kind),
-            target=_cells(part.target, triple.target, kind),
+            base=cells_of(part.base, triple.base, kind),
+            source=cells_of(part.source, triple.source, kind),
+            target=cells_of(part.target, triple.target, kind),
             source_rows=part.source,
             target_rows=part.target,
             rows=np.arange(len(part)),
@@ -251,7 +261,7 @@ class _RowMerger:
             elif decide is None:
                 yield RowChanges(conflicts=self._row_conflicts(part))
             elif decide == "source" and in_target:
-                yield _deletion(part.addresses)
+                yield deletion_of(part.addresses)
             elif decide == "source":
                 self.inserts_last.append(self._in_result(part.source, "source"))
 
@@ -266,7 +276,7 @@ class _RowMerger:
             elif answer is conflict.target:
                 continue
             elif answer is None and in_target:
-                yield _deletion(address)
+                yield deletion_of(address)
             elif answer is not None:
                 if answer is conflict.source:
                     row = self._in_result(found.source.slice(number, 1), "source")
@@ -275,7 +285,7 @@ class _RowMerger:
                 else:
                     row = self._as_row(answer, conflict)
                 if in_target:  # Replace the existing row.
-                    yield _deletion(address)
+                    yield deletion_of(address)
                 self.inserts_last.append(row)
 
     def _as_row(self, answer: Any, conflict: Conflict) -> pa.Table:
@@ -290,7 +300,7 @@ class _RowMerger:
             if isinstance(answer, JsonValue):
                 named = {field.name: _value_of(named[field.name], field) for field in fields}
             rows = pa.Table.from_pylist([named], schema=pa.schema(fields))
-            row = fit_rows(rows, self._schema).to_table()
+            row = fit_rows(rows, self._strict_schema).to_table()
         except (pa.ArrowException, OverflowError, ValueError, SchemaMismatchError) as err:
             problem = f"the resolver of '{self._key}' returned a row that does not fit: {err}"
             raise InvalidInputError(problem, hint=hint) from err
@@ -363,7 +373,7 @@ def _have_same_columns(plan: RowPlan) -> bool:
     )
 
 
-def _deletion(addresses: npt.NDArray[np.uint64]) -> RowChanges:
+def deletion_of(addresses: npt.NDArray[np.uint64]) -> RowChanges:
     counts = TableCounts(inserted=0, updated=0, deleted=len(addresses))
     return RowChanges(batch=RowBatch(rows=None, addresses=addresses), counts=counts)
 
@@ -375,7 +385,7 @@ def _value_of(value: Any, field: pa.Field) -> Any:
         raise ValueError(f"cannot convert {value!r} to {field.type} (column {field.name!r}): {err}") from err
 
 
-def _cells(rows: pa.StructArray, name: str | None, kind: pa.Field) -> pa.Array:
+def cells_of(rows: pa.StructArray, name: str | None, kind: pa.Field) -> pa.Array:
     """Return the cells of a column in the type of the result. Nulls if the side does not have the column."""
     if name is None or name not in rows.type.names:
         return pa.nulls(len(rows), kind.type)

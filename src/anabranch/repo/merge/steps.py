@@ -7,7 +7,7 @@ those that are matched. `apply` counts a step, or stages it. A step does not hol
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from anabranch.format.staging import VersionRef
 from anabranch.ids import TableKey
@@ -18,6 +18,9 @@ from anabranch.repo.merge.indices import MergedIndices
 from anabranch.repo.merge.notes import MergedNotes
 from anabranch.repo.merge.resolve import TableResolution
 from anabranch.repo.merge.shapes import MergedColumn, Shape
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = [
     "NO_ROWS",
@@ -183,7 +186,8 @@ class RowPlan:
     """The rows to match, and how conflicts between them are decided.
 
     `version_ref` is the version of the target that was compared, `fragments` maps the fragments of the base to those
-    of the target that hold the same rows. Without `key_names`, rows are matched by their row ids.
+    of the target that hold the same rows. Without `key_names`, rows are matched by their row ids. `strict_columns` are
+    the columns of the result that take no nulls, without those of the key.
     """
 
     key: TableKey
@@ -193,6 +197,14 @@ class RowPlan:
     version_ref: VersionRef
     fragments: Mapping[int, int]
     resolution: TableResolution
+    strict_columns: frozenset[str] = frozenset()
+
+    def lenient_schema(self, schema: "pa.Schema") -> "pa.Schema":
+        """Return a schema with nulls allowed in all columns that are not part of the key."""
+        for number, column in enumerate(schema):
+            if not column.nullable and column.name in self.strict_columns:
+                schema = schema.set(number, column.with_nullable(nullable=True))
+        return schema
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,351 @@
+"""Decide on nulls that a merge would leave in columns that take none, row by row.
+
+One side made the column NOT NULL, the other side inserted rows with nulls there, or set cells to null. Nulls of the
+source are in rows that the merge writes. Nulls of the target may be in rows that the source did not change, which would
+stay as they are.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from anabranch.errors import InvalidInputError
+from anabranch.format.arrow_types import python_values
+from anabranch.format.compare.parts import row_ids_at, take_at
+from anabranch.format.scan import count_rows
+from anabranch.format.staging import RowBatch
+from anabranch.format.staging.expressions import quoted_column
+from anabranch.format.staging.incoming import fit_rows
+from anabranch.format.staging.rows import Addresses, find_rows, join_addresses
+from anabranch.repo.history.comparer import ColumnTriple, RowComparer, RowMerge, RowSide, TableCounts
+from anabranch.repo.merge.changed_rows import ChangedRows, Mask
+from anabranch.repo.merge.conflicts import Conflict, ConflictKind, Unresolved
+from anabranch.repo.merge.resolvers import Cells, choose
+from anabranch.repo.merge.rows import RowChanges, cells_of, deletion_of
+from anabranch.repo.merge.shapes import MergedColumn
+from anabranch.repo.merge.steps import MergeTable, RowPlan
+
+__all__ = ["iter_without_nulls"]
+
+
+def iter_without_nulls(
+    step: MergeTable, changes: Iterator[RowChanges], schema: pa.Schema, comparer: RowComparer
+) -> Iterator[RowChanges]:
+    """Yield the changes of rows without nulls in columns that take none, and the conflicts about such nulls.
+
+    Rows of the target that the source did not change are decided on, too.
+    """
+    plan = step.rows
+    if not plan.strict_columns:
+        yield from changes
+        return
+    decider = _NullDecider(plan=plan, columns=plan.columns, schema=schema)
+    if not _may_keep_nulls(step):
+        for change in changes:
+            yield from decider.decide(change)
+        return
+    touched: list[Addresses] = []
+    inserts: list[RowChanges] = []
+    for change in changes:
+        touched.append(change.batch.addresses)
+        if change.batch.rows is not None and not len(change.batch.row_ids):
+            inserts.append(change)  # Rows that have row ids must be written before those that have none.
+        else:
+            yield from decider.decide(change)
+    kept = _find_kept(step, join_addresses(touched), comparer)
+    if kept is not None:
+        decider_of_kept = replace(decider, columns=_of_target(plan), are_kept=True)
+        yield from decider_of_kept.decide(_as_changes(plan, kept, schema))
+    for change in inserts:
+        yield from decider.decide(change)
+
+
+def _may_keep_nulls(step: MergeTable) -> bool:
+    """Return whether rows of the target may have nulls in columns that take none in the result."""
+    if step.match.is_untouched:
+        return False  # The source has replaced the nulls.
+    plan = step.rows
+    for column in plan.columns:
+        if column.name in plan.strict_columns and column.name not in step.shape.filled:
+            name = column.triple.target
+            if name is None:
+                return True
+            is_nullable = plan.version_ref.schema.field(name).nullable
+            if is_nullable and count_rows(plan.version_ref, f"{quoted_column(name)} IS NULL"):
+                return True
+    return False
+
+
+def _of_target(plan: RowPlan) -> tuple[MergedColumn, ...]:
+    """Return the columns with their names in the target instead of those in the source."""
+    return tuple(replace(column, triple=_with_target(column.triple)) for column in plan.columns)
+
+
+def _with_target(triple: ColumnTriple) -> ColumnTriple:
+    return ColumnTriple(base=triple.base, source=triple.target, target=triple.target)
+
+
+def _as_changes(plan: RowPlan, kept: ChangedRows, schema: pa.Schema) -> RowChanges:
+    """Return rows of the target, as they are, as rows of the result."""
+    named = {column.name: column for column in plan.columns if column.triple.target is not None}
+    arrays = [cells_of(kept.target, column.triple.target, column.field) for column in named.values()]
+    # New columns with a default are filled.
+    rows = fit_rows(pa.table(arrays, names=list(named)), plan.lenient_schema(schema)).to_table()
+    return RowChanges(batch=RowBatch(rows=rows, addresses=kept.addresses, row_ids=kept.row_ids), origin=kept)
+
+
+def _find_kept(step: MergeTable, touched: Addresses, comparer: RowComparer) -> ChangedRows | None:
+    """Return the rows of the target that have such nulls and that the merge does not write."""
+    plan = step.rows
+    names = [column.triple.target for column in plan.columns if column.name in plan.strict_columns]
+    tests = [f"{quoted_column(name)} IS NULL" for name in names if name is not None]
+    # A new column has a value in the rows that the source has, and a null in all others.
+    has_new = any(column.is_new for column in plan.columns if column.name in plan.strict_columns - {*step.shape.filled})
+    addresses = np.setdiff1d(find_rows(plan.version_ref, "true" if has_new else " OR ".join(tests)), touched)
+    if not len(addresses):
+        return None
+    taken = take_at(plan.version_ref, addresses)
+    fields = [pa.field(field.name, field.type) for field in plan.version_ref.schema]
+    rows = pa.StructArray.from_arrays([taken.column(f.name).combine_chunks() for f in fields], fields=fields)
+    base = _find_base(plan, addresses, comparer)
+    is_new = base.is_null()
+    batch = pa.table(
+        {
+            "source_change": pc.if_else(is_new, "inserted", "updated"),
+            "target_change": pc.if_else(is_new, "inserted", "updated"),
+            "base": base,
+            "source": rows,
+            "target": rows,
+            "base_address": pa.nulls(len(rows), pa.uint64()),
+            "target_address": pa.array(addresses, pa.uint64()),
+            "target_row_id": pa.array(row_ids_at(plan.version_ref, addresses), pa.uint64()),
+        }
+    )
+    return ChangedRows(batch.to_batches()[0], plan.fragments)
+
+
+def _find_base(plan: RowPlan, addresses: Addresses, comparer: RowComparer) -> pa.StructArray:
+    """Return the rows of the base that rows of the target were made from. Null for rows that were inserted."""
+    target, empty = plan.sides.target, pa.nulls(len(addresses), pa.struct([]))
+    if not isinstance(target, RowSide) or plan.sides.base_of_target is None:
+        return empty
+    # Merge the target with itself. The result has the rows that the target changed since the base.
+    same = RowMerge(
+        base_of_source=plan.sides.base_of_target,
+        source=replace(target, with_row_ids=not plan.key_names, with_addresses=False),
+        base_of_target=plan.sides.base_of_target,
+        target=target,
+        columns=[_with_target(column.triple) for column in plan.columns if column.triple.target is not None],
+        keys=[_with_target(triple) for triple in plan.sides.keys],
+    )
+    bases: list[pa.StructArray] = []
+    at: list[Addresses] = []
+    for batch in comparer.merge(same):
+        found = ChangedRows(batch, plan.fragments)
+        found = found.filter(found.where("updated", "updated"))
+        part = found.filter(np.isin(found.addresses, addresses))
+        bases.append(part.base)
+        at.append(part.addresses)
+    if not sum(map(len, bases)):
+        return empty
+    known = pa.concat_arrays(bases)
+    chosen = np.full(len(addresses), -1)
+    chosen[np.searchsorted(addresses, join_addresses(at))] = np.arange(len(known))
+    return known.take(pa.array(chosen, mask=chosen < 0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _NullDecider:
+    """Decides on nulls in rows that have the columns of the result.
+
+    With `are_kept`, the rows are rows of the target that the source did not change: it has the cells of the base, or
+    does not have the row.
+    """
+
+    plan: RowPlan
+    columns: tuple[MergedColumn, ...]
+    schema: pa.Schema
+    are_kept: bool = False
+
+    def decide(self, change: RowChanges) -> Iterator[RowChanges]:
+        rows = change.batch.rows
+        if rows is None:
+            yield change
+            return
+        is_open, is_dropped = np.zeros(len(rows), dtype=bool), np.zeros(len(rows), dtype=bool)
+        for column in self.columns:
+            if column.name not in self.plan.strict_columns or not rows.column(column.name).null_count:
+                continue
+            nulls = _Nulls(self, change, column, np.flatnonzero(_null_mask(rows.column(column.name)) & ~is_dropped))
+            decided = nulls.decide()
+            is_dropped[nulls.positions[decided.is_dropped]] = True
+            is_open[nulls.positions[decided.is_open]] = True
+            rows = _with_values(rows, column.name, nulls.positions, decided.values)
+            if decided.is_open.any():
+                yield RowChanges(conflicts=nulls.unresolved(decided.is_open))
+        yield from self._result(change, rows, is_dropped=is_dropped, is_left=~(is_open | is_dropped))
+
+    def _result(self, change: RowChanges, rows: pa.Table, *, is_dropped: Mask, is_left: Mask) -> Iterator[RowChanges]:
+        batch, counts = change.batch, change.counts
+        if len(batch.row_ids) and is_dropped.any():
+            yield deletion_of(batch.addresses[is_dropped])
+        rows = rows.filter(pa.array(is_left))
+        rows = pa.Table.from_arrays(rows.columns, schema=self.schema)
+        if not len(batch.row_ids):
+            counts = TableCounts(inserted=len(rows), updated=0, deleted=0)
+            yield RowChanges(batch=replace(batch, rows=rows), counts=counts)
+            return
+        left = RowBatch(rows=rows, addresses=batch.addresses[is_left], row_ids=batch.row_ids[is_left])
+        yield RowChanges(batch=left, counts=TableCounts(inserted=0, updated=len(rows), deleted=0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Decided:
+    """Values instead of nulls, which of them are not decided, and which rows are left out."""
+
+    values: pa.Array
+    is_open: Mask
+    is_dropped: Mask
+
+
+class _Nulls:
+    """The nulls of one column in a batch of rows."""
+
+    def __init__(
+        self, decider: _NullDecider, change: RowChanges, column: MergedColumn, positions: npt.NDArray[np.int64]
+    ) -> None:
+        self._plan, self._are_kept = decider.plan, decider.are_kept
+        self._change, self._column = change, column
+        self.positions = positions
+        mask = np.zeros(len(change.batch.rows or ()), dtype=bool)
+        mask[positions] = True
+        self._origin = None if change.origin is None else change.origin.filter(mask)
+        if self._origin is not None and len(change.batch.row_ids):
+            self._origin = self._origin.with_targets(self._plan.version_ref)
+        self._cells = self._find_cells()
+        self._is_clash = np.zeros(len(positions), dtype=bool)
+        if self._origin is not None and not self._are_kept:
+            _, clashes = self._origin.flags(len(decider.columns))
+            self._is_clash = clashes[:, decider.columns.index(column)]
+
+    def decide(self) -> _Decided:
+        """Decide by resolutions, resolvers or the strategy. Raise InvalidInputError if a decision sets a null.
+
+        A side that does not have a row decides to leave it out. Cells that both sides changed and that nothing decides
+        are reported as such already.
+        """
+        cells, column = self._cells, self._column.name
+        nothing = np.zeros(len(self.positions), dtype=bool)
+        decide = self._plan.resolution.for_column(column)
+        if decide is None:
+            return _Decided(values=cells.target, is_open=~self._is_clash, is_dropped=nothing)
+        values, resolved = decide(cells)
+        are_resolved = ~nothing if resolved is None else np.asarray(resolved.to_numpy(zero_copy_only=False), dtype=bool)
+        is_null = _null_mask(values) & are_resolved
+        is_dropped = nothing
+        if is_null.any():
+            self._check_not_chosen(is_null)
+            absent = "source" if self._are_kept else "target"
+            if self._plan.resolution.find_cell_resolver(column) == absent:
+                is_dropped = is_null & self._is_absent()
+        is_open = (~are_resolved & ~self._is_clash) | (is_null & ~is_dropped)
+        return _Decided(values=values, is_open=is_open, is_dropped=is_dropped)
+
+    def _check_not_chosen(self, is_null: Mask) -> None:
+        """Raise InvalidInputError if a resolution or a function chose one of these nulls."""
+        resolution, name = self._plan.resolution, self._column.name
+        is_function = callable(resolution.find_cell_resolver(name))
+        decided = resolution.resolution.decisions.for_conflicts(resolution.names, name)
+        for conflict in self._cells.filter(is_null).conflicts() if is_function or decided is not None else ():
+            if is_function or (decided is not None and decided(conflict) is not NotImplemented):
+                raise InvalidInputError(
+                    f"the decision on the row {conflict.key} leaves a null in column {name!r}, which takes none",
+                    hint="pass a value for the cell",
+                )
+
+    def _find_cells(self) -> Cells:
+        origin, triple, kind = self._origin, self._column.triple, self._column.field
+        nulls = pa.nulls(len(self.positions), kind.type)
+        empty = pa.nulls(len(self.positions), pa.struct([]))
+        base = nulls if origin is None else cells_of(origin.base, triple.base, kind)
+        target = nulls if origin is None else cells_of(origin.target, triple.target, kind)
+        source = nulls if origin is None else cells_of(origin.source, triple.source, kind)
+        if origin is not None and not self._are_kept:
+            # The base of a row that the target did not change may not have been read. It has the cell of the target.
+            base = choose(base, target, _null_mask(origin.base) & ~self._are_new())
+        return Cells(
+            column=self._column.name,
+            base=base,
+            source=base if self._are_kept else source,
+            target=target,
+            source_rows=empty if origin is None else origin.source,
+            target_rows=empty if origin is None else origin.target,
+            rows=np.arange(len(self.positions)),
+            build=self._iter_conflicts,
+        )
+
+    def _is_absent(self) -> Mask:
+        """Return which rows one of the sides does not have, because the other one inserted them."""
+        if self._origin is None:
+            return np.zeros(len(self.positions), dtype=bool)
+        return self._are_new() if self._are_kept else _null_mask(self._origin.target)
+
+    # Conflicts
+
+    def unresolved(self, mask: Mask) -> Unresolved:
+        """Return the conflicts about some of the nulls."""
+        left = self._cells.filter(mask)
+        return Unresolved(len(left), lambda: self._iter_conflicts(left))
+
+    def _iter_conflicts(self, cells: Cells) -> Iterator[Conflict]:
+        is_new = self._are_new()[cells.rows].tolist()
+        sides = map(python_values, cells.sides)
+        for key, new, base, source, target in zip(self._keys(cells.rows), is_new, *sides, strict=True):
+            side = "target" if self._are_kept or source is not None else "source"
+            yield Conflict(
+                table=str(self._plan.key),
+                kind=ConflictKind.DIVERGENT_INSERT if new else ConflictKind.DIVERGENT_UPDATE,
+                key=key,
+                column=self._column.name,
+                base=base,
+                source=source,
+                target=target,
+                problem=f"the column takes no nulls, but the {side} has one",
+            )
+
+    def _are_new(self) -> Mask:
+        if self._origin is None:
+            return np.ones(len(self.positions), dtype=bool)
+        return self._origin.where("inserted", None, "inserted", "updated", "deleted")
+
+    def _keys(self, numbers: npt.NDArray[np.int64]) -> Iterator[dict[str, Any]]:
+        """Yield the keys of rows. Without a key, yield addresses in the target, or new rows as they are."""
+        batch, chosen = self._change.batch, self.positions[numbers]
+        if not self._plan.key_names and len(batch.row_ids):
+            yield from ({"_rowaddr": address} for address in batch.addresses[chosen].tolist())
+            return
+        rows = pa.table({}) if batch.rows is None else batch.rows.take(pa.array(chosen))
+        names = self._plan.key_names or rows.column_names
+        columns = [python_values(rows.column(name).combine_chunks()) for name in names]
+        for values in zip(*columns, strict=True):
+            yield dict(zip(names, values, strict=True))
+
+
+def _null_mask(values: pa.Array | pa.ChunkedArray) -> Mask:
+    found = values.is_null()
+    found = found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
+    return np.asarray(found.to_numpy(zero_copy_only=False), dtype=bool)
+
+
+def _with_values(rows: pa.Table, name: str, positions: npt.NDArray[np.int64], values: pa.Array) -> pa.Table:
+    """Return rows with other values of a column at some positions."""
+    number = rows.schema.get_field_index(name)
+    column = rows.column(number).combine_chunks()
+    chosen = np.arange(len(rows))
+    chosen[positions] = len(rows) + np.arange(len(positions))
+    return rows.set_column(number, rows.schema.field(number), pa.concat_arrays([column, values]).take(pa.array(chosen)))
