@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -48,6 +49,26 @@ def test_whole_row_is_json_in_a_csv_file(cli: Run, contested: ab.Repository, tmp
     file.write_text(f'table,key,value\n{ORDERS},"{{""id"": {number}}}","{row}"\n')
     assert cli("merge", "dev", "--resolutions", str(file), "--strategy", "target").code == 0
     assert (contested.entity_at(ORDERS, number) or {})["price"] == 3.5
+
+
+@pytest.mark.parametrize(
+    ("args", "by"), [(["cherry-pick", "dev"], "cherry-pick"), (["rebase", "dev", "--onto", "main"], "rebase")]
+)
+def test_conflicts_of_other_operations_are_listed_and_decided(
+    cli: Run, contested: ab.Repository, tmp_path: Path, args: list[str], by: str
+) -> None:
+    document: dict[str, Any] = {"conflicts": []}
+    for _ in range(2):  # of a rebase, the conflicts of the next commit are listed when those of the first are decided
+        file = tmp_path / "decided.json"
+        file.write_text(json.dumps(document))
+        found = cli("conflicts", "dev", "--by", by, "--resolutions", str(file), "--json").document["conflicts"]
+        document["conflicts"] += [{**one, "take": "source"} for one in found]
+    assert document["conflicts"]
+    file.write_text(json.dumps(document))
+    assert cli(*args).code == 9
+    assert cli(*args, "--resolutions", str(file)).code == 0
+    branch = "dev" if by == "rebase" else "main"
+    assert (contested.entity_at(ORDERS, 1, ref=branch) or {})["price"] == 1.7
 
 
 def test_line_without_a_decision_decides_nothing(cli: Run, contested: ab.Repository, tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ from anabranch.cli.commands import (
     branch,
     cat,
     changes,
-    cherry_pick,
     clone,
     clones,
     compact,
@@ -31,11 +30,11 @@ from anabranch.cli.commands import (
     log,
     merge,
     merge_base,
+    picks,
     rebase,
     reflog,
     relocate,
     reset,
-    revert,
     run,
     schema,
     serve,
@@ -277,12 +276,12 @@ def _add_history_commands(app: typer.Typer) -> None:
     app.command("redo", rich_help_panel=back, epilog=example("redo", "redo dev"))(undo.redo)
     app.command(
         "revert", rich_help_panel=back, epilog=example("revert 01M7GMZB03Y0YA", "revert main~3..main --dry-run")
-    )(revert.revert)
+    )(picks.revert)
     app.command(
         "cherry-pick",
         rich_help_panel=back,
         epilog=example("cherry-pick dev", "cherry-pick dev~2 -b fix", "cherry-pick main..dev"),
-    )(cherry_pick.cherry_pick)
+    )(picks.cherry_pick)
     app.command("reset", rich_help_panel=back, epilog=example("reset dev --to main", "reset dev --to dev@v7"))(
         reset.reset
     )

@@ -17,6 +17,7 @@ from anabranch.errors import InvalidInputError, MergeConflictError
 
 if TYPE_CHECKING:
     from anabranch.repo.merge.conflicts import Conflict
+    from anabranch.repo.merge.plan import TablePlan
 
 __all__ = [
     "CheckFiles",
@@ -29,6 +30,7 @@ __all__ = [
     "conflict_table",
     "first_conflicts",
     "parse_resolvers",
+    "planned_table_document",
     "read_checks",
     "read_resolutions",
     "with_conflicts",
@@ -162,6 +164,24 @@ def conflict_document(conflict: "Conflict") -> dict[str, object]:
         "source": conflict.source,
         "target": conflict.target,
         "problem": conflict.problem,
+    }
+
+
+def planned_table_document(table: "TablePlan") -> dict[str, object]:
+    """Return the planned change of a table as JSON."""
+    return {
+        "table": table.table,
+        "action": table.action,
+        "renamed_from": table.renamed_from,
+        "inserted": table.counts.inserted,
+        "updated": table.counts.updated,
+        "deleted": table.counts.deleted,
+        "added_columns": table.added_columns,
+        "dropped_columns": table.dropped_columns,
+        "altered_columns": table.altered_columns,
+        "built_indices": table.built_indices,
+        "dropped_indices": table.dropped_indices,
+        "conflicts": table.conflicts,
     }
 
 

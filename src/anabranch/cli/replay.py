@@ -7,7 +7,7 @@ import typer
 
 from anabranch.cli.commits import commit_document, short_id, subject
 from anabranch.cli.exit_codes import CONFLICTS
-from anabranch.cli.merging import conflict_document, first_conflicts
+from anabranch.cli.merging import conflict_document, first_conflicts, planned_table_document
 from anabranch.cli.output import Answer, Table, count, output_for
 
 if TYPE_CHECKING:
@@ -102,17 +102,7 @@ def _plan_document(plan: "CommitPlan") -> dict[str, object]:
     return {
         "commit_id": plan.commit_id,
         "message": plan.message,
-        "tables": [
-            {
-                "table": table.table,
-                "action": table.action,
-                "inserted": table.counts.inserted,
-                "updated": table.counts.updated,
-                "deleted": table.counts.deleted,
-                "conflicts": table.conflicts,
-            }
-            for table in plan.tables
-        ],
+        "tables": [planned_table_document(table) for table in plan.tables],
         "conflict_count": plan.conflict_count,
         "conflicts": [conflict_document(conflict) for conflict in plan.conflicts],
     }

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from itertools import islice
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, assert_never
 
 import pyarrow as pa
 
@@ -40,6 +41,7 @@ from anabranch.repo.io.values import ExportReport, Loader, LoadMode, LoadReport,
 from anabranch.repo.leases.lease import Lease
 from anabranch.repo.log import history_tables
 from anabranch.repo.log.arguments import (
+    checked_choice,
     checked_expiry,
     checked_kind,
     checked_limit,
@@ -58,12 +60,12 @@ from anabranch.repo.log.making import CommitSpec, Inspect
 from anabranch.repo.log.pages import NamePage
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.merge import adoption
-from anabranch.repo.merge.cherry_pick import Pick, pick_commit, pick_commits, plan_picks
+from anabranch.repo.merge.cherry_pick import Pick, iter_pick_conflicts, pick_commit, pick_commits, plan_picks
 from anabranch.repo.merge.combiner import Combiner
-from anabranch.repo.merge.conflicts import Conflict
+from anabranch.repo.merge.conflicts import Conflict, Operation
 from anabranch.repo.merge.merge import BranchMerge, iter_conflicts, merge_branch, plan_merge
 from anabranch.repo.merge.plan import MergeResult, ReplayResult
-from anabranch.repo.merge.rebase import Rebase, plan_rebase, rebase_branch
+from anabranch.repo.merge.rebase import Rebase, iter_rebase_conflicts, plan_rebase, rebase_branch
 from anabranch.repo.merge.replay import Replayed, iter_own_commits
 from anabranch.repo.merge.resolve import Strategy, parse_resolution
 from anabranch.repo.merge.resolvers import Resolver
@@ -1255,17 +1257,22 @@ class Repository:
             self.external_writes = settle_head(self._repo_store, wanted.into)
         return merged.result
 
-    def conflicts(
+    def conflicts(  # noqa: PLR0913 - each is one plain choice of the caller
         self,
-        source: str,
+        source: str | Sequence[str],
         into: str | None = None,
         *,
+        by: str = Operation.MERGE,
         strategy: str = Strategy.FAIL,
         resolvers: Resolvers | None = None,
         resolutions: Resolutions | None = None,
         engine: str = Choice.AUTO,
     ) -> Iterator[Conflict]:
         """Yield every conflict that a merge would have. They are found one by one, so memory stays small.
+
+        `by` is 'merge', 'cherry_pick' or 'revert' (`source` is a commit, a range or a list of these, `into` the
+        branch), or 'rebase' (`source` is the branch, `into` what its commits go on top of). Of several commits, the
+        conflicts of the first one that has any are returned: those of the next ones depend on how these are decided.
 
         >>> dev = repo.branch_create("dev")
         >>> for branch, price in {"dev": "9.0", "main": "7.0"}.items():
@@ -1274,11 +1281,20 @@ class Repository:
         >>> [(one.key, one.column, one.base, one.source, one.target) for one in repo.conflicts("dev", "main")]
         [({'id': 2}, 'amount', 8.0, 9.0, 7.0)]
         """
-        combiner = self._combiner(
-            self._named(into), strategy=strategy, resolvers=resolvers, resolutions=resolutions, engine=engine
-        )
-        wanted = self._merge_of(source, combiner)
-        return iter_conflicts(self._repo_store, wanted)
+        operation = checked_choice(Operation, by, "the operation")
+        decide = partial(self._combiner, strategy=strategy, resolvers=resolvers, resolutions=resolutions, engine=engine)
+        match operation:
+            case Operation.CHERRY_PICK | Operation.REVERT:
+                pick = self._pick_of(CommitKind(operation), source, decide(self._named(into)))
+                return iter_pick_conflicts(self._repo_store, pick)
+            case Operation.REBASE:
+                branch = BranchName.parse_public(_one_name(source, "the branch"))
+                return iter_rebase_conflicts(self._repo_store, self._rebase_of(self._ref(into), decide(branch)))
+            case Operation.MERGE:
+                wanted = self._merge_of(_one_name(source, "the source"), decide(self._named(into)))
+                return iter_conflicts(self._repo_store, wanted)
+            case other:
+                assert_never(other)
 
     def revert(  # noqa: PLR0913 - each is one plain choice of the caller
         self,
@@ -1289,6 +1305,7 @@ class Repository:
         metadata: Mapping[str, str] | None = None,
         strategy: str = Strategy.FAIL,
         resolvers: Resolvers | None = None,
+        resolutions: Resolutions | None = None,
         checks: Checks = (),
         expected_head: str | None = None,
         dry_run: bool = False,
@@ -1303,16 +1320,9 @@ class Repository:
         >>> repo.revert("main").commit.message, len(repo["shop.orders"])
         ('Revert More tea', 3)
         """
-        pick = Pick(
-            kind=CommitKind.REVERT,
-            commits=self._commits_of(commit, message, newest_first=True),
-            combiner=self._combiner(self._named(branch), strategy=strategy, resolvers=resolvers),
-            message=None if message is None else checked_text(message),
-            metadata=checked_metadata(metadata),
-            expected_head=expected_head,
-            inspect=self._inspecting(checks),
-        )
-        return self._pick(pick, dry_run=dry_run)
+        combiner = self._combiner(self._named(branch), strategy=strategy, resolvers=resolvers, resolutions=resolutions)
+        pick = self._pick_of(CommitKind.REVERT, commit, combiner, message)
+        return self._pick(pick, metadata=metadata, checks=checks, expected_head=expected_head, dry_run=dry_run)
 
     def cherry_pick(  # noqa: PLR0913 - each is one plain choice of the caller
         self,
@@ -1323,6 +1333,7 @@ class Repository:
         metadata: Mapping[str, str] | None = None,
         strategy: str = Strategy.FAIL,
         resolvers: Resolvers | None = None,
+        resolutions: Resolutions | None = None,
         checks: Checks = (),
         expected_head: str | None = None,
         dry_run: bool = False,
@@ -1341,16 +1352,9 @@ class Repository:
         >>> len(repo.cherry_pick("main..dev").commits), len(repo["shop.orders"])
         (2, 5)
         """
-        pick = Pick(
-            kind=CommitKind.CHERRY_PICK,
-            commits=self._commits_of(commit, message, newest_first=False),
-            combiner=self._combiner(self._named(branch), strategy=strategy, resolvers=resolvers),
-            message=None if message is None else checked_text(message),
-            metadata=checked_metadata(metadata),
-            expected_head=expected_head,
-            inspect=self._inspecting(checks),
-        )
-        return self._pick(pick, dry_run=dry_run)
+        combiner = self._combiner(self._named(branch), strategy=strategy, resolvers=resolvers, resolutions=resolutions)
+        pick = self._pick_of(CommitKind.CHERRY_PICK, commit, combiner, message)
+        return self._pick(pick, metadata=metadata, checks=checks, expected_head=expected_head, dry_run=dry_run)
 
     def rebase(  # noqa: PLR0913 - each is one plain choice of the caller
         self,
@@ -1360,6 +1364,7 @@ class Repository:
         metadata: Mapping[str, str] | None = None,
         strategy: str = Strategy.FAIL,
         resolvers: Resolvers | None = None,
+        resolutions: Resolutions | None = None,
         checks: Checks = (),
         expected_head: str | None = None,
         dry_run: bool = False,
@@ -1369,23 +1374,49 @@ class Repository:
         Nothing is lost: the reflog has the old ones, and `undo` goes back to them. The metadata are added to those of
         each commit. A dry run plans the commits. The checks run on the result before it is published.
         """
-        combiner = self._combiner(BranchName.parse_public(branch), strategy=strategy, resolvers=resolvers)
-        resolved = self._resolve_published(onto)
-        resolved.get_commit()  # refuses what no commit records
-        request = Rebase(
-            onto=resolved.record,
-            combiner=combiner,
+        combiner = self._combiner(
+            BranchName.parse_public(branch), strategy=strategy, resolvers=resolvers, resolutions=resolutions
+        )
+        request = replace(
+            self._rebase_of(onto, combiner),
             metadata=checked_metadata(metadata),
             expected_head=expected_head,
             inspect=self._inspecting(checks),
         )
-        with self._holding(resolved.record) as repo_store:
+        with self._holding(request.onto) as repo_store:
             if dry_run:
                 return ReplayResult(plan=plan_rebase(repo_store, request))
             done = rebase_branch(repo_store, request)
         return self._on_replayed(done)
 
-    def _pick(self, pick: Pick, *, dry_run: bool) -> ReplayResult:
+    def _rebase_of(self, onto: str, combiner: Combiner) -> Rebase:
+        resolved = self._resolve_published(onto)
+        resolved.get_commit()  # refuses what no commit records
+        return Rebase(onto=resolved.record, combiner=combiner)
+
+    def _pick_of(
+        self, kind: CommitKind, commit: str | Sequence[str], combiner: Combiner, message: str | None = None
+    ) -> Pick:
+        """Return the request to apply or to revert commits. A range is reverted from its newest commit on."""
+        commits = self._commits_of(commit, message, newest_first=kind is CommitKind.REVERT)
+        text = None if message is None else checked_text(message)
+        return Pick(kind=kind, commits=commits, combiner=combiner, message=text)
+
+    def _pick(
+        self,
+        pick: Pick,
+        *,
+        metadata: Mapping[str, str] | None,
+        checks: Checks,
+        expected_head: str | None,
+        dry_run: bool,
+    ) -> ReplayResult:
+        pick = replace(
+            pick,
+            metadata=checked_metadata(metadata),
+            expected_head=expected_head,
+            inspect=self._inspecting(checks),
+        )
         with self._holding(*pick.commits) as repo_store:
             if dry_run:
                 return ReplayResult(plan=plan_picks(repo_store, pick))
@@ -1632,3 +1663,9 @@ class Repository:
 
 def _restore(config: RepoConfig, engines: Engines, branch: str) -> Repository:
     return Repository(config, engines=engines, branch=branch)
+
+
+def _one_name(given: str | Sequence[str], what: str) -> str:
+    if not isinstance(given, str):
+        raise InvalidInputError(f"{what} must be one name, got {given!r}", hint="pass a text, such as 'dev'")
+    return given

@@ -38,6 +38,15 @@ def conflicts(
         str | None, typer.Option("--table", metavar="TABLE", show_default=False, help="Only those of this table.")
     ] = None,
     stat: Annotated[bool, typer.Option("--stat", help="Count all of them, by table and kind, instead.")] = False,
+    by: Annotated[
+        str,
+        typer.Option(
+            "--by",
+            metavar="merge|cherry-pick|revert|rebase",
+            help="What would have the conflicts. For cherry-pick and revert, SOURCE is a commit or a range; for rebase"
+            " it is the branch, and --into what its commits go on top of.",
+        ),
+    ] = "merge",
     strategy: Strategy = "fail",
     resolve: Resolve = None,
     resolutions: ResolutionFile = None,
@@ -48,19 +57,21 @@ def conflicts(
 ) -> None:
     """List the conflicts that a merge would have, with what the base and both sides have; nothing is changed.
 
-    Given a strategy or resolvers, those that they leave.
+    Given a strategy or resolvers, those that they leave. With --by, the conflicts of a cherry-pick, a revert or a
+    rebase: of several commits, those of the first one that has any.
     """
     here = open_session(repo=repo, storage_options=storage_option)
     target = into or here.current().name
     found = here.repository.conflicts(
         source,
         into=target,
+        by=by.replace("-", "_"),
         strategy=strategy,
         resolvers=parse_resolvers(resolve),
         resolutions=read_resolutions(resolutions),
         engine=engine,
     )
-    if table is not None and not any(table in here.snapshot(ref) for ref in (source, target)):
+    if by == "merge" and table is not None and not any(table in here.snapshot(ref) for ref in (source, target)):
         raise TableNotFoundError(f"neither {source} nor {target} has a table {table!r}", hint="name one that is there")
     wanted = (conflict for conflict in found if table in (None, conflict.table))
     of_what = {"source": source, "into": target}

@@ -19,6 +19,7 @@ from anabranch.cli.merging import (
     conflict_document,
     first_conflicts,
     parse_resolvers,
+    planned_table_document,
     read_checks,
     read_resolutions,
 )
@@ -121,26 +122,9 @@ def _document(done: "MergeResult") -> dict[str, object]:
         "target_commit_id": plan.target_commit_id,
         "base_commit_ids": plan.base_commit_ids,
         "commit": None if done.commit is None else commit_document(done.commit),
-        "tables": [_table_document(table) for table in plan.tables],
+        "tables": [planned_table_document(table) for table in plan.tables],
         "conflict_count": plan.conflict_count,
         "conflicts": [conflict_document(conflict) for conflict in plan.conflicts],
-    }
-
-
-def _table_document(table: "TablePlan") -> dict[str, object]:
-    return {
-        "table": table.table,
-        "action": table.action,
-        "renamed_from": table.renamed_from,
-        "inserted": table.counts.inserted,
-        "updated": table.counts.updated,
-        "deleted": table.counts.deleted,
-        "added_columns": table.added_columns,
-        "dropped_columns": table.dropped_columns,
-        "altered_columns": table.altered_columns,
-        "built_indices": table.built_indices,
-        "dropped_indices": table.dropped_indices,
-        "conflicts": table.conflicts,
     }
 
 

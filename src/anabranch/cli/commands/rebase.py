@@ -6,7 +6,15 @@ import typer
 
 from anabranch.cli.arguments import Actor, AsJson, Repo, StorageOptions, parse_pairs
 from anabranch.cli.commits import commit_document, short_id, subject
-from anabranch.cli.merging import CheckFiles, Resolve, Strategy, parse_resolvers, read_checks
+from anabranch.cli.merging import (
+    CheckFiles,
+    ResolutionFile,
+    Resolve,
+    Strategy,
+    parse_resolvers,
+    read_checks,
+    read_resolutions,
+)
 from anabranch.cli.output import Answer, Table, count, output_for
 from anabranch.cli.replay import DryRun, ExpectedHead, MetadataPairs, find_expected_head, show_plan
 from anabranch.cli.session import open_session
@@ -25,6 +33,7 @@ def rebase(
     ],
     strategy: Strategy = "fail",
     resolve: Resolve = None,
+    resolutions: ResolutionFile = None,
     check: CheckFiles = None,
     metadata: MetadataPairs = None,
     expected_head: ExpectedHead = None,
@@ -47,6 +56,7 @@ def rebase(
         metadata=parse_pairs(metadata, option="--metadata"),
         strategy=strategy,
         resolvers=parse_resolvers(resolve),
+        resolutions=read_resolutions(resolutions),
         checks=read_checks(check),
         expected_head=find_expected_head(repository, expected_head),
         dry_run=dry_run,

@@ -15,6 +15,7 @@ from anabranch.repo.log.making import CommitSpec, Inspect
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.log.view import View
 from anabranch.repo.merge.combiner import Combiner
+from anabranch.repo.merge.conflicts import Conflict
 from anabranch.repo.merge.plan import CommitPlan
 from anabranch.repo.merge.replay import (
     Change,
@@ -22,7 +23,9 @@ from anabranch.repo.merge.replay import (
     Tables,
     apply_changes,
     check_expected_head,
+    check_names_of_changes,
     hold,
+    iter_change_conflicts,
     make_commits,
     plan_changes,
 )
@@ -30,7 +33,7 @@ from anabranch.repo.refs.protection import refuse_protected
 from anabranch.repo.refs.resolve import is_made_by
 from anabranch.repo.write.publish import Published, move_branch, publish
 
-__all__ = ["Pick", "pick_commit", "pick_commits", "plan_picks"]
+__all__ = ["Pick", "iter_pick_conflicts", "pick_commit", "pick_commits", "plan_picks"]
 
 _MAX_ATTEMPTS = 100
 
@@ -90,6 +93,7 @@ def pick_commit(repo_store: RepoStore, request: Pick) -> Published:
             raise WriteConflictError(
                 f"branch '{entry.branch}' moved concurrently", hint="read the branch and try again"
             )
+        check_names_of_changes(tables, [change], request.combiner)
         what = f"the change on '{entry.branch}'"
         changes = apply_changes(tables, change, request.combiner, what=what, released=spec.released)
         if not changes and not spec.released:
@@ -129,6 +133,15 @@ def plan_picks(repo_store: RepoStore, request: Pick) -> tuple[CommitPlan, ...]:
     _check_head(request, head)
     with _collected_errors(repo_store, request):
         return plan_changes(View.now(repo_store, head).tables(repo_store.commits), changes, request.combiner)
+
+
+def iter_pick_conflicts(repo_store: RepoStore, request: Pick) -> Iterator[Conflict]:
+    """Yield the conflicts of the first commit that has any. Nothing is published."""
+    changes = _changes(repo_store, request)
+    head = repo_store.heads.get(request.combiner.branch)
+    with _collected_errors(repo_store, request):
+        tables = View.now(repo_store, head).tables(repo_store.commits)
+        yield from iter_change_conflicts(tables, changes, request.combiner)
 
 
 def _check_head(request: Pick, head: LogEntry) -> None:

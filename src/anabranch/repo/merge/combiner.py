@@ -85,18 +85,19 @@ class Combiner:
         steps = tuple(in_parallel(plan, planned.tables))
         return MergeSteps(steps=steps, conflicts=tuple(planned.conflicts))
 
-    def check_resolvers(self, sides: Sides) -> None:
+    def check_resolvers(self, *given: Sides) -> None:
         """Raise InvalidInputError if a resolver is for a table or column that no side has.
 
-        Only the merge of a branch calls this: the resolvers of several commits may be for a table of a later one.
+        Several commits are checked together: their resolvers may be for a table of a later one.
         """
         if not self.resolution.resolvers and not self.resolution.decisions:
             return
         # The tables that the source changed first: a resolver is most often for one of them.
-        keys = dict.fromkeys([*sorted(sides.source), *sorted(sides.target), *sorted(sides.base)])
+        states = [side for sides in given for side in (sides.source, sides.target, sides.base)]
+        keys = dict.fromkeys(key for side in states for key in sorted(side))
 
         def columns_of(key: TableKey) -> list[str]:
-            entries = (side.get(key) for side in (sides.source, sides.target, sides.base))
+            entries = (side.get(key) for side in states)
             found = [Table(self.config, key, entry).schema for entry in entries if entry is not None]
             return list(dict.fromkeys(path for schema in found for field in schema for path in field_paths(field)))
 

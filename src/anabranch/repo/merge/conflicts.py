@@ -8,7 +8,7 @@ from typing import Any
 
 from anabranch.errors import MergeConflictError
 
-__all__ = ["NO_CONFLICTS", "Conflict", "ConflictKind", "ConflictLog", "Unresolved"]
+__all__ = ["NO_CONFLICTS", "Conflict", "ConflictKind", "ConflictLog", "Operation", "Unresolved"]
 
 _MAX_CONFLICTS_KEPT = 100
 
@@ -26,6 +26,15 @@ class ConflictKind(StrEnum):
     DELETE_VS_UPDATE = "delete_vs_update"
     SCHEMA = "schema"
     KEYLESS = "keyless"
+
+
+class Operation(StrEnum):
+    """The operation whose conflicts are listed."""
+
+    MERGE = "merge"
+    CHERRY_PICK = "cherry_pick"
+    REVERT = "revert"
+    REBASE = "rebase"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

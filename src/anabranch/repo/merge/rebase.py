@@ -12,12 +12,14 @@ from anabranch.repo.log.entries import BranchEvent, CommitKind, CommitRecord, Gr
 from anabranch.repo.log.making import CommitSpec, Inspect
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.merge.combiner import Combiner
+from anabranch.repo.merge.conflicts import Conflict
 from anabranch.repo.merge.plan import CommitPlan
 from anabranch.repo.merge.replay import (
     Change,
     Replayed,
     check_expected_head,
     hold,
+    iter_change_conflicts,
     iter_own_commits,
     make_commits,
     plan_changes,
@@ -25,7 +27,7 @@ from anabranch.repo.merge.replay import (
 from anabranch.repo.refs.protection import refuse_protected
 from anabranch.repo.write.publish import move_branch
 
-__all__ = ["REBASED_FROM", "Rebase", "plan_rebase", "rebase_branch"]
+__all__ = ["REBASED_FROM", "Rebase", "iter_rebase_conflicts", "plan_rebase", "rebase_branch"]
 
 REBASED_FROM = "rebased_from"
 _MAX_ATTEMPTS = 100
@@ -72,6 +74,14 @@ def rebase_branch(repo_store: RepoStore, request: Rebase) -> Replayed:
     if not made:
         return Replayed(entry=None)
     return Replayed(entry=entry, commits=tuple(record.commit for record in made[1:]))
+
+
+def iter_rebase_conflicts(repo_store: RepoStore, request: Rebase) -> Iterator[Conflict]:
+    """Yield the conflicts of the first own commit that has any. Nothing is published."""
+    own = _find_own(repo_store, request, repo_store.heads.get(request.combiner.branch)) or []
+    changes = [_change(repo_store, request, before, commit) for before, commit in own]
+    with collected_errors(repo_store.config, partial(_iter_ids, own)):
+        yield from iter_change_conflicts(repo_store.commits.tables_of(request.onto), changes, request.combiner)
 
 
 def plan_rebase(repo_store: RepoStore, request: Rebase) -> tuple[CommitPlan, ...]:

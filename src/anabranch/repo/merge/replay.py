@@ -18,6 +18,7 @@ from anabranch.repo.log.making import CommitSpec, make_record
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.log.view import View
 from anabranch.repo.merge.combiner import DECIDE, Combiner, Sides
+from anabranch.repo.merge.conflicts import Conflict
 from anabranch.repo.merge.plan import CommitPlan, plan_of
 from anabranch.repo.write.homes import owns
 from anabranch.storage import in_parallel
@@ -28,7 +29,9 @@ __all__ = [
     "Tables",
     "apply_changes",
     "check_expected_head",
+    "check_names_of_changes",
     "hold",
+    "iter_change_conflicts",
     "iter_own_commits",
     "make_commits",
     "plan_changes",
@@ -98,6 +101,7 @@ def make_commits(
     A change that the state already has is left out. Raise MergeConflictError if one has conflicts.
     """
     made = [onto]
+    check_names_of_changes(repo_store.commits.tables_of(onto), changes, combiner)
     for change in changes:
         tables = repo_store.commits.tables_of(made[-1])
         what = f"commit {change.commit.graph_commit_id} on top of {made[-1].commit.graph_commit_id}"
@@ -139,12 +143,39 @@ def _sides(change: Change, keys: Set[TableKey], target: TableMap) -> Sides:
     return Sides(base=base, source=source, target=target)
 
 
+def check_names_of_changes(tables: TableMap, changes: Sequence[Change], combiner: Combiner) -> None:
+    """Raise InvalidInputError if a resolver is for a table or column that no change and no table has."""
+    combiner.check_resolvers(*(_sides(change, change.after.keys(), tables) for change in changes))
+
+
+def iter_change_conflicts(tables: TableMap, changes: Sequence[Change], combiner: Combiner) -> Iterator[Conflict]:
+    """Yield the conflicts of the first change that has any. Those of later ones depend on how these are decided."""
+    check_names_of_changes(tables, changes, combiner)
+    for number, change in enumerate(changes, start=1):
+        sides = _sides(change, change.after.keys(), tables)
+        is_clean = True
+        for conflict in combiner.iter_conflicts(combiner.plan(sides)):
+            is_clean = False
+            yield conflict
+        if not is_clean:
+            return
+        if number < len(changes):
+            tables = _tables_after(tables, change, sides, combiner)
+
+
+def _tables_after(tables: TableMap, change: Change, sides: Sides, combiner: Combiner) -> TableMap:
+    """Stage a change without conflicts, and return the tables after it. Garbage collection removes what was staged."""
+    staged = combiner.merge(sides, f"commit {change.commit.graph_commit_id}", hint=DECIDE)
+    return {key: entry for key, entry in {**tables, **staged}.items() if entry is not None}
+
+
 def plan_changes(tables: TableMap, changes: Sequence[Change], combiner: Combiner) -> tuple[CommitPlan, ...]:
     """Return the plan of each change, up to the first one with conflicts. Nothing is published.
 
     A change is planned on top of the changes before it, which are staged for that. Garbage collection removes what was
     staged. So the plan of a single change writes nothing.
     """
+    check_names_of_changes(tables, changes, combiner)
     plans: list[CommitPlan] = []
     for number, change in enumerate(changes, start=1):
         sides = _sides(change, change.after.keys(), tables)
@@ -160,8 +191,7 @@ def plan_changes(tables: TableMap, changes: Sequence[Change], combiner: Combiner
         if not plan.is_clean:
             break
         if number < len(changes):
-            staged = combiner.merge(sides, f"commit {plan.commit_id}", hint=DECIDE)
-            tables = {key: entry for key, entry in {**tables, **staged}.items() if entry is not None}
+            tables = _tables_after(tables, change, sides, combiner)
     return tuple(plans)
 
 
