@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+import numpy as np
 import pyarrow as pa
 
 from anabranch.errors import (
@@ -18,6 +19,7 @@ from anabranch.format.dialect import find_unknown_column, hint_for
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.staging.expressions import COMPUTING, enclosed
 from anabranch.format.staging.key_hashes import KeyRows
+from anabranch.format.staging.rows import Addresses
 from anabranch.format.staging.version_ref import VersionRef
 
 __all__ = [
@@ -25,6 +27,7 @@ __all__ = [
     "count_rows",
     "filter_errors",
     "iter_batches",
+    "kept_keys",
     "open_reader",
     "read_appended",
     "read_nearest",
@@ -92,6 +95,18 @@ def read_appended(
 def keys_of(version_ref: VersionRef, keys: Sequence[str]) -> KeyRows:
     """Return the keys of all rows."""
     return KeyRows(read=lambda: iter_batches(version_ref, columns=keys), count=version_ref.count_rows())
+
+
+def kept_keys(version_ref: VersionRef, keys: Sequence[str], without: Addresses) -> KeyRows:
+    """Return the keys of all rows except those at some addresses."""
+
+    def read() -> Iterator[pa.RecordBatch]:
+        with filter_errors(version_ref, None):
+            for batch in version_ref.open().scanner(columns=list(keys), with_row_address=True).to_batches():
+                is_kept = ~np.isin(batch.column("_rowaddr").to_numpy(), without)
+                yield batch.filter(pa.array(is_kept)).select(list(keys))
+
+    return KeyRows(read=read, count=version_ref.count_rows() - len(without))
 
 
 def appended_keys(before: VersionRef, after: VersionRef, keys: Sequence[str]) -> KeyRows:

@@ -4,7 +4,7 @@ A row is its two cells, a and b; `-` means none, `11+22` two of them. `a!` is a 
 row.
 """
 
-__all__ = ["Grid", "parse_grid"]
+__all__ = ["Grid", "parse_grid", "parse_square"]
 
 Grid = dict[tuple[str, str], str]
 
@@ -18,3 +18,9 @@ def parse_grid(text: str) -> Grid:
         found |= {(source, target): cell for target, cell in zip(targets, cells, strict=True)}
     assert len(found) == len(targets) ** 2
     return found
+
+
+def parse_square(text: str) -> Grid:
+    """Parse a grid without a header, whose columns are those of the lines."""
+    lines = text.strip().splitlines()
+    return parse_grid("\n".join([" ".join(line.split()[0] for line in lines), *lines]))

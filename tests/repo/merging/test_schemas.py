@@ -282,20 +282,12 @@ CASES = {
     ),
     # Keys
     "key_untouched": Case(source=(key_is("a"),), target=NOTHING, merged="id, a, b: 1 1 x, 2 2 y; a"),
-    "key_rows": Case(
-        source=(key_is("a"),),
-        target=(put("b", "'q'"),),
-        conflicts=schema(None),
-        source_wins="id, a, b: 1 1 x, 2 2 y; a",
-        target_wins="id, a, b: 1 1 q, 2 2 y",
-    ),
-    "rows_key": Case(
-        source=(put("b", "'q'"),),
-        target=(key_is("a"),),
-        conflicts=schema(None),
-        source_wins="id, a, b: 1 1 q, 2 2 y",
-        target_wins="id, a, b: 1 1 x, 2 2 y; a",
-    ),
+    "key_rows": Case(source=(key_is("a"),), target=(put("b", "'q'"),), merged="id, a, b: 1 1 q, 2 2 y; a"),
+    "rows_key": Case(source=(put("b", "'q'"),), target=(key_is("a"),), merged="id, a, b: 1 1 q, 2 2 y; a"),
+    "key_cell_of_key": Case(source=(key_is("a"),), target=(put("a", "9"),), merged="id, a, b: 1 9 x, 2 2 y; a"),
+    # No strategy decides on rows that repeat a value of the new key.
+    "key_repeated": Case(source=(key_is("a"),), target=(put("a", "2"),), conflicts=schema(None)),
+    "repeated_key": Case(source=(put("a", "2"),), target=(key_is("a"),), conflicts=schema(None)),
     "key_other": Case(
         source=(key_is("a"),),
         target=(key_is("b"),),
@@ -316,13 +308,11 @@ CASES = {
     "key_same_delete": Case(
         source=(key_is("a", "b"), delete), target=(key_is("a", "b"), insert), merged="id, a, b: 2 2 y, 7 7 w; a, b"
     ),
-    # The base does not have the new key, so that its rows cannot be matched by it.
+    # The base does not have the new key, so that rows are matched by the old one.
     "key_same_new": Case(
         source=(compute("c", "a * 10"), key_is("c"), put("b", "'s'")),
         target=(compute("c", "a * 10"), key_is("c"), put("a", "5")),
-        conflicts=schema(None),
-        source_wins="id, a, b, c: 1 1 s 10, 2 2 y 20; c",
-        target_wins="id, a, b, c: 1 5 x 10, 2 2 y 20; c",
+        merged="id, a, b, c: 1 5 s 10, 2 2 y 20; c",
     ),
     # A deleted row against a change of a column that the deleting side dropped
     "delete_drop_used": Case(

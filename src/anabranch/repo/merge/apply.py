@@ -18,6 +18,7 @@ from anabranch.repo.history.comparer import RowComparer, TableCounts
 from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import TableEntry, TableMap
 from anabranch.repo.merge.conflicts import Conflict, ConflictKind, ConflictLog, Unresolved
+from anabranch.repo.merge.new_keys import MergedKeys, check_staged_key, needs_key_check
 from anabranch.repo.merge.nulls import iter_without_nulls
 from anabranch.repo.merge.rows import RowChanges, iter_row_changes
 from anabranch.repo.merge.steps import (
@@ -31,7 +32,7 @@ from anabranch.repo.merge.steps import (
     TableStep,
 )
 from anabranch.repo.snapshot import Table
-from anabranch.repo.write.homes import check_unique, stage_existing, stage_new
+from anabranch.repo.write.homes import stage_existing, stage_new
 from anabranch.repo.write.staged_table import StagedTable, one_time_step
 from anabranch.storage import in_parallel
 
@@ -87,13 +88,18 @@ def iter_counted(step: TableStep, comparer: RowComparer) -> Iterator[RowChanges]
 def _iter_counted_rows(step: MergeTable, comparer: RowComparer) -> Iterator[RowChanges]:
     schema = pa.schema([column.field for column in step.shape.columns])
     has_conflicts = bool(step.conflicts)
+    new_keys = MergedKeys(step.rows.version_ref, step.shape) if needs_key_check(step.shape) else None
     try:
         found = iter_row_changes(step.rows, comparer.merge(step.rows.sides), schema)
         for changes in iter_without_nulls(step, found, schema, comparer):
             has_conflicts = has_conflicts or changes.conflicts.count > 0
+            if new_keys is not None:
+                new_keys.add(changes.batch)
             yield changes
         if not has_conflicts:
             _check_kept_rows(step)
+            if new_keys is not None:
+                new_keys.check()
     except SchemaMismatchError as err:
         yield RowChanges(conflicts=_mismatch(step, err))
 
@@ -249,8 +255,7 @@ def _stage_constraints(step: MergeTable, version_ref: VersionRef) -> VersionRef:
     strict = step.shape.strict_columns
     if strict:
         version_ref = staging.alter_columns(version_ref, [ColumnChange(path=name, nullable=False) for name in strict])
-    if step.shape.primary_key != step.target.entry.primary_key:
-        check_unique(version_ref, step.shape.primary_key)
+    check_staged_key(version_ref, step.shape)
     return version_ref
 
 

@@ -91,7 +91,7 @@ class _MatchedTable:
         match = self._match
         if match.is_untouched:
             # Rows without a key are identified by their row ids, which a copy of the table would lose.
-            if self._is_rewritten() and not self._can_match_ids():
+            if self._is_rewritten() and (self._has_keys or not self._can_match_ids()):
                 return ReplaceTable(match=match, shape=shape, conflicts=tuple(self._conflicts))
             is_compared = False
         elif shape.matched_by or self._can_match_ids():
@@ -108,9 +108,8 @@ class _MatchedTable:
 
     def _plan_unmatched(self, shape: Shape) -> KeepTable | ReplaceTable:
         """Decide on a table whose rows cannot be matched: one side wins."""
-        has_keys = bool(self._source.primary_key or self._target.primary_key)
         if self._side is None and not shape.conflicts:
-            if has_keys:
+            if self._has_keys:
                 self._conflict(ConflictKind.SCHEMA, "its key was changed, and rows on both sides")
             else:
                 self._conflict(ConflictKind.KEYLESS, "its rows cannot be matched")
@@ -128,8 +127,8 @@ class _MatchedTable:
             of_target=self._of_target.columns,
         )
         shape = merge_shapes(str(self._match.key), sides, side_for=self._side_for, is_used=self._is_used)
-        if shape.matched_by and not self._is_key_of_base(shape.matched_by):
-            shape = replace(shape, matched_by=())
+        matched_by = next((key for key in shape.key_candidates if self._is_key_everywhere(key)), ())
+        shape = replace(shape, matched_by=matched_by)
         self._conflicts += shape.conflicts
         notes = merge_notes(sides, shape.columns, self._decide_on_note)
         if not self._match.is_untouched:
@@ -162,15 +161,21 @@ class _MatchedTable:
             misfit = find_misfit(sides, shape.columns, notes)
         return notes, without
 
-    def _is_key_of_base(self, key: Sequence[ColumnTriple]) -> bool:
-        """Return whether columns are a key of the base, although it may have had another one."""
-        names = [triple.base for triple in key if triple.base is not None]
-        if self._base is None or self._base_version_ref is None or tuple(names) == self._base.primary_key:
-            return True
-        try:
-            check_unique(self._base_version_ref, names)
-        except KeyConflictError:
-            return False
+    def _is_key_everywhere(self, key: Sequence[ColumnTriple]) -> bool:
+        """Return whether the values of columns are unique in the base and on both sides, also where they are no key."""
+        sides = (
+            (self._base, self._base_version_ref, [column.base for column in key]),
+            (self._source, self._source_version_ref, [column.source for column in key]),
+            (self._target, self._target_version_ref, [column.target for column in key]),
+        )
+        for table, version_ref, names in sides:
+            columns = tuple(name for name in names if name is not None)
+            if table is None or version_ref is None or columns == table.primary_key:
+                continue
+            try:
+                check_unique(version_ref, columns)
+            except KeyConflictError:
+                return False
         return True
 
     def _decide_on_note(self, column: str | None, values: tuple[str | None, str | None, str | None]) -> str:
@@ -229,6 +234,10 @@ class _MatchedTable:
 
     # How the rows can be matched
 
+    @property
+    def _has_keys(self) -> bool:
+        return bool(self._source.primary_key or self._target.primary_key)
+
     def _is_rewritten(self) -> bool:
         """Return whether the source replaced all files of the base, so that no row is known to be unchanged."""
         if self._base is None or self._base_version_ref is None or not self._base.count_rows():
@@ -236,9 +245,9 @@ class _MatchedTable:
         return not self._of_source.fragments
 
     def _can_match_ids(self) -> bool:
-        """Return whether rows without a key can be matched by row id: both sides must descend from the base."""
+        """Return whether rows can be matched by row id: both sides must descend from the base."""
         base = self._base_version_ref
-        if base is None or self._source.primary_key or self._target.primary_key:
+        if base is None:
             return False
         return descends_from(self._source_version_ref, base) and descends_from(self._target_version_ref, base)
 
@@ -256,7 +265,7 @@ class _MatchedTable:
             key=self._match.key,
             sides=self._row_merge(shape, is_compared=is_compared),
             columns=shape.columns,
-            key_names=shape.primary_key if shape.matched_by else (),
+            key_names=shape.matched_names,
             version_ref=self._target_version_ref,
             fragments=self._of_target.fragments,
             resolution=self._resolution,

@@ -79,8 +79,8 @@ class Shape:
 
     `altered` and `dropped` are columns of the target, by their names there. `restored` are columns that the target
     dropped, `filled` are new columns that the target gets with their default in every row. Any row of the source may
-    have another value there, so all its rows are read. `matched_by` is the key if both
-    sides have the same one and the base has its columns.
+    have another value there, so all its rows are read. `key_candidates` are keys of the base or a side whose columns
+    all have, the best one first. `matched_by` is the one that rows are matched by, which is chosen later.
     """
 
     columns: tuple[MergedColumn, ...] = ()
@@ -89,12 +89,19 @@ class Shape:
     restored: tuple[str, ...] = ()
     filled: tuple[str, ...] = ()
     primary_key: tuple[str, ...] = ()
+    key_candidates: tuple[tuple[ColumnTriple, ...], ...] = ()
     matched_by: tuple[ColumnTriple, ...] = ()
     conflicts: tuple[Conflict, ...] = ()
 
     @property
     def added(self) -> "tuple[pa.Field, ...]":
         return tuple(column.field for column in self.columns if column.is_new)
+
+    @property
+    def matched_names(self) -> tuple[str, ...]:
+        """The names in the result of the columns that rows are matched by."""
+        names = {column.triple: column.name for column in self.columns}
+        return tuple(names[triple] for triple in self.matched_by)
 
     @property
     def lenient_changes(self) -> tuple[ColumnChange, ...]:
@@ -222,7 +229,7 @@ class _ShapeMerger:
         self._altered: list[ColumnChange] = []
         self._restored: list[str] = []
         self._primary_key: tuple[str, ...] = ()
-        self._matched_by: tuple[ColumnTriple, ...] = ()
+        self._key_candidates: tuple[tuple[ColumnTriple, ...], ...] = ()
         self._conflicts: list[Conflict] = []
         self._names: dict[ColumnTriple, str] = {}
 
@@ -233,7 +240,7 @@ class _ShapeMerger:
             altered=tuple(self._altered),
             restored=tuple(self._restored),
             primary_key=self._primary_key,
-            matched_by=self._matched_by,
+            key_candidates=self._key_candidates,
             conflicts=tuple(self._conflicts),
         )
 
@@ -416,10 +423,13 @@ class _ShapeMerger:
         target = self._identities("target", self._target.primary_key)
         base = target if self._base is None else self._identities("base", self._base.primary_key)
         triples = list(self._names)
-        # If both sides changed the key in the same way, rows are matched by the new one, which the base must have.
-        is_in_base = all(number is not None and triples[number].base is not None for number in target)
-        if source == target and (target == base or is_in_base):
-            self._matched_by = tuple(triples[number] for number in target if number is not None)
+        # A key that both sides have is the best to match rows by, then the one that they had. Without a base, two keys
+        # are those of two tables.
+        found = [base, source, target] if self._base is not None else []
+        if source == target:
+            found = [source, *found]
+        complete = [self._complete(key, triples) for key in dict.fromkeys(found)]
+        self._key_candidates = tuple(key for key in complete if key)
         if source in (base, target):
             chosen = target
         elif target == base and self._base is not None:
@@ -434,6 +444,13 @@ class _ShapeMerger:
             self._conflict(None, "a column of its key was dropped", None, *map(str, (source, target)))
             return
         self._primary_key = tuple(self._names[triples[number]] for number in chosen if number is not None)
+
+    def _complete(self, key: Sequence[int | None], triples: Sequence[ColumnTriple]) -> tuple[ColumnTriple, ...]:
+        """Return the columns of a key, none if the base or a side does not have one of them."""
+        columns = [triples[number] for number in key if number is not None]
+        sides = [(self._base, "base"), (self._source, "source"), (self._target, "target")]
+        names = [getattr(column, name) for column in columns for table, name in sides if table is not None]
+        return tuple(columns) if len(columns) == len(key) and None not in names else ()
 
     def _identities(self, attribute: str, key: Sequence[str]) -> tuple[int | None, ...]:
         known = {getattr(triple, attribute): number for number, triple in enumerate(self._names)}

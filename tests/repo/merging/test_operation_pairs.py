@@ -1,0 +1,205 @@
+"""Every pair of operations on one table, merged, against the outcomes that are written here.
+
+Sources are down, targets across, in the same order. `.` merges: the table has both changes, as a plain model computes
+them. Other marks are the kinds of conflict: U both sides updated a cell, D one side deleted a row that the other
+updated, T one side dropped the table that the other changed, S the schemas do not agree.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import anabranch as ab
+from anabranch.errors import MergeConflictError
+from anabranch.format.staging import DEFAULT, notes_of
+from anabranch.repo.merge.conflicts import Conflict, ConflictKind
+from tests.repo.merging.grids import parse_square
+from tests.repo.merging.operations import BASE_ROWS, NEW, OPERATIONS, SCHEMA, TABLE, Column, Work, base_state, rows
+
+KEYS: dict[str, tuple[str, ...]] = {"keyed": ("id",), "keyless": ()}
+KEYED = parse_square("""
+nothing  . . . . . . . . . . . . . . . . . . . . . . .
+insert   . . . . . . . . . . S . . . . . T . . . . . .
+same     . . . . . . . . . . S . . . . . T . . . . . .
+null     . . . . . . . . . . . . . . S . T . . . . . .
+update   . . . . U U . D . . . . . . . . T . U . . . .
+equal    . . . . U . . D . . . . . . . . T . U . . . .
+number   . . . . . . . D . . S . . . . . T . . . . . .
+delete   . . . . D D D . . . . . . . . . T . D . . . .
+key      . . . . . . . . . . . . . . . . T . . . . . .
+add      . . . . . . . . . . . . . . . . T . . . . . .
+drop     . S S . . . S . . . . S S . S . T . S . . . .
+rename   . . . . . . . . . . S . . . . . T . . . . . .
+retype   . . . . . . . . . . S . . . . . T . . . . . .
+default  . . . . . . . . . . . . . . . . T . . . . . .
+notnull  . . . S . . . . . . S . . . . . T . . . . . .
++table   . . . . . . . . . . . . . . . . . . . . . . .
+-table   . T T T T T T T T T T T T T T . . T T . . . T
+retable  . . . . . . . . . . . . . . . . T . . . . . .
+over     . . . . U U . D . . S . . . . . T . . . . . .
+compact  . . . . . . . . . . . . . . . . . . . . . . .
+index    . . . . . . . . . . . . . . . . . . . . . . .
+unindex  . . . . . . . . . . . . . . . . . . . . . . .
+note     . . . . . . . . . . . . . . . . T . . . . . .
+""")
+KEYLESS = parse_square("""
+nothing  . . . . . . . . . . . . . . . . . . . . . . .
+insert   . . . . . . . . . . S . . . . . T . . . . . .
+same     . . . . . . . . . . S . . . . . T . . . . . .
+null     . . . . . . . . . . . . . . S . T . . . . . .
+update   . . . . U U . D . . . . . . . . T . D . . . .
+equal    . . . . U . . D . . . . . . . . T . D . . . .
+number   . . . . . . . D . . S . . . . . T . D . . . .
+delete   . . . . D D D . . . . . . . . . T . . . . . .
+key      . . . . . . . . . . . . . . . . T . . . . . .
+add      . . . . . . . . . . . . . . . . T . . . . . .
+drop     . S S . . . S . . . . S S . S . T . S . . . .
+rename   . . . . . . . . . . S . . . . . T . . . . . .
+retype   . . . . . . . . . . S . . . . . T . . . . . .
+default  . . . . . . . . . . . . . . . . T . . . . . .
+notnull  . . . S . . . . . . S . . . . . T . . . . . .
++table   . . . . . . . . . . . . . . . . . . . . . . .
+-table   . T T T T T T T T T T T T T T . . T T . . . T
+retable  . . . . . . . . . . . . . . . . T . . . . . .
+over     . . . . D D D . . . S . . . . . T . . . . . .
+compact  . . . . . . . . . . . . . . . . . . . . . . .
+index    . . . . . . . . . . . . . . . . . . . . . . .
+unindex  . . . . . . . . . . . . . . . . . . . . . . .
+note     . . . . . . . . . . . . . . . . T . . . . . .
+""")
+GRIDS = {"keyed": KEYED, "keyless": KEYLESS}
+
+# Each method of a transaction that changes a table, and the operations that call it.
+METHODS = {
+    "create_table": {"+table"},
+    "drop_table": {"-table"},
+    "rename_table": {"retable"},
+    "append": {"insert", "same", "null"},
+    "upsert": {"number"},
+    "update": {"update", "equal"},
+    "delete": {"delete"},
+    "overwrite": {"over"},
+    "add_columns": {"add"},
+    "alter_columns": {"rename", "retype", "notnull"},
+    "drop_columns": {"drop"},
+    "set_primary_key": {"key"},
+    "index": {"index"},
+    "drop_index": {"unindex"},
+    "compact": {"compact"},
+    "annotate": {"default", "note"},
+}
+OTHER_METHODS = {"add_metadata", "commit", "rollback"}
+
+
+def fill(repo: ab.Repository, key: tuple[str, ...]) -> None:
+    """Create the table in two fragments, and two branches for each operation."""
+    with repo.transaction() as tx:
+        tx.create_table(TABLE, SCHEMA, primary_key=key)
+        tx.append(TABLE, rows(BASE_ROWS[:2]))
+        tx.index(TABLE, "v")
+    repo.append(TABLE, rows(BASE_ROWS[2:]))
+    for name, operation in OPERATIONS.items():
+        for side in ("source", "target"):
+            repo.branch_create(branch_of(name, side))
+            with repo.transaction(branch_of(name, side)) as tx:
+                operation.apply(Work(tx, side))
+
+
+def branch_of(operation: str, side: str) -> str:
+    return f"{side}_{list(OPERATIONS).index(operation)}"
+
+
+def state_of(repo: ab.Repository, branch: str) -> dict[str, Any]:
+    """Return what the model knows, of a branch."""
+    snapshot = repo.snapshot_of(branch)
+    names = [name for name in snapshot if name != NEW]
+    if not names:
+        return {"name": None, "tables": set(snapshot)}
+    (name,) = names
+    table = snapshot[name]
+    schema = table.schema
+    columns = {f.name: Column(f.type, f.nullable, notes_of(f.metadata).get(DEFAULT)) for f in schema}
+    return {
+        "name": name,
+        "rows": sorted(table.to_arrow().to_pylist(), key=repr),
+        "columns": columns,
+        "key": table.primary_key,
+        "indices": {found.name for found in table.indices},
+        "notes": dict(notes_of(schema.metadata)),
+        "tables": set(snapshot) - {name},
+    }
+
+
+def expected_state(source: str, target: str, key: tuple[str, ...]) -> dict[str, Any]:
+    """Return what the model says of both operations."""
+    state = base_state(key)
+    state = OPERATIONS[source].expect(state, "source")
+    state = OPERATIONS[target].expect(state, "target")
+    if state.name is None:
+        return {"name": None, "tables": set(state.tables)}
+    found = [{name: row.get(name) for name in state.columns} for row in state.rows.values()]
+    return {
+        "name": state.name,
+        "rows": sorted(found, key=repr),
+        "columns": state.columns,
+        "key": state.key,
+        "indices": set(state.indices),
+        "notes": state.notes,
+        "tables": set(state.tables),
+    }
+
+
+def mark_of(conflict: Conflict) -> str:
+    if conflict.kind is ConflictKind.DELETE_VS_UPDATE:
+        return "T" if conflict.key is None else "D"
+    return {
+        ConflictKind.DIVERGENT_INSERT: "I",
+        ConflictKind.DIVERGENT_UPDATE: "U",
+        ConflictKind.SCHEMA: "S",
+        ConflictKind.KEYLESS: "K",
+    }[conflict.kind]
+
+
+@pytest.fixture(scope="module", params=list(GRIDS))
+def lake_of_branches(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ab.Repository:
+    """A repository with two branches for each operation, with or without a key."""
+    kind = str(request.param)
+    folder: Path = tmp_path_factory.mktemp(kind)
+    repo = ab.init(folder / "lake", actor="ada")
+    fill(repo, KEYS[kind])
+    return repo
+
+
+@pytest.mark.xdist_group("operation pairs")
+@pytest.mark.parametrize("source", OPERATIONS)
+def test_pair_of_operations_merges_as_it_is_written(lake_of_branches: ab.Repository, source: str) -> None:
+    repo = lake_of_branches
+    key = repo.table(TABLE).primary_key
+    grid = KEYED if key else KEYLESS
+    for target in OPERATIONS:
+        branch = f"{branch_of(source, 'source')}_into_{branch_of(target, 'target')}"
+        repo.branch_create_from(branch_of(target, "target"), branch)
+        found, conflicts = ".", ()
+        try:
+            repo.merge(branch_of(source, "source"), into=branch)
+        except MergeConflictError as err:
+            found = "".join(sorted({mark_of(conflict) for conflict in err.conflicts}))
+            conflicts = err.conflicts
+        assert found == grid[source, target], (source, target, conflicts)
+        if found == ".":
+            assert state_of(repo, branch) == expected_state(source, target, key), (source, target)
+
+
+@pytest.mark.parametrize("kind", GRIDS)
+def test_both_directions_have_one_outcome(kind: str) -> None:
+    grid = GRIDS[kind]
+    assert set(grid) == {(source, target) for source in OPERATIONS for target in OPERATIONS}
+    assert {pair: mark for pair, mark in grid.items() if grid[pair[::-1]] != mark} == {}
+
+
+def test_every_method_of_a_transaction_has_an_operation() -> None:
+    """A method that changes tables needs an operation, so that its merges are decided here."""
+    public = {name for name, value in vars(ab.Transaction).items() if callable(value) and not name.startswith("_")}
+    assert public == {*METHODS, *OTHER_METHODS}
+    assert {"nothing", *(name for names in METHODS.values() for name in names)} == set(OPERATIONS)
