@@ -1,8 +1,8 @@
 """Every pair of operations on one table, merged, against the outcomes that are written here.
 
 Sources are down, targets across, in the same order. `.` merges: the table has both changes, as a plain model computes
-them. Other marks are the kinds of conflict: U both sides updated a cell, D one side deleted a row that the other
-updated, T one side dropped the table that the other changed, S the schemas do not agree.
+them. Other marks are the kinds of conflict: I a cell of a new row, U both sides updated a cell, D one side deleted a
+row that the other updated, T one side dropped the table that the other changed, S the schemas do not agree.
 """
 
 from pathlib import Path
@@ -22,7 +22,7 @@ KEYED = parse_square("""
 nothing  . . . . . . . . . . . . . . . . . . . . . . .
 insert   . . . . . . . . . . S . . . . . T . . . . . .
 same     . . . . . . . . . . S . . . . . T . . . . . .
-null     . . . . . . . . . . . . . . S . T . . . . . .
+null     . . . . . . . . . . . . . . I . T . . . . . .
 update   . . . . U U . D . . . . . . . . T . U . . . .
 equal    . . . . U . . D . . . . . . . . T . U . . . .
 number   . . . . . . . D . . S . . . . . T . . . . . .
@@ -33,7 +33,7 @@ drop     . S S . . . S . . . . S S . S . T . S . . . .
 rename   . . . . . . . . . . S . . . . . T . . . . . .
 retype   . . . . . . . . . . S . . . . . T . . . . . .
 default  . . . . . . . . . . . . . . . . T . . . . . .
-notnull  . . . S . . . . . . S . . . . . T . . . . . .
+notnull  . . . I . . . . . . S . . . . . T . . . . . .
 +table   . . . . . . . . . . . . . . . . . . . . . . .
 -table   . T T T T T T T T T T T T T T . . T T . . . T
 retable  . . . . . . . . . . . . . . . . T . . . . . .
@@ -47,7 +47,7 @@ KEYLESS = parse_square("""
 nothing  . . . . . . . . . . . . . . . . . . . . . . .
 insert   . . . . . . . . . . S . . . . . T . . . . . .
 same     . . . . . . . . . . S . . . . . T . . . . . .
-null     . . . . . . . . . . . . . . S . T . . . . . .
+null     . . . . . . . . . . . . . . I . T . . . . . .
 update   . . . . U U . D . . . . . . . . T . D . . . .
 equal    . . . . U . . D . . . . . . . . T . D . . . .
 number   . . . . . . . D . . S . . . . . T . D . . . .
@@ -58,7 +58,7 @@ drop     . S S . . . S . . . . S S . S . T . S . . . .
 rename   . . . . . . . . . . S . . . . . T . . . . . .
 retype   . . . . . . . . . . S . . . . . T . . . . . .
 default  . . . . . . . . . . . . . . . . T . . . . . .
-notnull  . . . S . . . . . . S . . . . . T . . . . . .
+notnull  . . . I . . . . . . S . . . . . T . . . . . .
 +table   . . . . . . . . . . . . . . . . . . . . . . .
 -table   . T T T T T T T T T T T T T T . . T T . . . T
 retable  . . . . . . . . . . . . . . . . T . . . . . .
@@ -132,7 +132,7 @@ def state_of(repo: ab.Repository, branch: str) -> dict[str, Any]:
 
 
 def expected_state(source: str, target: str, key: tuple[str, ...]) -> dict[str, Any]:
-    """Return what the model says of both operations."""
+    """Return the state after both operations, by the model."""
     state = base_state(key)
     state = OPERATIONS[source].expect(state, "source")
     state = OPERATIONS[target].expect(state, "target")

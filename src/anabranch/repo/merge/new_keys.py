@@ -47,7 +47,7 @@ class MergedKeys:
         schema = pa.schema([column.field for column in merged])
         names = [column.triple.target for column in merged if column.triple.target is not None]
         if len(names) < len(merged):
-            return  # A column that the target does not have yet is no key of its rows. Staging finds the nulls.
+            return  # The target does not have the column yet. Staging finds the nulls.
         kept = kept_keys(self.version_ref, names, join_addresses(self._replaced))
 
         def read() -> Iterator[pa.RecordBatch]:
