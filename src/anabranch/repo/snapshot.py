@@ -9,7 +9,7 @@ from anabranch.display import MAX_ROWS, html_table, some_of
 from anabranch.errors import AnabranchError, InvalidNameError, MissingDependencyError, TableNotFoundError
 from anabranch.format.arrow_dataset import ArrowDataset
 from anabranch.format.scan import count_rows, iter_batches, open_reader, read_nearest, read_table
-from anabranch.format.staging import IndexInfo, VersionRef, list_indices
+from anabranch.format.staging import IndexInfo, VersionRef, list_indices, without_column_ids
 from anabranch.ids import TableKey
 from anabranch.repo.log.collected import collected_errors
 from anabranch.repo.log.config import RepoConfig
@@ -78,9 +78,9 @@ class Table:
 
     @cached_property
     def schema(self) -> "pa.Schema":
-        """The Arrow schema of the table."""
+        """The Arrow schema of the table. It has the notes of the columns, but not their identities."""
         # Cached, because each access of `VersionRef.schema` converts all columns, and merges access it for each column.
-        return self.version_ref.schema
+        return without_column_ids(self.version_ref.schema)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -125,7 +125,10 @@ class Table:
         >>> repo["shop.orders"].to_arrow(columns=["item"], where="amount > 10").to_pydict()
         {'item': ['tea', 'pot']}
         """
-        return read_table(self.version_ref, columns=columns, where=where, limit=limit)
+        rows = read_table(self.version_ref, columns=columns, where=where, limit=limit)
+        schema = rows.schema
+        shown = without_column_ids(schema)
+        return rows if shown is schema else rows.from_arrays(rows.columns, schema=shown)
 
     def to_pandas(
         self,

@@ -220,16 +220,25 @@ def test_columns_of_a_table_that_was_created_again_are_other_columns(table: ab.R
 
 def test_a_table_created_with_the_schema_of_another_has_columns_of_its_own(table: ab.Repository) -> None:
     change(table, "main", rename("a", "c"))
-    schema = table.snapshot_of("main")[KEY].schema
+    schema = table.snapshot_of("main")[KEY].version_ref.schema
     assert schema.field("c").metadata
     change(table, "main", lambda tx: tx.create_table("s.u", schema, primary_key=["id"]))
-    assert not table.snapshot_of("main")["s.u"].schema.field("c").metadata
+    assert not table.snapshot_of("main")["s.u"].version_ref.schema.field("c").metadata
+
+
+def test_the_identity_of_a_column_is_not_shown(table: ab.Repository) -> None:
+    change(table, "main", rename("a", "c"), add("d", "1"))
+    change(table, "main", lambda tx: tx.annotate(KEY, {"owner": "ada"}, columns={"d": {"unit": "m"}}))
+    found = table.snapshot_of("main")[KEY]
+    for schema in (found.schema, found.to_arrow().schema, found.head(1).schema):
+        assert "column-id" not in str(schema)
+        assert (schema.metadata, schema.field("d").metadata) == ({b"owner": b"ada"}, {b"unit": b"m"})
 
 
 def test_a_column_renamed_back_is_as_before(table: ab.Repository) -> None:
-    before = table.snapshot_of("main")[KEY].schema
+    before = table.snapshot_of("main")[KEY].version_ref.schema
     change(table, "main", rename("a", "c"), rename("c", "a"))
-    assert table.snapshot_of("main")[KEY].schema.equals(before, check_metadata=True)
+    assert table.snapshot_of("main")[KEY].version_ref.schema.equals(before, check_metadata=True)
 
 
 def test_an_overwrite_keeps_the_identity_of_columns_in_another_order_and_type(table: ab.Repository) -> None:

@@ -118,8 +118,10 @@ def noted_column_ids(fields: Iterable[pa.Field]) -> dict[str, str]:
 def without_column_ids(schema: pa.Schema) -> pa.Schema:
     """Return a schema without identities: its columns become columns of a new table."""
     key = COLUMN_ID.encode()
+    if not any(key in (field.metadata or ()) for field in schema):
+        return schema
     fields = [
-        field.with_metadata({k: v for k, v in field.metadata.items() if k != key})
+        field.with_metadata({k: v for k, v in field.metadata.items() if k != key} or None)
         if field.metadata and key in field.metadata
         else field
         for field in schema

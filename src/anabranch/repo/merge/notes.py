@@ -116,9 +116,8 @@ def _merge_identity(sides: SchemaSides, column: MergedColumn) -> Notes:
 
 def _has_other_identity(sides: SchemaSides, column: MergedColumn) -> bool:
     """Return whether the recorded identities differ. One that is not recorded may be the same as one that is."""
-    source, target = sides.source.schema.field(column.triple.source), sides.target.schema.field(column.triple.target)
-    noted = [(field.metadata or {}).get(COLUMN_ID.encode()) for field in (source, target)]
-    return noted[0] != noted[1]
+    ours, theirs = sides.noted_ids
+    return ours.get(column.triple.source or "") != theirs.get(column.triple.target or "")
 
 
 def _of_column(table: Table | None, name: str | None) -> Mapping[str, str]:

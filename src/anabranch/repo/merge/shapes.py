@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 from anabranch.errors import SchemaMismatchError
 from anabranch.format.compare.difference import ColumnPair
 from anabranch.format.staging import ColumnChange
-from anabranch.format.staging.column_ids import first_names, read_column_ids
+from anabranch.format.staging.column_ids import first_names, noted_column_ids, read_column_ids
 from anabranch.format.staging.defaults import find_default
 from anabranch.format.staging.incoming import require_computable
 from anabranch.format.staging.notes import NOT_NULL
@@ -66,6 +66,12 @@ class SchemaSides:
         if source.home.root != target.home.root:
             return {}, {}  # Two datasets count their field ids independently.
         return read_column_ids(source), read_column_ids(target)
+
+    @cached_property
+    def noted_ids(self) -> tuple[Mapping[str, str], Mapping[str, str]]:
+        """The recorded identities of the columns of the source and the target. Few columns have one."""
+        source, target = self.source.version_ref.schema, self.target.version_ref.schema
+        return noted_column_ids(source), noted_column_ids(target)
 
     def shared_ids(self, triple: ColumnTriple) -> frozenset[str]:
         """Return the identities that a column has on both sides."""
