@@ -182,6 +182,54 @@ def test_visitor_signs_in_and_creates_a_branch(browser: Browser, running: Runnin
         visitor.check_accessible()
 
 
+def test_token_is_created_shown_once_and_revoked(browser: Browser, running: Running, project: Project) -> None:
+    with visiting(browser, running.url, java_script_enabled=False) as visitor:
+        page = visitor.open(f"/ui/projects/{project.id}/tokens")
+        page.get_by_label("Token").fill(running.secret)
+        page.get_by_role("button", name="Sign in").click()
+        page.get_by_label("Name").fill("<i>Reporting</i>")
+        page.get_by_label("Ends after days").fill("7")
+        page.get_by_role("button", name="Create token").click()
+        secret = page.get_by_role("status").inner_text().rpartition(" ")[2]
+        with running.client(secret) as reader:
+            assert reader.get(f"{project.path}/branches").status_code == 200
+            assert reader.post(f"{project.path}/branches", json={"name": "no"}).status_code == 403
+            page.reload()
+            assert secret not in page.content()
+            page.get_by_label("Revoke token <i>Reporting</i>").click()
+            page.get_by_role("button", name="Revoke").click()
+            assert reader.get(f"{project.path}/branches").status_code == 401
+
+
+def test_pages_of_the_service_are_accessible(browser: Browser, running: Running, project: Project) -> None:
+    with visiting(browser, running.url) as visitor:
+        page = visitor.open("/ui/")
+        page.get_by_label("Token").fill(running.secret)
+        page.get_by_role("button", name="Sign in").click()
+        page.set_viewport_size({"width": 360, "height": 800})
+        for path in ("/ui/", "/ui/tokens", "/ui/audit", "/ui/jobs", f"/ui/projects/{project.id}/audit"):
+            visitor.open(path)
+            visitor.check_width()
+            visitor.check_accessible()
+
+
+def test_project_token_cannot_make_an_admin(running: Running, project: Project) -> None:
+    with running.client() as api:
+        secret = make_token(api, "project", project_id=project.id)
+    with signed_in(running, secret) as (client, csrf):
+        data = {"csrf": csrf, "name": "more", "scope": "admin"}
+        assert client.post(f"/ui/projects/{project.id}/tokens/create", data=data).status_code == 403
+        assert client.post("/ui/tokens/create", data=data).status_code == 403
+        assert client.get("/ui/audit").status_code == 403
+        wrong = {"csrf": csrf, "name": "", "scope": "everything"}
+        assert client.post(f"/ui/projects/{project.id}/tokens/create", data=wrong).status_code == 400
+
+
+def test_audit_page_refuses_a_wrong_time(running: Running) -> None:
+    with signed_in(running, running.secret) as (client, _):
+        assert client.get("/ui/audit", params={"before": "yesterday"}).status_code == 400
+
+
 def test_swagger_ui_comes_from_the_package(browser: Browser, running: Running) -> None:
     with visiting(browser, running.url) as visitor:
         page = visitor.open("/docs")

@@ -53,7 +53,7 @@ class LocalGate:
     def record(self, request: Request, *, action: str, run: Callable[[], Response]) -> Response:  # noqa: ARG002
         return run()
 
-    def account(self, session: Session) -> None:  # noqa: ARG002 - there is one person
+    def account(self, session: Session, lake: Lake | None) -> None:  # noqa: ARG002 - there is one person
         return None
 
     def explain(self, error: AnabranchError) -> AnabranchError:

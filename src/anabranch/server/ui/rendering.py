@@ -29,11 +29,11 @@ NAVIGATION = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """Whose session it is, and the addresses where it ends and where the projects are."""
+    """Whose session it is, the address where it ends, and the pages about the service, by name."""
 
     name: str
     sign_out: str
-    projects: str
+    links: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +52,10 @@ class Frame:
         given = {name: str(value) for name, value in query.items() if value not in (None, "")}
         base = "" if self.lake is None else self.lake.path
         return f"{base}{path}{'?' + urlencode(given) if given else ''}"
+
+    def here(self, **query: object) -> str:
+        """Return the address of this page with other parameters."""
+        return f"{self.request.url.path}?{urlencode(query)}"
 
     def static(self, name: str) -> str:
         """Return the address of a static file, which changes with the version so that browsers may keep it."""

@@ -7,11 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 
-from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from anabranch.errors import AnabranchError, ForbiddenError, InvalidInputError, TokenNotFoundError, UnauthenticatedError
+from anabranch.errors import AnabranchError, ForbiddenError, TokenNotFoundError, UnauthenticatedError
 from anabranch.ids import MAIN
 from anabranch.repo.repository import Repository
 from anabranch.server.auth import DEFAULT_BRANCH, Scope, Token, require
@@ -22,6 +21,7 @@ from anabranch.server.ui.headers import SECURITY_HEADERS
 from anabranch.server.ui.lake import Lake
 from anabranch.server.ui.pages import PAGES
 from anabranch.server.ui.rendering import Account, Frame, render
+from anabranch.server.ui.service_records import PROJECT_PAGES, SERVICE_PAGES, checked_body
 from anabranch.server.ui.session import Cookie, Session, Sessions, check_same_site
 from anabranch.server.ui.site import PageRoute, Redirect, Shown, Site, Visit, get, post
 from anabranch.server.ui.static_files import static_route
@@ -63,12 +63,7 @@ class ProjectHost:
         description: str,
         expires_in: timedelta | None,  # noqa: ARG002
     ) -> str:
-        try:
-            wanted = NewBranch(name=name, description=description)
-        except ValidationError as err:
-            raise InvalidInputError(
-                f"the branch name {name[:130]!r} is not valid", hint=err.errors()[0]["msg"]
-            ) from err
+        wanted = checked_body(NewBranch, name=name, description=description)
         branch = self.service.branches.create(
             self.project_id, name=wanted.name, description=wanted.description, token=self.token
         )
@@ -143,9 +138,14 @@ class ServiceGate:
             audit.write((), status=response.status_code)
         return response
 
-    def account(self, session: Session) -> Account | None:
+    def account(self, session: Session, lake: Lake | None) -> Account | None:
         assert session.token_id is not None  # noqa: S101 - set at the start of each session
-        return Account(name=self._service.tokens.get(session.token_id).name, sign_out=_SIGN_OUT, projects=_HOME)
+        token = self._service.tokens.get(session.token_id)
+        base = _HOME.rstrip("/") if lake is None else lake.path
+        may_administer = token.scope is Scope.ADMIN if lake is None else lake.can_administer
+        records = (("Jobs", f"{base}/jobs"), ("Audit", f"{base}/audit"), ("Tokens", f"{base}/tokens"))
+        links = (("Projects", _HOME), *(records if may_administer else ()))
+        return Account(name=token.name, sign_out=_SIGN_OUT, links=links)
 
     def explain(self, error: AnabranchError) -> AnabranchError:
         return without_data_folder(error, self._service.settings.data)
@@ -207,11 +207,15 @@ def _show_projects(visit: Visit) -> Shown | Redirect:
 def make_routes(gate: ServiceGate) -> list[PageRoute]:
     """Return the routes of the UI of a service."""
     site = Site(gate, static_path=_STATIC)
-    service_pages = (get("/", _show_projects, needs=None), post("/sign-out", gate.sign_out, needs=None))
+    service_pages = (
+        get("/", _show_projects, needs=None),
+        post("/sign-out", gate.sign_out, needs=None),
+        *SERVICE_PAGES,
+    )
     return [
         static_route(_STATIC),
         PageRoute(_SIGN_IN, gate.show_sign_in, method="GET", name="show_sign_in"),
         PageRoute(_SIGN_IN, gate.sign_in, method="POST", name="sign_in"),
         *site.routes(service_pages, prefix="/ui"),
-        *site.routes(PAGES, prefix="/ui/projects/{project_id}"),
+        *site.routes((*PAGES, *PROJECT_PAGES), prefix="/ui/projects/{project_id}"),
     ]

@@ -137,7 +137,7 @@ class Gate(Protocol):
         """Run an action. A service records it in the audit."""
         ...
 
-    def account(self, session: Session) -> Account | None:
+    def account(self, session: Session, lake: Lake | None) -> Account | None:
         """Return whose session it is, None if that need not be shown."""
         ...
 
@@ -250,7 +250,7 @@ class Site:
                 static_path=self._static_path,
                 session=session,
                 lake=lake,
-                account=self._gate.account(session),
+                account=self._gate.account(session, lake),
                 home=self._gate.home,
             ),
         )
