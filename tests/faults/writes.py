@@ -285,10 +285,12 @@ RUN_WRITES: dict[str, list[Write]] = {
 
 # What changes nothing, whatever happens to its requests.
 REPOSITORY_READS = names(
-    "actor branch branch_drift branch_get branch_list changes clone_list conflicts diff entity_at "
-    "entity_history get_commit head_commit_id_for_branch iter_commits lineage list_commits list_external_writes "
+    "actor ahead_behind branch branch_drift branch_get branch_list branch_names changes clone_list conflicts diff "
+    "entity_at entity_history get_commit head_commit_id_for_branch iter_commits iter_graph lineage list_commits "
+    "list_external_writes "
     "merge_base merge_bases reflog run_get run_list schema_plan schema_show snapshot snapshot_at_version snapshot_of "
-    "sql sql_reader storage_options storage_report switch sync_branch table tables tag_get tag_list uri"
+    "sql sql_reader storage_options storage_report switch sync_branch table tables tag_get tag_list tag_names "
+    "uri"
 )
 ENGINE_READS = names("published_snapshot_of snapshot_at_begin")
 RUN_READS = names("branch info snapshot sql")

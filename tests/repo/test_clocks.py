@@ -16,9 +16,16 @@ from anabranch.storage import open_store
 from anabranch.storage.wrappers import CountingStore
 from tests.handles import open_with
 from tests.repo.clocks import at_store_time, with_clock
-from tests.repo.conftest import ORDERS, SCHEMA, another, append, ids, nothing_changes, table
+from tests.repo.conftest import ORDERS, SCHEMA, another, append, fill_lake, ids, nothing_changes, table
 
 DAY, HOUR, MINUTE = timedelta(days=1), timedelta(hours=1), timedelta(minutes=1)
+
+
+@pytest.fixture
+def lake(repo: ab.Repository) -> ab.Repository:
+    """A lake that was made just now: in a copy of an older one, the times of files differ from those of commits."""
+    fill_lake(repo)
+    return repo
 
 
 def at(moment: datetime) -> str:
