@@ -42,8 +42,8 @@ SYNONYMS = {
 WORDS = {
     word
     for line in (
-        "actor after again allow_destructive assignments base bases before branch catalog changes check_keys checks",
-        "clone_id clones column columns commit commit_id config csv data description desired dry_run durability",
+        "actor after again allow_destructive assignments base bases before branch catalog cells changes check_keys",
+        "checks clone_id clones column columns commit commit_id config csv data description desired dry_run durability",
         "end engine exclude expected_head expires_in ff_only force format fragment_id fragments",
         "function grace holder id incremental inputs internal into is_dataset_root jobs k keep_last",
         "keep_newer_than keys kind limit mapping master message metadata mode n name new notes on_bad",

@@ -143,3 +143,17 @@ def test_one_query_sees_one_state_of_a_branch_however_it_names_it(shop: ab.Repos
                (SELECT count(*) FROM commits), (SELECT count(*) FROM in_c_sales.orders o WHERE o.id > 100)
     """
     assert rows(shop, sql) == [(3, 3, 3, 1, 2, 0)]
+
+
+def test_the_commits_of_rows_and_cells_are_tables(shop: ab.Repository) -> None:
+    with shop.transaction(message="Change a row") as tx:
+        tx.set_primary_key("in_c_sales.orders", ["id"])
+        tx.delete("in_c_sales.orders", "id = 2")
+        tx.append("in_c_sales.orders", orders(2))
+    blame = 'SELECT message FROM in_c_sales."orders$blame" b WHERE b.id = 2'
+    found = shop.blame("in_c_sales.orders", where="id = 2").to_pylist()[0]["message"]
+    assert rows(shop, blame) == [(found,)]
+    assert rows(shop, """SELECT count(*) FROM "in_c_sales.ORDERS$BLAME" AT 'main'""") == [(3,)]
+    cells = 'SELECT count(*), count(DISTINCT "column") FROM in_c_sales."orders$blame_cells"'
+    columns = len(shop["in_c_sales.orders"].schema.names)
+    assert rows(shop, cells) == [(3 * columns, columns)]

@@ -11,6 +11,7 @@ from typer.core import TyperGroup
 import anabranch
 from anabranch.cli.arguments import example
 from anabranch.cli.commands import (
+    blame,
     branch,
     cat,
     changes,
@@ -196,6 +197,11 @@ def _add_repository_commands(app: typer.Typer) -> None:
         rich_help_panel=tables,
         epilog=example("cat in_c_sales.orders --where 'amount > 100' --columns id,amount"),
     )(cat.cat)
+    app.command(
+        "blame",
+        rich_help_panel=tables,
+        epilog=example("blame in_c_sales.orders --where 'id = 7'", "blame in_c_sales.orders --cells --limit 5 --json"),
+    )(blame.blame)
     app.command(
         "sql",
         rich_help_panel=tables,

@@ -18,6 +18,8 @@ from anabranch.suggestions import suggest
 
 __all__ = ["Source", "find_sources"]
 
+# What follows the name of a table for the commits that changed its rows, or its cells. No table key has a '$'.
+_BLAME, _BLAME_CELLS = "$blame", "$blame_cells"
 # DuckDB keeps these schemas for itself.
 _RESERVED = frozenset({"information_schema", "pg_catalog"})
 
@@ -42,7 +44,11 @@ class _Target:
 
     @property
     def key(self) -> str:
-        return f"{self.bucket}.{self.table}"
+        return f"{self.bucket}.{self.table.partition('$')[0]}"
+
+    @property
+    def is_blame(self) -> bool:
+        return self.table.endswith((_BLAME, _BLAME_CELLS))
 
 
 def find_sources(
@@ -72,8 +78,9 @@ def find_sources(
             while schema.lower() in _RESERVED or (use.ref, schema.lower(), target.table.lower()) in taken:
                 schema += " "  # SQL ignores case, table keys do not
             taken.add((use.ref, schema.lower(), target.table.lower()))
-            other = None if use.ref is not None or target.is_system else replaced.get(target.key)
-            rows = _rows(target, repository, snapshots.get(asked)) if other is None else other
+            is_own = use.ref is None and not target.is_system and not target.is_blame
+            other = replaced.get(target.key) if is_own else None
+            rows = _rows(target, repository, snapshots.get(asked), asked) if other is None else other
             found[use.ref, target] = Source(ref=use.ref, schema=schema, table=target.table, rows=rows)
         sources.append(found[use.ref, target])
     return sources
@@ -110,6 +117,11 @@ def _identify(use: TableUse, snapshot: Snapshot, ref: str) -> _Target:
     system = _Target(SYSTEM_BUCKET, use.table.lower(), is_system=True)
     if use.bucket is None and system.table in SYSTEM_TABLES:
         return system
+    name, dollar, suffix = use.table.partition("$")
+    if dollar and f"${suffix.lower()}" in (_BLAME, _BLAME_CELLS):
+        blamed = _identify(replace(use, table=name), snapshot, ref)
+        if not blamed.is_system:
+            return replace(blamed, table=f"{blamed.table}${suffix.lower()}")
     wanted = use.table if use.bucket is None else f"{use.bucket}.{use.table}"
     like = [wanted] if wanted in snapshot else [key for key in snapshot if key.lower() == wanted.lower()]
     if len(like) > 1:
@@ -127,7 +139,11 @@ def _not_found(wanted: str, snapshot: Snapshot, ref: str) -> TableNotFoundError:
     return TableNotFoundError(f"there is no table '{wanted}' in '{ref}'", hint=hint)
 
 
-def _rows(target: _Target, repository: Repository, snapshot: Snapshot) -> ArrowDataset | pa.Table:
+def _rows(target: _Target, repository: Repository, snapshot: Snapshot, ref: str) -> ArrowDataset | pa.Table:
     if target.is_system:
         return SYSTEM_TABLES[target.table](repository, snapshot)
+    if target.is_blame:
+        # A commit of a live branch does not show the tables of main that the branch shows now.
+        at = ref if snapshot.main_commit_id is not None else snapshot.id
+        return repository.blame(target.key, ref=at, cells=target.table.endswith(_BLAME_CELLS))
     return ArrowDataset(snapshot[target.key].version_ref, sorts_nan=True)

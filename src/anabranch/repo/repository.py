@@ -29,6 +29,7 @@ from anabranch.repo.gc.purge import purge_branch
 from anabranch.repo.gc.usage import RepositoryStorage
 from anabranch.repo.history import entities
 from anabranch.repo.history.ancestry import Ancestry, find_merge_bases
+from anabranch.repo.history.blame import BlameSelection, blame_table
 from anabranch.repo.history.changes import CommitChanges, TableFeed
 from anabranch.repo.history.comparer import Choice, LargeComparer, RowComparer, choose_comparer
 from anabranch.repo.history.diff import Diff, base_snapshot, diff_snapshots
@@ -455,6 +456,31 @@ class Repository:
         """Each change of one row up to a ref, newest first: the commit, and the row before and after it."""
         start = self._resolve(self._ref(ref)).record
         return entities.list_entity_changes(self._repo_store, start, TableKey.parse(table), id, limit=limit)
+
+    def blame(  # noqa: PLR0913 - each option selects what is read
+        self,
+        table: str,
+        *,
+        ref: str | None = None,
+        where: str | None = None,
+        limit: int | None = None,
+        columns: Sequence[str] | None = None,
+        cells: bool = False,
+        engine: str = Choice.AUTO,
+    ) -> pa.Table:
+        """Return the commit that last changed each row of a table: the key, and `commit_id`, `committed_at`, `actor`.
+
+        The last column is the `message`. `cells` returns a row for each cell, with the name of its `column`; `columns`
+        selects some. `where` selects rows by a predicate. A row that came by a merge is blamed on the commit of the
+        merged branch that gave it its value, or on the merge if it combined both sides.
+
+        >>> repo.blame("shop.orders", where="id = 2").to_pylist()[0]["message"]
+        'Load the shop'
+        """
+        found = self._resolve(self._ref(ref))
+        comparer, shown = self._comparer(engine), self._snapshot(found)[table]
+        selection = BlameSelection.of(shown, where=where, limit=limit, columns=columns, cells=cells)
+        return blame_table(self._repo_store, found.record, shown, selection, load_comparer=lambda: comparer)
 
     def diff(
         self,

@@ -38,6 +38,7 @@ __all__ = [
     "diff_snapshots",
     "find_appended_rows",
     "find_renamed",
+    "pair_columns",
 ]
 
 
@@ -316,6 +317,11 @@ def find_appended_rows(diff: TableDiff) -> RowSide | None:
     if diff.before is None or diff._difference.older or diff._filled:
         return None
     return _side(diff.after, diff._difference.newer, with_row_ids=False)
+
+
+def pair_columns(diff: TableDiff) -> tuple[ColumnPair, ...]:
+    """Return the columns of both states as pairs."""
+    return diff._difference.columns
 
 
 def _side(table: Table | None, parts: Sequence[Part], *, with_row_ids: bool) -> RowSide | None:
