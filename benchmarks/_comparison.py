@@ -15,8 +15,13 @@ from importlib.metadata import version
 from pathlib import Path
 
 __all__ = [
+    "COST_HEADS",
+    "Cost",
+    "CostFinding",
     "Finding",
     "bold",
+    "cost",
+    "least",
     "machine",
     "medians",
     "seconds",
@@ -28,6 +33,7 @@ __all__ = [
 ]
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
+COST_HEADS = ("what", "ms", "against", "ms", "ratio", "processor", "aim")
 FINDING_HEADS = ("what", "ms", "against", "ms", "ratio", "aim")
 
 
@@ -57,6 +63,42 @@ class Finding:
         if said == self.aim:
             return math.inf
         return 1 / float(said[2:]) if said.startswith("1/") else float(said.removesuffix("x"))
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Seconds of one run: by the clock, and of all processors."""
+
+    wall: float
+    processor: float
+
+
+@dataclass(frozen=True, slots=True)
+class CostFinding:
+    """One ratio of the least times of all rounds, with the ratio of processor times beside it."""
+
+    what: str
+    ours: Cost
+    against: str
+    theirs: Cost
+    aim: str
+
+    def to_row(self) -> tuple[str, ...]:
+        wall = Finding(self.what, self.ours.wall * 1000, self.against, self.theirs.wall * 1000, self.aim).to_row()
+        times = self.ours.processor * 1000, self.theirs.processor * 1000
+        processor = Finding("", times[0], "", times[1], "-").to_row()[4]
+        return (*wall[:5], processor, self.aim)
+
+
+def cost(action: Callable[[], object]) -> Cost:
+    began, processor = time.perf_counter(), time.process_time()
+    action()
+    return Cost(time.perf_counter() - began, time.process_time() - processor)
+
+
+def least(costs: Sequence[Cost]) -> Cost:
+    """The least of each: on a shared machine, other work only adds to it."""
+    return Cost(min(one.wall for one in costs), min(one.processor for one in costs))
 
 
 def bold(text: str, *, when: bool) -> str:

@@ -122,6 +122,7 @@ FEW = settings(max_examples=settings().max_examples // 2, suppress_health_check=
 @pytest.fixture(params=[16, 0], ids=["all columns at once", "columns when needed"], autouse=True)
 def columns_at_once(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     monkeypatch.setattr(memory_comparer, "_MOST_COLUMNS_AT_ONCE", request.param)
+    monkeypatch.setattr(memory_comparer, "is_local", lambda _root: False)
     return int(request.param)
 
 
@@ -155,7 +156,10 @@ def test_merges_are_those_of_duckdb(data: st.DataObject, columns_at_once: int) -
     layout = data.draw(layouts())
     with folder() as made:
         base, source, target = (made.write(layout, data.draw(rows_of(layout)), data.draw(numbers)) for _ in range(3))
-        triples = {name: data.draw(triple(name, is_key=name in layout.keys)) for name in layout.schema.names}
+        is_same = data.draw(st.booleans())
+        triples = {
+            name: data.draw(triple(name, is_same=is_same or name in layout.keys)) for name in layout.schema.names
+        }
         asked = RowMerge(
             base_of_source=some(base, data.draw(offsets)),
             source=whole(source),
@@ -180,8 +184,8 @@ def test_merges_are_those_of_duckdb(data: st.DataObject, columns_at_once: int) -
 
 
 @st.composite
-def triple(draw: st.DrawFn, name: str, *, is_key: bool) -> ColumnTriple:
-    if is_key:
+def triple(draw: st.DrawFn, name: str, *, is_same: bool) -> ColumnTriple:
+    if is_same:
         return ColumnTriple(base=name, source=name, target=name)
     base, source, target = (draw(st.sampled_from([name, name, name, None])) for _ in range(3))
     is_filled = base is None and target is None and source is not None and draw(st.booleans())
@@ -204,6 +208,31 @@ def texts(rows: pa.Table | list[dict[str, Any]]) -> list[str]:
 def is_unique(found: pa.Table, name: str) -> bool:
     values = found.column(name).drop_null().to_pylist()
     return len(set(values)) == len(values) == len(found)
+
+
+def test_rows_of_a_wide_table_that_were_written_again_are_unchanged_beside_rows_that_both_sides_touched(
+    tmp_path: Path,
+) -> None:
+    base = pa.table({"id": list(range(6)), "a": [0] * 6, "b": [0] * 6})
+    source = pa.table({"id": list(range(6)), "a": [1, 1, 0, 0, 0, 1], "b": [0] * 6})
+    target = pa.table({"id": [0, 2], "a": [0, 0], "b": [5, 5]})
+    refs = []
+    for number, rows in enumerate((base, source, target)):
+        path = str(tmp_path / f"{number}.lance")
+        lance.write_dataset(rows, path, enable_stable_row_ids=True)
+        refs.append(VersionRef(home=Home.at(path), version=1))
+    triples = [ColumnTriple(base=name, source=name, target=name) for name in base.column_names]
+    asked = RowMerge(
+        base_of_source=some(refs[0], set(range(6))),
+        source=whole(refs[1]),
+        base_of_target=some(refs[0], {0, 2}),
+        target=whole(refs[2]),
+        columns=triples,
+        keys=triples[:1],
+    )
+    found, expected = (comparer.merge(asked).read_all() for comparer in (MemoryComparer(), default_comparer()))
+    assert common(found) == common(expected)
+    assert [row["source"]["id"] for row in found.to_pylist()] == [0, 1, 5]
 
 
 @pytest.mark.parametrize("changed", [1, 3])

@@ -1,5 +1,6 @@
 """Rows of a version by where they lie: whole fragments, some rows of one, or single addresses."""
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -35,6 +36,8 @@ ROW_ID, ROW_ADDRESS = "_rowid", "_rowaddr"
 _FRAGMENTS_AT_ONCE = 16
 # Above this share of a fragment's rows, to read all of them and choose is faster than to take them one by one.
 _MANY = 1 / 32
+# Up to this number of rows in a fragment, to take them is faster than a scan.
+_FEW = 1_000
 _OFFSET_BITS = np.uint64(32)
 _OFFSET_MASK = np.uint64(0xFFFFFFFF)
 # In the message that Lance keeps of a fragment's row ids.
@@ -95,6 +98,7 @@ def iter_parts(
     """Read rows: all their columns, or some. If requested, `_rowid` and `_rowaddr` follow."""
     dataset = version_ref.open()
     fragments = {fragment.fragment_id: fragment for fragment in dataset.get_fragments()}
+    parts = [_with_offsets(part, fragments[part.fragment]) for part in parts]
     whole = [fragments[part.fragment] for part in parts if part.offsets is None]
     some = [part for part in parts if part.offsets is not None]
     names = None if columns is None else list(columns)
@@ -112,6 +116,14 @@ def iter_parts(
                 yield from taken.to_batches()
 
 
+def _with_offsets(part: Part, fragment: lance.LanceFragment) -> Part:
+    """Return a small whole part as one with offsets: to take its rows costs less than to plan a scan."""
+    if part.offsets is not None or part.rows > _FEW or fragment.metadata.deletion_file is not None:
+        return part
+    offsets = np.arange(part.rows, dtype=np.uint32)
+    return Part(part.fragment, part.rows, offsets, offsets.astype(np.int64))
+
+
 def take_at(
     version_ref: VersionRef,
     addresses: npt.NDArray[np.uint64],
@@ -125,7 +137,7 @@ def take_at(
     """
     times = Counter(part.fragment for part in parts)
     known = {part.fragment: part for part in parts if times[part.fragment] == 1}
-    dataset = version_ref.open()
+    dataset = version_ref.home.open_to_read(version_ref.version)
     schema = dataset.schema
     names = schema.names if columns is None else list(columns)
     grouped = _Addresses(dataset, addresses)
@@ -151,7 +163,7 @@ def row_ids_at(version_ref: VersionRef, addresses: npt.NDArray[np.uint64]) -> np
     """Return the row ids at addresses, in their order. The manifest has them, so no file is read."""
     if not len(addresses):
         return np.empty(0, dtype=np.uint64)
-    grouped = _Addresses(version_ref.open(), addresses)
+    grouped = _Addresses(version_ref.home.open_to_read(version_ref.version), addresses)
     found = [_ids_at(fragment, offsets).to_numpy() for fragment, offsets in grouped.groups]
     return np.concatenate([np.empty(0, dtype=np.uint64), *found])[grouped.order]
 
@@ -188,7 +200,8 @@ def _take(
         found[ROW_ADDRESS] = pa.array(addresses, pa.uint64())
     if columns is not None and not columns:
         return pa.table(found)  # `take` of no columns gives no rows
-    if part.rows > fragment.metadata.num_rows * _MANY:
+    rows = fragment.metadata.num_rows
+    if part.rows > rows * _MANY and rows > _FEW:
         taken = fragment.scanner(columns=columns).to_table().take(part.positions)
     else:
         taken = fragment.take(part.positions.tolist(), columns=columns)
@@ -214,7 +227,9 @@ def _row_ids(fragment: lance.LanceFragment) -> pa.Array:
 
 def _first_of_range(fragment: lance.LanceFragment) -> int | None:
     """The id of the first row of a fragment if the others' follow it one by one, as where rows were only appended."""
-    inline = fragment.metadata.to_json()["row_id_meta"]["Inline"]
+    found = fragment.metadata.row_id_meta
+    assert found is not None  # noqa: S101 - every table has stable row ids
+    inline = json.loads(found.json())["Inline"]
     segments = [field.value for field in iter_fields(bytes(inline), "the row ids of a fragment")]
     if len(segments) != 1 or not isinstance(segments[0], bytes):
         return None

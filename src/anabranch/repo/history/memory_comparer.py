@@ -38,12 +38,13 @@ from anabranch.repo.history.comparer import (
     row_type,
 )
 from anabranch.storage import in_parallel
+from anabranch.storage.uris import is_local
 
 __all__ = ["LocalComparer", "MemoryComparer", "can_compare_in_memory"]
 
 # The number of values above which DuckDB is faster, or memory may not suffice.
 _MOST_VALUES = 4_000_000
-# The values of rows with more columns are read only where they are needed, with more requests.
+# In a remote store, the values of rows with more columns are read only where they are needed, with more requests.
 _MOST_COLUMNS_AT_ONCE = 16
 # The number of rows that are read to find out which columns of a wide table an update changed.
 _MOST_PROBES = 4
@@ -116,8 +117,9 @@ class _Held:
 
     def __init__(self, side: RowSide | None, columns: Sequence[str] | None) -> None:
         self._side = side
-        self.names: list[str] = [] if side is None else side.schema.names
         self.type = row_type(side)
+        self.names: list[str] = self.type.names
+        self._types = {field.name: field.type for field in self.type}
         # Where the rows are in `_loaded`. None if it has all rows.
         self._at: Positions | None = None
         self._loaded: pa.Table | None = None
@@ -152,8 +154,9 @@ class _Held:
         return [self._read.column(name).combine_chunks() for name in names]
 
     @property
-    def is_loaded(self) -> bool:
-        return self._loaded is not None
+    def has_all(self) -> bool:
+        """Whether all columns of all rows are in memory."""
+        return self._loaded is not None and self._at is None
 
     def load(self, positions: Positions) -> None:
         """Read all columns of the rows at these positions, unless they are in memory. -1 is ignored."""
@@ -172,7 +175,7 @@ class _Held:
 
     def column(self, name: str | None, positions: Positions) -> pa.Array | None:
         """Return a column at positions in loaded rows, with nulls at -1. None if the side does not have it."""
-        if name is None or self._loaded is None or name not in self._loaded.column_names:
+        if name is None or self._loaded is None or name not in self._types:
             return None
         return take_or_null(_column(self._loaded, name), self._in_loaded(positions))
 
@@ -206,7 +209,7 @@ _Pair = tuple[str | None, str | None]
 def _find_changed(
     older: _Held, newer: _Held, older_rows: Positions, newer_rows: Positions, pairs: Sequence[_Pair]
 ) -> Mask:
-    """Return which columns differ, for each pair of rows. If `older` is not loaded, at least one of them.
+    """Return which columns differ, for each pair of rows. If `older` is not in memory, at least one of them.
 
     Most updates change the same few columns of all rows. So all columns of one row are read, and then only those that
     differ there of the other rows. This is repeated for rows that do not differ in these columns.
@@ -221,7 +224,7 @@ def _find_changed(
             value = None if before is None else _column(table, before)
             changed[rows, number] = _differ(value, newer.column(after, newer_rows[rows]), len(rows))
 
-    if older.is_loaded:
+    if older.has_all:
         for number, (before, after) in enumerate(pairs):
             values = older.column(before, older_rows), newer.column(after, newer_rows)
             changed[:, number] = _differ(*values, len(older_rows))
@@ -274,6 +277,13 @@ class MemoryComparer:
         return pa.RecordBatchReader.from_batches(schema, found)
 
 
+def _reads_keys_first(side: Rows | None) -> bool:
+    """Return whether few values are read in several steps, or all in one. A remote store takes long to answer."""
+    if not isinstance(side, RowSide):
+        return False
+    return len(side.schema) > _MOST_COLUMNS_AT_ONCE or is_local(side.version_ref.home.root)
+
+
 def _read_sides(sides: Sequence[Rows | None], columns: Sequence[Sequence[str] | None]) -> list[_Held]:
     held = [side for side in sides if side is None or isinstance(side, RowSide)]
     return in_parallel(lambda given: _Held(*given), list(zip(held, columns, strict=True)))
@@ -285,7 +295,7 @@ class _Comparison:
     def __init__(self, comparison: RowComparison, *, with_values: bool) -> None:
         self._pairs = [(pair.older, pair.newer) for pair in comparison.columns]
         keys = [str(pair.older) for pair in comparison.keys], [str(pair.newer) for pair in comparison.keys]
-        reads_keys = bool(comparison.keys) and not with_values and len(self._pairs) > _MOST_COLUMNS_AT_ONCE
+        reads_keys = bool(comparison.keys) and not with_values and _reads_keys_first(comparison.older)
         self._older, self._newer = _read_sides(comparison.sides, [keys[0] if reads_keys else None, None])
         if comparison.keys:
             self._older_rows, self._newer_rows = full_join(*_encode_keys((self._older, self._newer), keys))
@@ -353,13 +363,13 @@ class _Merge:
     def __init__(self, merge: RowMerge) -> None:
         self._columns = merge.columns
         keys = [[str(name) for name in names] for names in zip(*map(_names, merge.keys), strict=True)] or [[]] * 4
-        is_wide = len(merge.columns) > _MOST_COLUMNS_AT_ONCE
-        columns = [keys[0] if is_wide else None, None, keys[2], keys[3]]
+        has_keys_only = _reads_keys_first(merge.base_of_source)
+        columns = [keys[0] if has_keys_only else None, None, keys[2], keys[3]]
         self._o, self._n, self._p, self._q = _read_sides(merge.sides, columns)
         self._match(keys if merge.keys else None)
         self._ranks = order_of(self._n.key(keys[1]) if merge.keys and self._n.names else [self._n.row_ids])
         self._is_contested = (self._p_rows >= 0) | (self._q_rows >= 0)
-        self._load_values(is_wide=is_wide)
+        self._load_values(has_keys_only=has_keys_only)
         self._compare()
 
     def _match(self, keys: Sequence[Sequence[str]] | None) -> None:
@@ -378,11 +388,11 @@ class _Merge:
         self._o_rows, self._n_rows = o_rows[rows][again], n_rows[rows][again]
         self._p_rows, self._q_rows = p_rows[again], q_rows
 
-    def _load_values(self, *, is_wide: bool) -> None:
+    def _load_values(self, *, has_keys_only: bool) -> None:
         """Read the values of rows that both sides touched, and of other rows where all their columns are compared."""
         # Of other rows it suffices to know whether they changed, unless columns were added or dropped.
         has_same_columns = all(column.base and column.source and column.target for column in self._columns)
-        is_probed = is_wide and has_same_columns
+        is_probed = has_keys_only and has_same_columns
         self._is_compared = self._is_contested | (not is_probed)
         o_rows = self._o_rows[self._is_compared]
         todo = [(self._o, o_rows), (self._q, self._q_rows)]
@@ -409,6 +419,8 @@ class _Merge:
 
     def _compare_cells(self, rows: Positions) -> None:
         """Find what each side did to the cells of rows whose values are loaded."""
+        if not len(rows):
+            return
         o_rows, n_rows, p_rows, q_rows = (
             found[rows] for found in (self._o_rows, self._n_rows, self._p_rows, self._q_rows)
         )

@@ -41,9 +41,10 @@ class ChangedRows:
         found = _numbers(self._batch.column("target_address"))
         missing = np.flatnonzero(self._batch.column("target_address").is_null().to_numpy(zero_copy_only=False))
         base = _numbers(self._batch.column("base_address"))[missing]
+        owners, numbers = np.unique(base >> _OFFSET_BITS, return_inverse=True)
         # Rows of a fragment that the target does not have any more keep their address, so that no two rows share one.
-        owners = [self._fragments.get(owner, owner) for owner in (base >> _OFFSET_BITS).tolist()]
-        found[missing] = np.array(owners, dtype=np.uint64) << _OFFSET_BITS | base & _OFFSET_MASK
+        moved = np.array([self._fragments.get(owner, owner) for owner in owners.tolist()], dtype=np.uint64)
+        found[missing] = moved[numbers] << _OFFSET_BITS | base & _OFFSET_MASK
         return found
 
     def where(self, source: str, *target: str | None) -> Mask:
@@ -53,6 +54,8 @@ class ChangedRows:
         return found
 
     def filter(self, mask: Mask) -> "ChangedRows":
+        if mask.all():
+            return self
         part = ChangedRows(self._batch.filter(pa.array(mask)), self._fragments)
         part.row_ids = self.row_ids[mask]
         return part

@@ -101,11 +101,12 @@ class _RowMerger:
         Such rows are matched twice, or an update or deletion meets an insertion.
         """
         named = {column.name: column.triple.source for column in self._columns}
-        present = found.source.drop_null()
-        keys = pa.table({name: pc.struct_field(present, [named[name]]) for name in self._key_names})
+        keys = pa.table({name: pc.struct_field(found.source, [named[name]]) for name in self._key_names})
+        if found.source.null_count:
+            keys = keys.filter(found.source.is_valid())
         is_mismatch = found.where("updated", "inserted") | found.where("deleted", "inserted")
         is_mismatch |= found.where("inserted", "deleted")
-        repeated = list(self._keys(found.filter(is_mismatch)))
+        repeated = list(self._keys(found.filter(is_mismatch))) if is_mismatch.any() else []
         if not are_surely_unique(keys):
             counted = keys.group_by(keys.column_names).aggregate([([], "count_all")])
             repeated += counted.filter(pc.greater(counted.column("count_all"), 1)).drop(["count_all"]).to_pylist()
