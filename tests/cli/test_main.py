@@ -82,6 +82,7 @@ def test_the_commands_are_these() -> None:
             "load",
             "compact",
             "conflicts",
+            "decisions",
             "diff",
             "doctor",
             "gc",

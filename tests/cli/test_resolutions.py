@@ -71,6 +71,19 @@ def test_conflicts_of_other_operations_are_listed_and_decided(
     assert (contested.entity_at(ORDERS, 1, ref=branch) or {})["price"] == 1.7
 
 
+def test_decisions_are_kept_listed_and_cleared(cli: Run, contested: ab.Repository, tmp_path: Path) -> None:
+    file = tmp_path / "decided.json"
+    file.write_text(json.dumps([{"table": ORDERS, "key": {"id": 1}, "column": "price", "take": "source"}]))
+    assert cli("merge", "dev", "--resolutions", str(file), "--keep-decisions").code == 9
+    (kept,) = cli("decisions", "dev", "--json").document["decisions"]
+    assert (kept["key"], kept["take"], kept["source"], kept["target"]) == ({"id": 1}, "source", 1.7, 1.6)
+    assert "1 decision kept for merges of dev into main" in cli("decisions", "dev", "--into", "main").out
+    assert "take source" in cli("conflicts", "dev", "--include-decided").out
+    assert cli("decisions", "dev", "--clear").out.splitlines() == ["deleted 1 decision"]
+    assert cli("decisions", "dev", "--json").document["decisions"] == []
+    assert contested.decision_list("dev") == []
+
+
 def test_line_without_a_decision_decides_nothing(cli: Run, contested: ab.Repository, tmp_path: Path) -> None:
     file = tmp_path / "open.csv"
     file.write_text(f'table,key,column,base,take,value\n{ORDERS},"{{""id"": 1}}",price,1.5,,\n')

@@ -20,6 +20,7 @@ from anabranch.cli.commands import (
     compact,
     conflicts,
     dataset,
+    decisions,
     diff,
     doctor,
     export,
@@ -249,6 +250,11 @@ def _add_merge_commands(app: typer.Typer, *, panel: str) -> None:
         rich_help_panel=panel,
         epilog=example("conflicts dev", "conflicts dev --into main --stat", "conflicts dev --limit 100 --offset 200"),
     )(conflicts.conflicts)
+    app.command(
+        "decisions",
+        rich_help_panel=panel,
+        epilog=example("decisions dev", "decisions dev --into main --clear"),
+    )(decisions.decisions)
     app.command(
         "rebase", rich_help_panel=panel, epilog=example("rebase dev --onto main", "rebase dev --onto v1.0 -s target")
     )(rebase.rebase)

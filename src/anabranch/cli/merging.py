@@ -164,6 +164,7 @@ def conflict_document(conflict: "Conflict") -> dict[str, object]:
         "source": conflict.source,
         "target": conflict.target,
         "problem": conflict.problem,
+        **(conflict.decision or {}),
     }
 
 
@@ -201,9 +202,21 @@ def first_conflicts(conflicts: "Sequence[Conflict]", *, of: int) -> Table:
 def conflict_table(conflicts: "Sequence[Conflict]", *, title: str | None = None) -> Table:
     """The conflicts for people, with the problem in words where the values do not show it."""
     has_problems = any(conflict.key is None for conflict in conflicts)
+    has_decisions = any(conflict.decision for conflict in conflicts)
     columns = ("table", "kind", "key", "column", "base", "source", "target", *(["problem"] if has_problems else []))
     rows = tuple(_cells(conflict)[: len(columns)] for conflict in conflicts)
-    return Table(columns=columns, rows=rows, styles=_STYLES[: len(columns)], title=title, empty="no conflicts")
+    styles = _STYLES[: len(columns)]
+    if has_decisions:
+        columns, styles = (*columns, "decided"), (*styles, None)
+        rows = tuple((*row, _decision(conflict)) for row, conflict in zip(rows, conflicts, strict=True))
+    return Table(columns=columns, rows=rows, styles=styles, title=title, empty="no conflicts")
+
+
+def _decision(conflict: "Conflict") -> str | None:
+    decision = conflict.decision
+    if decision is None:
+        return None
+    return f"take {decision['take']}" if "take" in decision else text_value(decision["value"])
 
 
 def _cells(conflict: "Conflict") -> tuple[object, ...]:

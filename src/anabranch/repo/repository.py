@@ -2,18 +2,18 @@
 
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Protocol, TypeVar, assert_never
 
 import pyarrow as pa
 
 from anabranch.display import Listing, html_table
-from anabranch.errors import AnabranchError, CommitNotFoundError, InvalidInputError, TableNotFoundError
+from anabranch.errors import AnabranchError, CommitNotFoundError, InvalidInputError, StorageError, TableNotFoundError
 from anabranch.files.csv_options import CsvOptions, checked_csv
 from anabranch.format.arguments import require_names
 from anabranch.format.doctor.findings import DoctorReport
@@ -64,6 +64,7 @@ from anabranch.repo.merge import adoption
 from anabranch.repo.merge.cherry_pick import Pick, iter_pick_conflicts, pick_commit, pick_commits, plan_picks
 from anabranch.repo.merge.combiner import Combiner
 from anabranch.repo.merge.conflicts import Conflict, Operation
+from anabranch.repo.merge.kept_decisions import KeptDecisions, iter_unique
 from anabranch.repo.merge.merge import BranchMerge, iter_conflicts, merge_branch, plan_merge
 from anabranch.repo.merge.plan import MergeResult, ReplayResult
 from anabranch.repo.merge.rebase import Rebase, iter_rebase_conflicts, plan_rebase, rebase_branch
@@ -1229,6 +1230,7 @@ class Repository:
         strategy: str = Strategy.FAIL,
         resolvers: Resolvers | None = None,
         resolutions: Resolutions | None = None,
+        keep_decisions: bool = False,
         checks: Checks = (),
         message: str | None = None,
         metadata: Mapping[str, str] | None = None,
@@ -1250,7 +1252,9 @@ class Repository:
         the source does not have.
 
         A resolution is a dict of `table`, `key`, `column` and either `take` ('source', 'target' or 'base') or `value`.
-        With `base`, `source` or `target` it applies only while these have the same values.
+        With `base`, `source` or `target` it applies only while these have the same values. With `keep_decisions` they
+        are kept if nothing is published, for later merges of the same branches, which use them while the base, the
+        source and the target of a conflict have the same values.
 
         >>> dev = repo.branch_create("dev")
         >>> with repo.transaction("dev", message="Cups cost more") as tx:
@@ -1259,12 +1263,13 @@ class Repository:
         >>> repo.merge("dev", "main").outcome.value
         'fast_forward'
         """
+        resolved = self._resolve_published(source)
+        kept = self._kept_decisions(resolved, into, require=source if keep_decisions else None)
         combiner = self._combiner(
-            self._named(into), strategy=strategy, resolvers=resolvers, resolutions=resolutions, engine=engine
+            self._named(into), strategy=strategy, resolvers=resolvers, resolutions=resolutions, kept=kept, engine=engine
         )
-        wanted = self._merge_of(source, combiner)
         wanted = replace(
-            wanted,
+            BranchMerge(name=source, source=resolved.view, into=combiner.branch, combiner=combiner),
             message=None if message is None else checked_text(message),
             metadata=checked_metadata(metadata),
             expected_head=expected_head,
@@ -1275,8 +1280,11 @@ class Repository:
         )
         if dry_run:
             return MergeResult(plan=plan_merge(self._repo_store, wanted))
-        with self._holding(wanted.source.record) as repo_store:
+        with self._holding(wanted.source.record) as repo_store, self._keeping(wanted, kept if keep_decisions else None):
             merged = merge_branch(repo_store, wanted)
+        if kept is not None and (keep_decisions or kept.is_read):
+            with suppress(StorageError):  # The merge is published. Decisions that are left do no harm.
+                kept.clear()
         if merged.published is not None:
             self._on_published(merged.published)
         else:
@@ -1292,6 +1300,7 @@ class Repository:
         strategy: str = Strategy.FAIL,
         resolvers: Resolvers | None = None,
         resolutions: Resolutions | None = None,
+        include_decided: bool = False,
         engine: str = Choice.AUTO,
     ) -> Iterator[Conflict]:
         """Yield every conflict that a merge would have. They are found one by one, so memory stays small.
@@ -1299,6 +1308,9 @@ class Repository:
         `by` is 'merge', 'cherry_pick' or 'revert' (`source` is a commit, a range or a list of these, `into` the
         branch), or 'rebase' (`source` is the branch, `into` what its commits go on top of). Of several commits, the
         conflicts of the first one that has any are returned: those of the next ones depend on how these are decided.
+
+        Conflicts that `resolutions`, or decisions that were kept, decide are left out. With `include_decided` they come
+        after the other ones, with their `decision`.
 
         >>> dev = repo.branch_create("dev")
         >>> for branch, price in {"dev": "9.0", "main": "7.0"}.items():
@@ -1308,19 +1320,74 @@ class Repository:
         [({'id': 2}, 'amount', 8.0, 9.0, 7.0)]
         """
         operation = checked_choice(Operation, by, "the operation")
-        decide = partial(self._combiner, strategy=strategy, resolvers=resolvers, resolutions=resolutions, engine=engine)
+        decided: list[Conflict] = []
+
+        def decide(branch: BranchName, kept: KeptDecisions | None = None) -> Combiner:
+            combiner = self._combiner(
+                branch, strategy=strategy, resolvers=resolvers, resolutions=resolutions, kept=kept, engine=engine
+            )
+            return combiner.recording(decided.append) if include_decided else combiner
+
         match operation:
             case Operation.CHERRY_PICK | Operation.REVERT:
                 pick = self._pick_of(CommitKind(operation), source, decide(self._named(into)))
-                return iter_pick_conflicts(self._repo_store, pick)
+                found = iter_pick_conflicts(self._repo_store, pick)
             case Operation.REBASE:
                 branch = BranchName.parse_public(_one_name(source, "the branch"))
-                return iter_rebase_conflicts(self._repo_store, self._rebase_of(self._ref(into), decide(branch)))
+                found = iter_rebase_conflicts(self._repo_store, self._rebase_of(self._ref(into), decide(branch)))
             case Operation.MERGE:
-                wanted = self._merge_of(_one_name(source, "the source"), decide(self._named(into)))
-                return iter_conflicts(self._repo_store, wanted)
+                name = _one_name(source, "the source")
+                resolved = self._resolve_published(name)
+                combiner = decide(self._named(into), self._kept_decisions(resolved, into))
+                wanted = BranchMerge(name=name, source=resolved.view, into=combiner.branch, combiner=combiner)
+                found = iter_conflicts(self._repo_store, wanted)
             case other:
                 assert_never(other)
+        return chain(found, iter_unique(decided))
+
+    def decision_list(self, source: str, into: str | None = None) -> list[dict[str, Any]]:
+        """List the decisions that are kept for merges of a branch into another one, as resolutions.
+
+        They apply while the base, the source and the target of a conflict have the same values.
+        """
+        kept = self._kept_decisions(self._resolve_published(source), into, require=source)
+        return [] if kept is None else kept.read()
+
+    def decision_clear(self, source: str, into: str | None = None) -> bool:
+        """Delete the decisions that are kept for merges of a branch into another one. Return whether there were any."""
+        kept = self._kept_decisions(self._resolve_published(source), into, require=source)
+        return kept is not None and kept.clear()
+
+    def _kept_decisions(
+        self, source: Resolved, into: str | None, *, require: str | None = None
+    ) -> KeptDecisions | None:
+        """Return the decisions kept for a source, which must be a branch: a commit or tag does not move.
+
+        With `require`, which is its name, raise InvalidInputError if it is not one.
+        """
+        if source.is_head and source.branch is not None:
+            return KeptDecisions(config=self._config, source=source.branch, into=self._named(into))
+        if require is not None:
+            raise InvalidInputError(
+                f"decisions are kept for merges of a branch, and {require!r} is not one",
+                hint="pass the name of a branch",
+            )
+        return None
+
+    @contextmanager
+    def _keeping(self, wanted: BranchMerge, kept: KeptDecisions | None) -> Iterator[None]:
+        """If a merge fails, keep the decisions on its conflicts."""
+        try:
+            yield
+        except AnabranchError:
+            if kept is not None and wanted.combiner.resolution.decisions:
+                decided: list[Conflict] = []
+                # Read all conflicts on the present head: only now it is known which ones the decisions are about.
+                again = replace(wanted, combiner=wanted.combiner.recording(decided.append))
+                with suppress(AnabranchError):  # The first error is the one to report.
+                    deque(iter_conflicts(self._repo_store, again), maxlen=0)
+                    kept.add(decided)
+            raise
 
     def revert(  # noqa: PLR0913 - each is one plain choice of the caller
         self,
@@ -1499,10 +1566,6 @@ class Repository:
                 require_uncollected(self._config, commit.graph_commit_id)
             yield replace(self._repo_store, lease=lease)
 
-    def _merge_of(self, source: str, combiner: Combiner) -> BranchMerge:
-        found = self._resolve_published(source).view
-        return BranchMerge(name=source, source=found, into=combiner.branch, combiner=combiner)
-
     def _combiner(
         self,
         branch: BranchName,
@@ -1510,13 +1573,15 @@ class Repository:
         strategy: str,
         resolvers: Resolvers | None,
         resolutions: Resolutions | None = None,
+        kept: KeptDecisions | None = None,
         engine: str = Choice.AUTO,
     ) -> Combiner:
+        resolution = parse_resolution(strategy, resolvers, resolutions, kept=None if kept is None else kept.read)
         return Combiner(
             config=self._config,
             branch=branch,
             comparer=self._comparer(engine),
-            resolution=parse_resolution(strategy, resolvers, resolutions),
+            resolution=resolution,
         )
 
     def _inspecting(self, checks: Checks) -> Inspect | None:

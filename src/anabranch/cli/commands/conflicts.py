@@ -50,6 +50,9 @@ def conflicts(
     strategy: Strategy = "fail",
     resolve: Resolve = None,
     resolutions: ResolutionFile = None,
+    include_decided: Annotated[
+        bool, typer.Option("--include-decided", help="Also list those that a resolution, or a kept decision, decides.")
+    ] = False,
     engine: Engine = "auto",
     repo: Repo = None,
     storage_option: StorageOptions = None,
@@ -69,6 +72,7 @@ def conflicts(
         strategy=strategy,
         resolvers=parse_resolvers(resolve),
         resolutions=read_resolutions(resolutions),
+        include_decided=include_decided,
         engine=engine,
     )
     if by == "merge" and table is not None and not any(table in here.snapshot(ref) for ref in (source, target)):

@@ -40,6 +40,13 @@ def merge(
     strategy: Strategy = "fail",
     resolve: Resolve = None,
     resolutions: ResolutionFile = None,
+    keep_decisions: Annotated[
+        bool,
+        typer.Option(
+            "--keep-decisions",
+            help="If nothing is merged, keep the decisions of --resolutions for the next merge of the same branches.",
+        ),
+    ] = False,
     check: CheckFiles = None,
     message: Message = None,
     squash: Annotated[
@@ -77,6 +84,7 @@ def merge(
             strategy=strategy,
             resolvers=resolvers,
             resolutions=decided,
+            keep_decisions=keep_decisions,
             checks=checks,
             message=message,
             squash=squash,

@@ -5,10 +5,12 @@ from datetime import datetime
 from itertools import groupby
 
 from anabranch.format.layout.reach import Reach, Wanted, find_reach
+from anabranch.ids import BranchName
 from anabranch.repo.gc.policy import CollectedObject
 from anabranch.repo.leases.leases import LEASES
 from anabranch.repo.log.commits import COMMITS
-from anabranch.repo.log.config import RepoConfig
+from anabranch.repo.log.config import DECISIONS, RepoConfig
+from anabranch.repo.log.heads import Heads
 from anabranch.repo.log.history_tables import history_homes
 from anabranch.repo.write.homes import REMOVING
 from anabranch.storage import ObjectInfo, ObjectStore, in_parallel
@@ -17,6 +19,7 @@ __all__ = ["delete_wave", "iter_history_reach", "iter_unreferenced", "iter_waves
 
 _NEVER_PUBLISHED = "commit that was never published"
 _LEFTOVER = "temporary file of a writer that was killed"
+_OF_DELETED_BRANCH = "decisions on merges of a deleted branch"
 _EXPIRED = "expired lease or removal notice"
 
 
@@ -48,8 +51,8 @@ def iter_history_reach(config: RepoConfig, horizon: datetime) -> Iterator[tuple[
 def iter_unreferenced(config: RepoConfig, published: frozenset[str], horizon: datetime) -> Iterator[CollectedObject]:
     """Yield the unneeded objects outside the tables.
 
-    These are commit objects that no log names, temporary files, expired leases, and removal notices of a process that
-    died.
+    These are commit objects that no log names, temporary files, decisions on merges of deleted branches, expired
+    leases, and removal notices of a process that died.
     """
     for info in _older(config.store.list(COMMITS), horizon):
         commit_id = info.path.rpartition("/")[2].removesuffix(".json")
@@ -57,9 +60,18 @@ def iter_unreferenced(config: RepoConfig, published: frozenset[str], horizon: da
             yield CollectedObject(path=info.path, bytes=info.size, reason=_NEVER_PUBLISHED)
     for info in _older(config.store.list_leftovers(), horizon):
         yield CollectedObject(path=info.path, bytes=info.size, reason=_LEFTOVER)
+    for info in _older(config.store.list(DECISIONS), horizon):
+        *_, into, source = info.path.removesuffix(".json").split("/")
+        if not all(_exists(config, segment) for segment in (into, source)):
+            yield CollectedObject(path=info.path, bytes=info.size, reason=_OF_DELETED_BRANCH)
     for folder in (LEASES, REMOVING):
         for info in _older(config.store.list(folder), horizon):
             yield CollectedObject(path=info.path, bytes=info.size, reason=_EXPIRED)
+
+
+def _exists(config: RepoConfig, segment: str) -> bool:
+    entry = Heads(config).find(BranchName(segment.replace("%2F", "/")))
+    return entry is not None and not entry.state.is_deleted
 
 
 def _older(objects: Iterable[ObjectInfo], horizon: datetime) -> Iterator[ObjectInfo]:

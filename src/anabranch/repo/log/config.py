@@ -18,10 +18,11 @@ from anabranch.storage import ObjectStore
 from anabranch.storage.links import refuse_links
 from anabranch.storage.uris import follow_links, is_local, join_uri, relative_to
 
-__all__ = ["BRANCHES", "RUNS", "TABLES", "RepoConfig", "give_way", "now_in_microseconds"]
+__all__ = ["BRANCHES", "DECISIONS", "RUNS", "TABLES", "RepoConfig", "give_way", "now_in_microseconds"]
 
 BRANCHES = "_versions"
 RUNS = "_runs"
+DECISIONS = "_decisions"
 TABLES = "tables"
 _LONGEST_PAUSE_SECONDS = 2.0
 _RELOCATE = "run 'anabranch relocate {}' to adapt it to its new location"

@@ -1,7 +1,7 @@
 """Merge three states of many tables: plan the steps, then count them or stage them on a branch."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from anabranch.format.staging.column_ids import without_column_ids
@@ -72,6 +72,10 @@ class Combiner:
     branch: BranchName
     comparer: RowComparer
     resolution: Resolution
+
+    def recording(self, record: Callable[[Conflict], None]) -> "Combiner":
+        """Return the same, which also calls a function for each conflict that a decision decides."""
+        return replace(self, resolution=self.resolution.recording(record))
 
     def plan(self, sides: Sides) -> MergeSteps:
         """Return the steps that merge the tables. Nothing is written, and few rows are read."""

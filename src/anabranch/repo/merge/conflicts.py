@@ -43,7 +43,7 @@ class Conflict:
 
     The values are cells if `column` is set, rows as dicts if only `key` is set, else texts that describe the table.
     None is null, or a row, table or column that does not exist. With `path` they are those of one field of a struct, or
-    of one member of a JSON object, as JSON text.
+    of one member of a JSON object, as JSON text. `decision` is the `take` or `value` of a conflict that is decided.
     """
 
     table: str
@@ -55,6 +55,7 @@ class Conflict:
     source: Any = None
     target: Any = None
     problem: str = ""
+    decision: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,13 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from anabranch.errors import InvalidInputError
 from anabranch.ids import TableKey
 from anabranch.json_values import json_value
-from anabranch.repo.merge.conflicts import Conflict
+from anabranch.repo.merge.conflicts import Conflict, ConflictKind
 from anabranch.repo.merge.names import TableNames
 from anabranch.suggestions import suggest
 
@@ -42,9 +42,7 @@ class _Decision:
         return self.entry.get("take")
 
     def answer(self, conflict: Conflict) -> Any:
-        """Return the decided value, or NotImplemented if the conflict is not the one that was decided."""
-        if not self.fits({side: getattr(conflict, side) for side in _SIDES}):
-            return NotImplemented
+        """Return the decided value."""
         if self.take is not None:
             return getattr(conflict, self.take)
         value = self.entry["value"]
@@ -81,9 +79,9 @@ class _DecisionList:
                 )
         self._decisions.append(new)
 
-    def answer(self, conflict: Conflict) -> Any:
-        answers = (decision.answer(conflict) for decision in self._decisions)
-        return next((answer for answer in answers if answer is not NotImplemented), NotImplemented)
+    def find(self, values: Mapping[str, Any]) -> _Decision | None:
+        """Return the decision that was made on these values of the sides."""
+        return next((decision for decision in self._decisions if decision.fits(values)), None)
 
 
 _Subject = tuple[str, str | None]
@@ -94,12 +92,15 @@ class Decisions:
     """Decisions by table and column (None for rows).
 
     `resolvers` are the decisions without a key: they decide every conflict of a column or a table. `by_schema` are
-    those on one conflict of a column or table itself: its entry has the values of the sides, but no key.
+    those on one conflict of a column or table itself: its entry has the values of the sides, but no key. `kept` reads
+    the decisions of earlier attempts, which come after these. `record` is called with each conflict that was decided.
     """
 
     by_key: Mapping[_Subject, Sequence[_Decision]] = field(default_factory=dict)
     by_schema: Mapping[_Subject, _DecisionList] = field(default_factory=dict)
     resolvers: Mapping[str, str] = field(default_factory=dict)
+    kept: "Callable[[], Decisions] | None" = None
+    record: "Callable[[Conflict], None] | None" = None
 
     def __bool__(self) -> bool:
         return bool(self.by_key or self.by_schema or self.resolvers)
@@ -110,22 +111,45 @@ class Decisions:
 
     def side_of(self, names: TableNames, column: str | None, values: Sequence[Any]) -> str | None:
         """Return the side that was decided for a conflict of a column or table itself, with these values."""
-        for subject in _subjects(names, column):
-            for decision in self.by_schema.get(subject, ()):
-                if decision.fits(dict(zip(_SIDES, values, strict=True))):
-                    return decision.take
+        by_side = dict(zip(_SIDES, values, strict=True))
+        for source in self._sources:
+            for subject in _subjects(names, column):
+                found = source.by_schema.get(subject, _DecisionList()).find(by_side)
+                if found is not None:
+                    kind = found.entry.get("kind", ConflictKind.SCHEMA)
+                    problem = str(found.entry.get("problem", ""))
+                    self._note(
+                        Conflict(table=names.tables[0], kind=kind, column=column, **by_side, problem=problem), found
+                    )
+                    return found.take
         return None
+
+    @property
+    def _sources(self) -> "list[Decisions]":
+        return [self] if self.kept is None else [self, self.kept()]
+
+    def _note(self, conflict: Conflict, decision: _Decision) -> None:
+        if self.record is not None:
+            made = {name: decision.entry[name] for name in ("take", "value") if name in decision.entry}
+            self.record(replace(conflict, decision=made))
 
     def for_conflicts(self, names: TableNames, column: str | None) -> Callable[[Conflict], Any] | None:
         """Return a function that decides on conflicts of a column, or of rows, or None if nothing was decided there."""
-        found = [decision for subject in _subjects(names, column) for decision in self.by_key.get(subject, ())]
-        if not found:
+        subjects = _subjects(names, column)
+        found = [[one for subject in subjects for one in source.by_key.get(subject, ())] for source in self._sources]
+        if not any(found):
             return None
-        decided = _by_key(found, names)
+        decided = [_by_key(decisions, names) for decisions in found]
 
         def answer(conflict: Conflict) -> Any:
-            known = decided.get((_key_text(conflict.key or {}, names), conflict.path))
-            return NotImplemented if known is None else known.answer(conflict)
+            where = _key_text(conflict.key or {}, names), conflict.path
+            values = {side: getattr(conflict, side) for side in _SIDES}
+            for known in decided:
+                decision = known[where].find(values) if where in known else None
+                if decision is not None:
+                    self._note(conflict, decision)
+                    return decision.answer(conflict)
+            return NotImplemented
 
         return answer
 

@@ -1,8 +1,9 @@
 """Resolve conflicts of a merge, by a strategy or by resolvers for tables and columns."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import cache
 from typing import Any
 
 from anabranch.errors import InvalidInputError
@@ -55,6 +56,10 @@ class Resolution:
     def side(self) -> str | None:
         """The side that the strategy takes: 'source', 'target', or None."""
         return None if self.strategy is Strategy.FAIL else self.strategy.value
+
+    def recording(self, record: Callable[[Conflict], None]) -> "Resolution":
+        """Return the same, which also calls a function for each conflict that a decision decides."""
+        return replace(self, decisions=replace(self.decisions, record=record))
 
     def of_table(self, names: TableNames) -> "TableResolution":
         """Return how conflicts of one table are resolved."""
@@ -140,9 +145,13 @@ class TableResolution:
 
 
 def parse_resolution(
-    strategy: str, resolvers: Mapping[str, Any] | None, resolutions: Sequence[Mapping[str, Any]] | None = None
+    strategy: str,
+    resolvers: Mapping[str, Any] | None,
+    resolutions: Sequence[Mapping[str, Any]] | None = None,
+    *,
+    kept: Callable[[], Sequence[Mapping[str, Any]]] | None = None,
 ) -> Resolution:
-    """Check a strategy, resolvers and decisions on single conflicts.
+    """Check a strategy, resolvers and decisions on single conflicts, those of now and those that were kept.
 
     Resolvers may be nested by table: {'bucket.table': {'column': 'max'}}.
     """
@@ -163,6 +172,10 @@ def parse_resolution(
     for name, resolver in flat.items():
         _check(name, resolver)
     decisions = parse_decisions(resolutions)
+    if kept is not None:
+        read = kept
+        # Most merges have no conflicts and need not read them.
+        decisions = replace(decisions, kept=cache(lambda: parse_decisions(read())))
     # A decision on all conflicts of a column or table is a resolver.
     return Resolution(strategy=Strategy(strategy), resolvers={**flat, **decisions.resolvers}, decisions=decisions)
 

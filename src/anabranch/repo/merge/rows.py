@@ -249,7 +249,6 @@ class _RowMerger:
     # Rows that one side deleted
 
     def _decide_on_rows(self, found: ChangedRows) -> Iterator[RowChanges]:
-        decide = self._plan.resolution.for_row()
         for is_contested, in_target in (
             (found.where("deleted", "updated"), True),
             (found.where("updated", "deleted"), False),
@@ -257,6 +256,7 @@ class _RowMerger:
             if not is_contested.any():
                 continue
             part = found.filter(is_contested)
+            decide = self._plan.resolution.for_row()
             if callable(decide):
                 yield from self._decide_by_function(part, decide, in_target=in_target)
             elif decide is None:
