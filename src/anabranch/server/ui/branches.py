@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from itertools import islice
 
-from anabranch.errors import InvalidInputError
+from anabranch.errors import BranchNotFoundError, InvalidInputError
 from anabranch.ids import MAIN
 from anabranch.repo.log.entries import BranchMode
 from anabranch.repo.refs.branches import BranchInfo
@@ -78,13 +78,18 @@ def _list_branches(lake: Lake, search: str, *, after: str | None, deleted: bool)
         for name in repository.branch_names(after=after)
         if search.lower() in name.lower() or search.lower() in names.get(name, "").lower()
     )
-    found = (_find_branch(repository, name, deleted=deleted) for name in matching)
-    return list(islice(filter(None, found), _SIZE + 1))
+    if deleted:
+        wanted = set(matching)
+        return [info for info in repository.branch_list(after=after, deleted=True) if info.name in wanted][: _SIZE + 1]
+    return list(islice(filter(None, (_find_branch(repository, name) for name in matching)), _SIZE + 1))
 
 
-def _find_branch(repository: Repository, name: str, *, deleted: bool) -> BranchInfo | None:
-    listed = repository.branch_list(prefix=name, limit=1, deleted=deleted)
-    return listed[0] if listed and listed[0].name == name else None
+def _find_branch(repository: Repository, name: str) -> BranchInfo | None:
+    """Return a branch, None if it was deleted."""
+    try:
+        return repository.branch_get(name)
+    except BranchNotFoundError:
+        return None
 
 
 def _rows(lake: Lake, found: Sequence[BranchInfo], *, is_deleted: bool) -> tuple[BranchRow, ...]:
