@@ -19,6 +19,7 @@ from anabranch.errors import (
     InvalidNameError,
     NotFoundError,
     TableNotFoundError,
+    TooSlowError,
 )
 from tests.duck.conftest import orders, rows
 
@@ -256,3 +257,22 @@ def test_a_filter_that_arrow_has_no_words_for_is_answered_all_the_same(shop: ab.
     where = "id = 1 OR id IS NOT DISTINCT FROM 2"
     answer = shop.sql(f"SELECT id FROM in_c_sales.orders WHERE {where} ORDER BY id")
     assert answer["id"].to_pylist() == [1, 2]
+
+
+def test_a_statement_that_takes_too_long_is_stopped(shop: ab.Repository) -> None:
+    forever = "SELECT count(*) FROM range(100000000000) a, range(100000000000) b WHERE a.range + b.range < 0"
+    with pytest.raises(TooSlowError, match=r"more than 0\.2 seconds"):
+        shop.sql(forever, timeout=0.2)
+    with pytest.raises(TooSlowError):
+        for _ in shop.sql_reader("SELECT range FROM range(100000000000)", timeout=0.2):
+            pass
+    assert rows(shop, "SELECT 1") == [(1,)]
+    batches = shop.sql_reader("SELECT range FROM range(5000)", batch_rows=100)
+    assert {len(batch) for batch in batches} <= set(range(1, 101)), "batches are small"
+    assert shop.sql("SELECT 1 AS one", timeout=60).to_pylist() == [{"one": 1}]
+
+
+@pytest.mark.parametrize("timeout", [0, -1, True, "1"])
+def test_a_timeout_is_a_positive_number(shop: ab.Repository, timeout: float) -> None:
+    with pytest.raises(InvalidInputError, match="is not a number of seconds"):
+        shop.sql("SELECT 1", timeout=timeout)

@@ -122,6 +122,7 @@ def test_what_is_not_a_whole_number_is_refused_as_a_limit_or_version(lake: ab.Re
         lambda: lake.reflog(limit=wrong),
         lambda: lake.entity_history(ORDERS, 1, limit=wrong),
         lambda: orders.to_arrow(limit=wrong),
+        lambda: orders.to_arrow(offset=wrong),
         lambda: orders.to_pandas(limit=wrong),
         lambda: orders.to_polars(limit=wrong),
         lambda: orders.scan(limit=wrong),
@@ -145,6 +146,8 @@ def test_limits_are_not_negative_and_as_large_as_one_likes(lake: ab.Repository) 
             use(-1)
         assert use(1 << 70) == use(None)
         assert len(use(0)) == 0
+    with pytest.raises(InvalidInputError, match="the offset -1 is negative"):
+        orders.to_arrow(offset=-1)
 
 
 @pytest.mark.parametrize("wrong", ["id", 7, [7], b"id"])

@@ -55,6 +55,10 @@ def test_columns_come_in_the_order_asked_for(orders: Table) -> None:
 
 def test_no_rows_at_a_limit_of_none_and_of_zero(orders: Table) -> None:
     assert len(orders.to_arrow(limit=0)) == 0
+    ids = orders.to_arrow(columns=["id"])["id"].to_pylist()
+    assert orders.to_arrow(columns=["id"], offset=2, limit=2)["id"].to_pylist() == ids[2:4]
+    assert orders.to_arrow(columns=["id"], where="id > 0", offset=1)["id"].to_pylist() == ids[1:]
+    assert len(orders.to_arrow(offset=len(ids))) == 0
     assert len(orders.to_arrow(limit=None)) == 6
 
 

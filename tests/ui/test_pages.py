@@ -23,6 +23,14 @@ PAGES = [
     "/storage?show=storage",
     "/storage?show=gc&keep_last=1",
     "/storage?show=doctor",
+    "/tables/{table}",
+    "/tables/{table}/schema",
+    "/tables/shop.orders/row?key=[2]",
+    "/load",
+    "/compare?before=main&after=dev",
+    "/compare/rows?before=main&after=dev&table=shop.orders",
+    "/merge?source=dev&into=main",
+    "/sql?sql=SELECT+*+FROM+shop.orders",
 ]
 
 

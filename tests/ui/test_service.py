@@ -141,6 +141,27 @@ def test_branch_token_makes_branches_and_leaves_main_alone(running: Running, pro
         assert "Mine" in [branch["name"] for branch in ok(api.get(f"{project.path}/branches"))["branches"]]
 
 
+def test_file_is_loaded_as_a_job(running: Running, project: Project) -> None:
+    with running.client() as api:
+        secret = make_token(api, "branch", project_id=project.id)
+    path = f"/ui/projects/{project.id}"
+    with signed_in(running, secret) as (client, csrf):
+        client.post(f"{path}/branches/create", data={"csrf": csrf, "name": "Loads"})
+        found = client.get(f"{path}/load").text.partition('">Loads</option>')[0]
+        branch = found.rpartition('value="')[2]
+        data = {"csrf": csrf, "table": "in_c_sales.orders", "branch": branch, "mode": "replace"}
+        file = {"file": ("new.csv", b"id,v\n7,seven\n")}
+        answer = client.post(f"{path}/import", data=data, files=file)
+        assert answer.status_code == 303, answer.text
+        assert "new.csv" in client.get(answer.headers["location"]).text
+        broken = client.post(f"{path}/import", data=data, files={"file": ("bad.csv", b"nothing\n1\n")})
+        assert broken.status_code == 400
+        assert "bad.csv" in broken.text
+        assert client.post(f"{path}/import", data={**data, "branch": "main"}, files=file).status_code == 403
+        missing = client.post(f"{path}/import", data={**data, "table": "in_c_sales.missing"}, files=file)
+        assert missing.status_code == 404
+
+
 def test_actions_are_in_the_audit(running: Running, project: Project) -> None:
     with signed_in(running, running.secret) as (client, csrf):
         client.post(f"/ui/projects/{project.id}/branches/create", data={"csrf": csrf, "name": "Audited"})

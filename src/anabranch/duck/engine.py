@@ -11,7 +11,7 @@ import pyarrow as pa
 from anabranch.duck.session import DUCK_ERRORS, Database, Session, is_about_pushing, is_fatal, translate
 from anabranch.duck.sources import Source, find_sources
 from anabranch.duck.statement import Statement, parse_statement
-from anabranch.errors import AnabranchError, InvalidInputError
+from anabranch.errors import AnabranchError, InvalidInputError, TooSlowError
 from anabranch.format.arrow_dataset import ArrowDataset
 from anabranch.repo.repository import Repository
 from anabranch.repo.snapshot import Snapshot
@@ -34,7 +34,7 @@ class DuckEngine:
     def __init__(self, database: Database) -> None:
         self.database = database
 
-    def query(
+    def query(  # noqa: PLR0913 - each is one plain choice of the caller
         self,
         repository: Repository,
         sql: str,
@@ -42,15 +42,28 @@ class DuckEngine:
         ref: str,
         params: Parameters | None = None,
         snapshot: Snapshot | None = None,
+        timeout: float | None = None,
+        batch_rows: int | None = None,
         replaced: Mapping[str, pa.Table] | None = None,
     ) -> pa.RecordBatchReader:
-        """Answer one statement. `replaced` are rows to read instead of those of a table, by its key."""
-        _check(sql, params)
-        session = self.database.session()
+        """Answer one statement. `replaced` are rows to read instead of those of a table, by its key.
+
+        A timeout in seconds stops the statement, also while its answer is read. `batch_rows` is the maximum number of
+        rows of a batch.
+        """
+        _check(sql, params, timeout)
+        session = self.database.session(timeout=timeout)
         try:
             statement = parse_statement(sql, session.connection)
             sources = find_sources(statement, repository, ref, snapshot, replaced=replaced or {})
-            run = _Run(database=self.database, session=session, statement=statement, sources=sources, params=params)
+            run = _Run(
+                database=self.database,
+                session=session,
+                statement=statement,
+                sources=sources,
+                params=params,
+                batch_rows=batch_rows or _ROWS_PER_BATCH,
+            )
             return run.begin()
         except BaseException:
             session.close()
@@ -66,6 +79,7 @@ class _Run:
     statement: Statement
     sources: Sequence[Source]
     params: Parameters | None
+    batch_rows: int
 
     def begin(self) -> pa.RecordBatchReader:
         """Begin with filters pushed down; if one of them cannot be, DuckDB applies them all."""
@@ -84,7 +98,7 @@ class _Run:
         names = self.session.show(self.sources, push_filters=push_filters)
         text = self.statement.with_names(names, connection, catalogs=self.session.catalogs)
         connection.execute(text, self.params)
-        answer = connection.to_arrow_reader(_ROWS_PER_BATCH)
+        answer = connection.to_arrow_reader(self.batch_rows)
         # Read the first batch here, so that an early error is raised by this call and not by the reader.
         first = list(itertools.islice(answer, 1))
         batches = self._read(first, answer)
@@ -110,12 +124,15 @@ class _Run:
         for rows in self._datasets():
             if rows.failure is not None:
                 return rows.failure
+        if self.session.is_late:
+            seconds = f"{self.session.timeout:g} seconds"
+            return TooSlowError(f"the SQL took more than {seconds}", hint="read fewer rows, or allow more time")
         if is_fatal(error):
             self.database.forget()
         return translate(self.session.without_catalog(str(error)))
 
 
-def _check(sql: Any, params: Any) -> None:
+def _check(sql: Any, params: Any, timeout: Any) -> None:
     if not isinstance(sql, str):
         raise InvalidInputError(f"{sql!r} is not SQL", hint="give text")
     try:
@@ -124,3 +141,6 @@ def _check(sql: Any, params: Any) -> None:
         raise InvalidInputError("the SQL is not valid Unicode", hint="remove the broken characters") from None
     if not (params is None or isinstance(params, list | tuple | Mapping)):
         raise InvalidInputError(f"{params!r} is neither a list nor a dict", hint="give a list for ?, a dict for $name")
+    is_number = isinstance(timeout, int | float) and not isinstance(timeout, bool)
+    if timeout is not None and not (is_number and timeout > 0):
+        raise InvalidInputError(f"the timeout {timeout!r} is not a number of seconds", hint="give for example 30")

@@ -15,6 +15,7 @@ from anabranch.errors import AnabranchError, InvalidExpressionError, SchemaMisma
 __all__ = ["DUCK_ERRORS", "Database", "Session", "is_about_pushing", "is_fatal", "translate"]
 
 _MOST_THREADS = 8
+_INTERRUPT_SECONDS = 0.05
 _SETTINGS = {
     "allow_community_extensions": "false",
     "allow_persistent_secrets": "false",
@@ -39,11 +40,12 @@ class Database:
         self._connection: duckdb.DuckDBPyConnection | None = None
         self._names = itertools.count(1)
 
-    def session(self) -> "Session":
+    def session(self, *, timeout: float | None = None) -> "Session":
+        """Return a new session. With a timeout, it is interrupted after this many seconds."""
         with self._lock:
             if self._connection is None:
                 self._connection = _connect(threads=min(self._threads, os.cpu_count() or 1))
-            return Session(self._connection, name=f"query {next(self._names)}")
+            return Session(self._connection, name=f"query {next(self._names)}", timeout=timeout)
 
     def forget(self) -> None:
         """Open another one next time: this one has failed for good."""
@@ -67,11 +69,24 @@ class Session:
     So `b.o AT 'dev'` is a table `o` of the schema `b`, and its columns are qualified as those of any other.
     """
 
-    def __init__(self, database: duckdb.DuckDBPyConnection, *, name: str) -> None:
+    def __init__(self, database: duckdb.DuckDBPyConnection, *, name: str, timeout: float | None = None) -> None:
         self._database = database
         self.connection = database.cursor()
         self._name = name
         self._catalogs: dict[str | None, str] = {}
+        self.timeout = timeout
+        self.is_late = False
+        self._is_closed = threading.Event()
+        if timeout is not None:
+            threading.Thread(target=self._interrupt_later, args=[timeout], daemon=True).start()
+
+    def _interrupt_later(self, seconds: float) -> None:
+        """Interrupt the query after some time, again and again: an interrupt between two commands has no effect."""
+        if self._is_closed.wait(seconds):
+            return
+        self.is_late = True
+        while not self._is_closed.wait(_INTERRUPT_SECONDS):
+            self.connection.interrupt()
 
     @property
     def catalogs(self) -> Collection[str]:
@@ -124,6 +139,7 @@ class Session:
 
     def close(self) -> None:
         """End the query, whatever state it is in, and take its catalogs away."""
+        self._is_closed.set()
         self.connection.close()
         if self._catalogs:
             other = self._database.cursor()

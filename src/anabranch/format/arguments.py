@@ -24,14 +24,14 @@ def checked_number(value: Any, what: str, *, hint: str) -> int:
     return number
 
 
-def checked_limit(limit: Any, things: str) -> int | None:
-    """How many at most; None for all."""
+def checked_limit(limit: Any, things: str, *, name: str = "limit") -> int | None:
+    """Return a limit or an offset, None if there is none. Raise InvalidInputError if it is not a natural number."""
     if limit is None:
         return None
     hint = f"give a number of {things}, or None for all"
-    number = checked_number(limit, "limit", hint=hint)
+    number = checked_number(limit, name, hint=hint)
     if number < 0:
-        raise InvalidInputError(f"the limit {number} is negative", hint=hint)
+        raise InvalidInputError(f"the {name} {number} is negative", hint=hint)
     return min(number, sys.maxsize)
 
 

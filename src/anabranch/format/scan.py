@@ -41,15 +41,25 @@ def read_table(
     columns: Sequence[str] | None = None,
     where: str | None = None,
     limit: int | None = None,
+    offset: int | None = None,
     base: str | int | None = None,
 ) -> pa.Table:
-    """Read rows; with a base, those of its fragments, and no file of another but deletion files and indices."""
-    limit = checked_limit(limit, "rows")
+    """Read rows, after the first `offset` ones.
+
+    With a base, read those of its fragments, and no file of another one but deletion files and indices.
+    """
+    limit, offset = checked_limit(limit, "rows"), checked_limit(offset, "rows", name="offset")
     fragments = None if base is None else fragments_of_base(version_ref.home, base, version_ref.version)
     with filter_errors(version_ref, where):
         return (
             version_ref.open()
-            .scanner(columns=_list(version_ref, columns), filter=_enclosed(where), limit=limit, fragments=fragments)
+            .scanner(
+                columns=_list(version_ref, columns),
+                filter=_enclosed(where),
+                limit=limit,
+                offset=offset,
+                fragments=fragments,
+            )
             .to_table()
         )
 

@@ -111,7 +111,7 @@ Resolutions = Sequence[Mapping[str, Any]]
 class SqlEngine(Protocol):
     """Answer SQL over the tables of a repository."""
 
-    def query(
+    def query(  # noqa: PLR0913 - each is one plain choice of the caller
         self,
         repository: "Repository",
         sql: str,
@@ -119,10 +119,13 @@ class SqlEngine(Protocol):
         ref: str,
         params: Parameters | None = None,
         snapshot: Snapshot | None = None,
+        timeout: float | None = None,
+        batch_rows: int | None = None,
     ) -> pa.RecordBatchReader:
         """Start one query over the tables at a ref. The reader may be closed before its end.
 
-        If a snapshot is given, the query reads it instead of the ref, also if it is not published yet.
+        If a snapshot is given, the query reads it instead of the ref, also if it is not published yet. A timeout in
+        seconds stops the query, also while its answer is read. `batch_rows` is the maximum number of rows of a batch.
         """
         ...
 
@@ -601,20 +604,41 @@ class Repository:
 
     # SQL and runs.
 
-    def sql(self, sql: str, ref: str | None = None, *, params: Parameters | None = None) -> pa.Table:
+    def sql(
+        self,
+        sql: str,
+        ref: str | None = None,
+        *,
+        params: Parameters | None = None,
+        timeout: float | None = None,
+    ) -> pa.Table:
         """Answer one read-only statement over the tables as a ref has them, by default the bound branch as it is now.
 
         A table is `bucket.table`, or `bucket.table AT 'ref'`; `tables`, `branches`, `branch_tables`, `commits`, `tags`
-        and `refs` describe the repository. Values for `?` and `$name` are `params`.
+        and `refs` describe the repository. Values for `?` and `$name` are `params`. A statement that takes longer than
+        `timeout` seconds is stopped, and TooSlowError is raised.
 
         >>> repo.sql("SELECT sum(amount) AS sold FROM shop.orders WHERE id < ?", params=[3]).to_pylist()
         [{'sold': 20.5}]
         """
-        return self.sql_reader(sql, ref=ref, params=params).read_all()
+        return self.sql_reader(sql, ref=ref, params=params, timeout=timeout).read_all()
 
-    def sql_reader(self, sql: str, ref: str | None = None, *, params: Parameters | None = None) -> pa.RecordBatchReader:
-        """Like `sql`, batch by batch, for answers that are larger than memory."""
-        return self._engines.load_sql().query(self, sql, ref=self._ref(ref), params=params)
+    def sql_reader(
+        self,
+        sql: str,
+        ref: str | None = None,
+        *,
+        params: Parameters | None = None,
+        timeout: float | None = None,
+        batch_rows: int | None = None,
+    ) -> pa.RecordBatchReader:
+        """Like `sql`, batch by batch, for answers that are larger than memory. The timeout is for the whole answer.
+
+        `batch_rows` is the maximum number of rows of a batch. Smaller batches need less memory if values are large.
+        """
+        limit = checked_limit(batch_rows, "rows")
+        engine = self._engines.load_sql()
+        return engine.query(self, sql, ref=self._ref(ref), params=params, timeout=timeout, batch_rows=limit)
 
     def begin_run(
         self,

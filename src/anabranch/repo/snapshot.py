@@ -119,13 +119,14 @@ class Table:
         columns: Sequence[str] | None = None,
         where: str | None = None,
         limit: int | None = None,
+        offset: int | None = None,
     ) -> "pa.Table":
-        """Read rows into memory. `where` is an SQL predicate over the columns.
+        """Read rows into memory. `where` is an SQL predicate over the columns. `offset` rows are skipped.
 
         >>> repo["shop.orders"].to_arrow(columns=["item"], where="amount > 10").to_pydict()
         {'item': ['tea', 'pot']}
         """
-        rows = read_table(self.version_ref, columns=columns, where=where, limit=limit)
+        rows = read_table(self.version_ref, columns=columns, where=where, limit=limit, offset=offset)
         schema = rows.schema
         shown = without_column_ids(schema)
         return rows if shown is schema else rows.from_arrays(rows.columns, schema=shown)

@@ -43,7 +43,7 @@ from anabranch.server.tables import find_table
 from anabranch.server.uploads import UPLOAD_BODY, Upload, check_unpacked_size, is_upload, mark_taken, upload_of
 from anabranch.warnings import collect_warnings
 
-__all__ = ["ImportOrder", "ImportRequest", "Imports", "router"]
+__all__ = ["ImportOrder", "ImportRequest", "Imports", "errors_about", "format_of", "router"]
 
 _log = logging.getLogger("anabranch.server")
 _PARQUET_START = b"PAR1"
@@ -97,7 +97,7 @@ class Imports:
         description = {**asked, "bucket": key.bucket, "table": key.table, "file": upload.name}
 
         def work(job: Job, report: Report) -> Mapping[str, Any]:
-            with at_work(job, self._projects, self._branches), _renamed(upload):
+            with at_work(job, self._projects, self._branches), errors_about(upload):
                 return self._import(order, job, report)
 
         return self._jobs.submit(branch, JobKind.IMPORT, description, work, on_end=lambda: _discard(order))
@@ -149,7 +149,7 @@ class Imports:
         return branch.repository.load(
             str(order.key),
             upload.path,
-            format=_format_of(request, upload),
+            format=format_of(request, upload),
             mode=_mode_of(request, table),
             branch=branch.name,
             csv=request.csv,
@@ -177,7 +177,8 @@ def _discard(order: ImportOrder) -> None:
         order.upload.discard()
 
 
-def _format_of(request: ImportRequest, upload: Upload) -> FileFormat:
+def format_of(request: ImportRequest, upload: Upload) -> FileFormat:
+    """Return the format of an upload: the requested one, or that of its name or content."""
     if request.format is not None:
         return request.format
     named, _ = format_of_name(upload.stored_as)
@@ -207,7 +208,7 @@ def _warnings(loaded: LoadReport) -> list[str]:
 
 
 @contextmanager
-def _renamed(upload: Upload) -> Iterator[None]:
+def errors_about(upload: Upload) -> Iterator[None]:
     """Use the sender's name of the file in errors, and hints for the sender."""
     try:
         yield

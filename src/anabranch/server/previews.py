@@ -20,7 +20,17 @@ from anabranch.server.tables import ColumnInfo, column_infos
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Preview", "PreviewPool", "PreviewRequest", "parse_columns", "parse_sorting", "preview", "preview_csv"]
+__all__ = [
+    "Preview",
+    "PreviewPool",
+    "PreviewRequest",
+    "Sorting",
+    "parse_columns",
+    "parse_sorting",
+    "preview",
+    "preview_csv",
+    "read_rows",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +43,13 @@ class Sorting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreviewRequest:
-    """The rows, columns and order of a preview. `count` asks for the number of rows that match `where`."""
+    """The rows, columns and order of a preview. `count` asks for the number of rows that match `where`.
+
+    The first `offset` rows are skipped.
+    """
 
     limit: int
+    offset: int = 0
     count: bool = False
     columns: tuple[str, ...] | None = None
     where: str | None = None
@@ -73,7 +87,7 @@ def parse_sorting(text: str | None) -> tuple[Sorting, ...]:
 
 def preview(table: Table, request: PreviewRequest) -> dict[str, Any]:
     """Return a preview as JSON values."""
-    rows = _read(table, request)
+    rows = read_rows(table, request)
     is_counted = request.count or request.where is None  # without a predicate the number is known
     return {
         "columns": [column.model_dump() for column in column_infos(rows.schema)],
@@ -83,21 +97,22 @@ def preview(table: Table, request: PreviewRequest) -> dict[str, Any]:
 
 
 def preview_csv(table: Table, request: PreviewRequest) -> Iterator[str]:
-    rows = _read(table, request)
+    rows = read_rows(table, request)
     return csv_lines(rows.column_names, rows.to_batches())
 
 
-def _read(table: Table, request: PreviewRequest) -> "pa.Table":
+def read_rows(table: Table, request: PreviewRequest) -> "pa.Table":
+    """Read the rows of a preview."""
     columns = request.columns
     if columns is not None:
         require_columns(table.schema, columns)
     if not request.sort:
-        return table.to_arrow(columns=columns, where=request.where, limit=request.limit)
+        return table.to_arrow(columns=columns, where=request.where, limit=request.limit, offset=request.offset or None)
     return _first_rows(table, request, columns=table.schema.names if columns is None else columns)
 
 
 def _first_rows(table: Table, request: PreviewRequest, *, columns: Sequence[str]) -> "pa.Table":
-    """Return the first rows of an order. At most `limit` rows and one batch are in memory."""
+    """Return the first rows of an order. At most `offset` and `limit` rows and one batch are in memory."""
     import pyarrow as pa
 
     by = [(one.column, "descending" if one.descending else "ascending") for one in request.sort]
@@ -108,10 +123,10 @@ def _first_rows(table: Table, request: PreviewRequest, *, columns: Sequence[str]
     try:
         for batch in table.scan(columns=read, where=request.where):
             both = pa.concat_tables([first, pa.Table.from_batches([batch]).cast(first.schema)])
-            first = both.sort_by(by).slice(0, request.limit)
+            first = both.sort_by(by).slice(0, request.offset + request.limit)
     except (pa.ArrowNotImplementedError, pa.ArrowTypeError) as err:
         raise InvalidInputError(f"rows cannot be sorted: {err}", hint="sort by columns of simple types") from None
-    return first.select(list(columns))
+    return first.select(list(columns)).slice(request.offset)
 
 
 _Result = TypeVar("_Result")

@@ -26,6 +26,7 @@ __all__ = [
     "discard_untaken",
     "has_upload",
     "is_upload",
+    "keep_file",
     "mark_taken",
     "receive",
     "upload_of",
@@ -128,6 +129,23 @@ async def receive(request: Request, folder: Path) -> Upload:
         await run_in_threadpool(receiver.close)
 
 
+def keep_file(file: BinaryIO, name: str, folder: Path) -> Upload:
+    """Copy a file that a form had to a new folder. If that fails, delete the folder."""
+    folder.mkdir(parents=True)
+    try:
+        digest, start = hashlib.sha256(), b""
+        with (folder / "incoming").open("wb") as copy:
+            while piece := file.read(_BYTES_AT_A_TIME):
+                start = start or piece[:4]
+                digest.update(piece)
+                copy.write(piece)
+            size = copy.tell()
+        return _complete(folder, _plain_name(name), start=start, size=size, sha256=digest.hexdigest())
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
 class _Receiver:
     """Parses a multipart body piece by piece and writes the file in it to disk."""
 
@@ -174,16 +192,9 @@ class _Receiver:
             )
         self._file.flush()
         os.fsync(self._file.fileno())
-        stored_as = f"data{_ending_of(self._name)}{_compression_of(self._start)}"
-        upload = Upload(
-            id=self._folder.name,
-            name=self._name,
-            folder=self._folder,
-            stored_as=stored_as,
-            size_bytes=self._file.tell(),
-            sha256=self._digest.hexdigest(),
+        upload = _complete(
+            self._folder, self._name, start=self._start, size=self._file.tell(), sha256=self._digest.hexdigest()
         )
-        (self._folder / "incoming").rename(upload.path)
         self._is_kept = True
         return upload
 
@@ -227,6 +238,14 @@ class _Receiver:
 
     def _on_end(self) -> None:
         self._is_whole = True
+
+
+def _complete(folder: Path, name: str, *, start: bytes, size: int, sha256: str) -> Upload:
+    """Give the file `incoming` of a folder the name under which it is read. Its first bytes are `start`."""
+    stored_as = f"data{_ending_of(name)}{_compression_of(start)}"
+    upload = Upload(id=folder.name, name=name, folder=folder, stored_as=stored_as, size_bytes=size, sha256=sha256)
+    (folder / "incoming").rename(upload.path)
+    return upload
 
 
 def _malformed(error: FormParserError) -> InvalidInputError:

@@ -3,12 +3,34 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Protocol
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import BinaryIO, Protocol
 
+from anabranch.repo.io.values import LoadMode
 from anabranch.repo.repository import Repository
+from anabranch.repo.snapshot import Table
 from anabranch.server.auth import Scope
+from anabranch.server.imports import ImportRequest, errors_about, format_of
+from anabranch.server.uploads import keep_file
 
-__all__ = ["Host", "Lake", "RepositoryHost"]
+__all__ = ["Host", "Lake", "LoadOrder", "RepositoryHost", "loaded_message"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadOrder:
+    """A file to load into a table of a branch, and the name that its sender gave it.
+
+    Its rows replace all rows. With `is_incremental` they are added, and replace those with the same primary key. The
+    key in the order is that of a new table.
+    """
+
+    table: str
+    branch: str
+    file: BinaryIO
+    name: str
+    is_incremental: bool
+    primary_key: tuple[str, ...] = ()
 
 
 class Host(Protocol):
@@ -34,6 +56,10 @@ class Host(Protocol):
         ...
 
     def delete_branch(self, name: str) -> None: ...
+
+    def load(self, order: LoadOrder) -> str:
+        """Load a file into a table and return a message about it."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,3 +103,35 @@ class RepositoryHost:
 
     def delete_branch(self, name: str) -> None:
         self.repository.branch_delete(name)
+
+    def load(self, order: LoadOrder) -> str:
+        table = self.repository.snapshot_of(order.branch).get(order.table)
+        with TemporaryDirectory(prefix="anabranch-") as folder:
+            upload = keep_file(order.file, order.name, Path(folder) / "upload")
+            with errors_about(upload):
+                loaded = self.repository.load(
+                    order.table,
+                    upload.path,
+                    format=format_of(ImportRequest(), upload),
+                    mode=_mode_of(order, table),
+                    branch=order.branch,
+                    primary_key=order.primary_key or None,
+                    message=f"Load {upload.name} into {order.table}",
+                )
+        return loaded_message(order, rows=loaded.rows_loaded, commit_id=loaded.commit_id)
+
+
+def _mode_of(order: LoadOrder, table: Table | None) -> LoadMode:
+    if table is None:
+        return LoadMode.APPEND
+    if not order.is_incremental:
+        return LoadMode.OVERWRITE
+    return LoadMode.UPSERT if table.primary_key else LoadMode.APPEND
+
+
+def loaded_message(order: LoadOrder, *, rows: int | None, commit_id: str | None) -> str:
+    """Return what a load did, for its visitor."""
+    if commit_id is None:
+        return f"{order.table} has all rows of {order.name} already: nothing changed."
+    number = "" if rows is None else "1 row of " if rows == 1 else f"{rows:,} rows of "
+    return f"Loaded {number}{order.name} into {order.table} on {order.branch}."

@@ -1,6 +1,20 @@
 """All pages of a lake."""
 
-from anabranch.server.ui import branches, commit, graph, lineage, overview, reflog, runs, storage
+from anabranch.server.ui import (
+    branches,
+    commit,
+    compare,
+    graph,
+    lineage,
+    loads,
+    merge,
+    overview,
+    reflog,
+    runs,
+    sql,
+    storage,
+    tables,
+)
 
 __all__ = ["PAGES"]
 
@@ -13,4 +27,9 @@ PAGES = (
     *lineage.PAGES,
     *storage.PAGES,
     *reflog.PAGES,
+    *tables.PAGES,
+    *loads.PAGES,
+    *compare.PAGES,
+    *merge.PAGES,
+    *sql.PAGES,
 )

@@ -22,6 +22,9 @@ NAVIGATION = (
     ("/", "Overview"),
     ("/branches", "Branches"),
     ("/graph", "Graph"),
+    ("/compare", "Compare"),
+    ("/merge", "Merge"),
+    ("/sql", "SQL"),
     ("/runs", "Runs"),
     ("/storage", "Storage"),
 )
@@ -48,10 +51,10 @@ class Frame:
     home: str = "/"
 
     def link(self, path: str, **query: object) -> str:
-        """Return the address of a page of the lake. Empty parameters are left out."""
-        given = {name: str(value) for name, value in query.items() if value not in (None, "")}
+        """Return the address of a page of the lake. Empty parameters are left out, a tuple is a repeated one."""
+        given = {name: value for name, value in query.items() if value not in (None, "", ())}
         base = "" if self.lake is None else self.lake.path
-        return f"{base}{path}{'?' + urlencode(given) if given else ''}"
+        return f"{base}{path}{'?' + urlencode(given, doseq=True) if given else ''}"
 
     def here(self, **query: object) -> str:
         """Return the address of this page with other parameters."""
@@ -60,6 +63,10 @@ class Frame:
     def static(self, name: str) -> str:
         """Return the address of a static file, which changes with the version so that browsers may keep it."""
         return f"{self.static_path}/{name}?v={anabranch.__version__}"
+
+    def is_exactly(self, path: str) -> bool:
+        """Return whether the visitor is on a page."""
+        return self.request.url.path == self.link(path)
 
     def is_here(self, path: str) -> bool:
         """Return whether the visitor is on a page of the navigation or below it."""

@@ -7,24 +7,28 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 
+from anyio import from_thread
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from anabranch.errors import AnabranchError, ForbiddenError, TokenNotFoundError, UnauthenticatedError
-from anabranch.ids import MAIN
+from anabranch.errors import AnabranchError, ForbiddenError, InvalidInputError, TokenNotFoundError, UnauthenticatedError
+from anabranch.ids import MAIN, TableKey
 from anabranch.repo.repository import Repository
 from anabranch.server.auth import DEFAULT_BRANCH, Scope, Token, require
 from anabranch.server.branches import NewBranch
 from anabranch.server.envelope import without_data_folder
+from anabranch.server.imports import ImportOrder, ImportRequest
+from anabranch.server.job_runner import Job
 from anabranch.server.service import Service
 from anabranch.server.ui.headers import SECURITY_HEADERS
-from anabranch.server.ui.lake import Lake
+from anabranch.server.ui.lake import Lake, LoadOrder, loaded_message
 from anabranch.server.ui.pages import PAGES
 from anabranch.server.ui.rendering import Account, Frame, render
 from anabranch.server.ui.service_records import PROJECT_PAGES, SERVICE_PAGES, checked_body
 from anabranch.server.ui.session import Cookie, Session, Sessions, check_same_site
 from anabranch.server.ui.site import PageRoute, Redirect, Shown, Site, Visit, get, post
 from anabranch.server.ui.static_files import static_route
+from anabranch.server.uploads import keep_file
 
 __all__ = ["ServiceGate", "make_routes"]
 
@@ -32,6 +36,7 @@ _HOME = "/ui/"
 _STATIC = "/ui/static"
 _SIGN_IN = "/ui/sign-in"
 _SIGN_OUT = "/ui/sign-out"
+_WAIT_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +80,24 @@ class ProjectHost:
         else:
             # Another tool made this branch in the repository.
             self.repository.branch_delete(name)
+
+    def load(self, order: LoadOrder) -> str:
+        """Run an import as a job, as the JSON route does, and wait for it."""
+        service, key = self.service, TableKey.parse(order.table)
+        branch_id = DEFAULT_BRANCH if order.branch == MAIN else order.branch
+        branch = service.branches.open(self.project_id, branch_id, self.token)
+        request = ImportRequest(incremental=order.is_incremental)
+        service.imports.check(branch, key, request)
+        upload = keep_file(order.file, order.name, service.files.new_folder(self.project_id))
+        submitted = service.imports.submit(
+            ImportOrder(branch=branch, key=key, request=request, upload=upload, is_kept=False)
+        )
+        job: Job = from_thread.run(service.jobs.wait, submitted.id, _WAIT_SECONDS)
+        if job.error is not None:
+            raise InvalidInputError(job.error["message"], hint=job.error["details"].get("hint"))
+        if job.result is None:
+            return f"The job {job.id} loads {order.name} into {order.table}. It has not ended yet."
+        return loaded_message(order, rows=job.result["imported_rows"], commit_id=job.result["commit_id"])
 
 
 def _path(project_id: str | None, branch: str | None) -> dict[str, str]:

@@ -1,0 +1,102 @@
+"""The SQL console: one read-only statement over the tables of a ref, with a bounded result."""
+
+from dataclasses import dataclass, replace
+
+from starlette.responses import Response
+
+from anabranch.errors import AnabranchError, InvalidInputError, NotFoundError, TooSlowError
+from anabranch.files.plain_rows import csv_lines, plain_rows
+from anabranch.repo.schema.types import show_type
+from anabranch.server.envelope import status_of
+from anabranch.server.ui.cells import Cell, cell_of
+from anabranch.server.ui.downloads import answer_csv
+from anabranch.server.ui.refs import RefChoices, chosen_ref, list_choices
+from anabranch.server.ui.site import Page, Shown, Visit, get
+
+__all__ = ["PAGES", "SqlResult", "SqlView"]
+
+# DuckDB stops a statement that takes longer.
+_SECONDS = 30.0
+_LONGEST = 10_000
+_COLUMNS = 40
+_CELLS = 2000
+_TABLES = 50
+# Small batches, because each value may be large.
+_BATCH_ROWS = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SqlResult:
+    """The first rows and columns of a result."""
+
+    columns: tuple[tuple[str, str], ...]
+    column_count: int
+    rows: tuple[tuple[Cell, ...], ...]
+    has_more: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SqlView:
+    ref: str
+    sql: str
+    choices: RefChoices
+    tables: tuple[str, ...] = ()
+    result: SqlResult | None = None
+    problem: AnabranchError | None = None
+
+
+def show_sql(visit: Visit) -> Shown:
+    """Show the console, and the result of a statement if there is one."""
+    ref, sql = chosen_ref(visit), visit.query("sql")
+    tables = visit.lake.repository.tables(ref)
+    view = SqlView(ref=ref, sql=sql, choices=list_choices(visit), tables=tuple(tables[:_TABLES]))
+    if not sql:
+        return Shown("sql/console.html", view)
+    try:
+        return Shown("sql/console.html", replace(view, result=_answer(visit, sql, ref)))
+    except (InvalidInputError, NotFoundError, TooSlowError) as err:
+        return Shown("sql/console.html", replace(view, problem=err), status=status_of(err))
+
+
+def download_result(visit: Visit) -> Response:
+    """Send the whole result of a statement as CSV."""
+    sql, ref = _checked(visit.query("sql")), chosen_ref(visit)
+    with visit.lake.repository.sql_reader(sql, ref, timeout=_SECONDS, batch_rows=_BATCH_ROWS) as reader:
+        return answer_csv(
+            csv_lines(reader.schema.names, reader),
+            name="result.csv",
+            hint="select fewer rows, or use 'anabranch sql --csv'",
+        )
+
+
+def _answer(visit: Visit, sql: str, ref: str) -> SqlResult:
+    with visit.lake.repository.sql_reader(_checked(sql), ref, timeout=_SECONDS, batch_rows=_BATCH_ROWS) as reader:
+        fields = list(reader.schema)[:_COLUMNS]
+        most = _CELLS // max(1, len(fields))
+        rows: list[tuple[Cell, ...]] = []
+        for batch in reader:
+            # Only what is shown becomes Python values.
+            part = batch.slice(0, most + 1 - len(rows)).select(list(range(len(fields))))
+            rows += [tuple(map(cell_of, row)) for row in plain_rows(part)]
+            if len(rows) > most:
+                break
+    return SqlResult(
+        columns=tuple((field.name, show_type(field.type)) for field in fields),
+        column_count=len(reader.schema),
+        rows=tuple(rows[:most]),
+        has_more=len(rows) > most,
+    )
+
+
+def _checked(sql: str) -> str:
+    if len(sql) > _LONGEST:
+        raise InvalidInputError(
+            f"the SQL has {len(sql)} characters, at most {_LONGEST} are allowed", hint="use 'anabranch sql'"
+        )
+    return sql
+
+
+PAGES: tuple[Page, ...] = (
+    get("/sql", show_sql),
+    get("/sql.csv", download_result),
+)
