@@ -146,3 +146,16 @@ def test_lists_are_lists(lake: ab.Repository) -> None:
         lake.clone_list(),
     )
     assert all(isinstance(one, list) for one in found)
+
+
+def test_new_type_of_a_column_without_nulls_whose_deleted_rows_had_nulls(repo: ab.Repository) -> None:
+    with repo.transaction() as tx:
+        tx.create_table("s.t", pa.schema([("id", pa.int64()), ("a", pa.int64())]), primary_key=["id"])
+        tx.append("s.t", [{"id": 1, "a": None}, {"id": 2, "a": 2}])
+    repo.update("s.t", {"a": "5"}, where="a IS NULL")
+    for change in (ab.ColumnChange(path="a", nullable=False), ab.ColumnChange(path="a", type=pa.float64())):
+        with repo.transaction() as tx:
+            tx.alter_columns("s.t", [change])
+    found = repo.table("s.t")
+    assert found.schema.field("a") == pa.field("a", pa.float64(), nullable=False)
+    assert {row["id"]: row["a"] for row in found.to_arrow().to_pylist()} == {1: 5.0, 2: 2.0}

@@ -226,3 +226,10 @@ def test_keyless_rows_that_were_only_appended(repo: ab.Repository) -> None:
     (found,) = found_conflicts(repo, "strict", "nulls")
     check_merge(repo, "strict", "nulls", resolutions=[{**asdict(found), "value": 60}])
     assert cells(repo, "nulls") == {5: 50, 6: 60, 2: 20}
+
+
+@pytest.mark.parametrize("lake", ["keyed"], indirect=True)
+def test_nulls_of_a_column_with_another_conflict_are_not_reported(lake: ab.Repository, sides: tuple[str, str]) -> None:
+    """The column was dropped on one side, so the rows inserted there have nulls if it is kept."""
+    change(lake, "nulls", lambda tx: tx.drop_columns(KEY, ["b"]), lambda tx: tx.append(KEY, [{"id": 4, "n": 0}]))
+    assert [(one.kind, one.column) for one in found_conflicts(lake, *sides)] == [("schema", "b")]

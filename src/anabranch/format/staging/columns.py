@@ -1,6 +1,6 @@
 """Columns added, renamed, retyped and dropped; rows keep their ids and their other data files."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import lance
@@ -96,12 +96,12 @@ def alter_columns(version_ref: VersionRef, changes: Sequence[ColumnChange]) -> V
     for change, field in targets:
         _check_change(version_ref, dataset, change, field)
     casts = {
-        field.name: pa.field(field.name, change.type, nullable=field.nullable)
+        field.name: pa.field(field.name, change.type)
         for change, field in targets
         if change.type is not None and change.type != dataset.schema.field(field.name).type
     }
     # Lance refuses to rename and to drop while it merges new data files, so casts take a version of their own.
-    widened = _stage_casts(version_ref, dataset, casts) if casts else version_ref
+    widened = _stage_casts(_with_nulls_allowed(version_ref, casts), casts) if casts else version_ref
     with_casts = FieldTree.of(widened.open().lance_schema) if casts else before
     after = with_casts
     for change, field in targets:
@@ -183,8 +183,23 @@ def _require_distinct(tree: FieldTree) -> None:
             raise SchemaMismatchError(f"two columns would be called {field.name!r}", hint="choose another name")
 
 
-def _stage_casts(version_ref: VersionRef, dataset: lance.LanceDataset, casts: Mapping[str, pa.Field]) -> VersionRef:
+def _with_nulls_allowed(version_ref: VersionRef, names: Iterable[str]) -> VersionRef:
+    """Stage the table with nulls allowed in these columns, if it must be.
+
+    Lance reads deleted rows to cast them, too, and fails if one has a null where the column takes none now.
+    """
+    dataset = version_ref.open()
+    before = after = FieldTree.of(dataset.lance_schema)
+    for name in names:
+        after = after.replaced(replace(_find(after, name), nullable=True))
+    if after == before:
+        return version_ref
+    return stage(dataset, version_ref, lance.LanceOperation.Project(after.to_lance()))
+
+
+def _stage_casts(version_ref: VersionRef, casts: Mapping[str, pa.Field]) -> VersionRef:
     """Write each fragment's cast columns beside the old ones."""
+    dataset = version_ref.open()
     new = pa.schema([pa.field(_CAST.format(name), field.type) for name, field in casts.items()])
     fragments = dataset.get_fragments()
     if not fragments:

@@ -270,6 +270,16 @@ class _MatchedTable:
             fragments=self._of_target.fragments,
             resolution=self._resolution,
             strict_columns=frozenset(shape.loosened_columns),
+            undecided_columns=self._undecided_columns(shape),
+        )
+
+    def _undecided_columns(self, shape: Shape) -> frozenset[str]:
+        """Return the columns that have a conflict of their own. It may name them as one of the sides does."""
+        names = {conflict.column for conflict in self._conflicts} - {None}
+        return frozenset(
+            column.name
+            for column in shape.columns
+            if names & {column.name, column.triple.base, column.triple.source, column.triple.target}
         )
 
     def _row_merge(self, shape: Shape, *, is_compared: bool) -> RowMerge:

@@ -179,7 +179,8 @@ class _NullDecider:
             return
         is_open, is_dropped = np.zeros(len(rows), dtype=bool), np.zeros(len(rows), dtype=bool)
         for column in self.columns:
-            if column.name not in self.plan.strict_columns or not rows.column(column.name).null_count:
+            is_strict = column.name in self.plan.strict_columns - self.plan.undecided_columns
+            if not is_strict or not rows.column(column.name).null_count:
                 continue
             nulls = _Nulls(self, change, column, np.flatnonzero(_null_mask(rows.column(column.name)) & ~is_dropped))
             decided = nulls.decide()

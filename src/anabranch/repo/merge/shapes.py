@@ -384,6 +384,8 @@ class _ShapeMerger:
             won = [losers[column.triple] for column in self._columns if column.name == name and column.triple in losers]
             # The target wins against a column that lost to the source, so that no column moves back and forth.
             wins = "target" if "target" in won else next(iter(won), None)
+            if wins is None and self._is_undecided(name):
+                wins = "target"  # The name may be free after the conflict of the column itself is decided.
             if wins is None:
                 texts = self._described(source, "source"), self._described(target, "target")
                 wins = self._decide(name, "two columns would have this name", None, *texts)
@@ -391,6 +393,11 @@ class _ShapeMerger:
             loser = next(column for column in self._columns if column.name == name and column is not winner)
             losers[loser.triple] = wins
             self._rename_loser(loser, getattr(loser.triple, wins))
+
+    def _is_undecided(self, name: str) -> bool:
+        """Return whether a column of the result that would have a name has a conflict of its own."""
+        undecided = {conflict.column for conflict in self._conflicts} - {None}
+        return any(column.triple.base in undecided for column in self._columns if column.name == name)
 
     def _find_repeated_name(self) -> str | None:
         names = [column.name for column in self._columns]

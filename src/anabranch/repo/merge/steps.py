@@ -187,7 +187,8 @@ class RowPlan:
 
     `version_ref` is the version of the target that was compared, `fragments` maps the fragments of the base to those
     of the target that hold the same rows. Without `key_names`, rows are matched by their row ids. `strict_columns` are
-    the columns of the result that take no nulls, without those of the key.
+    the columns of the result that take no nulls, without those of the key. `undecided_columns` have a conflict of their
+    own, so nulls in them are not reported.
     """
 
     key: TableKey
@@ -198,6 +199,7 @@ class RowPlan:
     fragments: Mapping[int, int]
     resolution: TableResolution
     strict_columns: frozenset[str] = frozenset()
+    undecided_columns: frozenset[str] = frozenset()
 
     def lenient_schema(self, schema: "pa.Schema") -> "pa.Schema":
         """Return a schema with nulls allowed in all columns that are not part of the key."""
