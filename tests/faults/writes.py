@@ -232,6 +232,7 @@ REPOSITORY_WRITES: dict[str, list[Write]] = {
         Write(act=lambda repo: repo.clone_release(repo.clone_list()[0].id), prepare=_clone_first),
     ],
     "compact": [Write(act=lambda repo: repo.compact([ORDERS]))],
+    "decision_clear": [],  # deletes a hint for the next merge, and shows nothing
     "delete": [Write(act=lambda repo: repo.delete(ORDERS, "id < 3"))],
     "doctor": [Write(act=lambda repo: repo.doctor(repair=True), prepare=_damage, look=read_heads)],
     "export": [
@@ -285,9 +286,9 @@ RUN_WRITES: dict[str, list[Write]] = {
 
 # What changes nothing, whatever happens to its requests.
 REPOSITORY_READS = names(
-    "actor ahead_behind branch branch_drift branch_get branch_list branch_names changes clone_list conflicts diff "
-    "entity_at entity_history get_commit head_commit_id_for_branch iter_commits iter_graph lineage list_commits "
-    "list_external_writes "
+    "actor ahead_behind blame branch branch_drift branch_get branch_list branch_names changes clone_list conflicts "
+    "decision_list diff entity_at entity_history get_commit head_commit_id_for_branch iter_commits iter_graph "
+    "lineage list_commits list_external_writes "
     "merge_base merge_bases reflog run_get run_list schema_plan schema_show snapshot snapshot_at_version snapshot_of "
     "sql sql_reader storage_options storage_report switch sync_branch table tables tag_get tag_list tag_names "
     "uri"
