@@ -67,7 +67,7 @@ def test_the_commands_are_these() -> None:
         *("tag create", "tag delete", "tag list", "tag metadata", "tag show", "tag update"),
     ]
     of_a_repository = [
-        *("branch create", "branch delete", "branch drift", "branch freeze", "branch list", "branch protect"),
+        *("blame", "branch create", "branch delete", "branch drift", "branch freeze", "branch list", "branch protect"),
         *(
             "branch pull",
             "branch restore",

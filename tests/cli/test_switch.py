@@ -75,9 +75,7 @@ def test_options_win_over_variables_and_those_over_the_memory(cli: Run, lake: ab
     assert cli("status", "--repo", lake.uri, "--json", env=second).document["repository"] == lake.uri
 
 
-@pytest.mark.parametrize(
-    "command", [["status"], ["log"], ["log", "--graph"], ["show"], ["table", "list"], ["cat", ORDERS]]
-)
+@pytest.mark.parametrize("command", [["status"], ["log"], ["show"], ["table", "list"], ["cat", ORDERS]])
 def test_a_remembered_branch_that_was_deleted_is_explained(
     cli: Run, lake: ab.Repository, folder: Path, command: list[str]
 ) -> None:
@@ -89,6 +87,15 @@ def test_a_remembered_branch_that_was_deleted_is_explained(
         f"error: branch 'dev' was deleted, and it is the current branch of this folder ({folder}/.anabranch.json)\n"
         "hint: switch with 'anabranch switch main', or bring it back with 'anabranch branch restore dev'\n"
     )
+
+
+def test_graph_of_all_branches_needs_no_current_branch(cli: Run, lake: ab.Repository) -> None:
+    cli("switch", "dev")
+    lake.branch_delete("dev")
+    answer = cli("log", "--graph")
+    assert answer.code == 0
+    assert "(main)" in answer.out
+    assert "(dev)" not in answer.out
 
 
 def test_both_ways_out_of_a_deleted_branch_work(cli: Run, lake: ab.Repository) -> None:

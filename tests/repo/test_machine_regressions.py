@@ -26,10 +26,9 @@ def lake(tmp_path: Path) -> ab.Repository:
     return repo
 
 
-@pytest.mark.parametrize("strategy", ["fail", "source", "target"])
 @pytest.mark.parametrize("change", ["updated", "inserted"])
 def test_rows_that_changed_beside_two_columns_of_one_name_do_not_hide_the_conflict(
-    lake: ab.Repository, change: str, strategy: str
+    lake: ab.Repository, change: str
 ) -> None:
     with lake.transaction("dev") as tx:
         tx.alter_columns(KEY, [ColumnChange(path="n", name="m")])
@@ -37,10 +36,10 @@ def test_rows_that_changed_beside_two_columns_of_one_name_do_not_hide_the_confli
         tx.upsert(KEY, pa.table({"id": [number], "m": [7]}))
     with lake.transaction("main") as tx:
         tx.add_columns(KEY, pa.schema([("m", pa.int64())]))
-    plan = lake.merge("dev", into="main", strategy=strategy, dry_run=True).plan
+    plan = lake.merge("dev", into="main", dry_run=True).plan
     assert plan.conflict_count == 1
     with pytest.raises(MergeConflictError) as caught:
-        lake.merge("dev", into="main", strategy=strategy)
+        lake.merge("dev", into="main")
     assert [conflict.problem for conflict in caught.value.conflicts] == ["two columns would have this name"]
 
 
