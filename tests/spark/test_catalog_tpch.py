@@ -45,6 +45,7 @@ def fixed_plans(spark: SparkSession) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("fixed_plans")
+@pytest.mark.proof
 def test_queries_on_parquet_answer_as_duckdb_does(spark: SparkSession, tpch: Lake, on_main: Answers) -> None:
     assert find_different(run_on_spark(spark, tpch.in_parquet_of_main), on_main) == []
 
