@@ -25,7 +25,7 @@ def checked_number(value: Any, what: str, *, hint: str) -> int:
 
 
 def checked_limit(limit: Any, things: str, *, name: str = "limit") -> int | None:
-    """Return a limit or an offset, None if there is none. Raise InvalidInputError if it is not a natural number."""
+    """Return a limit or an offset, None if it is not given. Raise InvalidInputError if it is not a natural number."""
     if limit is None:
         return None
     hint = f"give a number of {things}, or None for all"

@@ -287,6 +287,7 @@ CASES = {
     "key_cell_of_key": Case(source=(key_is("a"),), target=(put("a", "9"),), merged="id, a, b: 1 9 x, 2 2 y; a"),
     # No strategy decides on rows that repeat a value of the new key.
     "key_repeated": Case(source=(key_is("a"),), target=(put("a", "2"),), conflicts=schema(None)),
+    "key_not_in_target": Case(source=(compute("c", "a * 10"), key_is("c")), target=(insert,), conflicts=schema(None)),
     "repeated_key": Case(source=(put("a", "2"),), target=(key_is("a"),), conflicts=schema(None)),
     "key_other": Case(
         source=(key_is("a"),),

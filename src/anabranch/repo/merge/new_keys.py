@@ -45,10 +45,12 @@ class MergedKeys:
         columns = {column.name: column for column in self.shape.columns}
         merged = [columns[name] for name in self.shape.primary_key]
         schema = pa.schema([column.field for column in merged])
+        replaced = join_addresses(self._replaced)
         names = [column.triple.target for column in merged if column.triple.target is not None]
         if len(names) < len(merged):
-            return  # The target does not have the column yet. Staging finds the nulls.
-        kept = kept_keys(self.version_ref, names, join_addresses(self._replaced))
+            self._check_new_column(self.version_ref.count_rows() - len(replaced))
+            return
+        kept = kept_keys(self.version_ref, names, replaced)
 
         def read() -> Iterator[pa.RecordBatch]:
             for batch in kept.read():
@@ -57,6 +59,16 @@ class MergedKeys:
                 yield from rows.cast(schema).to_batches()
 
         _require_unique(KeyRows(read=read, count=kept.count + sum(map(len, self._written))))
+
+    def _check_new_column(self, kept: int) -> None:
+        """Check a key with a column that the target does not have yet: rows that stay as they are get nulls there."""
+        new = [column.name for column in self.shape.columns if column.is_new and column.name in self.shape.primary_key]
+        empty = [name for name in new if name not in self.shape.filled]
+        if kept and empty:
+            raise SchemaMismatchError(
+                f"the rows do not fit the new key: {kept} of the target have no value in {empty[0]!r}",
+                hint="merge the column first, fill it, and then change the key",
+            )
 
 
 def _require_unique(keys: KeyRows) -> None:
