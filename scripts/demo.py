@@ -61,7 +61,7 @@ STEPS: list[Shell | Code] = [
     Shell("A branch to work on: one small file, however large the lake is", ("anabranch branch create dev",)),
     Shell(
         "A pipeline of five tables, built on the branch: all of it becomes visible at once, if the checks hold",
-        ("anabranch run $SHOP/pipeline.py --branch dev",),
+        ("anabranch pipeline run $SHOP/pipeline.py --branch dev",),
     ),
     Shell("What the branch has that main has not", ("anabranch diff main dev",)),
     Shell("Where a table came from", ("anabranch lineage gold.customer_value --ref dev",)),
@@ -69,7 +69,7 @@ STEPS: list[Shell | Code] = [
         "Orders that come late, and two of the tables once more: of the orders, only the new ones are read",
         (
             "anabranch load bronze.orders $FILES/late-orders --branch dev",
-            "anabranch run $SHOP/pipeline.py --branch dev --only silver.orders --only gold.daily_revenue",
+            "anabranch pipeline run $SHOP/pipeline.py --branch dev --only silver.orders --only gold.daily_revenue",
         ),
     ),
     Shell(

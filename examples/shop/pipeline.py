@@ -1,6 +1,6 @@
 """From what the shop's systems deliver to what its people ask for: five tables, published together or not at all.
 
-anabranch run examples/shop/pipeline.py --branch dev --param min_orders=5
+anabranch pipeline run examples/shop/pipeline.py --branch dev --param min_orders=5
 """
 
 from datetime import date

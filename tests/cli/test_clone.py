@@ -1,4 +1,4 @@
-"""`anabranch clone`, `anabranch clones` and `anabranch relocate`."""
+"""`anabranch clone`, `anabranch clone` and `anabranch relocate`."""
 
 import shutil
 from pathlib import Path
@@ -12,44 +12,44 @@ from tests.conftest import Place
 
 @pytest.mark.s3
 def test_a_shallow_clone_lives_until_it_is_released(cli: Run, lake: ab.Repository, place: Place) -> None:
-    made = cli("clone", lake.uri, place / "clone", "--actor", "bob", "--json").document
+    made = cli("clone", "create", lake.uri, place / "clone", "--actor", "bob", "--json").document
     keys = ["repository", "kind", "source", "source_commit_id", "clone_id", "head_commit_id", "tables"]
     assert list(made) == keys
     assert (made["repository"], made["kind"], made["source"]) == (place / "clone", "shallow", lake.uri)
     assert made["tables"] == [CUSTOMERS, ORDERS]
-    (known,) = cli("clones", "list", "--json").document["clones"]
+    (known,) = cli("clone", "list", "--json").document["clones"]
     assert (known["id"], known["target"], known["state"]) == (made["clone_id"], place / "clone", "registered")
     assert (known["created_by"], known["kind"]) == ("bob", "shallow")
-    released = cli("clones", "release", known["id"], "--json").document
+    released = cli("clone", "release", known["id"], "--json").document
     assert released == {**known, "state": "released"}
 
 
 def test_a_deep_clone_of_some_tables_of_a_ref(cli: Run, lake: ab.Repository, place: Place) -> None:
-    answer = cli("clone", lake.uri, place / "clone", "--deep", "--ref", "dev", "--table", ORDERS)
+    answer = cli("clone", "create", lake.uri, place / "clone", "--deep", "--ref", "dev", "--table", ORDERS)
     assert answer.out == f"made a deep clone of {lake.uri} at {short(lake, 'dev')} in {place / 'clone'}: 1 table\n"
     assert (
         cli("sql", "SELECT id FROM in_c_sales.orders ORDER BY id", "--repo", place / "clone", "--csv").out
         == "id\n1\n2\n"
     )
-    assert "deep" in cli("clones", "list").out
-    assert "released" in cli("clones", "list").out
+    assert "deep" in cli("clone", "list").out
+    assert "released" in cli("clone", "list").out
 
 
 def test_people_read_who_reads_a_repository(cli: Run, lake: ab.Repository, place: Place) -> None:
-    assert cli("clones", "list").out == "no clones\n"
-    cli("clone", lake.uri, place / "clone")
-    shown = cli("clones", "list").out
+    assert cli("clone", "list").out == "no clones\n"
+    cli("clone", "create", lake.uri, place / "clone")
+    shown = cli("clone", "list").out
     assert place / "clone" in shown
     assert "2 tables" in shown
     (known,) = lake.clone_list()
-    assert cli("clones", "release", known.id).out == f"released {known.id}, the clone at {place / 'clone'}\n"
+    assert cli("clone", "release", known.id).out == f"released {known.id}, the clone at {place / 'clone'}\n"
 
 
 def test_a_taken_location_and_an_unknown_clone_are_refused(cli: Run, lake: ab.Repository, place: Place) -> None:
-    cli("clone", lake.uri, place / "clone")
-    refused = cli("clone", lake.uri, place / "clone", "--json")
+    cli("clone", "create", lake.uri, place / "clone")
+    refused = cli("clone", "create", lake.uri, place / "clone", "--json")
     assert (refused.code, refused.error["code"]) == (4, "repository_exists")
-    unknown = cli("clones", "release", "nobody", "--json")
+    unknown = cli("clone", "release", "nobody", "--json")
     assert (unknown.code, unknown.error["code"]) == (3, "not_found")
 
 
@@ -69,7 +69,7 @@ def test_a_copy_is_relocated(cli: Run, lake: ab.Repository, tmp_path: Path) -> N
 
 def test_a_clone_is_turned_to_where_its_source_went(cli: Run, lake: ab.Repository, tmp_path: Path) -> None:
     clone, moved = str(tmp_path / "clone"), str(tmp_path / "moved")
-    cli("clone", lake.uri, clone)
+    cli("clone", "create", lake.uri, clone)
     shutil.move(lake.uri, moved)
     assert cli("cat", ORDERS, "--repo", clone).code != 0
     assert cli("relocate", moved).code == 0

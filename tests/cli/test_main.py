@@ -18,6 +18,7 @@ from typer.core import TyperCommand, TyperGroup
 import anabranch
 from anabranch import errors
 from anabranch.cli.exit_codes import EXIT_CODES, exit_code
+from anabranch.cli.groups import INSTEAD
 from anabranch.cli.main import create_app
 from anabranch.errors import AnabranchError
 from tests.cli.conftest import Run
@@ -75,9 +76,9 @@ def test_the_commands_are_these() -> None:
             "cat",
             "changes",
             "cherry-pick",
-            "clone",
-            "clones list",
-            "clones release",
+            "clone create",
+            "clone list",
+            "clone release",
             "export",
             "load",
             "compact",
@@ -99,10 +100,11 @@ def test_the_commands_are_these() -> None:
             "reset",
             "revert",
             "run abort",
-            "run backfill",
+            "pipeline backfill",
             "run list",
-            "run plan",
-            "run pipeline",
+            "pipeline plan",
+            "pipeline list",
+            "pipeline run",
             "run show",
             "schema apply",
             "schema plan",
@@ -122,7 +124,7 @@ def test_the_help_groups_the_commands(run: Run) -> None:
     headings = [line for line in run().out.splitlines() if line.endswith(":") and not line.startswith(" ")]
     assert headings == [
         *("Options:", "Start:", "Branches:", "History:"),
-        *("Back and forth:", "Tables:", "Housekeeping:", "One Lance dataset:"),
+        *("Undo and redo:", "Tables:", "Maintenance:", "Pipelines:", "One Lance dataset:"),
     ]
 
 
@@ -175,6 +177,37 @@ def test_a_wrong_command_line_is_a_usage_error(run: Run, args: list[str], proble
     error = run(*args, "--json").error
     assert (error["code"], error["retryable"]) == ("usage", False)
     assert error["message"].startswith(problem)
+
+
+@pytest.mark.parametrize("word", [*INSTEAD])
+def test_a_word_of_git_is_answered_with_what_to_use(run: Run, word: str) -> None:
+    answer = run(word, "x", "--y")
+    assert (answer.code, answer.out) == (2, "")
+    assert answer.err == f"error: there is no command '{word}'\nhint: {INSTEAD[word]}\n"
+    assert word not in {name.split()[1] for name in COMMANDS}
+    for named in re.findall(r"'anabranch ([a-z -]+?)(?: [A-Z'-]|')", INSTEAD[word]):
+        assert f"anabranch {named}" in COMMANDS, named
+
+
+@pytest.mark.parametrize(
+    ("args", "hint"),
+    [
+        (["branch", "dev"], "use 'anabranch branch create dev'"),
+        (["tag", "v1.0"], "use 'anabranch tag create v1.0'"),
+        (["clone", "lake", "copy"], "use 'anabranch clone create lake copy'"),
+    ],
+)
+def test_a_group_names_the_command_that_was_left_out(run: Run, args: list[str], hint: str) -> None:
+    answer = run(*args)
+    assert answer.code == 2
+    assert f"hint: {hint}, or see 'anabranch {args[0]} --help'" in answer.err
+
+
+@pytest.mark.parametrize("group", ["branch", "tag", "table", "clone", "run", "pipeline"])
+def test_a_group_alone_lists(run: Run, lake: anabranch.Repository, group: str) -> None:
+    assert lake.branch == "main"
+    assert run(group).out == run(group, "list").out
+    assert run(group, "--json").document == run(group, "list", "--json").document
 
 
 def test_a_group_asks_for_its_command(run: Run) -> None:

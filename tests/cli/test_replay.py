@@ -24,7 +24,7 @@ def test_ranges_are_applied_and_reverted_all_at_once(cli: Run, lake: ab.Reposito
     assert (document["id"], document["metadata"]["ticket"]) == (lake.snapshot_of("main").id, "7")
 
 
-@pytest.mark.parametrize("args", [["cherry-pick", "dev"], ["rebase", "dev", "--onto", "main"]])
+@pytest.mark.parametrize("args", [["cherry-pick", "dev"], ["rebase", "main", "--branch", "dev"]])
 def test_dry_runs_show_counts_and_conflicts(cli: Run, lake: ab.Repository, args: list[str]) -> None:
     before = heads(lake)
     branch = "main" if args[0] == "cherry-pick" else "dev"
@@ -43,7 +43,9 @@ def test_dry_runs_show_counts_and_conflicts(cli: Run, lake: ab.Repository, args:
 
 
 @pytest.mark.parametrize(
-    "args", [["cherry-pick", "dev"], ["revert", "main"], ["rebase", "dev", "--onto", "main"]], ids=lambda args: args[0]
+    "args",
+    [["cherry-pick", "dev"], ["revert", "main"], ["rebase", "main", "--branch", "dev"]],
+    ids=lambda args: args[0],
 )
 def test_expected_heads_and_checks_can_refuse(cli: Run, lake: ab.Repository, tmp_path: Path, args: list[str]) -> None:
     before, check = heads(lake), tmp_path / "none.sql"

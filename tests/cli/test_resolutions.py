@@ -52,7 +52,7 @@ def test_whole_row_is_json_in_a_csv_file(cli: Run, contested: ab.Repository, tmp
 
 
 @pytest.mark.parametrize(
-    ("args", "by"), [(["cherry-pick", "dev"], "cherry-pick"), (["rebase", "dev", "--onto", "main"], "rebase")]
+    ("args", "by"), [(["cherry-pick", "dev"], "cherry-pick"), (["rebase", "main", "--branch", "dev"], "rebase")]
 )
 def test_conflicts_of_other_operations_are_listed_and_decided(
     cli: Run, contested: ab.Repository, tmp_path: Path, args: list[str], by: str

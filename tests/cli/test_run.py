@@ -1,4 +1,4 @@
-"""`anabranch run`."""
+"""`anabranch pipeline run`."""
 
 import pytest
 

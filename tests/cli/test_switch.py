@@ -117,3 +117,15 @@ def test_a_variable_that_names_no_branch_is_explained(cli: Run, lake: ab.Reposit
         "error: there is no branch, tag or commit 'deev', and it is the current branch by ANABRANCH_BRANCH\n"
         "hint: set the variable to another branch, or unset it\n"
     )
+
+
+def test_a_branch_is_created_and_switched_to(cli: Run, lake: ab.Repository) -> None:
+    answer = cli("switch", "-c", "fix", "--from", "dev", "--actor", "eve")
+    assert answer.out == f"on new branch fix at {short(lake, 'dev')}, in {lake.uri}\n"
+    assert (lake.branch_get("fix").created_by, cli("status", "--json").document["branch"]) == ("eve", "fix")
+    cli("switch", "--create", "follows", "--live")
+    assert lake.branch_get("follows").mode == "live"
+    assert cli("switch", "-c", "fix", "--json").error["code"] == "branch_exists"
+    for option in (["--from", "dev"], ["--live"]):
+        answer = cli("switch", "dev", *option)
+        assert (answer.code, answer.err.splitlines()[0]) == (2, f"error: {option[0]} is for a new branch")

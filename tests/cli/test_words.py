@@ -12,7 +12,7 @@ from anabranch.format.dataset import Dataset
 
 # The method that a command calls. Others combine several, or show what was read.
 METHODS: dict[str, Callable[..., Any]] = {
-    "clone": ab.clone,
+    "clone create": ab.clone,
     "relocate": ab.relocate,
     "merge": ab.Repository.merge,
     "conflicts": ab.Repository.conflicts,
@@ -41,9 +41,9 @@ METHODS: dict[str, Callable[..., Any]] = {
     "branch pull": ab.Repository.branch_pull,
     "branch protect": ab.Repository.branch_protect,
     "tag create": ab.Repository.tag_create,
-    "run pipeline": ab.Pipeline.run,
-    "run plan": ab.Pipeline.plan,
-    "run backfill": ab.Pipeline.backfill,
+    "pipeline run": ab.Pipeline.run,
+    "pipeline plan": ab.Pipeline.plan,
+    "pipeline backfill": ab.Pipeline.backfill,
     "run list": ab.Repository.run_list,
     "table list": ab.Repository.tables,
     "table adopt": ab.Repository.adopt,
@@ -107,7 +107,7 @@ def test_options_have_the_names_of_parameters(command: str) -> None:
         if not (names & taken or word in OF_EVERY_COMMAND | OF_OUTPUT or EXCEPTIONS.get(word, word) is None):
             unknown.append(word)
     # A dry run of a pipeline is its plan.
-    assert set(unknown) <= ({"dry_run"} if command == "run pipeline" else set())
+    assert set(unknown) <= ({"dry_run"} if command == "pipeline run" else set())
 
 
 def test_index_options_are_those_of_vector_options() -> None:

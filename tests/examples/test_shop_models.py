@@ -59,7 +59,7 @@ def shop(tmp_path: Path) -> Shop:
 
 
 def test_run_builds_all_models_as_one_commit(shop: Shop) -> None:
-    done = shop.json("run", str(PROJECT))
+    done = shop.json("pipeline", "run", str(PROJECT))
     assert {output["key"]: output["rows"] for output in done["outputs"]} == {
         "staging.customers": 3,
         "staging.orders": 5,
@@ -75,20 +75,20 @@ def test_run_builds_all_models_as_one_commit(shop: Shop) -> None:
     assert shop.revenue() == {"2026-01-01": 30.5}
     # The new orders only, and another day beside the first.
     shop.load("late_orders")
-    shop.json("run", str(PROJECT), "--param", "day=2026-01-03")
+    shop.json("pipeline", "run", str(PROJECT), "--param", "day=2026-01-03")
     assert len(shop.rows("staging.orders")) == 7
     assert shop.revenue() == {"2026-01-01": 30.5, "2026-01-03": 19.5}
     (diff,) = shop.repo.diff("main~1", "main", tables=["staging.orders"]).tables
     assert (diff.rows_to_compare, diff.counts.inserted) == (2, 2)
     # Made again from the files of then, which the repository keeps.
-    again = shop.json("run", "--reproduce", "main")
+    again = shop.json("pipeline", "run", "--reproduce", "main")
     assert (again["same"], again["same_source"]) == (True, True)
 
 
 def test_failed_check_publishes_nothing_and_hints_to_run_again(shop: Shop) -> None:
     shop.load("bad_orders")
     before = shop.repo.snapshot_of("main").id
-    answer = shop.anabranch("run", str(PROJECT))
+    answer = shop.anabranch("pipeline", "run", str(PROJECT))
     assert answer.code == 10
     file = re.escape(str(PROJECT / "models/staging/orders.sql"))
     assert re.search(rf"error: {file}:7: the check '{re.escape(CHECK)}' found rows, such as", answer.err)
@@ -98,13 +98,13 @@ def test_failed_check_publishes_nothing_and_hints_to_run_again(shop: Shop) -> No
     # After the data is corrected, the same command publishes.
     with shop.repo.transaction() as tx:
         tx.delete("raw.orders", "id = 8")
-    assert shop.anabranch("run", str(PROJECT)).code == 0
+    assert shop.anabranch("pipeline", "run", str(PROJECT)).code == 0
 
 
 def test_plan_draws_the_graph(shop: Shop, tmp_path: Path) -> None:
     before = shop.repo.snapshot_of("main").id
     svg = tmp_path / "graph.svg"
-    answer = shop.anabranch("run", "plan", str(PROJECT), "--svg", str(svg))
+    answer = shop.anabranch("pipeline", "plan", str(PROJECT), "--svg", str(svg))
     assert (
         """
 raw.customers
@@ -121,7 +121,7 @@ raw.orders
     assert drawing.startswith("<svg ")
     assert drawing.count('class="box"') == 6
     assert drawing.count('<path class="edge read"') == 5
-    found = shop.json("run", "plan", str(PROJECT), "--select", "+daily_revenue", "--select", "customers")
+    found = shop.json("pipeline", "plan", str(PROJECT), "--select", "+daily_revenue", "--select", "customers")
     assert [step["output"] for step in found["steps"]] == ["staging.customers", "staging.orders", "mart.daily_revenue"]
     assert found["edges"] == [
         {"from": "raw.customers", "to": "staging.customers"},
@@ -129,7 +129,7 @@ raw.orders
         {"from": "staging.orders", "to": "mart.daily_revenue"},
     ]
     # A check that reads a table that is not there cannot be left out.
-    refused = shop.anabranch("run", "plan", str(PROJECT), "--select", "+daily_revenue")
+    refused = shop.anabranch("pipeline", "plan", str(PROJECT), "--select", "+daily_revenue")
     assert "reads 'staging.customers', which is neither selected nor a table of the branch" in refused.err
     assert "hint: select 'staging.customers', too" in refused.err
     assert shop.repo.snapshot_of("main").id == before
@@ -138,32 +138,32 @@ raw.orders
 
 def test_changed_models_are_selected(shop: Shop) -> None:
     def changed(*more: str, select: str = "state:changed") -> list[str]:
-        found = shop.json("run", "plan", str(PROJECT), "--select", select, *more)
+        found = shop.json("pipeline", "plan", str(PROJECT), "--select", select, *more)
         return [step["output"] for step in found["steps"]]
 
     assert len(changed()) == 4
-    shop.json("run", str(PROJECT))
+    shop.json("pipeline", "run", str(PROJECT))
     assert changed() == []
     shop.repo.tag_create("built", ref="main")
     shop.load("late_orders")
     assert changed() == ["staging.orders"]
     assert changed(select="state:changed+") == ["staging.orders", "mart.customer_value", "mart.daily_revenue"]
-    shop.json("run", str(PROJECT), "--select", "state:changed+", "--exclude", "mart.customer_value")
+    shop.json("pipeline", "run", str(PROJECT), "--select", "state:changed+", "--exclude", "mart.customer_value")
     assert changed() == ["mart.customer_value"]
     assert changed("--since", "built") == ["staging.orders", "mart.customer_value", "mart.daily_revenue"]
 
 
 def test_backfill_builds_each_day_as_one_commit(shop: Shop) -> None:
     shop.load("late_orders")
-    shop.json("run", str(PROJECT))
+    shop.json("pipeline", "run", str(PROJECT))
     range_ = ("day", "--start", "2026-01-01", "--end", "2026-01-04", "--select", "daily_revenue")
-    done = shop.json("run", "backfill", str(PROJECT), *range_)
+    done = shop.json("pipeline", "backfill", str(PROJECT), *range_)
     assert len(done["commits"]) == 4
     assert shop.revenue() == {"2026-01-01": 30.5, "2026-01-02": 5.0, "2026-01-03": 19.5, "2026-01-04": 30.0}
     newest = shop.repo.list_commits("main")[:4]
     assert [commit.graph_commit_id for commit in reversed(newest)] == done["commits"]
     assert newest[0].message == "Run the pipeline shop_models for day=2026-01-04"
-    answer = shop.anabranch("run", "backfill", str(PROJECT), *range_)
+    answer = shop.anabranch("pipeline", "backfill", str(PROJECT), *range_)
     assert "4 values had been built before" in answer.out
     assert shop.repo.snapshot_of("main").id == done["commits"][-1]
 

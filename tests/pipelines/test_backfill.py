@@ -132,7 +132,7 @@ def test_bad_range_is_refused(
 
 def test_command_names_the_values_and_the_failure(lake: ab.Repository, project: Path) -> None:
     command = (
-        "run",
+        "pipeline",
         "backfill",
         str(project),
         "day",
@@ -176,7 +176,17 @@ KILLER = """
 
 def test_killed_backfill_is_continued(lake: ab.Repository, write_project: WriteProject) -> None:
     folder = write_project({"anabranch.yml": PROJECT, "models/gold/days.py": KILLER})
-    command = [sys.executable, "-m", "anabranch.cli.main", "run", "backfill", str(folder), "day", "--branch", "dev"]
+    command = [
+        sys.executable,
+        "-m",
+        "anabranch.cli.main",
+        "pipeline",
+        "backfill",
+        str(folder),
+        "day",
+        "--branch",
+        "dev",
+    ]
     command += ["--start", "2026-01-01", "--end", "2026-01-04", "--repo", lake.uri]
     killed = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (killed.returncode, days(lake)) == (-signal.SIGKILL, ["2026-01-01", "2026-01-02"])

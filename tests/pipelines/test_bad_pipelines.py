@@ -47,7 +47,7 @@ for call in json.loads({json.dumps(calls)!r}):
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
-            main(["run", *call, "--repo", {lake.uri!r}])
+            main(["pipeline", "run", *call, "--repo", {lake.uri!r}])
         except SystemExit as end:
             found.append([end.code, "pyspark" in sys.modules, err.getvalue()])
 print(json.dumps(found))

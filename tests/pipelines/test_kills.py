@@ -44,7 +44,18 @@ def test_a_killed_run_leaves_no_trace_and_the_next_succeeds(
     file, mark = write_file(FIVE), tmp_path / "halfway"
     before, log = lake.snapshot_of("dev"), lake.reflog("dev")
     seen = {key: raw(lake, key) for key in (ORDERS, CUSTOMERS)}
-    command = [sys.executable, "-m", "anabranch.cli.main", "run", str(file), "--repo", lake.uri, "--branch", "dev"]
+    command = [
+        sys.executable,
+        "-m",
+        "anabranch.cli.main",
+        "pipeline",
+        "run",
+        str(file),
+        "--repo",
+        lake.uri,
+        "--branch",
+        "dev",
+    ]
     with (tmp_path / "said").open("wb") as said:
         process = subprocess.Popen(
             command, env={**os.environ, "STOP_AT": str(mark)}, cwd=PROJECT, stdout=said, stderr=said

@@ -71,7 +71,7 @@ def test_the_same_file_runs_everywhere(
 def run(lake: ab.Repository, file: Path, cluster: Cluster) -> dict[str, int]:
     environment = cluster_environment(cluster.python)
     options = [part for name, value in lake.storage_options.items() for part in ("-o", f"{name}={value}")]
-    command = [sys.executable, "-m", "anabranch.cli.main", "run", str(file), "--branch", "dev", "--json"]
+    command = [sys.executable, "-m", "anabranch.cli.main", "pipeline", "run", str(file), "--branch", "dev", "--json"]
     command += ["--repo", lake.uri, "--master", cluster.master, *options]
     answer = subprocess.run(command, cwd=PROJECT, env=environment, capture_output=True, text=True, check=False)
     assert answer.returncode == 0, answer.stderr[-5000:]

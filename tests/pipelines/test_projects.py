@@ -139,19 +139,19 @@ def test_folder_without_project_file_is_refused(lake: ab.Repository, write_proje
     folder = write_project({MODEL: GOOD})
     with pytest.raises(ObjectNotFoundError, match=r"models/anabranch\.yml does not exist"):
         ab.Pipeline.load(folder / "models")
-    answer = invoke("run", str(folder / "nothing"), "--repo", lake.uri)
+    answer = invoke("pipeline", "run", str(folder / "nothing"), "--repo", lake.uri)
     assert (answer.code, "nor a project" in answer.err) == (3, True)
 
 
 def test_missing_parameter_is_refused(lake: ab.Repository, write_project: WriteProject) -> None:
     project = "name: shop\nengine: duckdb\nparameters:\n  day: {type: date}\n  least: 3\n"
     folder = write_project({"anabranch.yml": project, MODEL: "SELECT $day AS day, $least AS least"})
-    answer = invoke("run", str(folder), "--repo", lake.uri)
+    answer = invoke("pipeline", "run", str(folder), "--repo", lake.uri)
     assert answer.code == 2
     assert f"error: {folder}/anabranch.yml:1: the parameter 'day' has no value" in answer.err
-    bad_value = invoke("run", str(folder), "--param", "day=today", "--repo", lake.uri)
+    bad_value = invoke("pipeline", "run", str(folder), "--param", "day=today", "--repo", lake.uri)
     assert "the parameter 'day' is 'today'" in bad_value.err
-    assert invoke("run", str(folder), "--param", "day=2026-01-02", "--repo", lake.uri).code == 0
+    assert invoke("pipeline", "run", str(folder), "--param", "day=2026-01-02", "--repo", lake.uri).code == 0
 
 
 def test_models_are_named_by_their_files(lake: ab.Repository, write_project: WriteProject) -> None:

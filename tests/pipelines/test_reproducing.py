@@ -51,7 +51,7 @@ def recorded(lake: ab.Repository, tmp_path_factory: pytest.TempPathFactory) -> s
 
 def test_a_run_done_again_gives_the_same(lake: ab.Repository, recorded: str) -> None:
     heads = {branch.name: branch.version for branch in lake.branch_list()}
-    code, found = anabranch("run", "--reproduce", recorded, "--repo", lake.uri)
+    code, found = anabranch("pipeline", "run", "--reproduce", recorded, "--repo", lake.uri)
     assert (code, found["same"], found["same_source"]) == (0, True, True)
     assert found["branch"] == f"reproduce/{recorded[:14].lower()}"
     again = lake.snapshot_of(found["branch"])
@@ -69,7 +69,9 @@ def test_after_a_change_of_the_code_it_reports_what_differs(
     changed = THREE.replace("sum(amount)", "CASE WHEN day = '2026-01-03' THEN 0.0 ELSE sum(amount) END")
     changed = changed.replace("id >= :least", "id >= :least + 1")
     file = write_file(changed, name="changed.py")
-    code, found = anabranch("run", str(file), "--reproduce", recorded, "--branch", "again", "--repo", lake.uri)
+    code, found = anabranch(
+        "pipeline", "run", str(file), "--reproduce", recorded, "--branch", "again", "--repo", lake.uri
+    )
     assert (code, found["same"], found["same_source"], found["branch"]) == (DIFFERENT, False, False, "again")
     counts = {each["key"]: (each["inserted"], each["updated"], each["deleted"]) for each in found["outputs"]}
     # Order 5, of the first day, is gone; so the total of that day is another, and that of the third is 0 now.
@@ -99,7 +101,7 @@ def test_an_output_that_is_gone_or_new_in_the_code_is_reported(
 
 def test_what_no_pipeline_made_cannot_be_done_again(lake: ab.Repository, recorded: str) -> None:
     branches = [branch.name for branch in lake.branch_list()]
-    code, found = anabranch("run", "--reproduce", "dev", "--repo", lake.uri)
+    code, found = anabranch("pipeline", "run", "--reproduce", "dev", "--repo", lake.uri)
     assert (code, found["error"]["code"]) == (2, "invalid_input")
     with pytest.raises(InvalidInputError, match="was made by no pipeline"):
         ab.Pipeline.recorded(lake, "main")

@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 import anabranch
 from anabranch.cli.arguments import example
@@ -16,7 +15,6 @@ from anabranch.cli.commands import (
     cat,
     changes,
     clone,
-    clones,
     compact,
     conflicts,
     dataset,
@@ -33,6 +31,7 @@ from anabranch.cli.commands import (
     merge,
     merge_base,
     picks,
+    pipeline,
     rebase,
     reflog,
     relocate,
@@ -51,6 +50,7 @@ from anabranch.cli.commands import (
     undo,
 )
 from anabranch.cli.exit_codes import exit_code
+from anabranch.cli.groups import INSTEAD, UnknownCommandError, WordGroup
 from anabranch.cli.merging import with_conflicts
 from anabranch.cli.output import ErrorView, output_for, printable
 from anabranch.errors import AnabranchError, MergeConflictError
@@ -59,8 +59,10 @@ from anabranch.warnings import collect_warnings
 __all__ = ["create_app", "main"]
 
 
-class _App(TyperGroup):
-    """The root of the commands. Whatever goes wrong below ends here as a message and an exit code."""
+class _App(WordGroup):
+    """The root of the commands. Every error below becomes a message and an exit code here."""
+
+    instead = INSTEAD
 
     def main(
         self,
@@ -122,9 +124,8 @@ def _view_of_usage(error: typer.TyperException) -> ErrorView:
     context = getattr(error, "ctx", None)
     command = "anabranch" if context is None else context.command_path
     message = error.format_message().rstrip(".")
-    return ErrorView(
-        code="usage", message=message[:1].lower() + message[1:], hint=f"see '{command} --help'", retryable=False
-    )
+    hint = error.hint if isinstance(error, UnknownCommandError) else f"see '{command} --help'"
+    return ErrorView(code="usage", message=message[:1].lower() + message[1:], hint=hint, retryable=False)
 
 
 def create_app() -> typer.Typer:
@@ -141,7 +142,7 @@ def create_app() -> typer.Typer:
     )
     app.callback()(_root)
     _add_repository_commands(app)
-    _add_housekeeping_commands(app)
+    _add_maintenance_commands(app)
     app.add_typer(dataset.app, name="dataset", rich_help_panel="One Lance dataset")
     return app
 
@@ -149,23 +150,22 @@ def create_app() -> typer.Typer:
 def _add_repository_commands(app: typer.Typer) -> None:
     start, branches, tables = "Start", "Branches", "Tables"
     app.command("init", rich_help_panel=start, epilog=example("init lake", "init s3://bucket/lake"))(init.init)
-    app.command(
-        "clone",
-        rich_help_panel=start,
-        epilog=example("clone lake experiment", "clone s3://bucket/lake backup --deep --ref v1.0"),
-    )(clone.clone)
+    app.add_typer(clone.app, name="clone", rich_help_panel=start)
     app.command(
         "serve", rich_help_panel=start, epilog=example("serve --data ./data --init", "serve --data ./data --port 8080")
     )(serve.serve)
     app.command("ui", rich_help_panel=start, epilog=example("ui", "ui --repo s3://bucket/lake --no-browser"))(ui.ui)
     app.command("status", rich_help_panel=start, epilog=example("status", "status --json"))(status.status)
     app.command(
-        "switch", rich_help_panel=branches, epilog=example("switch dev", "switch main --repo s3://bucket/lake")
+        "switch",
+        rich_help_panel=branches,
+        epilog=example("switch dev", "switch -c fix --from v1.0", "switch main --repo lake"),
     )(switch.switch)
     app.add_typer(branch.app, name="branch", rich_help_panel=branches)
     _add_merge_commands(app, panel=branches)
     _add_history_commands(app)
-    app.add_typer(run.app, name="run", rich_help_panel=branches)
+    app.add_typer(pipeline.app, name="pipeline", rich_help_panel="Pipelines")
+    app.add_typer(run.app, name="run", rich_help_panel="Pipelines")
     app.add_typer(table.app, name="table", rich_help_panel=tables)
     app.add_typer(schema.app, name="schema", rich_help_panel=tables)
     app.command(
@@ -212,8 +212,8 @@ def _add_repository_commands(app: typer.Typer) -> None:
     )(sql.sql)
 
 
-def _add_housekeeping_commands(app: typer.Typer) -> None:
-    panel = "Housekeeping"
+def _add_maintenance_commands(app: typer.Typer) -> None:
+    panel = "Maintenance"
     app.command(
         "doctor",
         rich_help_panel=panel,
@@ -232,7 +232,6 @@ def _add_housekeeping_commands(app: typer.Typer) -> None:
         rich_help_panel=panel,
         epilog=example("relocate /mnt/new/lake", "relocate clone --mapping s3://bucket/lake=s3://other/lake"),
     )(relocate.relocate)
-    app.add_typer(clones.app, name="clones", rich_help_panel=panel)
 
 
 def _add_merge_commands(app: typer.Typer, *, panel: str) -> None:
@@ -256,12 +255,12 @@ def _add_merge_commands(app: typer.Typer, *, panel: str) -> None:
         epilog=example("decisions dev", "decisions dev --into main --clear"),
     )(decisions.decisions)
     app.command(
-        "rebase", rich_help_panel=panel, epilog=example("rebase dev --onto main", "rebase dev --onto v1.0 -s target")
+        "rebase", rich_help_panel=panel, epilog=example("rebase main", "rebase v1.0 --branch dev --strategy target")
     )(rebase.rebase)
 
 
 def _add_history_commands(app: typer.Typer) -> None:
-    history, back = "History", "Back and forth"
+    history, undo_panel = "History", "Undo and redo"
     app.command("log", rich_help_panel=history, epilog=example("log --graph", "log dev --table in_c_sales.orders"))(
         log.log
     )
@@ -284,17 +283,17 @@ def _add_history_commands(app: typer.Typer) -> None:
     )(changes.changes)
     app.add_typer(tag.app, name="tag", rich_help_panel=history)
     app.command("reflog", rich_help_panel=history, epilog=example("reflog", "reflog dev --limit 5"))(reflog.reflog)
-    app.command("undo", rich_help_panel=back, epilog=example("undo", "undo dev"))(undo.undo)
-    app.command("redo", rich_help_panel=back, epilog=example("redo", "redo dev"))(undo.redo)
+    app.command("undo", rich_help_panel=undo_panel, epilog=example("undo", "undo dev"))(undo.undo)
+    app.command("redo", rich_help_panel=undo_panel, epilog=example("redo", "redo dev"))(undo.redo)
     app.command(
-        "revert", rich_help_panel=back, epilog=example("revert 01M7GMZB03Y0YA", "revert main~3..main --dry-run")
+        "revert", rich_help_panel=undo_panel, epilog=example("revert 01M7GMZB03Y0YA", "revert main~3..main --dry-run")
     )(picks.revert)
     app.command(
         "cherry-pick",
-        rich_help_panel=back,
+        rich_help_panel=undo_panel,
         epilog=example("cherry-pick dev", "cherry-pick dev~2 -b fix", "cherry-pick main..dev"),
     )(picks.cherry_pick)
-    app.command("reset", rich_help_panel=back, epilog=example("reset dev --to main", "reset dev --to dev@v7"))(
+    app.command("reset", rich_help_panel=undo_panel, epilog=example("reset main~1", "reset dev@v7 --branch dev"))(
         reset.reset
     )
 

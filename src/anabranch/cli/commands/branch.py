@@ -1,5 +1,6 @@
 """`anabranch branch`: the branches of a repository."""
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -18,9 +19,10 @@ from anabranch.cli.arguments import (
     parse_duration,
 )
 from anabranch.cli.commits import mode_text, short_id
+from anabranch.cli.groups import ListGroup
 from anabranch.cli.merging import CheckFiles, read_checks
 from anabranch.cli.output import Answer, Table, count, output_for
-from anabranch.cli.session import open_session
+from anabranch.cli.session import Session, open_session
 from anabranch.errors import InvalidInputError
 from anabranch.ids import MAIN
 from anabranch.repo.log.entries import BranchMode
@@ -28,9 +30,14 @@ from anabranch.repo.log.entries import BranchMode
 if TYPE_CHECKING:
     from anabranch.repo.refs.branches import BranchInfo
 
-__all__ = ["app"]
+__all__ = ["app", "create_branch"]
 
-app = typer.Typer(help="Create, list, show, delete and restore branches, and let them follow main or not.")
+
+class _Branches(ListGroup):
+    otherwise = "anabranch branch create"
+
+
+app = typer.Typer(cls=_Branches, help="List, create, show, delete, restore and protect branches.")
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The branch's name.", show_default=False)]
 
@@ -68,13 +75,8 @@ def create(
     time. It does not become the current branch: switch to it.
     """
     here = open_session(repo=repo, storage_options=storage_option, actor=actor)
-    branch = here.repository.branch_create_from(
-        source or (MAIN if live else here.current().name),
-        name,
-        mode=BranchMode.LIVE if live else BranchMode.PINNED,
-        description=description,
-        expires_in=parse_duration(expires_in, option="--expires-in"),
-    )
+    lifetime = parse_duration(expires_in, option="--expires-in")
+    branch = create_branch(here, name, source=source, live=live, description=description, expires_in=lifetime)
     if live:
         sentence = f"created live branch {branch.name}, which follows main, now at {short_id(branch.head_commit_id)}"
     else:
@@ -251,6 +253,25 @@ def drift(name: Name, repo: Repo = None, storage_option: StorageOptions = None, 
         ],
     }
     output_for(as_json=as_json).show(Answer(document=document, tables=[shown]))
+
+
+def create_branch(
+    here: Session,
+    name: str,
+    *,
+    source: str | None,
+    live: bool,
+    description: str = "",
+    expires_in: timedelta | None = None,
+) -> "BranchInfo":
+    """Create a branch from a ref, by default from the current branch. A live branch follows main."""
+    return here.repository.branch_create(
+        name,
+        source or (MAIN if live else here.current().name),
+        mode=BranchMode.LIVE if live else BranchMode.PINNED,
+        description=description,
+        expires_in=expires_in,
+    )
 
 
 def _protection(branch: "BranchInfo") -> str:

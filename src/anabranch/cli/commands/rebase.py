@@ -1,10 +1,10 @@
-"""`anabranch rebase`: put a branch's own commits on top of another state."""
+"""`anabranch rebase`: apply the commits of a branch again on top of another commit."""
 
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from anabranch.cli.arguments import Actor, AsJson, Repo, StorageOptions, parse_pairs
+from anabranch.cli.arguments import Actor, AsJson, BranchOption, Repo, StorageOptions, parse_pairs
 from anabranch.cli.commits import commit_document, short_id, subject
 from anabranch.cli.merging import (
     CheckFiles,
@@ -26,11 +26,10 @@ __all__ = ["rebase"]
 
 
 def rebase(
-    branch: Annotated[str, typer.Argument(metavar="BRANCH", help="The branch to move.", show_default=False)],
     onto: Annotated[
-        str,
-        typer.Option("--onto", metavar="REF", show_default=False, help="What its commits go on top of, such as main."),
+        str, typer.Argument(metavar="REF", show_default=False, help="New base of the commits, such as main.")
     ],
+    branch: BranchOption = None,
     strategy: Strategy = "fail",
     resolve: Resolve = None,
     resolutions: ResolutionFile = None,
@@ -43,15 +42,16 @@ def rebase(
     storage_option: StorageOptions = None,
     as_json: AsJson = False,
 ) -> None:
-    """Apply each commit of a branch again on top of another state, and move the branch once.
+    """Apply the commits of the current branch again on top of REF.
 
-    All of them or none: if one has conflicts, nothing changes. The old position stays in the reflog, and undo
-    restores it.
+    The branch moves once, with all of its commits or not at all: if one has conflicts, nothing changes. The old
+    position stays in the reflog, and 'anabranch undo' moves the branch back.
     """
-    repository = open_session(repo=repo, storage_options=storage_option, actor=actor).repository
-    before = repository.branch_get(branch).head_commit_id
+    here = open_session(repo=repo, storage_options=storage_option, branch=branch, actor=actor)
+    repository, target = here.repository, here.current()
+    name, before = target.name, target.head_commit_id
     done = repository.rebase(
-        branch,
+        name,
         onto=onto,
         metadata=parse_pairs(metadata, option="--metadata"),
         strategy=strategy,
@@ -62,20 +62,20 @@ def rebase(
         dry_run=dry_run,
     )
     if dry_run:
-        show_plan(branch, done, {"branch": branch, "onto": onto, "head_commit_id": before}, as_json=as_json)
+        show_plan(name, done, {"branch": name, "onto": onto, "head_commit_id": before}, as_json=as_json)
         return
     made = done.commits
-    head = repository.branch_get(branch).head_commit_id
+    head = repository.branch_get(name).head_commit_id
     document = {
-        "branch": branch,
+        "branch": name,
         "onto": onto,
         "previous_commit_id": before,
         "head_commit_id": head,
         "commits": [commit_document(commit) for commit in made],
     }
-    sentence = f"{branch} is on top of {onto} already"
+    sentence = f"{name} is on top of {onto} already"
     if head != before:
-        sentence = f"put {count(len(made), 'commit')} of {branch} on top of {onto}; it is at {short_id(head)}"
+        sentence = f"put {count(len(made), 'commit')} of {name} on top of {onto}; it is at {short_id(head)}"
     tables = [Table(columns=("commit", "from", "message"), rows=tuple(map(_row, made)))] if made else []
     output_for(as_json=as_json).show(Answer(document=document, sentences=[sentence], tables=tables))
 

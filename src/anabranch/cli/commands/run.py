@@ -1,9 +1,8 @@
-"""`anabranch run`: work that is published as one commit, or not at all."""
+"""`anabranch pipeline run`: work that is published as one commit, or not at all."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from typer.core import TyperGroup
 
 from anabranch.cli.arguments import (
     Actor,
@@ -16,8 +15,8 @@ from anabranch.cli.arguments import (
     StorageOptions,
     example,
 )
-from anabranch.cli.commands.run_pipeline import backfill, plan, run_pipeline
 from anabranch.cli.commits import short_id
+from anabranch.cli.groups import ListGroup
 from anabranch.cli.output import Answer, Table, output_for
 from anabranch.cli.session import open_session
 
@@ -26,49 +25,12 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-_DEFAULT = "pipeline"
+
+class _Runs(ListGroup):
+    otherwise = "anabranch pipeline run"
 
 
-class _RunGroup(TyperGroup):
-    """Takes what begins with none of its commands as the arguments of one of them: `run shop.py`."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
-            args = [_DEFAULT, *args]
-        return super().parse_args(ctx, args)
-
-    def format_usage(self, ctx: Any, formatter: Any) -> None:
-        formatter.write_usage(ctx.command_path, "FILE [OPTIONS]")
-        formatter.write_usage(ctx.command_path, "plan|backfill|list|show|abort [OPTIONS]", prefix="       ")
-
-
-app = typer.Typer(
-    cls=_RunGroup,
-    help="Run a pipeline file or a project; list, show and abort runs: work that is published as one commit, or not at"
-    " all. 'run pipeline --help' shows the options of a pipeline.",
-    epilog=example(
-        "run shop.py --branch dev", "run shop --select +orders", "run plan shop --svg graph.svg", "run list"
-    ),
-)
-app.command(
-    _DEFAULT,
-    epilog=example(
-        "run pipeline shop.py",
-        "run shop.py --branch dev --param since=2026-01-01",
-        "run shop.py --only gold.revenue --dry-run",
-        "run shop.py --master spark://host:7077",
-        "run shop --select state:changed+ --since main",
-        "run --reproduce main",
-    ),
-)(run_pipeline)
-app.command("plan", epilog=example("run plan shop", "run plan shop --select mart.* --svg graph.svg"))(plan)
-app.command(
-    "backfill",
-    epilog=example(
-        "run backfill shop day --start 2026-01-01 --end 2026-01-31",
-        "run backfill shop month --start 2025-01-01 --end 2025-12-01 --step 1m --select revenue",
-    ),
-)(backfill)
+app = typer.Typer(cls=_Runs, help="List, show and abort runs: work that is published as one commit, or not at all.")
 
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="The run's id.", show_default=False)]
 

@@ -16,6 +16,7 @@ from anabranch.cli.arguments import (
     example,
 )
 from anabranch.cli.commits import commit_document, short_id, subject
+from anabranch.cli.groups import ListGroup
 from anabranch.cli.output import Answer, Table, count, output_for
 from anabranch.cli.session import Session, open_session
 from anabranch.errors import InvalidInputError, TableNotFoundError
@@ -27,7 +28,12 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-app = typer.Typer(help="List and show tables, and take in what other tools wrote.")
+
+class _Tables(ListGroup):
+    otherwise = "anabranch table show"
+
+
+app = typer.Typer(cls=_Tables, help="List and show tables, and adopt external writes.")
 
 
 @app.command("list", epilog=example("table list", "table list --ref main~3"))

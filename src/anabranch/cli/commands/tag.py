@@ -16,6 +16,7 @@ from anabranch.cli.arguments import (
     example,
 )
 from anabranch.cli.commits import short_id, subject
+from anabranch.cli.groups import ListGroup
 from anabranch.cli.output import Answer, Table, count, output_for
 from anabranch.cli.session import open_session
 
@@ -24,7 +25,12 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Create, list, show and delete tags.")
+
+class _Tags(ListGroup):
+    otherwise = "anabranch tag create"
+
+
+app = typer.Typer(cls=_Tags, help="List, create, show and delete tags.")
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The tag's name.", show_default=False)]
 

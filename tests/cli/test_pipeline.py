@@ -1,4 +1,4 @@
-"""`anabranch run FILE`, as far as it goes without Spark."""
+"""`anabranch pipeline run FILE`, as far as it goes without Spark."""
 
 from pathlib import Path
 
@@ -33,7 +33,7 @@ def file(folder: Path) -> str:
 
 def test_a_dry_run_shows_the_plan_and_does_nothing(cli: Run, lake: ab.Repository, file: str) -> None:
     before = lake.snapshot_of("dev").id
-    shown = cli("run", file, "--branch", "dev", "--dry-run", "--param", "least=2", "--json").document
+    shown = cli("pipeline", "run", file, "--branch", "dev", "--dry-run", "--param", "least=2", "--json").document
     assert (shown["pipeline"], shown["branch"], shown["parameters"]) == ("prices", "dev", {"least": "2.0"})
     assert shown["checks"] == ["prices are there"]
     assert shown["steps"] == [
@@ -67,7 +67,7 @@ def test_a_dry_run_shows_the_plan_and_does_nothing(cli: Run, lake: ab.Repository
 
 
 def test_people_read_the_plan_as_a_table(cli: Run, lake: ab.Repository, file: str) -> None:
-    answer = cli("run", "--dry-run", file)
+    answer = cli("pipeline", "run", "--dry-run", file)
     assert (answer.code, answer.err) == (0, "")
     lines = [line.split() for line in answer.out.splitlines()]
     assert answer.out.startswith("prices on main: 2 steps; nothing was done\n")
@@ -76,7 +76,7 @@ def test_people_read_the_plan_as_a_table(cli: Run, lake: ab.Repository, file: st
     assert ["least", "1.5"] in lines
     assert "prices are there" in answer.out
     # The word for it may be written, too, and only some outputs chosen.
-    (step,) = cli("run", "pipeline", file, "--only", "out.dear", "--dry-run", "--json").document["steps"]
+    (step,) = cli("pipeline", "run", file, "--only", "out.dear", "--dry-run", "--json").document["steps"]
     assert step["output"] == "out.dear"
 
 
@@ -100,21 +100,32 @@ def test_people_read_the_plan_as_a_table(cli: Run, lake: ab.Repository, file: st
 def test_what_cannot_be_run_reports_why(
     cli: Run, lake: ab.Repository, file: str, args: list[str], code: str, said: str
 ) -> None:
-    answer = cli("run", *args, "--json")
+    answer = cli("pipeline", "run", *args, "--json")
     assert (answer.error["code"], answer.code) == (code, 2)
     assert said in answer.error["message"]
     assert lake.run_list() == []
 
 
 def test_a_file_that_is_not_there(cli: Run, lake: ab.Repository) -> None:
-    answer = cli("run", "nothing.py", "--json")
+    answer = cli("pipeline", "run", "nothing.py", "--json")
     assert (answer.error["code"], answer.code) == ("object_not_found", 3)
     assert lake.run_list() == []
 
 
-def test_the_help_of_run_shows_both_ways(run: Run) -> None:
-    shown = run("run", "--help").out
-    usage = "Usage: anabranch run FILE [OPTIONS]\n       anabranch run plan|backfill|list|show|abort [OPTIONS]\n"
-    assert shown.startswith(usage)
-    for word in ("pipeline", "plan", "backfill", "list", "show", "abort"):
-        assert f"\n  {word} " in shown
+def test_pipelines_that_built_tables_are_listed(cli: Run, lake: ab.Repository) -> None:
+    assert cli("pipeline", "list").out == "no pipelines\n"
+    made = {"pipeline": "prices", "pipeline.file": "prices.py", "pipeline.outputs": f'{{"{ORDERS}": {{}}}}'}
+    for _ in range(2):
+        with lake.transaction(message="by a pipeline", metadata=made) as tx:
+            tx.delete(ORDERS, "id = 1")
+            tx.append(ORDERS, [{"id": 1, "item": "tea", "price": 1.5}])
+    (listed,) = cli("pipeline", "--json").document["pipelines"]
+    assert listed["commit_id"] == lake.snapshot_of("main").id
+    assert (listed["pipeline"], listed["file"], listed["outputs"]) == ("prices", "prices.py", [ORDERS])
+    assert "prices.py" in cli("pipeline", "list").out
+
+
+def test_the_old_spelling_is_answered_with_the_new_one(cli: Run) -> None:
+    answer = cli("run", "shop.py", "--branch", "dev")
+    assert answer.code == 2
+    assert "hint: use 'anabranch pipeline run shop.py --branch dev'" in answer.err

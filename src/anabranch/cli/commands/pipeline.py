@@ -1,14 +1,26 @@
-"""`anabranch run FILE`: a pipeline or a project, planned, built and published as one commit, or value by value."""
+"""`anabranch pipeline`: a pipeline file or a project, planned, built and published as one commit."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from anabranch.cli.arguments import Actor, AsJson, BranchOption, Message, Repo, StorageOptions, parse_pairs
+from anabranch.cli.arguments import (
+    Actor,
+    AsJson,
+    BranchOption,
+    Message,
+    RefOption,
+    Repo,
+    StorageOptions,
+    example,
+    parse_pairs,
+)
 from anabranch.cli.commands.lineage import write_drawing
+from anabranch.cli.commits import short_id
 from anabranch.cli.exit_codes import DIFFERENT
-from anabranch.cli.output import output_for
+from anabranch.cli.groups import ListGroup
+from anabranch.cli.output import Answer, Table, output_for
 from anabranch.cli.pipeline_answers import backfill_answer, plan_answer, reproduction_answer, run_answer
 from anabranch.cli.session import open_session
 from anabranch.cli.step_progress import watched_steps, watched_values
@@ -17,7 +29,14 @@ from anabranch.errors import InvalidInputError
 if TYPE_CHECKING:
     from anabranch.spark.session import SparkSession
 
-__all__ = ["backfill", "plan", "run_pipeline"]
+__all__ = ["app"]
+
+
+class _Pipelines(ListGroup):
+    otherwise = "anabranch pipeline run"
+
+
+app = typer.Typer(cls=_Pipelines, help="Run pipelines, show their plans, and list those that built tables.")
 
 File = Annotated[
     str, typer.Argument(metavar="FILE", show_default=False, help="A pipeline file, or the folder of a project.")
@@ -72,7 +91,17 @@ Conf = Annotated[
 ]
 
 
-def run_pipeline(
+@app.command(
+    "run",
+    epilog=example(
+        "pipeline run shop.py --branch dev --param since=2026-01-01",
+        "pipeline run shop.py --only gold.revenue --dry-run",
+        "pipeline run shop.py --master spark://host:7077",
+        "pipeline run shop --select state:changed+ --since main",
+        "pipeline run --reproduce main",
+    ),
+)
+def run(
     file: Annotated[
         str | None,
         typer.Argument(
@@ -179,6 +208,7 @@ def run_pipeline(
     output.show(run_answer(done))
 
 
+@app.command("plan", epilog=example("pipeline plan shop", "pipeline plan shop --select mart.* --svg graph.svg"))
 def plan(
     file: File,
     param: Param = None,
@@ -208,6 +238,58 @@ def plan(
     output_for(as_json=as_json).show(plan_answer(found, draws=True, svg=svg))
 
 
+@app.command("list", epilog=example("pipeline list", "pipeline list --ref dev --json"))
+def list_(
+    ref: RefOption = None,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", metavar="N", min=1, help="Number of commits to search, newest first.")
+    ] = 1000,
+    repo: Repo = None,
+    storage_option: StorageOptions = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the pipelines that built tables, with the newest commit of each."""
+    # Not at the top: a help text needs none of it.
+    from anabranch.repo.history.lineage.provenance import PipelineRecord
+
+    here = open_session(repo=repo, storage_options=storage_option)
+    found: dict[str, dict[str, object]] = {}
+    for commit in here.commits(ref, limit=limit):
+        record = PipelineRecord.find(commit.metadata)
+        if record is not None and record.name not in found:
+            found[record.name] = {
+                "pipeline": record.name,
+                "file": record.file,
+                "commit_id": commit.graph_commit_id,
+                "created_at": commit.created,
+                "actor": commit.actor_id,
+                "outputs": list(record.outputs),
+            }
+    rows = tuple(
+        (
+            each["pipeline"],
+            each["file"],
+            short_id(str(each["commit_id"])),
+            each["created_at"],
+            each["actor"],
+            ", ".join(map(str, each["outputs"])) if isinstance(each["outputs"], list) else None,
+        )
+        for each in found.values()
+    )
+    shown = Table(
+        columns=("pipeline", "file", "last commit", "time (UTC)", "by", "outputs"), rows=rows, empty="no pipelines"
+    )
+    document = {"ref": ref or here.repository.branch, "pipelines": list(found.values())}
+    output_for(as_json=as_json).show(Answer(document=document, tables=[shown]))
+
+
+@app.command(
+    "backfill",
+    epilog=example(
+        "pipeline backfill shop day --start 2026-01-01 --end 2026-01-31",
+        "pipeline backfill shop month --start 2025-01-01 --end 2025-12-01 --step 1m --select revenue",
+    ),
+)
 def backfill(
     file: File,
     parameter: Annotated[

@@ -1,0 +1,71 @@
+"""Groups of commands: what a group does without a command, and answers for commands that do not exist here."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import typer
+from typer.core import TyperGroup
+
+from anabranch.cli.exit_codes import USAGE
+
+__all__ = ["INSTEAD", "ListGroup", "UnknownCommandError", "WordGroup"]
+
+# Words of git and of older versions, and what to use here.
+INSTEAD: dict[str, str] = {
+    "add": "there is no staging area: 'anabranch load TABLE FILE' changes a table and commits it in one step",
+    "checkout": "use 'anabranch switch BRANCH', or read an older state with --ref, such as"
+    " 'anabranch cat TABLE --ref v1.0'",
+    "clones": "use 'anabranch clone list' or 'anabranch clone release'",
+    "commit": "every command that changes data makes its own commit, such as 'anabranch load TABLE FILE';"
+    " see them with 'anabranch log'",
+    "fetch": "there is no remote repository: every command reads the newest state",
+    "pull": "there is no remote repository: every command reads the newest state. To take in the changes of another"
+    " branch use 'anabranch merge BRANCH', or 'anabranch branch pull BRANCH TABLE' for one table",
+    "push": "there is no remote repository: a commit is visible to all readers at once",
+    "remote": "there is no remote repository; copy one with 'anabranch clone create SOURCE TARGET'",
+    "restore": "use 'anabranch undo', 'anabranch reset REF', or 'anabranch branch restore BRANCH' for a deleted branch",
+    "rm": "use 'anabranch branch delete BRANCH' or 'anabranch tag delete TAG'",
+    "stash": "there are no uncommitted changes: create a branch with 'anabranch switch -c BRANCH' and work there",
+}
+
+
+class UnknownCommandError(typer.TyperException):
+    """A command that does not exist, with a hint that names the one to use."""
+
+    exit_code = USAGE
+
+    def __init__(self, message: str, *, hint: str) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+class WordGroup(TyperGroup):
+    """A group that knows some words which are not its commands, and names what to use instead."""
+
+    instead: ClassVar[Mapping[str, str]] = {}
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        word = args[0]
+        if word in self.instead and word not in self.commands:
+            raise UnknownCommandError(f"there is no command '{word}'", hint=self.instead[word])
+        return super().resolve_command(ctx, args)
+
+
+class ListGroup(TyperGroup):
+    """A group that lists without a command: `anabranch branch` is `anabranch branch list`."""
+
+    # The command for those who leave it out, as with git: `branch dev`.
+    otherwise: ClassVar[str | None] = None
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        is_list = not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names)
+        return super().parse_args(ctx, ["list", *args] if is_list else args)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        try:
+            return super().resolve_command(ctx, args)
+        except typer.TyperException as err:
+            if self.otherwise is None or "Did you mean" in err.format_message():
+                raise
+            hint = f"use '{self.otherwise} {' '.join(args)}', or see '{ctx.command_path} --help'"
+            raise UnknownCommandError(err.format_message().rstrip("."), hint=hint) from err
