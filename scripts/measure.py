@@ -9,10 +9,11 @@ import tempfile
 import threading
 import tokenize
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 import grimp
 
@@ -113,11 +114,24 @@ def count_complex(folder: Path) -> int:
     return len(json.loads(ran.stdout))
 
 
+class Called(NamedTuple):
+    """A function of the package that ran, and how often."""
+
+    module: str
+    line: int
+    function: str
+    calls: int
+
+
+def count_called(called: Sequence[Called]) -> dict[str, int]:
+    return {"functions": len(called), "modules": len({one.module for one in called})}
+
+
 class Recorder:
     """Records which functions of the package run, in all threads that start after it was installed."""
 
     def __init__(self) -> None:
-        self._codes: set[CodeType] | None = None
+        self._codes: Counter[CodeType] | None = None
 
     def install(self) -> None:
         threading.setprofile(self._profile)
@@ -127,36 +141,41 @@ class Recorder:
         threading.setprofile(None)
         sys.setprofile(None)
 
-    def record(self, act: Callable[[], object]) -> dict[str, int]:
-        self._codes = set()
+    def record(self, act: Callable[[], object]) -> list[Called]:
+        """Return the functions that ran, by module and line."""
+        self._codes = Counter()
         try:
             act()
         finally:
             codes, self._codes = self._codes, None
-        ours = [
-            code for code in codes if code.co_filename.startswith(str(PACKAGE)) and code.co_name not in _COMPREHENSIONS
-        ]
-        return {"functions": len(ours), "modules": len({code.co_filename for code in ours})}
+        return sorted(
+            Called(code.co_filename.removeprefix(f"{PACKAGE}/"), code.co_firstlineno, code.co_qualname, calls)
+            for code, calls in codes.items()
+            if code.co_filename.startswith(str(PACKAGE)) and code.co_name not in _COMPREHENSIONS
+        )
 
     def _profile(self, frame: FrameType, event: str, _argument: Any) -> None:
         codes = self._codes
         if codes is not None and event == "call":
-            codes.add(frame.f_code)
+            codes[frame.f_code] += 1
 
 
-def measure_paths() -> dict[str, dict[str, int]]:
-    """Count the functions and modules that an append and a read run through, in a repository that was used before."""
+def record_paths() -> dict[str, list[Called]]:
+    """Return the functions that an append of one row until it is settled and a read of a table run through.
+
+    The repository was used before, and is on a local disk, with full durability.
+    """
     # Before the package starts threads of its own.
     recorder = Recorder()
     recorder.install()
     try:
         with tempfile.TemporaryDirectory() as folder:
-            return _measure_paths(recorder, folder)
+            return _record_paths(recorder, folder)
     finally:
         recorder.remove()
 
 
-def _measure_paths(recorder: Recorder, folder: str) -> dict[str, dict[str, int]]:
+def _record_paths(recorder: Recorder, folder: str) -> dict[str, list[Called]]:
     import pyarrow as pa
 
     import anabranch as ab
@@ -174,11 +193,20 @@ def _measure_paths(recorder: Recorder, folder: str) -> dict[str, dict[str, int]]
         tx.create_table("shop.orders", pa.schema([("id", pa.int64()), ("amount", pa.float64())]))
     for warm in (append, read, append, read):
         warm()
-    return {"append of one row until settled": recorder.record(append), "read of a table": recorder.record(read)}
+    return {"append": recorder.record(append), "read": recorder.record(read)}
+
+
+def list_called(called: Sequence[Called]) -> str:
+    """Return the functions by module, each with its line and the number of its calls, as text."""
+    lines = []
+    for module, functions in groupby(called, key=lambda one: one.module):
+        lines.append(module)
+        lines += [f"{one.line:8} {one.function} x{one.calls}" for one in functions]
+    return "\n".join(lines)
 
 
 def measure() -> dict[str, Any]:
-    cycles = find_cycles()
+    cycles, paths = find_cycles(), record_paths()
     return {
         "import cycles": len(cycles),
         "modules in import cycles": sum(map(len, cycles)),
@@ -186,15 +214,23 @@ def measure() -> dict[str, Any]:
         **measure_files(),
         f"functions with complexity {COMPLEX} or more": count_complex(PACKAGE),
         f"functions with complexity {COMPLEX} or more in repo": count_complex(REPO),
-        **measure_paths(),
+        "append of one row until settled": count_called(paths["append"]),
+        "read of a table": count_called(paths["read"]),
     }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--list", choices=("append", "read"), help="list the functions that one of these runs through")
+    chosen = parser.parse_args()
+    if chosen.list:
+        called = record_paths()[chosen.list]
+        print(list_called(called))
+        print(", ".join(f"{count} {what}" for what, count in count_called(called).items()))
+        return
     figures = measure()
-    if parser.parse_args().json:
+    if chosen.json:
         print(json.dumps(figures, indent=2))
         return
     for name, value in figures.items():

@@ -1,5 +1,7 @@
 """Limits on the shape of the code: no import cycle, and few files at the top of the repository."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 from scripts import measure
@@ -30,6 +32,21 @@ def test_recorder_counts_functions_of_the_package_only(tmp_path: Path) -> None:
         outside = recorder.record(lambda: tmp_path.exists())
     finally:
         recorder.remove()
-    assert found["functions"] >= 1
-    assert found["modules"] == 1
-    assert outside == {"functions": 0, "modules": 0}
+    assert ("ids.py", "TableKey.parse", 1) in [(one.module, one.function, one.calls) for one in found]
+    assert measure.count_called(found)["modules"] == 1
+    assert outside == []
+
+
+def test_an_append_and_a_read_run_through_few_functions() -> None:
+    # In a process of its own, because threads that started before the recorder are not recorded.
+    program = "from scripts import measure; print(*map(measure.list_called, measure.record_paths().values()), sep='--')"
+    ran = subprocess.run(
+        [sys.executable, "-c", program], cwd=measure.PROJECT, capture_output=True, text=True, check=True
+    )
+    append, read = ([line.strip() for line in listed.splitlines()] for listed in ran.stdout.split("--"))
+    for listed, functions, modules in ((append, 334, 58), (read, 39, 16)):
+        found = sum(line[0].isdigit() for line in listed), sum(line.endswith(".py") for line in listed)
+        assert found[0] <= functions, found
+        assert found[1] <= modules, found
+    assert any("Transaction.append x1" in line for line in append)
+    assert any("Table.to_arrow x1" in line for line in read)
