@@ -3,6 +3,7 @@
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -25,6 +26,7 @@ from anabranch.repo.write.queue import Writer, atomic, new_lock, queue_of_this_p
 from anabranch.repo.write.staged_table import (
     StagedTable,
     Step,
+    append_copied_step,
     append_step,
     check_appended,
     one_time_step,
@@ -163,25 +165,19 @@ class Transaction:
                 ),
             )
             return
-        primary_key = self._write_set.primary_key(parsed)
+        version_ref, primary_key = self._write_set.base_of(parsed)
         if primary_key:
             self._stage_recorded(parsed)  # the keys of rows that are recorded already count too
-        version_ref = self._write_set.version_ref(parsed)
-        check_appended(version_ref, rows, primary_key=primary_key, may_exist=not check_keys)
+            version_ref, _ = self._write_set.base_of(parsed)
+            check_appended(version_ref, rows, primary_key=primary_key, may_exist=not check_keys)
         own = staging.copy_appended(version_ref, rows)
-        self._write_set.record(
-            parsed,
-            own,
-            lambda staged_table: append_step(
-                staged_table.version_ref, own, primary_key=primary_key, may_exist=not check_keys, is_checked=True
-            ),
-        )
+        self._write_set.record(parsed, own, partial(append_copied_step, rows=own, may_exist=not check_keys))
 
     @atomic
     def upsert(self, table: str, data: Any, *, keys: Sequence[str] | None = None) -> None:
         """Replace the rows of the same key and add the others; by the primary key unless other columns are named."""
         parsed = self._start(table)
-        primary_key = self._write_set.primary_key(parsed)
+        version_ref, primary_key = self._write_set.base_of(parsed)
         if keys is not None:
             require_names(keys)
         by = tuple(keys) if keys is not None else primary_key
@@ -190,7 +186,7 @@ class Transaction:
         rows = as_reader(data, self._write_set.schema_for(parsed, data)).read_all()
         # By other columns, the primary key can be checked only when the rows are staged.
         if set(by) == set(primary_key) and self._write_set.can_record(rows):
-            own = staging.copy_upserted(self._write_set.version_ref(parsed), rows, by)
+            own = staging.copy_upserted(version_ref, rows, by)
             self._write_set.record(
                 parsed,
                 own,

@@ -36,7 +36,9 @@ from anabranch.format.staging.fragments import (
     Fingerprint,
     WrittenFragment,
     append,
+    append_copied,
     append_fragments,
+    copy_appended,
     has_same_fields,
     overwrite,
     overwrite_fragments,
@@ -59,7 +61,6 @@ from anabranch.format.staging.indices import (
 )
 from anabranch.format.staging.key_hashes import FoundKeys, KeyRows
 from anabranch.format.staging.keys import (
-    copy_appended,
     copy_upserted,
     delete_keys,
     find_existing_keys,
@@ -143,6 +144,7 @@ __all__ = [
     "alter_columns",
     "annotate",
     "append",
+    "append_copied",
     "append_fragments",
     "are_surely_unique",
     "compact",

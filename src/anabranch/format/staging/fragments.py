@@ -25,9 +25,12 @@ __all__ = [
     "Fingerprint",
     "WrittenFragment",
     "append",
+    "append_copied",
     "append_fragments",
     "as_metadata",
     "as_written",
+    "copy_appended",
+    "copy_rows",
     "fingerprint",
     "has_same_fields",
     "overwrite",
@@ -37,6 +40,9 @@ __all__ = [
     "write_fragments",
 ]
 
+
+# Lance panics at decimals that begin between 16-byte borders.
+_ALIGNED = pa.ipc.IpcReadOptions(ensure_alignment=pa.ipc.Alignment.At64Byte)
 
 # The digests of schemas by their stored fields: every append needs that of its table.
 _DIGESTS: BoundedCache[tuple[bytes, ...], str] = BoundedCache(limit=256)
@@ -135,6 +141,30 @@ def require_same_fields(
 ) -> None:
     """Refuse data files that were not written for this version or one like it."""
     _require_same(fragments, fingerprint(version_ref, dataset, dataset.lance_schema))
+
+
+def copy_appended(version_ref: VersionRef, data: pa.Table) -> pa.Table:
+    """Return a copy of rows to append later, in the columns of the table. Refuse rows that do not fit."""
+    schema = version_ref.schema
+    if data.schema.equals(schema) and all(field.nullable for field in schema):
+        return copy_rows(pa.Table.from_arrays(data.columns, schema=schema))  # there is nothing to cast or to refuse
+    return copy_rows(fit_rows(data, schema).to_table())
+
+
+def copy_rows(rows: pa.Table) -> pa.Table:
+    """Return a copy that shares no memory with the rows, which the caller may change, and is aligned for Lance."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_table(rows)
+    return pa.ipc.open_stream(sink.getvalue(), options=_ALIGNED).read_all()
+
+
+def append_copied(version_ref: VersionRef, rows: pa.Table) -> tuple[VersionRef, list[FragmentMetadata]]:
+    """Stage rows that `copy_appended` returned. Return the new version and its new data files."""
+    dataset = version_ref.open()
+    with lance_errors(version_ref.home.uri, version_ref.home.storage_options):
+        written = lance_write_fragments(rows, dataset, mode="append")
+    return stage(dataset, version_ref, lance.LanceOperation.Append(written)), written
 
 
 def append(version_ref: VersionRef, data: Any) -> VersionRef:

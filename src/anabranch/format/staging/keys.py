@@ -13,6 +13,7 @@ from lance.fragment import write_fragments as lance_write_fragments
 from anabranch.errors import InvalidInputError, KeyConflictError, SchemaMismatchError
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.staging.expressions import quoted_column
+from anabranch.format.staging.fragments import copy_rows
 from anabranch.format.staging.incoming import Rows, as_reader, fit_rows, require_columns
 from anabranch.format.staging.key_hashes import FoundKeys, KeyRows, find_repeated, find_shared
 from anabranch.format.staging.rows import Addresses, RowsChanged, delete_at, replace_at
@@ -21,7 +22,6 @@ from anabranch.format.staging.uniqueness import are_surely_unique
 from anabranch.format.staging.version_ref import VersionRef
 
 __all__ = [
-    "copy_appended",
     "copy_upserted",
     "delete_keys",
     "find_existing_keys",
@@ -133,26 +133,11 @@ class _Matched:
     addresses: Addresses
 
 
-def copy_appended(version_ref: VersionRef, data: pa.Table) -> pa.Table:
-    """Return a copy of rows to append later, in the columns of the table. Refuse rows that do not fit.
-
-    The copy shares no memory with the data, which the caller may change: frames and arrays often use the same memory.
-    """
-    return _copy(fit_rows(data, version_ref.schema).to_table())
-
-
 def copy_upserted(version_ref: VersionRef, data: pa.Table, keys: Sequence[str]) -> pa.Table:
     """Like `copy_appended`, for rows to upsert later, in those columns of the table that the data brings."""
     given = _read_given(version_ref.open(), data, keys)
     _require_unique(given.select(keys))
-    return _copy(given)
-
-
-def _copy(rows: pa.Table) -> pa.Table:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema) as writer:
-        writer.write_table(rows)
-    return pa.ipc.open_stream(sink.getvalue()).read_all()
+    return copy_rows(given)
 
 
 def _read_given(dataset: lance.LanceDataset, data: Any, keys: Sequence[str]) -> pa.Table:

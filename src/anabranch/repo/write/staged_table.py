@@ -10,6 +10,7 @@ import pyarrow as pa
 from anabranch.errors import KeyConflictError, SchemaMismatchError, WriteConflictError
 from anabranch.format import scan, staging
 from anabranch.format.staging import KeyRows, VersionRef, WrittenFragment
+from anabranch.format.staging.fragments import as_written
 from anabranch.ids import TableKey
 from anabranch.repo.log.entries import TableEntry
 
@@ -18,6 +19,7 @@ __all__ = [
     "Step",
     "WrittenChange",
     "append_again",
+    "append_copied_step",
     "append_fragments_step",
     "append_step",
     "check_appended",
@@ -81,27 +83,35 @@ class StagedTable:
         )
 
 
-def append_step(
-    version_ref: VersionRef, data: Any, *, primary_key: Sequence[str], may_exist: bool, is_checked: bool = False
-) -> Step:
-    """Stage new rows, with good keys that are not in the table; `may_exist` leaves the last part to the caller.
+def append_copied_step(staged_table: StagedTable, *, rows: pa.Table, may_exist: bool) -> Step:
+    """Stage rows that were copied (`staging.copy_appended`) and whose keys were checked (`check_appended`)."""
+    before = staged_table.version_ref
+    after, written = staging.append_copied(before, rows)
 
-    The caller may have checked the keys (`check_appended`).
-    """
-    if isinstance(data, pa.Table) and not is_checked:
+    def again(other: VersionRef) -> VersionRef:
+        unique_by = () if may_exist else staged_table.primary_key
+        fragments = as_written(before, before.open(), written)
+        return append_again(other, fragments, before=before, after=after, unique_by=unique_by)
+
+    return Step("append", after, again)
+
+
+def append_step(version_ref: VersionRef, data: Any, *, primary_key: Sequence[str], may_exist: bool) -> Step:
+    """Stage new rows, with good keys that are not in the table; `may_exist` leaves the last part to the caller."""
+    in_memory = isinstance(data, pa.Table)
+    if in_memory:
         check_appended(version_ref, data, primary_key=primary_key, may_exist=may_exist)  # before anything is written
-        is_checked = True
     fragments = staging.write_fragments(version_ref, data)
     return append_fragments_step(
-        version_ref, fragments, primary_key=primary_key, may_exist=may_exist, keys_are_checked=is_checked
+        version_ref, fragments, primary_key=primary_key, may_exist=may_exist, keys_are_checked=in_memory
     )
 
 
 def check_appended(version_ref: VersionRef, rows: pa.Table, *, primary_key: Sequence[str], may_exist: bool) -> None:
     """Refuse rows in memory whose keys are null or repeated, or in the table unless they may be there."""
-    _check_keys(
-        version_ref, lambda: staging.read_given_keys(version_ref, rows, primary_key), primary_key, may_exist=may_exist
-    )
+    if primary_key:
+        keys = staging.read_given_keys(version_ref, rows, primary_key)
+        _check_keys(version_ref, keys, primary_key, may_exist=may_exist)
 
 
 def append_fragments_step(
@@ -114,10 +124,9 @@ def append_fragments_step(
 ) -> Step:
     """Like `append_step`, for rows that are written already."""
     staged = staging.append_fragments(version_ref, fragments)
-    if not keys_are_checked and staged != version_ref:
-        _check_keys(
-            version_ref, lambda: scan.appended_keys(version_ref, staged, primary_key), primary_key, may_exist=may_exist
-        )
+    if primary_key and not keys_are_checked and staged != version_ref:
+        keys = scan.appended_keys(version_ref, staged, primary_key)
+        _check_keys(version_ref, keys, primary_key, may_exist=may_exist)
 
     def again(other: VersionRef) -> VersionRef:
         return append_again(
@@ -273,13 +282,11 @@ def _refuse_other_columns(before: VersionRef, now: VersionRef) -> None:
         )
 
 
-def _check_keys(version_ref: VersionRef, read: Callable[[], KeyRows], keys: Sequence[str], *, may_exist: bool) -> None:
-    if not keys:
-        return
+def _check_keys(version_ref: VersionRef, rows: KeyRows, keys: Sequence[str], *, may_exist: bool) -> None:
     if may_exist:
-        staging.refuse_repeated(read())
+        staging.refuse_repeated(rows)
     else:
-        _refuse_existing(version_ref, read(), keys)
+        _refuse_existing(version_ref, rows, keys)
 
 
 def _refuse_existing(

@@ -88,21 +88,17 @@ class WriteSet:
             self.stage_recorded([key])
         return self._get(key)
 
-    def primary_key(self, key: TableKey) -> tuple[str, ...]:
-        staged_table = self._changed.get(key)
-        return self._entry_before(key).primary_key if staged_table is None else staged_table.primary_key
-
-    def version_ref(self, key: TableKey) -> VersionRef:
-        """Return the version of a table under what is recorded. Nothing is forked or written."""
+    def base_of(self, key: TableKey) -> tuple[VersionRef, tuple[str, ...]]:
+        """Return the version of a table under what is recorded, and its primary key. Nothing is forked or written."""
         staged_table = self._changed.get(key)
         if staged_table is not None:
-            return staged_table.version_ref
+            return staged_table.version_ref, staged_table.primary_key
         entry = self._entry_before(key)
-        return VersionRef(home=self._repo_store.config.home_of(entry), version=entry.version)
+        return VersionRef(home=self._repo_store.config.home_of(entry), version=entry.version), entry.primary_key
 
     def schema_for(self, key: TableKey, data: object) -> pa.Schema | None:
         """Return the columns of a table for data that has no types of its own, else None."""
-        return None if has_own_types(data) else self.version_ref(key).schema
+        return None if has_own_types(data) else self.base_of(key)[0].schema
 
     def read(self, key: TableKey, data: Any) -> pa.Table | pa.RecordBatchReader:
         """Return rows in memory as a table, so that they can be checked before they are written, others as a stream."""
@@ -153,12 +149,13 @@ class WriteSet:
         return staged_table
 
     def _entry_before(self, key: TableKey) -> TableEntry:
-        if not self.has(key):
+        entry = None if key in self._changed else self._tables.get(key)  # a changed table without an entry was dropped
+        if entry is None:
             raise TableNotFoundError(
                 f"there is no table '{key}' on branch '{self.head.branch}'",
                 hint=suggest(str(key), map(str, self.table_keys()), "create it, or list the tables to see which exist"),
             )
-        return self._tables[key]
+        return entry
 
     def put(self, key: TableKey, staged_table: StagedTable | None) -> None:
         self._origins.setdefault(key, self._tables.get(key))
