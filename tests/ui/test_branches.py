@@ -44,7 +44,7 @@ def test_search_replaces_the_list(browser: Browser, site: LocalSite) -> None:
         page = visitor.open("/branches")
         page.get_by_label("Find a branch or tag").press_sequentially("prev")
         expect(page.get_by_role("row")).to_have_count(4)
-        assert page.get_by_role("rowheader", name="preview").count() == 1
+        expect(page.get_by_role("rowheader", name="preview")).to_have_count(1)
         expect(page).to_have_url(f"{site.url}/branches?search=prev")
 
 
@@ -72,6 +72,6 @@ def test_protected_branch_has_no_delete_button(browser: Browser, site: LocalSite
     site.repository.branch_protect("dev")
     with visiting(browser, site.url, enter=site.enter) as visitor:
         page = visitor.open("/branches")
-        assert page.get_by_role("row", name="dev").get_by_text("protected").count() == 1
-        assert page.get_by_label("Delete branch dev").count() == 0
-        assert page.get_by_label("Delete branch preview").count() == 1
+        expect(page.get_by_role("row", name="dev").get_by_text("protected")).to_have_count(1)
+        expect(page.get_by_label("Delete branch dev")).to_have_count(0)
+        expect(page.get_by_label("Delete branch preview")).to_have_count(1)

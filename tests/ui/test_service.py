@@ -197,7 +197,7 @@ def test_visitor_signs_in_and_creates_a_branch(browser: Browser, running: Runnin
         page.get_by_label("Name").first.fill("<b>By hand</b>")
         page.get_by_role("button", name="Create branch").click()
         expect(page.get_by_role("status")).to_have_text("Branch <b>By hand</b> was created.")
-        assert page.get_by_role("rowheader", name="<b>By hand</b>").count() == 1
+        expect(page.get_by_role("rowheader", name="<b>By hand</b>")).to_have_count(1)
         visitor.check_accessible()
         page.get_by_role("link", name="Projects").click()
         visitor.check_accessible()

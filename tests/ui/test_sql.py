@@ -30,7 +30,10 @@ def run(visitor: Visitor, sql: str, *, ref: str = "main") -> None:
 
 
 def rows_of(visitor: Visitor) -> list[list[str]]:
-    rows = visitor.page.get_by_role("region", name="Result").get_by_role("row").all()[1:]
+    result = visitor.page.get_by_role("region", name="Result")
+    # Reading all rows does not wait for the page that the form leads to.
+    expect(result).to_be_visible()
+    rows = result.get_by_role("row").all()[1:]
     return [row.get_by_role("cell").all_inner_texts() for row in rows]
 
 
@@ -128,7 +131,7 @@ def test_hostile_values_stay_texts(browser: Browser, tmp_path: Path) -> None:
     ):
         run(visitor, f"SELECT *, '{HOSTILE}' AS \"{HOSTILE}\" FROM evil.rows")
         page = visitor.page
-        assert page.locator("main img, main script").count() == 0
+        expect(page.locator("main img, main script")).to_have_count(0)
         assert HOSTILE in page.inner_text("main")
         assert len(page.content()) < 300_000
         visitor.check_width()
