@@ -16,6 +16,8 @@ from anabranch.errors import AnabranchError
 from anabranch.storage import open_store
 
 ACCESS_KEY, SECRET_KEY, BUCKETS = "test-access", "test-secret-never-shown", ("lake", "cold", "other")
+# The options of a key that may list and read, and not write.
+READER = {"aws_access_key_id": "test-reader", "aws_secret_access_key": "test-reader-secret-never-shown"}
 START_SECONDS = 90
 ATTEMPTS = 4
 
@@ -49,9 +51,14 @@ def _one_server(folder: Path) -> Iterator[dict[str, str]]:
         "credentials": [{"accessKey": ACCESS_KEY, "secretKey": SECRET_KEY}],
         "actions": ["Admin", "Read", "Write", "List", "Tagging"],
     }
+    reader = {
+        "name": "reader",
+        "credentials": [{"accessKey": READER["aws_access_key_id"], "secretKey": READER["aws_secret_access_key"]}],
+        "actions": ["Read", "List"],
+    }
     folder.mkdir(parents=True, exist_ok=True)
     config = folder / "s3.json"
-    config.write_text(json.dumps({"identities": [identity]}))
+    config.write_text(json.dumps({"identities": [identity, reader]}))
     weed = shutil.which("weed", path=str(Path(sys.executable).parent)) or "weed"
     names = ("master", "volume", "filer", "s3")
     ports = dict(zip([f"{name}.port{grpc}" for name in names for grpc in ("", ".grpc")], free_ports(8), strict=True))

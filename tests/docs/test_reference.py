@@ -1,7 +1,9 @@
 """The reference matches the code: every command, every endpoint, every public function and class."""
 
+import ast
 import inspect
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -99,3 +101,52 @@ def test_a_docstring_begins_with_one_sentence() -> None:
 def test_rewriting_twice_changes_nothing(written: dict[str, str]) -> None:
     assert write_commands(written["cli.md"]) == written["cli.md"]
     assert write_routes(written["http.md"]) == written["http.md"]
+
+
+def test_overview_links_every_method() -> None:
+    page = (DOCS / "api-overview.md").read_text(encoding="utf-8")
+    linked = set(re.findall(r"\(api\.md#(\w+)\)", page))
+    classes = (ab.Repository, ab.Transaction, ab.Run, ab.Snapshot, ab.Table, ab.Diff, ab.Pipeline)
+    members = {f"{each.__name__}.{name}" for each in classes for name, _ in public.public_members(each)}
+    wanted = members | set(public.public_functions())
+    assert {name for name in wanted if name.lower().replace(".", "") not in linked} == set()
+
+
+CHEAT_SHEET = (DOCS / "coming-from.md").read_text(encoding="utf-8")
+CALLS = re.findall(r"`((?:ab|repo|pipeline)\.[^`]+)`", CHEAT_SHEET)
+
+
+def test_cheat_sheet_has_commands_that_exist() -> None:
+    known = commands()
+    typed = re.findall(r"`(anabranch [^`]+)`", CHEAT_SHEET)
+    assert len(typed) > 50
+    for line in typed:
+        words = line.split()
+        command = next((known[name] for n in (4, 3, 2) if (name := " ".join(words[:n])) in known), None)
+        assert command is not None, line
+        options = {name for parameter in command.params for name in parameter.opts}
+        assert set(re.findall(r"(?<=\s)--[a-z][\w-]*", line)) <= options, line
+
+
+def _calls(text: str) -> Iterator[tuple[Any, ast.Call]]:
+    """Yield each function that is called by its full name, with its call."""
+    owners = {"ab": ab, "repo": ab.Repository, "pipeline": ab.Pipeline}
+    for call in ast.walk(ast.parse(text)):
+        if isinstance(call, ast.Call):
+            named, *names = ast.unparse(call.func).split(".")
+            if named in owners and all(name.isidentifier() for name in names):
+                function: Any = owners[named]
+                for name in names:
+                    function = getattr(function, name)
+                yield function, call
+
+
+@pytest.mark.parametrize("text", sorted(set(CALLS)))
+def test_cheat_sheet_has_methods_that_exist(text: str) -> None:
+    if "(" not in text:
+        assert hasattr(ab.Repository, text.removeprefix("repo."))
+        return
+    for function, call in _calls(text):
+        is_method = text.startswith(("repo.", "pipeline."))
+        positional = [None] * (len(call.args) + is_method)
+        inspect.signature(function).bind(*positional, **{str(each.arg): None for each in call.keywords})

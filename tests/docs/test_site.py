@@ -10,7 +10,9 @@ import pytest
 
 from tests.docs.pages import ROOT
 
-PICTURE = ROOT / "docs" / "img" / "branch-and-merge.svg"
+PICTURES = sorted((ROOT / "docs" / "img").glob("*.svg"))
+# Every other picture is drawn by a benchmark.
+DRAWN = [picture for picture in PICTURES if not picture.name.startswith("growth-")]
 
 
 @pytest.fixture(scope="module")
@@ -31,8 +33,15 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_page_is_in_it_and_every_link_leads_somewhere(site: Path) -> None:
     pages = {page.relative_to(ROOT / "docs").with_suffix("") for page in (ROOT / "docs").rglob("*.md")}
     assert pages >= {Path("tutorial"), Path("cli"), Path("api"), Path("operations")}
-    for page in pages - {Path("index")}:
-        assert (site / page / "index.html").is_file()
+    for page in pages:
+        folder = page.parent if page.name == "index" else page
+        assert (site / folder / "index.html").is_file()
+
+
+def test_decisions_are_in_their_index() -> None:
+    decisions = ROOT / "docs" / "adr"
+    linked = set(re.findall(r"\]\((0[^)]+)\)", (decisions / "index.md").read_text(encoding="utf-8")))
+    assert linked == {page.name for page in decisions.glob("0*.md")}
 
 
 def test_it_loads_nothing_from_elsewhere(site: Path) -> None:
@@ -50,8 +59,11 @@ def test_links_of_the_readme_lead_somewhere() -> None:
     assert [link for link in local if not (ROOT / link).exists()] == []
 
 
-def test_the_picture_is_readable_on_light_and_dark() -> None:
-    text = PICTURE.read_text(encoding="utf-8")
+@pytest.mark.parametrize("picture", DRAWN, ids=lambda picture: picture.stem)
+def test_picture_is_readable_on_light_and_dark(picture: Path) -> None:
+    text = picture.read_text(encoding="utf-8")
     assert "prefers-color-scheme: dark" in text
+    assert 'class="back"' in text, "a page may be dark where the system is light"
     assert "<title" in text
+    assert "<desc" in text
     assert "http" not in text.replace("http://www.w3.org/2000/svg", "")
