@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from anabranch.format import staging
+
 PROJECT = Path(__file__).parent.parent
 HEAVY = {"duckdb", "fastapi", "lance", "numpy", "obstore", "pyarrow", "pyspark"}
 
@@ -109,3 +111,8 @@ atexit.register(lambda: print(sorted({HEAVY!r} & set(sys.modules)), file=sys.std
 """
     answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert answer.stderr.splitlines()[-1] == "[]"
+
+
+def test_every_name_of_a_package_that_loads_them_later_exists() -> None:
+    for name in staging.__all__:
+        assert getattr(staging, name) is not None, name

@@ -4,9 +4,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
-
-import lance
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from anabranch.errors import (
     BranchNotFoundError,
@@ -22,6 +20,9 @@ from anabranch.storage.forks import check_process
 from anabranch.storage.links import refuse_links
 from anabranch.storage.options import checked_options, lance_options
 from anabranch.storage.uris import is_local, join_uri, normalise_uri, relative_to
+
+if TYPE_CHECKING:
+    import lance
 
 __all__ = ["Home", "HomeKey", "branch_folder", "is_safe_branch", "is_staged", "new_home_cache"]
 
@@ -120,12 +121,12 @@ class Home:
         # A local dataset may have a base in a remote store, which is reached by the same options.
         return lance_options(self.storage_options) if self.storage_options or not is_local(self.root) else None
 
-    def open_to_read(self, version: int) -> lance.LanceDataset:
+    def open_to_read(self, version: int) -> "lance.LanceDataset":
         """Open a version to read only its metadata. A kept handle is returned without another check for links."""
         known = _STAGED.find(self.key(version))
         return self.open(version) if known is None else known
 
-    def open(self, version: int | None = None) -> lance.LanceDataset:
+    def open(self, version: int | None = None) -> "lance.LanceDataset":
         """Open a version, staged ones too; the newest ordinary one by default."""
         check_process()
         self.refuse_links()
@@ -138,7 +139,7 @@ class Home:
         known = _STAGED.find(self.key(version))
         return known if known is not None else self.remember(self._open(version))
 
-    def remember(self, staged: lance.LanceDataset) -> lance.LanceDataset:
+    def remember(self, staged: "lance.LanceDataset") -> "lance.LanceDataset":
         """Keep the handle of a staged version for the next caller that opens it."""
         _STAGED.keep(self.key(staged.version), staged, weight=len(staged.fragment_ids()))
         return staged
@@ -156,10 +157,12 @@ class Home:
         """Raise LinkError if this home or one of its folders is a symbolic link: Lance would write through it."""
         refuse_links(self.root, *(f"{self.folder}/{name}" for name in _FOLDERS))
 
-    def _open(self, version: int | None) -> lance.LanceDataset:
+    def _open(self, version: int | None) -> "lance.LanceDataset":
         # On a path that is a file Lance retries for seconds.
         if is_local(self.uri) and not Path(self.uri).is_dir():
             raise self._missing()
+        import lance  # takes most of the time of a short command
+
         try:
             with lance_errors(self.uri, self.storage_options):
                 opened = lance.dataset(
@@ -179,7 +182,7 @@ class Home:
             raise self._missing() from None
         return self._refuse_zeros(opened, version)
 
-    def _refuse_zeros(self, opened: lance.LanceDataset, version: int | None) -> lance.LanceDataset:
+    def _refuse_zeros(self, opened: "lance.LanceDataset", version: int | None) -> "lance.LanceDataset":
         """Refuse a manifest full of zeros, as a power loss may leave it: Lance opens it as a table without rows."""
         if opened.version == 0:
             name = "the newest version" if version is None else f"version {version}"

@@ -1,14 +1,15 @@
 """One version of one home, and how the next one is staged on it."""
 
 from dataclasses import dataclass
-
-import lance
-import pyarrow as pa
+from typing import TYPE_CHECKING
 
 from anabranch.errors import DatasetExistsError, InvalidInputError
 from anabranch.format.home import Home, is_staged
 from anabranch.format.lance_errors import lance_errors
-from anabranch.format.staging.fields import check_column_names
+
+if TYPE_CHECKING:
+    import lance
+    import pyarrow as pa
 
 __all__ = ["VersionRef", "create_empty", "stage"]
 
@@ -24,11 +25,11 @@ class VersionRef:
     def is_staged(self) -> bool:
         return is_staged(self.version)
 
-    def open(self) -> lance.LanceDataset:
+    def open(self) -> "lance.LanceDataset":
         return self.home.open(self.version)
 
     @property
-    def schema(self) -> pa.Schema:
+    def schema(self) -> "pa.Schema":
         return self.home.open_to_read(self.version).schema
 
     def count_rows(self) -> int:
@@ -38,12 +39,16 @@ class VersionRef:
         return len(self.open().get_fragments())
 
 
-def create_empty(home: Home, schema: pa.Schema) -> VersionRef:
+def create_empty(home: Home, schema: "pa.Schema") -> VersionRef:
     """Create a dataset without rows, ready for staging; all that a raw reader can see before the first settle."""
     if home.branch is not None:
         raise InvalidInputError(
             f"a dataset cannot be created on the branch {home.branch!r}", hint="create it at the root, then fork"
         )
+    import lance
+
+    from anabranch.format.staging.fields import check_column_names
+
     check_column_names(schema.names)
     home.refuse_links()
     try:
@@ -63,8 +68,12 @@ def create_empty(home: Home, schema: pa.Schema) -> VersionRef:
     return VersionRef(home=home, version=made.version)
 
 
-def stage(base: lance.LanceDataset, version_ref: VersionRef, change: lance.LanceOperation.BaseOperation) -> VersionRef:
+def stage(
+    base: "lance.LanceDataset", version_ref: VersionRef, change: "lance.LanceOperation.BaseOperation"
+) -> VersionRef:
     """Commit a change on top of a pinned version, outside the history."""
+    import lance
+
     with lance_errors(version_ref.home.uri, version_ref.home.storage_options):
         made = lance.LanceDataset.commit(base, change, read_version=version_ref.version, detached=True)
     return VersionRef(home=version_ref.home, version=version_ref.home.remember(made).version)

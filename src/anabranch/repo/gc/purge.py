@@ -17,7 +17,6 @@ from anabranch.repo.gc.wanted import find_wanted
 from anabranch.repo.log.collected import list_collected, mark_collected, record_collected, unmark_collected
 from anabranch.repo.log.config import TABLES
 from anabranch.repo.log.entries import CommitRecord, LogEntry, TableEntry
-from anabranch.repo.log.history_tables import commits_since
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.write.homes import being_removed, home_folders, owns
 from anabranch.storage import ObjectInfo, in_parallel
@@ -33,7 +32,7 @@ def purge_branch(repo_store: RepoStore, tombstone: LogEntry) -> int:
     can be restored. A concurrent publish on the purged branch is refused.
     """
     left = _list_datasets_with_homes(repo_store, tombstone.branch)
-    if not left and not any(commits_since(repo_store, tombstone, version=0)):
+    if not left and not any(repo_store.commits_since(tombstone, version=0)):
         return 0  # nothing was written on the branch, so the other logs need not be read
     homes, roots = _collect_commits(repo_store, tombstone)
     for dataset in left:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from anabranch.errors import StaleBaseError
-from anabranch.format.bases.bases import bases_of, check_bases
 from anabranch.format.home import Home
 from anabranch.ids import BranchName, new_ulid
 from anabranch.repo.leases.leases import Leases
@@ -137,6 +136,8 @@ class RepoConfig:
         Lance branches store their root as an absolute path, so those of a copied repository would silently read the
         original. An interrupted relocation has changed only some versions, so each version is checked by itself.
         """
+        from anabranch.format.bases.bases import bases_of, check_bases
+
         bases = bases_of(home.open(version))
         try:
             check_bases(home, bases)

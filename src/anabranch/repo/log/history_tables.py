@@ -6,7 +6,6 @@ them again. No operation depends on these tables.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
 from typing import Any
 
 import pyarrow as pa
@@ -18,16 +17,13 @@ from anabranch.format.plain_tables import add_rows, find_newest, make_table, rem
 from anabranch.format.scan import read_table
 from anabranch.format.staging import VersionRef
 from anabranch.ids import MAIN
-from anabranch.repo.log import codec
 from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import GraphCommit, LogEntry
 from anabranch.repo.log.store import RepoStore
-from anabranch.storage import documents
 
 __all__ = [
     "HISTORY_TABLES",
     "HistoryTables",
-    "commits_since",
     "follow_history",
     "history_row",
     "read_history",
@@ -188,41 +184,9 @@ def _list_missing(
     repo_store: RepoStore, heads: Iterable[LogEntry], *, recorded: Mapping[str, int]
 ) -> list[GraphCommit]:
     found = [
-        commit
-        for head in heads
-        for commit in commits_since(repo_store, head, version=recorded.get(str(head.branch), 0))
+        commit for head in heads for commit in repo_store.commits_since(head, version=recorded.get(str(head.branch), 0))
     ]
     return sorted(found, key=lambda commit: (commit.created_at, commit.graph_commit_id))
-
-
-def commits_since(repo_store: RepoStore, head: LogEntry, *, version: int) -> Iterator[GraphCommit]:
-    """Return the commits made on a branch after a version of it.
-
-    An entry names the commits before it, so most entries need not be read. After a reset, no later entry names the
-    commits that it removed from the branch, so every number must be covered by some entry.
-    """
-    numbers: set[int] = set()
-    found: dict[str, GraphCommit] = {}
-    for number in range(head.number, version, -1):
-        if number in numbers:
-            continue
-        entry = head if number == head.number else repo_store.heads.get_numbered(head.branch, number)
-        for commit in _list_named(repo_store, entry):
-            if commit.branch == str(head.branch):
-                numbers.add(commit.manifest_version)
-                found[commit.graph_commit_id] = commit
-    return (commit for commit in found.values() if commit.manifest_version > version)
-
-
-def _list_named(repo_store: RepoStore, entry: LogEntry) -> list[GraphCommit]:
-    """Return the head commit of an entry and the commits before it that it names, newest first."""
-    with documents.damage_named(repo_store.config.branch_log(entry.branch).path(entry.number)):
-        named = [entry.head.commit, *codec.iter_summaries(entry.head)]
-    # A rebase makes several commits with one entry, perhaps more than the entry names.
-    if named[-1].manifest_version == entry.number:
-        history = repo_store.commits.iter_history(entry.head)
-        named += takewhile(lambda commit: commit.manifest_version == entry.number, history)
-    return named
 
 
 def history_row(commit: GraphCommit) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from anabranch.repo.log.entries import GraphCommit, LogEntry
-from anabranch.repo.log.history_tables import commits_since
 from anabranch.repo.log.store import RepoStore
 
 __all__ = ["Once"]
@@ -57,7 +56,7 @@ class Once:
         """Return the commit of an earlier attempt on a branch, given its newest entry."""
         if self.after is None:
             return self.find(repo_store.commits.iter_history(head.head))
-        made = commits_since(repo_store, head, version=self.after)
+        made = repo_store.commits_since(head, version=self.after)
         while (commit := self.find(made)) is not None:
             if not _is_rolled_back(repo_store, head, commit):
                 return commit

@@ -3,13 +3,16 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.leases.lease import Lease
+from anabranch.repo.log import codec
 from anabranch.repo.log.commits import Commits
 from anabranch.repo.log.config import RepoConfig
-from anabranch.repo.log.entries import TableEntry
+from anabranch.repo.log.entries import GraphCommit, LogEntry, TableEntry
 from anabranch.repo.log.heads import Heads
+from anabranch.storage import documents
 
 __all__ = ["RepoStore"]
 
@@ -48,3 +51,31 @@ class RepoStore:
         """Return the current state of a table on a branch, or None."""
         entry = self.heads.find(branch)
         return None if entry is None else self.commits.find_table(entry.head, key)
+
+    def commits_since(self, head: LogEntry, *, version: int) -> Iterator[GraphCommit]:
+        """Return the commits made on a branch after a version of it, given its newest entry.
+
+        An entry names the commits before it, so most entries need not be read. After a reset, no later entry names the
+        commits that it removed from the branch, so every number must be covered by some entry.
+        """
+        numbers: set[int] = set()
+        found: dict[str, GraphCommit] = {}
+        for number in range(head.number, version, -1):
+            if number in numbers:
+                continue
+            entry = head if number == head.number else self.heads.get_numbered(head.branch, number)
+            for commit in self._list_named(entry):
+                if commit.branch == str(head.branch):
+                    numbers.add(commit.manifest_version)
+                    found[commit.graph_commit_id] = commit
+        return (commit for commit in found.values() if commit.manifest_version > version)
+
+    def _list_named(self, entry: LogEntry) -> list[GraphCommit]:
+        """Return the head commit of an entry and the commits before it that it names, newest first."""
+        with documents.damage_named(self.config.branch_log(entry.branch).path(entry.number)):
+            named = [entry.head.commit, *codec.iter_summaries(entry.head)]
+        # A rebase makes several commits with one entry, perhaps more than the entry names.
+        if named[-1].manifest_version == entry.number:
+            history = self.commits.iter_history(entry.head)
+            named += takewhile(lambda commit: commit.manifest_version == entry.number, history)
+        return named
