@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from anabranch.repo.run import Run
     from anabranch.repo.snapshot import Snapshot, Table
     from anabranch.repo.transaction import Transaction
+    from anabranch.sample_lake import make_demo as demo
     from anabranch.spark.session import get_session as spark_session
     from anabranch.spark.views import register_tables as tables
     from anabranch.storage.progress import Progress
@@ -61,6 +62,7 @@ __all__ = [
     "VectorOptions",
     "clone",
     "dataset",
+    "demo",
     "doctor",
     "errors",
     "init",
@@ -96,6 +98,7 @@ _PUBLIC = {
     "VectorOptions": ("anabranch.format.staging", "VectorOptions"),
     "clone": ("anabranch.bootstrap", "clone_repository"),
     "dataset": ("anabranch.format.dataset", "open_dataset"),
+    "demo": ("anabranch.sample_lake", "make_demo"),
     "doctor": ("anabranch.bootstrap", "doctor"),
     "init": ("anabranch.bootstrap", "init_repository"),
     "open": ("anabranch.bootstrap", "open_repository"),

@@ -19,6 +19,7 @@ from anabranch.cli.commands import (
     conflicts,
     dataset,
     decisions,
+    demo,
     diff,
     doctor,
     export,
@@ -150,6 +151,7 @@ def create_app() -> typer.Typer:
 def _add_repository_commands(app: typer.Typer) -> None:
     start, branches, tables = "Start", "Branches", "Tables"
     app.command("init", rich_help_panel=start, epilog=example("init lake", "init s3://bucket/lake"))(init.init)
+    app.command("demo", rich_help_panel=start, epilog=example("demo", "demo my-shop"))(demo.demo)
     app.add_typer(clone.app, name="clone", rich_help_panel=start)
     app.command(
         "serve", rich_help_panel=start, epilog=example("serve --data ./data --init", "serve --data ./data --port 8080")

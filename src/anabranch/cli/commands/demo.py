@@ -1,0 +1,66 @@
+"""`anabranch demo`: a small shop lake to try things on."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from anabranch.cli.arguments import AsJson
+from anabranch.cli.output import Answer, Table, count, output_for
+
+__all__ = ["NEXT", "demo"]
+
+# What to try next, in this order: each command shows what the one before it did.
+NEXT = (
+    ("anabranch log --graph", "see all commits and branches"),
+    ("anabranch diff main...sale --rows", "see what the branch sale changed, row by row"),
+    ("anabranch conflicts sale", "see the price that both main and sale changed"),
+    ("anabranch merge sale --resolve price=max", "merge it; the higher price wins"),
+    ("anabranch undo", "undo the merge"),
+)
+
+
+def demo(
+    folder: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="FOLDER", show_default=False, help="A new or empty folder (default: anabranch-demo, here)."
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a small shop lake to try things on.
+
+    It has tables, commits by two people, branches, a conflict, a tag and a pipeline run. No Spark is needed.
+    """
+    from anabranch.config import remember
+    from anabranch.sample_lake import DEMO_FOLDER, PIPELINE_FILE, make_demo
+
+    target = Path(DEMO_FOLDER if folder is None else folder)
+    repository = make_demo(target)
+    remember(repository=repository.uri, branch=repository.branch, folder=target.absolute())
+    tables, commits = repository.snapshot(), list(repository.iter_graph())
+    branches, tags = repository.branch_list(), repository.tag_list()
+    document = {
+        "folder": str(target.absolute()),
+        "repository": repository.uri,
+        "pipeline": str(target.absolute() / PIPELINE_FILE),
+        "tables": {key: entry.rows for key, entry in tables.entries.items()},
+        "commits": len(commits),
+        "branches": [branch.name for branch in branches],
+        "tags": [tag.name for tag in tags],
+        "next": [f"cd {target}", *(command for command, _ in NEXT)],
+    }
+    made = f"{len(tables)} tables, {len(commits)} commits, {len(branches)} branches, {count(len(tags), 'tag')}"
+    shown = [
+        Table(columns=("table", "rows"), rows=tuple((key, entry.rows) for key, entry in tables.entries.items())),
+        Table(
+            title="branches",
+            columns=("branch", "mode", "purpose"),
+            rows=tuple((one.name, one.mode, one.description or "the main branch") for one in branches),
+        ),
+        Table(title="try these next", columns=("", ""), rows=((f"cd {target}", "go to the folder"), *NEXT)),
+    ]
+    output_for(as_json=as_json).show(
+        Answer(document=document, sentences=[f"made a shop lake in {target}: {made}"], tables=shown)
+    )
