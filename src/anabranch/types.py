@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from anabranch.repo.log.clones import CloneInfo, CloneKind, CloneState
     from anabranch.repo.log.entries import BranchEvent, BranchMode, CommitKind, RunPhase
     from anabranch.repo.log.history_tables import HistoryTables
-    from anabranch.repo.merge.conflicts import ConflictKind
+    from anabranch.repo.merge.conflicts import ConflictKind, StrategyGap
     from anabranch.repo.merge.plan import CommitPlan, MergeOutcome, ReplayResult, TablePlan
     from anabranch.repo.refs.branches import BranchInfo
     from anabranch.repo.refs.reflog import Movement
@@ -152,6 +152,7 @@ __all__ = [
     "StepProgress",
     "StepState",
     "StorageReport",
+    "StrategyGap",
     "TableChangeKind",
     "TableCounts",
     "TableDiff",
@@ -254,6 +255,7 @@ _LOCATIONS = {
     "StepProgress": ("anabranch.pipelines.running", "StepProgress"),
     "StepState": ("anabranch.pipelines.running", "StepState"),
     "StorageReport": ("anabranch.format.storage_report", "StorageReport"),
+    "StrategyGap": ("anabranch.repo.merge.conflicts", "StrategyGap"),
     "TableChangeKind": ("anabranch.repo.history.diff", "TableChangeKind"),
     "TableCounts": ("anabranch.repo.history.comparer", "TableCounts"),
     "TableDiff": ("anabranch.repo.history.diff", "TableDiff"),

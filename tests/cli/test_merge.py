@@ -1,5 +1,6 @@
 """`anabranch merge`."""
 
+import json
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -40,7 +41,7 @@ def test_programs_get_all_in_one_document(cli: Run, lake: ab.Repository) -> None
     document = cli("merge", "dev", "-m", "Bring it home", "--json").document
     assert list(document) == [
         *("outcome", "source", "into", "source_commit_id", "target_commit_id", "base_commit_ids", "commit", "tables"),
-        *("conflict_count", "conflicts", "checks", "dry_run"),
+        *("conflict_count", "conflicts", "strategy_gaps", "checks", "dry_run"),
     ]
     assert [document[name] for name in ("outcome", "source", "into")] == ["merged", "dev", "main"]
     assert [document["source_commit_id"], document["target_commit_id"]] == [before["dev"], before["main"]]
@@ -53,6 +54,7 @@ def test_programs_get_all_in_one_document(cli: Run, lake: ab.Repository) -> None
             "table": ORDERS,
             "action": "merged",
             "renamed_from": None,
+            "taken_from": None,
             "inserted": 0,
             "updated": 0,
             "deleted": 1,
@@ -377,3 +379,29 @@ def test_an_engine_can_be_asked_for(cli: Run) -> None:
     for command in (["merge", "dev", "--dry-run"], ["conflicts", "dev"], ["diff", "main", "dev"]):
         assert cli(*command, "--engine", "local").out == cli(*command).out
         assert "'abacus'" in cli(*command, "--engine", "abacus", "--json").error["message"]
+
+
+def test_what_no_strategy_decides_is_named_with_the_way_out(cli: Run, lake: ab.Repository) -> None:
+    with lake.transaction("dev") as tx:
+        tx.update(ORDERS, {"item": "'oil'"}, where="item IS NULL")
+        tx.set_primary_key(ORDERS, ["item"])
+    upsert(lake, "main", (1, "oil", 1.0))
+    hint = "name the side to take the whole table from"
+    for strategy in ("fail", "source", "target"):
+        answer = cli("merge", "dev", "--strategy", strategy, "--dry-run")
+        assert answer.code == 9
+        assert f"note: The strategy does not decide 1 conflict of {ORDERS}: " in answer.out
+        assert hint in answer.out
+        (gap,) = json.loads(cli("merge", "dev", "--strategy", strategy, "--dry-run", "--json").out)["strategy_gaps"]
+        assert (gap["table"], gap["conflicts"]) == (ORDERS, 1)
+        refused = cli("merge", "dev", "--strategy", strategy)
+        assert refused.code == 9
+        assert hint in " ".join(refused.err.split())
+    (conflict,) = cli("conflicts", "dev", "--json").document["conflicts"]
+    assert hint in conflict["hint"]
+    planned = cli("merge", "dev", "--resolve", f"{ORDERS}=source", "--dry-run")
+    assert planned.code == 0
+    assert "taken from source" in planned.out
+    before = rows_of(lake, "dev")
+    assert cli("merge", "dev", "--resolve", f"{ORDERS}=source", "--json").document["strategy_gaps"] == []
+    assert rows_of(lake, "main") == before

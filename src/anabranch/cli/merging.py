@@ -16,7 +16,7 @@ from anabranch.cli.rows import text_value
 from anabranch.errors import InvalidInputError, MergeConflictError
 
 if TYPE_CHECKING:
-    from anabranch.repo.merge.conflicts import Conflict
+    from anabranch.repo.merge.conflicts import Conflict, StrategyGap
     from anabranch.repo.merge.plan import TablePlan
 
 __all__ = [
@@ -29,6 +29,8 @@ __all__ = [
     "conflict_document",
     "conflict_table",
     "first_conflicts",
+    "gap_documents",
+    "gap_notes",
     "parse_resolvers",
     "planned_table_document",
     "read_checks",
@@ -164,6 +166,7 @@ def conflict_document(conflict: "Conflict") -> dict[str, object]:
         "source": conflict.source,
         "target": conflict.target,
         "problem": conflict.problem,
+        **({"hint": conflict.hint} if conflict.hint else {}),
         **(conflict.decision or {}),
     }
 
@@ -174,6 +177,7 @@ def planned_table_document(table: "TablePlan") -> dict[str, object]:
         "table": table.table,
         "action": table.action,
         "renamed_from": table.renamed_from,
+        "taken_from": table.taken_from,
         "inserted": table.counts.inserted,
         "updated": table.counts.updated,
         "deleted": table.counts.deleted,
@@ -184,6 +188,18 @@ def planned_table_document(table: "TablePlan") -> dict[str, object]:
         "dropped_indices": table.dropped_indices,
         "conflicts": table.conflicts,
     }
+
+
+def gap_documents(gaps: "Sequence[StrategyGap]") -> list[dict[str, object]]:
+    """Return the conflicts that a strategy does not decide as JSON."""
+    return [{"table": gap.table, "conflicts": gap.conflicts, "hint": gap.hint} for gap in gaps]
+
+
+def gap_notes(gaps: "Sequence[StrategyGap]") -> list[str]:
+    """Return what a strategy does not decide, and what to do instead, a line for each table."""
+    from anabranch.repo.merge.plan import gap_text
+
+    return [f"note: {gap_text(gap)}" for gap in gaps]
 
 
 def with_conflicts(view: ErrorView, error: MergeConflictError) -> ErrorView:
@@ -201,7 +217,7 @@ def first_conflicts(conflicts: "Sequence[Conflict]", *, of: int) -> Table:
 
 def conflict_table(conflicts: "Sequence[Conflict]", *, title: str | None = None) -> Table:
     """The conflicts for people, with the problem in words where the values do not show it."""
-    has_problems = any(conflict.key is None for conflict in conflicts)
+    has_problems = any(conflict.key is None or conflict.hint for conflict in conflicts)
     has_decisions = any(conflict.decision for conflict in conflicts)
     columns = ("table", "kind", "key", "column", "base", "source", "target", *(["problem"] if has_problems else []))
     rows = tuple(_cells(conflict)[: len(columns)] for conflict in conflicts)
@@ -220,7 +236,8 @@ def _decision(conflict: "Conflict") -> str | None:
 
 
 def _cells(conflict: "Conflict") -> tuple[object, ...]:
-    key, problem = (None, conflict.problem) if conflict.key is None else (_row(conflict.key), "")
+    key = None if conflict.key is None else _row(conflict.key)
+    problem = conflict.problem if conflict.key is None or conflict.hint else ""
     column = conflict.column if conflict.path is None else f"{conflict.column}.{conflict.path}"
     return (conflict.table, conflict.kind.value, key, column, *_values(conflict), problem)
 

@@ -7,7 +7,7 @@ import typer
 
 from anabranch.cli.commits import commit_document, short_id, subject
 from anabranch.cli.exit_codes import CONFLICTS
-from anabranch.cli.merging import conflict_document, first_conflicts, planned_table_document
+from anabranch.cli.merging import conflict_document, first_conflicts, gap_documents, gap_notes, planned_table_document
 from anabranch.cli.output import Answer, Table, count, output_for
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def show_plan(branch: str, done: "ReplayResult", document: dict[str, Any], *, as
     output_for(as_json=as_json).show(
         Answer(
             document={**document, "commits": [], "dry_run": True, "plan": plan},
-            sentences=[sentence],
+            sentences=[sentence, *(note for each in done.plan for note in gap_notes(each.strategy_gaps))],
             tables=list(_plan_tables(done.plan)),
         )
     )
@@ -105,6 +105,7 @@ def _plan_document(plan: "CommitPlan") -> dict[str, object]:
         "tables": [planned_table_document(table) for table in plan.tables],
         "conflict_count": plan.conflict_count,
         "conflicts": [conflict_document(conflict) for conflict in plan.conflicts],
+        "strategy_gaps": gap_documents(plan.strategy_gaps),
     }
 
 
@@ -113,7 +114,7 @@ def _plan_tables(plan: "Sequence[CommitPlan]") -> Iterator[Table]:
         (
             short_id(each.commit_id),
             table.table,
-            table.action,
+            table.action_text,
             table.counts.inserted,
             table.counts.updated,
             table.counts.deleted,

@@ -62,7 +62,10 @@ NOTHING: tuple[Step, ...] = ()
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """What both sides do, and what comes of it, or the conflicts, and what strategies make of them."""
+    """What both sides do, and what comes of it, or the conflicts, and what strategies make of them.
+
+    Where a strategy leaves the conflict, `source_taken` and `target_taken` are what a resolver of the table decides.
+    """
 
     source: tuple[Step, ...]
     target: tuple[Step, ...]
@@ -70,6 +73,8 @@ class Case:
     conflicts: tuple[tuple[ConflictKind, str | None], ...] = ()
     source_wins: str = ""
     target_wins: str = ""
+    source_taken: str = ""
+    target_taken: str = ""
 
 
 def schema(column: str | None) -> tuple[tuple[ConflictKind, str | None], ...]:
@@ -237,8 +242,21 @@ CASES = {
         source_wins="id, a, b: 1 1.0 x, 2 2.0 y",
         target_wins="id, a, b: 1 1 x, 2 2 y",
     ),
-    "type_misfit": Case(source=(alter("a", type=pa.int32()),), target=(put("a", str(BIG)),), conflicts=schema(None)),
-    "misfit_type": Case(source=(put("a", str(BIG)),), target=(alter("a", type=pa.int32()),), conflicts=schema(None)),
+    # No strategy decides on values that do not fit: the whole table would have to be taken from one side.
+    "type_misfit": Case(
+        source=(alter("a", type=pa.int32()),),
+        target=(put("a", str(BIG)), insert),
+        conflicts=schema(None),
+        source_taken="id, a, b: 1 1 x, 2 2 y",
+        target_taken=f"id, a, b: 1 {BIG} x, 2 2 y, 7 7 w",
+    ),
+    "misfit_type": Case(
+        source=(put("a", str(BIG)), insert),
+        target=(alter("a", type=pa.int32()),),
+        conflicts=schema(None),
+        source_taken=f"id, a, b: 1 {BIG} x, 2 2 y, 7 7 w",
+        target_taken="id, a, b: 1 1 x, 2 2 y",
+    ),
     # Nulls
     "strict_rows": Case(
         source=(alter("a", nullable=False),), target=(put("a", "5"), insert), merged="id, a, b: 1 5 x, 2 2 y, 7 7 w"
@@ -286,9 +304,49 @@ CASES = {
     "rows_key": Case(source=(put("b", "'q'"),), target=(key_is("a"),), merged="id, a, b: 1 1 q, 2 2 y; a"),
     "key_cell_of_key": Case(source=(key_is("a"),), target=(put("a", "9"),), merged="id, a, b: 1 9 x, 2 2 y; a"),
     # No strategy decides on rows that repeat a value of the new key.
-    "key_repeated": Case(source=(key_is("a"),), target=(put("a", "2"),), conflicts=schema(None)),
-    "key_not_in_target": Case(source=(compute("c", "a * 10"), key_is("c")), target=(insert,), conflicts=schema(None)),
-    "repeated_key": Case(source=(put("a", "2"),), target=(key_is("a"),), conflicts=schema(None)),
+    "key_repeated": Case(
+        source=(key_is("a"),),
+        target=(put("a", "2"),),
+        conflicts=schema(None),
+        source_taken="id, a, b: 1 1 x, 2 2 y; a",
+        target_taken="id, a, b: 1 2 x, 2 2 y",
+    ),
+    "key_not_in_target": Case(
+        source=(compute("c", "a * 10"), key_is("c")),
+        target=(insert,),
+        conflicts=schema(None),
+        source_taken="id, a, b, c: 1 1 x 10, 2 2 y 20; c",
+        target_taken="id, a, b: 1 1 x, 2 2 y, 7 7 w",
+    ),
+    "repeated_key": Case(
+        source=(put("a", "2"),),
+        target=(key_is("a"),),
+        conflicts=schema(None),
+        source_taken="id, a, b: 1 2 x, 2 2 y",
+        target_taken="id, a, b: 1 1 x, 2 2 y; a",
+    ),
+    # A column that one side dropped, and the other one made the key
+    "key_dropped": Case(
+        source=(key_is("a"), insert),
+        target=(drop("a"), put("b", "'q'")),
+        conflicts=schema("a"),
+        source_wins="id, b, a: 1 q 1, 2 y 2, 7 w 7; a",
+        target_wins="id, b: 1 q, 2 y, 7 w",
+    ),
+    "key_dropped_unused": Case(
+        source=(key_is("a"),),
+        target=(drop("a"), put("b", "'q'")),
+        conflicts=schema("a"),
+        source_wins="id, b, a: 1 q 1, 2 y 2; a",
+        target_wins="id, b: 1 q, 2 y",
+    ),
+    "dropped_key": Case(
+        source=(drop("a"), put("b", "'q'")),
+        target=(key_is("a"),),
+        conflicts=schema("a"),
+        source_wins="id, b: 1 q, 2 y",
+        target_wins="id, a, b: 1 1 q, 2 2 y; a",
+    ),
     "key_other": Case(
         source=(key_is("a"),),
         target=(key_is("b"),),
@@ -390,6 +448,11 @@ def test_changes_that_do_not_fit_are_reported_or_decided(repo: ab.Repository) ->
     with nothing_changes(repo), pytest.raises(MergeConflictError) as caught:
         repo.merge("source", into="target")
     assert caught.value.conflicts == tuple(conflicts)
+    # Without a strategy, only those are named that none decides.
+    gaps = repo.merge("source", into="target", dry_run=True).plan.strategy_gaps
+    assert [gap.table for gap in gaps] == sorted(
+        key for key, case in cases.items() if not case.source_wins and not case.target_wins
+    )
     for strategy in ("source_wins", "target_wins"):
         repo.branch_create_from("target", strategy)
         check_strategy(repo, cases, strategy)
@@ -425,13 +488,24 @@ def check_strategy(repo: ab.Repository, cases: dict[str, Case], name: str) -> No
         repo.merge("source", into=name, strategy=strategy)
     assert sorted(conflict.table for conflict in caught.value.conflicts) == left
     assert tuple(repo.conflicts("source", into=name, strategy=strategy)) == caught.value.conflicts
+    # What the strategy does not decide is named, with what to do instead.
+    open_plan = repo.merge("source", into=name, strategy=strategy, dry_run=True).plan
+    assert [gap.table for gap in open_plan.strategy_gaps] == left
+    assert {(gap.table, gap.hint) for gap in open_plan.strategy_gaps} == {
+        (conflict.table, conflict.hint) for conflict in caught.value.conflicts
+    }
+    assert all(gap.hint and gap.hint in repr(open_plan) for gap in open_plan.strategy_gaps)
     part = f"{name}-source"
     repo.branch_create_from("source", part)
+    taken = {key: value for key in left if (value := getattr(cases[key], f"{strategy}_taken"))}
     with repo.transaction(part) as tx:
         for key in left:
-            tx.drop_table(key)
-    planned = repo.merge(part, into=name, strategy=strategy, dry_run=True).plan
-    assert repo.merge(part, into=name, strategy=strategy).plan == planned
-    for key, outcome in outcomes.items():
+            if key not in taken:
+                tx.drop_table(key)
+    resolvers = dict.fromkeys(taken, strategy)
+    planned = repo.merge(part, into=name, strategy=strategy, resolvers=resolvers, dry_run=True).plan
+    assert repo.merge(part, into=name, strategy=strategy, resolvers=resolvers).plan == planned
+    assert {table.table for table in planned.tables if table.taken_from == strategy} == taken.keys()
+    for key, outcome in {**outcomes, **taken}.items():
         if outcome:
             assert reported_table(repo, name, key) == outcome, key

@@ -18,6 +18,8 @@ from anabranch.cli.merging import (
     Strategy,
     conflict_document,
     first_conflicts,
+    gap_documents,
+    gap_notes,
     parse_resolvers,
     planned_table_document,
     read_checks,
@@ -97,7 +99,11 @@ def merge(
     output_for(as_json=as_json).show(
         Answer(
             document={**_document(done), "checks": passed, "dry_run": dry_run},
-            sentences=[_sentence(done, dry_run=dry_run), *_notes(done, checks=len(checks), passed=len(passed))],
+            sentences=[
+                _sentence(done, dry_run=dry_run),
+                *gap_notes(done.plan.strategy_gaps),
+                *_notes(done, checks=len(checks), passed=len(passed)),
+            ],
             tables=list(_tables(done.plan)),
         )
     )
@@ -111,10 +117,11 @@ def _explained(source: str, into: str) -> Iterator[None]:
     try:
         yield
     except MergeConflictError as err:
+        gaps = dict.fromkeys(f"; {each.table}: {each.hint}" for each in err.conflicts if each.hint)
         raise MergeConflictError(
             err.problem,
             hint=f"see all with 'anabranch conflicts {source} --into {into}', then resolve them with --resolve"
-            " WHAT=HOW, --resolutions FILE or --strategy, or change one side; nothing was merged",
+            " WHAT=HOW, --resolutions FILE or --strategy, or change one side; nothing was merged" + "".join(gaps),
             conflicts=err.conflicts,
             count=err.count,
         ) from err
@@ -133,6 +140,7 @@ def _document(done: "MergeResult") -> dict[str, object]:
         "tables": [planned_table_document(table) for table in plan.tables],
         "conflict_count": plan.conflict_count,
         "conflicts": [conflict_document(conflict) for conflict in plan.conflicts],
+        "strategy_gaps": gap_documents(plan.strategy_gaps),
     }
 
 
@@ -185,4 +193,4 @@ def _row(table: "TablePlan") -> tuple[object, ...]:
     )
     columns = " ".join(f"{sign}{column}" for sign, names in signs for column in names)
     counts = table.counts
-    return (name, table.action, counts.inserted, counts.updated, counts.deleted, columns or None, table.conflicts)
+    return (name, table.action_text, counts.inserted, counts.updated, counts.deleted, columns or None, table.conflicts)

@@ -1,6 +1,7 @@
 """Apply the steps of a merge, in one of two ways: count what they change, or stage it on a branch."""
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from typing import Any, assert_never
@@ -21,6 +22,7 @@ from anabranch.repo.merge.conflicts import Conflict, ConflictKind, ConflictLog, 
 from anabranch.repo.merge.new_keys import MergedKeys, check_staged_key, needs_key_check
 from anabranch.repo.merge.nulls import iter_without_nulls
 from anabranch.repo.merge.rows import RowChanges, iter_row_changes
+from anabranch.repo.merge.shapes import Shape
 from anabranch.repo.merge.steps import (
     AddTable,
     DropTable,
@@ -36,7 +38,7 @@ from anabranch.repo.write.homes import stage_existing, stage_new
 from anabranch.repo.write.staged_table import StagedTable, one_time_step
 from anabranch.storage import in_parallel
 
-__all__ = ["MergedTable", "Stager", "count_step", "iter_counted"]
+__all__ = ["MergedTable", "Stager", "count_step", "iter_step_conflicts"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,13 +68,30 @@ class MergedTable:
 def count_step(step: TableStep, comparer: RowComparer) -> MergedTable:
     """Count the rows that a step changes, and its conflicts. Nothing is written."""
     tally = _Tally(step)
-    for changes in iter_counted(step, comparer):
-        tally.add(changes)
+    try:
+        for changes in _iter_counted(step, comparer):
+            tally.add(changes)
+    except _TakenWholeError as err:
+        return MergedTable(step=err.step, counts=err.step.counts)
     return tally.to_result()
 
 
-def iter_counted(step: TableStep, comparer: RowComparer) -> Iterator[RowChanges]:
-    """Yield the changes and conflicts of a step. They are found while the caller iterates."""
+def iter_step_conflicts(step: TableStep, comparer: RowComparer) -> Iterator[Conflict]:
+    """Yield the conflicts of a step. They are found while the caller iterates."""
+    with suppress(_TakenWholeError):
+        for changes in _iter_counted(step, comparer):
+            yield from changes.conflicts.build()
+
+
+class _TakenWholeError(Exception):
+    """The rows of a table do not fit together, and it was decided to take the table from one side."""
+
+    def __init__(self, step: KeepTable | ReplaceTable) -> None:
+        self.step = step
+
+
+def _iter_counted(step: TableStep, comparer: RowComparer) -> Iterator[RowChanges]:
+    """Yield the changes and conflicts of a step. Raise _TakenWholeError if another step is applied instead."""
     match step:
         case AddTable() | DropTable() | RenameTable():
             yield RowChanges(counts=step.counts)
@@ -101,17 +120,32 @@ def _iter_counted_rows(step: MergeTable, comparer: RowComparer) -> Iterator[RowC
             if new_keys is not None:
                 new_keys.check()
     except SchemaMismatchError as err:
+        whole = None if has_conflicts else _find_whole(step)
+        if whole is not None:
+            raise _TakenWholeError(whole) from err
         yield RowChanges(conflicts=_mismatch(step, err))
 
 
+def _find_whole(step: MergeTable) -> KeepTable | ReplaceTable | None:
+    """Return the step that takes the whole table from one side, if a resolver or a resolution of the table says so."""
+    match step.rows.resolution.for_misfit():
+        case "source":
+            return ReplaceTable(match=step.match, shape=Shape())
+        case "target":
+            return KeepTable(match=step.match, shape=Shape())
+        case _:
+            return None
+
+
 def _mismatch(step: MergeTable, err: SchemaMismatchError) -> Unresolved:
-    """Return a conflict about values of one side that do not fit the columns of the other.
+    """Return a conflict about values of one side that do not fit the columns or the key of the other.
 
     Return none if there is a conflict about a column, which is the cause.
     """
     if step.shape.conflicts:
         return Unresolved.of(())
-    return Unresolved.of([Conflict(table=str(step.key), kind=ConflictKind.SCHEMA, problem=err.problem)])
+    hint = "change the values on one side, or name the side to take the whole table from (a resolver for the table)"
+    return Unresolved.of([Conflict(table=str(step.key), kind=ConflictKind.SCHEMA, problem=err.problem, hint=hint)])
 
 
 def _check_kept_rows(step: MergeTable) -> None:
@@ -200,12 +234,17 @@ class Stager:
         return staged_table, found
 
     def _count_mismatch(self, step: MergeTable, err: SchemaMismatchError) -> MergedTable:
-        """Return the conflicts of a step whose values do not fit the columns of the result.
+        """Return the conflicts of a step whose values do not fit the columns of the result, or take a whole table.
 
         They are counted from the start, because staging stops at the first value that does not fit.
         """
         counted = count_step(step, self.comparer)
+        if counted.step is not step:
+            return self.stage(counted.step)
         if not counted.conflicts.count:
+            whole = _find_whole(step)
+            if whole is not None:
+                return self.stage(whole)
             counted.conflicts.add(str(step.key), _mismatch(step, err))
         return counted
 

@@ -10,7 +10,7 @@ from anabranch.repo.history.comparer import RowComparer
 from anabranch.repo.history.diff import TableDiff
 from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import Changes, TableEntry, TableMap
-from anabranch.repo.merge.apply import MergedTable, Stager, count_step, iter_counted
+from anabranch.repo.merge.apply import MergedTable, Stager, count_step, iter_step_conflicts
 from anabranch.repo.merge.conflicts import Conflict, ConflictLog, Unresolved
 from anabranch.repo.merge.matched_table import TablePlanner
 from anabranch.repo.merge.paths import field_paths
@@ -128,8 +128,7 @@ class Combiner:
         """Yield all unresolved conflicts, table by table. Only those of one batch of rows are in memory."""
         yield from plan.conflicts
         for step in plan.steps:
-            for changes in iter_counted(step, self.comparer):
-                yield from changes.conflicts.build()
+            yield from iter_step_conflicts(step, self.comparer)
 
     def stage(self, plan: MergeSteps, target: TableMap) -> Combination:
         """Stage the merged tables beside the tables of the target. Nothing is staged if the plan has conflicts.

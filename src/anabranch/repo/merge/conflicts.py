@@ -8,7 +8,7 @@ from typing import Any
 
 from anabranch.errors import MergeConflictError
 
-__all__ = ["NO_CONFLICTS", "Conflict", "ConflictKind", "ConflictLog", "Operation", "Unresolved"]
+__all__ = ["NO_CONFLICTS", "Conflict", "ConflictKind", "ConflictLog", "Operation", "StrategyGap", "Unresolved"]
 
 _MAX_CONFLICTS_KEPT = 100
 
@@ -44,6 +44,7 @@ class Conflict:
     The values are cells if `column` is set, rows as dicts if only `key` is set, else texts that describe the table.
     None is null, or a row, table or column that does not exist. With `path` they are those of one field of a struct, or
     of one member of a JSON object, as JSON text. `decision` is the `take` or `value` of a conflict that is decided.
+    `hint` is what to do about a conflict that the strategy does not decide.
     """
 
     table: str
@@ -55,19 +56,36 @@ class Conflict:
     source: Any = None
     target: Any = None
     problem: str = ""
+    hint: str = ""
     decision: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StrategyGap:
+    """Conflicts of a table that the strategy does not decide, and what to do instead.
+
+    With the strategy `fail`, these are the conflicts that neither `source` nor `target` would decide.
+    """
+
+    table: str
+    conflicts: int
+    hint: str
 
 
 @dataclass(frozen=True, slots=True)
 class Unresolved:
-    """Conflicts that no resolver and no strategy decided. `build` makes the objects, which a count does not need."""
+    """Conflicts that no resolver and no strategy decided. `build` makes the objects, which a count does not need.
+
+    `hint` is that of all of them.
+    """
 
     count: int
     build: Callable[[], Iterator[Conflict]]
+    hint: str = ""
 
     @classmethod
     def of(cls, conflicts: Sequence[Conflict]) -> "Unresolved":
-        return cls(len(conflicts), lambda: iter(conflicts))
+        return cls(len(conflicts), lambda: iter(conflicts), conflicts[0].hint if conflicts else "")
 
 
 NO_CONFLICTS = Unresolved.of(())
@@ -80,12 +98,21 @@ class ConflictLog:
         self.count = 0
         self.first: list[Conflict] = []
         self.by_table: dict[str, int] = {}
+        self._gaps: dict[tuple[str, str], int] = {}
+
+    @property
+    def strategy_gaps(self) -> tuple[StrategyGap, ...]:
+        """The conflicts that the strategy does not decide, by table and what to do instead."""
+        found = sorted(self._gaps.items())
+        return tuple(StrategyGap(table=table, conflicts=count, hint=hint) for (table, hint), count in found)
 
     def add(self, table: str, found: Unresolved) -> None:
         """Count conflicts of a table. Only those that are kept are built."""
         if found.count:
             self.count += found.count
             self.by_table[table] = self.by_table.get(table, 0) + found.count
+            if found.hint:
+                self._gaps[table, found.hint] = self._gaps.get((table, found.hint), 0) + found.count
             self.first += islice(found.build(), _MAX_CONFLICTS_KEPT - len(self.first))
 
     def add_all(self, other: "ConflictLog") -> None:
@@ -93,6 +120,8 @@ class ConflictLog:
         self.count += other.count
         for table, count in other.by_table.items():
             self.by_table[table] = self.by_table.get(table, 0) + count
+        for gap, count in other._gaps.items():
+            self._gaps[gap] = self._gaps.get(gap, 0) + count
         self.first += other.first[: _MAX_CONFLICTS_KEPT - len(self.first)]
 
     def check_none(self, what: str, *, hint: str) -> None:

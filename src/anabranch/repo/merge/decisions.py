@@ -15,8 +15,8 @@ from anabranch.suggestions import suggest
 __all__ = ["Decisions", "JsonValue", "parse_decisions"]
 
 _SIDES = ("base", "source", "target")
-# `kind`, `problem` and `decision` are in the conflicts that the command line prints, so that these can be passed back.
-_FIELDS = ("table", "key", "column", "path", "take", "value", *_SIDES, "kind", "problem", "decision")
+# The last four are in the conflicts that the command line prints, so that these can be passed back.
+_FIELDS = ("table", "key", "column", "path", "take", "value", *_SIDES, "kind", "problem", "hint", "decision")
 _EXAMPLE = "{'table': 'shop.orders', 'key': {'id': 2}, 'column': 'amount', 'take': 'source'}"
 
 

@@ -114,7 +114,7 @@ class _MatchedTable:
             else:
                 self._conflict(ConflictKind.KEYLESS, "its rows cannot be matched")
         step = ReplaceTable if self._side == "source" else KeepTable
-        return step(match=self._match, shape=shape, conflicts=tuple(self._conflicts))
+        return step(match=self._match, shape=Shape(), conflicts=tuple(self._conflicts))
 
     # Columns and notes
 

@@ -235,4 +235,5 @@ class _BranchMerger:
             tables=tuple(plan_of(merged, conflicts) for merged in combination.tables),
             conflict_count=conflicts.count,
             conflicts=tuple(conflicts.first),
+            strategy_gaps=conflicts.strategy_gaps,
         )

@@ -301,7 +301,16 @@ class _Nulls:
     def unresolved(self, mask: Mask) -> Unresolved:
         """Return the conflicts about some of the nulls."""
         left = self._cells.filter(mask)
-        return Unresolved(len(left), lambda: self._iter_conflicts(left))
+        return Unresolved(len(left), lambda: self._iter_conflicts(left), self._hint)
+
+    @property
+    def _hint(self) -> str:
+        """What to do if the side with the null should decide, which it cannot."""
+        side = self._plan.resolution.find_cell_resolver(self._column.name)
+        if side not in ("source", "target"):
+            return ""
+        other = "target" if side == "source" else "source"
+        return f"the {side} has a null in {self._column.name!r}; pass a value for the cell, or take the {other}"
 
     def _iter_conflicts(self, cells: Cells) -> Iterator[Conflict]:
         is_new = self._are_new()[cells.rows].tolist()
@@ -317,6 +326,7 @@ class _Nulls:
                 source=source,
                 target=target,
                 problem=f"the column takes no nulls, but the {side} has one",
+                hint=self._hint,
             )
 
     def _are_new(self) -> Mask:

@@ -2,13 +2,14 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from html import escape
 from typing import assert_never
 
 from anabranch.display import MAX_ROWS, html_table, text_table
 from anabranch.repo.history.comparer import TableCounts
 from anabranch.repo.log.entries import GraphCommit
 from anabranch.repo.merge.apply import MergedTable
-from anabranch.repo.merge.conflicts import Conflict, ConflictLog
+from anabranch.repo.merge.conflicts import Conflict, ConflictLog, StrategyGap
 from anabranch.repo.merge.indices import MergedIndices
 from anabranch.repo.merge.shapes import Shape
 from anabranch.repo.merge.steps import AddTable, DropTable, KeepTable, MergeTable, RenameTable, ReplaceTable
@@ -21,6 +22,7 @@ __all__ = [
     "ReplayResult",
     "TablePlan",
     "changes_table",
+    "gap_text",
     "plan_of",
 ]
 
@@ -35,12 +37,17 @@ class MergeOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TablePlan:
-    """The change of one table of the target. `conflicts` is the number of unresolved conflicts."""
+    """The change of one table of the target. `conflicts` is the number of unresolved conflicts.
+
+    `taken_from` is the side, `source` or `target`, that the whole table is taken from because its rows cannot be
+    merged. The changes of the other side are left out then.
+    """
 
     table: str
     action: str
     counts: TableCounts
     renamed_from: str | None = None
+    taken_from: str | None = None
     added_columns: tuple[str, ...] = ()
     dropped_columns: tuple[str, ...] = ()
     altered_columns: tuple[str, ...] = ()
@@ -48,12 +55,18 @@ class TablePlan:
     dropped_indices: tuple[str, ...] = ()
     conflicts: int = 0
 
+    @property
+    def action_text(self) -> str:
+        """The action for people, which also names the side that a whole table is taken from."""
+        return self.action if self.taken_from is None else f"taken from {self.taken_from}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergePlan:
     """A merge before it is applied: its commits and bases, the change of each table, and the unresolved conflicts.
 
-    `conflicts` has only the first ones. Use `repo.conflicts` to get all.
+    `conflicts` has only the first ones. Use `repo.conflicts` to get all. `strategy_gaps` are those that the strategy
+    does not decide, with what to do instead.
     """
 
     source: str
@@ -65,6 +78,7 @@ class MergePlan:
     tables: tuple[TablePlan, ...] = ()
     conflict_count: int = 0
     conflicts: tuple[Conflict, ...] = ()
+    strategy_gaps: tuple[StrategyGap, ...] = ()
 
     @property
     def is_clean(self) -> bool:
@@ -72,10 +86,12 @@ class MergePlan:
         return not self.conflict_count
 
     def __repr__(self) -> str:
-        return text_table(*self._cells(), title=self._title(), more=len(self.tables) - MAX_ROWS)
+        table = text_table(*self._cells(), title=self._title(), more=len(self.tables) - MAX_ROWS)
+        return "\n".join([table, *map(gap_text, self.strategy_gaps)])
 
     def _repr_html_(self) -> str:
-        return html_table(*self._cells(), title=self._title(), more=len(self.tables) - MAX_ROWS)
+        table = html_table(*self._cells(), title=self._title(), more=len(self.tables) - MAX_ROWS)
+        return table + "".join(f"<p>{escape(gap_text(gap))}</p>" for gap in self.strategy_gaps)
 
     def _title(self) -> str:
         conflicts = "1 conflict" if self.conflict_count == 1 else f"{self.conflict_count} conflicts"
@@ -83,7 +99,7 @@ class MergePlan:
 
     def _cells(self) -> tuple[tuple[str, ...], list[tuple[object, ...]]]:
         rows = [
-            (one.table, one.action, one.counts.inserted, one.counts.updated, one.counts.deleted, one.conflicts)
+            (one.table, one.action_text, one.counts.inserted, one.counts.updated, one.counts.deleted, one.conflicts)
             for one in self.tables[:MAX_ROWS]
         ]
         return ("table", "action", "inserted", "updated", "deleted", "conflicts"), [*rows]
@@ -121,6 +137,7 @@ class CommitPlan:
     tables: tuple[TablePlan, ...] = ()
     conflict_count: int = 0
     conflicts: tuple[Conflict, ...] = ()
+    strategy_gaps: tuple[StrategyGap, ...] = ()
 
     @property
     def is_clean(self) -> bool:
@@ -149,6 +166,12 @@ class ReplayResult:
         return all(each.is_clean for each in self.plan)
 
 
+def gap_text(gap: StrategyGap) -> str:
+    """Return what the strategy does not decide in a table, and what to do instead, as one sentence."""
+    number = "1 conflict" if gap.conflicts == 1 else f"{gap.conflicts} conflicts"
+    return f"The strategy does not decide {number} of {gap.table}: {gap.hint}"
+
+
 def plan_of(merged: MergedTable, conflicts: ConflictLog) -> TablePlan:
     """Return the plan of one merged table, given the conflicts of all tables."""
     step = merged.step
@@ -159,6 +182,7 @@ def plan_of(merged: MergedTable, conflicts: ConflictLog) -> TablePlan:
         action=step.action.value,
         counts=merged.counts,
         renamed_from=None if step.renamed_from is None else str(step.renamed_from),
+        taken_from=step.taken_from if isinstance(step, KeepTable | ReplaceTable) else None,
         added_columns=tuple(column.name for column in shape.added),
         dropped_columns=shape.dropped,
         altered_columns=tuple(change.path for change in shape.altered),

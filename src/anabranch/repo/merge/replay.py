@@ -186,6 +186,7 @@ def plan_changes(tables: TableMap, changes: Sequence[Change], combiner: Combiner
             tables=tuple(plan_of(merged, counted.conflicts) for merged in counted.tables),
             conflict_count=counted.conflicts.count,
             conflicts=tuple(counted.conflicts.first),
+            strategy_gaps=counted.conflicts.strategy_gaps,
         )
         plans.append(plan)
         if not plan.is_clean:

@@ -136,6 +136,16 @@ class TableResolution:
                 return str(self.resolution.resolvers[name])
         return self.for_table()
 
+    def for_misfit(self) -> str | None:
+        """Return the side that a table is taken from as a whole, because its rows cannot be merged: it was named.
+
+        A strategy does not decide this: all changes of the other side would be lost.
+        """
+        decided = self.resolution.decisions.side_of(self.names, None, (None, None, None))
+        resolver = self._find_resolver()
+        named = resolver if isinstance(resolver, str) and resolver in ("source", "target") else None
+        return named if decided is None else decided
+
     def for_row(self) -> Callable[[Conflict], Any] | str | None:
         """Return the side, or the function that returns the row, for a row that one side deleted. None: unresolved."""
         resolver = self._find_resolver()

@@ -351,7 +351,11 @@ class _ShapeMerger:
     def _drop(self, triple: ColumnTriple) -> None:
         """Merge a column that the source dropped."""
         base, target = self._field(self._base, triple.base), self._field(self._target, triple.target)
-        if self._is_changed(base, target) or self._is_used(self._target, target.name):
+        if (
+            self._is_changed(base, target)
+            or self._is_new_in_key(base, self._target, target)
+            or self._is_used(self._target, target.name)
+        ):
             wins = self._decide(base.name, "the source dropped it", _text(base), None, _text(target))
             if wins == "target":
                 self._keep(triple, target)
@@ -361,7 +365,11 @@ class _ShapeMerger:
     def _keep_dropped(self, triple: ColumnTriple) -> None:
         """Merge a column that the target dropped."""
         base, source = self._field(self._base, triple.base), self._field(self._source, triple.source)
-        if self._is_changed(base, source) or self._is_used(self._source, source.name):
+        if (
+            self._is_changed(base, source)
+            or self._is_new_in_key(base, self._source, source)
+            or self._is_used(self._source, source.name)
+        ):
             wins = self._decide(base.name, "the target dropped it", _text(base), _text(source), None)
             if wins == "source":
                 self._keep(ColumnTriple(base=None, source=triple.source, target=None), source)
@@ -453,6 +461,8 @@ class _ShapeMerger:
             if side is None:
                 self._conflict(None, "both sides have keys of their own", None, *keys)
             chosen = source if side == "source" else target
+        if None in chosen and None not in (other := target if chosen is source else source):
+            chosen = other  # The conflict about the dropped column decides, or is reported.
         if None in chosen:
             self._conflict(None, "a column of its key was dropped", None, *map(str, (source, target)))
             return
@@ -497,6 +507,11 @@ class _ShapeMerger:
                 problem=problem,
             )
         )
+
+    def _is_new_in_key(self, before: "pa.Field", table: Table, after: "pa.Field") -> bool:
+        """Return whether a side made a column a part of the key."""
+        old = () if self._base is None else self._base.primary_key
+        return after.name in table.primary_key and before.name not in old
 
     @staticmethod
     def _is_changed(before: "pa.Field", after: "pa.Field") -> bool:

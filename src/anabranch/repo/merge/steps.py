@@ -160,7 +160,11 @@ class _MatchedStep(_Step):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeepTable(_MatchedStep):
-    """Keep the table of the target: its rows cannot be matched with those of the source."""
+    """Keep the table of the target: its rows cannot be matched or merged with those of the source."""
+
+    @property
+    def taken_from(self) -> str | None:
+        return None if self.conflicts else "target"
 
     @property
     def counts(self) -> TableCounts:
@@ -170,6 +174,10 @@ class KeepTable(_MatchedStep):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplaceTable(_MatchedStep):
     """Copy the table of the source over that of the target."""
+
+    @property
+    def taken_from(self) -> str | None:
+        return None if self.match.is_untouched else "source"
 
     @property
     def counts(self) -> TableCounts:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from anabranch.ids import TableKey
 from anabranch.repo.history.diff import find_renamed
@@ -34,7 +34,7 @@ def plan_tables(
     planner = _Planner(resolution, has_same_content)
     for states in _match_tables(base, source, target):
         planner.plan(*states)
-    planner.check_unique_names(target)
+    planner.make_names_unique(target)
     return planner.planned
 
 
@@ -65,11 +65,15 @@ class _Planner:
         self._resolution = resolution
         self._has_same_content = has_same_content
         self.planned = PlannedTables()
+        # The names in the source of tables that both sides have, by their names in the target.
+        self._source_keys: dict[TableKey, TableKey] = {}
 
     def plan(self, base: TableState | None, source: TableState | None, target: TableState | None) -> None:
         """Decide on one table, given its state on each side that has it."""
         if source is None and target is None:
             return
+        if source is not None and target is not None:
+            self._source_keys[target.key] = source.key
         if base == source or (base is not None and source is not None and _is_same_table(base, source)):
             return
         if source is not None and target is not None:
@@ -130,15 +134,64 @@ class _Planner:
     def _is_unchanged(self, base: TableState, now: TableState) -> bool:
         return _is_same_table(base, now) or (base.key == now.key and self._has_same_content(base, now))
 
-    def check_unique_names(self, target: TableMap) -> None:
-        """Report a conflict for each name that two tables would have."""
+    def make_names_unique(self, target: TableMap) -> None:
+        """Decide on names that two tables would have: one was renamed, the other one added or renamed.
+
+        A table that loses gets back the name that it has on the side that wins. It is left out if it does not exist
+        there. If the name is that of another table, the same side wins again. All names of a side are different, so
+        that this ends.
+        """
+        losers: dict[TableKey, str] = {}
+        while (name := self._find_repeated_name(target)) is not None:
+            tables = self._named(name, target)
+            won = [losers[key] for table in tables if (key := _target_key(table)) in losers]
+            # The target wins against a table that lost to the source, so that no table moves back and forth.
+            wins = "target" if "target" in won else next(iter(won), None)
+            wins = wins or self._decide_on_name(name)
+            winner_key = {"source": self._source_key, "target": _target_key}[wins]
+            loser = next(table for table in tables if winner_key(table) != name)
+            if (key := _target_key(loser)) is not None:
+                losers[key] = wins
+            self._rename_loser(loser, winner_key(loser))
+
+    def _find_repeated_name(self, target: TableMap) -> TableKey | None:
         tables = self.planned.tables
-        leaving = {table.target.key for table in tables if not isinstance(table, AddTable)}
-        staying = {key for key in target if key not in leaving}
+        leaving = {_target_key(table) for table in tables}
         names = Counter(table.key for table in tables if not isinstance(table, DropTable))
-        for name in sorted(name for name, count in names.items() if name in staying or count > 1):
-            keys = (None, str(name), str(name))
+        found = (name for name, count in names.items() if count > 1 or (name in target and name not in leaving))
+        return min(found, default=None)
+
+    def _named(self, name: TableKey, target: TableMap) -> list[PlannedTable]:
+        """Return the tables of the result that would have a name. One may be a table that the source left as it is."""
+        found = [table for table in self.planned.tables if table.key == name and not isinstance(table, DropTable)]
+        return found if len(found) > 1 else [*found, RenameTable(key=name, target=TableState(name, target[name]))]
+
+    def _decide_on_name(self, name: TableKey) -> str:
+        keys = (None, str(name), str(name))
+        side = self._resolution.of_table(TableNames.of([name])).for_schema(None, keys)
+        if side is None:
             self._conflict(name, ConflictKind.SCHEMA, "two tables would have this name", keys)
+        return side or "target"
+
+    def _source_key(self, table: PlannedTable) -> TableKey | None:
+        """Return the name of a table in the source."""
+        if isinstance(table, AddTable | TableMatch):
+            return table.source.key
+        return self._source_keys.get(table.target.key)
+
+    def _rename_loser(self, table: PlannedTable, name: TableKey | None) -> None:
+        """Give a table of the result another name, or leave it out if there is none."""
+        tables = self.planned.tables
+        if table in tables:
+            tables.remove(table)
+        if isinstance(table, AddTable):
+            return  # Only the source has it.
+        if name is None:
+            tables.append(DropTable(key=table.target.key, target=table.target))
+        elif isinstance(table, TableMatch):
+            tables.append(replace(table, key=name))
+        elif name != table.target.key:
+            tables.append(RenameTable(key=name, target=table.target))
 
     def _conflict(
         self, key: TableKey, kind: ConflictKind, problem: str, keys: tuple[str | None, str | None, str | None]
@@ -146,6 +199,11 @@ class _Planner:
         base, source, target = keys
         found = Conflict(table=str(key), kind=kind, base=base, source=source, target=target, problem=problem)
         self.planned.conflicts.append(found)
+
+
+def _target_key(table: PlannedTable) -> TableKey | None:
+    """Return the name of a table in the target."""
+    return None if isinstance(table, AddTable) else table.target.key
 
 
 def _is_same_table(base: TableState, now: TableState) -> bool:
