@@ -127,7 +127,7 @@ def _iter_counted_rows(step: MergeTable, comparer: RowComparer) -> Iterator[RowC
 
 
 def _find_whole(step: MergeTable) -> KeepTable | ReplaceTable | None:
-    """Return the step that takes the whole table from one side, if a resolver or a resolution of the table says so."""
+    """Return the step that takes the whole table from one side, if a resolver or resolution of it asks for it."""
     match step.rows.resolution.for_misfit():
         case "source":
             return ReplaceTable(match=step.match, shape=Shape())
