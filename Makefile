@@ -68,7 +68,7 @@ proof: $(INSTALLED) ## run the slow proofs, which takes hours: the whole suite o
 .PHONY: docs
 docs: $(INSTALLED) ## write the reference from the code, and build the guide as a site in ./site
 	@$(BIN)/python -m scripts.reference
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 .PHONY: format
 format: $(INSTALLED) ## rewrite the code as `check` wants it

@@ -1,4 +1,4 @@
-"""The README is followed as it stands, in an empty folder: its Python, its commands, and the output it shows."""
+"""The README and the tour are followed as written, in an empty folder: Python, commands, and the output they show."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,22 +10,28 @@ from tests.docs.pages import ROOT, Reader, read_blocks
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-README = ROOT / "README.md"
+README, TOUR = ROOT / "README.md", ROOT / "docs" / "tour.md"
 
 
-def test_the_tour_works_as_written(tmp_path: Path) -> None:
-    blocks = [block for block in read_blocks(README) if block.needs is None]
+def test_example_of_the_readme_works_as_written(tmp_path: Path) -> None:
+    (example,) = [block for block in read_blocks(README) if block.language == "python"]
+    assert len(example.text.splitlines()) <= 20
+    assert Reader(folder=tmp_path).follow(README, [example]) == 1
+
+
+def test_tour_works_as_written(tmp_path: Path) -> None:
+    blocks = [block for block in read_blocks(TOUR) if block.needs is None]
     assert sum(block.language == "python" and block.shown is not None for block in blocks) > 8
-    done = Reader(folder=tmp_path, env={"ANABRANCH_ACTOR": "ada"}).follow(README, blocks)
+    done = Reader(folder=tmp_path, env={"ANABRANCH_ACTOR": "ada"}).follow(TOUR, blocks)
     assert done > 15
 
 
 @pytest.mark.spark
-def test_its_spark_sql_works_as_written(tmp_path: Path, spark: "SparkSession") -> None:
-    blocks = [block for block in read_blocks(README) if block.needs == "spark"]
-    assert Reader(folder=tmp_path, env={}).follow(README, blocks) == 1
+def test_spark_sql_of_the_tour_works_as_written(tmp_path: Path, spark: "SparkSession") -> None:
+    blocks = [block for block in read_blocks(TOUR) if block.needs == "spark"]
+    assert Reader(folder=tmp_path, env={}).follow(TOUR, blocks) == 1
 
 
-def test_it_starts_with_exactly_two_commands() -> None:
-    section = README.read_text(encoding="utf-8").split("## Two commands")[1].split("```")[1]
+def test_readme_starts_with_exactly_two_commands() -> None:
+    section = README.read_text(encoding="utf-8").split("## Start\n")[1].split("```")[1]
     assert [line.split("#")[0].strip() for line in section.strip().splitlines()] == ["make demo", "make test"]
