@@ -246,11 +246,12 @@ def test_two_tables_of_one_name_are_decided_for_one_side(repo: ab.Repository, ca
     with nothing_changes(repo), pytest.raises(MergeConflictError):
         repo.merge("source", "target")
     for side, expected in zip(("source", "target"), merged, strict=True):
-        for how, way in {
+        ways: dict[str, dict[str, Any]] = {
             "strategy": {"strategy": side},
             "resolver": {"resolvers": {"s.v": side}},
             "resolution": {"resolutions": [{**asdict(conflict), "take": side}]},
-        }.items():
+        }
+        for how, way in ways.items():
             into = f"{side}-{how}"
             repo.branch_create_from("target", into)
             planned = repo.merge("source", into, **way, dry_run=True).plan

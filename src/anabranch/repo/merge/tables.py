@@ -163,8 +163,11 @@ class _Planner:
 
     def _named(self, name: TableKey, target: TableMap) -> list[PlannedTable]:
         """Return the tables of the result that would have a name. One may be a table that the source left as it is."""
-        found = [table for table in self.planned.tables if table.key == name and not isinstance(table, DropTable)]
-        return found if len(found) > 1 else [*found, RenameTable(key=name, target=TableState(name, target[name]))]
+        found: list[PlannedTable] = []
+        found += (table for table in self.planned.tables if table.key == name and not isinstance(table, DropTable))
+        if len(found) < 2:
+            found.append(RenameTable(key=name, target=TableState(name, target[name])))
+        return found
 
     def _decide_on_name(self, name: TableKey) -> str:
         keys = (None, str(name), str(name))
