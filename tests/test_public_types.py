@@ -3,7 +3,6 @@
 import inspect
 import subprocess
 import sys
-import typing
 from typing import Any
 
 import pytest
@@ -61,4 +60,5 @@ def test_importing_types_loads_nothing_heavy() -> None:
 
 
 def test_a_value_is_of_its_exported_type() -> None:
-    assert typing.get_origin(typing.get_type_hints(ab.Repository.branch_list)["return"]) is ab.types.Listing
+    annotation = inspect.signature(ab.Repository.branch_list).return_annotation
+    assert [*public.classes_in(annotation, ab.Repository.__module__)] == [ab.types.Listing, ab.types.BranchInfo]

@@ -23,6 +23,7 @@ __all__ = [
     "public_members",
     "public_values",
     "reachable",
+    "value_of",
 ]
 
 # Classes that public ones of datasets and pipelines hold or return, and that users do not need.
@@ -117,7 +118,7 @@ def classes_in(annotation: Any, module: str) -> Iterator[type]:
     """Yield the classes that an annotation names. It is a type, or text if the type is known to type checkers only."""
     if isinstance(annotation, str):
         for word in re.findall(r"[\w.]+", annotation):
-            value = _value_of(word, module)
+            value = value_of(word, module)
             if inspect.isclass(value):
                 yield value
     elif inspect.isclass(annotation) and not typing.get_args(annotation):
@@ -128,7 +129,8 @@ def classes_in(annotation: Any, module: str) -> Iterator[type]:
         yield from classes_in(part, module)
 
 
-def _value_of(word: str, module: str) -> Any:
+def value_of(word: str, module: str) -> Any:
+    """Return what a word of an annotation stands for in a module, None if that is unknown."""
     first, *rest = word.split(".")
     value = vars(sys.modules[module]).get(first, _imported_for_types(module).get(first))
     for name in rest:

@@ -13,6 +13,7 @@ from scripts.reference.public import (
     public_functions,
     public_members,
     public_values,
+    value_of,
 )
 
 import anabranch
@@ -60,8 +61,9 @@ def _function(name: str, function: Any, *, level: int) -> str:
 def _signature(name: str, function: Any) -> str:
     found = inspect.signature(function)
     parameters = [each for each in found.parameters.values() if each.name not in ("self", "cls")]
-    plain = [each.replace(annotation=_type(each.annotation)) for each in parameters]
-    shown = inspect.Signature(plain, return_annotation=_type(found.return_annotation))
+    module = function.__module__
+    plain = [each.replace(annotation=_type(each.annotation, module)) for each in parameters]
+    shown = inspect.Signature(plain, return_annotation=_type(found.return_annotation, module))
     text = name + re.sub(r"<function .*?> at 0x\w+>|<function .*? at 0x\w+>", "...", str(shown))
     if len(text) <= 110:
         return text
@@ -88,13 +90,21 @@ class _Text(str):
         return str(self)
 
 
-def _type(annotation: Any) -> Any:
+def _type(annotation: Any, module: str | None = None) -> Any:
+    """Return the text of an annotation. Names that its module gives to longer types are replaced by these."""
     if annotation is inspect.Parameter.empty:
         return annotation
     text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+    if isinstance(annotation, str) and module is not None:
+        text = re.sub(r"\b[A-Z]\w+", lambda word: _meaning(word[0], module), text)
     text = re.sub(r"\b(?:collections\.abc|typing|datetime|os|pathlib|anabranch)(?:\.\w+)*\.(?=[A-Za-z])", "", text)
     text = re.sub(r"~(?=[A-Z])", "", text)  # how Python prints a type variable
     return _Text(text.replace("'", "").replace('"', ""))
+
+
+def _meaning(word: str, module: str) -> str:
+    value = value_of(word, module)
+    return inspect.formatannotation(value) if typing.get_args(value) else word
 
 
 def _bound(annotation: Any, each: type) -> Any:

@@ -4,24 +4,24 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
-from anabranch.format.dataset import open_damaged_dataset
-from anabranch.format.doctor.findings import DoctorReport
 from anabranch.ids import MAIN
-from anabranch.repo.clone import clone, relocate
-from anabranch.repo.clone.relocate import Relocation
-from anabranch.repo.history.comparer import LargeComparer, RowComparer
-from anabranch.repo.io.values import Loader
-from anabranch.repo.log.clones import CloneKind
 from anabranch.repo.log.config import BRANCHES, RepoConfig
 from anabranch.repo.log.creation import MARK, check_repository, create_repository
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.repository import Engines, Repository, SqlEngine
-from anabranch.repo.write.columns import Rewriter
 from anabranch.storage import open_store
 from anabranch.storage.options import DURABILITY, checked_options, clock_tolerance_of
 from anabranch.storage.progress import OnProgress, counting
 from anabranch.storage.uris import normalise_uri
+
+if TYPE_CHECKING:
+    from anabranch.format.doctor.findings import DoctorReport
+    from anabranch.repo.clone.relocate import Relocation
+    from anabranch.repo.history.comparer import LargeComparer, RowComparer
+    from anabranch.repo.io.values import Loader
+    from anabranch.repo.write.columns import Rewriter
 
 __all__ = [
     "ENGINES",
@@ -104,7 +104,7 @@ def doctor(
     *,
     repair: bool = False,
     storage_options: Mapping[str, str] | None = None,
-) -> DoctorReport:
+) -> "DoctorReport":
     """Report what is wrong with a repository or with one Lance dataset, also one that cannot be opened.
 
     With `repair`, fix what is safe to fix. `ab.open(uri).doctor()` and `ab.dataset(uri).doctor()` have more options.
@@ -112,6 +112,8 @@ def doctor(
     >>> ab.doctor("shop").is_clean, ab.doctor("shop/tables/shop/orders.lance").is_clean
     (True, True)
     """
+    from anabranch.format.dataset import open_damaged_dataset
+
     root = normalise_uri(uri)
     if _is_repository(root, dict(storage_options or {})):
         return open_damaged_repository(root, storage_options=storage_options).doctor(repair=repair)
@@ -146,6 +148,9 @@ def clone_repository(  # noqa: PLR0913 - one call for one clone, whose every cho
     >>> len(experiment["shop.orders"])
     3
     """
+    from anabranch.repo.clone import clone
+    from anabranch.repo.log.clones import CloneKind
+
     options = storage_options if target_storage_options is None else target_storage_options
     config = _config(target, options, actor)
     repository = Repository(config, engines=ENGINES)  # refuses a bad actor before anything is made
@@ -166,12 +171,14 @@ def relocate_repository(
     mapping: Mapping[str, str] | None = None,
     storage_options: Mapping[str, str] | None = None,
     progress: OnProgress | None = None,
-) -> Relocation:
+) -> "Relocation":
     """Make a repository that was moved or copied read its new location only.
 
     `mapping` (old prefix to new) is for other locations that moved: tiers, or the source of a shallow clone. It may be
     cut off and done again. `progress` counts tables.
     """
+    from anabranch.repo.clone import relocate
+
     return relocate.relocate_repository(
         _config(uri, storage_options, None), mapping=mapping, progress=counting(progress, "tables")
     )
@@ -218,19 +225,19 @@ def _load_engine() -> SqlEngine:
     return default_engine()
 
 
-def _load_comparer() -> RowComparer:
+def _load_comparer() -> "RowComparer":
     from anabranch.repo.history.memory_comparer import LocalComparer
 
     return LocalComparer(load_engine=_load_duck_comparer)
 
 
-def _load_duck_comparer() -> RowComparer:
+def _load_duck_comparer() -> "RowComparer":
     from anabranch.duck.comparing import default_comparer
 
     return default_comparer()
 
 
-def _find_large_comparer() -> LargeComparer | None:
+def _find_large_comparer() -> "LargeComparer | None":
     if find_spec("pyspark") is None:
         return None
     from anabranch.duck.comparing import single_comparer
@@ -239,14 +246,14 @@ def _find_large_comparer() -> LargeComparer | None:
     return SparkComparer(single_comparer)
 
 
-def _load_rewriter() -> Rewriter:
+def _load_rewriter() -> "Rewriter":
     # Spark is loaded, and started, only for those who ask for it.
     from anabranch.spark.tasks import SparkRewriter
 
     return SparkRewriter()
 
 
-def _find_loader() -> Loader | None:
+def _find_loader() -> "Loader | None":
     if find_spec("pyspark") is None:
         return None
     from anabranch.spark.loading import SparkLoader

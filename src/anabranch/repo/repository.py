@@ -1,4 +1,7 @@
-"""The repository as a user holds it: strings in, values out, no logic of its own."""
+"""The repository as a user holds it: strings in, values out, no logic of its own.
+
+Each method imports the module that does its work: most programs need few of them, and Lance takes a while to load.
+"""
 
 import os
 import threading
@@ -8,39 +11,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from itertools import chain, islice
-from typing import Any, Protocol, TypeVar, assert_never
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, assert_never
 
 from anabranch.display import Listing, html_table
 from anabranch.errors import AnabranchError, CommitNotFoundError, InvalidInputError, StorageError, TableNotFoundError
-from anabranch.files.csv_options import CsvOptions, checked_csv
 from anabranch.format.arguments import require_names
-from anabranch.format.doctor.findings import DoctorReport
-from anabranch.format.home import Home
-from anabranch.format.staging import TARGET_ROWS, IndexKind, VectorOptions
 from anabranch.ids import MAIN, BranchName, CommitId, Ref, RefRange, TableKey, TagName
-from anabranch.repo.doctor.doctor import Scope, check_repository
-from anabranch.repo.gc import compact
-from anabranch.repo.gc.collection import collect_garbage
-from anabranch.repo.gc.measurement import Part, measure_storage
-from anabranch.repo.gc.policy import GcReport, checked_policy
-from anabranch.repo.gc.purge import purge_branch
-from anabranch.repo.gc.usage import RepositoryStorage
-from anabranch.repo.history import entities
-from anabranch.repo.history.ancestry import Ancestry, find_merge_bases
-from anabranch.repo.history.blame import BlameSelection, blame_table
-from anabranch.repo.history.changes import CommitChanges, TableFeed
-from anabranch.repo.history.comparer import Choice, LargeComparer, RowComparer, choose_comparer
-from anabranch.repo.history.diff import Diff, base_snapshot, diff_snapshots
-from anabranch.repo.history.lineage.graph import Lineage
-from anabranch.repo.history.lineage.trace import trace_lineage
-from anabranch.repo.io.export import ExportOptions, export
-from anabranch.repo.io.load import LoadOptions, load
-from anabranch.repo.io.one_step import RETRIES, OneStepWrites, transact
-from anabranch.repo.io.values import ExportReport, Loader, LoadMode, LoadReport, OnBad, OnDuplicate
-from anabranch.repo.leases.lease import Lease
-from anabranch.repo.log import history_tables
 from anabranch.repo.log.arguments import (
     checked_choice,
     checked_expiry,
@@ -51,60 +27,64 @@ from anabranch.repo.log.arguments import (
     checked_text,
     checked_version,
 )
-from anabranch.repo.log.clocks import store_microseconds
-from anabranch.repo.log.clones import CloneInfo, Clones
-from anabranch.repo.log.collected import require_uncollected
 from anabranch.repo.log.config import RepoConfig
-from anabranch.repo.log.creation import freeing_space
 from anabranch.repo.log.entries import BranchMode, CommitKind, CommitRecord, GraphCommit, LogEntry, TableMap
-from anabranch.repo.log.making import CommitSpec, Inspect
 from anabranch.repo.log.pages import NamePage
 from anabranch.repo.log.store import RepoStore
-from anabranch.repo.merge import adoption
-from anabranch.repo.merge.cherry_pick import Pick, iter_pick_conflicts, pick_commit, pick_commits, plan_picks
-from anabranch.repo.merge.combiner import Combiner
-from anabranch.repo.merge.conflicts import Conflict, Operation
-from anabranch.repo.merge.kept_decisions import KeptDecisions, iter_unique
-from anabranch.repo.merge.merge import BranchMerge, iter_conflicts, merge_branch, plan_merge
-from anabranch.repo.merge.plan import MergeResult, ReplayResult
-from anabranch.repo.merge.rebase import Rebase, iter_rebase_conflicts, plan_rebase, rebase_branch
-from anabranch.repo.merge.replay import Replayed, iter_own_commits
-from anabranch.repo.merge.resolve import Strategy, parse_resolution
-from anabranch.repo.merge.resolvers import Resolver
-from anabranch.repo.refs import branches, protection, reflog, reset, tags
-from anabranch.repo.refs.branches import BranchInfo
-from anabranch.repo.refs.reflog import Movement
 from anabranch.repo.refs.resolve import Resolved, refuse_internal, require_kept, require_published, resolve
-from anabranch.repo.refs.tags import TagInfo
-from anabranch.repo.run import Run
-from anabranch.repo.runs import runs
-from anabranch.repo.runs.engine_access import RepositoryParts
-from anabranch.repo.runs.runs import RunInfo
-from anabranch.repo.schema.apply import SchemaApplied, apply_schema, plan_on, show_schema
-from anabranch.repo.schema.desired import Desired, read_desired
-from anabranch.repo.schema.plan import SchemaPlan
-from anabranch.repo.schema.state import SchemaState
 from anabranch.repo.snapshot import Snapshot, Table
-from anabranch.repo.transaction import Transaction
-from anabranch.repo.write import pull
-from anabranch.repo.write.checks import Checks, NamedCheck, Parameters, checked_checks, recorded_checks, run_checks
-from anabranch.repo.write.columns import Rewriter
-from anabranch.repo.write.publish import Published
-from anabranch.repo.write.settle import (
-    ExternalWrite,
-    list_external_writes,
-    settle_head,
-    settle_movement,
-    settle_table,
-    warn_of_external_writes,
-)
 from anabranch.storage.progress import OnProgress, counting, ignore_progress
 from anabranch.suggestions import suggest
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from anabranch.files.csv_options import CsvOptions
+    from anabranch.format.doctor.findings import DoctorReport
+    from anabranch.format.staging import VectorOptions
+    from anabranch.repo.gc.compact import Compaction
+    from anabranch.repo.gc.policy import GcReport
+    from anabranch.repo.gc.usage import RepositoryStorage
+    from anabranch.repo.history.changes import CommitChanges, TableFeed
+    from anabranch.repo.history.comparer import LargeComparer, RowComparer
+    from anabranch.repo.history.diff import Diff
+    from anabranch.repo.history.entities import EntityChange
+    from anabranch.repo.history.lineage.graph import Lineage
+    from anabranch.repo.io.one_step import OneStepWrites
+    from anabranch.repo.io.values import ExportReport, Loader, LoadReport
+    from anabranch.repo.leases.lease import Lease
+    from anabranch.repo.log.clones import CloneInfo
+    from anabranch.repo.log.history_tables import HistoryTables
+    from anabranch.repo.log.making import CommitSpec, Inspect
+    from anabranch.repo.merge.cherry_pick import Pick
+    from anabranch.repo.merge.combiner import Combiner
+    from anabranch.repo.merge.conflicts import Conflict
+    from anabranch.repo.merge.kept_decisions import KeptDecisions
+    from anabranch.repo.merge.merge import BranchMerge
+    from anabranch.repo.merge.plan import MergeResult, ReplayResult
+    from anabranch.repo.merge.rebase import Rebase
+    from anabranch.repo.merge.replay import Replayed
+    from anabranch.repo.merge.resolvers import Resolvers
+    from anabranch.repo.refs.branches import BranchInfo
+    from anabranch.repo.refs.reflog import Movement
+    from anabranch.repo.refs.tags import TagInfo
+    from anabranch.repo.run import Run
+    from anabranch.repo.runs.engine_access import RepositoryParts
+    from anabranch.repo.runs.runs import RunInfo
+    from anabranch.repo.schema.apply import SchemaApplied
+    from anabranch.repo.schema.desired import Desired
+    from anabranch.repo.schema.plan import SchemaPlan
+    from anabranch.repo.schema.state import SchemaState
+    from anabranch.repo.transaction import Transaction
+    from anabranch.repo.write.checks import Checks, NamedCheck, Parameters
+    from anabranch.repo.write.columns import Rewriter
+    from anabranch.repo.write.publish import Published
+    from anabranch.repo.write.pull import TableDrift
+    from anabranch.repo.write.settle import ExternalWrite
 
 __all__ = ["Engines", "Repository", "SqlEngine"]
 
 T = TypeVar("T")
-Resolvers = Mapping[str, Resolver | Mapping[str, Resolver]]
 Resolutions = Sequence[Mapping[str, Any]]
 
 
@@ -117,11 +97,11 @@ class SqlEngine(Protocol):
         sql: str,
         *,
         ref: str,
-        params: Parameters | None = None,
+        params: "Parameters | None" = None,
         snapshot: Snapshot | None = None,
         timeout: float | None = None,
         batch_rows: int | None = None,
-    ) -> pa.RecordBatchReader:
+    ) -> "pa.RecordBatchReader":
         """Start one query over the tables at a ref. The reader may be closed before its end.
 
         If a snapshot is given, the query reads it instead of the ref, also if it is not published yet. A timeout in
@@ -135,10 +115,10 @@ class Engines:
     """The engines of a repository. Each is loaded when it is first needed, because that takes a while."""
 
     load_sql: Callable[[], SqlEngine]
-    load_comparer: Callable[[], RowComparer]
-    find_large_comparer: Callable[[], LargeComparer | None]
-    load_rewriter: Callable[[], Rewriter]
-    find_loader: Callable[[], Loader | None]
+    load_comparer: "Callable[[], RowComparer]"
+    find_large_comparer: "Callable[[], LargeComparer | None]"
+    load_rewriter: "Callable[[], Rewriter]"
+    find_loader: "Callable[[], Loader | None]"
 
 
 class Repository:
@@ -261,8 +241,10 @@ class Repository:
         return self.sync_branch(str(BranchName.parse_public(branch)))
 
     @property
-    def _parts(self) -> RepositoryParts:
+    def _parts(self) -> "RepositoryParts":
         """Return the parts that `EngineAccess` uses."""
+        from anabranch.repo.runs.engine_access import RepositoryParts
+
         return RepositoryParts(
             repo_store=self._repo_store,
             resolve_published=self._published_snapshot,
@@ -270,21 +252,27 @@ class Repository:
             on_published=self._on_published,
         )
 
-    def _on_published(self, published: Published) -> None:
+    def _on_published(self, published: "Published") -> None:
         self._move_to(published.entry)
         self._report_external_writes(published.external_writes)
 
     def _on_moved(self, after: LogEntry) -> None:
         """Show a reset, undo, redo or rebase, also to plain Lance readers."""
+        from anabranch.repo.write.settle import settle_movement
+
         self._move_to(after)
         self._report_external_writes(settle_movement(self._repo_store, after))
 
-    def _report_external_writes(self, found: tuple[ExternalWrite, ...]) -> None:
+    def _report_external_writes(self, found: "tuple[ExternalWrite, ...]") -> None:
+        from anabranch.repo.write.settle import warn_of_external_writes
+
         self.external_writes = found
         warn_of_external_writes(found)
 
     def _move_to(self, entry: LogEntry) -> None:
         """Show an own commit; threads that share this handle may come here in another order than they published."""
+        from anabranch.repo.log import history_tables
+
         with self._moving:
             self._seen[entry.branch] = max(entry.number, self._seen.get(entry.branch, 0))
             is_newer = self._cached is None or self._cached.version < entry.number
@@ -327,11 +315,13 @@ class Repository:
         require_kept(found, self._repo_store)
         return Snapshot.of(self._repo_store, found.record, version=found.version)
 
-    def _query(self, sql: str, snapshot: Snapshot, params: Parameters | None) -> pa.RecordBatchReader:
+    def _query(self, sql: str, snapshot: Snapshot, params: "Parameters | None") -> "pa.RecordBatchReader":
         """Answer a statement over a snapshot, whether others can see it or not."""
         return self._engines.load_sql().query(self, sql, ref=snapshot.id, params=params, snapshot=snapshot)
 
-    def _comparer(self, engine: str = Choice.AUTO) -> RowComparer:
+    def _comparer(self, engine: str = "auto") -> "RowComparer":
+        from anabranch.repo.history.comparer import choose_comparer
+
         return choose_comparer(
             engine, load_local=self._engines.load_comparer, find_large=self._engines.find_large_comparer
         )
@@ -408,6 +398,8 @@ class Repository:
         >>> [commit.message for commit in repo.iter_graph()]
         ['Tea', 'Load the shop', 'Begin the repository']
         """
+        from anabranch.repo.history.ancestry import Ancestry
+
         if ref is None:
             tips = [entry.head for entry in self._repo_store.heads.list() if not entry.state.is_deleted]
         else:
@@ -426,6 +418,8 @@ class Repository:
         >>> repo.ahead_behind(["dev", "main"])
         {'dev': (1, 0), 'main': (0, 0)}
         """
+        from anabranch.repo.history.ancestry import Ancestry
+
         require_names(refs, "refs")
         ancestry, theirs = Ancestry(self._repo_store), self._resolve(self._ref(base)).record
         return {ref: ancestry.count_apart(self._resolve(ref).record, theirs, most=limit) for ref in refs}
@@ -447,6 +441,8 @@ class Repository:
         >>> repo.entity_at("shop.orders", 9) is None
         True
         """
+        from anabranch.repo.history import entities
+
         return entities.find_entity(self._repo_store, self._at(version, ref).record, TableKey.parse(table), id)
 
     def entity_history(
@@ -456,8 +452,10 @@ class Repository:
         *,
         ref: str | None = None,
         limit: int | None = None,
-    ) -> list[entities.EntityChange]:
+    ) -> "list[EntityChange]":
         """Each change of one row up to a ref, newest first: the commit, and the row before and after it."""
+        from anabranch.repo.history import entities
+
         start = self._resolve(self._ref(ref)).record
         return entities.list_entity_changes(self._repo_store, start, TableKey.parse(table), id, limit=limit)
 
@@ -470,8 +468,8 @@ class Repository:
         limit: int | None = None,
         columns: Sequence[str] | None = None,
         cells: bool = False,
-        engine: str = Choice.AUTO,
-    ) -> pa.Table:
+        engine: str = "auto",
+    ) -> "pa.Table":
         """Return the commit that last changed each row of a table: the key, and `commit_id`, `committed_at`, `actor`.
 
         The last column is the `message`. `cells` returns a row for each cell, with the name of its `column`; `columns`
@@ -481,6 +479,8 @@ class Repository:
         >>> repo.blame("shop.orders", where="id = 2").to_pylist()[0]["message"]
         'Load the shop'
         """
+        from anabranch.repo.history.blame import BlameSelection, blame_table
+
         found = self._resolve(self._ref(ref))
         comparer, shown = self._comparer(engine), self._snapshot(found)[table]
         selection = BlameSelection.of(shown, where=where, limit=limit, columns=columns, cells=cells)
@@ -492,8 +492,8 @@ class Repository:
         after: str | None = None,
         *,
         tables: Sequence[str] | None = None,
-        engine: str = Choice.AUTO,
-    ) -> Diff:
+        engine: str = "auto",
+    ) -> "Diff":
         """Compare two refs, related or not; `after` is the bound branch by default.
 
         `diff("main..dev")` is the same as `diff("main", "dev")`. `diff("main...dev")` is what dev did since the merge
@@ -509,6 +509,8 @@ class Repository:
         ...     print(row.table, row.change, row.before["amount"], row.after["amount"], row.columns)
         shop.orders updated 8.0 9.0 ('amount',)
         """
+        from anabranch.repo.history.diff import diff_snapshots
+
         comparer = self._comparer(engine)
         if tables is not None:
             require_names(tables, "tables")
@@ -516,6 +518,8 @@ class Repository:
         return diff_snapshots(old, new, keys=tables, load_comparer=lambda: comparer)
 
     def _diff_sides(self, before: str, after: str | None) -> tuple[Snapshot, Snapshot]:
+        from anabranch.repo.history.diff import base_snapshot
+
         pair = RefRange.find(before)
         if pair is None:
             pair = RefRange(before, after)
@@ -543,6 +547,8 @@ class Repository:
 
     def merge_bases(self, source: str, into: str | None = None) -> Listing[GraphCommit]:
         """List all lowest common ancestors of two refs, usually one. None is an ancestor of another one."""
+        from anabranch.repo.history.ancestry import find_merge_bases
+
         ours, theirs = (self._resolve(ref).record for ref in (source, self._ref(into)))
         found = find_merge_bases(self._repo_store, ours, theirs)
         if not found:
@@ -551,7 +557,7 @@ class Repository:
             )
         return Listing(found)
 
-    def changes(self, table: str, *, since: str | None = None, until: str | None = None) -> Iterator[CommitChanges]:
+    def changes(self, table: str, *, since: str | None = None, until: str | None = None) -> "Iterator[CommitChanges]":
         """What each commit after `since` and up to `until` did to the rows of a table, oldest first.
 
         By default from the table's first commit to the bound branch as it is now. Only the commits that touched the
@@ -559,7 +565,10 @@ class Repository:
         """
         return self._change_feed(table).iter_changes(since=since, until=self._ref(until))
 
-    def _change_feed(self, table: str) -> TableFeed:
+    def _change_feed(self, table: str) -> "TableFeed":
+        from anabranch.repo.history.changes import TableFeed
+        from anabranch.repo.history.comparer import Choice
+
         return TableFeed(
             self._repo_store,
             TableKey.parse(table),
@@ -567,24 +576,32 @@ class Repository:
             load_comparer=lambda: self._comparer(Choice.LOCAL),
         )
 
-    def lineage(self, table: str, ref: str | None = None) -> Lineage:
+    def lineage(self, table: str, ref: str | None = None) -> "Lineage":
         """What a table came from: tables, pipelines and loads, each as it was when it was read."""
+        from anabranch.repo.history.lineage.trace import trace_lineage
+
         return trace_lineage(self._repo_store, self._resolve(self._ref(ref)).record, TableKey.parse(table))
 
-    def reflog(self, branch: str | None = None, *, limit: int | None = 50) -> Listing[Movement]:
+    def reflog(self, branch: str | None = None, *, limit: int | None = 50) -> "Listing[Movement]":
         """List the movements of a branch, newest first: commits, resets, deletes, with actor and time."""
+        from anabranch.repo.refs import reflog
+
         target = self._named(branch)
         return Listing(reflog.list_movements(self._repo_store, target, limit=limit))
 
-    def history_sync(self) -> history_tables.HistoryTables:
+    def history_sync(self) -> "HistoryTables":
         """Bring `_graph_commits.lance` and `_graph_commit_actors.lance` up to date with every branch's log.
 
         They follow by themselves, a few commits behind, and nothing here reads them.
         """
+        from anabranch.repo.log import history_tables
+
         return history_tables.sync_history(self._repo_store)
 
-    def history_rebuild(self) -> history_tables.HistoryTables:
+    def history_rebuild(self) -> "HistoryTables":
         """Rebuild both tables from the logs, if they were damaged or lost."""
+        from anabranch.repo.log import history_tables
+
         return history_tables.rebuild_history(self._repo_store)
 
     def _at(self, version: int | None, ref: str | None) -> Resolved:
@@ -609,9 +626,9 @@ class Repository:
         sql: str,
         ref: str | None = None,
         *,
-        params: Parameters | None = None,
+        params: "Parameters | None" = None,
         timeout: float | None = None,
-    ) -> pa.Table:
+    ) -> "pa.Table":
         """Answer one read-only statement over the tables as a ref has them, by default the bound branch as it is now.
 
         A table is `bucket.table`, or `bucket.table AT 'ref'`; `tables`, `branches`, `branch_tables`, `commits`, `tags`
@@ -628,10 +645,10 @@ class Repository:
         sql: str,
         ref: str | None = None,
         *,
-        params: Parameters | None = None,
+        params: "Parameters | None" = None,
         timeout: float | None = None,
         batch_rows: int | None = None,
-    ) -> pa.RecordBatchReader:
+    ) -> "pa.RecordBatchReader":
         """Like `sql`, batch by batch, for answers that are larger than memory. The timeout is for the whole answer.
 
         `batch_rows` is the maximum number of rows of a batch. Smaller batches need less memory if values are large.
@@ -646,8 +663,8 @@ class Repository:
         *,
         message: str = "",
         metadata: Mapping[str, str] | None = None,
-        checks: Checks = (),
-    ) -> Run:
+        checks: "Checks" = (),
+    ) -> "Run":
         """Begin work that no one else sees until all of it is published as one commit of a branch.
 
         The checks belong to the run: it is published only if they pass, by whichever process publishes it. A check is
@@ -661,6 +678,9 @@ class Repository:
         >>> repo.snapshot().commit.message
         'Nightly'
         """
+        from anabranch.repo.runs import runs
+        from anabranch.repo.write.checks import checked_checks, recorded_checks
+
         named = checked_checks(checks)
         run_id, lease = runs.begin_run(
             self._repo_store,
@@ -671,8 +691,10 @@ class Repository:
         )
         return self._run(run_id, lease, checks=named, warns_if_dropped=True)
 
-    def run_get(self, run_id: str) -> Run:
+    def run_get(self, run_id: str) -> "Run":
         """A run by its id, also one that another process began."""
+        from anabranch.repo.runs import runs
+
         entry = runs.get_run(self._repo_store, run_id)
         found = entry.branch.run_id or run_id  # as it is spelled
         lease = self._config.leases.new(runs.run_state(entry).target, found)
@@ -685,17 +707,24 @@ class Repository:
         prefix: str | None = None,
         after: str | None = None,
         limit: int | None = 50,
-    ) -> Listing[RunInfo]:
+    ) -> "Listing[RunInfo]":
         """List the runs, newest first, those that have ended, too. `branch` lists those that publish to it.
 
         `prefix` lists those whose id starts with it, and `after` continues after the last one of another page.
         """
+        from anabranch.repo.runs import runs
+
         page = NamePage.of(prefix, after, limit, "runs")
         on = None if branch is None else BranchName.parse_public(branch)
         return Listing(page.cut(runs.list_runs(self._repo_store, page, target=on)))
 
-    def _run(self, run_id: str, lease: Lease, *, checks: Sequence[NamedCheck], warns_if_dropped: bool = False) -> Run:
-        def query(sql: str, snapshot: Snapshot, params: Parameters | None) -> pa.RecordBatchReader:
+    def _run(
+        self, run_id: str, lease: "Lease", *, checks: "Sequence[NamedCheck]", warns_if_dropped: bool = False
+    ) -> "Run":
+        from anabranch.repo.merge.resolve import Strategy
+        from anabranch.repo.run import Run
+
+        def query(sql: str, snapshot: Snapshot, params: "Parameters | None") -> "pa.RecordBatchReader":
             ref = str(BranchName.of_run(run_id))
             return self._engines.load_sql().query(self, sql, ref=ref, params=params, snapshot=snapshot)
 
@@ -720,7 +749,7 @@ class Repository:
         mode: str = BranchMode.PINNED,
         description: str = "",
         expires_in: timedelta | None = None,
-    ) -> BranchInfo:
+    ) -> "BranchInfo":
         """Create a branch from a branch, a tag, a commit or an old version, by default from the bound branch.
 
         No table is read or copied. A pinned branch shows its source as it is now. A live branch shows main as it is at
@@ -732,6 +761,9 @@ class Repository:
         >>> repo.branch_create("preview", mode="live").own_tables
         ()
         """
+        from anabranch.repo.log.clocks import store_microseconds
+        from anabranch.repo.refs import branches
+
         target, chosen = BranchName.parse_new(name), checked_mode(mode)
         default = MAIN if chosen is BranchMode.LIVE else self.branch
         made = branches.create_branch(
@@ -753,7 +785,7 @@ class Repository:
         mode: str = BranchMode.PINNED,
         description: str = "",
         expires_in: timedelta | None = None,
-    ) -> BranchInfo:
+    ) -> "BranchInfo":
         """Create a branch like `branch_create`, with the source as the first argument."""
         return self.branch_create(
             name, str(Ref.parse(source)), mode=mode, description=description, expires_in=expires_in
@@ -767,7 +799,7 @@ class Repository:
         prefix: str | None = None,
         after: str | None = None,
         limit: int | None = None,
-    ) -> Listing[BranchInfo]:
+    ) -> "Listing[BranchInfo]":
         """List the branches by name. `internal` lists those of runs, too; `deleted` lists deleted branches instead.
 
         `prefix` lists those whose name starts with it, and `after` continues after the last one of another page. Only
@@ -776,6 +808,8 @@ class Repository:
         >>> [branch.name for branch in repo.branch_list(prefix="ma", limit=10)]
         ['main']
         """
+        from anabranch.repo.refs import branches
+
         page = NamePage.of(prefix, after, limit, "branches")
         return Listing(branches.list_branches(self._repo_store, page, internal=internal, deleted=deleted))
 
@@ -789,8 +823,10 @@ class Repository:
         page = NamePage.of(prefix, after, limit, "branches")
         return list(page.cut(self._repo_store.heads.list_names(page)))
 
-    def branch_get(self, name: str) -> BranchInfo:
+    def branch_get(self, name: str) -> "BranchInfo":
         """A branch: where it began, its head, its mode, who made it when."""
+        from anabranch.repo.refs.branches import BranchInfo
+
         return BranchInfo.of(self._repo_store.heads.get(BranchName.parse_public(name)))
 
     def branch_delete(self, name: str, *, purge: bool = False) -> None:
@@ -805,6 +841,9 @@ class Repository:
         >>> repo.branch_restore("dev").name
         'dev'
         """
+        from anabranch.repo.log.creation import freeing_space
+        from anabranch.repo.refs import branches
+
         target = BranchName.parse_public(name)
         found = self._repo_store.heads.find(target) if purge else None
         if found is not None and found.state.is_deleted:
@@ -818,34 +857,46 @@ class Repository:
 
     def _purge(self, tombstone: LogEntry) -> int:
         """Free the space of a deleted branch and return the number of bytes."""
+        from anabranch.repo.gc.purge import purge_branch
+        from anabranch.repo.log.creation import freeing_space
+
         return freeing_space(self._config, lambda: purge_branch(self._repo_store, tombstone))
 
-    def branch_restore(self, name: str) -> BranchInfo:
+    def branch_restore(self, name: str) -> "BranchInfo":
         """Bring a deleted branch back as it was."""
+        from anabranch.repo.refs import branches
+
         restored = branches.restore_branch(self._repo_store, BranchName.parse_public(name))
         self._seen[BranchName(name)] = restored.version
         return restored
 
     def branch_pull(self, name: str, table: str) -> bool:
         """Let a table of a branch follow its source again; whether the branch had a copy of its own."""
+        from anabranch.repo.write import pull
+
         target = TableKey.parse(table)
         published = pull.pull_table(self._repo_store, BranchName.parse_public(name), target)
         if published is not None:
             self._on_published(published)
         return published is not None
 
-    def branch_freeze(self, name: str) -> BranchInfo:
+    def branch_freeze(self, name: str) -> "BranchInfo":
         """Make a live branch pinned at what it shows now."""
+        from anabranch.repo.refs.branches import BranchInfo
+        from anabranch.repo.write import pull
+
         published = pull.freeze_branch(self._repo_store, BranchName.parse_public(name))
         self._on_published(published)
         return BranchInfo.of(published.entry)
 
-    def branch_protect(self, name: str, *, checks: Checks = ()) -> BranchInfo:
+    def branch_protect(self, name: str, *, checks: "Checks" = ()) -> "BranchInfo":
         """Allow a branch to move only by merges that pass the checks, until `branch_unprotect`.
 
         Commits, resets, reverts, undos and deletion are refused. The checks are SQL that must return no rows. They are
         stored with the branch, and every merge into it runs them.
         """
+        from anabranch.repo.write.checks import checked_checks
+
         target = BranchName.parse_public(name)
         entry = self._repo_store.heads.get(target)
         snapshot = self._snapshot(Resolved.of_branch(self._repo_store, entry))
@@ -859,21 +910,25 @@ class Repository:
             stored.append((label, check))
         return self._protect(target, protect=True, checks=tuple(stored))
 
-    def branch_unprotect(self, name: str) -> BranchInfo:
+    def branch_unprotect(self, name: str) -> "BranchInfo":
         """Let a branch move freely again."""
         return self._protect(BranchName.parse_public(name), protect=False)
 
-    def branch_drift(self, name: str) -> list[pull.TableDrift]:
+    def branch_drift(self, name: str) -> "list[TableDrift]":
         """List what main did since the branch took its copies, table by table."""
+        from anabranch.repo.write import pull
+
         return list(pull.branch_drift(self._repo_store, BranchName.parse_public(name)))
 
-    def tag_create(self, name: str, ref: str | None = None, *, description: str = "") -> TagInfo:
+    def tag_create(self, name: str, ref: str | None = None, *, description: str = "") -> "TagInfo":
         """Name the commit that a ref stands for; by default the newest of the bound branch.
 
         >>> tag = repo.tag_create("v1.0", description="the first orders")
         >>> repo.snapshot_of("v1.0").id == tag.commit_id
         True
         """
+        from anabranch.repo.refs import tags
+
         commit = self._resolve_published(self._ref(ref)).get_commit()
         return tags.create_tag(
             self._repo_store,
@@ -884,11 +939,13 @@ class Repository:
 
     def tag_list(
         self, *, prefix: str | None = None, after: str | None = None, limit: int | None = None
-    ) -> Listing[TagInfo]:
+    ) -> "Listing[TagInfo]":
         """List the tags by name.
 
         `prefix` lists those whose name starts with it, and `after` continues after the last one of another page.
         """
+        from anabranch.repo.refs import tags
+
         return Listing(tags.list_tags(self._repo_store, NamePage.of(prefix, after, limit, "tags")))
 
     def tag_names(self, *, prefix: str | None = None, after: str | None = None, limit: int | None = None) -> list[str]:
@@ -896,22 +953,30 @@ class Repository:
 
         A name stays in the list after its tag is deleted, because its log stays. `tag_list` leaves it out.
         """
+        from anabranch.repo.refs import tags
+
         return tags.list_tag_names(self._repo_store, NamePage.of(prefix, after, limit, "tags"))
 
-    def tag_get(self, name: str) -> TagInfo:
+    def tag_get(self, name: str) -> "TagInfo":
         """A tag, and the commit it stands for."""
+        from anabranch.repo.refs import tags
+
         return tags.get_tag(self._repo_store, TagName.parse(name))
 
     def tag_delete(self, name: str) -> None:
         """Delete a tag; its commit stays."""
+        from anabranch.repo.refs import tags
+
         tags.delete_tag(self._repo_store, TagName.parse(name))
 
     def reset(self, branch: str, to: str) -> None:
         """Move a branch to another commit. Nothing is lost: the old position stays in the reflog."""
+        from anabranch.repo.refs import reset
+
         name = BranchName.parse_public(branch)
         self._on_moved(reset.reset_branch(self._repo_store, name, self._resolve_published(to)))
 
-    def undo(self, branch: str | None = None) -> Movement:
+    def undo(self, branch: str | None = None) -> "Movement":
         """Undo the last movement of a branch by a new entry of its log, and return that movement.
 
         Another `undo` undoes the movement before it, and so on. `redo` goes the other way, as long as the branch has
@@ -926,12 +991,14 @@ class Repository:
         >>> len(repo["shop.orders"])
         3
         """
+        from anabranch.repo.refs import reset
+
         target = self._named(branch)
         entry, movement = reset.undo_last(self._repo_store, target, seen=self._seen.get(target))
         self._on_moved(entry)
         return movement
 
-    def redo(self, branch: str | None = None) -> Movement:
+    def redo(self, branch: str | None = None) -> "Movement":
         """Redo the movement that the last `undo` undid, and return that movement.
 
         Several times, it redoes several undone movements, the last one undone first. After any other movement of the
@@ -943,12 +1010,17 @@ class Repository:
         >>> repo.redo().message, len(repo["shop.orders"])
         ('More tea', 4)
         """
+        from anabranch.repo.refs import reset
+
         target = self._named(branch)
         entry, movement = reset.redo_last(self._repo_store, target, seen=self._seen.get(target))
         self._on_moved(entry)
         return movement
 
-    def _protect(self, name: BranchName, *, protect: bool, checks: tuple[tuple[str, str], ...] = ()) -> BranchInfo:
+    def _protect(self, name: BranchName, *, protect: bool, checks: tuple[tuple[str, str], ...] = ()) -> "BranchInfo":
+        from anabranch.repo.refs import protection
+        from anabranch.repo.refs.branches import BranchInfo
+
         entry, has_moved = protection.set_protection(self._repo_store, name, protect=protect, checks=checks)
         if has_moved:
             self._move_to(entry)
@@ -963,7 +1035,7 @@ class Repository:
         message: str = "",
         metadata: Mapping[str, str] | None = None,
         kind: str = CommitKind.CHANGE,
-    ) -> Transaction:
+    ) -> "Transaction":
         """Begin a commit over any number of tables of a branch.
 
         >>> with repo.transaction(message="More tea", metadata={"ticket": "SHOP-7"}) as tx:
@@ -973,6 +1045,8 @@ class Repository:
         >>> repo.snapshot().commit.message
         'More tea'
         """
+        from anabranch.repo.log.making import CommitSpec
+
         spec = CommitSpec(message=checked_text(message), kind=checked_kind(kind), metadata=checked_metadata(metadata))
         if spec.kind is CommitKind.PUBLISH_RUN:
             # By such a commit a run that died halfway is found again.
@@ -981,17 +1055,19 @@ class Repository:
             raise InvalidInputError(f"a commit of kind '{kind}' is made by a merge", hint="use merge()")
         return self._begin(self._named(branch), spec)
 
-    def _begin(self, branch: BranchName, spec: CommitSpec) -> Transaction:
+    def _begin(self, branch: BranchName, spec: "CommitSpec") -> "Transaction":
+        from anabranch.repo.transaction import Transaction
+
         return Transaction(self._repo_store, branch=branch, spec=spec, on_published=self._on_published)
 
     def transact(
         self,
-        function: Callable[[Transaction], T],
+        function: "Callable[[Transaction], T]",
         branch: str | None = None,
         *,
         message: str = "",
         metadata: Mapping[str, str] | None = None,
-        retries: int = RETRIES,
+        retries: int = 10,
     ) -> T:
         """Run a function in a transaction, publish it, and return what the function returns.
 
@@ -1002,8 +1078,9 @@ class Repository:
         >>> repo.transact(lambda tx: tx.delete("shop.orders", "amount > 10"), message="No expensive orders")
         2
         """
+        from anabranch.repo.io.one_step import transact
 
-        def begin() -> Transaction:
+        def begin() -> "Transaction":
             return self.transaction(branch, message=message, metadata=metadata)
 
         return transact(self._config, begin, function, retries=retries)[0]
@@ -1110,7 +1187,9 @@ class Repository:
 
     def _one_step(
         self, table: str, branch: str | None, message: str | None, metadata: Mapping[str, str] | None
-    ) -> OneStepWrites:
+    ) -> "OneStepWrites":
+        from anabranch.repo.io.one_step import OneStepWrites
+
         return OneStepWrites(
             config=self._config,
             table=str(TableKey.parse(table)),
@@ -1120,6 +1199,8 @@ class Repository:
 
     def settle(self, table: str, *, branch: str | None = None, force: bool = False) -> None:
         """Make a published table visible to plain Lance readers; `force` sets an external write aside."""
+        from anabranch.repo.write.settle import settle_table
+
         target = self._named(branch)
         parsed = TableKey.parse(table)
         head = self._repo_store.heads.get(target).head
@@ -1130,8 +1211,10 @@ class Repository:
         settle_table(self._repo_store, target, parsed, force=force)
         self._forget_external_writes(parsed)
 
-    def list_external_writes(self, *, branch: str | None = None) -> list[ExternalWrite]:
+    def list_external_writes(self, *, branch: str | None = None) -> "list[ExternalWrite]":
         """List the tables whose newest Lance version is an external write. Each table of the branch is read."""
+        from anabranch.repo.write.settle import list_external_writes
+
         target = self._named(branch)
         return list(list_external_writes(self._repo_store, target))
 
@@ -1143,6 +1226,11 @@ class Repository:
         An external write is merged with what was committed since. Where both changed one cell, a MergeConflictError
         names it and nothing changes; `settle` with `force` then sets the external write aside.
         """
+        from anabranch.format.home import Home
+        from anabranch.repo.merge import adoption
+        from anabranch.repo.merge.combiner import Combiner
+        from anabranch.repo.merge.resolve import Strategy, parse_resolution
+
         target = self._named(branch)
         parsed = TableKey.parse(table)
         if uri is None:
@@ -1166,14 +1254,16 @@ class Repository:
         *,
         branch: str | None = None,
         engine: str = "local",
-        target_rows_per_fragment: int = TARGET_ROWS,
+        target_rows_per_fragment: int = 1 << 20,
         progress: OnProgress | None = None,
-    ) -> compact.Compaction:
+    ) -> "Compaction":
         """Rewrite small and half-deleted files of tables as larger ones, in one commit; no row changes.
 
         By default all tables that the branch has written. The work is done in this process, or by Spark if `engine` is
         'spark'. Concurrent writers to the same tables are not blocked.
         """
+        from anabranch.repo.gc import compact
+
         target = self._named(branch)
         if tables is not None:
             require_names(tables, "tables")
@@ -1190,51 +1280,61 @@ class Repository:
         table: str,
         column: str,
         *,
-        type: str = IndexKind.BTREE,  # noqa: A002 - Lance's name
+        type: str = "btree",  # noqa: A002 - Lance's name
         name: str | None = None,
         branch: str | None = None,
-        vector: VectorOptions | None = None,
+        vector: "VectorOptions | None" = None,
     ) -> GraphCommit | None:
         """Build an index on a column of a table, scalar or vector, as one commit; later rows are found all the same."""
+        from anabranch.format.staging import IndexKind
+
         kind = IndexKind.parse(type)
         tx = self.transaction(branch, message=f"Index {column} of {table}", kind=CommitKind.INDEX)
         with tx:
             tx.index(table, column, type=kind, name=name, vector=vector)
         return tx.published
 
-    def schema_show(self, ref: str | None = None) -> SchemaState:
+    def schema_show(self, ref: str | None = None) -> "SchemaState":
         """The schema of all tables, as `schema_plan` and `schema_apply` take it; `.to_yaml()` is its text."""
+        from anabranch.repo.schema.apply import show_schema
+
         return show_schema(self.snapshot_of(ref or self.branch))
 
-    def schema_plan(self, desired: Desired, *, branch: str | None = None) -> SchemaPlan:
+    def schema_plan(self, desired: "Desired", *, branch: str | None = None) -> "SchemaPlan":
         """What would make the tables of a branch the desired ones, given as a dict, YAML text or a file."""
+        from anabranch.repo.schema.apply import plan_on
+        from anabranch.repo.schema.desired import read_desired
+
         state = read_desired(desired, storage_options=self._config.storage_options)
         name = self.branch if branch is None else str(BranchName.parse_public(branch))
         return plan_on(self.snapshot_of(name), state, branch=name)
 
     def schema_apply(
         self,
-        desired: Desired,
+        desired: "Desired",
         *,
         branch: str | None = None,
         allow_destructive: bool = False,
         dry_run: bool = False,
         message: str | None = None,
         metadata: Mapping[str, str] | None = None,
-    ) -> SchemaApplied:
+    ) -> "SchemaApplied":
         """Change the tables of a branch to the desired ones in one commit; only one process applies a schema at a time.
 
         A change that may lose data is refused unless `allow_destructive`. A dry run only plans and checks.
         """
+        from anabranch.repo.schema.apply import apply_schema
+        from anabranch.repo.schema.desired import read_desired
+
         state = read_desired(desired, storage_options=self._config.storage_options)
         text = "Apply a schema" if message is None else message
 
-        def begin() -> Transaction:
+        def begin() -> "Transaction":
             return self.transaction(branch, message=text, metadata=metadata, kind=CommitKind.SCHEMA_APPLY)
 
         return apply_schema(self._repo_store, begin, state, allow_destructive=allow_destructive, dry_run=dry_run)
 
-    def _rewriter(self, engine: str) -> Rewriter | None:
+    def _rewriter(self, engine: str) -> "Rewriter | None":
         if engine not in ("local", "spark"):
             raise InvalidInputError(f"there is no engine {engine!r}", hint="use 'local' or 'spark'")
         if engine == "local":
@@ -1251,19 +1351,19 @@ class Repository:
         source: str,
         into: str | None = None,
         *,
-        strategy: str = Strategy.FAIL,
-        resolvers: Resolvers | None = None,
+        strategy: str = "fail",
+        resolvers: "Resolvers | None" = None,
         resolutions: Resolutions | None = None,
         keep_decisions: bool = False,
-        checks: Checks = (),
+        checks: "Checks" = (),
         message: str | None = None,
         metadata: Mapping[str, str] | None = None,
         expected_head: str | None = None,
         squash: bool = False,
         ff_only: bool = False,
         dry_run: bool = False,
-        engine: str = Choice.AUTO,
-    ) -> MergeResult:
+        engine: str = "auto",
+    ) -> "MergeResult":
         """Merge a branch, or any other ref, into a branch as one commit, by default into the bound branch.
 
         The changes of both sides are merged by table, row and cell. What both changed differently is decided by
@@ -1287,6 +1387,10 @@ class Repository:
         >>> repo.merge("dev", "main").outcome.value
         'fast_forward'
         """
+        from anabranch.repo.merge.merge import BranchMerge, merge_branch, plan_merge
+        from anabranch.repo.merge.plan import MergeResult
+        from anabranch.repo.write.settle import settle_head
+
         resolved = self._resolve_published(source)
         kept = self._kept_decisions(resolved, into, require=source if keep_decisions else None)
         combiner = self._combiner(
@@ -1320,13 +1424,13 @@ class Repository:
         source: str | Sequence[str],
         into: str | None = None,
         *,
-        by: str = Operation.MERGE,
-        strategy: str = Strategy.FAIL,
-        resolvers: Resolvers | None = None,
+        by: str = "merge",
+        strategy: str = "fail",
+        resolvers: "Resolvers | None" = None,
         resolutions: Resolutions | None = None,
         include_decided: bool = False,
-        engine: str = Choice.AUTO,
-    ) -> Iterator[Conflict]:
+        engine: str = "auto",
+    ) -> "Iterator[Conflict]":
         """Yield every conflict that a merge would have. They are found one by one, so memory stays small.
 
         `by` is 'merge', 'cherry_pick' or 'revert' (`source` is a commit, a range or a list of these, `into` the
@@ -1343,10 +1447,16 @@ class Repository:
         >>> [(one.key, one.column, one.base, one.source, one.target) for one in repo.conflicts("dev", "main")]
         [({'id': 2}, 'amount', 8.0, 9.0, 7.0)]
         """
+        from anabranch.repo.merge.cherry_pick import iter_pick_conflicts
+        from anabranch.repo.merge.conflicts import Operation
+        from anabranch.repo.merge.kept_decisions import iter_unique
+        from anabranch.repo.merge.merge import BranchMerge, iter_conflicts
+        from anabranch.repo.merge.rebase import iter_rebase_conflicts
+
         operation = checked_choice(Operation, by, "the operation")
         decided: list[Conflict] = []
 
-        def decide(branch: BranchName, kept: KeptDecisions | None = None) -> Combiner:
+        def decide(branch: BranchName, kept: "KeptDecisions | None" = None) -> "Combiner":
             combiner = self._combiner(
                 branch, strategy=strategy, resolvers=resolvers, resolutions=resolutions, kept=kept, engine=engine
             )
@@ -1384,11 +1494,13 @@ class Repository:
 
     def _kept_decisions(
         self, source: Resolved, into: str | None, *, require: str | None = None
-    ) -> KeptDecisions | None:
+    ) -> "KeptDecisions | None":
         """Return the decisions kept for a source, which must be a branch: a commit or tag does not move.
 
         With `require`, which is its name, raise InvalidInputError if it is not one.
         """
+        from anabranch.repo.merge.kept_decisions import KeptDecisions
+
         if source.is_head and source.branch is not None:
             return KeptDecisions(config=self._config, source=source.branch, into=self._named(into))
         if require is not None:
@@ -1399,8 +1511,10 @@ class Repository:
         return None
 
     @contextmanager
-    def _keeping(self, wanted: BranchMerge, kept: KeptDecisions | None) -> Iterator[None]:
+    def _keeping(self, wanted: "BranchMerge", kept: "KeptDecisions | None") -> Iterator[None]:
         """If a merge fails, keep the decisions on its conflicts."""
+        from anabranch.repo.merge.merge import iter_conflicts
+
         try:
             yield
         except AnabranchError:
@@ -1420,13 +1534,13 @@ class Repository:
         branch: str | None = None,
         message: str | None = None,
         metadata: Mapping[str, str] | None = None,
-        strategy: str = Strategy.FAIL,
-        resolvers: Resolvers | None = None,
+        strategy: str = "fail",
+        resolvers: "Resolvers | None" = None,
         resolutions: Resolutions | None = None,
-        checks: Checks = (),
+        checks: "Checks" = (),
         expected_head: str | None = None,
         dry_run: bool = False,
-    ) -> ReplayResult:
+    ) -> "ReplayResult":
         """Revert commits by new ones. Later changes of their rows are kept, or are conflicts.
 
         `commit` is a commit, a range `a..b` (the commits of b that a does not have, newest first), or a list of these.
@@ -1448,13 +1562,13 @@ class Repository:
         branch: str | None = None,
         message: str | None = None,
         metadata: Mapping[str, str] | None = None,
-        strategy: str = Strategy.FAIL,
-        resolvers: Resolvers | None = None,
+        strategy: str = "fail",
+        resolvers: "Resolvers | None" = None,
         resolutions: Resolutions | None = None,
-        checks: Checks = (),
+        checks: "Checks" = (),
         expected_head: str | None = None,
         dry_run: bool = False,
-    ) -> ReplayResult:
+    ) -> "ReplayResult":
         """Apply the changes of commits to a branch, too. Their rows are merged with what is there.
 
         `commit` is a commit, a range `a..b` (the commits of b that a does not have, oldest first), or a list of these.
@@ -1479,18 +1593,21 @@ class Repository:
         onto: str,
         *,
         metadata: Mapping[str, str] | None = None,
-        strategy: str = Strategy.FAIL,
-        resolvers: Resolvers | None = None,
+        strategy: str = "fail",
+        resolvers: "Resolvers | None" = None,
         resolutions: Resolutions | None = None,
-        checks: Checks = (),
+        checks: "Checks" = (),
         expected_head: str | None = None,
         dry_run: bool = False,
-    ) -> ReplayResult:
+    ) -> "ReplayResult":
         """Put a branch's own commits on top of another state, all at once.
 
         Nothing is lost: the reflog has the old ones, and `undo` goes back to them. The metadata are added to those of
         each commit. A dry run plans the commits. The checks run on the result before it is published.
         """
+        from anabranch.repo.merge.plan import ReplayResult
+        from anabranch.repo.merge.rebase import plan_rebase, rebase_branch
+
         combiner = self._combiner(
             BranchName.parse_public(branch), strategy=strategy, resolvers=resolvers, resolutions=resolutions
         )
@@ -1506,28 +1623,36 @@ class Repository:
             done = rebase_branch(repo_store, request)
         return self._on_replayed(done)
 
-    def _rebase_of(self, onto: str, combiner: Combiner) -> Rebase:
+    def _rebase_of(self, onto: str, combiner: "Combiner") -> "Rebase":
+        from anabranch.repo.merge.rebase import Rebase
+
         resolved = self._resolve_published(onto)
         resolved.get_commit()  # refuses what no commit records
         return Rebase(onto=resolved.record, combiner=combiner)
 
     def _pick_of(
-        self, kind: CommitKind, commit: str | Sequence[str], combiner: Combiner, message: str | None = None
-    ) -> Pick:
+        self, kind: CommitKind, commit: str | Sequence[str], combiner: "Combiner", message: str | None = None
+    ) -> "Pick":
         """Return the request to apply or to revert commits. A range is reverted from its newest commit on."""
+        from anabranch.repo.merge.cherry_pick import Pick
+
         commits = self._commits_of(commit, message, newest_first=kind is CommitKind.REVERT)
         text = None if message is None else checked_text(message)
         return Pick(kind=kind, commits=commits, combiner=combiner, message=text)
 
     def _pick(
         self,
-        pick: Pick,
+        pick: "Pick",
         *,
         metadata: Mapping[str, str] | None,
-        checks: Checks,
+        checks: "Checks",
         expected_head: str | None,
         dry_run: bool,
-    ) -> ReplayResult:
+    ) -> "ReplayResult":
+        from anabranch.repo.merge.cherry_pick import pick_commit, pick_commits, plan_picks
+        from anabranch.repo.merge.plan import ReplayResult
+        from anabranch.repo.write.publish import Published
+
         pick = replace(
             pick,
             metadata=checked_metadata(metadata),
@@ -1543,7 +1668,9 @@ class Repository:
             return ReplayResult(commits=(done.commit,))
         return self._on_replayed(done)
 
-    def _on_replayed(self, done: Replayed) -> ReplayResult:
+    def _on_replayed(self, done: "Replayed") -> "ReplayResult":
+        from anabranch.repo.merge.plan import ReplayResult
+
         if done.entry is not None:
             self._on_moved(done.entry)
         return ReplayResult(commits=done.commits)
@@ -1566,6 +1693,9 @@ class Repository:
         return tuple(found)
 
     def _commits_named(self, text: str, *, newest_first: bool) -> list[CommitRecord]:
+        from anabranch.repo.history.ancestry import Ancestry
+        from anabranch.repo.merge.replay import iter_own_commits
+
         pair = RefRange.find(text)
         if pair is None:
             return [self._resolve(text).record]
@@ -1583,6 +1713,8 @@ class Repository:
     @contextmanager
     def _holding(self, *records: CommitRecord) -> Iterator[RepoStore]:
         """Keep commits, and what they were made from, out of garbage collection while their tables are read."""
+        from anabranch.repo.log.collected import require_uncollected
+
         commits = [record.commit for record in records]
         ids = [found for commit in commits for found in (commit.graph_commit_id, commit.parent_commit_id)]
         with self._config.leases.working(held=[found for found in ids if found is not None]) as lease:
@@ -1595,11 +1727,14 @@ class Repository:
         branch: BranchName,
         *,
         strategy: str,
-        resolvers: Resolvers | None,
+        resolvers: "Resolvers | None",
         resolutions: Resolutions | None = None,
-        kept: KeptDecisions | None = None,
-        engine: str = Choice.AUTO,
-    ) -> Combiner:
+        kept: "KeptDecisions | None" = None,
+        engine: str = "auto",
+    ) -> "Combiner":
+        from anabranch.repo.merge.combiner import Combiner
+        from anabranch.repo.merge.resolve import parse_resolution
+
         resolution = parse_resolution(strategy, resolvers, resolutions, kept=None if kept is None else kept.read)
         return Combiner(
             config=self._config,
@@ -1608,7 +1743,9 @@ class Repository:
             resolution=resolution,
         )
 
-    def _inspecting(self, checks: Checks) -> Inspect | None:
+    def _inspecting(self, checks: "Checks") -> "Inspect | None":
+        from anabranch.repo.write.checks import checked_checks
+
         named = checked_checks(checks)
 
         def inspect(record: CommitRecord, tables: TableMap) -> None:
@@ -1619,7 +1756,9 @@ class Repository:
     def _guard(self, checks: tuple[tuple[str, str], ...], record: CommitRecord, tables: TableMap) -> None:
         self._run_checks(checks, record, tables)
 
-    def _run_checks(self, checks: Sequence[NamedCheck], record: CommitRecord, tables: TableMap) -> None:
+    def _run_checks(self, checks: "Sequence[NamedCheck]", record: CommitRecord, tables: TableMap) -> None:
+        from anabranch.repo.write.checks import run_checks
+
         version = record.commit.manifest_version
         run_checks(checks, Snapshot(self._repo_store, record, version=version, tables=tables), self._query)
 
@@ -1631,25 +1770,28 @@ class Repository:
         source: Any,
         *,
         format: str | None = None,  # noqa: A002 - the name that users know
-        mode: str = LoadMode.APPEND,
+        mode: str = "append",
         branch: str | None = None,
-        schema: pa.Schema | Mapping[str, Any] | None = None,
+        schema: "pa.Schema | Mapping[str, Any] | None" = None,
         primary_key: Sequence[str] | None = None,
-        csv: CsvOptions | None = None,
-        on_bad: str = OnBad.FAIL,
-        on_duplicate: str = OnDuplicate.REFUSE,
-        engine: str = Choice.AUTO,
+        csv: "CsvOptions | None" = None,
+        on_bad: str = "fail",
+        on_duplicate: str = "refuse",
+        engine: str = "auto",
         message: str | None = None,
         metadata: Mapping[str, str] | None = None,
         storage_options: Mapping[str, str] | None = None,
         progress: OnProgress | None = None,
-    ) -> LoadReport:
+    ) -> "LoadReport":
         """Load rows into a table as one commit; the table is made if it is not there.
 
         The source is a file, a folder or a pattern, local or in an object store, a list of these, a Spark DataFrame, or
         anything Arrow can read. Types are the table's, else those of the schema (which may be a dict of some columns'
         types), else they are inferred from all values. `csv` describes CSV files. If anything fails, nothing changes.
         """
+        from anabranch.files.csv_options import checked_csv
+        from anabranch.repo.io.load import LoadOptions, load
+
         options = LoadOptions(
             format=format,
             mode=mode,
@@ -1664,7 +1806,7 @@ class Repository:
             progress=progress or ignore_progress,
         )
 
-        def begin(text: str) -> Transaction:
+        def begin(text: str) -> "Transaction":
             return self.transaction(branch, message=text, metadata=metadata, kind=CommitKind.LOAD)
 
         return load(begin, table, source, options, find_loader=self._engines.find_loader)
@@ -1681,15 +1823,18 @@ class Repository:
         limit: int | None = None,
         single_file: bool = False,
         overwrite: bool = False,
-        csv: CsvOptions | None = None,
+        csv: "CsvOptions | None" = None,
         storage_options: Mapping[str, str] | None = None,
         progress: OnProgress | None = None,
-    ) -> ExportReport:
+    ) -> "ExportReport":
         """Write the rows of a table at a ref, or those that match a predicate, to a file or to the files of a folder.
 
         A target whose name ends with a format is one file; any other is a folder of files of about a million rows each,
         unless `single_file`. A file appears under its name when it is complete.
         """
+        from anabranch.files.csv_options import checked_csv
+        from anabranch.repo.io.export import ExportOptions, export
+
         snapshot = self._published_snapshot(self._ref(ref))
         options = ExportOptions(
             format=format,
@@ -1714,7 +1859,7 @@ class Repository:
         grace: timedelta | None = None,
         dry_run: bool = False,
         progress: OnProgress | None = None,
-    ) -> GcReport:
+    ) -> "GcReport":
         """Free the space of data that no branch, tag, run or clone has needed for a day.
 
         By default all history of branches is kept. Limit it to commits that are `keep_newer_than` some time, or to the
@@ -1724,9 +1869,13 @@ class Repository:
         >>> report.bytes, report.damaged
         (0, ())
         """
+        from anabranch.repo.gc.collection import collect_garbage
+        from anabranch.repo.gc.policy import checked_policy
+        from anabranch.repo.log.creation import freeing_space
+
         policy = checked_policy(self._config, keep_newer_than=keep_newer_than, keep_last=keep_last, grace=grace)
 
-        def collect() -> GcReport:
+        def collect() -> "GcReport":
             return collect_garbage(self._repo_store, policy, dry_run=dry_run, progress=progress or ignore_progress)
 
         return collect() if dry_run else freeing_space(self._config, collect)
@@ -1740,11 +1889,14 @@ class Repository:
         keep_last: int | None = None,
         grace: timedelta | None = None,
         progress: OnProgress | None = None,
-    ) -> RepositoryStorage:
+    ) -> "RepositoryStorage":
         """Report how many bytes each branch, tag, run and clone needs, alone or shared, and what `gc` would free.
 
         The policy is that of `gc`, and by default keeps all history. `branch` and `tables` limit what is measured.
         """
+        from anabranch.repo.gc.measurement import Part, measure_storage
+        from anabranch.repo.gc.policy import checked_policy
+
         policy = checked_policy(self._config, keep_newer_than=keep_newer_than, keep_last=keep_last, grace=grace)
         return measure_storage(self._repo_store, policy, Part.of(branch, tables), progress=progress or ignore_progress)
 
@@ -1755,7 +1907,7 @@ class Repository:
         tables: Sequence[str] | None = None,
         rows: bool = False,
         progress: OnProgress | None = None,
-    ) -> DoctorReport:
+    ) -> "DoctorReport":
         """Check everything that can be reached: logs, commits, tables and their files; `rows` reads all rows, too.
 
         With `repair`, rebuild what can be rebuilt from other files, and check everything again. `tables` limits which
@@ -1764,15 +1916,21 @@ class Repository:
         >>> repo.doctor().is_clean
         True
         """
+        from anabranch.repo.doctor.doctor import Scope, check_repository
+
         scope = Scope.of(tables, rows=rows)
         return check_repository(self._config, scope, repair=repair, progress=counting(progress, "checks"))
 
-    def clone_list(self) -> Listing[CloneInfo]:
+    def clone_list(self) -> "Listing[CloneInfo]":
         """List the clones that were made of this repository, oldest first. Registered ones keep what they read."""
+        from anabranch.repo.log.clones import Clones
+
         return Listing(Clones(self._config).list())
 
-    def clone_release(self, clone_id: str) -> CloneInfo:
+    def clone_release(self, clone_id: str) -> "CloneInfo":
         """Stop keeping what a clone reads: for one that is gone, or that was cut off while it was made."""
+        from anabranch.repo.log.clones import Clones
+
         return Clones(self._config).release(clone_id)
 
 

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from anabranch.display import MAX_ROWS, html_table, some_of
 from anabranch.errors import AnabranchError, InvalidNameError, MissingDependencyError, TableNotFoundError
-from anabranch.format.arrow_dataset import ArrowDataset
-from anabranch.format.scan import count_rows, iter_batches, open_reader, read_nearest, read_table
-from anabranch.format.staging import IndexInfo, VersionRef, list_indices, without_column_ids
+from anabranch.format.staging import VersionRef
 from anabranch.ids import TableKey
 from anabranch.repo.log.collected import collected_errors
 from anabranch.repo.log.config import RepoConfig
@@ -22,6 +20,8 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
     import pyarrow.dataset as pads
+
+    from anabranch.format.staging import IndexInfo
 
 __all__ = ["Snapshot", "Table"]
 
@@ -59,6 +59,8 @@ class Table:
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """Return the rows as an Arrow C stream. They are read batch by batch, as the consumer requests them."""
+        from anabranch.format.scan import open_reader
+
         return open_reader(self.version_ref).__arrow_c_stream__(requested_schema)
 
     @property
@@ -79,6 +81,8 @@ class Table:
     @cached_property
     def schema(self) -> "pa.Schema":
         """The Arrow schema of the table. It has the notes of the columns, but not their identities."""
+        from anabranch.format.staging import without_column_ids
+
         # Cached, because each access of `VersionRef.schema` converts all columns, and merges access it for each column.
         return without_column_ids(self.version_ref.schema)
 
@@ -97,7 +101,11 @@ class Table:
 
     def count_rows(self, where: str | None = None) -> int:
         """Return the number of rows, or of those that match a predicate."""
-        return self.entry.rows if where is None else count_rows(self.version_ref, where)
+        if where is None:
+            return self.entry.rows
+        from anabranch.format.scan import count_rows
+
+        return count_rows(self.version_ref, where)
 
     def scan(
         self,
@@ -107,10 +115,14 @@ class Table:
         limit: int | None = None,
     ) -> "Iterator[pa.RecordBatch]":
         """Read the rows in batches."""
+        from anabranch.format.scan import iter_batches
+
         return iter_batches(self.version_ref, columns=columns, where=where, limit=limit)
 
     def to_dataset(self) -> "pads.Dataset":
         """Return an Arrow dataset, for engines that push columns and predicates down, such as DuckDB."""
+        from anabranch.format.arrow_dataset import ArrowDataset
+
         return ArrowDataset(self.version_ref)
 
     def to_arrow(
@@ -126,6 +138,9 @@ class Table:
         >>> repo["shop.orders"].to_arrow(columns=["item"], where="amount > 10").to_pydict()
         {'item': ['tea', 'pot']}
         """
+        from anabranch.format.scan import read_table
+        from anabranch.format.staging import without_column_ids
+
         rows = read_table(self.version_ref, columns=columns, where=where, limit=limit, offset=offset)
         schema = rows.schema
         shown = without_column_ids(schema)
@@ -158,8 +173,10 @@ class Table:
         return frame
 
     @property
-    def indices(self) -> tuple[IndexInfo, ...]:
+    def indices(self) -> "tuple[IndexInfo, ...]":
         """The indices of the table in this snapshot."""
+        from anabranch.format.staging import list_indices
+
         return tuple(list_indices(self.version_ref))
 
     def nearest(
@@ -172,6 +189,8 @@ class Table:
         where: str | None = None,
     ) -> "pa.Table":
         """Return the `k` rows whose vectors are nearest to a vector, nearest first, with their `_distance`."""
+        from anabranch.format.scan import read_nearest
+
         return read_nearest(self.version_ref, column, vector, k=k, columns=columns, where=where)
 
     @property

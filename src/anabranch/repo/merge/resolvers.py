@@ -1,7 +1,7 @@
 """The ways to decide on cells that both sides changed: the named resolvers, and functions of the caller."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,6 +21,7 @@ __all__ = [
     "Decide",
     "Mask",
     "Resolver",
+    "Resolvers",
     "by_function",
     "choose",
     "decider",
@@ -31,6 +32,8 @@ __all__ = [
 
 # The name of a resolver, or a function that returns the value for a conflict. NotImplemented leaves it unresolved.
 Resolver = str | Callable[[Conflict], Any]
+# By column, by table and column in one text, or nested by table.
+Resolvers = Mapping[str, Resolver | Mapping[str, Resolver]]
 
 Mask = npt.NDArray[np.bool_]
 
