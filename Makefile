@@ -23,7 +23,7 @@ $(INSTALLED): pyproject.toml requirements.lock scripts/install.sh scripts/build_
 install: $(INSTALLED) ## set up .venv with the locked versions
 
 .PHONY: demo
-demo: $(INSTALLED) ## run the whole story on a fresh lake in ./demo-lake
+demo: $(INSTALLED) ## show the whole story on a fresh lake in ./demo-lake
 	@$(BIN)/python scripts/demo.py demo-lake
 
 # Spark's tests share one JVM, so they run by themselves, one after the other.

@@ -1,8 +1,11 @@
-"""Tell the whole story on a fresh lake: each step shows what a user would type, and how long it took."""
+"""Show the whole story on a fresh lake: each step shows what a user types, its output, and how long it took.
+
+Each command is a process of its own, as in a shell, so that the times are those that a user sees. A command that needs
+Spark starts it, too.
+"""
 
 import argparse
 import contextlib
-import io
 import os
 import shlex
 import shutil
@@ -16,14 +19,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-# Spark's JVM lives for a minute or two here: its second compiler would cost more than it gains.
+# Spark's JVM runs for less than a minute here: its second compiler would cost more than it gains.
 JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 SHOP = Path(__file__).resolve().parents[1] / "examples" / "shop"
 
 
 @dataclass(frozen=True, slots=True)
 class Shell:
-    """Commands as they are typed in a shell; those of `anabranch` run in this process, and share its Spark."""
+    """Commands as they are typed in a shell."""
 
     title: str
     commands: tuple[str, ...]
@@ -38,21 +41,27 @@ class Code:
     result: str
 
 
-STEPS: list[Shell | Code] = [
+# Without Spark, on the sample lake.
+SAMPLE: list[Shell | Code] = [
+    Shell("A sample lake: a small shop with branches, a tag and a pipeline run", ("anabranch demo .",)),
+    Shell("Everything that happened in it", ("anabranch log --graph",)),
+    Shell("What the branch sale changed, row by row", ("anabranch diff main...sale --rows",)),
     Shell(
-        "The files of a shop: who bought what, and what people looked at",
+        "Merge it: one cell was changed on both sides, and the higher price wins",
+        ("anabranch conflicts sale", "anabranch merge sale --resolve price=max", "anabranch show"),
+    ),
+    Shell("Where a report came from", ("anabranch lineage report.customer_value",)),
+]
+# On Spark, in the same lake.
+SPARK: list[Shell | Code] = [
+    Shell(
+        "The files of a larger shop",
         ("python $SHOP/generate.py --orders $ORDERS --late $LATE --seed 7 --out $FILES",),
     ),
-    Shell("A lake in an empty folder", ("anabranch init",)),
-    Code(
-        "Spark on this machine, for all that follows; the command line would start it by itself",
-        "spark = ab.spark_session()",
-        'f"Spark {spark.version} on {spark.sparkContext.master}"',
-    ),
     Shell(
-        "Load the files on Spark: each load is one commit",
+        "Load them: each load is one commit. Spark reads the large files",
         (
-            "anabranch load bronze.customers $FILES/customers.csv --primary-key id --engine spark",
+            "anabranch load bronze.customers $FILES/customers.csv --primary-key id",
             "anabranch load bronze.products $FILES/products.csv --primary-key id --type 'price=decimal(10, 2)'",
             "anabranch load bronze.orders $FILES/orders --primary-key id --engine spark",
             "anabranch load bronze.events $FILES/events --primary-key id --engine spark",
@@ -60,13 +69,13 @@ STEPS: list[Shell | Code] = [
     ),
     Shell("A branch to work on: one small file, however large the lake is", ("anabranch branch create dev",)),
     Shell(
-        "A pipeline of five tables, built on the branch: all of it becomes visible at once, if the checks hold",
+        "A pipeline of five tables on Spark, built on the branch: all tables are published at once, if the checks pass",
         ("anabranch pipeline run $SHOP/pipeline.py --branch dev",),
     ),
-    Shell("What the branch has that main has not", ("anabranch diff main dev",)),
+    Shell("What the branch has that main does not have", ("anabranch diff main dev",)),
     Shell("Where a table came from", ("anabranch lineage gold.customer_value --ref dev",)),
     Shell(
-        "Orders that come late, and two of the tables once more: of the orders, only the new ones are read",
+        "Late orders, and two of the tables again: of the orders, only the new ones are read",
         (
             "anabranch load bronze.orders $FILES/late-orders --branch dev",
             "anabranch pipeline run $SHOP/pipeline.py --branch dev --only silver.orders --only gold.daily_revenue",
@@ -79,7 +88,7 @@ STEPS: list[Shell | Code] = [
             "anabranch diff dev~1 dev --rows --table gold.daily_revenue --limit 6",
         ),
     ),
-    Shell("How a table came to be what it is", ("anabranch table history gold.daily_revenue --ref dev",)),
+    Shell("The history of one table", ("anabranch table history gold.daily_revenue --ref dev",)),
     Shell(
         "SQL across branches and time: revenue before and after the late orders",
         (
@@ -88,38 +97,20 @@ STEPS: list[Shell | Code] = [
             ' USING (day, channel) GROUP BY channel ORDER BY channel"',
         ),
     ),
-    Code(
-        "Meanwhile, somebody on main changes a price that was changed on the branch, too",
-        """
-        repo = ab.open(".", actor="ada")
-        with repo.transaction("dev", message="A little more") as tx:
-            tx.update("bronze.products", {"price": "price + 1"}, where="id = 7")
-        with repo.transaction("main", message="Twice as much") as tx:
-            tx.update("bronze.products", {"price": "price * 2"}, where="id = 7")
-        prices = {ref: repo.entity_at("bronze.products", 7, ref=ref)["price"] for ref in ("main~1", "dev", "main")}
-        """,
-        "f\"it was {prices['main~1']}; on dev it is {prices['dev']} now, on main {prices['main']}\"",
-    ),
+    Shell("Merge the branch: all five tables and the late orders, as one commit", ("anabranch merge dev",)),
     Shell(
-        "Bring the branch into main: all five tables, the late orders, and one cell that both sides changed",
-        (
-            "anabranch conflicts dev",
-            "anabranch merge dev --resolve price=max",
-            "anabranch show",
-        ),
-    ),
-    Shell(
-        "Back in time: main before the merge, and now", ("anabranch table list --ref main~1", "anabranch table list")
+        "Back in time: the tables of main before the merge, and now",
+        ("anabranch table list --ref main~1", "anabranch table list"),
     ),
     Code(
-        "A mistake, seen from the past, and taken back",
+        "A mistake, and how to undo it",
         """
-        with repo.transaction(message="Oops") as tx:
-            tx.delete("gold.daily_revenue", "orders > 0")
-        now = repo.snapshot_of("main")["gold.daily_revenue"].count_rows()
-        before = repo.snapshot_of("main~1")["gold.daily_revenue"].count_rows()
+        repo = ab.open("lake", actor="ada")
+        repo.delete("gold.daily_revenue", "orders > 0", message="Oops")
+        now = repo.table("gold.daily_revenue").count_rows()
+        before = repo.table("gold.daily_revenue", ref="main~1").count_rows()
         repo.undo()
-        again = repo.snapshot_of("main")["gold.daily_revenue"].count_rows()
+        again = repo.table("gold.daily_revenue").count_rows()
         """,
         'f"{now} rows; one commit ago {before}; after the undo {again}"',
     ),
@@ -127,63 +118,58 @@ STEPS: list[Shell | Code] = [
         "Bad input is refused with what was wrong, and changes nothing",
         """
         try:
-            with repo.transaction(message="Twice the same product") as tx:
-                tx.append("bronze.products", repo.snapshot()["bronze.products"].to_arrow(limit=1))
+            repo.append("bronze.products", repo["bronze.products"].to_arrow(limit=1))
         except ab.AnabranchError as err:
             refusal = err
         """,
         'f"{refusal.code}: {refusal}"',
     ),
     Code(
-        "What people who looked at one product may like: the events have vectors",
+        "Vector search: products that viewers of one product may like",
         """
-        events = repo.snapshot()["bronze.events"]
-        looked = events.to_arrow(where="id = 0").to_pylist()[0]
-        close = events.nearest("embedding", looked["embedding"], k=6).column("product_id").to_pylist()
+        events = repo["bronze.events"]
+        viewed = events.to_arrow(where="id = 0").to_pylist()[0]
+        close = events.nearest("embedding", viewed["embedding"], k=6).column("product_id").to_pylist()
         """,
-        "f\"who looked at product {looked['product_id']} may like {sorted(set(close) - {looked['product_id']})}\"",
+        "f\"viewers of product {viewed['product_id']} may like {sorted(set(close) - {viewed['product_id']})}\"",
     ),
     Code(
         "Any Lance tool reads the tables, too",
         """
         import lance
-        plain = lance.dataset("tables/bronze/orders.lance")
+        plain = lance.dataset("lake/tables/bronze/orders.lance")
         """,
         'f"plain pylance sees {plain.count_rows()} orders"',
     ),
-    Shell("The branch has done its work", ("anabranch branch delete dev",)),
+    Shell("The branch is not needed any more", ("anabranch branch delete dev",)),
     Shell(
-        "What it all costs: a deleted branch stays for a day, and can come back until gc frees what is its own",
+        "What it costs: a deleted branch can be restored for a day, then gc frees its space",
         ("anabranch storage", "anabranch gc --dry-run"),
     ),
-    Shell("Everything that happened", ("anabranch log --graph", "anabranch reflog --limit 3")),
 ]
+STEPS = [*SAMPLE, *SPARK]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Tell the story on a fresh lake.")
-    parser.add_argument("lake", nargs="?", default="demo-lake", help="the folder; what it holds is removed")
+    parser = argparse.ArgumentParser(description="Show the story on a fresh lake.")
+    parser.add_argument("folder", nargs="?", default="demo-lake", help="the folder; its content is removed")
     parser.add_argument("--orders", type=int, default=1_000_000)
     given = parser.parse_args()
-    import anabranch as ab
 
     os.environ.setdefault("SPARK_SUBMIT_OPTS", JVM_OPTIONS)
     began = time.perf_counter()
-    try:
-        tell(Path(given.lake).absolute(), orders=given.orders)
-    except ab.errors.MissingDependencyError as err:
-        sys.exit(f"\n{err.problem}\n{err.hint}")
-    print(f"\nThat took {time.perf_counter() - began:.0f} seconds. The lake is yours to play with:")
-    print(f"\n    cd {given.lake} && source ../.venv/bin/activate && anabranch status")
+    tell(Path(given.folder).absolute(), orders=given.orders)
+    print(f"\nThat took {time.perf_counter() - began:.0f} seconds. Now try it yourself:")
+    print(f"\n    cd {given.folder} && source ../.venv/bin/activate && anabranch status")
 
 
-def tell(lake: Path, *, orders: int) -> None:
-    """Run all steps in the folder of the lake, which is made anew."""
+def tell(folder: Path, *, orders: int) -> None:
+    """Run all steps in a folder. Its content is removed first."""
     import anabranch as ab
 
-    shutil.rmtree(lake, ignore_errors=True)
-    lake.mkdir(parents=True)
-    with tempfile.TemporaryDirectory(prefix="anabranch-demo-") as files, contextlib.chdir(lake):
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    with tempfile.TemporaryDirectory(prefix="anabranch-demo-") as files, contextlib.chdir(folder):
         variables = {
             "FILES": files,
             "SHOP": os.path.relpath(SHOP),
@@ -207,25 +193,12 @@ def _run_shell(command: str, variables: dict[str, str]) -> None:
         shown = shown.replace(f"${name}", variables[name])
     print(textwrap.fill(shown, 116, initial_indent="    $ ", subsequent_indent="        "), flush=True)
     program, *arguments = shlex.split(shown.replace("$FILES", variables["FILES"]))
+    started = [sys.executable] if program == "python" else [sys.executable, "-m", "anabranch.cli.main"]
     with _timed():
-        if program == "python":
-            said = subprocess.run([sys.executable, *arguments], check=True, capture_output=True, text=True).stdout
-        else:
-            said = _run_anabranch(arguments)
-        print("", *(f"    {line.rstrip()}" for line in said.rstrip().splitlines()), sep="\n")
-
-
-def _run_anabranch(arguments: list[str]) -> str:
-    """What the command says; where it fails, it has said why, and the story ends."""
-    from anabranch.cli.main import main
-
-    with contextlib.redirect_stdout(io.StringIO()) as said:
-        try:
-            main(arguments)
-        except SystemExit as end:
-            if end.code:
-                raise
-    return said.getvalue()
+        ended = subprocess.run([*started, *arguments], check=False, capture_output=True, text=True)
+        if ended.returncode:
+            sys.exit(f"\n{ended.stderr.strip()}")
+        print("", *(f"    {line.rstrip()}" for line in ended.stdout.rstrip().splitlines()), sep="\n")
 
 
 def _run_code(step: Code, names: dict[str, Any]) -> None:

@@ -6,7 +6,6 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from pyspark.sql import SparkSession
 
 import anabranch as ab
 from anabranch.config import ACTOR_VARIABLE, BRANCH_VARIABLE, REPOSITORY_VARIABLE
@@ -30,9 +29,7 @@ def demo(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
-def test_the_story_is_shown_to_its_end(
-    demo: ModuleType, spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_story_is_shown_to_its_end(demo: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "lake").mkdir()
     (tmp_path / "lake" / "old").write_text("what was there before")
     demo.tell(tmp_path / "lake", orders=2_000)
@@ -40,17 +37,15 @@ def test_the_story_is_shown_to_its_end(
     assert re.findall(r"^(\d+)\. ", said, re.MULTILINE) == [str(n) for n in range(1, len(demo.STEPS) + 1)]
     typed = [line.strip() for line in said.splitlines() if line.startswith(("    $ ", "    >>> "))]
     assert len(re.findall(r"^    \(\d+\.\d s\)$", said, re.MULTILINE)) >= len(demo.STEPS)
-    assert "$ anabranch merge dev --resolve price=max" in typed
+    assert "$ anabranch merge sale --resolve price=max" in typed
     assert not (tmp_path / "lake" / "old").exists()
 
-    repo = ab.open(str(tmp_path / "lake"))
-    assert [branch.name for branch in repo.branch_list()] == ["main"]
+    repo = ab.open(tmp_path / "lake" / "lake")
+    assert [branch.name for branch in repo.branch_list()] == ["main", "preview", "sale"]
     tables = repo.snapshot()
     assert {"gold.customer_value", "gold.daily_revenue", "gold.product_ranking"} < set(tables)
     assert tables["bronze.orders"].count_rows() == 2_040
     assert tables["gold.daily_revenue"].count_rows() > 0
-    price = repo.entity_at("bronze.products", 7, ref="main~2")
-    assert price is not None
-    merged = repo.entity_at("bronze.products", 7)
-    assert merged is not None
-    assert merged["price"] == price["price"] * 2
+    tea = repo.entity_at("shop.products", 1)
+    assert tea is not None
+    assert str(tea["price"]) == "13.50"
