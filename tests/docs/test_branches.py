@@ -13,4 +13,4 @@ PAGE = ROOT / "docs" / "branches.md"
 def test_it_works_as_written(shop: ab.Repository, tmp_path: Path) -> None:
     blocks = read_blocks(PAGE)
     assert all(block.shown for block in blocks)
-    assert Reader(folder=tmp_path, names={"repo": shop, "pa": pa}).follow(PAGE, blocks) == 5
+    assert Reader(folder=tmp_path, names={"repo": shop, "pa": pa}).follow(PAGE, blocks) == 6
