@@ -40,7 +40,7 @@ WRONG = [
     ("cli.main", "import lance", "Only the format layer imports lance"),
     ("storage.store", "import lance", "Only the format layer imports lance"),
     ("ids", "from lance import dataset", "Only the format layer imports lance"),
-    ("spark.reader", "import lance", "Only the format layer imports lance"),
+    ("spark.source", "import lance", "Only the format layer imports lance"),
     ("format.home", "import obstore", "Only the storage layer imports obstore"),
     ("cli.main", "from obstore.store import LocalStore", "Only the storage layer imports obstore"),
     ("format.home", "import rich", "Only the command line talks to the terminal"),

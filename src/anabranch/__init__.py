@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from anabranch.bootstrap import init_repository as init
     from anabranch.bootstrap import open_repository as open  # noqa: A004 - the name that users of git expect
     from anabranch.bootstrap import relocate_repository as relocate
-    from anabranch.files.csv_options import CsvOptions
+    from anabranch.files.formats import CsvOptions
     from anabranch.format.dataset import Dataset
     from anabranch.format.dataset import open_dataset as dataset
     from anabranch.format.staging import ColumnChange, VectorOptions
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from anabranch.repo.transaction import Transaction
     from anabranch.sample_lake import make_demo as demo
     from anabranch.spark.session import get_session as spark_session
-    from anabranch.spark.views import register_tables as tables
+    from anabranch.spark.session import register_tables as tables
     from anabranch.storage.progress import Progress
     from anabranch.warnings import DurabilityWarning, ExternalWriteWarning
 
@@ -78,7 +78,7 @@ __all__.sort()
 _PUBLIC = {
     "ColumnChange": ("anabranch.format.staging", "ColumnChange"),
     "Conflict": ("anabranch.repo.merge.conflicts", "Conflict"),
-    "CsvOptions": ("anabranch.files.csv_options", "CsvOptions"),
+    "CsvOptions": ("anabranch.files.formats", "CsvOptions"),
     "Dataset": ("anabranch.format.dataset", "Dataset"),
     "Diff": ("anabranch.repo.history.diff", "Diff"),
     "DurabilityWarning": ("anabranch.warnings", "DurabilityWarning"),
@@ -104,7 +104,7 @@ _PUBLIC = {
     "open": ("anabranch.bootstrap", "open_repository"),
     "relocate": ("anabranch.bootstrap", "relocate_repository"),
     "spark_session": ("anabranch.spark.session", "get_session"),
-    "tables": ("anabranch.spark.views", "register_tables"),
+    "tables": ("anabranch.spark.session", "register_tables"),
 }
 
 

@@ -232,7 +232,7 @@ def _load_comparer() -> "RowComparer":
 
 
 def _load_duck_comparer() -> "RowComparer":
-    from anabranch.duck.comparing import default_comparer
+    from anabranch.duck.comparer import default_comparer
 
     return default_comparer()
 
@@ -240,8 +240,8 @@ def _load_duck_comparer() -> "RowComparer":
 def _find_large_comparer() -> "LargeComparer | None":
     if find_spec("pyspark") is None:
         return None
-    from anabranch.duck.comparing import single_comparer
-    from anabranch.spark.comparing import SparkComparer
+    from anabranch.duck.comparer import single_comparer
+    from anabranch.spark.comparer import SparkComparer
 
     return SparkComparer(single_comparer)
 
@@ -256,7 +256,7 @@ def _load_rewriter() -> "Rewriter":
 def _find_loader() -> "Loader | None":
     if find_spec("pyspark") is None:
         return None
-    from anabranch.spark.loading import SparkLoader
+    from anabranch.spark.tasks import SparkLoader
 
     return SparkLoader()
 

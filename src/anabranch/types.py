@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from anabranch.pipelines.plan import Step as PipelineStep
     from anabranch.pipelines.provenance import BuiltOutput
     from anabranch.pipelines.reproduction import ComparedOutput, Reproduction
-    from anabranch.pipelines.running import PipelineRun, StepProgress, StepState
+    from anabranch.pipelines.run import PipelineRun, StepProgress, StepState
     from anabranch.repo.clone.relocate import Relocation, Unexplained
     from anabranch.repo.gc.compact import CompactedTable, Compaction
     from anabranch.repo.gc.policy import CollectedObject, GcReport
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
         TableUsage,
     )
     from anabranch.repo.history.changes import CommitChanges
-    from anabranch.repo.history.commit_graph import CommitGraph
     from anabranch.repo.history.comparer import Choice, TableCounts
     from anabranch.repo.history.diff import RowChange, RowChangeKind, SchemaChange, TableChangeKind, TableDiff
     from anabranch.repo.history.entities import EntityChange
@@ -89,7 +88,6 @@ __all__ = [
     "CloneState",
     "CollectedObject",
     "CommitChanges",
-    "CommitGraph",
     "CommitKind",
     "CommitPlan",
     "CompactReport",
@@ -193,7 +191,6 @@ _LOCATIONS = {
     "CloneState": ("anabranch.repo.log.clones", "CloneState"),
     "CollectedObject": ("anabranch.repo.gc.policy", "CollectedObject"),
     "CommitChanges": ("anabranch.repo.history.changes", "CommitChanges"),
-    "CommitGraph": ("anabranch.repo.history.commit_graph", "CommitGraph"),
     "CommitKind": ("anabranch.repo.log.entries", "CommitKind"),
     "CommitPlan": ("anabranch.repo.merge.plan", "CommitPlan"),
     "CompactReport": ("anabranch.format.bases.compaction", "CompactReport"),
@@ -234,7 +231,7 @@ _LOCATIONS = {
     "Movement": ("anabranch.repo.refs.reflog", "Movement"),
     "NodeKind": ("anabranch.repo.history.lineage.nodes", "NodeKind"),
     "PipelinePlan": ("anabranch.pipelines.plan", "Plan"),
-    "PipelineRun": ("anabranch.pipelines.running", "PipelineRun"),
+    "PipelineRun": ("anabranch.pipelines.run", "PipelineRun"),
     "PipelineStep": ("anabranch.pipelines.plan", "Step"),
     "RefList": ("anabranch.format.refs.ref_files", "RefList"),
     "RelocateReport": ("anabranch.format.bases.relocate", "RelocateReport"),
@@ -255,8 +252,8 @@ _LOCATIONS = {
     "SchemaState": ("anabranch.repo.schema.state", "SchemaState"),
     "SchemaStep": ("anabranch.repo.schema.steps", "Step"),
     "Severity": ("anabranch.format.doctor.findings", "Severity"),
-    "StepProgress": ("anabranch.pipelines.running", "StepProgress"),
-    "StepState": ("anabranch.pipelines.running", "StepState"),
+    "StepProgress": ("anabranch.pipelines.run", "StepProgress"),
+    "StepState": ("anabranch.pipelines.run", "StepState"),
     "StorageReport": ("anabranch.format.storage_report", "StorageReport"),
     "StrategyGap": ("anabranch.repo.merge.conflicts", "StrategyGap"),
     "TableChangeKind": ("anabranch.repo.history.diff", "TableChangeKind"),

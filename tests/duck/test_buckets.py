@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from anabranch.duck.comparing import DuckComparer, default_comparer, single_comparer
+from anabranch.duck.comparer import DuckComparer, default_comparer, single_comparer
 from anabranch.format.compare.difference import ColumnPair
 from anabranch.repo.history.comparer import ColumnTriple, RowComparison, RowMerge, TableCounts
-from anabranch.spark.packing import HeldRows
-from tests.duck.test_comparing import CASES, NOON, column
+from anabranch.spark.comparer import HeldRows
+from tests.duck.test_comparer import CASES, NOON, column
 
 BUCKETS = 1000
 

@@ -5,7 +5,7 @@ import datetime as dt
 import pytest
 
 import anabranch as ab
-from anabranch.duck.system_tables import SYSTEM_TABLES
+from anabranch.duck.sources import SYSTEM_TABLES
 from tests.duck.conftest import orders, rows
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 import anabranch as ab
-from anabranch.duck.travel import mark_refs
+from anabranch.duck.statement import mark_refs
 from anabranch.errors import InvalidExpressionError
 from tests.duck.conftest import orders, rows
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from anabranch.files.csv_options import CsvOptions
+from anabranch.files.formats import CsvOptions
 from anabranch.files.records import Block, Dialect, iter_blocks
 
 DIALECT = Dialect.of(CsvOptions())

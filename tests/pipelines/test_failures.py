@@ -3,7 +3,7 @@
 import pytest
 
 from anabranch.errors import KeyConflictError
-from anabranch.pipelines.failures import reason_of
+from anabranch.pipelines.run import reason_of
 
 ON_A_WORKER = """
   An exception was thrown from the Python worker. Please see the stack trace below.

@@ -5,7 +5,7 @@ import json
 import pytest
 
 import anabranch as ab
-from anabranch.pipelines.incremental import find_last_builds, input_snapshot, iter_new_rows, seen_input
+from anabranch.pipelines.provenance import find_last_builds, input_snapshot, iter_new_rows, seen_input
 from tests.pipelines.conftest import ORDERS, orders
 
 

@@ -12,7 +12,7 @@ import pytest
 import anabranch as ab
 from anabranch.repo.log.entries import RunPhase
 from tests.pipelines.conftest import CUSTOMERS, ORDERS, WriteFile
-from tests.pipelines.test_running import raw
+from tests.pipelines.test_run import raw
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 

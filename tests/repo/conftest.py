@@ -76,8 +76,8 @@ def fill_lake(repo: ab.Repository) -> None:
 
 def on_spark(repo: ab.Repository) -> ab.Repository:
     """The same, with all rows compared by Spark, however few there are."""
-    from anabranch.duck.comparing import single_comparer
-    from anabranch.spark.comparing import Sizes, SparkComparer
+    from anabranch.duck.comparer import single_comparer
+    from anabranch.spark.comparer import Sizes, SparkComparer
 
     comparer = SparkComparer(single_comparer, sizes=Sizes(fewest_buckets=2))
     return ab.Repository(repo._config, engines=replace(ENGINES, load_comparer=lambda: comparer))

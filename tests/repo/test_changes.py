@@ -10,7 +10,7 @@ import pytest
 
 import anabranch as ab
 from anabranch.bootstrap import ENGINES
-from anabranch.duck.comparing import default_comparer
+from anabranch.duck.comparer import default_comparer
 from anabranch.errors import InvalidInputError, InvalidNameError, NotFoundError, NotInHistoryError, TableNotFoundError
 from anabranch.repo.history.changes import CommitChanges
 from anabranch.repo.history.diff import TableChangeKind, TableCounts, find_appended_rows

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import anabranch as ab
-from anabranch.duck.comparing import default_comparer
+from anabranch.duck.comparer import default_comparer
 from anabranch.errors import InvalidInputError, MissingDependencyError
 from anabranch.format.compare.difference import ColumnPair
 from anabranch.repo.history.comparer import (
@@ -23,7 +23,7 @@ from anabranch.repo.history.comparer import (
     TableCounts,
     choose_comparer,
 )
-from anabranch.spark.packing import HeldRows
+from anabranch.spark.comparer import HeldRows
 from tests.repo.conftest import ORDERS, append
 
 IDS = [ColumnPair(older="id", newer="id")]

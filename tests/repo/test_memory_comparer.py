@@ -18,7 +18,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from anabranch.duck.comparing import default_comparer
+from anabranch.duck.comparer import default_comparer
 from anabranch.format.compare.difference import ColumnPair
 from anabranch.format.compare.parts import all_parts, part_of
 from anabranch.format.home import Home

@@ -48,7 +48,7 @@ def test_one_large_file_is_cut_and_loads_as_if_it_were_not(
     spark: SparkSession, lake: ab.Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert spark.range(1).count() == 1
-    monkeypatch.setattr("anabranch.spark.loading._BYTES_PER_TASK", 1 << 20)
+    monkeypatch.setattr("anabranch.spark.tasks._BYTES_PER_TASK", 1 << 20)
     lines = [f'{n},"line\n{n} of many, so that the file becomes long enough"' for n in range(120_000)]
     lines[70_000] = '70000,"stray'
     lines[110_000] = "x,b"
@@ -74,7 +74,7 @@ def test_many_files_are_shared_out_and_keep_their_order(
     spark: SparkSession, lake: ab.Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert spark.range(1).count() == 1
-    monkeypatch.setattr("anabranch.spark.loading._BYTES_PER_TASK", 200_000)
+    monkeypatch.setattr("anabranch.spark.tasks._BYTES_PER_TASK", 200_000)
     for number in range(4):
         lines = [f'{n},"line\n{n}"' for n in range(number * 10_000, (number + 1) * 10_000)]
         (tmp_path / f"{number}.csv").write_text("\n".join(["id,v", *lines]))

@@ -3,8 +3,8 @@
 import pyarrow as pa
 import pytest
 
-from anabranch.spark.packing import iter_chunks, pack, row_width, share_out, unpack
-from tests.duck.test_comparing import CASES, column
+from anabranch.spark.comparer import iter_chunks, pack, row_width, share_out, unpack
+from tests.duck.test_comparer import CASES, column
 
 
 def batches(*sizes: int) -> list[pa.RecordBatch]:

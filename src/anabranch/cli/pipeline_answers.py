@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from anabranch.pipelines.backfill import Backfill
     from anabranch.pipelines.plan import Plan, Step
     from anabranch.pipelines.reproduction import ComparedOutput, Reproduction
-    from anabranch.pipelines.running import PipelineRun
+    from anabranch.pipelines.run import PipelineRun
 
 __all__ = ["backfill_answer", "plan_answer", "reproduction_answer", "run_answer"]
 

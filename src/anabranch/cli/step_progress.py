@@ -10,7 +10,7 @@ import typer
 from anabranch.cli.commits import short_id
 
 if TYPE_CHECKING:
-    from anabranch.pipelines.running import StepProgress
+    from anabranch.pipelines.run import StepProgress
     from anabranch.storage.progress import OnProgress, Progress
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -72,7 +72,7 @@ def _print_line(progress: "Progress") -> None:
 
 
 def _as_step(progress: "Progress") -> "StepProgress":
-    from anabranch.pipelines.running import StepProgress  # takes a while to load
+    from anabranch.pipelines.run import StepProgress  # takes a while to load
 
     if not isinstance(progress, StepProgress):
         raise TypeError(f"a run reports its outputs, not {progress!r}")

@@ -9,8 +9,8 @@ import pyarrow.orc as pa_orc
 import pyarrow.parquet as pa_parquet
 
 from anabranch.errors import DamagedFileError, SchemaMismatchError
-from anabranch.files.finding import SourceFile
 from anabranch.files.formats import FileFormat
+from anabranch.files.search import SourceFile
 from anabranch.format.home import Home
 from anabranch.format.scan import iter_batches
 from anabranch.format.staging import VersionRef

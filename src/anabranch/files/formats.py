@@ -1,10 +1,14 @@
-"""The file formats and compressions, and their suffixes."""
+"""The file formats and compressions with their suffixes, and the options of CSV files."""
 
+import codecs
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from anabranch.errors import InvalidInputError
+from anabranch.format.arguments import checked_number
 
-__all__ = ["Compression", "FileFormat", "checked_format", "format_of_name"]
+__all__ = ["Compression", "CsvOptions", "FileFormat", "checked_csv", "checked_format", "format_of_name"]
 
 
 class FileFormat(StrEnum):
@@ -57,3 +61,118 @@ def checked_format(text: str) -> FileFormat:
     except ValueError:
         known = ", ".join(kind.value for kind in FileFormat)
         raise InvalidInputError(f"the format {text!r} is not known", hint=f"use one of {known}") from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CsvOptions:
+    """The options of a CSV file, for `Repository.load` and `Repository.export`.
+
+    The delimiter is one character or 'tab'; by default a tab for `.tsv` files, else a comma. Without a quote character,
+    quotes are text. Without an escape character, a quote is escaped by doubling. `columns` names the columns of a file
+    without a header; by default they are those of the table. `null` has the text or texts that stand for null if they
+    are not quoted. `skip` lines before the header are ignored.
+    """
+
+    delimiter: str | None = None
+    quote: str | None = '"'
+    escape: str | None = None
+    header: bool = True
+    columns: Sequence[str] | None = None
+    null: str | Sequence[str] = ""
+    encoding: str = "utf-8"
+    skip: int = 0
+
+    def __post_init__(self) -> None:
+        self._normalise()
+        self._check_characters()
+        _check_columns(self.columns, header=self.header)
+        for text in self.null:
+            if not isinstance(text, str):
+                raise InvalidInputError(f"null is given as {text!r}", hint="give text, or a list of texts")
+        if checked_number(self.skip, "number of lines to skip", hint="give a whole number") < 0:
+            raise InvalidInputError(f"the number of lines to skip is {self.skip}", hint="give 0 or more")
+        _check_encoding(self.encoding)
+
+    @property
+    def is_utf8(self) -> bool:
+        """Whether the text need not be decoded and encoded again."""
+        return codecs.lookup(self.encoding).name in {"utf-8", "utf-8-sig", "ascii"}
+
+    @property
+    def separator(self) -> str:
+        """Return the delimiter. `for_file` decides it where none was given."""
+        return self.delimiter or ","
+
+    @property
+    def nulls(self) -> tuple[str, ...]:
+        """Return the texts that stand for null."""
+        return tuple(self.null)
+
+    def for_file(self, path: str) -> "CsvOptions":
+        """Return the options with the default delimiter of a file name."""
+        return self if self.delimiter is not None else replace(self, delimiter="\t" if ".tsv" in path.lower() else ",")
+
+    def _normalise(self) -> None:
+        """Give each meaning one form, so that equal options are equal."""
+        if self.delimiter == "tab":
+            object.__setattr__(self, "delimiter", "\t")
+        if self.quote == "":
+            object.__setattr__(self, "quote", None)
+        if self.quote == self.escape:
+            object.__setattr__(self, "escape", None)  # a doubled quote is the default
+        if isinstance(self.null, str):
+            object.__setattr__(self, "null", (self.null,))
+        for name in ("null", "columns"):
+            value = getattr(self, name)
+            if isinstance(value, Sequence) and not isinstance(value, str):
+                object.__setattr__(self, name, tuple(value))
+
+    def _check_characters(self) -> None:
+        given = {"delimiter": self.delimiter, "quote": self.quote, "escape": self.escape}
+        for name, character in given.items():
+            if character is not None:
+                _check_character(name, character)
+        used = [self.separator, *(character for character in (self.quote, self.escape) if character is not None)]
+        if len(set(used)) < len(used):
+            raise InvalidInputError(f"one character has two meanings among {used}", hint="choose different characters")
+
+
+def checked_csv(given: object) -> CsvOptions:
+    """Return the given options, or the defaults for None."""
+    if given is None:
+        return CsvOptions()
+    if not isinstance(given, CsvOptions):
+        raise InvalidInputError(
+            f"csv must be a CsvOptions, got {given!r}", hint="pass for example csv=CsvOptions(delimiter=';')"
+        )
+    return given
+
+
+def _check_character(name: str, character: object) -> None:
+    if not (isinstance(character, str) and len(character) == 1 and character.isascii() and character not in "\r\n\0"):
+        raise InvalidInputError(f"the {name} is {character!r}", hint="give one ASCII character")
+
+
+def _check_columns(columns: Sequence[str] | None, *, header: bool) -> None:
+    if columns is None:
+        return
+    if header:
+        raise InvalidInputError(
+            f"columns={list(columns)!r} cannot be used for files with a header",
+            hint="pass header=False, or leave columns out",
+        )
+    if isinstance(columns, str) or len(set(columns)) < len(columns):
+        raise InvalidInputError(
+            f"columns must be a list of different names, got {columns!r}", hint="pass each column name once, in a list"
+        )
+
+
+def _check_encoding(encoding: str) -> None:
+    try:
+        is_known = codecs.lookup(encoding)._is_text_encoding  # not hex, for example
+    except (LookupError, TypeError, ValueError):
+        is_known = False
+    if not is_known:
+        raise InvalidInputError(
+            f"the encoding {encoding!r} is not known", hint="name one such as utf-8, utf-16 or latin-1"
+        )

@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from anabranch.errors import BadRecordError
-from anabranch.files.csv_options import CsvOptions
+from anabranch.files.formats import CsvOptions
 
 __all__ = ["BadRecord", "Block", "Dialect", "Record", "iter_blocks"]
 

@@ -12,15 +12,14 @@ import pyarrow as pa
 
 from anabranch.errors import SchemaMismatchError
 from anabranch.files import columnar
-from anabranch.files.csv_options import CsvOptions
-from anabranch.files.csv_reading import CsvReader
-from anabranch.files.evidence import Evidence
-from anabranch.files.finding import SourceFile, Span
-from anabranch.files.formats import Compression, FileFormat
-from anabranch.files.json_reading import JsonReader, unify_columns
-from anabranch.files.parsing import Parsed
+from anabranch.files.csv_reader import CsvReader
+from anabranch.files.formats import Compression, CsvOptions, FileFormat
+from anabranch.files.json_reader import JsonReader, unify_columns
+from anabranch.files.parser import Parsed
 from anabranch.files.records import BadRecord, Block
+from anabranch.files.search import SourceFile, Span
 from anabranch.files.streams import Watch
+from anabranch.files.type_inference import TypeInference
 from anabranch.format.staging.incoming import fit_rows
 
 __all__ = ["Part", "Reading", "check_columns", "cut_file", "find_columns", "iter_parts"]
@@ -122,12 +121,12 @@ def find_columns(
     reader = reading.text_reader()
     blocks = ((file, block) for file in files for block in reader.blocks(file, watch=watch))
     if isinstance(reader, CsvReader):
-        evidence = Evidence(reader, given)
+        inference = TypeInference(reader, given)
         for file in files:
-            evidence.expect(reader.names_of(file))
-        for found in _map_ahead(evidence.look, blocks):
-            evidence.add(found)
-        return evidence.schema()
+            inference.expect(reader.names_of(file))
+        for found in _map_ahead(inference.look, blocks):
+            inference.add(found)
+        return inference.schema()
     guess = reader.guess
     schemas = [schema for found in _map_ahead(lambda item: guess(item[1]), blocks) for schema in found]
     return unify_columns(schemas, given)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 import pyarrow as pa
 
 from anabranch.errors import DamagedFileError
-from anabranch.files.finding import SourceFile
 from anabranch.files.formats import Compression
+from anabranch.files.search import SourceFile
 
 __all__ = ["Watch", "iter_text", "open_stream", "without_lines"]
 

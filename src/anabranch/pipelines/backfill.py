@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 from anabranch.errors import AnabranchError, InvalidInputError
 from anabranch.ids import new_ulid
 from anabranch.pipelines.definition import PipelineDefinition
-from anabranch.pipelines.incremental import iter_ancestors
 from anabranch.pipelines.parameters import bind_parameters, written
 from anabranch.pipelines.plan import Plan
 from anabranch.pipelines.planning import plan_pipeline
-from anabranch.pipelines.running import Manner, PipelineRun, run_plan
+from anabranch.pipelines.provenance import iter_ancestors
+from anabranch.pipelines.run import Manner, PipelineRun, run_plan
 from anabranch.pipelines.selection import Selection
 from anabranch.repo.history.lineage.provenance import BACKFILL, NAME
 from anabranch.storage.progress import Progress

@@ -5,8 +5,7 @@ from typing import Any
 
 from anabranch.pipelines.checks import declare_check, declare_ready_made
 from anabranch.pipelines.declarations import DeclaredCheck, Engine, Output, WriteMode, calling_location, parse_engine
-from anabranch.pipelines.loading import Source, executed_source
-from anabranch.pipelines.outputs import Options, function_output, sql_output
+from anabranch.pipelines.outputs import Options, Source, executed_source, function_output, sql_output
 from anabranch.pipelines.parameters import Parameter, declare_parameters
 from anabranch.pipelines.settings import Setting
 

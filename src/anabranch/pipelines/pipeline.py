@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from anabranch.errors import InvalidPipelineError
 from anabranch.pipelines.definition import PipelineDefinition
-from anabranch.pipelines.loading import Source, execute
+from anabranch.pipelines.outputs import Source, execute
 from anabranch.pipelines.plan import Plan
 from anabranch.pipelines.planning import plan_pipeline
 from anabranch.pipelines.project import declare_project, read_pipeline_source
@@ -17,7 +17,7 @@ from anabranch.storage.progress import OnProgress, ignore_progress
 if TYPE_CHECKING:
     from anabranch.pipelines.backfill import Backfill
     from anabranch.pipelines.reproduction import Reproduction
-    from anabranch.pipelines.running import PipelineRun, Session
+    from anabranch.pipelines.run import PipelineRun, Session
     from anabranch.repo.repository import Repository
 
 __all__ = ["Pipeline"]
@@ -101,7 +101,7 @@ class Pipeline(PipelineDefinition):
         plan = self.plan(
             repo, branch=branch, parameters=parameters, only=only, select=select, exclude=exclude, since=since
         )
-        from anabranch.pipelines.running import Manner, run_plan
+        from anabranch.pipelines.run import Manner, run_plan
 
         manner = Manner(jobs=jobs, session=spark, progress=progress or ignore_progress, message=message)
         return run_plan(plan, repo, manner)
@@ -130,7 +130,7 @@ class Pipeline(PipelineDefinition):
         `progress` gets a `BackfillProgress` for each value that is done, and the `StepProgress` of its outputs before.
         """
         from anabranch.pipelines.backfill import Request, run_backfill
-        from anabranch.pipelines.running import Manner
+        from anabranch.pipelines.run import Manner
 
         request = Request(
             parameter=parameter,
@@ -160,7 +160,7 @@ class Pipeline(PipelineDefinition):
         Each output is compared with what it was in that commit, row by row.
         """
         from anabranch.pipelines.reproduction import reproduce
-        from anabranch.pipelines.running import Manner
+        from anabranch.pipelines.run import Manner
 
         commit = EngineAccess(repo).published_snapshot_of(ref).commit
         manner = Manner(jobs=jobs, session=spark, progress=progress or ignore_progress)

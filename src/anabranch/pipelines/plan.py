@@ -6,7 +6,7 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from anabranch.pipelines.declarations import DeclaredCheck, Output, SourceLocation
-from anabranch.pipelines.loading import Source
+from anabranch.pipelines.outputs import Source
 from anabranch.repo.history.lineage.svg import DrawnBox, DrawnEdge, draw_boxes
 
 __all__ = ["Plan", "Step", "chosen_outputs", "in_order", "steps_before"]

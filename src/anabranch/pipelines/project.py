@@ -13,8 +13,7 @@ from anabranch.errors import InvalidPipelineError, ObjectNotFoundError
 from anabranch.pipelines.checks import declare_check
 from anabranch.pipelines.declarations import Engine, SourceLocation, WriteMode, parse_engine, parse_key
 from anabranch.pipelines.definition import PipelineDefinition
-from anabranch.pipelines.loading import PROJECT_FILE, Source, execute, read_source
-from anabranch.pipelines.outputs import Options, function_output, sql_output
+from anabranch.pipelines.outputs import PROJECT_FILE, Options, Source, execute, function_output, read_source, sql_output
 from anabranch.pipelines.parameters import declare_parameters
 from anabranch.pipelines.settings import Setting, read_settings
 from anabranch.storage import ObjectInfo, open_files

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from anabranch.errors import CommitNotFoundError, InvalidInputError, ObjectNotFoundError
 from anabranch.pipelines.declarations import Output
 from anabranch.pipelines.definition import PipelineDefinition
-from anabranch.pipelines.loading import Source
+from anabranch.pipelines.outputs import Source
 from anabranch.pipelines.planning import plan_pipeline
 from anabranch.pipelines.provenance import find_source
-from anabranch.pipelines.running import Manner, PipelineRun, run_plan
+from anabranch.pipelines.run import Manner, PipelineRun, run_plan
 from anabranch.pipelines.selection import Selection
 from anabranch.repo.history.diff import TableDiff
 from anabranch.repo.history.lineage.provenance import PipelineRecord

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from anabranch.errors import InvalidInputError, NotFoundError
 from anabranch.pipelines.declarations import Output
 from anabranch.pipelines.definition import PipelineDefinition
-from anabranch.pipelines.incremental import find_last_builds, seen_input
 from anabranch.pipelines.plan import chosen_outputs, steps_before
+from anabranch.pipelines.provenance import find_last_builds, seen_input
 from anabranch.repo.history.lineage.provenance import PipelineRecord
 from anabranch.repo.log.entries import GraphCommit, StateId
 from anabranch.repo.runs.engine_access import EngineAccess

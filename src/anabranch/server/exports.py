@@ -12,9 +12,8 @@ from fastapi.responses import FileResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from anabranch.errors import FileMissingError
-from anabranch.files.csv_options import CsvOptions
-from anabranch.files.formats import FileFormat
-from anabranch.files.writing import Target
+from anabranch.files.formats import CsvOptions, FileFormat
+from anabranch.files.writer import Target
 from anabranch.format.staging.incoming import require_columns
 from anabranch.ids import TableKey
 from anabranch.repo.io.export import Selection

@@ -20,8 +20,7 @@ from anabranch.errors import (
     NotFoundError,
     SchemaMismatchError,
 )
-from anabranch.files.csv_options import CsvOptions
-from anabranch.files.formats import FileFormat, format_of_name
+from anabranch.files.formats import CsvOptions, FileFormat, format_of_name
 from anabranch.ids import MAIN, TableKey
 from anabranch.repo.history.comparer import Choice
 from anabranch.repo.io.values import LoadMode, LoadReport, OnDuplicate

@@ -1,36 +1,33 @@
-"""The Spark session: the user's own, or one that is started when it is first needed. Find Java, and stop jobs."""
+"""The Spark session: the one of the user, or one started on first use. Find Java, stop jobs, register views."""
 
 import logging
 import os
+import re
+import shutil
+import subprocess
 import sys
 import threading
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib import resources
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, cast
 
-from anabranch.errors import InvalidInputError, MissingDependencyError
+from anabranch.errors import InvalidInputError, InvalidNameError, MissingDependencyError
+from anabranch.repo.repository import Repository
+from anabranch.repo.runs.engine_access import EngineAccess
 from anabranch.spark.catalog import add_catalog, catalog_settings
+from anabranch.spark.options import FORMAT, pinned_options
 from anabranch.spark.shipping import lend, ship
 
 if TYPE_CHECKING:
-    # Other layers import the types of Spark from here.
     from pyspark.sql import DataFrame as DataFrame
     from pyspark.sql import SparkSession as SparkSession
 
     from anabranch.repo.repository import Repository
-import re
-import shutil
-import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-__all__ = ["can_start", "get_session", "require_java", "stop_jobs", "stoppable"]
+__all__ = ["can_start", "get_session", "register_tables", "require_java", "stop_jobs", "stoppable"]
 
 
 _OLDEST = 17
@@ -218,3 +215,27 @@ def stop_jobs(session: "SparkSession", name: str) -> None:
 
 def _is_connect(session: "SparkSession") -> bool:
     return type(session).__module__.startswith("pyspark.sql.connect")
+
+
+def register_tables(spark: "SparkSession", repo: Repository, *, ref: str | None = None) -> list[str]:
+    """Make a temporary view `bucket__table` of every table, all as one snapshot has them; return their names."""
+    session = get_session(spark, repo=repo, catalog=None)
+    snapshot = EngineAccess(repo).published_snapshot_of(ref or repo.branch)
+    names = {key: key.replace(".", "__") for key in snapshot}
+    _refuse_equal(names)
+    for key, name in names.items():
+        options = pinned_options(repo, snapshot[key])
+        session.read.format(FORMAT).options(**options).load().createOrReplaceTempView(name)
+    return sorted(names.values())
+
+
+def _refuse_equal(names: dict[str, str]) -> None:
+    """Refuse two tables of one name: Spark does not know upper from lower case, and `_` may be part of both halves."""
+    seen: dict[str, str] = {}
+    for key, name in names.items():
+        other = seen.setdefault(name.lower(), key)
+        if other != key:
+            raise InvalidNameError(
+                f"the tables '{other}' and '{key}' would both be the view {name}",
+                hint="rename one, or load them one by one",
+            )

@@ -1,14 +1,26 @@
-"""Python tasks on the workers of Spark, without rows of Spark, such as the rewriting of data files."""
+"""Python tasks on the workers of Spark that return only the names of data files: loading files, rewriting tables."""
 
+import pickle
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
+from pyspark.sql import DataFrame
 
-from anabranch.format.staging import RewriteTask, RewrittenFragments, VersionRef, rewrite_fragments
+from anabranch.files.rows import cut_file
+from anabranch.files.search import SourceFile
+from anabranch.format import staging
+from anabranch.format.staging import RewriteTask, RewrittenFragments, VersionRef, WrittenFragment, rewrite_fragments
+from anabranch.format.staging.incoming import fit_rows
+from anabranch.repo.io.files import write_rows
+from anabranch.repo.io.values import LoadTask, WrittenRows
 from anabranch.spark.session import get_session
 from anabranch.spark.spark_errors import spark_errors
+from anabranch.spark.types import as_columns, new_columns
+from anabranch.storage.progress import OnProgress, Progress, ignore_progress
 
-__all__ = ["SparkRewriter", "do_on_workers"]
+__all__ = ["SparkLoader", "SparkRewriter", "do_on_workers"]
 
 
 _RESULTS = "number bigint, result binary"
@@ -45,3 +57,71 @@ class SparkRewriter:
             return rewrite_fragments(version_ref, RewriteTask(task)).data
 
         return [RewrittenFragments(result) for result in do_on_workers(work, [task.data for task in tasks])]
+
+
+_TEXTS = "fragment string"
+_BYTES_PER_TASK = 64 << 20
+
+
+class SparkLoader:
+    """Loads with the running session, or with one that it starts."""
+
+    def write(self, task: LoadTask, *, progress: OnProgress) -> WrittenRows:
+        pieces = tuple(
+            piece for file in task.files for piece in cut_file(file, task.reading, span_bytes=_BYTES_PER_TASK)
+        )
+        tasks = [pickle.dumps(replace(task, files=files)) for files in _shared_out(pieces)]
+
+        def work(part: bytes) -> bytes:
+            return pickle.dumps(write_rows(pickle.loads(part), progress=ignore_progress))  # noqa: S301 - our own
+
+        done: list[WrittenRows] = [pickle.loads(result) for result in do_on_workers(work, tasks)]  # noqa: S301 - our own
+        total = sum(file.size for file in task.files)
+        written = WrittenRows(
+            fragments=tuple(fragment for part in done for fragment in part.fragments),
+            rows_read=sum(part.rows_read for part in done),
+            bad=tuple(record for part in done for record in part.bad),
+        )
+        rows_written = written.rows_read - len(written.bad)
+        progress(Progress(stage="bytes", done=total, total=total, rows=rows_written))
+        return written
+
+    def write_frame(
+        self, frame: Any, version_ref: VersionRef, schema: pa.Schema, *, for_overwrite: bool
+    ) -> WrittenRows:
+        given = _frame(frame).schema
+
+        def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            rows = fit_rows(as_columns(batches, given, schema), schema)
+            reader = pa.RecordBatchReader.from_batches(rows.schema, rows.batches)
+            written = staging.write_fragments(version_ref, reader, for_overwrite=for_overwrite)
+            yield pa.record_batch([pa.array([f.to_json() for f in written], pa.string())], names=["fragment"])
+
+        fit_rows(as_columns(iter(()), given, schema), schema)  # refuses wrong types before the job begins
+        get_session(frame.sparkSession)
+        with spark_errors():
+            texts = [row.fragment for row in frame.mapInArrow(work, _TEXTS).collect()]
+        fragments = tuple(WrittenFragment.from_json(text) for text in texts)
+        return WrittenRows(fragments=fragments, rows_read=sum(f.rows for f in fragments), bad=())
+
+    def columns_of(self, frame: Any) -> pa.Schema:
+        return new_columns(_frame(frame).schema)
+
+
+def _frame(frame: Any) -> DataFrame:
+    given: DataFrame = frame
+    return given
+
+
+def _shared_out(files: tuple[SourceFile, ...]) -> list[tuple[SourceFile, ...]]:
+    """Files in their order, small ones together."""
+    parts: list[tuple[SourceFile, ...]] = []
+    held: list[SourceFile] = []
+    size = 0
+    for file in files:
+        if held and size + file.size > _BYTES_PER_TASK:
+            parts.append(tuple(held))
+            held, size = [], 0
+        held.append(file)
+        size += file.size
+    return [*parts, tuple(held)]

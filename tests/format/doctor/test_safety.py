@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.format.doctor.census import take_census
 from anabranch.format.doctor.doctor import doctor
+from anabranch.format.doctor.inventory import read_inventory
 from anabranch.format.doctor.repairs import Repairs
 from anabranch.format.doctor.trees import diagnose_trees
 from anabranch.format.home import Home, branch_folder
@@ -49,7 +49,7 @@ def home(place: Place) -> Home:
 
 def the_repair(home: Home) -> Callable[[], bool]:
     """Return the repair of the only finding; files count as old."""
-    (case,) = diagnose_trees(take_census(home), Repairs(home, LONG_AGO), clones={})
+    (case,) = diagnose_trees(read_inventory(home), Repairs(home, LONG_AGO), clones={})
     assert case.repair is not None
     return case.repair
 

@@ -25,7 +25,7 @@ from anabranch.format.staging import (
 )
 from anabranch.format.staging.notes import COLUMN_ID
 from tests.conftest import Place
-from tests.duck.test_comparing import CASES, column
+from tests.duck.test_comparer import CASES, column
 from tests.format.staging.tables import contents, new_table, raw
 
 

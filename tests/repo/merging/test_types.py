@@ -3,7 +3,7 @@
 import pyarrow as pa
 
 import anabranch as ab
-from tests.duck.test_comparing import CASES, column
+from tests.duck.test_comparer import CASES, column
 
 NAMES = [f"c{number}" for number in range(len(CASES))]
 

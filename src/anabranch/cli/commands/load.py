@@ -10,7 +10,7 @@ from anabranch.cli.commits import short_id
 from anabranch.cli.output import Answer, Table, count, output_for
 from anabranch.cli.session import open_session
 from anabranch.cli.step_progress import rows_bar
-from anabranch.files.csv_options import CsvOptions
+from anabranch.files.formats import CsvOptions
 
 __all__ = ["Delimiter", "Format", "load"]
 

@@ -70,7 +70,7 @@ def list_(
 @app.command("show", epilog=example("run show 01KA4T3JB6W9TTVN2MVF2FZ9AA"))
 def show(run_id: RunId, repo: Repo = None, storage_option: StorageOptions = None, as_json: AsJson = False) -> None:
     """Show a run: what it is about, how far it is, and the tables it has touched."""
-    from anabranch.pipelines.failures import list_logs
+    from anabranch.pipelines.run import list_logs
 
     repository = open_session(repo=repo, storage_options=storage_option).repository
     run = repository.run_get(run_id).info()

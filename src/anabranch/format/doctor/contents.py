@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from anabranch.errors import AnabranchError, DamagedFileError, ObjectNotFoundError
-from anabranch.format.doctor.census import VersionFacts
 from anabranch.format.doctor.findings import FindingKind
+from anabranch.format.doctor.inventory import VersionFacts
 from anabranch.format.home import Home
 from anabranch.format.layout.deletions import read_deletion_file
 from anabranch.format.layout.files import FileKind, NeededFile

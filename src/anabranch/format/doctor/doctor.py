@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterable
 from datetime import timedelta
 
 from anabranch.errors import DatasetNotFoundError
-from anabranch.format.doctor.census import take_census
 from anabranch.format.doctor.contents import check_contents
 from anabranch.format.doctor.files import diagnose_files, diagnose_opening
 from anabranch.format.doctor.findings import Case, DoctorReport, examine
+from anabranch.format.doctor.inventory import read_inventory
 from anabranch.format.doctor.refs import diagnose_refs
 from anabranch.format.doctor.repairs import Repairs
 from anabranch.format.doctor.trees import diagnose_trees
@@ -42,19 +42,19 @@ def doctor(
 
 
 def _scan(root: Home, clones: Iterable[Home], repairs: Repairs, progress: Progress) -> list[Case]:
-    census = take_census(root, progress=progress)
-    known = [facts for facts in census.versions if facts.branch is None or facts.branch in census.branches]
-    contents = check_contents(root, census.layout, known)
+    inventory = read_inventory(root, progress=progress)
+    known = [facts for facts in inventory.versions if facts.branch is None or facts.branch in inventory.branches]
+    contents = check_contents(root, inventory.layout, known)
     return [
-        *diagnose_refs(census, repairs),
-        *diagnose_trees(census, repairs, clones={clone.uri: _base_paths(clone) for clone in clones}),
-        *diagnose_files(census, contents, repairs),
-        *diagnose_opening(root, census),
+        *diagnose_refs(inventory, repairs),
+        *diagnose_trees(inventory, repairs, clones={clone.uri: _base_paths(clone) for clone in clones}),
+        *diagnose_files(inventory, contents, repairs),
+        *diagnose_opening(root, inventory),
     ]
 
 
 def _base_paths(clone: Home) -> tuple[str, ...]:
     try:
-        return tuple({path for facts in take_census(clone).versions for path in facts.base_paths})
+        return tuple({path for facts in read_inventory(clone).versions for path in facts.base_paths})
     except DatasetNotFoundError:
         return ()

@@ -8,9 +8,9 @@ from functools import partial
 import lance
 
 from anabranch.errors import AnabranchError, NotFoundError, StorageDeniedError, StorageUnavailableError
-from anabranch.format.doctor.census import Census, Damage, VersionFacts, label
 from anabranch.format.doctor.contents import Contents, FileProblem
 from anabranch.format.doctor.findings import Case, Finding, FindingKind, unknown_file
+from anabranch.format.doctor.inventory import Damage, Inventory, VersionFacts, label
 from anabranch.format.doctor.repairs import Repairs
 from anabranch.format.home import Home, branch_folder
 from anabranch.format.lance_errors import lance_errors
@@ -34,21 +34,21 @@ _FROM_BACKUP = "restore it from a backup"
 _NUMBERED = re.compile(r"(?:^|/)_versions/([0-9]{1,30})\.manifest$")
 
 
-def diagnose_files(census: Census, contents: Contents, repairs: Repairs) -> Iterator[Case]:
+def diagnose_files(inventory: Inventory, contents: Contents, repairs: Repairs) -> Iterator[Case]:
     """Report files that are damaged, missing or not used."""
-    yield from _damaged_manifests(census)
-    yield from _stray_manifests(census)
+    yield from _damaged_manifests(inventory)
+    yield from _stray_manifests(inventory)
     yield from _wrong_files(contents)
     yield from _unchecked_bases(contents)
-    yield from _broken_tags(census)
-    yield from _stale_bases(census)
-    yield from _orphans(census)
-    yield from _temporary_files(census, repairs)
-    yield from _unknown_files(census)
+    yield from _broken_tags(inventory)
+    yield from _stale_bases(inventory)
+    yield from _orphans(inventory)
+    yield from _temporary_files(inventory, repairs)
+    yield from _unknown_files(inventory)
 
 
-def _damaged_manifests(census: Census) -> Iterator[Case]:
-    for file, damage in census.damaged_manifests:
+def _damaged_manifests(inventory: Inventory) -> Iterator[Case]:
+    for file, damage in inventory.damaged_manifests:
         if not file.has_ref:
             continue  # part of a tree that is reported as a whole
         finding = Finding(
@@ -61,13 +61,13 @@ def _damaged_manifests(census: Census) -> Iterator[Case]:
         yield Case(finding=finding)
 
 
-def _stray_manifests(census: Census) -> Iterator[Case]:
+def _stray_manifests(inventory: Inventory) -> Iterator[Case]:
     """Files that Lance takes for manifests by their names, and that cannot be any: it refuses the whole folder.
 
     A name is a version in 20 digits, counted down, or, in datasets of old, the version itself; a folder has one kind.
     """
-    for branch in (None, *census.layout.branches):
-        own = census.layout.of_branch(branch)
+    for branch in (None, *inventory.layout.branches):
+        own = inventory.layout.of_branch(branch)
         schemes = {ManifestName.parse(file.name).scheme for file in own if file.kind is LayoutKind.MANIFEST}
         for file in own:
             is_version = file.kind is LayoutKind.MANIFEST
@@ -120,13 +120,13 @@ def _unchecked_bases(contents: Contents) -> Iterator[Case]:
         yield Case(finding=finding)
 
 
-def _broken_tags(census: Census) -> Iterator[Case]:
+def _broken_tags(inventory: Inventory) -> Iterator[Case]:
     existing = {
         (file.branch, ManifestName.parse(file.name).version)
-        for file in census.layout.files
+        for file in inventory.layout.files
         if file.kind in _MANIFESTS and file.has_ref
     }
-    for tag in census.tags.values():
+    for tag in inventory.tags.values():
         if isinstance(tag, Damage) or (tag.branch, tag.version) in existing:
             continue
         finding = Finding(
@@ -139,8 +139,8 @@ def _broken_tags(census: Census) -> Iterator[Case]:
         yield Case(finding=finding)
 
 
-def _stale_bases(census: Census) -> Iterator[Case]:
-    for name, problem in sorted(census.stale_bases.items()):
+def _stale_bases(inventory: Inventory) -> Iterator[Case]:
+    for name, problem in sorted(inventory.stale_bases.items()):
         finding = Finding(
             kind=FindingKind.STALE_BASE,
             subject=branch_folder(name),
@@ -149,8 +149,8 @@ def _stale_bases(census: Census) -> Iterator[Case]:
         )
         yield Case(finding=finding)
     older: dict[str, list[VersionFacts]] = defaultdict(list)
-    for facts in census.versions:
-        if facts.stale_base is not None and facts.branch is not None and facts.branch not in census.stale_bases:
+    for facts in inventory.versions:
+        if facts.stale_base is not None and facts.branch is not None and facts.branch not in inventory.stale_bases:
             older[facts.branch].append(facts)
     for name, stale in sorted(older.items()):
         numbers = ", ".join(str(facts.version) for facts in sorted(stale, key=lambda facts: facts.version))
@@ -164,17 +164,17 @@ def _stale_bases(census: Census) -> Iterator[Case]:
         yield Case(finding=finding)
 
 
-def _orphans(census: Census) -> Iterator[Case]:
+def _orphans(inventory: Inventory) -> Iterator[Case]:
     """Files that no readable manifest mentions; those of unreferenced trees are reported with their tree."""
-    known = {file.path for facts in census.versions for file in facts.files}
+    known = {file.path for facts in inventory.versions for file in facts.files}
     orphans: dict[str | None, list[str]] = defaultdict(list)
-    for file in census.layout.files:
+    for file in inventory.layout.files:
         if file.has_ref and file.kind in _MENTIONED and file.named_path not in known:
             orphans[file.branch].append(file.path)
     for branch, paths in orphans.items():
         finding = Finding(
             kind=FindingKind.ORPHAN_FILES,
-            subject=branch_folder(branch) if branch is not None else census.layout.root,
+            subject=branch_folder(branch) if branch is not None else inventory.layout.root,
             explanation=f"{len(paths)} files of {label(branch)} are in no readable manifest of this dataset",
             remedy="none: they may be about to be committed, or be used by a clone",
             paths=tuple(paths),
@@ -182,19 +182,19 @@ def _orphans(census: Census) -> Iterator[Case]:
         yield Case(finding=finding)
 
 
-def _temporary_files(census: Census, repairs: Repairs) -> Iterator[Case]:
+def _temporary_files(inventory: Inventory, repairs: Repairs) -> Iterator[Case]:
     """Report half-written files.
 
     A ref is written within seconds, but a data file may be written for hours, so that its writer may still be running.
     """
-    files = [file for file in census.layout.files if file.kind is LayoutKind.TEMPORARY and file.has_ref]
+    files = [file for file in inventory.layout.files if file.kind is LayoutKind.TEMPORARY and file.has_ref]
     refs = tuple(file for file in files if file.path.startswith("_refs/"))
     others = tuple(file for file in files if file not in refs)
     if refs:
         finding = _half_written("_refs", refs, "a repair removes them", repairable=True)
         yield Case(finding=finding, repair=partial(repairs.remove_files, refs))
     if others:
-        finding = _half_written(census.layout.root, others, "none: remove them when there are no writers")
+        finding = _half_written(inventory.layout.root, others, "none: remove them when there are no writers")
         yield Case(finding=finding)
 
 
@@ -209,28 +209,28 @@ def _half_written(subject: str, files: Sequence[LayoutFile], remedy: str, *, rep
     )
 
 
-def _unknown_files(census: Census) -> Iterator[Case]:
-    if paths := tuple(file.path for file in census.layout.unknown_files):
-        yield unknown_file(census.layout.root, *paths)
+def _unknown_files(inventory: Inventory) -> Iterator[Case]:
+    if paths := tuple(file.path for file in inventory.layout.unknown_files):
+        yield unknown_file(inventory.layout.root, *paths)
 
 
-def diagnose_opening(root: Home, census: Census) -> Iterator[Case]:
+def diagnose_opening(root: Home, inventory: Inventory) -> Iterator[Case]:
     """Report every branch and tag that Lance cannot open and that no other finding explains."""
-    damaged = {file.path for file, _ in census.damaged_manifests}
-    homes = [None, *(name for name in census.layout.branches if census.newest_manifest(name) is not None)]
-    sound = [name for name in homes if _path(census, name) not in damaged]
+    damaged = {file.path for file, _ in inventory.damaged_manifests}
+    homes = [None, *(name for name in inventory.layout.branches if inventory.newest_manifest(name) is not None)]
+    sound = [name for name in homes if _path(inventory, name) not in damaged]
     for name, problem in zip(sound, in_parallel(lambda name: _opening_problem(root, name, None), sound), strict=True):
         if problem is not None and _is_there(root, None if name is None else branch_ref_path(name)):
             yield _unopenable(root.on(name).uri, f"Lance cannot open {label(name)}: {problem}")
-    for tag in census.tags.values():
+    for tag in inventory.tags.values():
         if not isinstance(tag, Damage) and tag.branch in sound:
-            yield from _unopenable_tag(root, census, tag, damaged)
+            yield from _unopenable_tag(root, inventory, tag, damaged)
     if None in sound:
-        yield from _unlisted(root, census)
+        yield from _unlisted(root, inventory)
 
 
-def _unopenable_tag(root: Home, census: Census, tag: TagInfo, damaged: Collection[str]) -> Iterator[Case]:
-    manifest = census.manifest_of(tag.branch, tag.version)
+def _unopenable_tag(root: Home, inventory: Inventory, tag: TagInfo, damaged: Collection[str]) -> Iterator[Case]:
+    manifest = inventory.manifest_of(tag.branch, tag.version)
     if manifest is None or manifest.path in damaged:
         return  # a finding of its own
     problem = _opening_problem(root, tag.branch, tag.version)
@@ -239,8 +239,8 @@ def _unopenable_tag(root: Home, census: Census, tag: TagInfo, damaged: Collectio
         yield _unopenable(path, f"Lance cannot open tag {tag.name!r}: {problem}")
 
 
-def _path(census: Census, name: str | None) -> str | None:
-    newest = census.newest_manifest(name)
+def _path(inventory: Inventory, name: str | None) -> str | None:
+    newest = inventory.newest_manifest(name)
     return None if newest is None else newest.path
 
 
@@ -254,10 +254,10 @@ def _opening_problem(root: Home, branch: str | None, version: int | None) -> str
     return _problem(root, open_it)
 
 
-def _unlisted(root: Home, census: Census) -> Iterator[Case]:
-    if all(ref.problem is None for ref in census.branch_refs):  # else reported, file by file
+def _unlisted(root: Home, inventory: Inventory) -> Iterator[Case]:
+    if all(ref.problem is None for ref in inventory.branch_refs):  # else reported, file by file
         yield from _unlistable(root, BRANCH_REFS, lambda: root.open().branches.list())
-    if all(ref.problem is None for ref in census.tag_refs):
+    if all(ref.problem is None for ref in inventory.tag_refs):
         yield from _unlistable(root, TAG_REFS, lambda: root.open().tags.list())
 
 
@@ -279,7 +279,7 @@ def _problem(root: Home, call: Callable[[], object]) -> str | None:
 
 
 def _is_there(root: Home, path: str | None) -> bool:
-    """Whether a ref still exists: one that was deleted since the census needs no finding."""
+    """Whether a ref still exists: one that was deleted since the inventory needs no finding."""
     try:
         return path is None or root.store().find_info(path) is not None
     except NotFoundError:

@@ -7,8 +7,8 @@ from typing import Any
 from uuid import uuid4
 
 from anabranch.errors import AnabranchError, ObjectNotFoundError
-from anabranch.format.doctor.census import Census
 from anabranch.format.doctor.findings import Case, Finding, FindingKind
+from anabranch.format.doctor.inventory import Inventory
 from anabranch.format.doctor.repairs import Repairs
 from anabranch.format.home import Home, is_staged
 from anabranch.format.layout.names import branch_ref_path, manifest_of_path, tag_ref_path
@@ -36,15 +36,15 @@ Repair = Callable[[], bool]
 AnyRef = RefFile[BranchInfo] | RefFile[TagInfo]
 
 
-def diagnose_refs(census: Census, repairs: Repairs) -> Iterator[Case]:
+def diagnose_refs(inventory: Inventory, repairs: Repairs) -> Iterator[Case]:
     """Report the refs that Lance refuses."""
-    for branch in census.branch_refs:
+    for branch in inventory.branch_refs:
         if branch.problem is not None:
-            repair = _repair_branch(census, branch, repairs)
+            repair = _repair_branch(inventory, branch, repairs)
             yield _damaged(branch, repair, f"{_FROM_BACKUP}, or delete the branch")
-    for tag in census.tag_refs:
+    for tag in inventory.tag_refs:
         if tag.problem is not None:
-            yield _damaged(tag, _repair_tag(census, tag, repairs), f"{_FROM_BACKUP}, or delete the tag")
+            yield _damaged(tag, _repair_tag(inventory, tag, repairs), f"{_FROM_BACKUP}, or delete the tag")
 
 
 def _damaged(ref: AnyRef, repair: Repair | None, otherwise: str) -> Case:
@@ -59,11 +59,11 @@ def _damaged(ref: AnyRef, repair: Repair | None, otherwise: str) -> Case:
     return Case(finding=finding, repair=repair)
 
 
-def _repair_branch(census: Census, ref: RefFile[BranchInfo], repairs: Repairs) -> Repair | None:
+def _repair_branch(inventory: Inventory, ref: RefFile[BranchInfo], repairs: Repairs) -> Repair | None:
     path = branch_ref_path(ref.name)
-    if path != ref.path and any(other.path == path for other in census.branch_refs):
+    if path != ref.path and any(other.path == path for other in inventory.branch_refs):
         return None  # which of the two is right is for the user to decide
-    data = _branch_data(census, ref.name, _parent_of(ref), damaged=ref.data)
+    data = _branch_data(inventory, ref.name, _parent_of(ref), damaged=ref.data)
     return None if data is None else _write(ref, path, data, repairs)
 
 
@@ -76,21 +76,21 @@ def _parent_of(ref: RefFile[BranchInfo]) -> Origin | None:
     return Origin(branch=info.parent_branch, version=info.parent_version)
 
 
-def rebuild_missing_ref(census: Census, branch: str, repairs: Repairs) -> Repair | None:
+def rebuild_missing_ref(inventory: Inventory, branch: str, repairs: Repairs) -> Repair | None:
     """Return the repair of a branch without metadata, if its first version records what it was created from."""
-    data = _branch_data(census, branch, None)
+    data = _branch_data(inventory, branch, None)
     return None if data is None else partial(repairs.write_ref, branch_ref_path(branch), data, expected=None)
 
 
-def _branch_data(census: Census, branch: str, parent: Origin | None, *, damaged: bytes = b"") -> bytes | None:
+def _branch_data(inventory: Inventory, branch: str, parent: Origin | None, *, damaged: bytes = b"") -> bytes | None:
     """Return the metadata of a branch, given its parent if that is known; None if it cannot be found."""
-    first = census.first_manifest(branch)
+    first = inventory.first_manifest(branch)
     if first is None:
         return None
-    parent = parent or _recorded_parent(census, branch, first.path)
+    parent = parent or _recorded_parent(inventory, branch, first.path)
     if parent is None:
         return None
-    above = next((ref for ref in census.branch_refs if ref.name == parent.branch and ref.info is not None), None)
+    above = next((ref for ref in inventory.branch_refs if ref.name == parent.branch and ref.info is not None), None)
     if parent.branch is not None and above is None:
         return None  # the parent has to be repaired first
     return _branch_ref(
@@ -102,18 +102,18 @@ def _branch_data(census: Census, branch: str, parent: Origin | None, *, damaged:
     )
 
 
-def _recorded_parent(census: Census, branch: str, first: str) -> Origin | None:
+def _recorded_parent(inventory: Inventory, branch: str, first: str) -> Origin | None:
     """Return what a branch was made from, by its first manifest, if that one can be read."""
-    versions = census.versions_of(branch)
+    versions = inventory.versions_of(branch)
     return versions[0].cloned_from if versions and versions[0].path == first else None
 
 
-def _repair_tag(census: Census, ref: RefFile[TagInfo], repairs: Repairs) -> Repair | None:
+def _repair_tag(inventory: Inventory, ref: RefFile[TagInfo], repairs: Repairs) -> Repair | None:
     path = tag_ref_path(ref.name)
-    if path != ref.path and any(other.path == path for other in census.tag_refs):
+    if path != ref.path and any(other.path == path for other in inventory.tag_refs):
         return None
     place = _target_of(ref)
-    manifest = None if place is None else census.manifest_of(*place)
+    manifest = None if place is None else inventory.manifest_of(*place)
     if place is None or manifest is None:
         return None
     branch, version = place

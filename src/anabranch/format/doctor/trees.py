@@ -4,8 +4,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
-from anabranch.format.doctor.census import Census, Damage, label
 from anabranch.format.doctor.findings import Case, Finding, FindingKind
+from anabranch.format.doctor.inventory import Damage, Inventory, label
 from anabranch.format.doctor.refs import Repair, rebuild_missing_ref
 from anabranch.format.doctor.repairs import Repairs
 from anabranch.format.home import branch_folder
@@ -20,42 +20,42 @@ _CONTENT = frozenset({LayoutKind.DATA, LayoutKind.BLOB, LayoutKind.DELETION, Lay
 _MANIFESTS = frozenset({LayoutKind.MANIFEST, LayoutKind.DETACHED_MANIFEST, LayoutKind.PENDING_MANIFEST})
 
 
-def diagnose_trees(census: Census, repairs: Repairs, *, clones: Mapping[str, Sequence[str]]) -> Iterator[Case]:
+def diagnose_trees(inventory: Inventory, repairs: Repairs, *, clones: Mapping[str, Sequence[str]]) -> Iterator[Case]:
     """Compare the files of branches with their metadata; `clones` are the base paths of known clones."""
-    users = _users_of_trees(census, clones)
-    yield from _missing_trees(census, users, repairs)
-    yield from _mismatched_trees(census, repairs)
-    yield from _unreferenced_trees(census, users, repairs)
-    yield from _branches_without_ordinary_version(census)
+    users = _users_of_trees(inventory, clones)
+    yield from _missing_trees(inventory, users, repairs)
+    yield from _mismatched_trees(inventory, repairs)
+    yield from _unreferenced_trees(inventory, users, repairs)
+    yield from _branches_without_ordinary_version(inventory)
 
 
-def _users_of_trees(census: Census, clones: Mapping[str, Sequence[str]]) -> dict[str, set[str]]:
+def _users_of_trees(inventory: Inventory, clones: Mapping[str, Sequence[str]]) -> dict[str, set[str]]:
     """Return what needs each tree: tags, child branches, clones, and the homes that read files of it."""
-    trees = {file.branch for file in census.layout.files if file.branch is not None}
+    trees = {file.branch for file in inventory.layout.files if file.branch is not None}
     users: dict[str, set[str]] = defaultdict(set)
-    for tag in census.tags.values():
+    for tag in inventory.tags.values():
         if not isinstance(tag, Damage) and tag.branch is not None:
             users[tag.branch].add(f"tag {tag.name!r}")
-    for info in census.branches.values():
+    for info in inventory.branches.values():
         if isinstance(info, BranchInfo) and info.parent_branch is not None:
             users[info.parent_branch].add(f"branch {info.name!r}")
     for clone, paths in clones.items():
         for tree in _trees_of(paths, trees):
             users[tree].add(f"clone {clone!r}")
-    _add_readers(census, users, trees)
+    _add_readers(inventory, users, trees)
     return users
 
 
-def _add_readers(census: Census, users: dict[str, set[str]], trees: Iterable[str]) -> None:
+def _add_readers(inventory: Inventory, users: dict[str, set[str]], trees: Iterable[str]) -> None:
     """Add the homes that read files of a tree, followed from all that is live: a tree that is read is live, too.
 
     Base paths are compared by their ends: those of a dataset that was moved still name its old location, and will name
     this one after relocation.
     """
     base_paths: dict[str | None, set[str]] = defaultdict(set)
-    for facts in census.versions:
+    for facts in inventory.versions:
         base_paths[facts.branch].update(facts.base_paths)
-    pending: list[str | None] = [None, *census.layout.branches, *users]
+    pending: list[str | None] = [None, *inventory.layout.branches, *users]
     seen: set[str | None] = set()
     while pending:
         home = pending.pop()
@@ -71,33 +71,33 @@ def _trees_of(base_paths: Iterable[str], trees: Iterable[str]) -> set[str]:
     return {tree for path in base_paths for tree in trees if path.rstrip("/").endswith(f"/{branch_folder(tree)}")}
 
 
-def _doubt(census: Census) -> str | None:
+def _doubt(inventory: Inventory) -> str | None:
     """Return why it is not known what is needed; then nothing is removed."""
-    for tag in census.tags.values():
+    for tag in inventory.tags.values():
         if isinstance(tag, Damage):
             return f"the tag in {tag.path!r} is damaged and may name it"
-    for file, _ in census.damaged_manifests:
+    for file, _ in inventory.damaged_manifests:
         if file.has_ref:
             return f"the manifest {file.path!r} is damaged and may need it"
-    for file in census.layout.unknown_files:
+    for file in inventory.layout.unknown_files:
         if file.path.startswith((f"{BRANCH_REFS}/", f"{TAG_REFS}/")):
             return f"{file.path!r} may be a ref under another spelling"
     return None
 
 
-def _unreferenced_trees(census: Census, users: Mapping[str, set[str]], repairs: Repairs) -> Iterator[Case]:
-    doubt = _doubt(census)
-    for name in census.layout.unreferenced_trees:
+def _unreferenced_trees(inventory: Inventory, users: Mapping[str, set[str]], repairs: Repairs) -> Iterator[Case]:
+    doubt = _doubt(inventory)
+    for name in inventory.layout.unreferenced_trees:
         needed_by = tuple(sorted(users.get(name, ())))
-        is_untouched = _is_untouched(census, name)
+        is_untouched = _is_untouched(inventory, name)
         # Lance leaves all files of a branch that it deletes if another branch lies inside its folder.
-        is_leftover = is_untouched or any(other.startswith(f"{name}/") for other in census.layout.branches)
-        rebuilt = rebuild_missing_ref(census, name, repairs) if needed_by or not is_leftover else None
+        is_leftover = is_untouched or any(other.startswith(f"{name}/") for other in inventory.layout.branches)
+        rebuilt = rebuild_missing_ref(inventory, name, repairs) if needed_by or not is_leftover else None
         if rebuilt is not None:
             yield _missing_ref(name, rebuilt, needed_by)
             continue
         kind = FindingKind.UNREFERENCED_TREE if is_untouched else FindingKind.ZOMBIE_TREE
-        own = tuple(file for file in census.layout.of_branch(name) if file.kind is not LayoutKind.UNKNOWN)
+        own = tuple(file for file in inventory.layout.of_branch(name) if file.kind is not LayoutKind.UNKNOWN)
         finding = Finding(
             kind=kind,
             subject=branch_folder(name),
@@ -110,11 +110,11 @@ def _unreferenced_trees(census: Census, users: Mapping[str, set[str]], repairs: 
         yield Case(finding=finding, repair=partial(repairs.remove_tree, name, own) if finding.repairable else None)
 
 
-def _is_untouched(census: Census, name: str) -> bool:
+def _is_untouched(inventory: Inventory, name: str) -> bool:
     """Whether a tree is as its creation left it: without files of its own, and with no version but the first."""
-    if any(file.kind in _CONTENT for file in census.layout.of_branch(name)):
+    if any(file.kind in _CONTENT for file in inventory.layout.of_branch(name)):
         return False
-    return all(facts.cloned_from is not None for facts in census.versions if facts.branch == name)
+    return all(facts.cloned_from is not None for facts in inventory.versions if facts.branch == name)
 
 
 def _remedy_of_tree(kind: FindingKind, needed_by: Sequence[str], doubt: str | None) -> str:
@@ -163,9 +163,9 @@ _TREE_REMEDIES = {
 }
 
 
-def _missing_trees(census: Census, users: Mapping[str, set[str]], repairs: Repairs) -> Iterator[Case]:
-    for name in census.layout.branches:
-        files = census.layout.of_branch(name)
+def _missing_trees(inventory: Inventory, users: Mapping[str, set[str]], repairs: Repairs) -> Iterator[Case]:
+    for name in inventory.layout.branches:
+        files = inventory.layout.of_branch(name)
         if any(file.kind in _MANIFESTS for file in files):
             continue
         needed_by = tuple(sorted(users.get(name, ())))
@@ -188,12 +188,12 @@ def _missing_trees(census: Census, users: Mapping[str, set[str]], repairs: Repai
         yield Case(finding=finding, repair=partial(repairs.remove_ref, name) if finding.repairable else None)
 
 
-def _mismatched_trees(census: Census, repairs: Repairs) -> Iterator[Case]:
+def _mismatched_trees(inventory: Inventory, repairs: Repairs) -> Iterator[Case]:
     """Two creators of one name each write a first manifest, and the last ref wins; the newest manifest opens."""
-    for info in census.branches.values():
+    for info in inventory.branches.values():
         if not isinstance(info, BranchInfo):
             continue
-        versions = census.versions_of(info.name)
+        versions = inventory.versions_of(info.name)
         strange = next((facts for facts in versions if facts.own_branch not in (None, info.name)), None)
         origins = [facts.cloned_from for facts in versions if facts.cloned_from is not None]
         if strange is not None:
@@ -201,17 +201,19 @@ def _mismatched_trees(census: Census, repairs: Repairs) -> Iterator[Case]:
             yield _mismatch(info, told, "none: find out who put it there, then delete the branch", None)
         elif origins and not _matches(origins[-1], info):
             told = f"it opens as a copy of version {origins[-1].version} of {label(origins[-1].branch)}"
-            yield _mismatch(info, told, *_mismatch_remedy(census, info, origins[-1], repairs))
+            yield _mismatch(info, told, *_mismatch_remedy(inventory, info, origins[-1], repairs))
 
 
-def _mismatch_remedy(census: Census, info: BranchInfo, origin: Origin, repairs: Repairs) -> tuple[str, Repair | None]:
-    if losers := _losing_manifests(census, info):
-        seen = tuple(file.path for file in census.layout.of_branch(info.name) if file.kind in _MANIFESTS)
+def _mismatch_remedy(
+    inventory: Inventory, info: BranchInfo, origin: Origin, repairs: Repairs
+) -> tuple[str, Repair | None]:
+    if losers := _losing_manifests(inventory, info):
+        seen = tuple(file.path for file in inventory.layout.of_branch(info.name) if file.kind in _MANIFESTS)
         return (
             "a repair removes the manifests that other creators of the same name left; nothing was built on them",
             partial(repairs.drop_manifests, info.name, losers, seen),
         )
-    if origin.branch is None or isinstance(census.branches.get(origin.branch), BranchInfo):
+    if origin.branch is None or isinstance(inventory.branches.get(origin.branch), BranchInfo):
         return (
             "a repair corrects the metadata to what the branch is a copy of; no version is touched",
             partial(repairs.correct_ref, info.name, origin),
@@ -219,18 +221,18 @@ def _mismatch_remedy(census: Census, info: BranchInfo, origin: Origin, repairs: 
     return f"none: its true parent {origin.branch!r} has no readable metadata", None
 
 
-def _losing_manifests(census: Census, info: BranchInfo) -> tuple[str, ...]:
+def _losing_manifests(inventory: Inventory, info: BranchInfo) -> tuple[str, ...]:
     """Return the manifests that hide the branch's true first version; none if a version was built on them."""
-    versions = census.versions_of(info.name)
+    versions = inventory.versions_of(info.name)
     right = next((facts for facts in versions if facts.cloned_from and _matches(facts.cloned_from, info)), None)
     # A version that cannot be read may be built on one that would go.
-    if right is None or info.name in {file.branch for file, _ in census.damaged_manifests}:
+    if right is None or info.name in {file.branch for file, _ in inventory.damaged_manifests}:
         return ()
     above = [facts for facts in versions if facts.version > right.version]
     # A version that was not made by branching was written on top of one that would go.
     if any(facts.cloned_from is None for facts in above):
         return ()
-    is_held = _is_held(census, info.name, {facts.version for facts in above})
+    is_held = _is_held(inventory, info.name, {facts.version for facts in above})
     return () if is_held else tuple(facts.path for facts in above)
 
 
@@ -253,16 +255,16 @@ def _matches(source: Origin, info: BranchInfo) -> bool:
     return (source.branch, source.version) == (info.parent_branch, info.parent_version)
 
 
-def _is_held(census: Census, branch: str, versions: set[int]) -> bool:
+def _is_held(inventory: Inventory, branch: str, versions: set[int]) -> bool:
     """Whether a tag or a child branch stands on one of a branch's versions."""
-    tagged = {(tag.branch, tag.version) for tag in census.tags.values() if not isinstance(tag, Damage)}
-    forked = {(i.parent_branch, i.parent_version) for i in census.branches.values() if isinstance(i, BranchInfo)}
+    tagged = {(tag.branch, tag.version) for tag in inventory.tags.values() if not isinstance(tag, Damage)}
+    forked = {(i.parent_branch, i.parent_version) for i in inventory.branches.values() if isinstance(i, BranchInfo)}
     return any((branch, version) in tagged | forked for version in versions)
 
 
-def _branches_without_ordinary_version(census: Census) -> Iterator[Case]:
-    for name in census.layout.branches:
-        kinds = {file.kind for file in census.layout.of_branch(name)}
+def _branches_without_ordinary_version(inventory: Inventory) -> Iterator[Case]:
+    for name in inventory.layout.branches:
+        kinds = {file.kind for file in inventory.layout.of_branch(name)}
         if LayoutKind.DETACHED_MANIFEST in kinds and LayoutKind.MANIFEST not in kinds:
             finding = Finding(
                 kind=FindingKind.NO_ORDINARY_VERSION,

@@ -19,12 +19,17 @@ from anabranch.ids import TableKey
 from anabranch.repo.doctor.checked_log import CheckedLog, list_logs
 from anabranch.repo.doctor.commits import diagnose_commits, inspect_remaining
 from anabranch.repo.doctor.heads import diagnose_homes
-from anabranch.repo.doctor.history_tables import diagnose_history, read_stored_history
 from anabranch.repo.doctor.inventory import Inventory, Use, with_effects
 from anabranch.repo.doctor.logs import diagnose_branches, scan_log
-from anabranch.repo.doctor.metadata import diagnose_leases, diagnose_mark, diagnose_names, diagnose_records
-from anabranch.repo.doctor.rows import diagnose_rows
-from anabranch.repo.doctor.tables import DatasetCheck, check_dataset
+from anabranch.repo.doctor.metadata import (
+    diagnose_history,
+    diagnose_leases,
+    diagnose_mark,
+    diagnose_names,
+    diagnose_records,
+    read_stored_history,
+)
+from anabranch.repo.doctor.tables import DatasetCheck, check_dataset, diagnose_rows
 from anabranch.repo.log.config import TABLES, RepoConfig
 from anabranch.repo.log.store import RepoStore
 from anabranch.storage import in_parallel

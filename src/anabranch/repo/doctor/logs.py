@@ -11,8 +11,8 @@ from anabranch.format.doctor.findings import Case, Finding, FindingKind, unknown
 from anabranch.ids import MAIN, BranchName
 from anabranch.repo.doctor.checked_log import CheckedLog
 from anabranch.repo.doctor.commits import inspect_commit
-from anabranch.repo.doctor.history_tables import StoredHistory
 from anabranch.repo.doctor.inventory import Inventory
+from anabranch.repo.doctor.metadata import StoredHistory
 from anabranch.repo.doctor.rebuild import Entry, find_copy, rebuild_entry, rebuild_newest
 from anabranch.repo.log.clocks import as_text, store_microseconds
 from anabranch.repo.log.config import BRANCHES, RepoConfig

@@ -1,26 +1,31 @@
-"""Check the table states that commits name: each must be readable, and all of its files must exist."""
+"""Check the table states that commits name: readable, all files present, and, on request, the rows and their keys."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from anabranch.errors import AnabranchError, LinkError
-from anabranch.format.doctor.census import Census, VersionFacts, take_partial_census
+import pyarrow as pa
+
+from anabranch.errors import AnabranchError, LinkError, StorageDeniedError, StorageUnavailableError
+from anabranch.format import staging
 from anabranch.format.doctor.contents import FileProblem, WrongFile, check_contents
 from anabranch.format.doctor.findings import Case, Finding, FindingKind, Placement
+from anabranch.format.doctor.inventory import Inventory, VersionFacts, read_partial_inventory
 from anabranch.format.doctor.refs import can_write_ref, write_ref
 from anabranch.format.home import Home, branch_folder, is_staged
 from anabranch.format.layout.listing import Layout, LayoutKind, lay_out
 from anabranch.format.layout.names import ManifestName, branch_ref_path, manifest_path
 from anabranch.format.refs.branches import BranchInfo, parse_branch, scan_refs
 from anabranch.format.refs.ref_files import RefFile, RefKind
+from anabranch.format.scan import iter_batches
 from anabranch.format.staging import VersionRef, find_indexed_column, find_shown, rebuild_staged
 from anabranch.repo.doctor.inventory import Use
 from anabranch.repo.log.config import TABLES, RepoConfig
 from anabranch.storage import open_store
 from anabranch.storage.uris import follow_links, relative_to
 
-__all__ = ["DatasetCheck", "check_dataset"]
+__all__ = ["DatasetCheck", "check_dataset", "diagnose_rows"]
+
 
 _MANIFESTS = frozenset({LayoutKind.MANIFEST, LayoutKind.DETACHED_MANIFEST})
 _FROM_BACKUP = "restore it from a backup"
@@ -111,16 +116,16 @@ class _Check:
         for home in lost:
             yield self._lost_home(home)
         wanted = {(place.home, place.version) for place in self._uses if place.home not in lost}
-        census = take_partial_census(self._root, self._files, wanted)
-        yield from self._used_refs(census, lost)
+        inventory = read_partial_inventory(self._root, self._files, wanted)
+        yield from self._used_refs(inventory, lost)
         yield from self._unused_refs()
         yield from self._missing_versions(wanted - listed)
-        yield from self._damaged_manifests(census)
-        yield from self._contents(census)
+        yield from self._damaged_manifests(inventory)
+        yield from self._contents(inventory)
         yield from self._unfinished_forks()
 
-    def _used_refs(self, census: Census, lost: set[str | None]) -> Iterator[Case]:
-        refs = {ref.name: ref for ref in reversed(census.branch_refs)}
+    def _used_refs(self, inventory: Inventory, lost: set[str | None]) -> Iterator[Case]:
+        refs = {ref.name: ref for ref in reversed(inventory.branch_refs)}
         for home in sorted(home for home in self._homes() if home is not None and home not in lost):
             yield from self._ref(home, refs.get(home))
 
@@ -130,8 +135,8 @@ class _Check:
             problem = f"{self._name(home)} has no version {version}"
             yield self._unreadable(FindingKind.MISSING_VERSION, path, problem, home, version)
 
-    def _damaged_manifests(self, census: Census) -> Iterator[Case]:
-        for file, damage in census.damaged_manifests:
+    def _damaged_manifests(self, inventory: Inventory) -> Iterator[Case]:
+        for file, damage in inventory.damaged_manifests:
             version = ManifestName.parse(file.name).version
             problem = f"version {version} of {self._name(file.branch)} cannot be opened: {damage.problem}"
             yield self._unreadable(FindingKind.DAMAGED_MANIFEST, file.path, problem, file.branch, version)
@@ -184,10 +189,10 @@ class _Check:
             return Case(finding=finding, repair=lambda: rebuild_staged(at, version), placements=frozenset({place}))
         return Case(finding=self.finding(kind, path, problem, _FROM_BACKUP), placements=frozenset({place}))
 
-    def _contents(self, census: Census) -> Iterator[Case]:
+    def _contents(self, inventory: Inventory) -> Iterator[Case]:
         """Check the files of the versions. Those with stale or missing bases are left to their own findings."""
         readable = []
-        for facts in census.versions:
+        for facts in inventory.versions:
             place = Placement(dataset=self._dataset, home=facts.branch, version=facts.version)
             if facts.stale_base is not None:
                 self.stale[place] = facts.stale_base
@@ -304,3 +309,64 @@ def _bases_of(uri: str, base_paths: Iterable[str]) -> Iterator[str]:
         base = path.rstrip("/")
         if relative_to(uri, follow_links(base)) is not None:
             yield base
+
+
+def diagnose_rows(config: RepoConfig, uses: Mapping[Placement, Use]) -> Iterator[Case]:
+    """Read every row of the given table states. Only the key columns of one state are in memory at a time.
+
+    The same problem in several states of a table is one finding, because the states share files.
+    """
+    found: dict[tuple[str, FindingKind], list[tuple[Placement, str]]] = defaultdict(list)
+    for place, use in uses.items():
+        for kind, problem in _check(config, place, sorted(use.keys)):
+            found[place.dataset, kind].append((place, problem))
+    for (_, kind), states in sorted(found.items()):
+        yield _case(kind, states)
+
+
+def _check(config: RepoConfig, place: Placement, keys: list[tuple[str, ...]]) -> Iterator[tuple[FindingKind, str]]:
+    home = config.dataset_root(place.dataset).on(place.home)
+    try:
+        columns = _read(VersionRef(home=home, version=place.version), keys)
+    except (StorageDeniedError, StorageUnavailableError):
+        raise
+    except AnabranchError as err:
+        yield FindingKind.UNREADABLE_ROWS, f"its rows cannot be read: {err.problem}"
+        return
+    for key in filter(None, keys):
+        yield from _check_key(key, columns.select(list(key)))
+
+
+def _read(version_ref: VersionRef, keys: list[tuple[str, ...]]) -> pa.Table:
+    """Read all columns, and return those of the keys."""
+    schema = version_ref.schema
+    names = [name for name in schema.names if any(name in key for key in keys)]
+    kept = [batch.select(names) for batch in iter_batches(version_ref)]
+    return pa.Table.from_batches(kept, schema=pa.schema([schema.field(name) for name in names]))
+
+
+def _check_key(key: tuple[str, ...], rows: pa.Table) -> Iterator[tuple[FindingKind, str]]:
+    named = ", ".join(key)
+    if any(rows.column(name).null_count for name in key):
+        yield FindingKind.NULL_KEYS, f"rows have no value in the primary key ({named})"
+    if not staging.are_surely_unique(rows):
+        repeated = len(rows) - len(rows.group_by(list(key)).aggregate([]))
+        if repeated:
+            yield FindingKind.DUPLICATE_KEYS, f"{repeated} rows repeat a primary key ({named})"
+
+
+def _case(kind: FindingKind, states: list[tuple[Placement, str]]) -> Case:
+    place, problem = states[0]
+    home = "" if place.home is None else branch_folder(place.home)
+    others = "" if len(states) == 1 else f"; {len(states) - 1} other states of the table have the same problem"
+    finding = Finding(
+        kind=kind,
+        subject="/".join(filter(None, [TABLES, place.dataset, home])),
+        explanation=f"version {place.version}: {problem}{others}",
+        remedy=(
+            "restore its files from a backup"
+            if kind is FindingKind.UNREADABLE_ROWS
+            else "correct the rows in a transaction, or set another primary key"
+        ),
+    )
+    return Case(finding=finding, placements=frozenset(place for place, _ in states))

@@ -14,9 +14,8 @@ from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.gc.collection import find_horizon, list_datasets
 from anabranch.repo.gc.policy import CollectedObject, GcStage, Policy
 from anabranch.repo.gc.roots import Roots, find_roots
-from anabranch.repo.gc.sweep import iter_history_reach, iter_unreferenced, iter_waves
+from anabranch.repo.gc.sweep import find_wanted, iter_held_entries, iter_history_reach, iter_unreferenced, iter_waves
 from anabranch.repo.gc.usage import FileGroup, HolderKind, RepositoryStorage, TableUsage, measure_holders
-from anabranch.repo.gc.wanted import find_wanted, iter_held_entries
 from anabranch.repo.log.collected import list_collected
 from anabranch.repo.log.config import TABLES, RepoConfig
 from anabranch.repo.log.entries import CommitRecord, TableEntry

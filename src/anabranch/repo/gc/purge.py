@@ -12,8 +12,7 @@ from anabranch.ids import BranchName
 from anabranch.repo.gc.collection import list_datasets
 from anabranch.repo.gc.policy import Policy
 from anabranch.repo.gc.roots import Roots, find_roots
-from anabranch.repo.gc.sweep import delete_wave, iter_waves
-from anabranch.repo.gc.wanted import find_wanted
+from anabranch.repo.gc.sweep import delete_wave, find_wanted, iter_waves
 from anabranch.repo.log.collected import list_collected, mark_collected, record_collected, unmark_collected
 from anabranch.repo.log.config import TABLES
 from anabranch.repo.log.entries import CommitRecord, LogEntry, TableEntry

@@ -1,21 +1,35 @@
-"""The objects that may be deleted, each with the reason, in the order in which they must be deleted."""
+"""The versions that retained commits need, and the objects that may be deleted, in the order of deletion."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import groupby
 
-from anabranch.format.layout.reach import Reach, Wanted, find_reach
-from anabranch.ids import BranchName
+from anabranch.format.layout.reach import Reach, VersionKey, Wanted, find_reach
+from anabranch.ids import BranchName, TableKey
 from anabranch.repo.gc.policy import CollectedObject
+from anabranch.repo.gc.roots import Roots
 from anabranch.repo.leases.leases import LEASES
 from anabranch.repo.log.commits import COMMITS
 from anabranch.repo.log.config import DECISIONS, RepoConfig
+from anabranch.repo.log.entries import CommitRecord, TableEntry
 from anabranch.repo.log.heads import Heads
 from anabranch.repo.log.history_tables import history_homes
-from anabranch.repo.write.homes import REMOVING
+from anabranch.repo.log.store import RepoStore
+from anabranch.repo.write.homes import REMOVING, owns
 from anabranch.storage import ObjectInfo, ObjectStore, in_parallel
 
-__all__ = ["delete_wave", "iter_history_reach", "iter_unreferenced", "iter_waves"]
+__all__ = [
+    "HeldEntry",
+    "delete_wave",
+    "find_wanted",
+    "iter_held_entries",
+    "iter_history_reach",
+    "iter_unreferenced",
+    "iter_waves",
+]
+
 
 _NEVER_PUBLISHED = "commit that was never published"
 _LEFTOVER = "temporary file of a writer that was killed"
@@ -76,3 +90,75 @@ def _exists(config: RepoConfig, segment: str) -> bool:
 
 def _older(objects: Iterable[ObjectInfo], horizon: datetime) -> Iterator[ObjectInfo]:
     return (info for info in objects if info.modified < horizon)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldEntry:
+    """One state of a table in the retained commits. `holders` are the branches, tags and so on that retain them."""
+
+    key: TableKey
+    entry: TableEntry
+    holders: frozenset[str]
+
+
+def find_wanted(repo_store: RepoStore, roots: Roots, commits: Sequence[CommitRecord]) -> dict[str, Wanted]:
+    """Return for each dataset what must stay so that the commits remain readable."""
+    places: dict[str, set[VersionKey]] = defaultdict(set)
+    without_key: dict[str, set[VersionKey]] = defaultdict(set)
+    since = _find_since(repo_store, roots)
+    for held in iter_held_entries(repo_store, roots, commits):
+        entry = held.entry
+        place = (entry.home, entry.version)
+        places[entry.dataset].add(place)
+        if not entry.primary_key:
+            without_key[entry.dataset].add(place)
+    return {
+        dataset: Wanted(places=frozenset(found), since=since[dataset], without_key=frozenset(without_key[dataset]))
+        for dataset, found in places.items()
+    }
+
+
+def _find_since(repo_store: RepoStore, roots: Roots) -> dict[str, dict[str | None, int]]:
+    """Return, for each home that a branch writes to, the first ordinary version that the next writer checks.
+
+    A writer checks the ordinary versions of a home for external writes. Earlier writers checked the older versions.
+    """
+    since: dict[str, dict[str | None, int]] = defaultdict(dict)
+    for head in roots.heads:
+        for entry in repo_store.commits.tables_of(head.head).values():
+            if owns(head.home_branch, entry.home):
+                lowest = since[entry.dataset]
+                lowest[entry.home] = min(entry.head, lowest.get(entry.home, entry.head))
+    return since
+
+
+def iter_held_entries(repo_store: RepoStore, roots: Roots, commits: Sequence[CommitRecord]) -> Iterator[HeldEntry]:
+    """Yield every table of the retained commits, each state of it once."""
+    by_base: dict[str, list[CommitRecord]] = defaultdict(list)
+    for record in commits:
+        by_base[record.base].append(record)
+    found: dict[tuple[TableKey, TableEntry], set[str]] = defaultdict(set)
+    for group in by_base.values():
+        for key, entry, holders in _iter_group(repo_store, roots, group):
+            found[key, entry].update(holders)
+    for (key, entry), by in found.items():
+        yield HeldEntry(key=key, entry=entry, holders=frozenset(by))
+
+
+def _iter_group(
+    repo_store: RepoStore, roots: Roots, group: list[CommitRecord]
+) -> Iterator[tuple[TableKey, TableEntry, frozenset[str]]]:
+    """Yield the tables of commits that share a base.
+
+    Most tables of most commits are those of the base. They are yielded once per set of holders, not once per commit.
+    """
+    base = repo_store.commits.tables_of(replace(group[0], changes={}))
+    untouched: dict[frozenset[str], set[TableKey]] = {}
+    for record in group:
+        holders = roots.holders[record.commit.graph_commit_id]
+        for key, entry in record.changes.items():
+            if entry is not None:
+                yield key, entry, holders
+        untouched.setdefault(holders, set()).update(base.keys() - record.changes.keys())
+    for holders, keys in untouched.items():
+        yield from ((key, base[key], holders) for key in keys)

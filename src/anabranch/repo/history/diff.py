@@ -10,7 +10,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from anabranch.display import MAX_ROWS, text_table
+from anabranch.display import MAX_ROWS, html_table, text_table
 from anabranch.errors import TableNotFoundError
 from anabranch.format.arrow_types import python_values
 from anabranch.format.compare.difference import ColumnPair, Difference, compare_versions, find_filled
@@ -18,7 +18,6 @@ from anabranch.format.compare.parts import Part, all_parts, count_parts
 from anabranch.ids import TableKey
 from anabranch.repo.history.ancestry import Ancestry
 from anabranch.repo.history.comparer import RowComparer, RowComparison, RowSide, TableCounts
-from anabranch.repo.history.diff_drawing import draw_diff, draw_table_diff
 from anabranch.repo.log.entries import CommitRecord, TableEntry, TableMap
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.snapshot import Snapshot, Table
@@ -96,9 +95,6 @@ class TableDiff:
 
     def __repr__(self) -> str:
         return f"TableDiff({self.key!r}, {self.change.value})"
-
-    def _repr_html_(self) -> str:
-        return draw_table_diff(self)
 
     @property
     def change(self) -> TableChangeKind:
@@ -221,7 +217,7 @@ class Diff:
         return text_table(*self._cells(), title=self._title(), more=len(self.tables) - MAX_ROWS)
 
     def _repr_html_(self) -> str:
-        return draw_diff(self._title(), self.tables)
+        return html_table(*self._cells(), title=self._title(), more=len(self.tables) - MAX_ROWS)
 
     def _title(self) -> str:
         number = "1 table" if len(self.tables) == 1 else f"{len(self.tables)} tables"

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from anabranch.errors import ObjectExistsError
-from anabranch.files.csv_options import CsvOptions
-from anabranch.files.formats import FileFormat, checked_format
-from anabranch.files.writing import Target, is_part_name, write_file
+from anabranch.files.formats import CsvOptions, FileFormat, checked_format
+from anabranch.files.writer import Target, is_part_name, write_file
 from anabranch.format.plain_tables import write_plain_dataset
 from anabranch.repo.io.values import ExportReport
 from anabranch.repo.log.arguments import checked_limit

@@ -13,8 +13,14 @@ from anabranch.errors import (
 from anabranch.files.records import BadRecord
 from anabranch.files.rows import check_columns, find_columns, iter_parts
 from anabranch.format import staging
-from anabranch.repo.io.duplicates import keep_last, locate_repeated_key
-from anabranch.repo.io.target import check_types, find_table, prepare_table, stage_fragments
+from anabranch.repo.io.target import (
+    check_types,
+    find_table,
+    keep_last,
+    locate_repeated_key,
+    prepare_table,
+    stage_fragments,
+)
 from anabranch.repo.io.values import (
     Loaded,
     LoadMode,

@@ -19,10 +19,18 @@ from anabranch.ids import TableKey
 from anabranch.repo.log.entries import GraphCommit
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.refs.schema_lock import holding_schema_lock
-from anabranch.repo.schema.current import CurrentTable, built_indices, read_current, state_of
-from anabranch.repo.schema.notes import notes_of_column, notes_of_table
 from anabranch.repo.schema.plan import SchemaPlan, plan_schema
-from anabranch.repo.schema.state import Column, SchemaState, TableSchema
+from anabranch.repo.schema.state import (
+    Column,
+    CurrentTable,
+    SchemaState,
+    TableSchema,
+    built_indices,
+    notes_of_column,
+    notes_of_table,
+    read_current,
+    state_of,
+)
 from anabranch.repo.schema.steps import (
     AddColumn,
     ChangeNullability,

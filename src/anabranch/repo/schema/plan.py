@@ -8,8 +8,7 @@ from typing import Any, TypeVar
 from anabranch.errors import InvalidInputError, InvalidSchemaError
 from anabranch.format.staging.incoming import require_computable
 from anabranch.ids import TableKey
-from anabranch.repo.schema.current import CurrentTable
-from anabranch.repo.schema.state import Column, Index, SchemaState, TableSchema, satisfies
+from anabranch.repo.schema.state import Column, CurrentTable, Index, SchemaState, TableSchema, satisfies
 from anabranch.repo.schema.steps import (
     AddColumn,
     ChangeDefault,

@@ -1,16 +1,37 @@
-"""A schema as a value: tables with columns, keys and indices."""
+"""A schema as a value: tables with columns, keys, indices and notes. Read it from a snapshot or a transaction."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
 
-from anabranch.format.staging import IndexKind, VectorOptions
+from anabranch.errors import CorruptError
+from anabranch.format.staging import DEFAULT, DESCRIPTION, IndexInfo, IndexKind, VectorOptions, VersionRef, list_indices
 from anabranch.ids import TableKey
-from anabranch.repo.schema.types import to_arrow
+from anabranch.repo.schema.types import show_type, to_arrow
+from anabranch.repo.snapshot import Table
+from anabranch.storage.parallel import in_parallel
 
-__all__ = ["Column", "Index", "SchemaState", "TableSchema", "satisfies"]
+__all__ = [
+    "Column",
+    "CurrentTable",
+    "Index",
+    "SchemaState",
+    "TableSchema",
+    "built_indices",
+    "is_built_as",
+    "notes_of_column",
+    "notes_of_table",
+    "read_column",
+    "read_current",
+    "read_declared_indices",
+    "read_description",
+    "satisfies",
+    "state_of",
+]
+
 
 # Longer than any line, so that YAML does not break a type or an expression over two.
 _WIDTH = 10_000
@@ -196,3 +217,135 @@ def _index_document(index: Index) -> str | dict[str, Any]:
         if value is not None:
             found[name] = value
     return found
+
+
+_INDICES = "anabranch:indices"
+_SETTINGS = ("name", "metric", "num_partitions", "num_sub_vectors")
+
+
+def notes_of_table(table: TableSchema) -> dict[str, str | None]:
+    return {DESCRIPTION: table.description}
+
+
+def notes_of_column(column: Column, indices: Sequence[Index]) -> dict[str, str | None]:
+    """Return all notes of a column. None removes a note."""
+    declared = [_write_index(index) for index in indices if index.column == column.name]
+    return {
+        DESCRIPTION: column.description,
+        DEFAULT: column.default,
+        _INDICES: json.dumps(declared) if declared else None,
+    }
+
+
+def read_column(field: pa.Field) -> Column:
+    """Return a column of a schema from an Arrow field and its notes."""
+    return Column(
+        name=field.name,
+        type=show_type(field.type),
+        nullable=field.nullable,
+        default=_find(field.metadata, DEFAULT),
+        description=_find(field.metadata, DESCRIPTION),
+    )
+
+
+def read_description(schema: pa.Schema) -> str | None:
+    return _find(schema.metadata, DESCRIPTION)
+
+
+def read_declared_indices(field: pa.Field) -> list[Index]:
+    """Return the declared indices of a column. Raise CorruptError if the note is not valid."""
+    text = _find(field.metadata, _INDICES)
+    try:
+        return [] if text is None else [_read_index(field.name, document) for document in json.loads(text)]
+    except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as err:
+        raise CorruptError(
+            f"the note about indices of column {field.name!r} cannot be read: {text!r:.200}",
+            hint="write it again with schema apply, or remove it with annotate()",
+        ) from err
+
+
+def _write_index(index: Index) -> dict[str, Any]:
+    settings = {name: getattr(index, name) for name in _SETTINGS}
+    # Notes have Lance's spelling of the kind, so that the note of an index that was declared before does not differ.
+    return {"type": index.kind.value.upper(), **{name: value for name, value in settings.items() if value is not None}}
+
+
+def _read_index(column: str, document: Mapping[str, Any]) -> Index:
+    settings = {name: document.get(name) for name in _SETTINGS}
+    return Index(column=column, kind=IndexKind(document["type"]), **settings)
+
+
+def _find(metadata: Mapping[bytes, bytes] | None, name: str) -> str | None:
+    found = (metadata or {}).get(name.encode())
+    return None if found is None else found.decode(errors="replace")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurrentTable:
+    """The current schema of a table, its rows, and the indices that could not be built before it had rows."""
+
+    schema: TableSchema
+    rows: int
+    unbuilt: frozenset[str] = frozenset()
+
+
+def read_current(tables: Iterable[Table]) -> dict[TableKey, CurrentTable]:
+    """Read the current schema of tables, in parallel."""
+    found = in_parallel(_read_table, tables)
+    return {table.schema.key: table for table in found}
+
+
+def state_of(current: Iterable[CurrentTable]) -> SchemaState:
+    return SchemaState.of(table.schema for table in current)
+
+
+def built_indices(version_ref: VersionRef) -> list[Index]:
+    """Return the existing indices of the kinds that a schema can declare."""
+    return [_read_built(info) for info in list_indices(version_ref) if _is_known(info)]
+
+
+def _read_table(table: Table) -> CurrentTable:
+    arrow, rows = table.schema, table.count_rows()
+    built = built_indices(table.version_ref)
+    declared = [index for field in arrow for index in read_declared_indices(field)]
+    unbuilt = [index_spec for index_spec in declared if not any(is_built_as(index_spec, index) for index in built)]
+    # Ignore a declared index if another index has its name.
+    taken = {index.chosen_name for index in built}
+    pending = [index_spec for index_spec in unbuilt if index_spec.chosen_name not in taken]
+    return CurrentTable(
+        schema=TableSchema(
+            key=TableKey.parse(table.key),
+            columns=tuple(read_column(field) for field in arrow),
+            primary_key=table.primary_key,
+            indices=_sorted([*(_with_settings(index, declared) for index in built), *pending]),
+            description=read_description(arrow),
+        ),
+        rows=rows,
+        unbuilt=frozenset(index.chosen_name for index in pending) if rows else frozenset(),
+    )
+
+
+def is_built_as(index_spec: Index, built: Index) -> bool:
+    """Return whether an existing index matches a declared one, in the settings that Lance reports."""
+    return satisfies(built, replace(index_spec, num_partitions=None, num_sub_vectors=None))
+
+
+def _with_settings(built: Index, declared: Iterable[Index]) -> Index:
+    """Return an index with the settings that only the note has, because Lance does not report them."""
+    index_spec = next((index_spec for index_spec in declared if is_built_as(index_spec, built)), None)
+    if index_spec is None:
+        return built
+    return replace(built, num_partitions=index_spec.num_partitions, num_sub_vectors=index_spec.num_sub_vectors)
+
+
+def _sorted(indices: Iterable[Index]) -> tuple[Index, ...]:
+    return tuple(sorted(indices, key=lambda index: (index.column, index.chosen_name)))
+
+
+def _is_known(info: IndexInfo) -> bool:
+    return info.kind in set(IndexKind) and len(info.columns) == 1 and "." not in info.columns[0]
+
+
+def _read_built(info: IndexInfo) -> Index:
+    (column,) = info.columns
+    return Index(column=column, kind=IndexKind(info.kind), name=info.name, metric=info.metric)

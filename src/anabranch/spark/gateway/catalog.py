@@ -10,9 +10,8 @@ from anabranch.spark.gateway import alterations
 from anabranch.spark.gateway.definitions import PRIMARY_KEY, described_schema, parse_definition, properties_of
 from anabranch.spark.gateway.metadata import load_metadata
 from anabranch.spark.gateway.names import TableName, branch_of, name_of, new_name_of
-from anabranch.spark.gateway.requests import Request
+from anabranch.spark.gateway.requests import Request, version_ref_to_json
 from anabranch.spark.gateway.scans import size_of
-from anabranch.spark.gateway.values import version_ref_to_json
 from anabranch.suggestions import suggest
 
 __all__ = ["alter_table", "create_table", "drop_table", "list_tables", "load_table", "rename_table"]

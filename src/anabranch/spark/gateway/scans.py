@@ -1,20 +1,66 @@
-"""Scans: which parts of a pinned version there are to read, and their rows as Spark takes them."""
+"""Scans of a pinned version: its parts, their rows or aggregates for Spark, and tables that options name."""
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.types import StructType
 
-from anabranch.format.splits import Order, Selection, plan_splits, read_split
+from anabranch.errors import AnabranchError
+from anabranch.format.splits import Order, Selection, plan_splits, read_split, selected_schema
 from anabranch.format.staging import VersionRef
-from anabranch.spark.gateway.aggregates import aggregate_rows
+from anabranch.ids import MAIN
+from anabranch.repo.repository import Repository
 from anabranch.spark.gateway.predicates import push_predicate
-from anabranch.spark.gateway.requests import Request
-from anabranch.spark.gateway.values import split_from_json, split_to_json, version_ref_from_json
+from anabranch.spark.gateway.requests import (
+    Request,
+    split_from_json,
+    split_to_json,
+    version_ref_from_json,
+    version_ref_to_json,
+)
+from anabranch.spark.options import ReadOptions, asks_for_changes, with_lent_options
+from anabranch.spark.source import find_version_ref
 from anabranch.spark.types import as_shown, shown_columns, shown_schema, struct_from_json
 
-__all__ = ["plan_scan", "push_filters", "read_rows", "size_of"]
+__all__ = ["aggregate_rows", "load_source", "plan_scan", "push_filters", "read_rows", "size_of"]
+
+
+def aggregate_rows(rows: Iterator[pa.RecordBatch], wanted: Sequence[Mapping[str, Any]], answer: pa.Schema) -> pa.Table:
+    """Reduce rows to one, with one column for each of the wanted aggregates.
+
+    Each has a `function` (`count_star`, `count`, `min` or `max`) and, but for the first, a `column`. The rows must be
+    in the types that Spark shows, so that the least value is the one that Spark would find.
+    """
+    counts = [0] * len(wanted)
+    extremes: list[list[pa.Scalar]] = [[] for _ in wanted]
+    for batch in rows:
+        for number, one in enumerate(wanted):
+            match one["function"]:
+                case "count_star":
+                    counts[number] += batch.num_rows
+                case "count":
+                    counts[number] += batch.num_rows - batch.column(one["column"]).null_count
+                case "min":
+                    extremes[number].append(pc.min(batch.column(one["column"])))
+                case "max":
+                    extremes[number].append(pc.max(batch.column(one["column"])))
+                case other:
+                    raise ValueError(f"unknown aggregate {other!r}")
+    arrays = [
+        _extreme(one["function"], found, field.type) if one["function"] in {"min", "max"} else pa.array([count])
+        for one, count, found, field in zip(wanted, counts, extremes, answer, strict=True)
+    ]
+    return pa.table(arrays, schema=answer)
+
+
+def _extreme(function: str, found: Sequence[pa.Scalar], kind: pa.DataType) -> pa.Array:
+    # The values stay Arrow's: Python's own dates and times end earlier than Spark's.
+    values = pa.array(found, kind) if found else pa.nulls(1, kind)
+    return pa.array([pc.min(values) if function == "min" else pc.max(values)], kind)
+
 
 _SMALLEST_SPLIT = 4 << 20
 _LARGEST_SPLIT = 128 << 20
@@ -82,3 +128,42 @@ def _as_read(rows: Iterator[pa.RecordBatch], shown: StructType) -> Iterator[pa.R
 
 def _version_ref(request: Request) -> VersionRef:
     return version_ref_from_json(request["version_ref"], request.storage_options)
+
+
+def load_source(request: Request) -> dict[str, Any]:
+    """Answer the table that options name, pinned, or that they do not ask for its rows."""
+    if asks_for_changes(request["options"]):
+        return {"reads_rows": False}
+    reading = ReadOptions.parse(with_lent_options(request["options"], request["lent"]))
+    location = reading.location
+    repository = request.open(location.repository, location.storage_options)
+    version_ref = find_version_ref(reading, repository)
+    selection = reading.selection
+    return {
+        "reads_rows": True,
+        "repo": location.repository,
+        "storage_options": dict(location.storage_options),
+        "key": location.key,
+        "branch": _find_branch(repository, request["options"]),
+        "commit": "",
+        "version_ref": version_ref_to_json(version_ref),
+        "rows": version_ref.open().count_rows(),
+        "bytes": size_of(version_ref),
+        # Not reported to Spark, which would show its columns as not nullable, unlike the source in Python.
+        "primary_key": [],
+        "properties": {},
+        "schema": json.dumps(shown_schema(selected_schema(version_ref, selection)).jsonValue()),
+        # It was checked with the schema. A comment in it ends with its line.
+        "filter": None if selection.filter is None else f"({selection.filter}\n)",
+        "bases": list(selection.bases),
+    }
+
+
+def _find_branch(repository: Repository, options: Mapping[str, str]) -> str | None:
+    """Return the branch to which rows can be added: None if the options choose some rows, or a state of the past."""
+    if not {"columns", "where", "bases", "version_ref"}.isdisjoint(options):
+        return None
+    try:
+        return repository.branch_get(options.get("ref", MAIN)).name
+    except AnabranchError:
+        return None  # a tag, a commit or an expression such as 'dev~1'

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from anabranch.errors import AnabranchError, BranchNotFoundError
-from anabranch.spark.gateway import catalog, metadata, procedures, scans, sources, writes
+from anabranch.spark.gateway import catalog, metadata, procedures, scans, writes
 from anabranch.spark.gateway.frames import Frames, ProtocolError
 from anabranch.spark.gateway.requests import Request
 from anabranch.spark.options import OpenRepository
@@ -35,7 +35,7 @@ _ANSWERS: Mapping[str, Callable[[Request], Mapping[str, Any]]] = {
     "hello": lambda _: {"protocol": PROTOCOL},
     "list_tables": catalog.list_tables,
     "load_table": catalog.load_table,
-    "load_source": sources.load_source,
+    "load_source": scans.load_source,
     "create_table": catalog.create_table,
     "alter_table": catalog.alter_table,
     "drop_table": catalog.drop_table,

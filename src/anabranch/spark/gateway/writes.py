@@ -29,8 +29,13 @@ from anabranch.repo.write.staged_table import StagedTable, WrittenChange
 from anabranch.spark.gateway.definitions import TableDefinition, parse_definition
 from anabranch.spark.gateway.names import branch_of, name_of
 from anabranch.spark.gateway.predicates import push_predicate
-from anabranch.spark.gateway.requests import Request
-from anabranch.spark.gateway.values import schema_from_text, schema_to_text, version_ref_from_json, version_ref_to_json
+from anabranch.spark.gateway.requests import (
+    Request,
+    schema_from_text,
+    schema_to_text,
+    version_ref_from_json,
+    version_ref_to_json,
+)
 from anabranch.spark.types import struct_from_json
 from anabranch.spark.writer import FragmentWriter, PreparedTable
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from anabranch.files.csv_options import CsvOptions
+from anabranch.files.formats import CsvOptions
 from anabranch.repo.history.comparer import Choice
 from anabranch.spark.gateway.procedures.procedure import Call, Procedure, Rows, columns, optional, required
 

@@ -1,0 +1,234 @@
+"""CSV: the header of each file, and blocks as rows."""
+
+import csv
+import io
+import itertools
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+
+from anabranch.errors import DamagedFileError, SchemaMismatchError
+from anabranch.files.formats import CsvOptions
+from anabranch.files.parser import Parsed, Refusal, parse_by_parts, refuse_nulls
+from anabranch.files.records import BadRecord, Block, Dialect, iter_blocks
+from anabranch.files.search import SourceFile
+from anabranch.files.streams import Watch, iter_text, without_lines
+
+__all__ = ["CsvReader"]
+
+_TRUE, _FALSE = ["true", "True", "TRUE"], ["false", "False", "FALSE"]
+_LONGEST_HEADER = 16 << 20
+_CONVERSION = re.compile(r"In CSV column #(\d+): (?:Row #\d+: )?(?:CSV conversion error to [^:]*: )?(.*)", re.DOTALL)
+_INVALID = re.compile(r"invalid value '(.*)'", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class _Body:
+    """A file after its header: how wide it is, what its columns are called, and the line where rows begin."""
+
+    names: tuple[str, ...]
+    pieces: Iterator[bytes]
+    line: int
+
+
+class CsvReader:
+    """Reads files of one kind of CSV. Without headers, columns have the given names, else column_1 and so on."""
+
+    def __init__(self, options: CsvOptions, names: tuple[str, ...] | None = None) -> None:
+        self._options = options
+        self._given_names = names
+        self._dialect = Dialect.of(options)
+        self._names: dict[str, tuple[str, ...]] = {}
+
+    def names_of(self, file: SourceFile) -> tuple[str, ...]:
+        if file.uri not in self._names:
+            self._names[file.uri] = self._open(replace(file, span=None), None).names
+        return self._names[file.uri]
+
+    def blocks(self, file: SourceFile, *, watch: Watch | None = None) -> Iterator[Block]:
+        if file.span is not None:
+            text = iter_text(file, watch=watch)
+            return iter_blocks(text, self._dialect, file=file.uri, line=file.span.line)
+        body = self._open(file, watch)
+        self._names[file.uri] = body.names
+        if not body.names:
+            return iter(())
+        return iter_blocks(body.pieces, self._dialect, file=file.uri, line=body.line)
+
+    def parse(self, file: SourceFile, block: Block, schema: pa.Schema) -> Parsed:
+        names = self.names_of(file)
+        wrong: list[tuple[int, int]] = []
+
+        def parse(data: bytes) -> pa.Table:
+            del wrong[:]
+            return self._convert(data, names, schema, wrong)
+
+        try:
+            table = parse(block.data)
+        except Refusal:
+            return refuse_nulls(self._parse_by_parts(block, names, schema), schema)
+        if not wrong:
+            return refuse_nulls(Parsed(block, table, block.bad, None), schema)
+        numbers = {number for number, _ in wrong}
+        bad = [self._width_error(block, number, width, names) for number, width in wrong]
+        kept = tuple(record for number, record in enumerate(block.records, start=1) if number not in numbers)
+        return refuse_nulls(Parsed(block, table, _in_order(*block.bad, *bad), kept), schema)
+
+    def _parse_by_parts(self, block: Block, names: tuple[str, ...], schema: pa.Schema) -> Parsed:
+        def parse(data: bytes) -> pa.Table:
+            wrong: list[tuple[int, int]] = []
+            table = self._convert(data, names, schema, wrong)
+            if wrong:
+                raise Refusal(_width_reason(wrong[0][1], names))
+            return table
+
+        found = parse_by_parts(block, block.records, parse)
+        return Parsed(block, found.table, _in_order(*block.bad, *found.bad), found.kept)
+
+    def _width_error(self, block: Block, number: int, width: int, names: tuple[str, ...]) -> BadRecord:
+        return block.bad_record(block.records[number - 1], _width_reason(width, names))
+
+    def texts(self, file: SourceFile, block: Block) -> pa.Table:
+        """All values as text, of the records that have as many as there are columns."""
+        names = self.names_of(file)
+        return self._convert(block.data, names, pa.schema([(name, pa.binary()) for name in names]), [])
+
+    def guess(self, file: SourceFile, block: Block, types: dict[str, pa.DataType]) -> pa.Table:
+        """A block in the types that Arrow finds for it, where none is given."""
+        names = self.names_of(file)
+        # Without 1 and 0, which are whole numbers unless the type is given.
+        words = pa_csv.ConvertOptions(true_values=_TRUE, false_values=_FALSE)
+        return self._read(block.data, names, list(names), types, [], words)
+
+    def _convert(
+        self, data: bytes, names: tuple[str, ...], schema: pa.Schema, wrong: list[tuple[int, int]]
+    ) -> pa.Table:
+        types = {field.name: field.type for field in schema}
+        try:
+            table = self._read(data, names, schema.names, types, wrong)
+        except pa.ArrowInvalid as err:
+            raise Refusal(_reason(str(err), names, schema)) from None
+        except pa.ArrowNotImplementedError as err:
+            raise SchemaMismatchError(
+                f"a column has a type that CSV has no text for: {err}", hint="load it from JSON or Parquet"
+            ) from None
+        return table.cast(pa.schema([field.with_nullable(nullable=True) for field in schema]))
+
+    def _read(
+        self,
+        data: bytes,
+        names: tuple[str, ...],
+        wanted: list[str],
+        types: dict[str, pa.DataType],
+        wrong: list[tuple[int, int]],
+        convert: pa_csv.ConvertOptions | None = None,
+    ) -> pa.Table:
+        def note(row: pa_csv.InvalidRow) -> str:
+            wrong.append((row.number, row.actual_columns))
+            return "skip"
+
+        options = self._options
+        convert = convert or pa_csv.ConvertOptions()
+        convert.column_types = types
+        convert.include_columns = wanted
+        convert.null_values = list(options.nulls)
+        convert.strings_can_be_null = True
+        convert.quoted_strings_can_be_null = False
+        return pa_csv.read_csv(
+            pa.BufferReader(data or b"\n"),
+            read_options=pa_csv.ReadOptions(use_threads=False, block_size=len(data) + 2, column_names=list(names)),
+            parse_options=pa_csv.ParseOptions(
+                delimiter=options.separator,
+                quote_char=options.quote or False,
+                escape_char=options.escape or False,
+                newlines_in_values=True,
+                invalid_row_handler=note,
+            ),
+            convert_options=convert,
+        )
+
+    def _open(self, file: SourceFile, watch: Watch | None) -> _Body:
+        skip = self._options.skip
+        pieces = without_lines(iter_text(file, encoding=self._options.encoding, watch=watch), skip)
+        held, line = b"", skip + 1
+        for piece in pieces:
+            held += piece
+            start = len(held) - len(held.lstrip(b"\r\n"))
+            found = self._dialect.record.match(held, start)
+            if found is not None and (found.end() < len(held) or held.endswith(b"\n")):
+                break
+            if len(held) > _LONGEST_HEADER:
+                raise DamagedFileError(f"the first line of {file.uri!r} does not end", hint="check quote and delimiter")
+        start = len(held) - len(held.lstrip(b"\r\n"))
+        line += held.count(b"\n", 0, start)
+        if start == len(held):
+            return _Body(self._given_names or (), iter(()), line)
+        found = self._dialect.record.match(held, start)
+        if found is None:
+            raise DamagedFileError(
+                f"the header of {file.uri!r}, line {line}, has a quote that is not closed", hint="correct it"
+            )
+        first = self._values(found[0])
+        if not self._options.header:
+            names = self._given_names or tuple(f"column_{number}" for number in range(1, len(first) + 1))
+            return _Body(names, itertools.chain([held[start:]], pieces), line)
+        _require_text(found[0], file.uri, line)
+        _check_header(first, file.uri, line, delimiter=self._options.separator)
+        rest = held[found.end() :]
+        return _Body(first, itertools.chain([rest] if rest else [], pieces), line + found[0].count(b"\n"))
+
+    def _values(self, record: bytes) -> tuple[str, ...]:
+        options = self._options
+        rows = csv.reader(
+            io.StringIO(record.decode(errors="backslashreplace").rstrip("\r\n"), newline=""),
+            delimiter=options.separator,
+            quotechar=options.quote,
+            quoting=csv.QUOTE_MINIMAL if options.quote else csv.QUOTE_NONE,
+            escapechar=options.escape,
+        )
+        return tuple(value.strip() for value in next(rows))
+
+
+def _require_text(header: bytes, file: str, line: int) -> None:
+    try:
+        header.decode()
+    except UnicodeDecodeError as err:
+        problem = f"the header of {file!r}, line {line}, is not UTF-8: {err.reason} at byte {err.start + 1}"
+        raise DamagedFileError(problem, hint="name its true encoding") from None
+
+
+def _check_header(names: tuple[str, ...], file: str, line: int, *, delimiter: str) -> None:
+    other = next((sign for sign in ";\t|" if sign in names[0]), None)
+    if len(names) == 1 and delimiter == "," and other is not None:
+        problem = f"the header of {file!r}, line {line}, is one column {names[0]!r}"
+        raise SchemaMismatchError(problem, hint=f"give the delimiter, which may be {other!r}")
+    for number, name in enumerate(names, start=1):
+        if not name:
+            problem = f"column {number} in the header of {file!r}, line {line}, has no name"
+            raise SchemaMismatchError(problem, hint="name it, or check the delimiter")
+        if names.count(name) > 1:
+            problem = f"the header of {file!r}, line {line}, names {name!r} twice"
+            raise SchemaMismatchError(problem, hint="name each column once")
+
+
+def _width_reason(width: int, names: tuple[str, ...]) -> str:
+    return f"it has {width} values for {len(names)} columns"
+
+
+def _reason(said: str, names: tuple[str, ...], schema: pa.Schema) -> str:
+    """Return Arrow's message about a value, in terms of the columns."""
+    found = _CONVERSION.search(said)
+    if found is None:
+        return said
+    name = names[int(found[1])]
+    invalid = _INVALID.search(found[2])
+    if invalid is not None:
+        return f"cannot convert {invalid[1]!r} to {schema.field(name).type} (column {name!r})"
+    return f"column {name!r}: {found[2]}"
+
+
+def _in_order(*bad: BadRecord) -> tuple[BadRecord, ...]:
+    return tuple(sorted(bad, key=lambda record: record.line))

@@ -1,0 +1,235 @@
+"""JSON: one object a line, or one array of objects."""
+
+import itertools
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.json as pa_json
+
+from anabranch.errors import DamagedFileError, InvalidInputError, SchemaMismatchError
+from anabranch.files.parser import Parsed, Refusal, parse_by_parts, refuse_nulls
+from anabranch.files.records import Block, Dialect, Record, iter_blocks
+from anabranch.files.search import SourceFile
+from anabranch.files.streams import Watch, iter_text
+
+__all__ = ["JsonReader", "unify_columns"]
+
+# An array is read whole.
+_LARGEST_ARRAY = 256 << 20
+# Lines that are null, and whatever begins with it: Arrow makes rows of the former and dies of the latter.
+_NULL = re.compile(rb"\A\s*null|\n[ \t\r]*null[ \t\r]*(?:\n|\Z)")
+
+_NOT_FINITE = re.compile(rb'"(?:NaN|-?Infinity)"')
+_NOT_FINITE_TEXTS = ("NaN", "Infinity", "-Infinity")
+
+
+class JsonReader:
+    def names_of(self, file: SourceFile) -> tuple[str, ...] | None:  # noqa: ARG002 - each object names its own
+        return None
+
+    def blocks(self, file: SourceFile, *, watch: Watch | None = None) -> Iterator[Block]:
+        pieces = iter_text(file, watch=watch)
+        if file.span is not None:
+            yield from iter_blocks(pieces, Dialect.of_lines(), file=file.uri, line=file.span.line)
+            return
+        first = next((piece for piece in pieces if piece.strip()), b"")
+        everything = itertools.chain([first], pieces)
+        if first.lstrip().startswith(b"["):
+            yield _array(file, everything)
+        else:
+            yield from iter_blocks(everything, Dialect.of_lines(), file=file.uri)
+
+    def parse(self, file: SourceFile, block: Block, schema: pa.Schema) -> Parsed:
+        wanted = pa.schema([field.with_nullable(nullable=True) for field in schema])
+
+        written = pa.schema([pa.field(field.name, _written_type(field.type)) for field in wanted])
+
+        def parse(data: bytes) -> pa.Table:
+            table = _read_with_floats(data, written)
+            unknown = list(_unknown_fields(table.schema, written))
+            if unknown:
+                raise SchemaMismatchError(
+                    f"objects in {file.uri!r} have {', '.join(map(repr, unknown))}, and the columns are "
+                    f"{', '.join(map(repr, wanted.names))}",
+                    hint="leave them out, or add the columns first",
+                )
+            return pa.table([_cast(table.column(field.name), field) for field in wanted], schema=wanted)
+
+        try:
+            found = Parsed(block, parse(block.data), block.bad)
+        except Refusal:
+            found = parse_by_parts(block, block.records, parse)
+        return refuse_nulls(found, schema)
+
+    def guess(self, block: Block) -> list[pa.Schema]:
+        """The columns of a block, in the types that Arrow finds; more than one answer where records disagree."""
+        schemas: list[pa.Schema] = []
+
+        def parse(data: bytes) -> pa.Table:
+            table = _read(data, None)
+            schemas.append(table.schema)
+            return table.select([]) if not data else pa.table({})
+
+        try:
+            parse(block.data)
+        except Refusal:
+            parse_by_parts(block, block.records, parse)
+        return schemas
+
+
+def _read(data: bytes, schema: pa.Schema | None) -> pa.Table:
+    if not data.strip():
+        return (schema or pa.schema([])).empty_table()
+    if _NULL.search(data):
+        raise Refusal("null is not an object")
+    try:
+        return pa_json.read_json(
+            pa.BufferReader(data),
+            read_options=pa_json.ReadOptions(use_threads=False, block_size=len(data) + 2),
+            parse_options=pa_json.ParseOptions(explicit_schema=schema),
+        )
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as err:
+        raise Refusal(str(err).removeprefix("JSON parse error: ").replace(" in row 0", "")) from None
+
+
+def _read_with_floats(data: bytes, schema: pa.Schema) -> pa.Table:
+    """Read objects that may hold the floats NaN and Infinity as text, as JSON has no numbers for them."""
+    try:
+        return _read(data, schema)
+    except Refusal:
+        floats = [field.name for field in schema if pa.types.is_floating(field.type)]
+        if not floats or not _NOT_FINITE.search(data):
+            raise
+        return _read(_with_float_tokens(data, floats), schema)
+
+
+def _with_float_tokens(data: bytes, columns: Sequence[str]) -> bytes:
+    """Replace the texts "NaN" and "Infinity" in columns of floats by the tokens that Arrow reads."""
+    lines = []
+    for line in data.splitlines():
+        if _NOT_FINITE.search(line):
+            try:
+                row = json.loads(line)
+            except ValueError as err:
+                raise Refusal(str(err)) from None
+            if isinstance(row, dict):
+                row |= {name: float(row[name]) for name in columns if row.get(name) in _NOT_FINITE_TEXTS}
+                line = json.dumps(row).encode()
+        lines.append(line)
+    return b"\n".join(lines) + b"\n"
+
+
+def _unknown_fields(found: Iterable[pa.Field], wanted: Iterable[pa.Field], inside: str = "") -> Iterator[str]:
+    """Yield the fields of objects that the schema does not have, also those of nested objects."""
+    known = {field.name: field.type for field in wanted}
+    for field in found:
+        path, kind = f"{inside}{field.name}", field.type
+        if field.name not in known:
+            yield path
+            continue
+        other = known[field.name]
+        while pa.types.is_list(kind) and _is_any_list(other):
+            kind, other = kind.value_type, other.value_type
+        if pa.types.is_struct(kind) and pa.types.is_struct(other):
+            yield from _unknown_fields(kind, other, f"{path}.")
+
+
+def _is_any_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def _written_type(kind: pa.DataType) -> pa.DataType:
+    """What Arrow is to read where JSON has only text: it would take dates for numbers."""
+    return pa.string() if pa.types.is_date(kind) or pa.types.is_time(kind) else kind
+
+
+def _cast(values: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
+    try:
+        return values.cast(field.type)
+    except pa.ArrowInvalid as err:
+        raise Refusal(f"column {field.name!r} takes {field.type}: {err}") from None
+
+
+def _array(file: SourceFile, pieces: Iterator[bytes]) -> Block:
+    held: list[bytes] = []
+    for piece in pieces:
+        held.append(piece)
+        if sum(map(len, held)) > _LARGEST_ARRAY:
+            raise InvalidInputError(
+                f"{file.uri!r} is one array of more than {_LARGEST_ARRAY >> 20} MiB", hint="write one object a line"
+            )
+    try:
+        text = b"".join(held).decode()
+        records = tuple(_elements(text))
+    except ValueError as err:
+        raise DamagedFileError(f"{file.uri!r} is not a JSON array: {err}", hint="correct it") from err
+    data = b"".join(record.text for record in records)
+    return Block(file.uri, data, 1, Dialect.of_lines(), known=records)
+
+
+def _elements(text: str) -> Iterator[Record]:
+    decoder = json.JSONDecoder()
+    at, line, counted = text.index("[") + 1, 1, 0
+    while True:
+        at = _after_space(text, at)
+        if text[at : at + 1] == "]":
+            if _after_space(text, at + 1) < len(text):
+                raise ValueError(f"something follows its end at character {at + 1}")
+            return
+        value, end = decoder.raw_decode(text, at)
+        line, counted = line + text.count("\n", counted, at), at
+        yield Record(json.dumps(value).encode() + b"\n", line)
+        at = _after_space(text, end)
+        if text[at : at + 1] == ",":
+            at += 1
+        elif text[at : at + 1] != "]":
+            raise ValueError(f"a comma is missing at character {at}")
+
+
+def _after_space(text: str, at: int) -> int:
+    while text[at : at + 1] and text[at] in " \t\r\n":
+        at += 1
+    return at
+
+
+def unify_columns(schemas: Sequence[pa.Schema], given: pa.Schema) -> pa.Schema:
+    """One type for each column that any block has."""
+    found: dict[str, pa.DataType] = {}
+    for schema in schemas:
+        for field in schema:
+            if field.name in given.names:
+                found.setdefault(field.name, field.type)
+                continue
+            found[field.name] = _unify(field.name, found.get(field.name, pa.null()), field.type)
+    fields = [given.field(n) if n in given.names else pa.field(n, _tamed(kind)) for n, kind in found.items()]
+    return pa.schema(fields)
+
+
+def _unify(name: str, one: pa.DataType, other: pa.DataType) -> pa.DataType:
+    if {pa.types.is_timestamp(one), pa.types.is_timestamp(other)} == {True, False} and pa.string() in (one, other):
+        return pa.string()
+    try:
+        return (
+            pa.unify_schemas([pa.schema([(name, one)]), pa.schema([(name, other)])], promote_options="permissive")
+            .field(0)
+            .type
+        )
+    except pa.ArrowTypeError:
+        raise SchemaMismatchError(
+            f"column {name!r} is {one} in some records and {other} in others", hint="give its type in a schema"
+        ) from None
+
+
+def _tamed(kind: pa.DataType) -> pa.DataType:
+    """A type for a table: text where all was null, microseconds where seconds were enough."""
+    if pa.types.is_null(kind):
+        return pa.string()
+    if pa.types.is_timestamp(kind) and kind.unit == "s":
+        return pa.timestamp("us", kind.tz)
+    if pa.types.is_list(kind):
+        return pa.list_(_tamed(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([(field.name, _tamed(field.type)) for field in kind])
+    return kind

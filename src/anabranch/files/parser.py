@@ -1,0 +1,93 @@
+"""Convert blocks of text to rows of a schema, and separate the records that cannot be converted."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from anabranch.files.records import BadRecord, Block, Record
+from anabranch.files.search import SourceFile
+from anabranch.files.streams import Watch
+
+__all__ = ["Parsed", "Refusal", "TextReader", "parse_by_parts", "refuse_nulls"]
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """The good rows of a block, and the bad records. `kept` are the good records, if not all are good."""
+
+    block: Block
+    table: pa.Table
+    bad: tuple[BadRecord, ...] = ()
+    kept: tuple[Record, ...] | None = None
+
+    @cached_property
+    def lines(self) -> tuple[int, ...]:
+        """The line that each row begins at."""
+        return tuple(record.line for record in (self.block.records if self.kept is None else self.kept))
+
+
+class TextReader(Protocol):
+    """One format of text files."""
+
+    def names_of(self, file: SourceFile) -> tuple[str, ...] | None:
+        """Return the columns that a file declares, or None if it declares none."""
+        ...
+
+    def blocks(self, file: SourceFile, *, watch: Watch | None = None) -> Iterator[Block]: ...
+
+    def parse(self, file: SourceFile, block: Block, schema: pa.Schema) -> Parsed: ...
+
+
+class Refusal(Exception):  # noqa: N818 - it never leaves this package
+    """Some record of a part is bad; if the part is one record, for this reason."""
+
+
+def parse_by_parts(block: Block, records: Sequence[Record], parse: Callable[[bytes], pa.Table]) -> Parsed:
+    """Halve what does not work until the bad records stand alone, so that the others are parsed as they always are."""
+    tables: list[pa.Table] = []
+    kept: list[Record] = []
+    bad: list[BadRecord] = []
+
+    def try_part(part: Sequence[Record]) -> None:
+        try:
+            tables.append(parse(b"".join(record.text for record in part)))
+            kept.extend(part)
+        except Refusal as err:
+            if len(part) == 1:
+                bad.append(block.bad_record(part[0], str(err)))
+                return
+            middle = len(part) // 2
+            try_part(part[:middle])
+            try_part(part[middle:])
+
+    whole = [
+        record if record.text.endswith((b"\n", b"\r")) else Record(record.text + b"\n", record.line)
+        for record in records
+    ]
+    if whole:
+        try_part(whole)
+    table = pa.concat_tables(tables) if tables else parse(b"")
+    return Parsed(block, table, tuple(bad), tuple(kept))
+
+
+def refuse_nulls(parsed: Parsed, schema: pa.Schema) -> Parsed:
+    """Take out rows without a value where a column needs one."""
+    for field in schema:
+        if field.nullable or not parsed.table.column(field.name).null_count:
+            continue
+        is_good = parsed.table.column(field.name).is_valid()
+        records = parsed.block.records if parsed.kept is None else parsed.kept
+        goods = is_good.to_pylist()
+        reason = f"column {field.name!r} needs a value and has none"
+        bad = tuple(parsed.block.bad_record(r, reason) for r, good in zip(records, goods, strict=True) if not good)
+        parsed = Parsed(
+            parsed.block,
+            parsed.table.filter(pc.fill_null(is_good, fill_value=False)),
+            tuple(sorted((*parsed.bad, *bad), key=lambda record: record.line)),
+            tuple(r for r, good in zip(records, goods, strict=True) if good),
+        )
+    return parsed

@@ -1,0 +1,312 @@
+"""Build the outputs of a plan inside a run, and publish all of them, or nothing. Report failed steps."""
+
+import re
+import sys
+import time
+import traceback
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+from anabranch.errors import (
+    AnabranchError,
+    CheckFailedError,
+    InvalidInputError,
+    StepFailedError,
+    StorageError,
+    WriteConflictError,
+)
+from anabranch.pipelines.build import DuckBuilder
+from anabranch.pipelines.declarations import DeclaredCheck, Engine, Output
+from anabranch.pipelines.outputs import MODULE
+from anabranch.pipelines.plan import Plan, Step
+from anabranch.pipelines.provenance import (
+    BuiltOutput,
+    begun_metadata,
+    find_last_builds,
+    keep_source,
+    published_metadata,
+)
+from anabranch.repo.log.entries import GraphCommit
+from anabranch.repo.run import Run
+from anabranch.repo.snapshot import Snapshot
+from anabranch.repo.write.checks import Check
+from anabranch.storage import open_store
+from anabranch.storage.progress import OnProgress, Progress
+from anabranch.storage.uris import join_uri
+
+if TYPE_CHECKING:
+    from anabranch.repo.repository import Repository
+    from anabranch.spark.session import SparkSession
+
+__all__ = [
+    "Manner",
+    "PipelineRun",
+    "RunLog",
+    "Session",
+    "StepProgress",
+    "StepState",
+    "check_failed",
+    "failed",
+    "list_logs",
+    "reason_of",
+    "run_plan",
+]
+
+
+_FOLDER = "_logs"
+_LONGEST = 400
+# The last line of a Python traceback on a worker.
+_RAISED = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n)+(\S.*)")
+_TAIL = re.compile(r"\s*(?:SQLSTATE: \w+|;?\s*line \d+,? pos \d+|\(TID \d+\)).*$", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunLog:
+    """What a failed step of a run left behind."""
+
+    output: str
+    uri: str
+
+
+def failed(repo: "Repository", run_id: str, output: Output, error: BaseException) -> StepFailedError:
+    """The error to raise instead of what a step raised; its whole text is kept in the repository."""
+    problem = f"{output.location}: building '{output.key}' failed: {reason_of(error)}"
+    path = f"{_FOLDER}/{run_id}/{output.key}.log"
+    try:
+        store = open_store(repo.uri, repo.storage_options)
+        store.put(path, "".join(traceback.format_exception(error)).encode(errors="replace"))
+    except StorageError:
+        return StepFailedError(problem, hint="fix it and run again; its log could not be kept")
+    return StepFailedError(problem, hint=f"fix it and run again; its log is {join_uri(repo.uri, path)}")
+
+
+def check_failed(checks: Sequence[DeclaredCheck], error: CheckFailedError) -> CheckFailedError:
+    """Return the error to raise instead of a failed check's own: a run of a pipeline is over, and has to run again."""
+    location = next((f"{check.location}: " for check in checks if check.name == error.details.get("check")), "")
+    hint = "correct the data, the model or the check, and run again; nothing was published"
+    return CheckFailedError(f"{location}{error.problem}", hint=hint, details=error.details)
+
+
+def list_logs(repo: "Repository", run_id: str) -> tuple[RunLog, ...]:
+    """The logs of the steps of a run that failed."""
+    found = open_store(repo.uri, repo.storage_options).list(f"{_FOLDER}/{run_id}")
+    names = {info.path.rpartition("/")[2].removesuffix(".log"): join_uri(repo.uri, info.path) for info in found}
+    return tuple(RunLog(output=name, uri=names[name]) for name in sorted(names))
+
+
+def reason_of(error: BaseException) -> str:
+    """Return the reason of an error in one line, without the stack traces of Spark."""
+    if isinstance(error, AnabranchError):
+        return str(error)
+    text = str(error).strip()
+    raised = _RAISED.findall(text)
+    text = raised[-1] if raised else _TAIL.sub("", next(iter(text.splitlines()), ""))
+    text = text.strip(" .;")
+    if not raised and not type(error).__module__.startswith("pyspark"):
+        text = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
+
+
+Session: TypeAlias = "SparkSession | Callable[[], SparkSession] | None"
+
+_BETWEEN_INTERRUPTS_SECONDS = 0.5
+
+
+class StepState(StrEnum):
+    """The state of an output in a run of a pipeline."""
+
+    STARTED = "started"
+    DONE = "done"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepProgress(Progress):
+    """An output of a pipeline that was started, is done or has failed. `stage` is 'outputs'.
+
+    `built` is set if the output is done. `rows` counts the rows of all outputs that are done.
+    """
+
+    table: str
+    state: StepState
+    built: BuiltOutput | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineRun:
+    """What a run of a pipeline made; `commit_id` is None if nothing changed."""
+
+    pipeline: str
+    branch: str
+    run_id: str
+    input_id: str
+    commit_id: str | None
+    outputs: tuple[BuiltOutput, ...]
+    checks: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manner:
+    """How a plan is carried out: how many steps at the same time, by which session, and where progress is reported.
+
+    A session may also be given as a function that starts it. The commit gets the `metadata` besides that of the plan.
+    """
+
+    jobs: int
+    session: "Session"
+    progress: OnProgress
+    message: str | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.jobs < 1:
+            raise InvalidInputError(f"there cannot be {self.jobs} jobs", hint="give a number from 1 on")
+
+
+class Builder(Protocol):
+    """Builds outputs with one engine."""
+
+    def build(self, output: Output) -> int: ...
+
+    def interrupt(self) -> None: ...
+
+
+def run_plan(plan: Plan, repo: "Repository", manner: Manner) -> PipelineRun:
+    start_builders = _prepare_builders(plan, repo, manner)
+    keep_source(repo, plan.source)
+    text = f"Run the pipeline {plan.pipeline}" if manner.message is None else manner.message
+    checks: dict[str, Check] = {check.name: check.check for check in plan.checks}
+    metadata = {**begun_metadata(plan), **manner.metadata}
+    with repo.begin_run(plan.branch, message=text, metadata=metadata, checks=checks) as run:
+        begun = run.snapshot()
+        growing = [step.key for step in plan.steps if step.output.incremental]
+        last_builds = find_last_builds(repo, begun, pipeline=plan.pipeline, outputs=growing)
+        builders = start_builders(run, last_builds)
+        built = _Crew(plan, repo, run, builders, manner.progress).build_all(manner.jobs)
+        try:
+            commit = run.publish(checks=_unmoved(plan, run), metadata=published_metadata(begun.id, built))
+        except CheckFailedError as err:
+            raise check_failed(plan.checks, err) from err
+    return PipelineRun(
+        pipeline=plan.pipeline,
+        branch=plan.branch,
+        run_id=run.id,
+        input_id=begun.id,
+        commit_id=None if commit is None else commit.graph_commit_id,
+        outputs=tuple(built),
+        checks=tuple(checks),
+    )
+
+
+StartBuilders = Callable[[Run, Mapping[str, GraphCommit]], dict[Engine, Builder]]
+
+
+def _prepare_builders(plan: Plan, repo: "Repository", manner: Manner) -> StartBuilders:
+    """Start the engines that the plan needs; Spark is neither imported nor started for DuckDB alone."""
+    if all(step.output.engine is Engine.DUCKDB for step in plan.steps):
+        return lambda run, last: {Engine.DUCKDB: DuckBuilder(repo=repo, run=run, plan=plan, last_builds=last)}
+    from anabranch.pipelines.build import SparkBuilder
+    from anabranch.spark.session import get_session
+
+    spark = get_session(manner.session() if callable(manner.session) else manner.session, repo=repo, catalog=None)
+    _ship_functions(plan)
+    return lambda run, last: {
+        Engine.DUCKDB: DuckBuilder(repo=repo, run=run, plan=plan, last_builds=last),
+        Engine.SPARK: SparkBuilder(repo=repo, run=run, plan=plan, session=spark, last_builds=last),
+    }
+
+
+def _ship_functions(plan: Plan) -> None:
+    """Send the functions of a pipeline file to Spark's workers, which cannot import it."""
+    from anabranch.spark.shipping import ship_by_value
+
+    modules = {step.output.function.__module__ for step in plan.steps if step.output.function is not None}
+    for name in modules:
+        if name.startswith(MODULE) and name in sys.modules:
+            ship_by_value(sys.modules[name])
+
+
+def _unmoved(plan: Plan, run: Run) -> dict[str, Check]:
+    """Return checks that no other writer appended to outputs of which steps have read all new rows."""
+    made, now = {step.key for step in plan.steps}, run.snapshot()
+    taken = {key: now[key].entry.version for step in plan.steps for key in step.output.incremental if key in made}
+
+    def check(snapshot: Snapshot) -> None:
+        for key, version in taken.items():
+            if snapshot[key].entry.version != version:
+                raise WriteConflictError(
+                    f"table '{key}' was changed on branch '{plan.branch}' since run {run.id} began", hint="run it again"
+                )
+
+    return {"what steps have read is what is published": check} if taken else {}
+
+
+class _Crew:
+    """Builds steps as soon as those before them are done, several at the same time."""
+
+    def __init__(
+        self, plan: Plan, repo: "Repository", run: Run, builders: Mapping[Engine, Builder], progress: OnProgress
+    ) -> None:
+        self._plan = plan
+        self._repo = repo
+        self._run = run
+        self._builders = builders
+        self._progress = progress
+        self._built: dict[str, BuiltOutput] = {}
+
+    def build_all(self, jobs: int) -> list[BuiltOutput]:
+        waiting = list(self._plan.steps)
+        working: dict[Future[BuiltOutput], Step] = {}
+        with ThreadPoolExecutor(jobs, thread_name_prefix="anabranch-step") as threads:
+            try:
+                while waiting or working:
+                    for step in self._ready(waiting)[: jobs - len(working)]:
+                        waiting.remove(step)
+                        self._report(step, StepState.STARTED)
+                        working[threads.submit(self._build, step)] = step
+                    done, _ = wait(working, return_when=FIRST_COMPLETED)
+                    for future in done:
+                        self._finish(working.pop(future), future)
+            except BaseException:
+                self._stop(working)
+                raise
+        return [self._built[step.key] for step in self._plan.steps]
+
+    def _stop(self, working: Collection[Future[BuiltOutput]]) -> None:
+        """Stop the steps that are not needed any more, also those between two Spark jobs."""
+        left: Collection[Future[BuiltOutput]] = list(working)
+        while left:
+            for builder in self._builders.values():
+                builder.interrupt()
+            _, left = wait(left, timeout=_BETWEEN_INTERRUPTS_SECONDS)
+
+    def _ready(self, waiting: Sequence[Step]) -> list[Step]:
+        return [step for step in waiting if all(key in self._built for key in step.after)]
+
+    def _build(self, step: Step) -> BuiltOutput:
+        began = time.monotonic()
+        rows = self._builders[step.output.engine].build(step.output)
+        return BuiltOutput.of(step.output, rows=rows, seconds=time.monotonic() - began)
+
+    def _finish(self, step: Step, future: Future[BuiltOutput]) -> None:
+        error = future.exception()
+        if error is not None:
+            self._report(step, StepState.FAILED)
+            raise failed(self._repo, self._run.id, step.output, error) from error
+        self._built[step.key] = future.result()
+        self._report(step, StepState.DONE)
+
+    def _report(self, step: Step, state: StepState) -> None:
+        progress = StepProgress(
+            stage="outputs",
+            done=len(self._built),
+            total=len(self._plan.steps),
+            rows=sum(output.rows for output in self._built.values()),
+            table=step.key,
+            state=state,
+            built=self._built.get(step.key),
+        )
+        self._progress(progress)
