@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from anabranch.repo.merge.conflicts import ConflictKind, StrategyGap
     from anabranch.repo.merge.plan import CommitPlan, MergeOutcome, ReplayResult, TablePlan
     from anabranch.repo.refs.branches import BranchInfo
+    from anabranch.repo.refs.drift import TableDrift
     from anabranch.repo.refs.reflog import Movement
     from anabranch.repo.refs.tags import TagInfo
     from anabranch.repo.runs.runs import RunInfo
@@ -67,7 +68,6 @@ if TYPE_CHECKING:
     from anabranch.repo.schema.state import Index as SchemaIndex
     from anabranch.repo.schema.state import SchemaState, TableSchema
     from anabranch.repo.schema.steps import Step as SchemaStep
-    from anabranch.repo.write.pull import TableDrift
     from anabranch.repo.write.settle import ExternalWrite
 
 __all__ = [
@@ -259,7 +259,7 @@ _LOCATIONS = {
     "TableChangeKind": ("anabranch.repo.history.diff", "TableChangeKind"),
     "TableCounts": ("anabranch.repo.history.comparer", "TableCounts"),
     "TableDiff": ("anabranch.repo.history.diff", "TableDiff"),
-    "TableDrift": ("anabranch.repo.write.pull", "TableDrift"),
+    "TableDrift": ("anabranch.repo.refs.drift", "TableDrift"),
     "TableKey": ("anabranch.ids", "TableKey"),
     "TablePlan": ("anabranch.repo.merge.plan", "TablePlan"),
     "TableSchema": ("anabranch.repo.schema.state", "TableSchema"),

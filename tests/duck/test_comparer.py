@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 
 import anabranch as ab
-from anabranch.repo.history.diff import RowChange, TableCounts
+from anabranch.repo.history.comparer import TableCounts
+from anabranch.repo.history.diff import RowChange
 
 NOON = dt.datetime(2024, 2, 29, 12)
 

@@ -8,8 +8,7 @@ import pyarrow as pa
 import anabranch as ab
 from anabranch.format.staging.notes import COLUMN_ID
 from anabranch.ids import BranchName
-from anabranch.repo.log.entries import RunPhase, TableEntry
-from anabranch.repo.write.homes import owns
+from anabranch.repo.log.entries import RunPhase, TableEntry, owns
 from anabranch.storage.options import lance_options
 from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, append, raw, rows, table
 

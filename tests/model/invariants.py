@@ -8,10 +8,9 @@ import pyarrow as pa
 
 from anabranch.errors import AnabranchError, CollectedError, CommitNotFoundError
 from anabranch.ids import BranchName, TableKey
-from anabranch.repo.log.entries import CommitKind, RunPhase
+from anabranch.repo.log.entries import CommitKind, RunPhase, owns
 from anabranch.repo.repository import Repository
 from anabranch.repo.snapshot import Snapshot, Table
-from anabranch.repo.write.homes import owns
 from tests.model.history import ModelCommit, ModelView, Tables
 from tests.model.model import ModelRepository
 from tests.model.outcome import state_of

@@ -13,7 +13,8 @@ from anabranch.bootstrap import ENGINES
 from anabranch.duck.comparer import default_comparer
 from anabranch.errors import InvalidInputError, InvalidNameError, NotFoundError, NotInHistoryError, TableNotFoundError
 from anabranch.repo.history.changes import CommitChanges
-from anabranch.repo.history.diff import TableChangeKind, TableCounts, find_appended_rows
+from anabranch.repo.history.comparer import TableCounts
+from anabranch.repo.history.diff import TableChangeKind, find_appended_rows
 from anabranch.repo.repository import Repository
 from tests.conftest import Place
 from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, append, ids, table

@@ -8,7 +8,8 @@ import pytest
 
 import anabranch as ab
 from anabranch.errors import DamagedFileError, InvalidInputError, NotFoundError, TableNotFoundError
-from anabranch.repo.history.diff import RowChangeKind, TableChangeKind, TableCounts, TableDiff
+from anabranch.repo.history.comparer import TableCounts
+from anabranch.repo.history.diff import RowChangeKind, TableChangeKind, TableDiff
 from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, append, table
 
 

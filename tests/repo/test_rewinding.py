@@ -14,8 +14,7 @@ from anabranch.errors import (
     VersionNotFoundError,
 )
 from anabranch.ids import BranchName
-from anabranch.repo.log.entries import TableMap
-from anabranch.repo.write.homes import owns
+from anabranch.repo.log.entries import TableMap, owns
 from tests.lake_templates import Cast
 from tests.repo.conftest import (
     CUSTOMERS,

@@ -15,8 +15,8 @@ from anabranch.bootstrap import ENGINES
 from anabranch.duck.comparer import default_comparer, single_comparer
 from anabranch.errors import DamagedFileError, MissingDependencyError
 from anabranch.format.compare.difference import ColumnPair
-from anabranch.repo.history.comparer import BucketingComparer, ColumnTriple, RowComparison, RowMerge
-from anabranch.repo.history.diff import RowChange, TableCounts
+from anabranch.repo.history.comparer import BucketingComparer, ColumnTriple, RowComparison, RowMerge, TableCounts
+from anabranch.repo.history.diff import RowChange
 from anabranch.spark.comparer import HeldRows, Sizes, SparkComparer
 from anabranch.spark.session import can_start
 from anabranch.spark.tasks import do_on_workers

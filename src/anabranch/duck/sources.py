@@ -12,11 +12,11 @@ from anabranch.duck.statement import SYSTEM_BUCKET, Statement, TableUse
 from anabranch.errors import CommitNotFoundError, InvalidExpressionError, TableNotFoundError
 from anabranch.format.arrow_dataset import ArrowDataset
 from anabranch.ids import BranchName, Ref
+from anabranch.repo.log.entries import owns
 from anabranch.repo.log.times import to_datetime
 from anabranch.repo.repository import Repository
 from anabranch.repo.runs.engine_access import EngineAccess
 from anabranch.repo.snapshot import Snapshot
-from anabranch.repo.write.homes import owns
 from anabranch.suggestions import suggest
 
 __all__ = ["SYSTEM_TABLES", "Source", "find_sources"]

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import cache
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, assert_never
 
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
     from anabranch.repo.merge.replay import Replayed
     from anabranch.repo.merge.resolvers import Resolvers
     from anabranch.repo.refs.branches import BranchInfo
+    from anabranch.repo.refs.drift import TableDrift
     from anabranch.repo.refs.reflog import Movement
     from anabranch.repo.refs.tags import TagInfo
     from anabranch.repo.run import Run
@@ -79,7 +81,6 @@ if TYPE_CHECKING:
     from anabranch.repo.write.checks import Checks, NamedCheck, Parameters
     from anabranch.repo.write.columns import Rewriter
     from anabranch.repo.write.publish import Published
-    from anabranch.repo.write.pull import TableDrift
     from anabranch.repo.write.settle import ExternalWrite
 
 __all__ = ["Engines", "Repository", "SqlEngine"]
@@ -511,11 +512,13 @@ class Repository:
         """
         from anabranch.repo.history.diff import diff_snapshots
 
-        comparer = self._comparer(engine)
+        load_comparer = cache(lambda: self._comparer(engine))
+        if engine != "auto":
+            load_comparer()  # refuses an engine that is unknown or not installed
         if tables is not None:
             require_names(tables, "tables")
         old, new = self._diff_sides(before, after)
-        return diff_snapshots(old, new, keys=tables, load_comparer=lambda: comparer)
+        return diff_snapshots(old, new, keys=tables, load_comparer=load_comparer)
 
     def _diff_sides(self, before: str, after: str | None) -> tuple[Snapshot, Snapshot]:
         from anabranch.repo.history.diff import base_snapshot
@@ -916,9 +919,9 @@ class Repository:
 
     def branch_drift(self, name: str) -> "list[TableDrift]":
         """List what main did since the branch took its copies, table by table."""
-        from anabranch.repo.write import pull
+        from anabranch.repo.refs.drift import branch_drift
 
-        return list(pull.branch_drift(self._repo_store, BranchName.parse_public(name)))
+        return list(branch_drift(self._repo_store, BranchName.parse_public(name)))
 
     def tag_create(self, name: str, ref: str | None = None, *, description: str = "") -> "TagInfo":
         """Name the commit that a ref stands for; by default the newest of the bound branch.
@@ -1212,7 +1215,7 @@ class Repository:
         self._forget_external_writes(parsed)
 
     def list_external_writes(self, *, branch: str | None = None) -> "list[ExternalWrite]":
-        """List the tables whose newest Lance version is an external write. Each table of the branch is read."""
+        """List the tables whose newest Lance version is an external write. Only manifests are read."""
         from anabranch.repo.write.settle import list_external_writes
 
         target = self._named(branch)

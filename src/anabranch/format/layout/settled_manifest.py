@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from anabranch.format.layout.manifest import fragment_id, message_span
-from anabranch.format.layout.row_versions import Basis, clamped_fragments, copied_fragments, settled_fragments
 from anabranch.format.layout.wire import WireField, bytes_field, bytes_fields, iter_fields, split_fields, varint_field
 
 __all__ = [
@@ -128,6 +127,9 @@ def settled_manifest(
     `base` is the staged version that `before` shows, or `before` itself. `is_clean` states that the row versions of
     `before` are ordinary ones already, as those of every version that was settled like this are.
     """
+    # Not at the top: to find out which versions are ours needs no numpy.
+    from anabranch.format.layout.row_versions import Basis, clamped_fragments, settled_fragments
+
     number = before.version + 1
     old = before.fragments if is_clean else clamped_fragments(before.fragments, before.version)
     known = old if base is before else base.fragments
@@ -168,6 +170,8 @@ def ordinary_manifest(staged: bytes, number: int, *, shown_by: bytes | None, nam
 
     The row versions are those of the ordinary version that shows the staged one, if there is one.
     """
+    from anabranch.format.layout.row_versions import copied_fragments
+
     parts = read_parts(staged, name=name)
     shown = {} if shown_by is None else read_parts(shown_by, name=name).fragments
     others = (part for part in parts.others if part.number != _VERSION)

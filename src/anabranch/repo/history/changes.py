@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from anabranch.errors import AnabranchError, InvalidInputError, NotInHistoryError, TableNotFoundError
 from anabranch.ids import MAIN, TableKey
-from anabranch.repo.history.comparer import RowComparer
-from anabranch.repo.history.diff import RowChange, TableCounts, TableDiff, find_renamed
+from anabranch.repo.history.comparer import RowComparer, TableCounts
+from anabranch.repo.history.diff import RowChange, TableDiff, find_renamed
 from anabranch.repo.history.table_history import TableChange
 from anabranch.repo.log.entries import CommitKind, CommitRecord, GraphCommit, TableEntry, is_same_state
 from anabranch.repo.log.store import RepoStore

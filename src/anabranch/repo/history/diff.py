@@ -12,12 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from anabranch.display import MAX_ROWS, html_table, text_table
 from anabranch.errors import TableNotFoundError
-from anabranch.format.arrow_types import python_values
-from anabranch.format.compare.difference import ColumnPair, Difference, compare_versions, find_filled
-from anabranch.format.compare.parts import Part, all_parts, count_parts
 from anabranch.ids import TableKey
 from anabranch.repo.history.ancestry import Ancestry
-from anabranch.repo.history.comparer import RowComparer, RowComparison, RowSide, TableCounts
 from anabranch.repo.log.entries import CommitRecord, TableEntry, TableMap
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.snapshot import Snapshot, Table
@@ -26,13 +22,16 @@ from anabranch.suggestions import suggest
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from anabranch.format.compare.difference import ColumnPair, Difference
+    from anabranch.format.compare.parts import Part
+    from anabranch.repo.history.comparer import RowComparer, RowComparison, RowSide, TableCounts
+
 __all__ = [
     "Diff",
     "RowChange",
     "RowChangeKind",
     "SchemaChange",
     "TableChangeKind",
-    "TableCounts",
     "TableDiff",
     "base_snapshot",
     "diff_snapshots",
@@ -40,9 +39,6 @@ __all__ = [
     "find_renamed",
     "pair_columns",
 ]
-
-
-_NO_ROWS = TableCounts(inserted=0, updated=0, deleted=0)
 
 
 class TableChangeKind(StrEnum):
@@ -86,7 +82,7 @@ class TableDiff:
     """One table that differs. Rows are compared when they are read, and again each time. Counts are kept."""
 
     def __init__(
-        self, key: str, *, before: Table | None, after: Table | None, load_comparer: Callable[[], RowComparer]
+        self, key: str, *, before: Table | None, after: Table | None, load_comparer: "Callable[[], RowComparer]"
     ) -> None:
         self.key = key
         self.before = before
@@ -108,6 +104,16 @@ class TableDiff:
         """The old name if the table was renamed, else None."""
         return self.before.key if self.before is not None and self.before.key != self.key else None
 
+    @property
+    def rows_before(self) -> int | None:
+        """The number of rows before, or None if the table was added. No table is opened."""
+        return None if self.before is None else len(self.before)
+
+    @property
+    def rows_after(self) -> int | None:
+        """The number of rows after, or None if the table was removed. No table is opened."""
+        return None if self.after is None else len(self.after)
+
     @cached_property
     def columns(self) -> tuple[SchemaChange, ...]:
         """The differences of the schemas. Empty for a table that was added or removed."""
@@ -116,8 +122,11 @@ class TableDiff:
         return tuple(_iter_column_changes(self.before, self.after, self._difference.columns))
 
     @cached_property
-    def counts(self) -> TableCounts:
+    def counts(self) -> "TableCounts":
         """The number of rows that differ."""
+        from anabranch.format.compare.parts import count_parts
+        from anabranch.repo.history.comparer import TableCounts
+
         if self.before is None or self.after is None:
             return TableCounts(
                 inserted=0 if self.after is None else self.after.count_rows(),
@@ -125,7 +134,7 @@ class TableDiff:
                 deleted=0 if self.before is None else self.before.count_rows(),
             )
         if not self.rows_to_compare:
-            return _NO_ROWS
+            return TableCounts(inserted=0, updated=0, deleted=0)
         if not self._keys:
             return self._load_comparer().count(self._comparison(with_filled=True))
         found = self._load_comparer().count(self._comparison(with_filled=False))
@@ -135,6 +144,8 @@ class TableDiff:
     @property
     def is_empty(self) -> bool:
         """Whether there are no differences, for example because the files were only rewritten."""
+        from anabranch.format.compare.parts import count_parts
+
         if self.change is not TableChangeKind.CHANGED or self.renamed_from is not None or self.columns:
             return False
         if count_parts(self._difference.older) != count_parts(self._difference.newer):
@@ -144,6 +155,8 @@ class TableDiff:
     @property
     def rows_to_compare(self) -> int:
         """The number of rows that must be read to find those that differ."""
+        from anabranch.format.compare.parts import count_parts
+
         filled = sum(older.rows + newer.rows for older, newer in self._filled)
         return count_parts(self._difference.older) + count_parts(self._difference.newer) + filled
 
@@ -153,6 +166,8 @@ class TableDiff:
 
     def iter_rows(self) -> Iterator[RowChange]:
         """Read the rows that differ, in no particular order."""
+        from anabranch.format.arrow_types import python_values
+
         for batch in self.iter_batches():
             for row in python_values(batch.to_struct_array()):
                 yield RowChange(
@@ -168,19 +183,23 @@ class TableDiff:
         return self.iter_batches().read_all()
 
     @cached_property
-    def _difference(self) -> Difference:
+    def _difference(self) -> "Difference":
+        from anabranch.format.compare.difference import compare_versions
+
         if self.before is not None and self.after is not None:
             return compare_versions(self.before.version_ref, self.after.version_ref)
         return _all_of(self.before, self.after)
 
     @cached_property
     def _filled(self) -> "tuple[tuple[Part, Part], ...]":
+        from anabranch.format.compare.difference import find_filled
+
         if self.before is None or self.after is None:
             return ()
         return find_filled(self.before.version_ref, self.after.version_ref, self._difference)
 
     @cached_property
-    def _keys(self) -> tuple[ColumnPair, ...]:
+    def _keys(self) -> "tuple[ColumnPair, ...]":
         """The primary key as pairs of columns. Empty if the two versions have different keys."""
         if self.before is None or self.after is None:
             return ()
@@ -188,7 +207,9 @@ class TableDiff:
         pairs = tuple(by_newer[name] for name in self.after.primary_key)
         return pairs if tuple(pair.older for pair in pairs) == self.before.primary_key else ()
 
-    def _comparison(self, *, with_filled: bool) -> RowComparison:
+    def _comparison(self, *, with_filled: bool) -> "RowComparison":
+        from anabranch.repo.history.comparer import RowComparison
+
         difference, filled = self._difference, self._filled if with_filled else ()
         has_row_ids = (
             not self._keys
@@ -227,9 +248,8 @@ class Diff:
         """Return what is known without comparing rows, which may take long."""
         rows: list[tuple[object, ...]] = []
         for table in self.tables[:MAX_ROWS]:
-            counts = (None if side is None else len(side) for side in (table.before, table.after))
             change = table.change if table.renamed_from is None else f"renamed from {table.renamed_from}"
-            rows.append((table.key, change, *counts))
+            rows.append((table.key, change, table.rows_before, table.rows_after))
         return ("table", "change", "rows before", "rows after"), rows
 
     @property
@@ -237,7 +257,7 @@ class Diff:
         """Whether no table differs. A table whose files were only rewritten has no differences."""
         return all(table.is_empty for table in self.tables)
 
-    def summary(self) -> dict[str, TableCounts]:
+    def summary(self) -> "dict[str, TableCounts]":
         """Return the number of rows that differ, by table."""
         return {table.key: table.counts for table in self.tables if not table.is_empty}
 
@@ -252,7 +272,7 @@ class Diff:
 
 
 def diff_snapshots(
-    before: Snapshot, after: Snapshot, *, keys: Sequence[str] | None, load_comparer: Callable[[], RowComparer]
+    before: Snapshot, after: Snapshot, *, keys: Sequence[str] | None, load_comparer: "Callable[[], RowComparer]"
 ) -> Diff:
     """Compare two snapshots, also without a common history. Rows are read only when the result is used.
 
@@ -312,26 +332,31 @@ def base_snapshot(repo_store: RepoStore, ours: CommitRecord, theirs: CommitRecor
     return Snapshot(repo_store, base, version=base.commit.manifest_version, tables=tables)
 
 
-def find_appended_rows(diff: TableDiff) -> RowSide | None:
+def find_appended_rows(diff: TableDiff) -> "RowSide | None":
     """Return the new rows if rows were only appended, so that nothing needs to be compared. Else None."""
     if diff.before is None or diff._difference.older or diff._filled:
         return None
     return _side(diff.after, diff._difference.newer, with_row_ids=False)
 
 
-def pair_columns(diff: TableDiff) -> tuple[ColumnPair, ...]:
+def pair_columns(diff: TableDiff) -> "tuple[ColumnPair, ...]":
     """Return the columns of both states as pairs."""
     return diff._difference.columns
 
 
-def _side(table: Table | None, parts: Sequence[Part], *, with_row_ids: bool) -> RowSide | None:
+def _side(table: Table | None, parts: "Sequence[Part]", *, with_row_ids: bool) -> "RowSide | None":
+    from anabranch.repo.history.comparer import RowSide
+
     if table is None:
         return None
     return RowSide(version_ref=table.version_ref, parts=tuple(parts), with_row_ids=with_row_ids)
 
 
-def _all_of(before: Table | None, after: Table | None) -> Difference:
+def _all_of(before: Table | None, after: Table | None) -> "Difference":
     """Return all rows of a table that only one side has as the difference."""
+    from anabranch.format.compare.difference import ColumnPair, Difference
+    from anabranch.format.compare.parts import all_parts
+
     table = after if before is None else before
     if table is None:
         return Difference(columns=(), older=(), newer=())
@@ -343,7 +368,7 @@ def _all_of(before: Table | None, after: Table | None) -> Difference:
     return Difference(columns=tuple(ColumnPair(older=name, newer=None) for name in names), older=parts, newer=())
 
 
-def _iter_column_changes(before: Table, after: Table, pairs: Sequence[ColumnPair]) -> Iterator[SchemaChange]:
+def _iter_column_changes(before: Table, after: Table, pairs: "Sequence[ColumnPair]") -> Iterator[SchemaChange]:
     old, new = before.schema, after.schema
     for pair in pairs:
         if pair.older is None and pair.newer is not None:

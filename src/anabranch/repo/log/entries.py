@@ -26,8 +26,14 @@ __all__ = [
     "StateId",
     "TableEntry",
     "TableMap",
+    "home_folders",
+    "homes_folder",
     "is_same_state",
+    "owns",
 ]
+
+
+_MAIN_HOMES = "__main__"  # no graph branch can have this name
 
 
 class CommitKind(StrEnum):
@@ -122,6 +128,28 @@ class TableEntry:
     def state(self) -> StateId:
         """What identifies the rows, columns and key. The other fields may differ, for example after a rename."""
         return self.dataset, self.home, self.version, self.primary_key
+
+
+def owns(branch: BranchName, home: str | None) -> bool:
+    """Whether a home is one that this graph branch writes to: `{branch}/{ulid}`, and for main at first the root."""
+    if home is None:
+        return str(branch) == MAIN
+    return home.rpartition("/")[0] in home_folders(branch)
+
+
+def home_folders(branch: BranchName) -> tuple[str, ...]:
+    """Return the names below which homes of a graph branch may lie."""
+    return tuple(dict.fromkeys((str(branch), homes_folder(branch))))
+
+
+def homes_folder(branch: BranchName) -> str:
+    """The name below which a graph branch gets its homes.
+
+    Not below `main/`: Lance removes the whole dataset with the last branch there. Older versions of Anabranch put the
+    homes of main there, which are still its homes.
+    """
+    first, separator, rest = str(branch).partition("/")
+    return f"{_MAIN_HOMES}{separator}{rest}" if first == MAIN else str(branch)
 
 
 def is_same_state(one: TableEntry | None, other: TableEntry | None) -> bool:

@@ -13,14 +13,22 @@ from anabranch.errors import WriteConflictError
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.history.ancestry import Ancestry
 from anabranch.repo.log.collected import require_uncollected
-from anabranch.repo.log.entries import Changes, CommitRecord, GraphCommit, LogEntry, TableEntry, TableMap, is_same_state
+from anabranch.repo.log.entries import (
+    Changes,
+    CommitRecord,
+    GraphCommit,
+    LogEntry,
+    TableEntry,
+    TableMap,
+    is_same_state,
+    owns,
+)
 from anabranch.repo.log.making import CommitSpec, make_record
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.log.view import View
 from anabranch.repo.merge.combiner import DECIDE, Combiner, Sides
 from anabranch.repo.merge.conflicts import Conflict
 from anabranch.repo.merge.plan import CommitPlan, plan_of
-from anabranch.repo.write.homes import owns
 from anabranch.storage import in_parallel
 
 __all__ = [

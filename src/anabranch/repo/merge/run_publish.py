@@ -22,6 +22,7 @@ from anabranch.repo.log.entries import (
     TableEntry,
     TableMap,
     is_same_state,
+    owns,
 )
 from anabranch.repo.log.making import CommitSpec, Inspect
 from anabranch.repo.log.store import RepoStore
@@ -38,7 +39,7 @@ from anabranch.repo.runs.runs import (
     refuse_over,
     run_state,
 )
-from anabranch.repo.write.homes import is_home_shared, owns
+from anabranch.repo.write.homes import is_home_shared
 from anabranch.repo.write.publish import Published, publish
 from anabranch.repo.write.staged_table import append_again
 

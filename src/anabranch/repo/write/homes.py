@@ -19,10 +19,10 @@ from anabranch.format.arguments import listed_columns
 from anabranch.format.home import Home
 from anabranch.format.refs.tags import mark_managed
 from anabranch.format.staging import VersionRef
-from anabranch.ids import MAIN, BranchName, TableKey
+from anabranch.ids import BranchName, TableKey
 from anabranch.repo.log.arguments import require_names
 from anabranch.repo.log.config import RepoConfig
-from anabranch.repo.log.entries import TableEntry, TableMap
+from anabranch.repo.log.entries import TableEntry, TableMap, homes_folder, owns
 from anabranch.repo.write.staged_table import StagedTable, one_time_step
 from anabranch.suggestions import suggest
 
@@ -32,11 +32,9 @@ __all__ = [
     "check_primary_key",
     "check_unique",
     "free_dataset",
-    "home_folders",
     "home_for_writing",
     "is_being_removed",
     "is_home_shared",
-    "owns",
     "refuse_shared_home",
     "stage_existing",
     "stage_new",
@@ -64,31 +62,6 @@ def is_being_removed(config: RepoConfig, dataset: str) -> bool:
 
 def _path(dataset: str) -> str:
     return f"{REMOVING}/{dataset}"
-
-
-_MAIN_HOMES = "__main__"  # no graph branch can have this name
-
-
-def owns(branch: BranchName, home: str | None) -> bool:
-    """Whether a home is one that this graph branch writes to: `{branch}/{ulid}`, and for main at first the root."""
-    if home is None:
-        return str(branch) == MAIN
-    return home.rpartition("/")[0] in home_folders(branch)
-
-
-def home_folders(branch: BranchName) -> tuple[str, ...]:
-    """Return the names below which homes of a graph branch may lie."""
-    return tuple(dict.fromkeys((str(branch), _homes_folder(branch))))
-
-
-def _homes_folder(branch: BranchName) -> str:
-    """The name below which a graph branch gets its homes.
-
-    Not below `main/`: Lance removes the whole dataset with the last branch there. Older versions of Anabranch put the
-    homes of main there, which are still its homes.
-    """
-    first, separator, rest = str(branch).partition("/")
-    return f"{_MAIN_HOMES}{separator}{rest}" if first == MAIN else str(branch)
 
 
 def stage_existing(config: RepoConfig, branch: BranchName, key: TableKey, entry: TableEntry) -> StagedTable:
@@ -242,5 +215,5 @@ def home_for_writing(config: RepoConfig, branch: BranchName, version_ref: Versio
 
 
 def _fork(config: RepoConfig, branch: BranchName, version_ref: VersionRef) -> VersionRef:
-    home: Home = staging.fork(version_ref, f"{_homes_folder(branch)}/{config.new_id()}")
+    home: Home = staging.fork(version_ref, f"{homes_folder(branch)}/{config.new_id()}")
     return VersionRef(home=home, version=home.head_version())

@@ -10,10 +10,9 @@ from anabranch.errors import AnabranchError, ExternalWriteError
 from anabranch.format import staging
 from anabranch.format.home import Home
 from anabranch.ids import BranchName, TableKey
-from anabranch.repo.log.entries import Changes, LogEntry, TableEntry, TableMap
+from anabranch.repo.log.entries import Changes, LogEntry, TableEntry, TableMap, owns
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.refs.reflog import changed_tables
-from anabranch.repo.write.homes import owns
 from anabranch.storage import in_parallel
 from anabranch.warnings import warn_of_external_write
 

@@ -14,9 +14,8 @@ from anabranch.errors import AnabranchError, ObjectExistsError, StorageError
 from anabranch.format import staging
 from anabranch.format.staging import PreparedSettle
 from anabranch.ids import BranchName, TableKey
-from anabranch.repo.log.entries import Changes, LogEntry, TableEntry, TableMap
+from anabranch.repo.log.entries import Changes, LogEntry, TableEntry, TableMap, owns
 from anabranch.repo.log.store import RepoStore
-from anabranch.repo.write.homes import owns
 from anabranch.storage import PreparedObject, in_parallel
 from anabranch.storage.options import Durability, durability_of
 from anabranch.storage.uris import is_local

@@ -5,8 +5,7 @@ from anabranch.format import staging
 from anabranch.format.home import Home, is_staged
 from anabranch.ids import BranchName
 from anabranch.repo.log.config import RepoConfig
-from anabranch.repo.log.entries import Changes
-from anabranch.repo.write.homes import owns
+from anabranch.repo.log.entries import Changes, owns
 
 __all__ = ["refuse_removed_files"]
 

@@ -13,10 +13,10 @@ from anabranch.format.staging import VersionRef
 from anabranch.format.staging.incoming import as_reader
 from anabranch.format.staging.python_rows import has_own_types
 from anabranch.ids import BranchName, TableKey
-from anabranch.repo.log.entries import Changes, LogEntry, TableEntry
+from anabranch.repo.log.entries import Changes, LogEntry, TableEntry, owns
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.log.view import View, find_main
-from anabranch.repo.write.homes import owns, refuse_shared_home, stage_existing, stage_new
+from anabranch.repo.write.homes import refuse_shared_home, stage_existing, stage_new
 from anabranch.repo.write.staged_table import StagedTable, Step, replayed
 from anabranch.storage import in_parallel
 from anabranch.suggestions import suggest

@@ -9,7 +9,8 @@ from starlette.responses import Response
 from anabranch.errors import InvalidInputError
 from anabranch.files.plain_rows import csv_lines
 from anabranch.ids import MAIN
-from anabranch.repo.history.diff import RowChangeKind, SchemaChange, TableChangeKind, TableCounts, TableDiff
+from anabranch.repo.history.comparer import TableCounts
+from anabranch.repo.history.diff import RowChangeKind, SchemaChange, TableChangeKind, TableDiff
 from anabranch.repo.log.entries import GraphCommit
 from anabranch.server.ui.cells import NULL, Cell, cell_of
 from anabranch.server.ui.downloads import answer_csv
