@@ -1,8 +1,5 @@
 """What the commands that merge share: their arguments, and conflicts as they are shown."""
 
-import csv
-import io
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -106,35 +103,9 @@ def read_resolutions(path: Path | None) -> list[dict[str, Any]]:
     """Read the decisions on single conflicts. An entry of a JSON file without a decision is allowed."""
     if path is None:
         return []
-    text = _read_text(path, "the resolutions", hint="name a JSON or CSV file in UTF-8")
-    try:
-        if path.suffix.lower() == ".csv":
-            return [_resolution_of(row) for row in csv.DictReader(io.StringIO(text))]
-        document = json.loads(text)
-    except ValueError as err:
-        raise InvalidInputError(
-            f"the resolutions {str(path)!r} cannot be read: {err}",
-            hint="write JSON as 'anabranch conflicts --json' prints it, or CSV with the key in JSON",
-        ) from err
-    found = document.get("conflicts") if isinstance(document, Mapping) else document
-    if not isinstance(found, list):
-        raise InvalidInputError(
-            f"the resolutions {str(path)!r} are not a list", hint="write a list of conflicts, or {'conflicts': [...]}"
-        )
-    return found
+    from anabranch.repo.merge.decisions import read_resolutions as parse
 
-
-def _resolution_of(row: Mapping[str, str | None]) -> dict[str, Any]:
-    """Return a line of a CSV file as a resolution. Empty cells and other columns are left out: a null needs JSON.
-
-    The key, and the value of a whole row, are JSON.
-    """
-    names = ("table", "key", "column", "path", "take", "value")
-    found: dict[str, Any] = {name: text for name in names if (text := row.get(name))}
-    for name in ("key",) if "column" in found else ("key", "value"):
-        if name in found:
-            found[name] = json.loads(found[name])
-    return found
+    return parse(_read_text(path, "the resolutions", hint="name a JSON or CSV file in UTF-8").encode(), name=str(path))
 
 
 def read_checks(files: Sequence[str] | None) -> dict[str, str]:

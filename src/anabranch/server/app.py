@@ -16,6 +16,7 @@ from anabranch.server import (
     history,
     imports,
     jobs,
+    merges,
     projects,
     rows,
     status,
@@ -45,6 +46,7 @@ _ROUTERS = (
     jobs.router,
     history.router,
     tags.router,
+    merges.router,
     tokens.router,
     audit.router,
 )

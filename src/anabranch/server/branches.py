@@ -244,6 +244,10 @@ class Branches:
             )
         return branch
 
+    def is_dev_branch(self, project_id: str, name: str) -> bool:
+        """Return whether a branch of a repository is a dev branch, given its name there."""
+        return self._rows.find(project_id, name) is not None
+
     def open(self, project_id: str, branch_id: str, token: Token) -> OpenBranch:
         """Open a dev branch, or main with the id that paths use for it."""
         if branch_id != DEFAULT_BRANCH:

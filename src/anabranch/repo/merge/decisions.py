@@ -1,5 +1,7 @@
 """Decisions on single conflicts: take a side, or set a value, for one cell or row."""
 
+import csv
+import io
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,7 +14,7 @@ from anabranch.repo.merge.conflicts import Conflict, ConflictKind
 from anabranch.repo.merge.names import TableNames
 from anabranch.suggestions import suggest
 
-__all__ = ["Decisions", "JsonValue", "parse_decisions"]
+__all__ = ["Decisions", "JsonValue", "parse_decisions", "read_resolutions"]
 
 _SIDES = ("base", "source", "target")
 # The last four are in the conflicts that the command line prints, so that these can be passed back.
@@ -195,6 +197,39 @@ def parse_decisions(given: Sequence[Mapping[str, Any]] | None) -> Decisions:
         for (table, column), decisions in for_all.items()
     }
     return Decisions(by_key=by_key, by_schema=by_schema, resolvers=resolvers)
+
+
+def read_resolutions(data: bytes, *, name: str) -> list[dict[str, Any]]:
+    """Read decisions from a file: CSV if its name ends with that, else JSON. An entry may have no decision."""
+    try:
+        text = data.decode()
+        if name.lower().endswith(".csv"):
+            return [_resolution_of(row) for row in csv.DictReader(io.StringIO(text))]
+        document = json.loads(text)
+    except (ValueError, RecursionError, csv.Error) as err:
+        raise InvalidInputError(
+            f"the resolutions {name!r} cannot be read: {err}",
+            hint="write JSON as 'anabranch conflicts --json' prints it, or CSV with the key in JSON",
+        ) from err
+    found = document.get("conflicts") if isinstance(document, Mapping) else document
+    if not isinstance(found, list):
+        raise InvalidInputError(
+            f"the resolutions {name!r} are not a list", hint="write a list of conflicts, or {'conflicts': [...]}"
+        )
+    return found
+
+
+def _resolution_of(row: Mapping[str, str | None]) -> dict[str, Any]:
+    """Return a line of a CSV file as a resolution. Empty cells and other columns are left out: a null needs JSON.
+
+    The key, and the value of a whole row, are JSON.
+    """
+    names = ("table", "key", "column", "path", "take", "value")
+    found: dict[str, Any] = {name: text for name in names if (text := row.get(name))}
+    for name in ("key",) if "column" in found else ("key", "value"):
+        if name in found:
+            found[name] = json.loads(found[name])
+    return found
 
 
 def _check_fields(entry: Any) -> None:
