@@ -69,7 +69,7 @@ def test_a_merge_is_decided_by_strategy_resolvers_and_resolutions(project: Proje
     before = contested.snapshot_of(MAIN).id
     answer = refused(merge(project, source="dev"), 409, "merge_conflict")
     assert answer["details"]["conflict_count"] == 2
-    (first, second) = answer["details"]["conflicts"]
+    (first, _) = answer["details"]["conflicts"]
     assert contested.snapshot_of(MAIN).id == before
     refused(merge(project, source="dev", resolutions=[{**first, "take": "nobody"}]), 400, "invalid_input")
     refused(merge(project, source="dev", resolvers={"no_such": "max"}), 400, "invalid_input")
