@@ -55,11 +55,10 @@ def test_a_plan_shows_the_changes_and_changes_nothing(project: Project, conteste
 
 
 def test_conflicts_come_in_pages(project: Project, contested: ab.Repository) -> None:
-    first = ok(project.client.post(f"{project.path}/merges/conflicts", params={"limit": 1}, json={"source": "dev"}))
+    path = f"{project.path}/merges/conflicts"
+    first = ok(project.client.post(path, params={"limit": 1}, json={"source": "dev"}))
     assert first["next"] == 1
-    rest = ok(
-        project.client.post(f"{project.path}/merges/conflicts", params={"limit": 1, "offset": 1}, json={"source": "dev"})
-    )
+    rest = ok(project.client.post(path, params={"limit": 1, "offset": 1}, json={"source": "dev"}))
     assert rest["next"] is None
     assert [one["key"]["id"] for one in (*first["conflicts"], *rest["conflicts"])] == [1, 2]
     assert [one.key for one in contested.conflicts("dev")] == [{"id": 1}, {"id": 2}]

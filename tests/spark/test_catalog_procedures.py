@@ -1,5 +1,6 @@
 """CALL lake.system.NAME(...): the procedures of the catalog, with named arguments and rows as answers."""
 
+import json
 from collections.abc import Callable
 
 import pytest
@@ -10,10 +11,12 @@ from anabranch.errors import (
     AnabranchError,
     BranchExistsError,
     BranchNotFoundError,
+    CheckFailedError,
     InvalidInputError,
     InvalidNameError,
     MergeConflictError,
     TableNotFoundError,
+    WriteConflictError,
 )
 from anabranch.spark.spark_errors import spark_errors
 from tests.spark.conftest import ORDERS
@@ -74,6 +77,56 @@ def test_conflicts_are_listed_and_a_strategy_decides(call: Call, lake: ab.Reposi
     assert lake.head_commit_id_for_branch("main") == head
     call("merge('dev', strategy => 'source')")
     assert lake.snapshot_of("main")[ORDERS].to_arrow(where="id = 1").to_pylist() == [{"id": 1, "v": "theirs"}]
+
+
+def test_merges_take_the_options_of_the_library(call: Call, lake: ab.Repository) -> None:
+    call("create_branch('dev')")
+    change(lake, "dev", "theirs", where="id < 3")
+    head = change(lake, "main", "ours", where="id < 3")
+    rows = call("conflicts('dev', resolvers => map('v', 'max'))")
+    assert rows == []
+    tried = call("merge('dev', resolvers => map('v', 'max'), dry_run => true)")
+    assert [(row.conflicts, row.updated, row.commit) for row in tried] == [(0, 3, None)]
+    decided = [{"table": ORDERS, "key": {"id": number}, "column": "v", "take": "source"} for number in (0, 1)]
+    text = json.dumps([*decided, {"table": ORDERS, "key": {"id": 2}, "column": "v", "value": "both"}])
+    (row, *_) = call(f"conflicts('dev', resolutions => '{text}', include_decided => true)")
+    assert json.loads(row.decision) == {"take": "source"}
+    with pytest.raises(WriteConflictError, match="not on the expected"):
+        call(f"merge('dev', resolutions => '{text}', expected_head => '{lake.head_commit_id_for_branch('dev')}')")
+    with pytest.raises(WriteConflictError, match="not a fast-forward"):
+        call(f"merge('dev', resolutions => '{text}', ff_only => true)")
+    with pytest.raises(CheckFailedError):
+        call(f"merge('dev', resolutions => '{text}', checks => map('none', 'FROM {ORDERS} WHERE id < 9'))")
+    with pytest.raises(InvalidInputError, match="not JSON"):
+        call("merge('dev', resolutions => '[')")
+    assert lake.head_commit_id_for_branch("main") == head
+    call(f"merge('dev', resolutions => '{text}', expected_head => '{head}', metadata => map('ticket', '7'))")
+    assert lake.snapshot_of("main").commit.metadata["ticket"] == "7"
+    found = lake.snapshot_of("main")[ORDERS].to_arrow(where="id < 3").to_pylist()
+    assert sorted(row["v"] for row in found) == ["both", "theirs", "theirs"]
+
+
+def test_ranges_are_picked_reverted_and_rebased_with_the_options(call: Call, lake: ab.Repository) -> None:
+    call("create_branch('dev')")
+    for number in (1, 2):
+        change(lake, "dev", f"v{number}", where=f"id = {number}")
+    head = change(lake, "main", "ours")
+    tried = call("cherry_pick('main..dev', dry_run => true)")
+    assert [(row.message, row.conflicts) for row in tried] == [("to v1", 1)]
+    assert [row.key for row in call("conflicts('main..dev', by => 'cherry_pick')")] == ['{"id": 1}']
+    picked = call(
+        f"cherry_pick('main..dev', strategy => 'source', expected_head => '{head}', metadata => map('a', 'b'))"
+    )
+    assert [(row.message, row.conflicts) for row in picked] == [("to v1", 0), ("to v2", 0)]
+    assert [lake.get_commit(row.commit).metadata["a"] for row in picked] == ["b", "b"]
+    reverted = call("revert('main~2..main', dry_run => true)")
+    assert [row.message for row in reverted] == ["to v2", "to v1"]
+    assert len(call("revert('main~2..main')")) == 2
+    assert lake.snapshot_of("main")[ORDERS].to_arrow(where="id = 1").to_pylist() == [{"id": 1, "v": "ours"}]
+    tried = call("rebase('dev', resolvers => map('v', 'target'), dry_run => true)")
+    assert [row.conflicts for row in tried] == [0, 0]
+    assert len(call("rebase('dev', strategy => 'source', metadata => map('c', 'd'))")) == 2
+    assert lake.snapshot_of("dev").commit.metadata["c"] == "d"
 
 
 @pytest.mark.parametrize("branch", ["main", "dev"])

@@ -70,8 +70,10 @@ class MergeQuestion(Body):
     resolvers: Annotated[
         dict[str, str],
         Field(max_length=1000, description="Rules by column or table.", examples=[{"in_c_sales.orders.amount": "max"}]),
-    ] = {}
-    resolutions: Annotated[list[Resolution], Field(max_length=100_000, description="Decisions on conflicts.")] = []
+    ] = Field(default_factory=dict)
+    resolutions: Annotated[list[Resolution], Field(max_length=100_000, description="Decisions on conflicts.")] = Field(
+        default_factory=list
+    )
     resolutions_file_id: Annotated[
         str | None,
         Field(pattern=FILE_ID, max_length=64, description="An uploaded CSV or JSON file with more resolutions."),
@@ -82,7 +84,9 @@ class MergeOrder(MergeQuestion):
     """A merge to publish, as one commit."""
 
     message: FreeText | None = None
-    metadata: Annotated[dict[str, str], Field(max_length=50, description="Metadata of the commit.")] = {}
+    metadata: Annotated[dict[str, str], Field(max_length=50, description="Metadata of the commit.")] = Field(
+        default_factory=dict
+    )
     expected_head: Annotated[
         str | None, Field(max_length=26, description="Refuse if the branch is not on this commit any more.")
     ] = None

@@ -194,11 +194,47 @@ def test_what_names_no_commits_is_refused(dev: ab.Repository) -> None:
         dev.cherry_pick("main..dev", message="all")
 
 
-def test_a_live_branch_takes_one_commit_at_a_time(dev: ab.Repository) -> None:
+def test_a_live_branch_takes_a_range_and_follows_main_after_its_revert(dev: ab.Repository) -> None:
     dev.branch_create("live", mode="live")
-    for dry_run in (True, False):
-        with nothing_changes(dev), pytest.raises(InvalidInputError, match="takes one commit at a time"):
-            dev.cherry_pick("main..dev", branch="live", dry_run=dry_run)
-    assert len(dev.cherry_pick("dev", branch="live", dry_run=True).plan) == 1
-    dev.cherry_pick("dev", branch="live")
-    assert ids(dev.snapshot_of("live")) == [1, 2, 3, 5, 6]
+    version = dev.branch_get("live").version
+    assert len(dev.cherry_pick("main..dev", branch="live", dry_run=True).plan) == 3
+    assert dev.branch_get("live").version == version
+    picked = dev.cherry_pick("main..dev", branch="live")
+    assert [commit.message for commit in picked.commits] == ["append (4,)", "append (40,)", "append (5,)"]
+    info = dev.branch_get("live")
+    assert (info.version, set(info.own_tables)) == (version + 1, {ORDERS, CUSTOMERS})
+    assert ids(dev.snapshot_of("live")) == [1, 2, 3, 4, 5, 6]
+    # Each commit has recorded the state after it, on one state of main.
+    assert [ids(dev.snapshot_of(commit.id)) for commit in picked.commits] == [
+        [1, 2, 3, 4, 6],
+        [1, 2, 3, 4, 6],
+        [1, 2, 3, 4, 5, 6],
+    ]
+    # The first of the commits has made the table the branch's own, so that it stays so without the last one.
+    dev.revert(picked.commits[-1].id, branch="live")
+    assert ids(dev.snapshot_of("live")) == [1, 2, 3, 4, 6]
+    assert set(dev.branch_get("live").own_tables) == {ORDERS, CUSTOMERS}
+    dev.undo("live")
+    reverted = dev.revert([commit.id for commit in picked.commits[::-1]], branch="live")
+    assert len(reverted.commits) == 3
+    assert dev.branch_get("live").own_tables == ()
+    append(dev, 7)
+    assert ids(dev.snapshot_of("live")) == ids(dev) == [1, 2, 3, 6, 7]
+    dev.undo("live")
+    assert ids(another(dev).snapshot_of("live")) == raw_ids(dev, "live") == [1, 2, 3, 4, 5, 6]
+    assert dev.doctor().is_clean
+
+
+def test_a_range_on_a_live_branch_is_all_or_nothing(dev: ab.Repository) -> None:
+    dev.branch_create("live", mode="live")
+    with dev.transaction("live") as tx:
+        tx.append(ORDERS, [{"id": 5, "v": "other"}])
+    before = dev.branch_get("live")
+    with pytest.raises(MergeConflictError):
+        dev.cherry_pick("main..dev", branch="live")
+    assert dev.branch_get("live") == before
+    dev.cherry_pick("main..dev", branch="live", strategy="target")
+    assert ids(dev.snapshot_of("live")) == [1, 2, 3, 4, 5, 6]
+    raced_by(dev, lambda rival: append(rival, 8, branch="live")).revert("live~2..live", branch="live")
+    assert 8 in ids(dev.snapshot_of("live"))
+    assert dev.doctor().is_clean

@@ -6,12 +6,21 @@ A table that has not changed since then gets its other state by pointer. The row
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 
 from anabranch.errors import CommitNotFoundError, InvalidInputError, WriteConflictError
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.log.collected import collected_errors, require_uncollected
-from anabranch.repo.log.entries import BranchEvent, Changes, CommitKind, CommitRecord, LogEntry, is_same_state
-from anabranch.repo.log.making import CommitSpec, Inspect
+from anabranch.repo.log.entries import (
+    BranchEvent,
+    Changes,
+    CommitKind,
+    CommitRecord,
+    LogEntry,
+    TableMap,
+    is_same_state,
+)
+from anabranch.repo.log.making import CommitSpec, Inspect, make_record
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.log.view import View
 from anabranch.repo.merge.combiner import Combiner
@@ -76,11 +85,8 @@ def pick_commit(repo_store: RepoStore, request: Pick) -> Published:
     sides = _sides(repo_store, record)
     change = _change(request, record, sides)
     expected = repo_store.heads.get(request.combiner.branch)
-    spec = replace(change.spec, inspect=request.inspect)
-    if request.is_revert and expected.state.is_live and record.commit.branch == str(expected.branch):
-        tables = repo_store.commits.tables_of(expected.head)
-        unchanged = (key for key in sides.followed if is_same_state(tables.get(key), sides.after[key]))
-        spec = replace(spec, released=frozenset(unchanged))
+    released = _released(request, expected, record, sides, repo_store.commits.tables_of(expected.head))
+    spec = replace(change.spec, inspect=request.inspect, released=released)
 
     def changes_on(entry: LogEntry) -> Changes:
         check_expected_head(entry, request.expected_head)
@@ -110,8 +116,12 @@ def pick_commits(repo_store: RepoStore, request: Pick) -> Replayed:
 
     def decide(head: LogEntry) -> LogEntry:
         _check_head(request, head)
+        own = head.state.own
         with _collected_errors(repo_store, request):
-            made[:] = make_commits(repo_store, head, head.head, changes, request.combiner)
+            if head.state.is_live:
+                made[:], own = _make_live_commits(repo_store, head, request)
+            else:
+                made[:] = make_commits(repo_store, head, head.head, changes, request.combiner)
         newest = made[-1]
         if len(made) == 1:
             raise _nothing_to_change(request)
@@ -119,11 +129,48 @@ def pick_commits(repo_store: RepoStore, request: Pick) -> Replayed:
             request.inspect(newest, repo_store.commits.tables_of(newest))
         repo_store.config.store.sync_all()  # One call for the files of all commits, instead of one call for each file.
         at = max(repo_store.config.clock(), newest.commit.created_at)
-        return repo_store.heads.next_entry(head, BranchEvent.COMMITTED, at=at, head=newest)
+        return repo_store.heads.next_entry(head, BranchEvent.COMMITTED, at=at, head=newest, own=own)
 
     hold(repo_store, list(_iter_ids(request)))
     entry = move_branch(repo_store, request.combiner.branch, decide, made=lambda: made[1:], attempts=_MAX_ATTEMPTS)
     return Replayed(entry=entry, commits=tuple(record.commit for record in made[1:]))
+
+
+def _make_live_commits(
+    repo_store: RepoStore, head: LogEntry, request: Pick
+) -> tuple[list[CommitRecord], tuple[TableKey, ...]]:
+    """Stage changes on a live branch and store their commits. Return its head, the new commits, and its own tables.
+
+    All of them are made on one state of main. A table that followed main before a reverted commit follows it again.
+    """
+    view = View.now(repo_store, head)
+    made = [head.head]
+    sides = [_sides(repo_store, record) for record in request.commits]
+    changes = [_change(request, record, one) for record, one in zip(request.commits, sides, strict=True)]
+    check_names_of_changes(view.tables(repo_store.commits), changes, request.combiner)
+    for record, one, change in zip(request.commits, sides, changes, strict=True):
+        tables = view.tables(repo_store.commits)
+        released = _released(request, head, record, one, tables)
+        what = f"commit {record.commit.graph_commit_id} on top of {made[-1].commit.graph_commit_id}"
+        staged = apply_changes(tables, change, request.combiner, what=what, released=released)
+        if not staged and not released:
+            continue
+        below = view.without(released)
+        spec = replace(change.spec, released=released)
+        new, full_map = make_record(repo_store, head, below, staged, spec)
+        repo_store.commits.put(new, full_map, durable=False)
+        made.append(new)
+        view = replace(below, head=new, own=tuple(sorted({*below.own, *staged})))
+    return made, view.own
+
+
+def _released(
+    request: Pick, head: LogEntry, record: CommitRecord, sides: _Sides, tables: TableMap
+) -> frozenset[TableKey]:
+    """Return the tables of a live branch that follow main again, because the commit that changed them is reverted."""
+    if not request.is_revert or not head.state.is_live or record.commit.branch != str(head.branch):
+        return frozenset()
+    return frozenset(key for key in sides.followed if is_same_state(tables.get(key), sides.after[key]))
 
 
 def plan_picks(repo_store: RepoStore, request: Pick) -> tuple[CommitPlan, ...]:
@@ -147,12 +194,6 @@ def iter_pick_conflicts(repo_store: RepoStore, request: Pick) -> Iterator[Confli
 def _check_head(request: Pick, head: LogEntry) -> None:
     refuse_protected(head)
     check_expected_head(head, request.expected_head)
-    # The log entry of a live branch has the tables that it has changed. It cannot record that for each of several.
-    if head.state.is_live and len(request.commits) > 1:
-        raise InvalidInputError(
-            f"branch '{head.branch}' is live and takes one commit at a time",
-            hint="pass the commits one by one, or freeze the branch first",
-        )
 
 
 def _nothing_to_change(request: Pick) -> InvalidInputError:
@@ -217,8 +258,13 @@ def _sides(repo_store: RepoStore, record: CommitRecord) -> _Sides:
     # A table may get its old state by pointer, so the data of that state must not have been collected.
     require_uncollected(repo_store.config, found.commit.graph_commit_id)
     keys = [TableKey.parse(key) for key in commit.tables]
+    # The entry may have published other commits below this one. Tables that these changed did not follow main.
+    earlier = takewhile(
+        lambda one: one.graph_commit_id != before.head.commit.graph_commit_id, repo_store.commits.iter_history(found)
+    )
+    changed = {key for one in earlier for key in one.tables} if before.state.is_live else set()
     return _Sides(
         before={key: repo_store.commits.find_table(found, key) for key in keys},
         after={key: repo_store.commits.find_table(after.head, key) for key in keys},
-        followed=frozenset(filter(before.state.follows_main, keys)),
+        followed=frozenset(key for key in keys if before.state.follows_main(key) and str(key) not in changed),
     )

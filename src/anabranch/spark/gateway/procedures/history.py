@@ -1,11 +1,9 @@
 """Movements of branches, and commits that are undone or made again elsewhere."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
-from anabranch.repo.log.entries import GraphCommit
 from anabranch.repo.merge.plan import ReplayResult
-from anabranch.repo.merge.resolve import Strategy
+from anabranch.spark.gateway.procedures.merges import DECISIONS, PUBLISHING, decisions_of, publishing_of
 from anabranch.spark.gateway.procedures.procedure import Call, Procedure, Rows, columns, optional, required
 from anabranch.spark.gateway.procedures.refs import BRANCH, branch_row
 
@@ -39,9 +37,9 @@ def _cherry_pick(call: Call) -> Rows:
 
 def _rebase(call: Call) -> Rows:
     done = call.repository.rebase(
-        call["branch"], onto=call.get("onto", "main"), strategy=call.get("strategy", Strategy.FAIL)
+        call["branch"], onto=call.get("onto", "main"), **decisions_of(call), **publishing_of(call)
     )
-    return [_commit_row(commit) for commit in done.commits]
+    return _replayed(done)
 
 
 def _picked(call: Call, pick: Callable[..., ReplayResult]) -> Rows:
@@ -49,17 +47,32 @@ def _picked(call: Call, pick: Callable[..., ReplayResult]) -> Rows:
         call["commit"],
         branch=call.get("branch", call.branch),
         message=call.get("message"),
-        strategy=call.get("strategy", Strategy.FAIL),
+        **decisions_of(call),
+        **publishing_of(call),
     )
-    return [_commit_row(commit) for commit in done.commits]
+    return _replayed(done)
 
 
-def _commit_row(commit: GraphCommit) -> dict[str, Any]:
-    return {"commit": commit.graph_commit_id, "message": commit.message, "tables": ", ".join(commit.tables)}
+def _replayed(done: ReplayResult) -> Rows:
+    """Return the new commits, or, of a dry run, what each commit would change."""
+    for commit in done.commits:
+        yield {
+            "commit": commit.graph_commit_id,
+            "message": commit.message,
+            "tables": ", ".join(commit.tables),
+            "conflicts": 0,
+        }
+    for plan in done.plan:
+        yield {
+            "commit": plan.commit_id,
+            "message": plan.message,
+            "tables": ", ".join(table.table for table in plan.tables),
+            "conflicts": plan.conflict_count,
+        }
 
 
-_COMMIT = columns(["commit", "message", "tables"])
-_PICK = (*required("commit"), *optional("branch", "message", "strategy"))
+_COMMIT = columns(["commit", "message", "tables"], longs=["conflicts"])
+_PICK = (*required("commit"), *optional("branch", "message"), *DECISIONS, *PUBLISHING)
 
 HISTORY: Mapping[str, Procedure] = {
     "reset": Procedure(
@@ -77,16 +90,21 @@ HISTORY: Mapping[str, Procedure] = {
         columns=BRANCH,
         run=_redo,
     ),
-    "revert": Procedure(description="Undo one commit by another.", parameters=_PICK, columns=_COMMIT, run=_revert),
+    "revert": Procedure(
+        description="Undo a commit, or the commits of a range a..b, each by another commit.",
+        parameters=_PICK,
+        columns=_COMMIT,
+        run=_revert,
+    ),
     "cherry_pick": Procedure(
-        description="Make the change of one commit on a branch, too.",
+        description="Make the change of a commit, or of the commits of a range a..b, on a branch, too.",
         parameters=_PICK,
         columns=_COMMIT,
         run=_cherry_pick,
     ),
     "rebase": Procedure(
         description="Put the commits of a branch on top of another state.",
-        parameters=(*required("branch"), *optional("onto", "strategy")),
+        parameters=(*required("branch"), *optional("onto"), *DECISIONS, *PUBLISHING),
         columns=_COMMIT,
         run=_rebase,
     ),

@@ -1,24 +1,66 @@
 """Differences, conflicts and merges."""
 
+import json
 from collections.abc import Mapping
+from typing import Any
 
+from anabranch.errors import InvalidInputError
 from anabranch.repo.history.comparer import Choice
+from anabranch.repo.merge.conflicts import Operation
 from anabranch.repo.merge.resolve import Strategy
 from anabranch.spark.gateway.procedures.procedure import Call, Procedure, Rows, as_json, columns, optional, required
 
-__all__ = ["MERGES"]
+__all__ = ["DECISIONS", "MERGES", "PUBLISHING", "decisions_of", "publishing_of"]
+
+# How conflicts are decided. Resolutions are JSON: a list of objects as `conflicts` returns them, with take or value.
+DECISIONS = optional("strategy", resolvers="MAP<STRING, STRING>", resolutions="STRING")
+# What is checked before a change is published, and what is recorded with it.
+PUBLISHING = optional(
+    metadata="MAP<STRING, STRING>", checks="MAP<STRING, STRING>", expected_head="STRING", dry_run="BOOLEAN"
+)
+
+
+def decisions_of(call: Call) -> dict[str, Any]:
+    """Return the arguments `DECISIONS` of a call."""
+    text = call.get("resolutions")
+    try:
+        resolutions = None if text is None else json.loads(text)
+    except ValueError as err:
+        raise InvalidInputError(
+            f"the resolutions are not JSON: {err}", hint="pass a list of objects as JSON text"
+        ) from err
+    return {
+        "strategy": call.get("strategy", Strategy.FAIL),
+        "resolvers": call.get("resolvers"),
+        "resolutions": resolutions,
+    }
+
+
+def publishing_of(call: Call) -> dict[str, Any]:
+    """Return the arguments `PUBLISHING` of a call."""
+    return {
+        "metadata": call.get("metadata"),
+        "checks": call.get("checks", {}),
+        "expected_head": call.get("expected_head"),
+        "dry_run": call.get("dry_run", False),
+    }
 
 
 def _merge(call: Call) -> Rows:
     result = call.repository.merge(
         call["source"],
         into=call.get("into", call.branch),
-        strategy=call.get("strategy", Strategy.FAIL),
         message=call.get("message"),
         squash=call.get("squash", False),
-        dry_run=call.get("dry_run", False),
+        ff_only=call.get("ff_only", False),
+        keep_decisions=call.get("keep_decisions", False),
         engine=Choice.LOCAL,
+        **decisions_of(call),
+        **publishing_of(call),
     )
+    hints: dict[str, list[str]] = {}
+    for gap in result.plan.strategy_gaps:
+        hints.setdefault(gap.table, []).append(gap.hint)
     about = {
         "outcome": result.outcome.value,
         "commit": None if result.commit is None else result.commit.graph_commit_id,
@@ -28,6 +70,8 @@ def _merge(call: Call) -> Rows:
             **about,
             "table": plan.table,
             "action": plan.action,
+            "taken_from": plan.taken_from,
+            "hint": "; ".join(hints.get(plan.table, ())) or None,
             "inserted": plan.counts.inserted,
             "updated": plan.counts.updated,
             "deleted": plan.counts.deleted,
@@ -42,8 +86,10 @@ def _conflicts(call: Call) -> Rows:
     found = call.repository.conflicts(
         call["source"],
         into=call.get("into", call.branch),
-        strategy=call.get("strategy", Strategy.FAIL),
+        by=call.get("by", Operation.MERGE),
+        include_decided=call.get("include_decided", False),
         engine=Choice.LOCAL,
+        **decisions_of(call),
     )
     for conflict in found:
         yield {
@@ -55,6 +101,9 @@ def _conflicts(call: Call) -> Rows:
             "source": as_json(conflict.source),
             "target": as_json(conflict.target),
             "problem": conflict.problem,
+            "path": conflict.path,
+            "hint": conflict.hint or None,
+            "decision": as_json(conflict.decision),
         }
 
 
@@ -99,15 +148,23 @@ MERGES: Mapping[str, Procedure] = {
         description="Merge a branch, or any ref, into a branch.",
         parameters=(
             *required("source"),
-            *optional("into", "strategy", "message", squash="BOOLEAN", dry_run="BOOLEAN"),
+            *optional("into", "message"),
+            *DECISIONS,
+            *PUBLISHING,
+            *optional(squash="BOOLEAN", ff_only="BOOLEAN", keep_decisions="BOOLEAN"),
         ),
-        columns=columns(["outcome", "commit", "table", "action"], longs=[*_COUNTS, "conflicts"]),
+        columns=columns(["outcome", "commit", "table", "action", "taken_from", "hint"], longs=[*_COUNTS, "conflicts"]),
         run=_merge,
     ),
     "conflicts": Procedure(
-        description="List the conflicts that a merge would have.",
-        parameters=(*required("source"), *optional("into", "strategy")),
-        columns=columns(["table", "kind", "key", "column", "base", "source", "target", "problem"]),
+        description="List the conflicts that a merge would have, or, with by, a cherry_pick, revert or rebase.",
+        parameters=(*required("source"), *optional("into"), *DECISIONS, *optional("by", include_decided="BOOLEAN")),
+        columns=columns(
+            [
+                *("table", "kind", "key", "column", "base", "source", "target"),
+                *("problem", "path", "hint", "decision"),
+            ]
+        ),
         run=_conflicts,
     ),
     "diff": Procedure(
