@@ -83,9 +83,7 @@ class BranchName:
         """Accept any branch except the hidden ones of runs and locks."""
         name = cls.parse(text)
         if name.is_internal:
-            raise InvalidNameError(
-                f"branch {text!r} is internal", hint="name another branch; use run_get() to read a run"
-            )
+            raise InvalidNameError(f"branch {text!r} is internal", hint="name another branch; `run_get()` reads a run")
         return name
 
     @classmethod

@@ -110,7 +110,9 @@ def test_conflicts_are_shown_and_nothing_is_merged(cli: Run, contested: ab.Repos
     assert [ORDERS, "divergent_update", "id=1", "price", "1.5", "1.7", "1.6"] in words(answer.err)
     row = next(line for line in lines if "delete_vs_update" in line)
     assert row.split() == [ORDERS, "delete_vs_update", "id=3", "-", "item=salt", "deleted", "item=sea", "salt"]
-    assert lines[-1].startswith("hint: see all with 'anabranch conflicts dev --into main', then resolve them with")
+    assert lines[-1].startswith(
+        "hint: list them with 'anabranch conflicts dev --into main', then pass --resolve WHAT=HOW"
+    )
     assert heads(contested) == before
 
 

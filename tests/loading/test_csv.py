@@ -207,7 +207,7 @@ def test_files_without_rows_make_an_empty_table(repo: ab.Repository, put: Put) -
         ({"encoding": "klingon"}, "the encoding 'klingon' is not known"),
         ({"encoding": "hex"}, "the encoding 'hex' is not known"),
         ({"encoding": "utf\0"}, "is not known"),
-        ({"columns": ["id", "v"]}, r"columns=\['id', 'v'\] cannot be used for files with a header"),
+        ({"columns": ["id", "v"]}, r"column names are given for files that have a header: \['id', 'v'\]"),
         ({"columns": ["id", "id"], "header": False}, r"columns must be a list of different names, got \('id', 'id'\)"),
         ({"columns": "id", "header": False}, "columns must be a list of different names, got 'id'"),
     ],

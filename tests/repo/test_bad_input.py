@@ -501,9 +501,7 @@ def test_a_moved_repository_reads_main_and_refuses_homes_that_point_elsewhere(
         lambda: append(moved, 5, branch="dev"),
         lambda: moved.snapshot_of("dev")[ORDERS].schema,
     ):
-        with pytest.raises(
-            StaleBaseError, match=r"was made at '.*lake', and '.*orders\.lance.*; run 'anabranch relocate"
-        ):
+        with pytest.raises(StaleBaseError, match=r"was made at '.*lake', and '.*orders\.lance.*; run `relocate\("):
             use()
     assert objects(moved) == before
 

@@ -180,7 +180,7 @@ def test_a_copy_reads_the_original(well: ab.Repository, tmp_path: Path) -> None:
     copied = ab.open(tmp_path / "copy")
     (finding,) = copied.doctor().findings
     assert finding.kind is Kind.STALE_BASE
-    assert f"anabranch relocate {copied.uri}" in finding.remedy
+    assert f"`relocate({copied.uri!r})`" in finding.remedy
     assert {"dev", "dev/deep", "live", "deep"} <= set(finding.refs)
     assert "main" not in finding.refs
     ab.relocate(copied.uri)
@@ -201,7 +201,7 @@ def test_a_clone_misses_its_source(well: ab.Repository, tmp_path: Path) -> None:
     (finding,) = cloned.doctor().findings
     assert (finding.kind, finding.refs) == (Kind.MISSING_BASE, ("main", "own"))
     assert finding.subject == f"{well.uri}/tables/in_c_sales/customers.lance"
-    assert "--mapping OLD=NEW" in finding.remedy
+    assert "mapping={'OLD': 'NEW'}" in finding.remedy
 
 
 def test_findings_name_what_they_affect(well: ab.Repository) -> None:

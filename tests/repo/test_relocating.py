@@ -70,7 +70,7 @@ def test_a_copy_never_reads_the_original(furnished: tuple[ab.Repository, str], p
             operation(ab.open(place / "copy", storage_options=place.storage_options))
         assert place / "copy" in refused.value.problem, name
         assert f"{lake.uri!r}" in refused.value.problem, name
-        assert f"anabranch relocate {place / 'copy'}" in refused.value.hint, name
+        assert f"`relocate({place / 'copy'!r})`" in refused.value.hint, name
     assert objects(lake) == before
 
 
@@ -187,7 +187,7 @@ def test_no_garbage_is_collected_before_a_repository_is_relocated(tmp_path: Path
     copy_objects(lake.uri, str(tmp_path / "copy"), {})
     copy = ab.open(tmp_path / "copy")
     pass_time(copy)
-    with pytest.raises(StaleBaseError, match="anabranch relocate"):
+    with pytest.raises(StaleBaseError, match=r"`relocate\("):
         copy.gc(keep_last=1)
     ab.relocate(copy.uri)
     copy = ab.open(copy.uri)

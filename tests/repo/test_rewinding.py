@@ -445,7 +445,7 @@ def test_times_never_run_backwards_even_if_the_clock_does(lake: ab.Repository) -
 def test_a_movement_that_another_crosses_is_refused_and_takes_nothing_back(lake: ab.Repository, name: str) -> None:
     append(lake, 4)
     crossed = raced_by(lake, lambda other: append(other, 5))
-    with pytest.raises(BusyError, match=r"see where it is by sync_branch\('main'\)"):
+    with pytest.raises(BusyError, match=r"see where it is with `sync_branch\('main'\)`"):
         crossed.undo() if name == "undo" else crossed.reset("main", to="main~1")
     assert ids(lake) == raw_ids(lake) == [1, 2, 3, 4, 5]
     assert [str(move.event) for move in lake.reflog(limit=1)] == ["committed"]

@@ -8,6 +8,7 @@ import typer
 
 from anabranch.cli.exit_codes import GENERAL
 from anabranch.cli.output import Answer, Line, Output, count
+from anabranch.hints import Door, words_at
 
 if TYPE_CHECKING:
     from anabranch.format.doctor.findings import DoctorReport, Finding
@@ -28,7 +29,9 @@ def show_health(output: Output, report: "DoctorReport") -> None:
 
 def _document(report: "DoctorReport") -> dict[str, object]:
     findings = [
-        {"severity": finding.severity, **{field.name: getattr(finding, field.name) for field in fields(finding)}}
+        {"severity": finding.severity}
+        | {field.name: getattr(finding, field.name) for field in fields(finding)}
+        | {"remedy": words_at(Door.COMMAND_LINE, finding.remedy)}
         for finding in report.findings
     ]
     return {"root": report.root, "clean": report.is_clean, "findings": findings}
@@ -51,7 +54,7 @@ def _lines(report: "DoctorReport") -> Iterator[Line]:
         if effect:
             yield Line(f"  {effect}")
         if not finding.repaired:
-            yield Line(f"  what to do: {finding.remedy}")
+            yield Line(f"  what to do: {words_at(Door.COMMAND_LINE, finding.remedy)}")
 
 
 def _effect(finding: "Finding") -> str:

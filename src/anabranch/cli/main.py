@@ -55,6 +55,7 @@ from anabranch.cli.groups import INSTEAD, UnknownCommandError, WordGroup
 from anabranch.cli.merging import with_conflicts
 from anabranch.cli.output import ErrorView, output_for, printable
 from anabranch.errors import AnabranchError, MergeConflictError
+from anabranch.hints import Door, words_at
 from anabranch.warnings import collect_warnings
 
 __all__ = ["create_app", "main"]
@@ -113,11 +114,12 @@ def _showing(warnings: list[str]) -> Iterator[None]:
         yield
     finally:
         for warning in warnings:
-            typer.echo(f"warning: {printable(warning)}", err=True)
+            typer.echo(f"warning: {printable(words_at(Door.COMMAND_LINE, warning))}", err=True)
 
 
 def _view_of(error: AnabranchError) -> ErrorView:
-    view = ErrorView(code=error.code, message=error.problem, hint=error.hint, retryable=error.retryable)
+    hint = words_at(Door.COMMAND_LINE, error.hint)
+    view = ErrorView(code=error.code, message=error.problem, hint=hint, retryable=error.retryable)
     return with_conflicts(view, error) if isinstance(error, MergeConflictError) else view
 
 

@@ -143,7 +143,7 @@ def checked_csv(given: object) -> CsvOptions:
         return CsvOptions()
     if not isinstance(given, CsvOptions):
         raise InvalidInputError(
-            f"csv must be a CsvOptions, got {given!r}", hint="pass for example csv=CsvOptions(delimiter=';')"
+            f"csv must be a CsvOptions, got {given!r}", hint="pass for example `csv=CsvOptions(delimiter=';')`"
         )
     return given
 
@@ -158,8 +158,8 @@ def _check_columns(columns: Sequence[str] | None, *, header: bool) -> None:
         return
     if header:
         raise InvalidInputError(
-            f"columns={list(columns)!r} cannot be used for files with a header",
-            hint="pass header=False, or leave columns out",
+            f"column names are given for files that have a header: {list(columns)!r}",
+            hint="pass `header=False`, or leave the names out",
         )
     if isinstance(columns, str) or len(set(columns)) < len(columns):
         raise InvalidInputError(

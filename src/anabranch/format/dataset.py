@@ -137,7 +137,7 @@ class Dataset:
         Later versions stay in the history. Bases added since then stay listed.
         """
         self._refuse_pinned()
-        refuse_managed(self._root, "a restore", instead="reset REF")
+        refuse_managed(self._root, "a restore", instead="reset")
         return history.restore_version(self._home, version)
 
     # Branches
@@ -276,12 +276,12 @@ class Dataset:
             if keep_last is None and keep_newer_than is None:
                 raise InvalidInputError(
                     "prune needs to know which versions to keep",
-                    hint="give keep_last or keep_newer_than; keep_last=1 keeps the newest version of each branch",
+                    hint="give `keep_last` or `keep_newer_than`; `keep_last=1` keeps the newest version of each branch",
                 )
             # All that may be refused is refused before anything moves.
             self.cleanup(keep_last=keep_last, keep_newer_than=keep_newer_than, grace=grace, bases=bases, dry_run=True)
         elif any(value is not None for value in rules.values()):
-            raise InvalidInputError("versions are removed only by a move with prune", hint="add prune=True")
+            raise InvalidInputError("versions are removed only by a move with prune", hint="add `prune=True`")
         moved = tiering.move_fragments(
             self._home, to=to, where=where, ids=fragments, progress=counting(progress, "fragments"), dry_run=dry_run
         )

@@ -53,7 +53,7 @@ def is_safe_branch(branch: str) -> bool:
 # The folders of a home that Lance reads and writes by itself.
 _FOLDERS = ("_versions", "_transactions", "data", "_deletions", "_indices")
 
-_REPAIR = "run 'anabranch doctor --repair', which writes a manifest again where another one has the same state"
+_REPAIR = "run `doctor(repair=True)`, which repairs it if another copy has the same state"
 
 # What a handle may keep of the metadata and indices that it read. Handles that were staged on each other share one
 # cache, in which Lance keeps the manifest of every version of the chain: by default up to 1 GiB, and 6 GiB of indices.

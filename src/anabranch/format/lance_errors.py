@@ -72,7 +72,7 @@ _TABLE: tuple[tuple[str, type[AnabranchError], str], ...] = (
         r"file size is too small|sufficient data|Invalid range|magic|[Pp]rotobuf|decode|Invalid format|corrupt"
         r"|out of range",
         DamagedFileError,
-        "run 'anabranch dataset doctor' on it, or restore the file from a backup",
+        "run `Dataset.doctor()` on it, or restore the file from a backup",
     ),
     (r"Not found: ", DamagedFileError, "a file of this version is missing: garbage was collected, or run doctor"),
     (r"Too many concurrent writers|[Cc]ommit conflict|Incompatible transaction", BusyError, "try again"),
@@ -104,9 +104,7 @@ def lance_errors(uri: str, storage_options: Mapping[str, str] | None = None) -> 
         if type(err).__name__ != "PanicException":
             raise
         problem = f"Lance gave up on {uri!r}: {_clean(str(err), storage_options or {})}"
-        raise DamagedFileError(
-            problem, hint="run 'anabranch dataset doctor' on it, or restore it from a backup"
-        ) from err
+        raise DamagedFileError(problem, hint="run `Dataset.doctor()` on it, or restore it from a backup") from err
 
 
 def _translate(said: str, *, uri: str, options: Mapping[str, str]) -> AnabranchError:

@@ -40,11 +40,11 @@ def _has_bucket(uri: str) -> bool:
 
 
 def refuse_managed(root: Home, doing: str, *, instead: str) -> None:
-    """Raise InvalidInputError for a table of a repository; `instead` is the command for it."""
+    """Raise InvalidInputError for a table of a repository; `instead` is the method for it."""
     repository = find_repository(root)
     if repository is not None:
         raise InvalidInputError(
             f"dataset {root.root!r} is a table of the repository {repository!r}, whose versions belong to commits:"
             f" {doing} is refused",
-            hint=f"use 'anabranch {instead} --repo {repository}', which knows the commits",
+            hint=f"open the repository and use `{instead}()`, which knows the commits",
         )

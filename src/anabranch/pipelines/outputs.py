@@ -145,7 +145,7 @@ def _mode(write: Any, primary_key: Sequence[str], location: SourceLocation) -> W
     if write not in list(WriteMode):
         location.fail(f"an output cannot be written by {write!r}", hint=f"use {', '.join(WriteMode)}")
     if write == WriteMode.UPSERT and not primary_key:
-        location.fail("an upsert needs a primary key", hint="add primary_key=[...], which identifies a row")
+        location.fail("an upsert needs a primary key", hint="name the columns of its primary key, which identify a row")
     return WriteMode(write)
 
 

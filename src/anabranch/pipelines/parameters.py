@@ -59,7 +59,7 @@ def bind_parameters(
     for parameter in declared.values():
         if parameter.is_required and parameter.name not in given:
             location.fail(
-                f"the parameter {parameter.name!r} has no value", hint=f"give it, such as {parameter.name}=..."
+                f"the parameter {parameter.name!r} has no value", hint=f"give it, such as {parameter.name}=VALUE"
             )
     return {
         name: _converted(parameter, given[name], location) if name in given else parameter.default

@@ -556,7 +556,7 @@ class Repository:
         found = find_merge_bases(self._repo_store, ours, theirs)
         if not found:
             raise CommitNotFoundError(
-                f"'{source}' and '{self._ref(into)}' have no common ancestor", hint="compare them with diff()"
+                f"'{source}' and '{self._ref(into)}' have no common ancestor", hint="compare them with `diff()`"
             )
         return Listing(found)
 
@@ -1055,7 +1055,7 @@ class Repository:
             # By such a commit a run that died halfway is found again.
             raise InvalidInputError(f"a commit of kind '{kind}' is made by a run", hint="begin a run and publish it")
         if spec.kind is CommitKind.MERGE:
-            raise InvalidInputError(f"a commit of kind '{kind}' is made by a merge", hint="use merge()")
+            raise InvalidInputError(f"a commit of kind '{kind}' is made by a merge", hint="use `merge()`")
         return self._begin(self._named(branch), spec)
 
     def _begin(self, branch: BranchName, spec: "CommitSpec") -> "Transaction":

@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 
 from anabranch import errors
 from anabranch.errors import AnabranchError
+from anabranch.hints import Door, words_at
 
 __all__ = [
     "UNEXPECTED",
@@ -108,7 +109,7 @@ def answer_error(error: AnabranchError) -> JSONResponse:
 
 
 def envelope_of(error: AnabranchError) -> dict[str, Any]:
-    details = {**error.details, "hint": error.hint, "retryable": error.retryable}
+    details = {**error.details, "hint": words_at(Door.HTTP, error.hint), "retryable": error.retryable}
     return {"code": error.code, "message": error.problem, "details": details}
 
 

@@ -21,6 +21,7 @@ from anabranch.errors import (
     SchemaMismatchError,
 )
 from anabranch.files.formats import CsvOptions, FileFormat, format_of_name
+from anabranch.hints import Door, words_at
 from anabranch.ids import MAIN, TableKey
 from anabranch.repo.history.comparer import Choice
 from anabranch.repo.io.values import LoadMode, LoadReport, OnDuplicate
@@ -138,7 +139,7 @@ class Imports:
             "table_row_count": _rows_at(branch.repository, commit_id, order.key),
             "commit_id": loaded.commit_id,
             "engine": str(loaded.engine),
-            "warnings": [*_warnings(loaded), *warnings],
+            "warnings": [*_warnings(loaded), *(words_at(Door.HTTP, warning) for warning in warnings)],
         }
 
     def _load(self, order: ImportOrder, job: Job, report: Report) -> LoadReport:

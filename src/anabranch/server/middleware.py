@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from anabranch.errors import AnabranchError, TooLargeError, TooManyRequestsError, TooSlowError
+from anabranch.hints import Door, words_at
 from anabranch.server.auth import Token, find_secret
 from anabranch.server.envelope import EnvelopeException, answer_error
 from anabranch.server.settings import Limits
@@ -140,7 +141,8 @@ class WarningMiddleware:
 
             async def adding(message: Message) -> None:
                 if message["type"] == "http.response.start":
-                    added = [(b"anabranch-warning", text.encode("ascii", "backslashreplace")) for text in warnings]
+                    texts = (words_at(Door.HTTP, warning) for warning in warnings)
+                    added = [(b"anabranch-warning", text.encode("ascii", "backslashreplace")) for text in texts]
                     message = {**message, "headers": [*message.get("headers", ()), *added]}
                 await send(message)
 

@@ -276,7 +276,7 @@ def test_a_table_of_a_repository_is_refused(tmp_path: Path) -> None:
     for uri in (folder, tmp_path / "link.lance"):
         with pytest.raises(InvalidInputError) as refused:
             ab.dataset(uri).cleanup(keep_last=1, grace=NOW)
-        assert "anabranch gc" in refused.value.hint
+        assert "`gc()`" in refused.value.hint
     assert contents(str(tmp_path / "lake")) == before
 
 

@@ -79,7 +79,7 @@ def merge(
     resolvers, decided, checks = parse_resolvers(resolve), read_resolutions(resolutions), read_checks(check)
     here = open_session(repo=repo, storage_options=storage_option, actor=actor)
     target = into or here.current().name
-    with _explained(source, target):
+    with _explained():
         done = here.repository.merge(
             source,
             into=target,
@@ -112,18 +112,14 @@ def merge(
 
 
 @contextmanager
-def _explained(source: str, into: str) -> Iterator[None]:
-    """Describe in terms of the command line how to resolve conflicts."""
+def _explained() -> Iterator[None]:
+    """Add what to do about conflicts that the strategy does not decide."""
     try:
         yield
     except MergeConflictError as err:
         gaps = dict.fromkeys(f"; {each.table}: {each.hint}" for each in err.conflicts if each.hint)
         raise MergeConflictError(
-            err.problem,
-            hint=f"see all with 'anabranch conflicts {source} --into {into}', then resolve them with --resolve"
-            " WHAT=HOW, --resolutions FILE or --strategy, or change one side; nothing was merged" + "".join(gaps),
-            conflicts=err.conflicts,
-            count=err.count,
+            err.problem, hint=err.hint + "".join(gaps), conflicts=err.conflicts, count=err.count
         ) from err
 
 

@@ -118,7 +118,7 @@ def files_of_others(root: Home, bases: Iterable[BasePath]) -> frozenset[str]:
             raise DatasetInUseError(
                 f"the clone {hold.clone_uri!r} of {root.root!r} cannot be read, and may need files in a base:"
                 f" {err.problem}",
-                hint=f"relocate it if it was moved, or release it with clone_release({hold.name!r})",
+                hint=f"relocate it if it was moved, or release it with `clone_release({hold.name!r})`",
             ) from err
     return frozenset(needed | _files_of_sources(root, bases))
 

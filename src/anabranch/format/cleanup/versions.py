@@ -62,7 +62,7 @@ def referenced_versions(root: Home, files: Layout) -> Referenced:
         if file.kind is LayoutKind.UNKNOWN and file.path.startswith((f"{BRANCH_REFS}/", f"{TAG_REFS}/")):
             raise DamagedFileError(
                 f"{file.path!r} in {root.root!r} may be a branch or tag in a spelling that is not known",
-                hint="rename or remove the file, or run 'anabranch dataset doctor'",
+                hint="rename or remove the file, or run `Dataset.doctor()`",
             )
     names = [name for file in files.files if (name := tag_of_ref_path(file.path)) is not None]
     tags = in_parallel(lambda name: get_tag(root, name), names)

@@ -132,11 +132,11 @@ def _clone_of(hold: Hold) -> str:
 
 
 def _how_to_end(hold: Hold) -> str:
-    release = f"clone_release({hold.name!r}) ('anabranch dataset clone release')"
+    release = f"`clone_release({hold.name!r})`"
     if hold.clone_uri is None:
         return f"release it with {release}"
     return (
-        f"delete the clone with clone_drop({hold.clone_uri!r}) ('anabranch dataset clone drop'); if it no longer"
+        f"delete the clone with `clone_drop({hold.clone_uri!r})`; if it no longer"
         f" exists or needs this dataset no more, use {release}"
     )
 

@@ -107,7 +107,7 @@ def bytes_fields(number: int, values: Iterable[bytes]) -> bytes:
 
 def damaged(what: str, problem: str) -> DamagedFileError:
     return DamagedFileError(
-        f"{what} is damaged: {problem}", hint="run 'anabranch dataset doctor' on it, or restore it from a backup"
+        f"{what} is damaged: {problem}", hint="run `Dataset.doctor()` on it, or restore it from a backup"
     )
 
 

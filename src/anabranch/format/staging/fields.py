@@ -102,7 +102,7 @@ class FieldTree:
         made = LanceSchema._from_protos(self.metadata, *(field.write() for field in self.fields))
         if describe_schema(made) != [_describe(field) for field in self.fields]:
             raise DamagedFileError(
-                "the changed schema did not keep its field ids", hint="this is a bug: keep the dataset, report it"
+                "the changed columns lost their identity", hint="this is a bug: keep the dataset, report it"
             )
         return made
 

@@ -54,7 +54,7 @@ def as_reader(data: Any, schema: pa.Schema | None = None) -> pa.RecordBatchReade
         "pass a pyarrow Table, RecordBatch, RecordBatchReader or Dataset, a pandas or polars frame, or a list of dicts"
     )
     if isinstance(data, str):
-        hint = f"{hint}; load() reads files"
+        hint = f"{hint}; `load()` reads files"
     raise InvalidInputError(f"cannot read rows from {shorten(data)} ({type(data).__name__})", hint=hint)
 
 

@@ -273,7 +273,7 @@ def _find_newest(home: Home, version: int, *, at_least: int) -> OrdinaryVersion:
         replace_damaged(home, found.number, version)
         found = find_ordinary(home, found.number)
     if found is None:
-        raise VersionNotFoundError(f"{home.uri!r} has no ordinary version", hint="run 'anabranch doctor'")
+        raise VersionNotFoundError(f"{home.uri!r} has no ordinary version", hint="run `doctor()`")
     _NEWEST.keep(home.key(), found.number)
     return found
 

@@ -165,7 +165,7 @@ class _Scan:
             kind=FindingKind.STALE_BASE,
             subject=homes[0],
             explanation=f"{len(homes)} branches of tables read files from another location: {min(stale.values())}",
-            remedy=f"if the repository was moved or copied here, run 'anabranch relocate {self._config.root}'",
+            remedy=f"if the repository was moved or copied here, run `relocate({self._config.root!r})`",
             paths=tuple(homes),
         )
         return [Case(finding=finding, placements=frozenset(stale))]
@@ -180,7 +180,7 @@ class _Scan:
             subject=bases[0],
             explanation=f"tables read files from {len(bases)} other locations that are empty now",
             remedy=(
-                f"if the files moved, run 'anabranch relocate {self._config.root} --mapping OLD=NEW';"
+                f"if the files moved, run `relocate({self._config.root!r}, mapping={{'OLD': 'NEW'}})`;"
                 " otherwise restore them from a backup"
             ),
             paths=bases,

@@ -118,7 +118,7 @@ def _external_write(branch: BranchName, key: TableKey, subject: str, versions: t
         kind=FindingKind.EXTERNAL_WRITE,
         subject=subject,
         explanation=f"another Lance tool wrote to '{key}' on branch '{branch}': version {named}",
-        remedy=f"merge it with 'anabranch table adopt {key} --branch {branch}', or set it aside with"
-        f" 'anabranch table settle {key} --branch {branch} --force'",
+        remedy=f"merge it with `adopt('{key}', branch='{branch}')`, or set it aside with"
+        f" `settle('{key}', branch='{branch}', force=True)`",
         tables=(str(key),),
     )

@@ -184,7 +184,7 @@ class _Check:
         place = Placement(dataset=self._dataset, home=home, version=version)
         at = self._root.on(home)
         if is_staged(version) and find_shown(at, version) is not None:
-            remedy = "'anabranch doctor --repair' writes it again from the ordinary version with the same content"
+            remedy = "`doctor(repair=True)` writes it again from a copy with the same content"
             finding = self.finding(kind, path, problem, remedy, repairable=True)
             return Case(finding=finding, repair=lambda: rebuild_staged(at, version), placements=frozenset({place}))
         return Case(finding=self.finding(kind, path, problem, _FROM_BACKUP), placements=frozenset({place}))
@@ -261,7 +261,7 @@ class _Check:
             kind,
             path,
             f"the index of column '{column}' {problem}; rows can be read and written, but searches cannot use it",
-            f"build it again with 'anabranch index {table} {column}'",
+            f"build it again with `index({str(table)!r}, {column!r})`",
         )
         return Case(finding=finding, placements=frozenset(places))
 

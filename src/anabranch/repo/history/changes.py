@@ -183,14 +183,14 @@ class TableFeed:
         common = self._newest_common(first, last)
         if common.graph_commit_id == last.commit.graph_commit_id:
             return InvalidInputError(
-                f"'{since}' comes after '{until}'", hint="pass the older ref as since and the newer one as until"
+                f"'{since}' comes after '{until}'", hint="pass the older ref as `since` and the newer one as `until`"
             )
         commit_id = first.commit.graph_commit_id
         shown = "" if since == commit_id else f" ('{since}')"
         return NotInHistoryError(
             f"commit {commit_id}{shown} is not in the history of '{until}'",
-            hint=f"the branch was reset, or it is another branch: pass since='{common.graph_commit_id}', the newest "
-            "common commit, or compare the two with a diff",
+            hint=f"the branch was reset, or it is another branch: pass `since='{common.graph_commit_id}'`, the newest "
+            "common commit, or compare the two with `diff()`",
         )
 
     def _newest_common(self, one: CommitRecord, other: CommitRecord) -> GraphCommit:

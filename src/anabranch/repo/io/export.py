@@ -109,7 +109,9 @@ def _write_folder(
     """
     before = [info.path for info in store.list()]
     if before and not overwrite:
-        raise ObjectExistsError(f"the folder {target.uri!r} is not empty", hint="pass another one, or overwrite=True")
+        raise ObjectExistsError(
+            f"the folder {target.uri!r} is not empty", hint="name another folder, or pass `overwrite=True`"
+        )
     batches = _counting(rows, counted)
     files: list[str] = []
     first = next(batches, None)
@@ -171,7 +173,9 @@ def _counting(rows: pa.RecordBatchReader, counted: list[int]) -> Iterator[pa.Rec
 
 def _check_absent(store: ObjectStore, path: str, target: Target, *, overwrite: bool) -> None:
     if not overwrite and store.find_info(path) is not None:
-        raise ObjectExistsError(f"the file {target.uri!r} already exists", hint="pass another name, or overwrite=True")
+        raise ObjectExistsError(
+            f"the file {target.uri!r} already exists", hint="name another file, or pass `overwrite=True`"
+        )
 
 
 def _report(

@@ -186,6 +186,6 @@ def _bad_record_error(bad: Sequence[BadRecord]) -> BadRecordError:
     more = f" (and {len(bad) - 1} more bad records in the same part of the file)" if len(bad) > 1 else ""
     return BadRecordError(
         f"{first.file}, line {first.line}: {first.reason}: {text!r}{more}",
-        hint="correct the record, pass the column types as schema, or reject bad records with on_bad='reject'",
+        hint="correct the record, pass the column types with `schema`, or leave bad records out with `on_bad='reject'`",
         details={"file": first.file, "line": first.line, "reason": first.reason},
     )

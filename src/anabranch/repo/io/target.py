@@ -68,7 +68,7 @@ def _check_same_key(prepared: StagedTable, given: Sequence[str] | None) -> None:
     found, wanted = (", ".join(names) or "no columns" for names in (prepared.primary_key, given))
     raise InvalidInputError(
         f"the primary key of '{prepared.key}' is {found}, not {wanted}",
-        hint="leave the primary key out, or change it with set_primary_key()",
+        hint="leave the primary key out, or change it with `set_primary_key()`",
     )
 
 
@@ -78,13 +78,13 @@ def check_types(request: LoadRequest | FrameRequest, existing: pa.Schema) -> Non
         if field.name not in existing.names:
             raise SchemaMismatchError(
                 f"table '{request.key}' has no column {field.name!r}, but a type is given for it",
-                hint="leave the column out of schema, or add it to the table first",
+                hint="leave the column out of `schema`, or add it to the table first",
             )
         found = existing.field(field.name).type
         if found != field.type:
             raise SchemaMismatchError(
                 f"column {field.name!r} of '{request.key}' has type {found}, not {field.type}",
-                hint="leave the column out of schema, or change its type with alter_columns() first",
+                hint="leave the column out of `schema`, or change its type with `alter_columns()` first",
             )
 
 
@@ -165,7 +165,7 @@ def locate_repeated_key(error: KeyConflictError, task: LoadTask, keys: Sequence[
     return KeyConflictError(
         f"{'1 key occurs' if len(repeated) == 1 else f'{len(repeated)} keys occur'} more than once, "
         f"such as {values}: {shown}",
-        hint="keep one row for each key, or keep the last row of each key with on_duplicate='last'",
+        hint="keep one row for each key, or keep the last row of each key with `on_duplicate='last'`",
         details=_details(positions, values),
     )
 

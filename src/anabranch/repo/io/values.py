@@ -222,14 +222,14 @@ def checked_schema(given: object) -> tuple[pa.Schema | None, pa.Schema | None]:
         return None, pa.schema(fields)
     raise InvalidInputError(
         f"schema must be a pyarrow.Schema or a dict of column types, got {given!r}",
-        hint="pass for example schema={'id': 'int64'}",
+        hint="pass for example `schema={'id': 'int64'}`",
     )
 
 
 def checked_key(given: Sequence[str] | None) -> tuple[str, ...] | None:
     """Return the columns of a primary key as a tuple. Raise InvalidInputError for a plain string."""
     if isinstance(given, str):
-        raise InvalidInputError(f"primary_key must be a list, got {given!r}", hint=f"pass primary_key=[{given!r}]")
+        raise InvalidInputError(f"primary_key must be a list, got {given!r}", hint=f"pass `primary_key=[{given!r}]`")
     if given is not None:
         require_names(given)
     return None if given is None else tuple(given)

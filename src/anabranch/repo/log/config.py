@@ -24,7 +24,7 @@ RUNS = "_runs"
 DECISIONS = "_decisions"
 TABLES = "tables"
 _LONGEST_PAUSE_SECONDS = 2.0
-_RELOCATE = "run 'anabranch relocate {}' to adapt it to its new location"
+_RELOCATE = "run `relocate({!r})` to adapt it to its new location"
 
 
 def now_in_microseconds() -> int:

@@ -220,7 +220,7 @@ class Heads:
             raise BusyError(f"branch '{branch}' moved {attempts} times while this change was tried", hint="try again")
         raise BusyError(
             f"another writer moved branch '{branch}' at the same time",
-            hint=f"see where it is by sync_branch('{branch}'), then decide again",
+            hint=f"see where it is with `sync_branch('{branch}')`, then decide again",
         )
 
     def create(

@@ -30,7 +30,7 @@ def adopt_write(repo_store: RepoStore, branch: BranchName, key: TableKey, combin
         entry = repo_store.commits.tables_of(head.head).get(key)
         if entry is None or not owns(branch, entry.home):
             raise NotFoundError(
-                f"branch '{branch}' has no home for '{key}', so there can be no external write to it",
+                f"branch '{branch}' has not written to '{key}', so there can be no external write to it",
                 hint="pass the URI of a Lance table to adopt the whole table",
             )
         return {key: _with_external_write(repo_store, branch, key, entry, combiner)}
@@ -49,7 +49,7 @@ def _with_external_write(
     if not external:
         raise NotFoundError(
             f"no external writer changed '{key}' on '{branch}'",
-            hint="adopt() is only needed after a write by another Lance tool",
+            hint="`adopt()` is only needed after a write by another Lance tool",
         )
     newest = staging.newest_version(home)
     version_ref = VersionRef(home=home, version=staging.copy_ordinary(home, newest))
@@ -62,7 +62,8 @@ def _with_external_write(
     if not shown:
         raise ConflictError(
             f"the version of '{key}' on which the external write was based no longer exists",
-            hint="read the external version, apply it as a change, then settle the table with force",
+            hint="read the external version, apply it as a change, then set it aside with "
+            f"`settle('{key}', force=True)`",
         )
     # Merge our commits into the external version, so that the result descends from the newest ordinary version.
     sides = Sides(base={key: replace(entry, version=shown[0])}, source={key: entry}, target={key: theirs})
@@ -70,7 +71,7 @@ def _with_external_write(
         sides,
         f"the external write to '{key}' on '{branch}'",
         hint="undo the commits that changed the same rows, or set the external write aside with "
-        f"settle('{key}', force=True)",
+        f"`settle('{key}', force=True)`",
     )
     return changes.get(key) or theirs
 
@@ -86,7 +87,7 @@ def adopt_table(
     if not adopted.open().has_stable_row_ids:
         raise SchemaMismatchError(
             f"the table at {source.uri!r} has no stable row ids, which managed tables need",
-            hint="load a copy of the table with load()",
+            hint="load a copy of the table with `load()`",
         )
     check_primary_key(key, adopted.schema, primary_key)
     check_unique(adopted, primary_key)

@@ -24,7 +24,7 @@ from anabranch.storage import in_parallel
 __all__ = ["DECIDE", "Combination", "Combiner", "Sides"]
 
 # The hint of operations that take the ways to decide, and report their conflicts in the error.
-DECIDE = "read the conflicts of this error, then pass a strategy or resolvers"
+DECIDE = "read the conflicts of this error, then pass a `strategy` or `resolvers`"
 
 # Tables of which more rows are read are merged one after the other, so that a merge of many tables needs about the
 # memory of its largest table. The engine matches all rows of a table in memory.

@@ -137,7 +137,7 @@ class _BranchMerger:
         name = self._request.name
         raise WriteConflictError(
             f"branch '{head.branch}' has commits that '{name}' does not have, so it is not a fast-forward",
-            hint=f"rebase '{name}' on '{head.branch}' first, or merge without ff_only",
+            hint=f"rebase '{name}' on '{head.branch}' first, or merge without `ff_only`",
         )
 
     def is_up_to_date(self, head: LogEntry) -> bool:
@@ -163,9 +163,11 @@ class _BranchMerger:
         with self.collected_errors(head):
             sides = self.sides(head)
             self.combination = combiner.stage(combiner.plan(sides), sides.target)
+        listed = f"conflicts({self._request.name!r}, into={str(head.branch)!r})"
         self.combination.conflicts.check_none(
             f"the merge of '{self._request.name}' into '{head.branch}'",
-            hint="list them with conflicts(), then pass a strategy or resolvers, or change one side",
+            hint=f"list them with `{listed}`, then pass `resolvers`, `resolutions` or a `strategy`, or change one side;"
+            " nothing was merged",
         )
         return self.combination.changes
 

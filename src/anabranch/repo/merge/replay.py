@@ -72,7 +72,7 @@ def check_expected_head(head: LogEntry, expected: str | None) -> None:
     if expected is not None and found != expected:
         raise WriteConflictError(
             f"branch '{head.branch}' is on commit {found}, not on the expected {expected}",
-            hint="read the new commits, then try again with the new head as expected_head",
+            hint="read the new commits, then try again with the new head as `expected_head`",
         )
 
 

@@ -81,7 +81,7 @@ def _newest_seen(repo_store: RepoStore, branch: BranchName, seen: int | None) ->
     if seen is not None and last.number != seen:
         raise BusyError(
             f"branch '{branch}' moved since it was last read",
-            hint=f"see where it is by sync_branch('{branch}'), then decide again",
+            hint=f"see where it is with `sync_branch('{branch}')`, then decide again",
         )
     return last
 
@@ -112,7 +112,7 @@ def _last_movement(repo_store: RepoStore, last: LogEntry) -> LogEntry:
     position = _last_moved(repo_store, last).position
     if position == 0:
         raise InvalidInputError(
-            f"the creation of branch '{last.branch}' is undone", hint="there is nothing to undo; redo() restores it"
+            f"the creation of branch '{last.branch}' is undone", hint="there is nothing to undo; `redo()` restores it"
         )
     return repo_store.heads.get_numbered(last.branch, position)
 
@@ -144,7 +144,7 @@ def _position_to_redo(repo_store: RepoStore, last: LogEntry) -> LogEntry:
         entry = before
     raise InvalidInputError(
         f"there is nothing to redo on branch '{last.branch}'",
-        hint="redo() only follows undo(); reflog() lists all positions, and reset() goes to any of them",
+        hint="`redo()` only follows `undo()`; `reflog()` lists all positions, and `reset()` goes to any of them",
     )
 
 

@@ -125,7 +125,7 @@ def refuse_internal(found: Resolved) -> None:
     commit = found.record.commit
     if any(BranchName(name).is_internal for name in (commit.branch, str(found.branch or MAIN))):
         raise CommitNotFoundError(
-            f"commit {commit.graph_commit_id} is inside a run", hint="read it through the run, by run_get"
+            f"commit {commit.graph_commit_id} is inside a run", hint="read it through its run, with `run_get()`"
         )
 
 
@@ -186,7 +186,7 @@ def _second_parent(record: CommitRecord, ref: Ref, repo_store: RepoStore) -> Com
     if parent is None:
         raise CommitNotFoundError(
             f"{ref} does not exist: commit {record.commit.graph_commit_id} has one parent",
-            hint="'^2' is what a merge commit has merged; 'anabranch log --graph' shows the merges",
+            hint="'^2' is what a merge commit has merged; `iter_graph()` shows the merges",
         )
     return repo_store.commits.get(parent)
 

@@ -127,7 +127,7 @@ def _check_not_destructive(plan: SchemaPlan) -> None:
         raise DestructiveChangeError(
             f"{len(plan.destructive)} of {len(plan.steps)} changes may lose data: "
             + "; ".join(f"{step.symbol} {step}" for step in plan.destructive),
-            hint="pass allow_destructive=True to apply them; older commits keep the data",
+            hint="pass `allow_destructive=True` to apply them; older commits keep the data",
         )
 
 

@@ -113,7 +113,9 @@ def read_yaml(text: str) -> Node:
     except RecursionError:
         raise InvalidSchemaError("the schema is nested too deeply", hint="use fewer levels") from None
     if root is None:
-        raise InvalidSchemaError("the schema is empty", hint="start with 'tables:', or print a schema with schema show")
+        raise InvalidSchemaError(
+            "the schema is empty", hint="start with 'tables:', or print a schema with `schema_show()`"
+        )
     return _YamlReader(yaml).read(root, path="", depth=0)
 
 

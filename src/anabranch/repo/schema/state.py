@@ -260,7 +260,7 @@ def read_declared_indices(field: pa.Field) -> list[Index]:
     except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as err:
         raise CorruptError(
             f"the note about indices of column {field.name!r} cannot be read: {text!r:.200}",
-            hint="write it again with schema apply, or remove it with annotate()",
+            hint="write it again with `schema_apply()`, or remove it with `annotate()`",
         ) from err
 
 

@@ -40,11 +40,10 @@ def warn_of_external_writes(writes: Sequence[ExternalWrite]) -> None:
     """Warn of external writes that a commit met; the commit is published, and plain Lance readers do not see it."""
     for write in writes:
         called = f"'{write.table}', branch='{write.home}'"
-        typed = f"{write.table} --branch {write.home}"
         warn_of_external_write(
             f"the commit is published, but another Lance tool wrote to '{write.table}' on branch '{write.home}', and "
-            f"plain Lance readers see its version: merge it with adopt({called}) or 'anabranch table adopt {typed}', "
-            f"or set it aside with settle({called}, force=True) or 'anabranch table settle {typed} --force'"
+            f"plain Lance readers see its version: merge it with `adopt({called})`, "
+            f"or set it aside with `settle({called}, force=True)`"
         )
 
 

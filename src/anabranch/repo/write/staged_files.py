@@ -32,7 +32,7 @@ def refuse_removed_files(config: RepoConfig, branch: BranchName, changes: Change
         if missing:
             raise DamagedFileError(
                 f"{len(missing)} files of the change to '{key}' are gone, for example {missing[0]!r}",
-                hint="make the change again, and keep cleanup_old_versions of other tools away from managed tables",
+                hint="make the change again, and do not clean up tables of a repository with other Lance tools",
             )
 
 

@@ -193,7 +193,7 @@ def download_changes(visit: Visit) -> Response:
     return answer_csv(
         csv_lines(header, map(_flat, reader)),
         name=f"{diff.key}.diff.csv",
-        hint="compare with the command line, or with repo.diff() in Python",
+        hint="compare them on the command line",
     )
 
 

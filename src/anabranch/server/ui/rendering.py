@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, partial
 from urllib.parse import urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -11,6 +11,7 @@ from starlette.responses import HTMLResponse, Response
 
 import anabranch
 from anabranch.display import human_size, printable, short_id
+from anabranch.hints import Door, words_at
 from anabranch.server.ui.headers import SECURITY_HEADERS
 from anabranch.server.ui.lake import Lake
 from anabranch.server.ui.session import Session
@@ -102,6 +103,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters.update(short=short_id, when=_when, count=_count, line=_line, text=_text, size=human_size)
+    environment.filters.update(words=partial(words_at, Door.HTTP))
     environment.globals.update(version=anabranch.__version__)
     return environment
 
