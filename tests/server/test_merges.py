@@ -115,9 +115,9 @@ def test_dev_branches_are_not_merged(project: Project, lake: ab.Repository) -> N
     project.insert(5, branch=branch)
     commit = lake.snapshot_of(branch).id
     lake.branch_create("other")
-    for body in ({"source": branch}, {"source": commit}, {"source": f"{branch}~0"}, {"source": "main", "into": branch}):
+    for source, into in ((branch, MAIN), (commit, MAIN), (f"{branch}~0", MAIN), (MAIN, branch)):
         for path in ("", "/plan", "/conflicts"):
-            answer = refused(merge(project, path, **body), 400, "invalid_input")
+            answer = refused(merge(project, path, source=source, into=into), 400, "invalid_input")
             assert "dev branch" in answer["message"]
     assert project.ids() == [1, 2, 3]
     refused(merge(project, source="no-such"), 404, "branch_not_found")
@@ -134,7 +134,7 @@ def test_a_merge_needs_a_token_of_the_project(running: Running, project: Project
 
 
 def test_a_merge_with_a_key_is_done_once(running: Running, project: Project, contested: ab.Repository) -> None:
-    order = {"source": "dev", "strategy": "source", "squash": True}
+    order: dict[str, Any] = {"source": "dev", "strategy": "source", "squash": True}
     first = merge(project, headers=once("merge"), **order)
     second = merge(project, headers=once("merge"), **order)
     assert (first.status_code, second.json()) == (200, first.json())
