@@ -75,10 +75,10 @@ def test_reports_which_branches_and_runs_were_over(run: Run, lake: ab.Repository
     run_id = lake.begin_run().id  # abandoned
     pass_time(lake)
     reported = run("gc", "--dry-run")
-    assert "branch brief is past its time and would be deleted" in reported.out
+    assert "branch brief expired and would be deleted" in reported.out
     assert f"the lease of run {run_id} expired, and it would be ended" in reported.out
     done = run("gc")
-    assert "branch brief is past its time and was deleted" in done.out
+    assert "branch brief expired and was deleted" in done.out
     assert f"the lease of run {run_id} expired, and it was ended" in done.out
     assert "brief" not in [branch.name for branch in lake.branch_list()]
     assert [each.state for each in lake.run_list() if each.id == run_id] == ["failed"]
@@ -87,7 +87,7 @@ def test_reports_which_branches_and_runs_were_over(run: Run, lake: ab.Repository
 def test_reports_what_it_waits_for(run: Run, lake: ab.Repository) -> None:
     with EngineAccess(lake).keep_files(since=time() - timedelta(days=3).total_seconds()):
         said = run("gc")
-        assert "work is alive since " in said.out
+        assert "a writer is active since " in said.out
         assert "home of no retained commit" not in said.out
     assert "work is alive" not in run("gc").out
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.cli.graph import draw
+from anabranch.cli.commits import draw
 from anabranch.drawing.lanes import Node, newest_first
 
 

@@ -51,7 +51,7 @@ def test_the_variable_gives_the_location_without_a_path(run: Run, folder: Path) 
     env = {"ANABRANCH_REPO": "from-env"}
     assert run("init", "--json", env=env).document["repository"] == str(folder / "from-env")
     answer = run("init", "other", env=env)
-    assert "note: ANABRANCH_REPO is set to another one, and wins\n" in answer.out
+    assert "note: ANABRANCH_REPO is set to another value, and overrides it\n" in answer.out
     assert f"note: this folder worked with {folder}/from-env before\n" in answer.out
 
 

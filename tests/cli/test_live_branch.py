@@ -66,7 +66,7 @@ def test_drift_then_pull_then_no_drift(cli: Run, lake: ab.Repository, try_: str)
     pulled = cli("branch", "pull", try_, ORDERS, "--actor", "eve", "--json").document
     assert (pulled["branch"], pulled["table"], pulled["pulled"]) == (try_, ORDERS, True)
     assert lake.get_commit(pulled["head_commit_id"]).actor_id == "eve"
-    assert cli("branch", "drift", try_).out == f"branch {try_} has no table of its own\n"
+    assert cli("branch", "drift", try_).out == "no tables were changed on try\n"
     assert cli("branch", "pull", try_, ORDERS).out == f"{ORDERS} on {try_} has nothing to pull\n"
     assert cli("show", try_, "--json").document["changes"][0]["rows"] == 2
 

@@ -84,6 +84,7 @@ def test_the_commands_are_these() -> None:
             "compact",
             "conflicts",
             "decisions",
+            "demo",
             "diff",
             "doctor",
             "gc",
@@ -124,7 +125,7 @@ def test_the_help_groups_the_commands(run: Run) -> None:
     headings = [line for line in run().out.splitlines() if line.endswith(":") and not line.startswith(" ")]
     assert headings == [
         *("Options:", "Start:", "Branches:", "History:"),
-        *("Undo and redo:", "Tables:", "Maintenance:", "Pipelines:", "One Lance dataset:"),
+        *("Undo and redo:", "Tables:", "Pipelines:", "Maintenance:", "One Lance dataset:"),
     ]
 
 
@@ -135,8 +136,15 @@ def test_every_command_explains_itself_with_an_example(run: Run, name: str) -> N
     assert answer.out.startswith(f"Usage: {name} ")
     assert re.search(rf"^  Example:\n    {name}( |$)", answer.out, re.MULTILINE)
     assert "--json" in answer.out
-    # The service keeps its data in a folder, since DuckDB writes to files.
-    assert ("--storage-option" in answer.out) is (name != "anabranch serve")
+    # These work in a local folder.
+    assert ("--storage-option" in answer.out) is (name not in {"anabranch serve", "anabranch demo"})
+
+
+@pytest.mark.parametrize("group", sorted({name.rpartition(" ")[0] for name in COMMANDS}))
+def test_the_help_of_a_group_fits_80_columns(run: Run, group: str) -> None:
+    usage, *lines = run(*group.split()[1:], "--help").out.splitlines()
+    assert usage.startswith(f"Usage: {group} [OPTIONS] COMMAND")
+    assert [line for line in lines if line.endswith("...") or len(line) > 80] == []
 
 
 def test_the_reference_shows_the_exit_codes() -> None:
@@ -159,7 +167,7 @@ def test_the_version_is_shown(run: Run) -> None:
     [
         (["nonsense"], "no such command 'nonsense'", "anabranch"),
         (["dataset", "branch", "creat"], "no such command 'creat'", "anabranch dataset branch"),
-        (["dataset", "branch", "create", "x"], "missing argument 'NAME'", "anabranch dataset branch create"),
+        (["dataset", "branch", "create", "x"], "missing argument 'BRANCH'", "anabranch dataset branch create"),
         (["dataset", "base", "add", "x", "y"], "missing option '--name'", "anabranch dataset base add"),
         (["dataset", "show", "x", "--nonsense"], "no such option: --nonsense", "anabranch dataset show"),
         (

@@ -73,12 +73,10 @@ def test_a_branch_that_had_not_moved_takes_all_and_then_has_it(cli: Run, lake: a
     lake.branch_create("later")
     upsert(lake, "later", (5, "bread", 3.0))
     answer = cli("merge", "later")
-    assert answer.out.splitlines()[0] == (
-        f"merged later into main as {short(lake, 'main')}; main had not moved since they parted"
-    )
+    assert answer.out.splitlines()[0] == (f"merged later into main as {short(lake, 'main')} (fast-forward)")
     assert (5, "bread", 3.0) in rows_of(lake, "main")
     before = heads(lake)
-    assert cli("merge", "later").out == "main has all of later already\n"
+    assert cli("merge", "later").out == "main is up to date with later\n"
     document = cli("merge", "later", "--json").document
     assert (document["outcome"], document["commit"], document["tables"]) == ("already_up_to_date", None, [])
     assert heads(lake) == before
@@ -199,13 +197,11 @@ def test_checks_that_find_nothing_let_it_pass(cli: Run, lake: ab.Repository) -> 
     }.items():
         Path(path).write_text(sql)
     args = [part for path in ("no-three.sql", "names.sql", "checks/names.sql") for part in ("--check", path)]
-    assert (
-        "note: there is no merged state to see, so 3 checks did not run" in cli("merge", "dev", *args, "--dry-run").out
-    )
+    assert "note: there is no merged state, so 3 checks did not run" in cli("merge", "dev", *args, "--dry-run").out
     document = cli("merge", "dev", *args, "--json").document
     assert document["checks"] == ["no-three.sql", "names.sql", "checks/names.sql"]
     assert rows_of(lake, "main") == [(1, "tea", 1.5), (2, None, 2.0)]
-    assert "note: nothing is new, so 3 checks did not run" in cli("merge", "dev", *args).out
+    assert "note: there was nothing to merge, so 3 checks did not run" in cli("merge", "dev", *args).out
 
 
 def test_a_check_that_finds_rows_has_an_exit_code_of_its_own(cli: Run, lake: ab.Repository) -> None:

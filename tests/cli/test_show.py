@@ -39,7 +39,7 @@ def test_people_read_the_whole_message_and_the_whole_id(cli: Run, lake: ab.Repos
     for part in (lake.snapshot_of("main~1").id, "From the till.", "metadata run", "r7", "main@v2", "ada", "load"):
         assert part in text
     assert text.splitlines()[-1].split() == [ORDERS, "created", "-", "3"]
-    assert "it changed no table" in cli("show", "main~2").out
+    assert "no tables" in cli("show", "main~2").out
 
 
 def test_what_others_wrote_cannot_steer_the_terminal(cli: Run, lake: ab.Repository) -> None:

@@ -52,10 +52,10 @@ def test_a_direct_write_is_shown_until_it_is_adopted_or_set_aside(cli: Run, lake
     assert list(write) == ["table", "home", "problem"]
     assert (write["table"], write["home"]) == (ORDERS, "main")
     text = cli("status").out
-    assert "written to by another tool" in text
+    assert "external writes: accept with" in text
     assert uri in text
     assert cli("status", "-b", "dev", "--json").document["external_writes"] == []
-    assert "'table adopt TABLE' takes it in, 'table settle TABLE --force' sets it aside" in text
+    assert "accept with 'table adopt TABLE', discard with 'table settle TABLE --force'" in text
     assert cli("table", "settle", ORDERS, "--json").error["code"] == "external_write"
     assert cli("table", "settle", ORDERS, "--force", "--json").document == {"table": ORDERS, "branch": "main"}
     assert cli("status", "--json").document["external_writes"] == []

@@ -24,7 +24,7 @@ def test_shows_what_every_ref_needs(cli: Run, lake: ab.Repository) -> None:
     assert reported["damaged"] == []
     said = cli("storage")
     assert said.code == 0
-    assert said.out.splitlines()[0].endswith(f"of which gc would free {human_size(report.freeable.bytes)}")
+    assert said.out.splitlines()[0].endswith(f"gc would free {human_size(report.freeable.bytes)}")
     for name in ("main", "dev", "tag v1", CUSTOMERS, ORDERS, "_commits"):
         assert f"\n{name} " in said.out
 
@@ -36,7 +36,7 @@ def test_reports_one_branch(cli: Run, lake: ab.Repository) -> None:
     assert [each["table"] for each in reported["branch_tables"]] == [each.table for each in report.tables_of("dev")]
     assert reported["pinned_by"].keys() == report.pinned_by("dev").keys() == {"main"}
     said = cli("storage", "--branch", "dev").out
-    assert "needed by others too" in said
+    assert "shared with" in said
     assert "\nmain " in said
 
 

@@ -67,7 +67,7 @@ def test_options_win_over_variables_and_those_over_the_memory(cli: Run, lake: ab
     assert cli("status", "--json", env=env).document["branch_source"] == "environment"
     assert cli("status", "--json", env=env).document["branch"] == "fix"
     assert cli("status", "--branch", "main", "--json", env=env).document["branch"] == "main"
-    assert "note: ANABRANCH_BRANCH is set to another one, and wins" in cli("switch", "main", env=env).out
+    assert "note: ANABRANCH_BRANCH is set to another value, and overrides it" in cli("switch", "main", env=env).out
     ab.init(place / "second", storage_options=place.storage_options)
     second = {"ANABRANCH_REPO": place / "second"}
     found = cli("status", "--json", env=second).document

@@ -52,7 +52,7 @@ def test_people_read_tables(cli: Run, lake: ab.Repository) -> None:
     shown = cli("tag", "show", "v1").out
     for part in ("before the sale", f"{head} Add customers", "2 tables, 3 rows"):
         assert part in shown
-    assert cli("tag", "delete", "v1").out == f"deleted tag v1, which stood for {head}\n"
+    assert cli("tag", "delete", "v1").out == f"deleted tag v1, which named {head}\n"
 
 
 @pytest.mark.parametrize(

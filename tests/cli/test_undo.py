@@ -29,7 +29,7 @@ def test_a_deleted_branch_comes_back_and_a_new_one_goes(cli: Run, lake: ab.Repos
     cli("branch", "delete", "dev")
     assert cli("undo", "dev").out == f"undid dev@v3 (deleted); dev is at {head}\n"
     cli("branch", "create", "new")
-    assert cli("undo", "new").out == "undid new@v1 (created); there is no branch new now\n"
+    assert cli("undo", "new").out == "undid new@v1 (created); new is deleted\n"
     assert [branch.name for branch in lake.branch_list()] == ["dev", "main"]
     cli("branch", "create", "new")
     assert cli("undo", "new", "--json").document["head_commit_id"] is None

@@ -1,4 +1,4 @@
-"""Which exit code each group of errors has."""
+"""The exit code of each group of errors."""
 
 from anabranch.errors import (
     AnabranchError,
@@ -12,14 +12,16 @@ from anabranch.errors import (
     StorageError,
 )
 
-__all__ = ["CONFLICTS", "DIFFERENT", "EXIT_CODES", "GENERAL", "USAGE", "exit_code"]
+__all__ = ["CONFLICTS", "DIFFERENT", "EXIT_CODES", "GENERAL", "INTERRUPTED", "USAGE", "exit_code"]
 
 GENERAL = 1
 USAGE = 2
-# No error: what was run again has other outputs than before.
+# Not an error: a reproduced commit has other outputs, or a schema plan with --exit-code has changes.
 DIFFERENT = 8
 # Also of a dry run that found conflicts, which is not an error.
 CONFLICTS = 9
+# Ctrl-C, as shells report it: 128 and the number of SIGINT.
+INTERRUPTED = 130
 
 EXIT_CODES: dict[type[AnabranchError], int] = {
     MergeConflictError: CONFLICTS,
@@ -35,5 +37,5 @@ EXIT_CODES: dict[type[AnabranchError], int] = {
 
 
 def exit_code(error: type[AnabranchError]) -> int:
-    """The code of the nearest group that an error belongs to."""
+    """Return the code of the nearest group that an error belongs to."""
     return next(EXIT_CODES[group] for group in error.__mro__ if group in EXIT_CODES)

@@ -1,40 +1,26 @@
 """The report of doctor, of one dataset and of a whole repository, for people and for programs."""
 
 from collections.abc import Iterator
-from dataclasses import fields
 from typing import TYPE_CHECKING
 
-import typer
-
 from anabranch.cli.exit_codes import GENERAL
-from anabranch.cli.output import Answer, Line, Output, count
+from anabranch.cli.output import Answer, Line, count
 from anabranch.hints import Door, words_at
 
 if TYPE_CHECKING:
     from anabranch.format.doctor.findings import DoctorReport, Finding
 
-__all__ = ["show_health"]
+__all__ = ["health_answer"]
 
 _COLOURS = {"error": "red", "warning": "yellow", "repaired": "green"}
 # The maximum number of names of one kind in a line.
 _NAMED = 5
 
 
-def show_health(output: Output, report: "DoctorReport") -> None:
-    """Print a report. Exit with code 1 if something is wrong and was not repaired."""
-    output.show(Answer(document=_document(report), sentences=[_sentence(report)], lines=list(_lines(report))))
-    if not report.is_clean:
-        raise typer.Exit(GENERAL)
-
-
-def _document(report: "DoctorReport") -> dict[str, object]:
-    findings = [
-        {"severity": finding.severity}
-        | {field.name: getattr(finding, field.name) for field in fields(finding)}
-        | {"remedy": words_at(Door.COMMAND_LINE, finding.remedy)}
-        for finding in report.findings
-    ]
-    return {"root": report.root, "clean": report.is_clean, "findings": findings}
+def health_answer(report: "DoctorReport") -> Answer:
+    """Show a report. The exit code is 1 if something is wrong and was not repaired."""
+    code = 0 if report.is_clean else GENERAL
+    return Answer(document=report, sentences=[_sentence(report)], lines=list(_lines(report)), exit_code=code)
 
 
 def _sentence(report: "DoctorReport") -> str:

@@ -1,105 +1,156 @@
-"""What the commands that merge share: their arguments, and conflicts as they are shown."""
+"""The options of the commands that merge, and conflicts as people see them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from anabranch.cli.arguments import parse_pairs
+from anabranch.cli.exit_codes import CONFLICTS
+from anabranch.cli.options import parse_pairs
 from anabranch.cli.output import ErrorView, Table
 from anabranch.cli.rows import text_value
 from anabranch.errors import InvalidInputError, MergeConflictError
 
 if TYPE_CHECKING:
     from anabranch.repo.merge.conflicts import Conflict, StrategyGap
-    from anabranch.repo.merge.plan import TablePlan
+    from anabranch.repo.repository import Repository
 
 __all__ = [
     "CheckFiles",
     "Into",
+    "MergeOptions",
     "MergeSource",
-    "ResolutionFile",
-    "Resolve",
-    "Strategy",
-    "conflict_document",
+    "ReplayOptions",
+    "Resolving",
     "conflict_table",
     "first_conflicts",
-    "gap_documents",
     "gap_notes",
-    "parse_resolvers",
-    "planned_table_document",
     "read_checks",
-    "read_resolutions",
     "with_conflicts",
 ]
 
 MergeSource = Annotated[
     str,
-    typer.Argument(
-        metavar="SOURCE", show_default=False, help="What is merged: a branch, or any other REF, such as a tag."
-    ),
+    typer.Argument(metavar="SOURCE", show_default=False, help="Branch to merge, or another ref, such as a tag."),
 ]
 Into = Annotated[
     str | None,
     typer.Option(
-        "--into", metavar="BRANCH", show_default=False, help="The branch it goes into; by default the current one."
+        "--into", metavar="BRANCH", show_default=False, help="Branch to merge into (default: the current branch)."
     ),
 ]
-Strategy = Annotated[
-    str,
-    typer.Option(
-        "--strategy",
-        "-s",
-        metavar="fail|source|target",
-        help="Side to prefer if both changed the same cell and no --resolve applies.",
-    ),
-]
-Resolve = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--resolve",
-        "-r",
-        metavar="WHAT=HOW",
-        show_default=False,
-        help="How conflicts of a column (price), a table (bucket.table) or a column of it (bucket.table.price) are"
-        " resolved: source, target, max, min, sum_delta, concat or latest_by(COLUMN); repeat it for more.",
-    ),
-]
-
-ResolutionFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--resolutions",
-        metavar="FILE",
-        show_default=False,
-        help="Decisions on single conflicts: JSON as 'anabranch conflicts --json' prints it, with take (source, target"
-        " or base) or value added to each, or CSV with the columns table, key, column, path, take and value.",
-    ),
-]
-
 CheckFiles = Annotated[
     list[str] | None,
     typer.Option(
         "--check",
         metavar="FILE",
         show_default=False,
-        help="A file with one SELECT that must find no rows in the merged state, or nothing is merged; repeat it for"
-        " more.",
+        help="File with one SELECT that must find no rows in the new state. Otherwise nothing changes. Repeatable.",
     ),
 ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resolving:
+    """The options that decide conflicts."""
+
+    strategy: Annotated[
+        str,
+        typer.Option(
+            "--strategy",
+            "-s",
+            metavar="fail|source|target",
+            help="Side that wins if both changed the same cell and no --resolve applies.",
+        ),
+    ] = "fail"
+    resolve: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--resolve",
+            "-r",
+            metavar="WHAT=HOW",
+            show_default=False,
+            help="Resolver for a column (price=max), a table (bucket.table=source) or a column of a table"
+            " (bucket.table.price=min): source, target, max, min, sum_delta, concat or latest_by(COLUMN). Repeatable.",
+        ),
+    ] = None
+    resolutions: Annotated[
+        Path | None,
+        typer.Option(
+            "--resolutions",
+            metavar="FILE",
+            show_default=False,
+            help="File with decisions on single conflicts: the output of 'anabranch conflicts --json' with take"
+            " (source, target or base) or value added to each conflict, or CSV with the columns table, key, column,"
+            " path, take and value.",
+        ),
+    ] = None
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments of `conflicts`."""
+        return {
+            "strategy": self.strategy,
+            "resolvers": parse_pairs(self.resolve, option="--resolve"),
+            "resolutions": _read_resolutions(self.resolutions),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class MergeOptions(Resolving):
+    """The options of all commands that merge rows."""
+
+    check: CheckFiles = None
+    expected_head: Annotated[
+        str | None,
+        typer.Option(
+            "--expected-head",
+            metavar="COMMIT",
+            show_default=False,
+            help="Change nothing unless the branch is at this commit.",
+        ),
+    ] = None
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run", help=f"Report what would change. The exit code is {CONFLICTS} if there are conflicts."
+        ),
+    ] = False
+
+    def merge_arguments(self, repository: "Repository") -> dict[str, Any]:
+        """Return the arguments of `merge`."""
+        expected = None if self.expected_head is None else repository.snapshot_of(self.expected_head).id
+        return {
+            **self.arguments(),
+            "checks": read_checks(self.check),
+            "expected_head": expected,
+            "dry_run": self.dry_run,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplayOptions(MergeOptions):
+    """The options of rebase, cherry-pick and revert."""
+
+    metadata: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--metadata", metavar="KEY=VALUE", show_default=False, help="Metadata of each new commit. Repeatable."
+        ),
+    ] = None
+
+    def replay_arguments(self, repository: "Repository") -> dict[str, Any]:
+        """Return the arguments of `rebase`, `cherry_pick` and `revert`."""
+        return {**self.merge_arguments(repository), "metadata": parse_pairs(self.metadata, option="--metadata")}
+
 
 _MOST_SHOWN = 10
 # The columns of a conflict's values, in the colours that a diff has for what went and what came.
 _STYLES = (None, "red", None, None, "dim", "green", "yellow", None)
 
 
-def parse_resolvers(given: Sequence[str] | None) -> dict[str, str]:
-    return parse_pairs(given, option="--resolve")
-
-
-def read_resolutions(path: Path | None) -> list[dict[str, Any]]:
+def _read_resolutions(path: Path | None) -> list[dict[str, Any]]:
     """Read the decisions on single conflicts. An entry of a JSON file without a decision is allowed."""
     if path is None:
         return []
@@ -109,7 +160,7 @@ def read_resolutions(path: Path | None) -> list[dict[str, Any]]:
 
 
 def read_checks(files: Sequence[str] | None) -> dict[str, str]:
-    """The checks by the names of their files; where two files have one name, by their paths."""
+    """Read checks from files, by the names of the files, or by their paths if two files have one name."""
     paths = [Path(file) for file in dict.fromkeys(files or ())]
     names = [path.name for path in paths]
     return {str(path) if names.count(path.name) > 1 else path.name: _read(path) for path in paths}
@@ -126,46 +177,6 @@ def _read_text(path: Path, what: str, *, hint: str) -> str:
         raise InvalidInputError(f"{what} {str(path)!r} cannot be read: {err}", hint=hint) from err
 
 
-def conflict_document(conflict: "Conflict") -> dict[str, object]:
-    return {
-        "table": conflict.table,
-        "kind": conflict.kind,
-        "key": conflict.key,
-        "column": conflict.column,
-        "path": conflict.path,
-        "base": conflict.base,
-        "source": conflict.source,
-        "target": conflict.target,
-        "problem": conflict.problem,
-        **({"hint": conflict.hint} if conflict.hint else {}),
-        **(conflict.decision or {}),
-    }
-
-
-def planned_table_document(table: "TablePlan") -> dict[str, object]:
-    """Return the planned change of a table as JSON."""
-    return {
-        "table": table.table,
-        "action": table.action,
-        "renamed_from": table.renamed_from,
-        "taken_from": table.taken_from,
-        "inserted": table.counts.inserted,
-        "updated": table.counts.updated,
-        "deleted": table.counts.deleted,
-        "added_columns": table.added_columns,
-        "dropped_columns": table.dropped_columns,
-        "altered_columns": table.altered_columns,
-        "built_indices": table.built_indices,
-        "dropped_indices": table.dropped_indices,
-        "conflicts": table.conflicts,
-    }
-
-
-def gap_documents(gaps: "Sequence[StrategyGap]") -> list[dict[str, object]]:
-    """Return the conflicts that a strategy does not decide as JSON."""
-    return [{"table": gap.table, "conflicts": gap.conflicts, "hint": gap.hint} for gap in gaps]
-
-
 def gap_notes(gaps: "Sequence[StrategyGap]") -> list[str]:
     """Return what a strategy does not decide, and what to do instead, a line for each table."""
     from anabranch.repo.merge.plan import gap_text
@@ -175,7 +186,7 @@ def gap_notes(gaps: "Sequence[StrategyGap]") -> list[str]:
 
 def with_conflicts(view: ErrorView, error: MergeConflictError) -> ErrorView:
     """The view of an error with the conflicts that it is about."""
-    details = {"conflict_count": error.count, "conflicts": [conflict_document(each) for each in error.conflicts]}
+    details = {"conflict_count": error.count, "conflicts": error.conflicts}
     return replace(view, details=details, tables=[first_conflicts(error.conflicts, of=error.count)])
 
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import typer
 
+from anabranch.cli.documents import document_of
 from anabranch.display import human_size, printable
-from anabranch.json_values import json_value
 
 if TYPE_CHECKING:
     from anabranch.storage.progress import OnProgress
@@ -30,7 +30,6 @@ __all__ = [
     "Output",
     "Table",
     "TextOutput",
-    "amount",
     "count",
     "human_size",
     "output_for",
@@ -65,12 +64,16 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """The answer of a command in both forms: a document for programs; sentences, lines and tables for people."""
+    """The answer of a command in both forms: a document for programs; sentences, lines and tables for people.
 
-    document: Mapping[str, object]
+    The document is a value of the library, or a mapping of such values. `exit_code` is that of the process.
+    """
+
+    document: object
     tables: Sequence[Table] = ()
     sentences: Sequence[str] = ()
     lines: Sequence[Line] = ()
+    exit_code: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,11 +108,11 @@ class JsonOutput:
     """One JSON document on stdout, or one on stderr when it went wrong."""
 
     def show(self, answer: Answer) -> None:
-        typer.echo(json.dumps(json_value(answer.document), indent=2))
+        typer.echo(json.dumps(document_of(answer.document), indent=2))
 
     def fail(self, error: ErrorView) -> None:
         fields = {"code": error.code, "message": error.message, "hint": error.hint, "retryable": error.retryable}
-        typer.echo(json.dumps({"error": fields | json_value(error.details)}, indent=2), err=True)
+        typer.echo(json.dumps({"error": fields | document_of(error.details)}, indent=2), err=True)
 
     @contextmanager
     def progress(self, what: str) -> "Iterator[OnProgress]":  # noqa: ARG002 - programs want none
@@ -189,11 +192,6 @@ def _cell(value: object) -> str:
 def count(number: int, noun: str) -> str:
     """A number of things as people read it."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def amount(usage: "Usage | Total") -> dict[str, int]:
-    """For programs."""
-    return {"files": usage.files, "bytes": usage.bytes}
 
 
 def usage_text(usage: "Usage | Total") -> str:

@@ -1,9 +1,10 @@
-"""What commands answer about pipelines: what would be done, what was done, and whether it came out the same again."""
+"""The answers of the pipeline commands: plans, runs, backfills and reproductions."""
 
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from anabranch.cli.commits import short_id
+from anabranch.cli.documents import document_of
+from anabranch.cli.exit_codes import DIFFERENT
 from anabranch.cli.output import Answer, Line, Table, count
 
 if TYPE_CHECKING:
@@ -16,9 +17,9 @@ __all__ = ["backfill_answer", "plan_answer", "reproduction_answer", "run_answer"
 
 
 def plan_answer(plan: "Plan", *, draws: bool = False, svg: str | None = None) -> Answer:
-    """Answer what a pipeline would do, as a graph with `draws`; `svg` is the file that has the graph as a picture."""
+    """Show a plan, as a graph with `draws`. `svg` is a file with a drawing of the graph."""
     sentences = [f"{plan.pipeline} on {plan.branch}: {count(len(plan.steps), 'step')}; nothing was done"]
-    document = _plan_document(plan)
+    document = document_of(plan)
     if svg is not None:
         sentences.append(f"drew the graph into {svg}")
         document["svg"] = svg
@@ -27,33 +28,6 @@ def plan_answer(plan: "Plan", *, draws: bool = False, svg: str | None = None) ->
         # Two empty lines keep the drawing apart.
         lines = [Line(""), *map(Line, plan.to_text().splitlines()), Line("")]
     return Answer(document=document, sentences=sentences, lines=lines, tables=_plan_tables(plan))
-
-
-def _plan_document(plan: "Plan") -> dict[str, Any]:
-    return {
-        "pipeline": plan.pipeline,
-        "branch": plan.branch,
-        "source_hash": plan.source.hash,
-        "parameters": {name: str(value) for name, value in plan.parameters.items()},
-        "steps": [_step_document(step) for step in plan.steps],
-        "checks": [check.name for check in plan.checks],
-        "edges": [{"from": key, "to": step.key} for step in plan.steps for key in step.output.inputs],
-    }
-
-
-def _step_document(step: "Step") -> dict[str, Any]:
-    return {
-        "output": step.key,
-        "kind": step.output.kind,
-        "engine": step.output.engine.value,
-        "write": step.output.write.value,
-        "creates": step.creates,
-        "inputs": list(step.output.inputs),
-        "incremental": list(step.output.incremental),
-        "after": list(step.after),
-        "primary_key": list(step.output.primary_key),
-        "description": step.output.description,
-    }
 
 
 def _plan_tables(plan: "Plan") -> list[Table]:
@@ -76,20 +50,10 @@ def _step_row(number: int, step: "Step") -> tuple[int, str, str, str, str | None
 
 def backfill_answer(done: "Backfill") -> Answer:
     built = len(done.runs)
-    published = [run.commit_id for run in done.runs if run.commit_id is not None]
     sentence = f"ran {done.pipeline} on {done.branch} for {count(built, 'value')} of {done.parameter}"
     if done.skipped:
         sentence += f"; {count(len(done.skipped), 'value')} had been built before (--again builds them again)"
-    document = {
-        "pipeline": done.pipeline,
-        "branch": done.branch,
-        "parameter": done.parameter,
-        "values": [str(value) for value in done.values],
-        "skipped": [str(value) for value in done.skipped],
-        "commits": published,
-        "runs": [asdict(run) for run in done.runs],
-    }
-    return Answer(document=document, sentences=[sentence])
+    return Answer(document=done, sentences=[sentence])
 
 
 def run_answer(done: "PipelineRun") -> Answer:
@@ -102,12 +66,12 @@ def run_answer(done: "PipelineRun") -> Answer:
         checked = f", {count(len(done.checks), 'check')} passed" if done.checks else ""
         sentence = f"ran {done.pipeline} on {done.branch} at {short_id(done.commit_id)}{checked}"
     shown = Table(columns=("output", "write", "rows", "seconds", "reads"), rows=rows)
-    return Answer(document=asdict(done), sentences=[sentence], tables=[shown])
+    return Answer(document=done, sentences=[sentence], tables=[shown])
 
 
 def reproduction_answer(again: "Reproduction") -> Answer:
     different = [output for output in again.outputs if not output.is_same]
-    source = "by the same text" if again.has_same_source else "by another text"
+    source = "with the same source" if again.has_same_source else "with another source"
     found = "all outputs are the same"
     if different:
         found = f"{len(different)} of {count(len(again.outputs), 'output')} differ"
@@ -115,18 +79,10 @@ def reproduction_answer(again: "Reproduction") -> Answer:
         (output.key, _verdict(output), output.inserted, output.updated, output.deleted) for output in again.outputs
     )
     return Answer(
-        document={
-            "commit_id": again.commit_id,
-            "branch": again.branch,
-            "same": again.is_same,
-            "same_source": again.has_same_source,
-            "recorded_source_hash": again.recorded_hash,
-            "source_hash": again.source_hash,
-            "outputs": [{**asdict(output), "is_same": output.is_same} for output in again.outputs],
-            "run": asdict(again.run),
-        },
+        document=again,
         sentences=[f"ran {short_id(again.commit_id)} again on {again.branch}, {source}: {found}"],
         tables=[Table(columns=("output", "", "inserted", "updated", "deleted"), rows=rows)],
+        exit_code=0 if again.is_same else DIFFERENT,
     )
 
 

@@ -1,4 +1,4 @@
-"""Rows as commands show them: values as text, and the differences of a table in lines and documents."""
+"""Rows as people see them: values as text, and the differences of a table in lines."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from decimal import Decimal
 
 from anabranch.json_values import not_finite
 
-__all__ = ["ChangedRow", "column_table", "difference_document", "iter_row_lines", "list_changed_rows", "text_value"]
+__all__ = ["ChangedRow", "column_table", "iter_row_lines", "list_changed_rows", "text_value"]
 
 
 # Embeddings and the like: what is left out is in --json and --csv.
@@ -66,22 +66,6 @@ def list_changed_rows(part: "TableDiff", *, limit: int) -> list[ChangedRow]:
     return list(_iter_rows(part, limit))
 
 
-def difference_document(part: "TableDiff", rows: Sequence[ChangedRow] | None) -> dict[str, object]:
-    """How many rows of a table differ, its columns, and, if they are given, the rows."""
-    return {
-        "change": part.change.value,
-        "renamed_from": part.renamed_from,
-        "inserted": part.counts.inserted,
-        "updated": part.counts.updated,
-        "deleted": part.counts.deleted,
-        "columns": [
-            {"change": each.change, "column": each.column, "before": each.before, "after": each.after}
-            for each in part.columns
-        ],
-        **({} if rows is None else {"rows": [_row_document(row) for row in rows]}),
-    }
-
-
 def column_table(part: "TableDiff", *, title: str) -> Table:
     rows = tuple((each.change, each.column, each.before, each.after) for each in part.columns)
     return Table(title=title, columns=("change", "column", "before", "after"), rows=rows)
@@ -99,10 +83,6 @@ def iter_row_lines(part: "TableDiff", rows: Sequence[ChangedRow]) -> Iterator[Li
     left = part.counts.total - len(rows)
     if left:
         yield Line(f"and {count(left, 'row')} more; --limit shows more")
-
-
-def _row_document(row: ChangedRow) -> dict[str, object]:
-    return {"change": row.change, "columns": list(row.columns), "before": row.before, "after": row.after}
 
 
 def _iter_pieces(part: "TableDiff", row: ChangedRow) -> Iterator[tuple[str, str | None]]:

@@ -1,28 +1,17 @@
-"""`anabranch branch`: the branches of a repository."""
+"""`anabranch branch` and `anabranch switch`: the branches of a repository."""
 
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from anabranch.cli.arguments import (
-    REF_FORMS,
-    Actor,
-    AfterName,
-    AsJson,
-    MaxListed,
-    NamePrefix,
-    Repo,
-    StorageOptions,
-    TableName,
-    example,
-    parse_duration,
-)
+from anabranch.cli.command import WRITES, Here, add_group, command, group, notes_on
 from anabranch.cli.commits import mode_text, short_id
-from anabranch.cli.groups import ListGroup
+from anabranch.cli.documents import document_of
 from anabranch.cli.merging import CheckFiles, read_checks
-from anabranch.cli.output import Answer, Table, count, output_for
-from anabranch.cli.session import Session, open_session
+from anabranch.cli.options import REF_FORMS, AfterName, MaxListed, NamePrefix, TableName, parse_duration
+from anabranch.cli.output import Answer, Table, count
+from anabranch.config import remember
 from anabranch.errors import InvalidInputError
 from anabranch.ids import MAIN
 from anabranch.repo.log.entries import BranchMode
@@ -30,27 +19,32 @@ from anabranch.repo.log.entries import BranchMode
 if TYPE_CHECKING:
     from anabranch.repo.refs.branches import BranchInfo
 
-__all__ = ["app", "create_branch"]
+__all__ = ["app"]
+
+app = group()
+branches = add_group(
+    app,
+    "branch",
+    help="List, create, delete, restore and protect branches.",
+    otherwise="anabranch branch create",
+)
+
+Name = Annotated[str, typer.Argument(metavar="BRANCH", help="Name of the branch.", show_default=False)]
 
 
-class _Branches(ListGroup):
-    otherwise = "anabranch branch create"
-
-
-app = typer.Typer(cls=_Branches, help="List, create, show, delete, restore and protect branches.")
-
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The branch's name.", show_default=False)]
-
-
-@app.command("create", epilog=example("branch create dev", "branch create fix --from main~3 --expires-in 30d"))
+@command(branches, "create", "branch create dev", "branch create fix --from main~3 --expires-in 30d", on=WRITES)
 def create(
+    here: Here,
     name: Name,
     source: Annotated[
         str | None,
-        typer.Option("--from", metavar="REF", show_default=False, help=f"{REF_FORMS} A live branch follows main."),
+        typer.Option("--from", metavar="REF", show_default=False, help=f"Start of the branch. {REF_FORMS}"),
     ] = None,
     live: Annotated[
-        bool, typer.Option("--live", help="See main as it is at any time, but for the tables written on the branch.")
+        bool,
+        typer.Option(
+            "--live", help="Follow main: tables that are not changed on the branch show the current state of main."
+        ),
     ] = False,
     expires_in: Annotated[
         str | None,
@@ -58,45 +52,37 @@ def create(
             "--expires-in",
             metavar="TIME",
             show_default=False,
-            help="Time after which gc may delete the branch, such as 30d or 12h.",
+            help="Let gc delete the branch after this time, such as 30d or 12h.",
         ),
     ] = None,
     description: Annotated[
-        str, typer.Option("--description", metavar="TEXT", show_default=False, help="What it is for.")
+        str, typer.Option("--description", metavar="TEXT", show_default=False, help="Description of the branch.")
     ] = "",
-    repo: Repo = None,
-    actor: Actor = None,
-    storage_option: StorageOptions = None,
-    as_json: AsJson = False,
-) -> None:
-    """Create a branch.
+) -> Answer:
+    """Create a branch. No data is copied.
 
-    No table is touched and no data is copied. It sees its source as of now, or, if it is live, main as it is at any
-    time. It does not become the current branch: switch to it.
+    The branch shows its source as of now; a live branch follows main. The current branch does not change: use
+    'anabranch switch', or create and switch in one step with 'anabranch switch -c'.
     """
-    here = open_session(repo=repo, storage_options=storage_option, actor=actor)
     lifetime = parse_duration(expires_in, option="--expires-in")
     branch = create_branch(here, name, source=source, live=live, description=description, expires_in=lifetime)
     if live:
         sentence = f"created live branch {branch.name}, which follows main, now at {short_id(branch.head_commit_id)}"
     else:
         sentence = f"created branch {branch.name} at {_origin(branch)}"
-    output_for(as_json=as_json).show(Answer(document=_document(branch), sentences=[sentence]))
+    return Answer(document=branch, sentences=[sentence])
 
 
-@app.command("list", epilog=example("branch list", "branch list --prefix team/ --limit 50 --json"))
+@command(branches, "list", "branch list", "branch list --prefix team/ --limit 50 --json")
 def list_(
-    internal: Annotated[bool, typer.Option("--internal", help="List hidden branches too.")] = False,
+    here: Here,
+    internal: Annotated[bool, typer.Option("--internal", help="List the hidden branches of runs too.")] = False,
     prefix: NamePrefix = None,
     after: AfterName = None,
     limit: MaxListed = None,
-    repo: Repo = None,
-    storage_option: StorageOptions = None,
-    as_json: AsJson = False,
-) -> None:
-    """List the branches; a star marks the current one."""
-    here = open_session(repo=repo, storage_options=storage_option)
-    branches = here.repository.branch_list(internal=internal, prefix=prefix, after=after, limit=limit)
+) -> Answer:
+    """List branches. A star marks the current branch."""
+    found = here.repository.branch_list(internal=internal, prefix=prefix, after=after, limit=limit)
     rows = tuple(
         (
             "*" if branch.name == here.repository.branch else "",
@@ -108,18 +94,17 @@ def list_(
             branch.created_by,
             branch.description,
         )
-        for branch in branches
+        for branch in found
     )
     columns = ("", "branch", "mode", "head", "from", "created (UTC)", "by", "description")
-    document = {"current": here.repository.branch, "branches": [_document(branch) for branch in branches]}
-    output_for(as_json=as_json).show(Answer(document=document, tables=[Table(columns=columns, rows=rows)]))
+    document = {"current": here.repository.branch, "branches": found}
+    return Answer(document=document, tables=[Table(columns=columns, rows=rows)])
 
 
-@app.command("show", epilog=example("branch show dev"))
-def show(name: Name, repo: Repo = None, storage_option: StorageOptions = None, as_json: AsJson = False) -> None:
-    """Show a branch: where it began, its head and its tables."""
-    here = open_session(repo=repo, storage_options=storage_option, branch=name)
-    branch, snapshot = here.repository.branch_get(name), here.repository.snapshot()
+@command(branches, "show", "branch show dev")
+def show(here: Here, name: Name) -> Answer:
+    """Show where a branch began, its head, its protection and its tables."""
+    branch, snapshot = here.repository.branch_get(name), here.repository.snapshot_of(name)
     count_of_rows = sum(entry.rows for entry in snapshot.entries.values())
     rows = (
         ("branch", branch.name),
@@ -134,129 +119,100 @@ def show(name: Name, repo: Repo = None, storage_option: StorageOptions = None, a
         ("version", branch.version),
         ("tables", f"{count(len(snapshot), 'table')}, {count(count_of_rows, 'row')}"),
     )
-    document = {**_document(branch), "tables": len(snapshot), "rows": count_of_rows}
-    output_for(as_json=as_json).show(Answer(document=document, tables=[Table(columns=("", ""), rows=rows)]))
+    document = {**document_of(branch), "tables": len(snapshot), "rows": count_of_rows}
+    return Answer(document=document, tables=[Table(columns=("", ""), rows=rows)])
 
 
-@app.command("delete", epilog=example("branch delete dev", "branch delete dev --purge"))
+@command(branches, "delete", "branch delete dev", "branch delete dev --purge", on=WRITES)
 def delete(
+    here: Here,
     name: Name,
     purge: Annotated[
-        bool, typer.Option("--purge", help="Free its space at once. A purged branch cannot be restored.")
+        bool, typer.Option("--purge", help="Free the space of the branch now. A purged branch cannot be restored.")
     ] = False,
-    repo: Repo = None,
-    actor: Actor = None,
-    storage_option: StorageOptions = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Delete a branch.
 
-    Refused while another branch was made from it. It can be restored until garbage is collected, unless it is purged.
+    A branch with child branches or active runs is not deleted. 'anabranch branch restore' brings the branch back, until
+    gc collects it.
     """
-    here = open_session(repo=repo, storage_options=storage_option, actor=actor)
     here.repository.branch_delete(name, purge=purge)
     undo = "its space is free" if purge else f"'anabranch branch restore {name}' brings it back"
     sentences = [f"deleted branch {name}; {undo}"]
     if name == here.repository.branch:
         sentences.append("note: it was the current branch; choose another with 'anabranch switch BRANCH'")
-    output_for(as_json=as_json).show(Answer(document={"deleted": name}, sentences=sentences))
+    return Answer(document={"deleted": name}, sentences=sentences)
 
 
-@app.command("restore", epilog=example("branch restore dev"))
-def restore(
-    name: Name, repo: Repo = None, actor: Actor = None, storage_option: StorageOptions = None, as_json: AsJson = False
-) -> None:
-    """Bring a deleted branch back as it was."""
-    branch = open_session(repo=repo, storage_options=storage_option, actor=actor).repository.branch_restore(name)
+@command(branches, "restore", "branch restore dev", on=WRITES)
+def restore(here: Here, name: Name) -> Answer:
+    """Restore a deleted branch."""
+    branch = here.repository.branch_restore(name)
     sentence = f"restored branch {branch.name} at {short_id(branch.head_commit_id)}"
-    output_for(as_json=as_json).show(Answer(document=_document(branch), sentences=[sentence]))
+    return Answer(document=branch, sentences=[sentence])
 
 
-@app.command("pull", epilog=example("branch pull dev in_c_sales.orders"))
+@command(branches, "pull", "branch pull dev in_c_sales.orders", on=WRITES)
 def pull(
+    here: Here,
     name: Name,
     key: TableName,
-    repo: Repo = None,
-    actor: Actor = None,
-    storage_option: StorageOptions = None,
-    as_json: AsJson = False,
-) -> None:
-    """Let a table of a branch be as its source has it.
+) -> Answer:
+    """Reset a table of a branch to the current state of its source.
 
-    A live branch gives up its own copy and follows main again. A pinned one takes the table as the branch it was made
-    from has it now. What the branch had stays in its history.
+    On a live branch the table follows main again. On a pinned branch it becomes the table as the parent branch has it
+    now. The old state stays in the history of the branch.
     """
-    repository = open_session(repo=repo, storage_options=storage_option, actor=actor).repository
+    repository = here.repository
     has_moved = repository.branch_pull(name, key)
     branch = repository.branch_get(name)
     sentence = f"{key} on {name} {_pulled(branch)}" if has_moved else f"{key} on {name} has nothing to pull"
     document = {"branch": name, "table": key, "pulled": has_moved, "head_commit_id": branch.head_commit_id}
-    output_for(as_json=as_json).show(Answer(document=document, sentences=[sentence]))
+    return Answer(document=document, sentences=[sentence])
 
 
-@app.command("freeze", epilog=example("branch freeze dev"))
-def freeze(
-    name: Name, repo: Repo = None, actor: Actor = None, storage_option: StorageOptions = None, as_json: AsJson = False
-) -> None:
-    """Make a live branch pinned: from now on it shows what it shows now."""
-    branch = open_session(repo=repo, storage_options=storage_option, actor=actor).repository.branch_freeze(name)
+@command(branches, "freeze", "branch freeze dev", on=WRITES)
+def freeze(here: Here, name: Name) -> Answer:
+    """Stop a live branch from following main. It keeps what it shows now."""
+    branch = here.repository.branch_freeze(name)
     sentence = f"froze branch {branch.name} at {short_id(branch.head_commit_id)}"
-    output_for(as_json=as_json).show(Answer(document=_document(branch), sentences=[sentence]))
+    return Answer(document=branch, sentences=[sentence])
 
 
-@app.command("protect", epilog=example("branch protect main --check totals.sql", "branch protect main --off"))
+@command(branches, "protect", "branch protect main --check totals.sql", "branch protect main --off", on=WRITES)
 def protect(
+    here: Here,
     name: Name,
     check: CheckFiles = None,
-    off: Annotated[bool, typer.Option("--off", help="Lift the protection, and forget its checks.")] = False,
-    repo: Repo = None,
-    actor: Actor = None,
-    storage_option: StorageOptions = None,
-    as_json: AsJson = False,
-) -> None:
-    """Let a branch move by merges only, by those that pass its checks, until the protection is lifted.
+    off: Annotated[bool, typer.Option("--off", help="Remove the protection and its checks.")] = False,
+) -> Answer:
+    """Allow only merges that pass its checks to change a branch.
 
-    The checks are stored with the branch and run before every merge into it. Protecting it again replaces them.
+    The checks are stored with the branch and run before every merge into it. Protecting the branch again replaces them.
     """
     if off and check:
-        raise InvalidInputError("--off forgets the checks, and --check gives some", hint="leave one of them out")
+        raise InvalidInputError("--off removes the checks, and --check adds some", hint="leave one of them out")
     checks = read_checks(check)
-    repository = open_session(repo=repo, storage_options=storage_option, actor=actor).repository
+    repository = here.repository
     branch = repository.branch_unprotect(name) if off else repository.branch_protect(name, checks=checks)
-    output_for(as_json=as_json).show(
-        Answer(document=_document(branch), sentences=[f"branch {branch.name} is {_protection(branch)}"])
-    )
+    return Answer(document=branch, sentences=[f"branch {branch.name} is {_protection(branch)}"])
 
 
-@app.command("drift", epilog=example("branch drift dev"))
-def drift(name: Name, repo: Repo = None, storage_option: StorageOptions = None, as_json: AsJson = False) -> None:
-    """Compare the tables changed on a branch with the current state of main."""
-    found = open_session(repo=repo, storage_options=storage_option).repository.branch_drift(name)
+@command(branches, "drift", "branch drift dev")
+def drift(here: Here, name: Name) -> Answer:
+    """Compare the tables changed on a branch with main."""
+    found = here.repository.branch_drift(name)
     rows = tuple((one.table, one.has_drifted, one.branch_rows, one.main_rows) for one in found)
     shown = Table(
         columns=("table", "changed on main", f"rows on {name}", "rows on main"),
         rows=rows,
-        empty=f"branch {name} has no table of its own",
+        empty=f"no tables were changed on {name}",
     )
-    document = {
-        "branch": name,
-        "tables": [
-            {
-                "table": one.table,
-                "has_drifted": one.has_drifted,
-                "branch_rows": one.branch_rows,
-                "main_rows": one.main_rows,
-                "forked_version": _text(one.forked_version),
-                "main_version": _text(one.main_version),
-            }
-            for one in found
-        ],
-    }
-    output_for(as_json=as_json).show(Answer(document=document, tables=[shown]))
+    return Answer(document={"branch": name, "tables": found}, tables=[shown])
 
 
 def create_branch(
-    here: Session,
+    here: Here,
     name: str,
     *,
     source: str | None,
@@ -283,30 +239,42 @@ def _pulled(branch: "BranchInfo") -> str:
     return "follows main again" if branch.mode is BranchMode.LIVE else f"is as on {branch.parent} now"
 
 
-def _text(version: int | None) -> str | None:
-    return None if version is None else str(version)
-
-
-def _document(branch: "BranchInfo") -> dict[str, object]:
-    return {
-        "name": branch.name,
-        "mode": branch.mode,
-        "parent": branch.parent,
-        "parent_commit_id": branch.parent_commit_id,
-        "head_commit_id": branch.head_commit_id,
-        "version": branch.version,
-        "created_at": branch.created,
-        "created_by": branch.created_by,
-        "description": branch.description,
-        "expires_at": branch.expires,
-        "own_tables": branch.own_tables,
-        "is_protected": branch.is_protected,
-        "checks": [{"name": name, "sql": sql} for name, sql in branch.checks],
-    }
-
-
 def _origin(branch: "BranchInfo") -> str | None:
     if branch.parent_commit_id is None:
         return None
     commit = short_id(branch.parent_commit_id)
     return commit if branch.parent is None else f"{commit} of {branch.parent}"
+
+
+@command(app, "switch", "switch dev", "switch -c fix --from v1.0", "switch main --repo lake", on=WRITES)
+def switch(
+    here: Here,
+    branch: Annotated[str, typer.Argument(metavar="BRANCH", help="Name of the branch.", show_default=False)],
+    create: Annotated[bool, typer.Option("--create", "-c", help="Create the branch first.")] = False,
+    source: Annotated[
+        str | None,
+        typer.Option("--from", metavar="REF", show_default=False, help="With --create: start of the branch."),
+    ] = None,
+    live: Annotated[bool, typer.Option("--live", help="With --create: let the branch follow main.")] = False,
+) -> Answer:
+    """Change the current branch of this folder.
+
+    With --repo the folder also remembers that repository. No table changes.
+    """
+    if not create and (source is not None or live):
+        option = "--live" if source is None else "--from"
+        raise InvalidInputError(f"{option} is for a new branch", hint="add --create, or leave it out")
+    if create:
+        create_branch(here, branch, source=source, live=live)
+    info = here.repository.branch_get(branch)
+    memory = remember(repository=here.repository.uri, branch=info.name, memory=here.settings.memory)
+    document = {
+        "repository": here.repository.uri,
+        "branch": info.name,
+        "head_commit_id": info.head_commit_id,
+        "remembered_in": str(memory.file),
+    }
+    new = "new branch" if create else "branch"
+    sentence = f"on {new} {info.name} at {short_id(info.head_commit_id)}, in {here.repository.uri}"
+    notes = notes_on(memory, before=here.settings.memory)
+    return Answer(document=document, sentences=[sentence, *notes])

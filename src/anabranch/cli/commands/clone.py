@@ -1,59 +1,51 @@
-"""`anabranch clone`: a new repository from the tables of another one, and the clones that a repository knows."""
+"""`anabranch clone`: a new repository from the tables of another one, and the clones of a repository."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from anabranch.cli.arguments import Actor, AsJson, Repo, StorageOptions, example, parse_pairs
+from anabranch.cli.command import NEW, WRITES, Here, add_group, command, group
 from anabranch.cli.commits import short_id
-from anabranch.cli.groups import ListGroup
-from anabranch.cli.output import Answer, Table, count, output_for
-from anabranch.cli.session import open_session
+from anabranch.cli.options import parse_pairs
+from anabranch.cli.output import Answer, Table, count
 from anabranch.config import new_repository_settings
 from anabranch.ids import MAIN
 
-if TYPE_CHECKING:
-    from anabranch.repo.log.clones import CloneInfo
-
 __all__ = ["app"]
 
-
-class _Clones(ListGroup):
-    otherwise = "anabranch clone create"
-
-
-app = typer.Typer(cls=_Clones, help="Clone a repository, and list and release its clones.")
+app = group()
+clones = add_group(
+    app, "clone", help="Clone a repository, and list or release its clones.", otherwise="anabranch clone create"
+)
 
 
-@app.command(
-    "create",
-    epilog=example("clone create lake experiment", "clone create s3://bucket/lake backup --deep --ref v1.0"),
+@command(
+    clones, "create", "clone create lake experiment", "clone create s3://bucket/lake backup --deep --ref v1.0", on=NEW
 )
 def create(
+    here: Here,
     source: Annotated[
         str,
         typer.Argument(
             metavar="SOURCE",
             show_default=False,
-            help="The repository to clone: a folder, or an s3://, gs:// or az:// address.",
+            help="Repository to clone: a folder, or an s3://, gs:// or az:// address.",
         ),
     ],
     target: Annotated[
-        str, typer.Argument(metavar="TARGET", show_default=False, help="Location of the clone. It must be empty.")
+        str, typer.Argument(metavar="TARGET", show_default=False, help="Location of the clone, which must be empty.")
     ],
     ref: Annotated[
         str,
-        typer.Option("--ref", metavar="REF", help="A branch, a tag, a commit, main~3 or main@v7 of the source."),
+        typer.Option("--ref", metavar="REF", help="Branch, tag or commit of the source, such as main~3 or main@v7."),
     ] = MAIN,
     table: Annotated[
         list[str] | None,
-        typer.Option("--table", "-t", metavar="TABLE", show_default=False, help="Clone this table only; repeatable."),
+        typer.Option("--table", "-t", metavar="TABLE", show_default=False, help="Clone only this table. Repeatable."),
     ] = None,
     deep: Annotated[
-        bool, typer.Option("--deep", help="Copy and compare all files, so that it needs the source no more.")
+        bool, typer.Option("--deep", help="Copy and verify all files. The clone does not need the source.")
     ] = False,
-    actor: Actor = None,
-    storage_option: StorageOptions = None,
     target_storage_option: Annotated[
         list[str] | None,
         typer.Option(
@@ -61,27 +53,26 @@ def create(
             metavar="KEY=VALUE",
             envvar="ANABRANCH_TARGET_OPTIONS",
             show_default=False,
-            help="A storage option for the target, if it needs others than the source; repeat it for more.",
+            help="Storage option of the target, if it differs from the source. Repeatable.",
         ),
     ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Make a repository from the tables of another.
+) -> Answer:
+    """Create a repository from the tables of another repository.
 
-    A shallow clone reads the source's files where they are and writes its own; the source keeps what it needs.
+    A shallow clone copies no data: it reads the files of the source and writes its own. The source keeps the files that
+    the clone needs.
     """
     import anabranch
 
-    output = output_for(as_json=as_json)
-    settings = new_repository_settings(target, actor=actor)
-    with output.progress("cloning") as progress:
+    settings = new_repository_settings(target, actor=here.actor)
+    with here.output.progress("cloning") as progress:
         made = anabranch.clone(
             source,
             settings.repository,
             ref=ref,
             tables=table or None,
             shallow=not deep,
-            storage_options=parse_pairs(storage_option, option="--storage-option"),
+            storage_options=here.storage_options,
             target_storage_options=parse_pairs(target_storage_option, option="--target-storage-option") or None,
             actor=settings.actor,
             progress=progress,
@@ -101,16 +92,16 @@ def create(
         f"made a {kind} clone of {metadata['source']} at {short_id(metadata['source_commit_id'])}"
         f" in {made.uri}: {count(len(snapshot), 'table')}"
     )
-    output.show(Answer(document=document, sentences=[sentence]))
+    return Answer(document=document, sentences=[sentence])
 
 
-@app.command("list", epilog=example("clone list", "clone list --json"))
-def list_(repo: Repo = None, storage_option: StorageOptions = None, as_json: AsJson = False) -> None:
-    """List the clones that were made of a repository.
+@command(clones, "list", "clone list", "clone list --json")
+def list_(here: Here) -> Answer:
+    """List the clones of the repository.
 
-    What a registered one reads is kept from garbage collection.
+    Garbage collection keeps the files that registered clones read.
     """
-    clones = open_session(repo=repo, storage_options=storage_option).repository.clone_list()
+    found = here.repository.clone_list()
     rows = tuple(
         (
             clone.id,
@@ -121,42 +112,23 @@ def list_(repo: Repo = None, storage_option: StorageOptions = None, as_json: AsJ
             clone.created,
             clone.state.value,
         )
-        for clone in clones
+        for clone in found
     )
     columns = ("id", "clone", "kind", "of", "reads", "created (UTC)", "state")
-    document = {"clones": [_document(clone) for clone in clones]}
-    output_for(as_json=as_json).show(
-        Answer(document=document, tables=[Table(columns=columns, rows=rows, empty="no clones")])
-    )
+    document = {"clones": found}
+    return Answer(document=document, tables=[Table(columns=columns, rows=rows, empty="no clones")])
 
 
-@app.command("release", epilog=example("clone release 01M7GMZB03Y0YAE5N3J2R7K9QX"))
+@command(clones, "release", "clone release 01M7GMZB03Y0YAE5N3J2R7K9QX", on=WRITES)
 def release(
-    clone_id: Annotated[str, typer.Argument(metavar="ID", help="The clone, as 'list' shows it.", show_default=False)],
-    repo: Repo = None,
-    actor: Actor = None,
-    storage_option: StorageOptions = None,
-    as_json: AsJson = False,
-) -> None:
-    """Stop keeping what a clone reads.
+    here: Here,
+    clone_id: Annotated[
+        str, typer.Argument(metavar="ID", help="Id of the clone; see 'anabranch clone list'.", show_default=False)
+    ],
+) -> Answer:
+    """Stop keeping files for a clone.
 
-    For a clone that is gone, or that was cut off while it was made: one that still reads the source will break.
+    Use it for a clone that was deleted or never completed. A clone that still reads the source will break.
     """
-    here = open_session(repo=repo, storage_options=storage_option, actor=actor)
     clone = here.repository.clone_release(clone_id)
-    output_for(as_json=as_json).show(
-        Answer(document=_document(clone), sentences=[f"released {clone.id}, the clone at {clone.target}"])
-    )
-
-
-def _document(clone: "CloneInfo") -> dict[str, object]:
-    return {
-        "id": clone.id,
-        "target": clone.target,
-        "kind": clone.kind,
-        "commit_id": clone.commit_id,
-        "tables": clone.tables,
-        "created_at": clone.created,
-        "created_by": clone.created_by,
-        "state": clone.state,
-    }
+    return Answer(document=clone, sentences=[f"released {clone.id}, the clone at {clone.target}"])

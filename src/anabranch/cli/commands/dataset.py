@@ -1,46 +1,38 @@
-"""`anabranch dataset`: one Lance dataset, made by Anabranch or by anyone."""
+"""`anabranch dataset`: one Lance dataset, made by Anabranch or by another tool."""
+
+from typing import Annotated
 
 import typer
 
-from anabranch.cli.arguments import AsJson, Branch, StorageOptions, Uri, example, open_dataset
-from anabranch.cli.commands import (
-    dataset_base,
-    dataset_branch,
-    dataset_cleanup,
-    dataset_clone,
-    dataset_history,
-    dataset_storage,
-    dataset_tag,
-    dataset_upkeep,
-)
-from anabranch.cli.commands.dataset_branch import branch_document, branch_table
-from anabranch.cli.commands.dataset_tag import tag_document, tag_table
-from anabranch.cli.dataset_refs import list_refs, report_unreadable, unreadable_document
-from anabranch.cli.output import Answer, Table, output_for
+from anabranch.cli.command import DATASET, Here, command, group
+from anabranch.cli.commands import dataset_clone, dataset_refs, dataset_storage, dataset_upkeep
+from anabranch.cli.commands.dataset_refs import branch_table, list_refs, list_unreadable, report_unreadable, tag_table
+from anabranch.cli.documents import document_of
+from anabranch.cli.options import DatasetBranch, Uri
+from anabranch.cli.output import Answer, Table, count
 from anabranch.ids import MAIN
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Work with one Lance dataset.")
-app.add_typer(dataset_branch.app, name="branch")
-app.add_typer(dataset_tag.app, name="tag")
-app.add_typer(dataset_base.app, name="base")
-app.add_typer(dataset_clone.app, name="clone")
+
+app = group()
+datasets = group(help="Work with one Lance dataset, of any tool.")
+app.add_typer(datasets, name="dataset")
 
 
-@app.command("show", epilog=example("dataset show lake/orders.lance --branch dev"))
-def show(uri: Uri, branch: Branch = MAIN, storage_option: StorageOptions = None, as_json: AsJson = False) -> None:
-    """Show a dataset: version, rows, schema, branches and tags."""
-    dataset = open_dataset(uri, storage_option, branch=branch)
+@command(datasets, "show", "dataset show lake/orders.lance --branch dev", on=DATASET)
+def show(here: Here, uri: Uri, branch: DatasetBranch = MAIN) -> Answer:
+    """Show the version, rows, schema, branches and tags of a dataset."""
+    dataset = here.dataset(uri, branch=branch)
     branches, tags = list_refs(dataset.branch_list), list_refs(dataset.tag_list)
     facts = {"uri": dataset.uri, "branch": branch, "version": dataset.version, "rows": dataset.count_rows()}
     fields = [{"name": field.name, "type": str(field.type), "nullable": field.nullable} for field in dataset.schema]
     document = {
         **facts,
         "schema": fields,
-        "branches": [branch_document(one) for one in branches],
-        "tags": [tag_document(one) for one in tags],
-        "unreadable": unreadable_document(branches, tags),
+        "branches": branches,
+        "tags": tags,
+        "unreadable": list_unreadable(branches, tags),
     }
     columns = tuple((field["name"], field["type"], field["nullable"]) for field in fields)
     tables = [
@@ -49,11 +41,58 @@ def show(uri: Uri, branch: Branch = MAIN, storage_option: StorageOptions = None,
         branch_table(branches, title="branches"),
         tag_table(tags, title="tags"),
     ]
-    report_unreadable(branches, tags, as_json=as_json)
-    output_for(as_json=as_json).show(Answer(document=document, tables=tables))
+    report_unreadable(here, branches, tags)
+    return Answer(document=document, tables=tables)
 
 
-dataset_history.add_commands(app)
-dataset_storage.add_commands(app)
-dataset_cleanup.add_commands(app)
-dataset_upkeep.add_commands(app)
+@command(datasets, "versions", "dataset versions lake/orders.lance --branch dev", on=DATASET)
+def versions(here: Here, uri: Uri, branch: DatasetBranch = MAIN) -> Answer:
+    """List the versions of a branch, with their tags and branches."""
+    found = here.dataset(uri, branch=branch).versions()
+    rows = tuple(
+        (one.version, one.created_at, ", ".join(one.tags) or None, ", ".join(one.branches) or None) for one in found
+    )
+    document = {
+        "branch": branch,
+        "versions": found,
+    }
+    table = Table(columns=("version", "created (UTC)", "tags", "branches from it"), rows=rows)
+    return Answer(document=document, tables=[table])
+
+
+@command(datasets, "restore", "dataset restore lake/orders.lance 7", on=DATASET)
+def restore(
+    here: Here,
+    uri: Uri,
+    version: Annotated[
+        int, typer.Argument(metavar="VERSION", min=1, help="Number of the version.", show_default=False)
+    ],
+    branch: DatasetBranch = MAIN,
+) -> Answer:
+    """Restore an older version as a new version.
+
+    Later versions stay in the history. A table of a repository is refused: use 'anabranch reset' or 'revert'.
+    """
+    made = here.dataset(uri, branch=branch).restore(version)
+    document = {"branch": branch, "restored": version, "version": made}
+    sentence = f"restored version {version} of {branch} as version {made}"
+    return Answer(document=document, sentences=[sentence])
+
+
+@command(datasets, "compact", "dataset compact lake/orders.lance", on=DATASET)
+def compact(here: Here, uri: Uri, branch: DatasetBranch = MAIN) -> Answer:
+    """Merge small fragments into larger ones, and remove deleted rows.
+
+    Each fragment stays in its base. The files of older versions stay until 'anabranch dataset cleanup'.
+    """
+    dataset = here.dataset(uri, branch=branch)
+    with here.output.progress("compacting"):
+        done = dataset.compact()
+    document = {"branch": branch, **document_of(done)}
+    merged = f"merged {count(done.fragments_removed, 'fragment')} into {done.fragments_added}"
+    sentence = f"{merged if done.fragments_removed else 'nothing to merge'}; {branch} is at version {done.version}"
+    return Answer(document=document, sentences=[sentence])
+
+
+for _commands in (dataset_refs, dataset_storage, dataset_clone, dataset_upkeep):
+    datasets.add_typer(_commands.app)

@@ -1,74 +1,67 @@
-"""`anabranch dataset clone`: datasets that began as a version of another."""
+"""`anabranch dataset clone`: datasets that began as a version of another one."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from anabranch.cli.arguments import AsJson, DatasetRef, DryRun, StorageOptions, Uri, example, open_dataset, parse_ref
-from anabranch.cli.output import Answer, Table, count, human_size, output_for
+from anabranch.cli.command import DATASET, Here, command, group
+from anabranch.cli.documents import document_of
+from anabranch.cli.options import DatasetRef, DryRun, Uri, parse_ref
+from anabranch.cli.output import Answer, Table, count, human_size
 from anabranch.ids import MAIN
-
-if TYPE_CHECKING:
-    from anabranch.format.clone.clone import CloneInfo
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Clone a dataset; list its shallow clones, drop or release one.")
 
-Target = Annotated[str, typer.Argument(metavar="TARGET", help="Where the clone is or goes.", show_default=False)]
+app = group()
+clones = group(help="Clone a dataset, and list, drop or release its shallow clones.")
+app.add_typer(clones, name="clone")
+
+Target = Annotated[str, typer.Argument(metavar="TARGET", help="Location of the clone.", show_default=False)]
 
 
-@app.command("create", epilog=example("dataset clone create lake/orders.lance scratch/orders.lance --ref v1.0"))
+@command(clones, "create", "dataset clone create lake/orders.lance scratch/orders.lance --ref v1.0", on=DATASET)
 def create(
+    here: Here,
     uri: Uri,
     target: Target,
     ref: DatasetRef = None,
-    deep: Annotated[
-        bool, typer.Option("--deep", help="Copy the files too, so that it needs the source no more.")
-    ] = False,
-    storage_option: StorageOptions = None,
-    as_json: AsJson = False,
-) -> None:
-    """Make a new dataset from one version.
+    deep: Annotated[bool, typer.Option("--deep", help="Copy all files. The clone does not need the source.")] = False,
+) -> Answer:
+    """Create a dataset from one version of another.
 
-    A shallow clone reads the source's files where they are and writes its own; the source keeps what it needs.
+    A shallow clone copies no data: it reads the files of the source and writes its own. The source keeps the files that
+    the clone needs.
     """
-    output = output_for(as_json=as_json)
-    dataset, wanted = open_dataset(uri, storage_option), parse_ref(ref)
-    with output.progress("cloning"):
+    dataset, wanted = here.dataset(uri), parse_ref(ref)
+    with here.output.progress("cloning"):
         clone = dataset.deep_clone(target, wanted) if deep else dataset.shallow_clone(target, wanted)
     kind = "deep" if deep else "shallow"
     start = f"version {clone.source_version} of {clone.branch or MAIN}"
-    output.show(
-        Answer(
-            document={"kind": kind, **_document(clone)}, sentences=[f"made a {kind} clone of {start} at {clone.uri}"]
-        )
+    return Answer(
+        document={"kind": kind, **document_of(clone)}, sentences=[f"made a {kind} clone of {start} at {clone.uri}"]
     )
 
 
-@app.command("list", epilog=example("dataset clone list lake/orders.lance"))
-def list_(uri: Uri, storage_option: StorageOptions = None, as_json: AsJson = False) -> None:
+@command(clones, "list", "dataset clone list lake/orders.lance", on=DATASET)
+def list_(here: Here, uri: Uri) -> Answer:
     """List the shallow clones of a dataset."""
-    clones = open_dataset(uri, storage_option).clone_list()
+    found = here.dataset(uri).clone_list()
     rows = tuple(
         (clone.uri, f"{clone.branch or MAIN}@v{clone.source_version}", clone.tag, clone.created_at, clone.exists)
-        for clone in clones
+        for clone in found
     )
     table = Table(columns=("clone", "of", "held by", "created (UTC)", "exists"), rows=rows, empty="no shallow clones")
-    output_for(as_json=as_json).show(
-        Answer(document={"clones": [_document(clone) for clone in clones]}, tables=[table])
-    )
+    return Answer(document={"clones": found}, tables=[table])
 
 
-@app.command("drop", epilog=example("dataset clone drop lake/orders.lance scratch/orders.lance"))
-def drop(
-    uri: Uri, target: Target, dry_run: DryRun = False, storage_option: StorageOptions = None, as_json: AsJson = False
-) -> None:
+@command(clones, "drop", "dataset clone drop lake/orders.lance scratch/orders.lance", on=DATASET)
+def drop(here: Here, uri: Uri, target: Target, dry_run: DryRun = False) -> Answer:
     """Delete a shallow clone.
 
-    The source may then clean up what only the clone needed.
+    A cleanup of the source may then remove files that only the clone needed.
     """
-    done = open_dataset(uri, storage_option).clone_drop(target, dry_run=dry_run)
+    done = here.dataset(uri).clone_drop(target, dry_run=dry_run)
     document = {
         "dropped": target,
         "tags": done.tags,
@@ -78,32 +71,23 @@ def drop(
     }
     files = f"{count(done.files, 'file')}, {human_size(done.bytes)}"
     sentence = f"would drop clone {target} ({files})" if dry_run else f"dropped clone {target}"
-    output_for(as_json=as_json).show(Answer(document=document, sentences=[sentence]))
+    return Answer(document=document, sentences=[sentence])
 
 
-@app.command("release", epilog=example("dataset clone release lake/orders.lance clone-1f0c9a7be24d3856"))
+@command(clones, "release", "dataset clone release lake/orders.lance clone-1f0c9a7be24d3856", on=DATASET)
 def release(
+    here: Here,
     uri: Uri,
     tag: Annotated[
-        str, typer.Argument(metavar="TAG", help="What holds the version, as 'list' shows it.", show_default=False)
+        str,
+        typer.Argument(
+            metavar="TAG", help="Tag that keeps the version; see 'anabranch dataset clone list'.", show_default=False
+        ),
     ],
-    storage_option: StorageOptions = None,
-    as_json: AsJson = False,
-) -> None:
-    """Stop keeping what a clone needs.
+) -> Answer:
+    """Stop keeping files for a clone.
 
-    The clone itself is left alone: for one that is gone, or that a crash left half made.
+    Use it for a clone that was deleted or never completed. The clone itself is not changed.
     """
-    open_dataset(uri, storage_option).clone_release(tag)
-    output_for(as_json=as_json).show(Answer(document={"released": tag}, sentences=[f"released {tag}"]))
-
-
-def _document(clone: "CloneInfo") -> dict[str, object]:
-    return {
-        "uri": clone.uri,
-        "source_branch": clone.branch or MAIN,
-        "source_version": clone.source_version,
-        "tag": clone.tag,
-        "created_at": clone.created_at,
-        "exists": clone.exists,
-    }
+    here.dataset(uri).clone_release(tag)
+    return Answer(document={"released": tag}, sentences=[f"released {tag}"])

@@ -1,123 +1,139 @@
-"""`anabranch dataset move|report|layout`: which files a dataset has, and where."""
+"""`anabranch dataset base|move|report|layout`: which files a dataset has, and where."""
 
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from anabranch.cli.arguments import (
-    AsJson,
-    Branch,
-    DryRun,
-    StorageOptions,
-    Uri,
-    example,
-    open_damaged_dataset,
-    open_dataset,
-    parse_duration,
-)
-from anabranch.cli.commands.dataset_cleanup import (
-    CleanBases,
-    GraceOption,
-    KeepLastVersions,
-    KeepNewerVersions,
-    cleanup_document,
-    cleanup_sentences,
-)
-from anabranch.cli.output import Answer, Table, amount, count, human_size, output_for, usage_text
+from anabranch.cli.command import DATASET, Here, command, group
+from anabranch.cli.commands.dataset_upkeep import CleanupPolicy, cleanup_sentences
+from anabranch.cli.documents import document_of
+from anabranch.cli.options import DatasetBranch, DryRun, Uri
+from anabranch.cli.output import Answer, Table, count, human_size, usage_text
 from anabranch.errors import InvalidInputError
 from anabranch.ids import MAIN
 
 if TYPE_CHECKING:
     from anabranch.format.bases.tiering import MoveReport
-    from anabranch.format.layout.listing import Layout, LayoutFile
-    from anabranch.format.storage_report import StorageReport
+    from anabranch.format.layout.listing import LayoutFile
 
-__all__ = ["add_commands"]
+__all__ = ["app"]
 
-
-def add_commands(app: typer.Typer) -> None:
-    app.command(
-        "move",
-        epilog=example(
-            "dataset move lake/orders.lance --to cold --where \"day < '2026-01-01'\"",
-            "dataset move lake/orders.lance --to root --fragment 3 --fragment 4",
-            "dataset move lake/orders.lance --to cold --fragment 3 --prune --keep-last 1",
-        ),
-    )(move)
-    app.command("report", epilog=example("dataset report lake/orders.lance"))(report)
-    app.command("layout", epilog=example("dataset layout lake/orders.lance --files"))(layout)
+app = group()
+bases = group(help="List, add and remove bases: more locations for files.")
+app.add_typer(bases, name="base")
 
 
+@command(bases, "add", "dataset base add lake/orders.lance s3://cold/orders --name cold --dataset-root", on=DATASET)
+def add(
+    here: Here,
+    uri: Uri,
+    path: Annotated[str, typer.Argument(metavar="PATH", help="Location of the new base.", show_default=False)],
+    name: Annotated[str, typer.Option("--name", metavar="NAME", help="Name of the base.", show_default=False)],
+    dataset_root: Annotated[
+        bool, typer.Option("--dataset-root", help="Use the folders data/, _deletions/ and _indices/ in the base.")
+    ] = False,
+    branch: DatasetBranch = MAIN,
+) -> Answer:
+    """Add a base: another location for files of the dataset.
+
+    A base that is added on a branch is added on main too.
+    """
+    base = here.dataset(uri, branch=branch).base_add(path, name=name, is_dataset_root=dataset_root)
+    return Answer(document=base, sentences=[f"added base {name} (id {base.id}) at {base.path}"])
+
+
+@command(bases, "list", "dataset base list lake/orders.lance --branch dev", on=DATASET)
+def list_(here: Here, uri: Uri, branch: DatasetBranch = MAIN) -> Answer:
+    """List the bases of the newest version of a branch."""
+    found = here.dataset(uri, branch=branch).base_list()
+    rows = tuple((base.id, base.name, base.is_dataset_root, base.path) for base in found)
+    table = Table(columns=("id", "name", "dataset root", "path"), rows=rows, empty="no bases besides the root itself")
+    document = {"branch": branch, "bases": found}
+    return Answer(document=document, tables=[table])
+
+
+@command(bases, "remove", "dataset base remove lake/orders.lance cold --dry-run", on=DATASET)
+def remove(
+    here: Here,
+    uri: Uri,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name or path of the base.", show_default=False)],
+    dry_run: DryRun = False,
+) -> Answer:
+    """Remove a base that no version uses, from main and all branches.
+
+    A base in which any version has files is not removed: move them and clean up older versions first. Files in the base
+    are not deleted. Concurrent writers fail and can try again.
+    """
+    done = here.dataset(uri).base_remove(name, dry_run=dry_run)
+    document = {
+        **document_of(done.base),
+        "versions": done.versions,
+        "unused_files": done.unused_files,
+        "dry_run": done.dry_run,
+    }
+    would = "would remove" if done.dry_run else "removed"
+    sentences = [f"{would} base {name} from {', '.join(sorted(done.versions))}"]
+    if done.unused_files:
+        sentences.append(f"{count(done.unused_files, 'unused file')} left in {done.base.path}")
+    return Answer(document=document, sentences=sentences)
+
+
+@command(
+    app,
+    "move",
+    "dataset move lake/orders.lance --to cold --where \"day < '2026-01-01'\"",
+    "dataset move lake/orders.lance --to root --fragment 3 --fragment 4",
+    "dataset move lake/orders.lance --to cold --fragment 3 --prune --keep-last 1",
+    on=DATASET,
+)
 def move(
+    here: Here,
     uri: Uri,
     to: Annotated[
         str,
-        typer.Option(
-            "--to", metavar="BASE", help="The base to move to; 'root' is the dataset's own.", show_default=False
-        ),
+        typer.Option("--to", metavar="BASE", help="Target base, or 'root' for the dataset itself.", show_default=False),
     ],
     where: Annotated[
         str | None,
         typer.Option(
-            "--where", metavar="SQL", help="Move fragments whose rows all match this predicate.", show_default=False
+            "--where", metavar="SQL", help="Move fragments whose rows all match this condition.", show_default=False
         ),
     ] = None,
     fragment: Annotated[
         list[int] | None,
-        typer.Option("--fragment", metavar="ID", help="Move this fragment; repeat it for more.", show_default=False),
+        typer.Option("--fragment", metavar="ID", help="Move this fragment. Repeatable.", show_default=False),
     ] = None,
     prune: Annotated[
         bool,
         typer.Option(
             "--prune",
-            help="Clean up afterwards: remove versions that are not kept, and copies that no kept version needs.",
+            help="Clean up afterwards, with --keep-last or --keep-newer-than.",
         ),
     ] = False,
-    keep_last: KeepLastVersions = None,
-    keep_newer_than: KeepNewerVersions = None,
-    grace: GraceOption = None,
-    base: CleanBases = None,
     dry_run: DryRun = False,
-    branch: Branch = MAIN,
-    storage_option: StorageOptions = None,
-    as_json: AsJson = False,
-) -> None:
+    branch: DatasetBranch = MAIN,
+    *,
+    policy: CleanupPolicy,
+) -> Answer:
     """Move fragments to another base (tiering).
 
-    Row ids and indices stay as they are. The copies left behind stay too, for older versions, branches and clones;
-    --prune with --keep-last or --keep-newer-than removes those that no kept version needs. A dry run reports the move
-    alone.
+    Row ids and indices stay as they are. The old copies stay for older versions, branches and clones. --prune with
+    --keep-last or --keep-newer-than removes copies that no kept version needs. A dry run reports only the move.
     """
     if (where is None) == (not fragment):
-        raise InvalidInputError("name the fragments to move in one way", hint="give either --where or --fragment")
-    output = output_for(as_json=as_json)
-    dataset = open_dataset(uri, storage_option, branch=branch)
-    with output.progress(f"moving to {to}") as progress:
+        raise InvalidInputError("name the fragments to move in one way", hint="pass either --where or --fragment")
+    dataset = here.dataset(uri, branch=branch)
+    with here.output.progress(f"moving to {to}") as progress:
         moved = dataset.move_fragments(
             to=to,
             where=where,
             fragments=fragment or None,
             prune=prune,
-            keep_last=keep_last,
-            keep_newer_than=parse_duration(keep_newer_than, option="--keep-newer-than"),
-            grace=parse_duration(grace, option="--grace"),
-            bases=base or (),
             dry_run=dry_run,
             progress=progress,
+            **policy.parsed(),
         )
-    document = {
-        "to": moved.to,
-        "version": moved.version,
-        "moved": moved.moved,
-        "already_there": moved.already_there,
-        "partly_matching": moved.partly_matching,
-        "files": moved.files,
-        "bytes": moved.bytes,
-        "left_behind": moved.left_behind,
-        "dry_run": moved.dry_run,
-        "pruned": None if moved.pruned is None else cleanup_document(moved.pruned),
-    }
-    output.show(Answer(document=document, sentences=_move_sentences(moved)))
+    return Answer(document=moved, sentences=_move_sentences(moved))
 
 
 def _move_sentences(moved: "MoveReport") -> list[str]:
@@ -137,38 +153,34 @@ def _move_sentences(moved: "MoveReport") -> list[str]:
     return sentences
 
 
-def report(uri: Uri, branch: Branch = MAIN, storage_option: StorageOptions = None, as_json: AsJson = False) -> None:
-    """Report files and bytes by base.
-
-    It counts the files that the newest version reads.
-    """
-    found = open_dataset(uri, storage_option, branch=branch).storage_report()
+@command(app, "report", "dataset report lake/orders.lance", on=DATASET)
+def report(here: Here, uri: Uri, branch: DatasetBranch = MAIN) -> Answer:
+    """Report the files and bytes of the newest version, by base."""
+    found = here.dataset(uri, branch=branch).storage_report()
     kinds = ("data", "deletion", "index", "total")
     rows = tuple((base.name, base.path, *(usage_text(getattr(base, kind)) for kind in kinds)) for base in found.bases)
     tables = [Table(columns=("base", "path", *kinds), rows=rows)]
     if found.missing:
         missing = tuple((path,) for path in found.missing)
         tables.append(Table(title="missing files", columns=("path",), rows=missing))
-    output_for(as_json=as_json).show(
-        Answer(
-            document=_report_document(found, branch=branch),
-            sentences=[f"version {found.version}: {usage_text(found.total)}"],
-            tables=tables,
-        )
+    return Answer(
+        document={"uri": found.uri, "branch": branch, **document_of(found)},
+        sentences=[f"version {found.version}: {usage_text(found.total)}"],
+        tables=tables,
     )
 
 
+@command(app, "layout", "dataset layout lake/orders.lance --files", on=DATASET)
 def layout(
+    here: Here,
     uri: Uri,
-    files: Annotated[bool, typer.Option("--files", help="List every file, not only totals and unknown files.")] = False,
-    storage_option: StorageOptions = None,
-    as_json: AsJson = False,
-) -> None:
-    """Classify every file, and flag unknown files.
+    files: Annotated[bool, typer.Option("--files", help="List every file.")] = False,
+) -> Answer:
+    """List the files of a dataset by kind, and unknown files.
 
-    All branches and old versions are included. It works on a damaged dataset too.
+    Files of all branches and versions are listed. Works on a damaged dataset too.
     """
-    found = open_damaged_dataset(uri, storage_option).layout()
+    found = here.damaged_dataset(uri).layout()
     totals = tuple((kind.value, total.files, human_size(total.bytes)) for kind, total in found.by_kind.items())
     branches = tuple((name or MAIN, total.files, human_size(total.bytes)) for name, total in found.by_branch.items())
     tables = [
@@ -182,52 +194,7 @@ def layout(
     if found.unreferenced_trees:
         trees = tuple((name,) for name in found.unreferenced_trees)
         tables.append(Table(title="trees without a branch (see doctor)", columns=("name",), rows=trees))
-    output_for(as_json=as_json).show(Answer(document=_layout_document(found), tables=tables))
-
-
-def _report_document(report: "StorageReport", *, branch: str) -> dict[str, object]:
-    bases = [
-        {
-            "id": None if base.base is None else base.base.id,
-            "name": base.name,
-            "path": base.path,
-            "data": amount(base.data),
-            "deletion": amount(base.deletion),
-            "index": amount(base.index),
-            "total": amount(base.total),
-        }
-        for base in report.bases
-    ]
-    return {
-        "uri": report.uri,
-        "branch": branch,
-        "version": report.version,
-        "bases": bases,
-        "total": amount(report.total),
-        "missing": report.missing,
-    }
-
-
-def _layout_document(layout: "Layout") -> dict[str, object]:
-    return {
-        "root": layout.root,
-        "total": amount(layout.total),
-        "by_kind": {kind.value: amount(total) for kind, total in layout.by_kind.items()},
-        "by_branch": {name or MAIN: amount(total) for name, total in layout.by_branch.items()},
-        "unreferenced_trees": layout.unreferenced_trees,
-        "unknown_files": [file.path for file in layout.unknown_files],
-        "files": [
-            {
-                "path": file.path,
-                "kind": file.kind.value,
-                "branch": file.branch or MAIN,
-                "has_ref": file.has_ref,
-                "size": file.size,
-                "modified": file.modified,
-            }
-            for file in layout.files
-        ],
-    }
+    return Answer(document=found, tables=tables)
 
 
 def _file_table(title: str, files: "tuple[LayoutFile, ...]") -> Table:

@@ -1,78 +1,195 @@
-"""`anabranch dataset relocate|doctor`: after a move, and after a crash."""
+"""`anabranch dataset cleanup|relocate|doctor`: old versions, moved datasets, and crashes."""
 
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from anabranch.cli.arguments import (
-    AsJson,
-    DryRun,
-    StorageOptions,
-    Uri,
-    example,
-    open_damaged_dataset,
-    open_dataset,
-    parse_duration,
-    parse_pairs,
-)
-from anabranch.cli.health import show_health
-from anabranch.cli.output import Answer, Table, count, output_for
+from anabranch.cli.command import DATASET, Here, command, group
+from anabranch.cli.exit_codes import GENERAL
+from anabranch.cli.health import health_answer
+from anabranch.cli.options import DryRun, Uri, parse_duration, parse_pairs
+from anabranch.cli.output import Answer, Table, count, human_size
 
 if TYPE_CHECKING:
+    from anabranch.format.cleanup.report import CleanupReport
     from anabranch.format.clone.address import HoldChange
 
-__all__ = ["add_commands"]
+__all__ = ["CleanupPolicy", "app", "cleanup_sentences"]
 
 
-def add_commands(app: typer.Typer) -> None:
-    app.command(
-        "relocate",
-        epilog=example(
-            "dataset relocate new-location/orders.lance",
-            "dataset relocate new-location/orders.lance --mapping s3://old-cold=s3://new-cold",
+app = group()
+
+Clones = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--clone",
+        metavar="URI",
+        show_default=False,
+        help="Keep the files of this clone, made by another tool. Repeatable.",
+    ),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CleanupPolicy:
+    """The options about which versions and files a cleanup keeps."""
+
+    keep_last: Annotated[
+        int | None,
+        typer.Option(
+            "--keep-last",
+            metavar="N",
+            min=1,
+            show_default=False,
+            help="Keep the newest N versions of each branch. Older versions are removed.",
         ),
-    )(relocate)
-    app.command("doctor", epilog=example("dataset doctor lake/orders.lance --repair"))(doctor)
+    ] = None
+    keep_newer_than: Annotated[
+        str | None,
+        typer.Option(
+            "--keep-newer-than",
+            metavar="TIME",
+            show_default=False,
+            help="Keep versions that are younger than this, such as 7d or 12h. Older versions are removed.",
+        ),
+    ] = None
+    grace: Annotated[
+        str | None,
+        typer.Option(
+            "--grace",
+            metavar="TIME",
+            show_default=False,
+            help="Keep everything that is younger than this, such as 30m (default: 1d): a writer may still need it.",
+        ),
+    ] = None
+    base: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--base",
+            metavar="BASE",
+            show_default=False,
+            help="Remove unused files in this base too. No other dataset may use the base. Repeatable.",
+        ),
+    ] = None
+
+    def parsed(self) -> dict[str, Any]:
+        """Return the arguments of `cleanup` and `move_fragments`."""
+        return {
+            "keep_last": self.keep_last,
+            "keep_newer_than": parse_duration(self.keep_newer_than, option="--keep-newer-than"),
+            "grace": parse_duration(self.grace, option="--grace"),
+            "bases": self.base or (),
+        }
 
 
+@command(
+    app,
+    "cleanup",
+    "dataset cleanup lake/orders.lance --keep-last 10 --dry-run",
+    "dataset cleanup lake/orders.lance --keep-newer-than 7d --base cold",
+    on=DATASET,
+)
+def cleanup(
+    here: Here,
+    uri: Uri,
+    clone: Clones = None,
+    dry_run: DryRun = False,
+    list_files: Annotated[bool, typer.Option("--list", help="List every file with its reason.")] = False,
+    *,
+    policy: CleanupPolicy,
+) -> Answer:
+    """Remove old versions, and files that no version needs.
+
+    All branches are cleaned. The first and the newest version of each branch, tagged versions, versions that a clone or
+    branch was made from, and everything younger than --grace are always kept. Without --keep-last and --keep-newer-than
+    all versions are kept. A table of a repository is refused: use 'anabranch gc'. The exit code is 1 if files are
+    missing or damaged; nothing is removed then.
+    """
+    dataset = here.dataset(uri)
+    with here.output.progress("cleaning up") as progress:
+        report = dataset.cleanup(
+            clones=clone or (),
+            dry_run=dry_run,
+            progress=progress,
+            **policy.parsed(),
+        )
+    tables = _tables(report, in_full=list_files)
+    code = GENERAL if report.damaged else 0
+    return Answer(document=report, sentences=cleanup_sentences(report), tables=tables, exit_code=code)
+
+
+def cleanup_sentences(report: "CleanupReport") -> list[str]:
+    if report.damaged:
+        return [
+            f"{count(len(report.damaged), 'file')} of kept versions missing or damaged, so nothing was removed;"
+            " run 'anabranch dataset doctor'"
+        ]
+    would = "would remove" if report.dry_run else "removed"
+    files, versions = count(len(report.files), "file"), count(len(report.versions), "version")
+    found = [f"{would} {files} ({human_size(report.bytes)}) and {versions}; {report.kept} kept"]
+    if report.too_young:
+        found.append(
+            f"{count(report.too_young, 'version')} kept only because of the grace period; clean up again later"
+        )
+    found += [
+        f"{count(base.files, 'file')} unused in base {base.name}; add --base {base.name} if no other dataset uses it"
+        for base in report.unused_in_bases
+    ]
+    return found
+
+
+def _tables(report: "CleanupReport", *, in_full: bool) -> list[Table]:
+    reasons = tuple((reason, files, human_size(size)) for reason, (files, size) in report.by_reason.items())
+    found = [Table(columns=("reason", "files", "size"), rows=reasons)] if reasons else []
+    if in_full and report.files:
+        rows = tuple((file.path, human_size(file.bytes), file.reason.value) for file in report.files)
+        found.append(Table(title="files", columns=("path", "size", "reason"), rows=rows))
+    if report.damaged:
+        missing = tuple((path,) for path in report.damaged)
+        found.append(Table(title="missing or damaged", columns=("path",), rows=missing))
+    return found
+
+
+@command(
+    app,
+    "relocate",
+    "dataset relocate new-location/orders.lance",
+    "dataset relocate new-location/orders.lance --mapping s3://old-cold=s3://new-cold",
+    on=DATASET,
+)
 def relocate(
+    here: Here,
     uri: Uri,
     mapping: Annotated[
         list[str] | None,
         typer.Option(
             "--mapping",
             metavar="OLD=NEW",
-            help="Another location that moved, with its new path. Can be repeated.",
+            help="Old and new path of another location that moved. Repeatable.",
             show_default=False,
         ),
     ] = None,
     dry_run: DryRun = False,
-    storage_option: StorageOptions = None,
-    as_json: AsJson = False,
-) -> None:
-    """Make a moved or copied dataset whole again.
+) -> Answer:
+    """Rewrite the paths in a dataset that was moved or copied.
 
-    URI is the new address: its branches are made to read that address only, by rewriting manifests. If the dataset is a
-    shallow clone, its source records the new address. Run it while there are no writers; after an interruption run it
-    again.
+    URI is the new location. If the dataset is a shallow clone, its source records the new location. Run it while there
+    are no writers, and run it again after an interruption.
     """
-    output = output_for(as_json=as_json)
-    dataset = open_dataset(uri, storage_option)
-    with output.progress("relocating") as progress:
+    dataset = here.dataset(uri)
+    with here.output.progress("relocating") as progress:
         report = dataset.relocate(mapping=parse_pairs(mapping, option="--mapping"), progress=progress, dry_run=dry_run)
     document = {
         "root": report.root,
         "changes": report.changes,
         "rewritten": report.rewritten,
         "unchanged": len(report.unchanged),
-        "unexplained": [{"branch": base.branch, "path": base.path} for base in report.unexplained],
-        "holds": [
-            {"source": hold.source, "tag": hold.tag, "outcome": hold.outcome, "problem": hold.problem}
-            for hold in report.holds
-        ],
+        "unexplained": report.unexplained,
+        "holds": report.holds,
         "dry_run": report.dry_run,
     }
-    changes = Table(columns=("old", "new"), rows=tuple(report.changes.items()), empty="no path had to change")
+    changes = Table(columns=("old", "new"), rows=tuple(report.changes.items()), empty="no paths changed")
     tables = [changes]
     if report.unexplained:
         rows = tuple((base.branch, base.path) for base in report.unexplained)
@@ -86,7 +203,7 @@ def relocate(
     did = "would rewrite" if report.dry_run else "rewrote"
     sentences = [f"{did} {count(len(report.rewritten), 'manifest')}, {len(report.unchanged)} needed no change"]
     sentences += [_hold_sentence(hold, dry_run=report.dry_run) for hold in report.holds]
-    output.show(Answer(document=document, sentences=sentences, tables=tables))
+    return Answer(document=document, sentences=sentences, tables=tables)
 
 
 def _hold_sentence(hold: "HoldChange", *, dry_run: bool) -> str:
@@ -102,28 +219,26 @@ def _hold_sentence(hold: "HoldChange", *, dry_run: bool) -> str:
     return f"the source {hold.source} does not know this clone: {hold.problem}"
 
 
+@command(app, "doctor", "dataset doctor lake/orders.lance --repair", on=DATASET)
 def doctor(
+    here: Here,
     uri: Uri,
-    repair: Annotated[bool, typer.Option("--repair", help="Put right what can be put right safely.")] = False,
+    repair: Annotated[bool, typer.Option("--repair", help="Repair what can be repaired safely.")] = False,
     grace: Annotated[
         str,
-        typer.Option("--grace", metavar="TIME", help="Touch nothing younger, such as 30m: it may be in the making."),
+        typer.Option(
+            "--grace", metavar="TIME", help="Change nothing that is younger than this: a writer may still need it."
+        ),
     ] = "15m",
-    clone: Annotated[
-        list[str] | None,
-        typer.Option("--clone", metavar="URI", help="A clone made by another tool, whose files to keep; repeatable."),
-    ] = None,
-    storage_option: StorageOptions = None,
-    as_json: AsJson = False,
-) -> None:
-    """Find what crashes and other tools left behind.
+    clone: Clones = None,
+) -> Answer:
+    """Find problems that crashes and other tools left in a dataset.
 
-    It works on a damaged dataset too. The exit code is 1 if something is wrong and stays so.
+    Works on a damaged dataset too. The exit code is 1 if a problem was found and not repaired.
     """
-    output = output_for(as_json=as_json)
-    dataset = open_damaged_dataset(uri, storage_option)
-    with output.progress("examining versions") as progress:
+    dataset = here.damaged_dataset(uri)
+    with here.output.progress("examining versions") as progress:
         report = dataset.doctor(
             repair=repair, grace=parse_duration(grace, option="--grace"), clones=clone or (), progress=progress
         )
-    show_health(output, report)
+    return health_answer(report)

@@ -5,10 +5,12 @@ from typing import Annotated
 
 import typer
 
-from anabranch.cli.arguments import AsJson
-from anabranch.cli.output import Answer, Table, count, output_for
+from anabranch.cli.command import SERVICE, Here, command, group
+from anabranch.cli.output import Answer, Table, count
 
-__all__ = ["NEXT", "demo"]
+__all__ = ["NEXT", "app"]
+
+app = group()
 
 # What to try next, in this order: each command shows what the one before it did.
 NEXT = (
@@ -20,16 +22,17 @@ NEXT = (
 )
 
 
+@command(app, "demo", "demo", "demo my-shop", on=SERVICE)
 def demo(
+    here: Here,  # noqa: ARG001 - every command gets it
     folder: Annotated[
         str | None,
         typer.Argument(
             metavar="FOLDER", show_default=False, help="A new or empty folder (default: anabranch-demo, here)."
         ),
     ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Make a small shop lake to try things on.
+) -> Answer:
+    """Create a small shop lake to try commands on.
 
     It has tables, commits by two people, branches, a conflict, a tag and a pipeline run. No Spark is needed.
     """
@@ -61,6 +64,4 @@ def demo(
         ),
         Table(title="try these next", columns=("", ""), rows=((f"cd {target}", "go to the folder"), *NEXT)),
     ]
-    output_for(as_json=as_json).show(
-        Answer(document=document, sentences=[f"made a shop lake in {target}: {made}"], tables=shown)
-    )
+    return Answer(document=document, sentences=[f"made a shop lake in {target}: {made}"], tables=shown)

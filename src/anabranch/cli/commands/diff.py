@@ -1,92 +1,93 @@
-"""`anabranch diff`: what differs between two states."""
+"""`anabranch diff` and `anabranch changes`: what differs between two states, and what each commit did to a table."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from anabranch.cli.arguments import AsJson, Engine, Repo, StorageOptions
-from anabranch.cli.output import Answer, Line, Table, output_for
+from anabranch.cli.command import Here, command, group
+from anabranch.cli.commits import short_id, subject
+from anabranch.cli.documents import document_of
+from anabranch.cli.options import REF_FORMS, Engine, TableName
+from anabranch.cli.output import Answer, Line, Table, count
 from anabranch.cli.rows import (
     ChangedRow,
     column_table,
-    difference_document,
     iter_row_lines,
     list_changed_rows,
 )
-from anabranch.cli.session import open_session
 
 if TYPE_CHECKING:
-    from anabranch.repo.history.diff import Diff, TableDiff
+    from anabranch.repo.history.changes import CommitChanges
+    from anabranch.repo.history.diff import TableDiff
 
-__all__ = ["diff"]
+__all__ = ["app"]
+
+app = group()
 
 _DIFFERENT = 1
 
 
+@command(app, "diff", "diff main", "diff v1.0 dev --rows", "diff main...dev")
 def diff(
+    here: Here,
     before: Annotated[
         str,
         typer.Argument(
             metavar="A",
             show_default=False,
-            help="The older side: a branch, a tag, a commit, main~3 or main^2; or both sides as a range: A..B, or"
-            " A...B for what B did since the merge base of both.",
+            help="Older side: a branch, tag, commit or main~3. Or both sides as a range: A..B, or A...B for what B"
+            " changed since the merge base of both.",
         ),
     ],
     after: Annotated[
         str | None,
         typer.Argument(
-            metavar="B", show_default=False, help="The newer side; by default the current branch. Not after a range."
+            metavar="B", show_default=False, help="Newer side (default: the current branch). Not with a range."
         ),
     ] = None,
-    stat: Annotated[bool, typer.Option("--stat", help="Count the rows that differ, table by table.")] = False,
+    stat: Annotated[bool, typer.Option("--stat", help="Count the rows that differ, by table.")] = False,
     schema: Annotated[bool, typer.Option("--schema", help="Show the columns that differ.")] = False,
     rows: Annotated[bool, typer.Option("--rows", help="Show the rows that differ.")] = False,
     table: Annotated[
         list[str] | None,
-        typer.Option("--table", metavar="TABLE", show_default=False, help="Only this table; repeat it for more."),
+        typer.Option("--table", metavar="TABLE", show_default=False, help="Only this table. Repeatable."),
     ] = None,
     limit: Annotated[
         int, typer.Option("--limit", "-n", metavar="N", min=1, help="Maximum number of rows of each table.")
     ] = 20,
-    exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit with 1 if anything differs.")] = False,
+    exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit with code 1 if anything differs.")] = False,
     engine: Engine = "auto",
-    repo: Repo = None,
-    storage_option: StorageOptions = None,
-    as_json: AsJson = False,
-) -> None:
-    """Show what differs between two states: by default, counts and columns."""
-    here = open_session(repo=repo, storage_options=storage_option)
+) -> Answer:
+    """Compare two branches, tags or commits.
+
+    Shows the number of rows and the columns that differ, or the rows with --rows.
+    """
     with here.on_current_branch():
         found = here.repository.diff(before, after, tables=table, engine=engine)
         different = [part for part in found.tables if not part.is_empty]
     if not (stat or schema or rows):
         stat = schema = True
     shown = {part.key: list_changed_rows(part, limit=limit) for part in different} if rows else {}
-    output_for(as_json=as_json).show(
-        Answer(
-            document=_document(found, different, shown),
-            sentences=[] if different else ["nothing differs"],
-            lines=[line for part in different if rows for line in _lines(part, shown[part.key])],
-            tables=[
-                *([_counts(different)] if stat and different else []),
-                *(column_table(part, title=f"columns of {part.key}") for part in different if schema and part.columns),
-            ],
-        )
+    return Answer(
+        document={
+            "before": found.before.id,
+            "after": found.after.id,
+            "tables": [{"table": part.key, **_document(part, shown.get(part.key))} for part in different],
+        },
+        sentences=[] if different else ["nothing differs"],
+        lines=[line for part in different if rows for line in _lines(part, shown[part.key])],
+        tables=[
+            *([_counts(different)] if stat and different else []),
+            *(column_table(part, title=f"columns of {part.key}") for part in different if schema and part.columns),
+        ],
+        exit_code=_DIFFERENT if exit_code and different else 0,
     )
-    if exit_code and different:
-        raise typer.Exit(_DIFFERENT)
 
 
-def _document(
-    found: "Diff", different: "Sequence[TableDiff]", rows: Mapping[str, Sequence[ChangedRow]]
-) -> dict[str, object]:
-    return {
-        "before": found.before.id,
-        "after": found.after.id,
-        "tables": [{"table": part.key, **difference_document(part, rows.get(part.key))} for part in different],
-    }
+def _document(part: "TableDiff", rows: Sequence[ChangedRow] | None) -> dict[str, object]:
+    """The number of rows of a table that differ, its columns, and its rows if they were read."""
+    return {**document_of(part), **({} if rows is None else {"rows": rows})}
 
 
 def _counts(different: "Sequence[TableDiff]") -> Table:
@@ -103,3 +104,93 @@ def _title(part: "TableDiff") -> str:
 
 def _lines(part: "TableDiff", rows: Sequence[ChangedRow]) -> list[Line]:
     return [Line(_title(part)), *iter_row_lines(part, rows)]
+
+
+_Shown = tuple["CommitChanges", list[ChangedRow] | None]
+
+
+@command(app, "changes", "changes in_c_sales.orders --since v1.0", "changes in_c_sales.orders --since main~3 --rows")
+def changes(
+    here: Here,
+    key: TableName,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            "--since",
+            metavar="REF",
+            show_default=False,
+            help="Only commits after this one, which must be in the history (default: all).",
+        ),
+    ] = None,
+    until: Annotated[str | None, typer.Option("--until", metavar="REF", show_default=False, help=REF_FORMS)] = None,
+    stat: Annotated[bool, typer.Option("--stat", help="Count the rows that each commit changed.")] = False,
+    rows: Annotated[bool, typer.Option("--rows", help="Show the rows that each commit changed.")] = False,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", metavar="N", min=1, help="Maximum number of rows of each commit.")
+    ] = 20,
+) -> Answer:
+    """Show what each commit changed in a table, oldest first.
+
+    Shows the number of rows and the columns that changed, or the rows with --rows.
+    """
+    with here.on_current_branch():
+        found = here.repository.changes(key, since=since, until=until)
+    shown: list[_Shown] = [(step, list_changed_rows(step.diff, limit=limit) if rows else None) for step in found]
+    is_counted = stat or not rows
+    return Answer(
+        document={
+            "table": key,
+            "commits": [
+                {
+                    **document_of(step.commit),
+                    **_document(step.diff, chosen),
+                    "renamed_from": step.renamed_from,
+                    "renamed_to": step.renamed_to,
+                }
+                for step, chosen in shown
+            ],
+        },
+        sentences=[] if shown else ["nothing changed"],
+        lines=list(_iter_lines(shown)) if rows else [],
+        tables=[*_iter_tables(shown)] if is_counted and shown else [],
+    )
+
+
+def _iter_lines(shown: Sequence[_Shown]) -> Iterator[Line]:
+    for step, chosen in shown:
+        commit = step.commit
+        at = commit.created.strftime("%Y-%m-%d %H:%M:%S")
+        what = "" if step.diff.change == "changed" else f" (table {_fate(step)})"
+        yield Line(f"{short_id(commit.graph_commit_id)} {at} {subject(commit)}{what}")
+        yield from iter_row_lines(step.diff, chosen or [])
+        if step.diff.columns:
+            yield Line(f"and {count(len(step.diff.columns), 'change')} of columns; --stat shows them")
+
+
+def _fate(step: "CommitChanges") -> str:
+    """What became of the table."""
+    if step.renamed_from is not None:
+        return f"renamed from {step.renamed_from}"
+    return step.diff.change.value if step.renamed_to is None else f"renamed to {step.renamed_to}"
+
+
+def _iter_tables(shown: Sequence[_Shown]) -> Iterator[Table]:
+    yield Table(
+        columns=("commit", "time (UTC)", "by", "message", "table", "inserted", "updated", "deleted"),
+        rows=tuple(
+            (
+                short_id(step.commit.graph_commit_id),
+                step.commit.created,
+                step.commit.actor_id,
+                subject(step.commit),
+                _fate(step),
+                step.counts.inserted,
+                step.counts.updated,
+                step.counts.deleted,
+            )
+            for step, _ in shown
+        ),
+    )
+    for step, _ in shown:
+        if step.diff.columns:
+            yield column_table(step.diff, title=f"columns changed by {short_id(step.commit.graph_commit_id)}")

@@ -1,102 +1,73 @@
-"""`anabranch gc`: free the space of unreachable data."""
+"""`anabranch gc` and `anabranch storage`: what files are needed for, and freeing the others."""
 
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from anabranch.cli.arguments import (
-    Actor,
-    AsJson,
-    Grace,
-    KeepLast,
-    KeepNewerThan,
-    Repo,
-    StorageOptions,
-    parse_duration,
-)
+from anabranch.cli.command import WRITES, Here, command, group
+from anabranch.cli.documents import document_of
 from anabranch.cli.exit_codes import GENERAL
-from anabranch.cli.output import Answer, Table, count, human_size, output_for
-from anabranch.cli.session import open_session
+from anabranch.cli.options import KeepPolicy, TableNames
+from anabranch.cli.output import Answer, Table, count, human_size, usage_text
 from anabranch.repo.log.times import to_datetime
 
 if TYPE_CHECKING:
+    from anabranch.format.storage_report import Usage
     from anabranch.repo.gc.policy import GcReport
+    from anabranch.repo.gc.usage import Holding, RepositoryStorage
 
-__all__ = ["gc"]
+__all__ = ["app"]
+
+app = group()
+
+_PARTS = ("own", "shared", "head", "history", "total")
 
 
+@command(app, "gc", "gc --dry-run --list", "gc --keep-newer-than 30d --keep-last 10", "gc --grace 30m", on=WRITES)
 def gc(
-    keep_newer_than: KeepNewerThan = None,
-    keep_last: KeepLast = None,
-    grace: Grace = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Dry run: report what would be deleted.")] = False,
-    list_objects: Annotated[bool, typer.Option("--list", help="Name every object, with its reason.")] = False,
-    repo: Repo = None,
-    actor: Actor = None,
-    storage_option: StorageOptions = None,
-    as_json: AsJson = False,
-) -> None:
-    """Free the space of what no branch, tag, run or clone can reach.
+    here: Here,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Report what would be deleted. Delete nothing.")] = False,
+    list_objects: Annotated[bool, typer.Option("--list", help="List every object with its reason.")] = False,
+    *,
+    policy: KeepPolicy,
+) -> Answer:
+    """Free the space of data that nothing needs.
 
-    Readers and writers may run concurrently. Without --keep-newer-than and --keep-last, all history of all branches
-    is kept, and only deleted and never published data is removed. The exit code is 1 if tables are damaged; nothing
-    of them is deleted.
+    Data that a branch, tag, run or clone can reach is kept. Readers and writers may run concurrently. Without --keep-
+    newer-than and --keep-last, all history of all branches is kept, and only deleted and never published data is
+    removed. The exit code is 1 if tables are damaged; nothing of them is deleted.
     """
-    here = open_session(repo=repo, storage_options=storage_option, actor=actor)
-    output = output_for(as_json=as_json)
-    with output.progress("collecting garbage") as progress:
-        report = here.repository.gc(
-            keep_newer_than=parse_duration(keep_newer_than, option="--keep-newer-than"),
-            keep_last=keep_last,
-            grace=parse_duration(grace, option="--grace"),
-            dry_run=dry_run,
-            progress=progress,
-        )
-    output.show(
-        Answer(document=_document(report), sentences=_sentences(report), tables=_tables(report, in_full=list_objects))
+    with here.output.progress("collecting garbage") as progress:
+        report = here.repository.gc(dry_run=dry_run, progress=progress, **policy.parsed())
+    return Answer(
+        document=report,
+        sentences=_gc_sentences(report),
+        tables=_gc_tables(report, in_full=list_objects),
+        exit_code=GENERAL if report.damaged else 0,
     )
-    if report.damaged:
-        raise typer.Exit(GENERAL)
 
 
-def _document(report: "GcReport") -> dict[str, object]:
-    return {
-        "dry_run": report.dry_run,
-        "files": len(report.objects),
-        "bytes": report.bytes,
-        "by_reason": {reason: {"files": files, "bytes": size} for reason, (files, size) in report.by_reason.items()},
-        "objects": [{"path": each.path, "bytes": each.bytes, "reason": each.reason} for each in report.objects],
-        "commits": report.commits,
-        "branches": report.branches,
-        "runs": report.runs,
-        "damaged": report.damaged,
-        "retained_commits": report.retained_commits,
-        "tables": report.tables,
-        "waiting_since": None if report.waiting_since is None else to_datetime(report.waiting_since),
-    }
-
-
-def _sentences(report: "GcReport") -> list[str]:
+def _gc_sentences(report: "GcReport") -> list[str]:
     would, was, be = ("would free", "would be", "would") if report.dry_run else ("freed", "was", "")
     size = human_size(report.bytes)
     found = [f"{would} {size} in {count(len(report.objects), 'object')}" if report.objects else "nothing to free"]
     if report.commits:
         cannot = "would no longer be readable" if be else "can no longer be read"
         found.append(f"{count(len(report.commits), 'commit')} {cannot}, {report.retained_commits} can")
-    found += [f"branch {name} is past its time and {was} deleted" for name in report.branches]
+    found += [f"branch {name} expired and {was} deleted" for name in report.branches]
     found += [f"the lease of run {run_id} expired, and it {was} ended" for run_id in report.runs]
     if report.waiting_since is not None:
         since = to_datetime(report.waiting_since).strftime("%Y-%m-%d %H:%M:%S")
-        found.append(f"work is alive since {since} UTC, so what was written after that was left alone")
+        found.append(f"a writer is active since {since} UTC, so newer files were kept")
     if report.damaged:
         found.append(
             f"{count(len(report.damaged), 'file')} that commits need {'is' if len(report.damaged) == 1 else 'are'}"
-            " missing, so nothing of these tables was touched; run 'anabranch doctor'"
+            " missing, so nothing of these tables was deleted; run 'anabranch doctor'"
         )
     return found
 
 
-def _tables(report: "GcReport", *, in_full: bool) -> list[Table]:
+def _gc_tables(report: "GcReport", *, in_full: bool) -> list[Table]:
     reasons = tuple((reason, files, human_size(size)) for reason, (files, size) in report.by_reason.items())
     found = [Table(columns=("reason", "objects", "size"), rows=reasons)] if reasons else []
     if in_full and report.objects:
@@ -106,3 +77,92 @@ def _tables(report: "GcReport", *, in_full: bool) -> list[Table]:
         missing = tuple((path,) for path in report.damaged)
         found.append(Table(title="missing files", columns=("path",), rows=missing))
     return found
+
+
+@command(app, "storage", "storage", "storage --branch dev", "storage --keep-last 10", on=WRITES)
+def storage(
+    here: Here,
+    branch: Annotated[
+        str | None,
+        typer.Option(
+            "--branch",
+            "-b",
+            metavar="NAME",
+            show_default=False,
+            help="Report one branch: its tables, and who else needs them.",
+        ),
+    ] = None,
+    table: TableNames = None,
+    *,
+    policy: KeepPolicy,
+) -> Answer:
+    """Report the storage that branches, tags and clones need.
+
+    Own bytes become free if the ref is deleted; shared bytes are needed by other refs too. Reports also what gc would
+    free, with the same --keep-newer-than, --keep-last and --grace.
+    """
+    with here.output.progress("measuring") as progress:
+        report = here.repository.storage_report(
+            branch=branch,
+            tables=table or None,
+            progress=progress,
+            **policy.parsed(),
+        )
+    document = document_of(report)
+    if branch is not None:
+        document |= {
+            "branch": branch,
+            "branch_tables": report.tables_of(branch),
+            "pinned_by": report.pinned_by(branch),
+        }
+    tables = _storage_tables(report) if branch is None else _branch_tables(report, branch)
+    return Answer(document=document, sentences=_storage_sentences(report), tables=tables)
+
+
+def _storage_sentences(report: "RepositoryStorage") -> list[str]:
+    found = [f"{usage_text(report.total)} in total; gc would free {human_size(report.freeable.bytes)}"]
+    if report.damaged:
+        found.append(f"missing: {count(len(report.damaged), 'file')} that commits need; run 'anabranch doctor'")
+    return found
+
+
+def _storage_tables(report: "RepositoryStorage") -> list[Table]:
+    holders = tuple((each.name, each.kind.value, *_cells(each)) for each in report.holders)
+    datasets = tuple(
+        (", ".join(each.tables) or f"{each.dataset} (dropped)", *map(_size, (each.needed, each.garbage, each.unjudged)))
+        for each in report.tables
+    )
+    beside = tuple((name, usage_text(usage)) for name, usage in report.metadata.items() if usage.files)
+    reasons = tuple((reason, usage_text(usage)) for reason, usage in report.freeable_by_reason.items())
+    found = [
+        Table(columns=("ref", "kind", *_PARTS), rows=holders, empty="no refs"),
+        Table(title="tables", columns=("table", "needed", "garbage", "not judged"), rows=datasets, empty="no tables"),
+    ]
+    if beside:
+        found.append(Table(title="metadata", columns=("folder", "size"), rows=beside))
+    if reasons:
+        found.append(Table(title="what gc would free", columns=("reason", "size"), rows=reasons))
+    return found
+
+
+def _branch_tables(report: "RepositoryStorage", branch: str) -> list[Table]:
+    rows = tuple((each.table, *_cells(each)) for each in report.tables_of(branch))
+    total = ("total", *_cells(report.holder(branch)))
+    version_refs = tuple((name, usage_text(usage)) for name, usage in report.pinned_by(branch).items())
+    return [
+        Table(columns=("table", *_PARTS), rows=(*rows, total)),
+        Table(
+            title="shared with",
+            columns=("ref", "size"),
+            rows=version_refs,
+            empty="no other ref",
+        ),
+    ]
+
+
+def _cells(holding: "Holding") -> tuple[str, ...]:
+    return tuple(_size(getattr(holding, part)) for part in _PARTS)
+
+
+def _size(usage: "Usage") -> str:
+    return human_size(usage.bytes) if usage.files else "-"

@@ -1,18 +1,25 @@
-"""`anabranch lineage`: what a table came from."""
+"""`anabranch lineage` and `anabranch blame`: where tables and rows come from."""
 
 from collections.abc import Mapping
 from typing import Annotated
 
 import typer
 
-from anabranch.cli.arguments import AsJson, RefOption, Repo, StorageOptions, TableName
-from anabranch.cli.output import Answer, Line, output_for
-from anabranch.cli.session import open_session
+from anabranch.cli.command import Here, command, group
+from anabranch.cli.commits import short_id
+from anabranch.cli.options import Engine, RefOption, TableName, parse_names
+from anabranch.cli.output import Answer, Line, Table, count
+from anabranch.cli.rows import text_value
+from anabranch.files.plain_rows import plain_rows
 
-__all__ = ["lineage", "write_drawing"]
+__all__ = ["app", "write_drawing"]
+
+app = group()
 
 
+@command(app, "lineage", "lineage gold.revenue", "lineage gold.revenue --ref v1.0 --svg revenue.svg")
 def lineage(
+    here: Here,
     key: TableName,
     ref: RefOption = None,
     svg: Annotated[
@@ -21,24 +28,18 @@ def lineage(
             "--svg",
             metavar="FILE",
             show_default=False,
-            help="Draw it into this file instead, as SVG; on the repository's store, too.",
+            help="Write a drawing to this SVG file instead, local or in the store of the repository.",
         ),
     ] = None,
-    repo: Repo = None,
-    storage_option: StorageOptions = None,
-    as_json: AsJson = False,
-) -> None:
-    """Show what a table came from: the tables, pipelines, loads and changes behind it."""
-    here = open_session(repo=repo, storage_options=storage_option)
+) -> Answer:
+    """Show what a table was made from: tables, pipelines and loads."""
     with here.on_current_branch():
         found = here.repository.lineage(key, ref)
-    output = output_for(as_json=as_json)
     if svg is None:
-        output.show(Answer(document=found.to_dict(), lines=[Line(line) for line in found.to_text().splitlines()]))
-        return
+        return Answer(document=found.to_dict(), lines=[Line(line) for line in found.to_text().splitlines()])
     write_drawing(svg, found.to_svg(), here.repository.storage_options)
     document = {**found.to_dict(), "svg": svg}
-    output.show(Answer(document=document, sentences=[f"drew the lineage of {key} into {svg}"]))
+    return Answer(document=document, sentences=[f"drew the lineage of {key} into {svg}"])
 
 
 def write_drawing(location: str, text: str, storage_options: Mapping[str, str]) -> None:
@@ -49,3 +50,53 @@ def write_drawing(location: str, text: str, storage_options: Mapping[str, str]) 
 
     folder, _, name = normalise_uri(location).rpartition("/")
     open_files(folder or "/", storage_options).put(name, text.encode())
+
+
+@command(app, "blame", "blame in_c_sales.orders --where 'id = 7'", "blame in_c_sales.orders --cells --limit 5 --json")
+def blame(
+    here: Here,
+    key: TableName,
+    cells: Annotated[bool, typer.Option("--cells", help="Show the commit of each cell, not of each row.")] = False,
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            "--columns",
+            "-c",
+            metavar="NAME,...",
+            show_default=False,
+            help="Only the cells of these columns.",
+        ),
+    ] = None,
+    where: Annotated[
+        str | None,
+        typer.Option("--where", metavar="SQL", show_default=False, help="Only rows for which this condition is true."),
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", metavar="N", min=1, help="Maximum number of rows.")] = 20,
+    engine: Engine = "auto",
+    ref: RefOption = None,
+) -> Answer:
+    """Show the commit that last changed each row of a table."""
+    chosen = parse_names(columns)
+    with here.on_current_branch():
+        found = here.repository.blame(
+            key, ref=ref, where=where, limit=limit + 1, columns=chosen, cells=cells, engine=engine
+        )
+    in_row = len(chosen) if chosen is not None else len(here.snapshot(ref)[key].schema.names) if cells else 1
+    has_more = len(found) > limit * in_row
+    if has_more:
+        # The rows of one column follow each other, and the last row of each column is one too many.
+        kept = [number for number in range(len(found)) if number % (limit + 1) < limit]
+        found = found.take(kept)
+    names, rows = found.column_names, plain_rows(found)
+    document = {
+        "table": key,
+        "columns": names,
+        "rows": [dict(zip(names, row, strict=True)) for row in rows],
+        "has_more": has_more,
+    }
+    at = names.index("commit_id")
+    shown = [(*map(text_value, row[:at]), short_id(row[at]), *map(text_value, row[at + 1 :])) for row in rows]
+    titles = (*names[:at], "commit", "time (UTC)", "by", "message")
+    sentences = [f"the first {count(limit, 'row')}; --limit shows more"] if has_more else []
+    table = Table(columns=titles, rows=tuple(shown), empty="no rows")
+    return Answer(document=document, sentences=sentences, tables=[table])

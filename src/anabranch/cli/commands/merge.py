@@ -1,114 +1,104 @@
-"""`anabranch merge`: bring what a branch did into another one."""
+"""`anabranch merge`, `conflicts` and `decisions`: bring the changes of a branch into another one."""
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import islice
 from typing import TYPE_CHECKING, Annotated, assert_never
 
 import typer
 
-from anabranch.cli.arguments import Actor, AsJson, Engine, Message, Repo, StorageOptions
-from anabranch.cli.commits import commit_document, short_id
+from anabranch.cli.command import WRITES, Here, command, group
+from anabranch.cli.commits import short_id
+from anabranch.cli.documents import document_of
 from anabranch.cli.exit_codes import CONFLICTS
 from anabranch.cli.merging import (
-    CheckFiles,
     Into,
+    MergeOptions,
     MergeSource,
-    ResolutionFile,
-    Resolve,
-    Strategy,
-    conflict_document,
+    Resolving,
+    conflict_table,
     first_conflicts,
-    gap_documents,
     gap_notes,
-    parse_resolvers,
-    planned_table_document,
-    read_checks,
-    read_resolutions,
 )
-from anabranch.cli.output import Answer, Table, count, output_for
-from anabranch.cli.replay import DryRun, ExpectedHead, find_expected_head
-from anabranch.cli.session import open_session
-from anabranch.errors import InvalidInputError, MergeConflictError
+from anabranch.cli.options import Engine, Limit, Message
+from anabranch.cli.output import Answer, Table, count
+from anabranch.cli.rows import text_value
+from anabranch.errors import InvalidInputError, MergeConflictError, TableNotFoundError
 
 if TYPE_CHECKING:
+    from anabranch.repo.merge.conflicts import Conflict
     from anabranch.repo.merge.plan import MergePlan, MergeResult, TablePlan
 
-__all__ = ["merge"]
+__all__ = ["app"]
+
+app = group()
 
 
+@command(
+    app,
+    "merge",
+    "merge dev",
+    "merge dev --into main --resolve price=max --resolve 'in_c_sales.orders.state=latest_by(updated_at)'",
+    "merge dev --check totals.sql --dry-run",
+    on=WRITES,
+)
 def merge(
+    here: Here,
     source: MergeSource,
     into: Into = None,
-    strategy: Strategy = "fail",
-    resolve: Resolve = None,
-    resolutions: ResolutionFile = None,
     keep_decisions: Annotated[
         bool,
         typer.Option(
             "--keep-decisions",
-            help="If nothing is merged, keep the decisions of --resolutions for the next merge of the same branches.",
+            help="Keep the decisions of --resolutions for the next merge, if this one fails.",
         ),
     ] = False,
-    check: CheckFiles = None,
     message: Message = None,
     squash: Annotated[
-        bool, typer.Option("--squash", help="Leave the source's history out: the commit has one parent.")
+        bool, typer.Option("--squash", help="Make a commit with one parent, without the history of SOURCE.")
     ] = False,
     ff_only: Annotated[
         bool,
-        typer.Option("--ff-only", help="Refuse if the branch has commits that SOURCE does not have."),
+        typer.Option("--ff-only", help="Merge only if the branch has no commits that SOURCE lacks."),
     ] = False,
-    no_ff: Annotated[
-        bool, typer.Option("--no-ff", help="Make a merge commit. This is the default, also for a fast-forward.")
-    ] = False,
-    expected_head: ExpectedHead = None,
-    dry_run: DryRun = False,
+    no_ff: Annotated[bool, typer.Option("--no-ff", help="Make a merge commit. This is the default.")] = False,
     engine: Engine = "auto",
-    repo: Repo = None,
-    actor: Actor = None,
-    storage_option: StorageOptions = None,
-    as_json: AsJson = False,
-) -> None:
-    """Bring what SOURCE did since the two parted into a branch, as one commit.
+    *,
+    how: MergeOptions,
+) -> Answer:
+    """Merge the changes of SOURCE into a branch, as one commit.
 
-    Changes of both sides are merged by table, row and cell. If anything is left that both changed differently, nothing
-    is merged.
+    Changes of both sides are merged by table, row and cell. If both sides changed the same cell to different values,
+    nothing is merged: list the conflicts with 'anabranch conflicts', and decide them with --strategy, --resolve or
+    --resolutions.
     """
     if ff_only and no_ff:
-        raise InvalidInputError("both --ff-only and --no-ff are given", hint="give one of them")
-    resolvers, decided, checks = parse_resolvers(resolve), read_resolutions(resolutions), read_checks(check)
-    here = open_session(repo=repo, storage_options=storage_option, actor=actor)
-    target = into or here.current().name
-    with _explained():
+        raise InvalidInputError("--ff-only and --no-ff do not go together", hint="leave one out")
+    target, arguments = into or here.current().name, how.merge_arguments(here.repository)
+    with here.output.progress("merging"), _explained():
         done = here.repository.merge(
             source,
             into=target,
-            strategy=strategy,
-            resolvers=resolvers,
-            resolutions=decided,
             keep_decisions=keep_decisions,
-            checks=checks,
             message=message,
             squash=squash,
             ff_only=ff_only,
-            expected_head=find_expected_head(here.repository, expected_head),
-            dry_run=dry_run,
             engine=engine,
+            **arguments,
         )
+    checks = arguments["checks"]
     passed = list(checks) if done.commit is not None else []
-    output_for(as_json=as_json).show(
-        Answer(
-            document={**_document(done), "checks": passed, "dry_run": dry_run},
-            sentences=[
-                _sentence(done, dry_run=dry_run),
-                *gap_notes(done.plan.strategy_gaps),
-                *_notes(done, checks=len(checks), passed=len(passed)),
-            ],
-            tables=list(_tables(done.plan)),
-        )
+    return Answer(
+        document={**document_of(done), "checks": passed, "dry_run": how.dry_run},
+        sentences=[
+            _sentence(done, dry_run=how.dry_run),
+            *gap_notes(done.plan.strategy_gaps),
+            *_notes(done, checks=len(checks), passed=len(passed)),
+        ],
+        tables=list(_tables(done.plan)),
+        exit_code=0 if done.plan.is_clean else CONFLICTS,
     )
-    if not done.plan.is_clean:
-        raise typer.Exit(CONFLICTS)
 
 
 @contextmanager
@@ -123,32 +113,15 @@ def _explained() -> Iterator[None]:
         ) from err
 
 
-def _document(done: "MergeResult") -> dict[str, object]:
-    plan = done.plan
-    return {
-        "outcome": plan.outcome,
-        "source": plan.source,
-        "into": plan.into,
-        "source_commit_id": plan.source_commit_id,
-        "target_commit_id": plan.target_commit_id,
-        "base_commit_ids": plan.base_commit_ids,
-        "commit": None if done.commit is None else commit_document(done.commit),
-        "tables": [planned_table_document(table) for table in plan.tables],
-        "conflict_count": plan.conflict_count,
-        "conflicts": [conflict_document(conflict) for conflict in plan.conflicts],
-        "strategy_gaps": gap_documents(plan.strategy_gaps),
-    }
-
-
 def _sentence(done: "MergeResult", *, dry_run: bool) -> str:
     from anabranch.repo.merge.plan import MergeOutcome
 
     plan = done.plan
     match plan.outcome:
         case MergeOutcome.ALREADY_UP_TO_DATE:
-            return f"{plan.into} has all of {plan.source} already"
+            return f"{plan.into} is up to date with {plan.source}"
         case MergeOutcome.FAST_FORWARD:
-            also = f"; {plan.into} had not moved since they parted"
+            also = " (fast-forward)"
         case MergeOutcome.MERGED:
             also = ""
         case other:
@@ -165,7 +138,9 @@ def _notes(done: "MergeResult", *, checks: int, passed: int) -> list[str]:
     if passed:
         return [f"{count(passed, 'check')} passed"]
     if checks:
-        reason = "nothing is new" if not done.plan.tables and done.plan.is_clean else "there is no merged state to see"
+        reason = (
+            "there was nothing to merge" if not done.plan.tables and done.plan.is_clean else "there is no merged state"
+        )
         return [f"note: {reason}, so {count(checks, 'check')} did not run"]
     return []
 
@@ -190,3 +165,130 @@ def _row(table: "TablePlan") -> tuple[object, ...]:
     columns = " ".join(f"{sign}{column}" for sign, names in signs for column in names)
     counts = table.counts
     return (name, table.action_text, counts.inserted, counts.updated, counts.deleted, columns or None, table.conflicts)
+
+
+@command(
+    app, "conflicts", "conflicts dev", "conflicts dev --into main --stat", "conflicts dev --limit 100 --offset 200"
+)
+def conflicts(
+    here: Here,
+    source: MergeSource,
+    into: Into = None,
+    limit: Limit = 20,
+    offset: Annotated[int, typer.Option("--offset", metavar="N", min=0, help="Number of conflicts to skip.")] = 0,
+    table: Annotated[
+        str | None, typer.Option("--table", metavar="TABLE", show_default=False, help="Only conflicts of this table.")
+    ] = None,
+    stat: Annotated[bool, typer.Option("--stat", help="Count the conflicts by table and kind.")] = False,
+    by: Annotated[
+        str,
+        typer.Option(
+            "--by",
+            metavar="merge|cherry-pick|revert|rebase",
+            help="Operation to check. With cherry-pick and revert, SOURCE is a commit or a range. With rebase, SOURCE"
+            " is the branch, and --into is the new base.",
+        ),
+    ] = "merge",
+    include_decided: Annotated[
+        bool,
+        typer.Option("--include-decided", help="List also conflicts that a resolution or a kept decision decides."),
+    ] = False,
+    engine: Engine = "auto",
+    *,
+    how: Resolving,
+) -> Answer:
+    """List the conflicts that a merge would have. Nothing changes.
+
+    Each conflict has the values of the base, the source and the target. Conflicts that a strategy or a resolver decides
+    are left out. With --by, list the conflicts of a cherry-pick, revert or rebase: those of its first commit that has
+    any.
+    """
+    target = into or here.current().name
+    found = here.repository.conflicts(
+        source,
+        into=target,
+        by=by.replace("-", "_"),
+        include_decided=include_decided,
+        engine=engine,
+        **how.arguments(),
+    )
+    if by == "merge" and table is not None and not any(table in here.snapshot(ref) for ref in (source, target)):
+        raise TableNotFoundError(
+            f"neither {source} nor {target} has a table {table!r}", hint="list the tables with 'anabranch table list'"
+        )
+    wanted = (conflict for conflict in found if table in (None, conflict.table))
+    of_what = {"source": source, "into": target}
+    with here.output.progress("comparing"):
+        return _counts(wanted, of_what) if stat else _page(wanted, of_what, limit=limit, offset=offset)
+
+
+def _page(found: Iterator["Conflict"], of_what: Mapping[str, object], *, limit: int, offset: int) -> Answer:
+    page = list(islice(found, offset, offset + limit + 1))
+    has_more, page = len(page) > limit, page[:limit]
+    document = {
+        **of_what,
+        "offset": offset,
+        "conflicts": page,
+        "has_more": has_more,
+    }
+    return Answer(
+        document=document,
+        sentences=[_page_sentence(offset, len(page), has_more=has_more)] if page else [],
+        tables=[conflict_table(page)],
+    )
+
+
+def _page_sentence(offset: int, number: int, *, has_more: bool) -> str:
+    last = offset + number
+    if not offset and not has_more:
+        return count(number, "conflict")
+    which = f"conflict {last}" if number == 1 else f"conflicts {offset + 1} to {last}"
+    return f"{which}; --offset {last} shows more" if has_more else f"{which}; there are no more"
+
+
+def _counts(found: Iterator["Conflict"], of_what: Mapping[str, object]) -> Answer:
+    counted = Counter((conflict.table, conflict.kind.value) for conflict in found)
+    rows = tuple((*what, number) for what, number in sorted(counted.items()))
+    names = ("table", "kind", "conflicts")
+    document = {
+        **of_what,
+        "conflict_count": counted.total(),
+        "tables": [dict(zip(names, row, strict=True)) for row in rows],
+    }
+    sentences = [count(counted.total(), "conflict")] if rows else []
+    return Answer(
+        document=document, sentences=sentences, tables=[Table(columns=names, rows=rows, empty="no conflicts")]
+    )
+
+
+_COLUMNS = ("table", "key", "column", "path", "base", "source", "target", "take", "value")
+
+
+@command(app, "decisions", "decisions dev", "decisions dev --into main --clear")
+def decisions(
+    here: Here,
+    source: Annotated[str, typer.Argument(metavar="SOURCE", show_default=False, help="Branch to merge.")],
+    into: Into = None,
+    clear: Annotated[bool, typer.Option("--clear", help="Delete the decisions.")] = False,
+) -> Answer:
+    """List or delete the decisions that are kept for a merge.
+
+    'anabranch merge --keep-decisions' keeps decisions if the merge fails. A decision applies while the base, the source
+    and the target of its conflict have the same values.
+    """
+    target = into or here.current().name
+    found = here.repository.decision_list(source, target)
+    if clear:
+        here.repository.decision_clear(source, target)
+    rows = tuple(tuple(_text(entry.get(name)) for name in _COLUMNS) for entry in found)
+    what = count(len(found), "decision")
+    sentence = f"deleted {what}" if clear else f"{what} kept for merges of {source} into {target}"
+    return Answer(
+        document={"source": source, "into": target, "decisions": found, "cleared": clear},
+        sentences=[sentence],
+        tables=[Table(columns=_COLUMNS, rows=rows)] if rows and not clear else [],
+    )
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else text_value(value)

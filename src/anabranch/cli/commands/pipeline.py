@@ -5,24 +5,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from anabranch.cli.arguments import (
-    Actor,
-    AsJson,
-    BranchOption,
-    Message,
-    RefOption,
-    Repo,
-    StorageOptions,
-    example,
-    parse_pairs,
-)
+from anabranch.cli.command import BRANCH, READS, WRITES, Here, add_group, command, group
 from anabranch.cli.commands.lineage import write_drawing
 from anabranch.cli.commits import short_id
 from anabranch.cli.exit_codes import DIFFERENT
-from anabranch.cli.groups import ListGroup
-from anabranch.cli.output import Answer, Table, output_for
+from anabranch.cli.options import Message, RefOption, parse_pairs
+from anabranch.cli.output import Answer, Table
 from anabranch.cli.pipeline_answers import backfill_answer, plan_answer, reproduction_answer, run_answer
-from anabranch.cli.session import open_session
 from anabranch.cli.step_progress import watched_steps, watched_values
 from anabranch.errors import InvalidInputError
 
@@ -31,21 +20,18 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
+app = group()
+pipelines = add_group(
+    app,
+    "pipeline",
+    help="Run and plan pipelines, and list those that built tables.",
+    otherwise="anabranch pipeline run",
+)
 
-class _Pipelines(ListGroup):
-    otherwise = "anabranch pipeline run"
-
-
-app = typer.Typer(cls=_Pipelines, help="Run pipelines, show their plans, and list those that built tables.")
-
-File = Annotated[
-    str, typer.Argument(metavar="FILE", show_default=False, help="A pipeline file, or the folder of a project.")
-]
+File = Annotated[str, typer.Argument(metavar="FILE", show_default=False, help="Pipeline file, or folder of a project.")]
 Param = Annotated[
     list[str] | None,
-    typer.Option(
-        "--param", "-p", metavar="NAME=VALUE", show_default=False, help="Value of a parameter; repeat it for more."
-    ),
+    typer.Option("--param", "-p", metavar="NAME=VALUE", show_default=False, help="Value of a parameter. Repeatable."),
 ]
 Select = Annotated[
     list[str] | None,
@@ -54,14 +40,17 @@ Select = Annotated[
         "-s",
         metavar="NAME",
         show_default=False,
-        help="Build these outputs: orders, mart.*, +orders (and what it reads), orders+ (and what reads it), "
-        "state:changed; repeat it for more.",
+        help="Build only these outputs: orders, mart.*, +orders (with its inputs), orders+ (with its readers) or"
+        " state:changed. Repeatable.",
     ),
 ]
 Exclude = Annotated[
     list[str] | None,
     typer.Option(
-        "--exclude", metavar="NAME", show_default=False, help="Leave these outputs out, written as for --select."
+        "--exclude",
+        metavar="NAME",
+        show_default=False,
+        help="Leave out these outputs, in the syntax of --select. Repeatable.",
     ),
 ]
 Since = Annotated[
@@ -70,11 +59,11 @@ Since = Annotated[
         "--since",
         metavar="REF",
         show_default=False,
-        help="State that state:changed compares with (default: the branch).",
+        help="Ref that state:changed compares with (default: the branch).",
     ),
 ]
 Jobs = Annotated[
-    int, typer.Option("--jobs", "-j", metavar="N", min=1, help="Maximum number of outputs built at the same time.")
+    int, typer.Option("--jobs", "-j", metavar="N", min=1, help="Maximum number of outputs to build at the same time.")
 ]
 Master = Annotated[
     str | None,
@@ -82,33 +71,33 @@ Master = Annotated[
         "--master",
         metavar="URL",
         show_default=False,
-        help="Where Spark is: local[4], spark://host:7077, sc://host:15002 for Spark Connect; by default here.",
+        help="Spark master: local[4], spark://host:7077, or sc://host:15002 for Spark Connect (default: local).",
     ),
 ]
 Conf = Annotated[
     list[str] | None,
-    typer.Option("--conf", metavar="NAME=VALUE", show_default=False, help="A setting of Spark; repeat it for more."),
+    typer.Option("--conf", metavar="NAME=VALUE", show_default=False, help="Spark setting. Repeatable."),
 ]
 
 
-@app.command(
+@command(
+    pipelines,
     "run",
-    epilog=example(
-        "pipeline run shop.py --branch dev --param since=2026-01-01",
-        "pipeline run shop.py --only gold.revenue --dry-run",
-        "pipeline run shop.py --master spark://host:7077",
-        "pipeline run shop --select state:changed+ --since main",
-        "pipeline run --reproduce main",
-    ),
+    "pipeline run shop.py --branch dev --param since=2026-01-01",
+    "pipeline run shop.py --only gold.revenue --dry-run",
+    "pipeline run shop.py --master spark://host:7077",
+    "pipeline run shop --select state:changed+ --since main",
+    "pipeline run --reproduce main",
+    on=(*BRANCH, *WRITES),
 )
 def run(
+    here: Here,
     file: Annotated[
         str | None,
         typer.Argument(
             metavar="FILE",
             show_default=False,
-            help="A Python file that declares one pipeline, or the folder of a project; with --reproduce, instead of"
-            " the one that was recorded.",
+            help="Pipeline file, or folder of a project. With --reproduce: used instead of the recorded source.",
         ),
     ] = None,
     reproduce: Annotated[
@@ -117,8 +106,8 @@ def run(
             "--reproduce",
             metavar="COMMIT",
             show_default=False,
-            help="Run again what made this commit, on the inputs and with the parameters of then, onto a new branch"
-            " (--branch names it), and report whether the outputs are the same; exits with 8 if they are not.",
+            help="Run the pipeline of this commit again, with its inputs and parameters, on a new branch (--branch),"
+            f" and compare the outputs. The exit code is {DIFFERENT} if they differ.",
         ),
     ] = None,
     param: Param = None,
@@ -131,26 +120,26 @@ def run(
             "--only",
             metavar="TABLE",
             show_default=False,
-            help="Build this output and no other, from its inputs as they are on the branch; repeat it for more.",
+            help="Build only this output, from its inputs on the branch. Repeatable.",
         ),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check everything and show what would be done; start no Spark.")
+        bool,
+        typer.Option(
+            "--dry-run", help="Check the pipeline and show its steps. Change nothing, and do not start Spark."
+        ),
     ] = False,
     jobs: Jobs = 2,
     master: Master = None,
     conf: Conf = None,
     message: Message = None,
-    branch: BranchOption = None,
-    repo: Repo = None,
-    actor: Actor = None,
-    storage_option: StorageOptions = None,
-    as_json: AsJson = False,
-) -> None:
-    """Run a pipeline: build its outputs and publish all of them as one commit, or nothing."""
+) -> Answer:
+    """Run a pipeline and publish all its outputs as one commit.
+
+    If an output or a check fails, nothing is published.
+    """
     from anabranch import Pipeline
 
-    output = output_for(as_json=as_json)
     if reproduce is not None:
         _refuse_with_reproduce(
             {
@@ -163,22 +152,19 @@ def run(
                 "--message": message,
             }
         )
-        here = open_session(repo=repo, storage_options=storage_option, actor=actor)
         pipeline = Pipeline.recorded(here.repository, reproduce) if file is None else Pipeline.load(file)
-        with watched_steps(as_json=as_json) as watch:
+        with watched_steps(as_json=here.as_json) as watch:
             again = pipeline.reproduce(
                 here.repository,
                 reproduce,
-                branch=branch,
+                branch=here.branch,
                 jobs=jobs,
                 spark=lambda: _session(master, conf),
                 progress=watch,
             )
-        output.show(reproduction_answer(again))
-        raise typer.Exit(0 if again.is_same else DIFFERENT)
+        return reproduction_answer(again)
     if file is None:
-        raise InvalidInputError("no pipeline is named", hint="name its file, or a commit with --reproduce")
-    here = open_session(repo=repo, storage_options=storage_option, branch=branch, actor=actor)
+        raise InvalidInputError("no pipeline is given", hint="pass a pipeline file, or a commit with --reproduce")
     parameters, pipeline = parse_pairs(param, option="--param"), Pipeline.load(file)
     with here.on_current_branch():
         if dry_run:
@@ -190,9 +176,8 @@ def run(
                 exclude=exclude or (),
                 since=since,
             )
-            output.show(plan_answer(found))
-            return
-        with watched_steps(as_json=as_json) as watch:
+            return plan_answer(found)
+        with watched_steps(as_json=here.as_json) as watch:
             done = pipeline.run(
                 here.repository,
                 parameters=parameters,
@@ -205,11 +190,14 @@ def run(
                 spark=lambda: _session(master, conf),
                 progress=watch,
             )
-    output.show(run_answer(done))
+    return run_answer(done)
 
 
-@app.command("plan", epilog=example("pipeline plan shop", "pipeline plan shop --select mart.* --svg graph.svg"))
+@command(
+    pipelines, "plan", "pipeline plan shop", "pipeline plan shop --select mart.* --svg graph.svg", on=(*BRANCH, *READS)
+)
 def plan(
+    here: Here,
     file: File,
     param: Param = None,
     select: Select = None,
@@ -217,17 +205,14 @@ def plan(
     since: Since = None,
     svg: Annotated[
         str | None,
-        typer.Option("--svg", metavar="FILE", show_default=False, help="Draw the graph into this file, too, as SVG."),
+        typer.Option(
+            "--svg", metavar="FILE", show_default=False, help="Write a drawing of the graph to this SVG file."
+        ),
     ] = None,
-    branch: BranchOption = None,
-    repo: Repo = None,
-    storage_option: StorageOptions = None,
-    as_json: AsJson = False,
-) -> None:
-    """Show what a run would do, and draw the graph of its tables; change nothing."""
+) -> Answer:
+    """Show the steps of a pipeline and the graph of its tables. Nothing changes."""
     from anabranch import Pipeline
 
-    here = open_session(repo=repo, storage_options=storage_option, branch=branch)
     parameters, pipeline = parse_pairs(param, option="--param"), Pipeline.load(file)
     with here.on_current_branch():
         found = pipeline.plan(
@@ -235,24 +220,21 @@ def plan(
         )
     if svg is not None:
         write_drawing(svg, found.to_svg(), here.repository.storage_options)
-    output_for(as_json=as_json).show(plan_answer(found, draws=True, svg=svg))
+    return plan_answer(found, draws=True, svg=svg)
 
 
-@app.command("list", epilog=example("pipeline list", "pipeline list --ref dev --json"))
+@command(pipelines, "list", "pipeline list", "pipeline list --ref dev --json")
 def list_(
+    here: Here,
     ref: RefOption = None,
     limit: Annotated[
-        int, typer.Option("--limit", "-n", metavar="N", min=1, help="Number of commits to search, newest first.")
+        int, typer.Option("--limit", "-n", metavar="N", min=1, help="Maximum number of commits to search.")
     ] = 1000,
-    repo: Repo = None,
-    storage_option: StorageOptions = None,
-    as_json: AsJson = False,
-) -> None:
-    """List the pipelines that built tables, with the newest commit of each."""
+) -> Answer:
+    """List the pipelines that built tables."""
     # Not at the top: a help text needs none of it.
     from anabranch.repo.history.lineage.provenance import PipelineRecord
 
-    here = open_session(repo=repo, storage_options=storage_option)
     found: dict[str, dict[str, object]] = {}
     for commit in here.commits(ref, limit=limit):
         record = PipelineRecord.find(commit.metadata)
@@ -280,20 +262,21 @@ def list_(
         columns=("pipeline", "file", "last commit", "time (UTC)", "by", "outputs"), rows=rows, empty="no pipelines"
     )
     document = {"ref": ref or here.repository.branch, "pipelines": list(found.values())}
-    output_for(as_json=as_json).show(Answer(document=document, tables=[shown]))
+    return Answer(document=document, tables=[shown])
 
 
-@app.command(
+@command(
+    pipelines,
     "backfill",
-    epilog=example(
-        "pipeline backfill shop day --start 2026-01-01 --end 2026-01-31",
-        "pipeline backfill shop month --start 2025-01-01 --end 2025-12-01 --step 1m --select revenue",
-    ),
+    "pipeline backfill shop day --start 2026-01-01 --end 2026-01-31",
+    "pipeline backfill shop month --start 2025-01-01 --end 2025-12-01 --step 1m --select revenue",
+    on=(*BRANCH, *WRITES),
 )
 def backfill(
+    here: Here,
     file: File,
     parameter: Annotated[
-        str, typer.Argument(metavar="PARAMETER", show_default=False, help="A parameter that is a date or an int.")
+        str, typer.Argument(metavar="PARAMETER", show_default=False, help="Parameter of the type date or int.")
     ],
     start: Annotated[str, typer.Option("--start", metavar="VALUE", show_default=False, help="First value.")],
     end: Annotated[str, typer.Option("--end", metavar="VALUE", show_default=False, help="Last value.")],
@@ -303,26 +286,26 @@ def backfill(
             "--step",
             metavar="STEP",
             show_default=False,
-            help="From one value to the next: 10, 7d, 2w, 1m (default: 1).",
+            help="Distance between values: 10, 7d, 2w or 1m (default: 1).",
         ),
     ] = None,
-    again: Annotated[bool, typer.Option("--again", help="Build all values again, also those that are done.")] = False,
+    again: Annotated[
+        bool, typer.Option("--again", help="Build all values again, also those that were built before.")
+    ] = False,
     param: Param = None,
     select: Select = None,
     exclude: Exclude = None,
     jobs: Jobs = 2,
     master: Master = None,
     conf: Conf = None,
-    branch: BranchOption = None,
-    repo: Repo = None,
-    actor: Actor = None,
-    storage_option: StorageOptions = None,
-    as_json: AsJson = False,
-) -> None:
-    """Run a pipeline for each value of a parameter; each is one commit. The same command continues after a failure."""
+) -> Answer:
+    """Run a pipeline for each value of a parameter.
+
+    Each value becomes one commit. After a failure, run the same command again: it continues with the values that are
+    missing.
+    """
     from anabranch import Pipeline
 
-    here = open_session(repo=repo, storage_options=storage_option, branch=branch, actor=actor)
     parameters, pipeline = parse_pairs(param, option="--param"), Pipeline.load(file)
     with here.on_current_branch():
         done = pipeline.backfill(
@@ -337,17 +320,15 @@ def backfill(
             exclude=exclude or (),
             jobs=jobs,
             spark=lambda: _session(master, conf),
-            progress=watched_values(as_json=as_json),
+            progress=watched_values(as_json=here.as_json),
         )
-    output_for(as_json=as_json).show(backfill_answer(done))
+    return backfill_answer(done)
 
 
 def _refuse_with_reproduce(given: Mapping[str, object]) -> None:
     for option, value in given.items():
         if value:
-            raise InvalidInputError(
-                f"{option} is given with --reproduce, which does again what was recorded", hint="leave one of them out"
-            )
+            raise InvalidInputError(f"{option} and --reproduce do not go together", hint="leave one out")
 
 
 def _session(master: str | None, conf: Sequence[str] | None) -> "SparkSession":

@@ -1,34 +1,39 @@
-"""`anabranch reflog`: every movement of a branch."""
+"""`anabranch reflog`, `undo`, `redo` and `reset`: the positions of a branch."""
 
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from anabranch.cli.arguments import AsJson, Limit, Repo, StorageOptions
+from anabranch.cli.command import BRANCH, WRITES, Here, command, group
 from anabranch.cli.commits import short_id
-from anabranch.cli.output import Answer, Table, count, output_for
-from anabranch.cli.session import open_session
+from anabranch.cli.options import Limit
+from anabranch.cli.output import Answer, Table, count
 
 if TYPE_CHECKING:
     from anabranch.repo.refs.reflog import Movement
 
-__all__ = ["movement_document", "reflog"]
+__all__ = ["app"]
+
+app = group()
+
+_Branch = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="BRANCH", show_default=False, help="A branch, also a deleted one (default: the current branch)."
+    ),
+]
 
 
+@command(app, "reflog", "reflog", "reflog dev --limit 5")
 def reflog(
-    branch: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="BRANCH", show_default=False, help="A branch, even a deleted one; by default the current one."
-        ),
-    ] = None,
+    here: Here,
+    branch: _Branch = None,
     limit: Limit = 20,
-    repo: Repo = None,
-    storage_option: StorageOptions = None,
-    as_json: AsJson = False,
-) -> None:
-    """List where a branch has been, newest first: commits, resets, deletes, and who did it when."""
-    here = open_session(repo=repo, storage_options=storage_option)
+) -> Answer:
+    """List the positions of a branch, newest first.
+
+    Every commit, reset, delete, restore and undo is an entry. 'anabranch reset dev@v7' returns to one of them.
+    """
     name = branch or here.repository.branch
     found = here.repository.reflog(name, limit=limit + 1)
     movements, has_more = found[:limit], len(found) > limit
@@ -43,20 +48,79 @@ def reflog(
         )
         for movement in movements
     )
-    document = {"branch": name, "movements": [movement_document(one) for one in movements], "has_more": has_more}
-    shown = Table(columns=("version", "what", "time (UTC)", "by", "commit", "message"), rows=rows)
+    document = {"branch": name, "movements": movements, "has_more": has_more}
+    shown = Table(columns=("version", "event", "time (UTC)", "by", "commit", "message"), rows=rows)
     sentences = [f"the newest {count(limit, 'movement')}; --limit shows more"] if has_more else []
-    output_for(as_json=as_json).show(Answer(document=document, sentences=sentences, tables=[shown]))
+    return Answer(document=document, sentences=sentences, tables=[shown])
 
 
-def movement_document(movement: "Movement") -> dict[str, object]:
-    return {
-        "version": movement.number,
-        "event": movement.event,
-        "at": movement.moved,
-        "actor": movement.actor,
-        "commit_id": movement.commit_id,
-        "message": movement.message,
-        "is_deleted": movement.is_deleted,
-        "restores": movement.restores,
+@command(app, "undo", "undo", "undo dev", on=WRITES)
+def undo(
+    here: Here,
+    branch: _Branch = None,
+) -> Answer:
+    """Undo the last change of a branch.
+
+    The change may be a commit, a reset, a delete or a pull. A second undo undoes the change before it. 'anabranch redo'
+    is the opposite. No data is lost: each step is an entry of the reflog.
+    """
+    undone = here.repository.undo(branch or here.repository.branch)
+    return _moved(here, branch, undone, verb="undid", key="undone")
+
+
+@command(app, "redo", "redo", "redo dev", on=WRITES)
+def redo(
+    here: Here,
+    branch: _Branch = None,
+) -> Answer:
+    """Redo the change that the last undo undid.
+
+    A second redo redoes the change that was undone before it. After any other change of the branch there is nothing to
+    redo; 'anabranch reset' moves the branch to any position of its reflog.
+    """
+    redone = here.repository.redo(branch or here.repository.branch)
+    return _moved(here, branch, redone, verb="redid", key="redone")
+
+
+def _moved(here: Here, branch: str | None, movement: "Movement", *, verb: str, key: str) -> Answer:
+    name = branch or here.repository.branch
+    (now,) = here.repository.reflog(name, limit=1)
+    document = {
+        "branch": name,
+        "version": now.number,
+        "head_commit_id": None if now.is_deleted else now.commit_id,
+        key: movement,
     }
+    where = f"{name} is deleted" if now.is_deleted else f"{name} is at {short_id(now.commit_id)}"
+    sentence = f"{verb} {name}@v{movement.number} ({movement.event.value}); {where}"
+    return Answer(document=document, sentences=[sentence])
+
+
+@command(app, "reset", "reset main~1", "reset dev@v7 --branch dev", on=(*BRANCH, *WRITES))
+def reset(
+    here: Here,
+    to: Annotated[
+        str,
+        typer.Argument(
+            metavar="REF",
+            show_default=False,
+            help="New position: a branch, tag, commit, main~3, main@v7 or main@{2026-11-15T10:00:00Z}.",
+        ),
+    ],
+) -> Answer:
+    """Move the current branch to another commit. The old position stays in the reflog.
+
+    'anabranch undo' moves the branch back.
+    """
+    before = here.current()
+    here.repository.reset(before.name, to=to)
+    after = here.repository.branch_get(before.name)
+    document = {
+        "branch": after.name,
+        "head_commit_id": after.head_commit_id,
+        "previous_commit_id": before.head_commit_id,
+        "version": after.version,
+    }
+    way = f"from {short_id(before.head_commit_id)} to {short_id(after.head_commit_id)}"
+    sentence = f"reset {after.name} {way}; 'anabranch undo {after.name}' restores it"
+    return Answer(document=document, sentences=[sentence])

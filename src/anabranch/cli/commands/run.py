@@ -1,53 +1,38 @@
-"""`anabranch pipeline run`: work that is published as one commit, or not at all."""
+"""`anabranch run`: work that is published as one commit, or not at all."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from anabranch.cli.arguments import (
-    Actor,
-    AfterName,
-    AsJson,
-    BranchOption,
-    Limit,
-    NamePrefix,
-    Repo,
-    StorageOptions,
-    example,
-)
+from anabranch.cli.command import WRITES, Here, add_group, command, group
 from anabranch.cli.commits import short_id
-from anabranch.cli.groups import ListGroup
-from anabranch.cli.output import Answer, Table, output_for
-from anabranch.cli.session import open_session
-
-if TYPE_CHECKING:
-    from anabranch.repo.runs.runs import RunInfo
+from anabranch.cli.documents import document_of
+from anabranch.cli.options import AfterName, Limit, NamePrefix
+from anabranch.cli.output import Answer, Table
 
 __all__ = ["app"]
 
+app = group()
+runs = add_group(
+    app, "run", help="List, show and abort runs: changes that become one commit.", otherwise="anabranch pipeline run"
+)
 
-class _Runs(ListGroup):
-    otherwise = "anabranch pipeline run"
-
-
-app = typer.Typer(cls=_Runs, help="List, show and abort runs: work that is published as one commit, or not at all.")
-
-RunId = Annotated[str, typer.Argument(metavar="RUN", help="The run's id.", show_default=False)]
+RunId = Annotated[str, typer.Argument(metavar="RUN", help="Id of the run.", show_default=False)]
 
 
-@app.command("list", epilog=example("run list", "run list --branch main --limit 5 --json"))
+@command(runs, "list", "run list", "run list --branch main --limit 5 --json")
 def list_(
-    branch: BranchOption = None,
+    here: Here,
+    branch: Annotated[
+        str | None,
+        typer.Option("--branch", "-b", metavar="NAME", show_default=False, help="Only runs on this branch."),
+    ] = None,
     prefix: NamePrefix = None,
     after: AfterName = None,
     limit: Limit = 50,
-    repo: Repo = None,
-    storage_option: StorageOptions = None,
-    as_json: AsJson = False,
-) -> None:
-    """List the runs, newest first; of all branches, unless one is named."""
-    repository = open_session(repo=repo, storage_options=storage_option).repository
-    runs = repository.run_list(branch=branch, prefix=prefix, after=after, limit=limit)
+) -> Answer:
+    """List runs, newest first."""
+    found = here.repository.run_list(branch=branch, prefix=prefix, after=after, limit=limit)
     rows = tuple(
         (
             run.id,
@@ -59,20 +44,20 @@ def list_(
             None if run.commit_id is None else short_id(run.commit_id),
             run.message or None,
         )
-        for run in runs
+        for run in found
     )
     columns = ("run", "state", "branch", "begun (UTC)", "by", "tables", "commit", "message")
-    document = {"runs": [_document(run) for run in runs]}
+    document = {"runs": found}
     shown = Table(columns=columns, rows=rows, empty="no runs")
-    output_for(as_json=as_json).show(Answer(document=document, tables=[shown]))
+    return Answer(document=document, tables=[shown])
 
 
-@app.command("show", epilog=example("run show 01KA4T3JB6W9TTVN2MVF2FZ9AA"))
-def show(run_id: RunId, repo: Repo = None, storage_option: StorageOptions = None, as_json: AsJson = False) -> None:
-    """Show a run: what it is about, how far it is, and the tables it has touched."""
+@command(runs, "show", "run show 01KA4T3JB6W9TTVN2MVF2FZ9AA")
+def show(here: Here, run_id: RunId) -> Answer:
+    """Show the state, message, logs and tables of a run."""
     from anabranch.pipelines.run import list_logs
 
-    repository = open_session(repo=repo, storage_options=storage_option).repository
+    repository = here.repository
     run = repository.run_get(run_id).info()
     logs = list_logs(repository, run.id)
     rows = (
@@ -88,41 +73,21 @@ def show(run_id: RunId, repo: Repo = None, storage_option: StorageOptions = None
         *((f"log of {log.output}", log.uri) for log in logs),
         *((f"metadata {key}", value) for key, value in run.metadata.items()),
     )
-    touched = Table(
-        title="touched tables", columns=("table",), rows=tuple((key,) for key in run.tables), empty="it touched none"
+    changed = Table(
+        title="changed tables", columns=("table",), rows=tuple((key,) for key in run.tables), empty="no tables"
     )
-    document = {**_document(run), "logs": {log.output: log.uri for log in logs}}
-    answer = Answer(document=document, tables=[Table(columns=("", ""), rows=rows), touched])
-    output_for(as_json=as_json).show(answer)
+    document = {**document_of(run), "logs": {log.output: log.uri for log in logs}}
+    return Answer(document=document, tables=[Table(columns=("", ""), rows=rows), changed])
 
 
-@app.command("abort", epilog=example("run abort 01KA4T3JB6W9TTVN2MVF2FZ9AA"))
+@command(runs, "abort", "run abort 01KA4T3JB6W9TTVN2MVF2FZ9AA", on=WRITES)
 def abort(
+    here: Here,
     run_id: RunId,
-    repo: Repo = None,
-    actor: Actor = None,
-    storage_option: StorageOptions = None,
-    as_json: AsJson = False,
-) -> None:
-    """Abandon a run. Writers that still work on it are refused from then on."""
-    run = open_session(repo=repo, storage_options=storage_option, actor=actor).repository.run_get(run_id)
+) -> Answer:
+    """Abort a run. Nothing of it is published, and its writers are refused."""
+    run = here.repository.run_get(run_id)
     run.abort()
     info = run.info()
     sentence = f"aborted run {info.id} on {info.target}; nothing of it was published"
-    output_for(as_json=as_json).show(Answer(document=_document(info), sentences=[sentence]))
-
-
-def _document(run: "RunInfo") -> dict[str, object]:
-    return {
-        "id": run.id,
-        "branch": run.target,
-        "state": run.state,
-        "message": run.message,
-        "metadata": run.metadata,
-        "tables": run.tables,
-        "begun_at": run.begun,
-        "begun_by": run.begun_by,
-        "changed_at": run.changed,
-        "commit_id": run.commit_id,
-        "error": run.error,
-    }
+    return Answer(document=info, sentences=[sentence])

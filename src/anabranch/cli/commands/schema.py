@@ -1,4 +1,4 @@
-"""`anabranch schema`: what tables look like, and what they are to look like."""
+"""`anabranch schema`: the schema of tables, and changes to it."""
 
 import sys
 from collections.abc import Iterator
@@ -7,98 +7,75 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from anabranch.cli.arguments import (
-    Actor,
-    AsJson,
-    BranchOption,
-    Message,
-    RefOption,
-    Repo,
-    StorageOptions,
-    example,
-)
-from anabranch.cli.commits import commit_document, short_id
-from anabranch.cli.output import Answer, Line, count, output_for
-from anabranch.cli.session import open_session
+from anabranch.cli.command import BRANCH, READS, WRITES, Here, command, group
+from anabranch.cli.commits import short_id
+from anabranch.cli.exit_codes import DIFFERENT
+from anabranch.cli.options import Message, RefOption
+from anabranch.cli.output import Answer, Line, count
 
 if TYPE_CHECKING:
     from anabranch.repo.schema.plan import SchemaPlan
     from anabranch.repo.schema.steps import Step
 
-__all__ = ["HAS_CHANGES", "app"]
+__all__ = ["app"]
 
-# Beside the codes of errors, for scripts that ask whether anything is to be done.
-HAS_CHANGES = 8
+app = group()
+schemas = group(help="Show the schema of tables, and apply a schema file.")
+app.add_typer(schemas, name="schema")
 
 _COLOURS = {"+": "green", "-": "red", "~": "yellow"}
-
-app = typer.Typer(help="Show the schema of all tables, and bring tables to a desired one.")
 
 File = Annotated[
     str,
     typer.Argument(
-        metavar="FILE", show_default=False, help="The desired schema in YAML: a path, an s3:// address, or - for stdin."
+        metavar="FILE", show_default=False, help="Schema file in YAML: a path, an s3:// address, or - for stdin."
     ),
 ]
 
 
-@app.command("show", epilog=example("schema show > schema.yaml", "schema show --ref main~3"))
-def show(
-    ref: RefOption = None, repo: Repo = None, storage_option: StorageOptions = None, as_json: AsJson = False
-) -> None:
-    """Print the schema of all tables as YAML, which plan and apply read."""
-    here = open_session(repo=repo, storage_options=storage_option)
+@command(schemas, "show", "schema show > schema.yaml", "schema show --ref main~3")
+def show(here: Here, ref: RefOption = None) -> Answer | None:
+    """Print the schema of all tables as YAML, for 'plan' and 'apply'."""
     location = ref or here.current().name
     found = here.repository.schema_show(location)
-    if as_json:
-        output_for(as_json=True).show(Answer(document={"ref": location, **found.to_dict()}))
-    else:
-        typer.echo(found.to_yaml(), nl=False)  # as it is: YAML spells out what could steer a terminal
+    if here.as_json:
+        return Answer(document={"ref": location, **found.to_dict()})
+    typer.echo(found.to_yaml(), nl=False)  # YAML escapes control characters itself
+    return None
 
 
-@app.command("plan", epilog=example("schema plan schema.yaml", "schema plan schema.yaml -b dev --exit-code"))
+@command(schemas, "plan", "schema plan schema.yaml", "schema plan schema.yaml -b dev --exit-code", on=(*BRANCH, *READS))
 def plan(
+    here: Here,
     file: File,
     exit_code: Annotated[
-        bool, typer.Option("--exit-code", help=f"Exit with {HAS_CHANGES} if there is anything to change.")
+        bool, typer.Option("--exit-code", help=f"Exit with code {DIFFERENT} if there are changes to make.")
     ] = False,
-    branch: BranchOption = None,
-    repo: Repo = None,
-    storage_option: StorageOptions = None,
-    as_json: AsJson = False,
-) -> None:
-    """Show what would bring the tables of a branch to a desired schema; nothing is changed."""
-    here = open_session(repo=repo, storage_options=storage_option, branch=branch)
+) -> Answer:
+    """Show the changes that a schema file needs. Nothing changes."""
     with here.on_current_branch():
         found = here.repository.schema_plan(_desired(file))
-    answer = Answer(document=found.to_dict(), sentences=[_summary(found)], lines=list(_lines(found)))
-    output_for(as_json=as_json).show(answer)
-    if exit_code and not found.is_empty:
-        raise typer.Exit(HAS_CHANGES)
+    code = DIFFERENT if exit_code and not found.is_empty else 0
+    return Answer(document=found.to_dict(), sentences=[_summary(found)], lines=list(_lines(found)), exit_code=code)
 
 
-@app.command("apply", epilog=example("schema apply schema.yaml", "schema apply schema.yaml --allow-destructive"))
+@command(
+    schemas, "apply", "schema apply schema.yaml", "schema apply schema.yaml --allow-destructive", on=(*BRANCH, *WRITES)
+)
 def apply(
+    here: Here,
     file: File,
     allow_destructive: Annotated[
-        bool, typer.Option("--allow-destructive", help="Also make changes that may lose data.")
+        bool, typer.Option("--allow-destructive", help="Allow changes that may lose data. Older commits keep the data.")
     ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Plan, and check the rows, without changing anything.")
-    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Plan, and check the rows. Change nothing.")] = False,
     message: Message = None,
-    branch: BranchOption = None,
-    repo: Repo = None,
-    actor: Actor = None,
-    storage_option: StorageOptions = None,
-    as_json: AsJson = False,
-) -> None:
-    """Bring the tables of a branch to a desired schema, by one commit.
+) -> Answer:
+    """Change tables to match a schema file, as one commit.
 
-    What may lose data is refused unless it is allowed; older commits keep the data.
+    Changes that may lose data need --allow-destructive.
     """
-    here = open_session(repo=repo, storage_options=storage_option, branch=branch, actor=actor)
-    with here.on_current_branch():
+    with here.output.progress("applying"), here.on_current_branch():
         done = here.repository.schema_apply(
             _desired(file), allow_destructive=allow_destructive, dry_run=dry_run, message=message
         )
@@ -111,9 +88,9 @@ def apply(
     document = {
         **done.plan.to_dict(),
         "dry_run": dry_run,
-        "commit": None if commit is None else commit_document(commit),
+        "commit": commit,
     }
-    output_for(as_json=as_json).show(Answer(document=document, sentences=sentences, lines=list(_lines(done.plan))))
+    return Answer(document=document, sentences=sentences, lines=list(_lines(done.plan)))
 
 
 def _desired(file: str) -> str | Path:

@@ -1,58 +1,61 @@
-"""`anabranch sql`: ask the tables of a repository."""
+"""`anabranch sql`: query the tables of a repository."""
 
 import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from anabranch.cli.arguments import AsJson, RefOption, Repo, StorageOptions
-from anabranch.cli.output import Answer, Table, output_for
+from anabranch.cli.command import Here, command, group
+from anabranch.cli.options import RefOption
+from anabranch.cli.output import Answer, Table
 from anabranch.cli.rows import text_value
-from anabranch.cli.session import open_session
 from anabranch.errors import InvalidInputError
 from anabranch.files.plain_rows import csv_lines, plain_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["sql"]
+__all__ = ["app"]
+
+app = group()
 
 
+@command(
+    app,
+    "sql",
+    "sql 'SELECT count(*) FROM in_c_sales.orders'",
+    "sql --csv --ref main~3 < report.sql",
+    "sql 'FROM branches'",
+)
 def sql(
+    here: Here,
     statement: Annotated[
         str | None,
-        typer.Argument(
-            metavar="STATEMENT", show_default=False, help="The SQL; with - or without one it is read from stdin."
-        ),
+        typer.Argument(metavar="STATEMENT", show_default=False, help="SQL statement (default, or -: read from stdin)."),
     ] = None,
-    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV with a header, batch by batch.")] = False,
-    wide: Annotated[bool, typer.Option("--wide", help="Print each column of each row on a line of its own.")] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV with a header.")] = False,
+    wide: Annotated[bool, typer.Option("--wide", help="Print each value on its own line.")] = False,
     ref: RefOption = None,
-    repo: Repo = None,
-    storage_option: StorageOptions = None,
-    as_json: AsJson = False,
-) -> None:
-    """Answer one read-only SQL statement.
+) -> Answer | None:
+    """Query tables with a read-only SQL statement.
 
-    A table is in_c_sales.orders, or in_c_sales.orders AT 'main~3' for how it was at another ref. The tables tables,
-    branches, branch_tables, commits, tags and refs describe the repository.
+    Name a table as in_c_sales.orders, or in_c_sales.orders AT 'main~3' for its state at another ref. The tables named
+    tables, branches, branch_tables, commits, tags and refs describe the repository.
     """
-    if as_csv + wide + as_json > 1:
+    if as_csv + wide + here.as_json > 1:
         raise InvalidInputError("--csv, --wide and --json do not go together", hint="choose one")
     text = _statement(statement)
-    here = open_session(repo=repo, storage_options=storage_option)
     location = ref or here.current().name
     if as_csv:
         reader = here.repository.sql_reader(text, ref=location)
         for part in csv_lines(reader.schema.names, reader):
             typer.echo(part, nl=False)
-        return
-    found = here.repository.sql(text, ref=location)
-    if as_json:
-        answer = Answer(document={"ref": location, "columns": found.column_names, "rows": _objects(found)})
-    else:
-        answer = Answer(document={}, tables=_wide_tables(found) if wide else [_table(found)])
-    output_for(as_json=as_json).show(answer)
+        return None
+    with here.output.progress("querying"):
+        found = here.repository.sql(text, ref=location)
+    if here.as_json:
+        return Answer(document={"ref": location, "columns": found.column_names, "rows": _objects(found)})
+    return Answer(document={}, tables=_wide_tables(found) if wide else [_table(found)])
 
 
 def _statement(given: str | None) -> str:
@@ -60,7 +63,7 @@ def _statement(given: str | None) -> str:
     if given is not None and given != "-":
         return given
     if given is None and sys.stdin.isatty():
-        raise InvalidInputError("there is no SQL", hint="give a statement, or - to type one and end it with Ctrl-D")
+        raise InvalidInputError("no SQL statement", hint="pass a statement, or - to type one and end it with Ctrl-D")
     return sys.stdin.read()
 
 

@@ -1,64 +1,51 @@
-"""`anabranch table`: the tables of a repository."""
+"""`anabranch table` and `anabranch cat`: the tables of a repository and their rows."""
 
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from anabranch.cli.arguments import (
-    Actor,
-    AsJson,
-    BranchOption,
-    Limit,
-    RefOption,
-    Repo,
-    StorageOptions,
-    TableName,
-    example,
-)
-from anabranch.cli.commits import commit_document, short_id, subject
-from anabranch.cli.groups import ListGroup
-from anabranch.cli.output import Answer, Table, count, output_for
-from anabranch.cli.session import Session, open_session
+from anabranch.cli.command import BRANCH, WRITES, Here, add_group, command, group
+from anabranch.cli.commits import short_id, subject
+from anabranch.cli.documents import document_of
+from anabranch.cli.options import Columns, Limit, RefOption, TableName, Where, parse_names
+from anabranch.cli.output import Answer, Table, count
+from anabranch.cli.rows import text_value
 from anabranch.errors import InvalidInputError, TableNotFoundError
+from anabranch.files.plain_rows import csv_lines, plain_rows
 from anabranch.ids import TableKey
 
 if TYPE_CHECKING:
     from anabranch.repo.log.entries import GraphCommit
-    from anabranch.repo.snapshot import Table as SnapshotTable
 
 __all__ = ["app"]
 
+app = group()
+tables = add_group(
+    app, "table", help="List and show tables, and adopt external writes.", otherwise="anabranch table show"
+)
 
-class _Tables(ListGroup):
-    otherwise = "anabranch table show"
+_DEFAULT_LIMIT = 20
 
 
-app = typer.Typer(cls=_Tables, help="List and show tables, and adopt external writes.")
-
-
-@app.command("list", epilog=example("table list", "table list --ref main~3"))
-def list_(
-    ref: RefOption = None, repo: Repo = None, storage_option: StorageOptions = None, as_json: AsJson = False
-) -> None:
-    """List the tables with their rows."""
-    snapshot = open_session(repo=repo, storage_options=storage_option).snapshot(ref)
+@command(tables, "list", "table list", "table list --ref main~3")
+def list_(here: Here, ref: RefOption = None) -> Answer:
+    """List tables with their number of rows."""
+    snapshot = here.snapshot(ref)
     found = list(snapshot.values())
     rows = tuple((table.key, table.count_rows(), ", ".join(table.primary_key) or None) for table in found)
-    document = {"commit_id": snapshot.id, "tables": [_document(table) for table in found]}
+    document = {"commit_id": snapshot.id, "tables": found}
     shown = Table(columns=("table", "rows", "primary key"), rows=rows, empty="no tables")
-    output_for(as_json=as_json).show(Answer(document=document, tables=[shown]))
+    return Answer(document=document, tables=[shown])
 
 
-@app.command("show", epilog=example("table show in_c_sales.orders --ref dev"))
+@command(tables, "show", "table show in_c_sales.orders --ref dev")
 def show(
+    here: Here,
     key: TableName,
     ref: RefOption = None,
-    repo: Repo = None,
-    storage_option: StorageOptions = None,
-    as_json: AsJson = False,
-) -> None:
-    """Show a table: rows, key, columns, and where its data are."""
-    snapshot = open_session(repo=repo, storage_options=storage_option).snapshot(ref)
+) -> Answer:
+    """Show the columns, primary key, rows and location of a table."""
+    snapshot = here.snapshot(ref)
     table = snapshot[key]
     fields = [{"name": field.name, "type": str(field.type), "nullable": field.nullable} for field in table.schema]
     facts = (
@@ -70,28 +57,25 @@ def show(
         ("Lance version", table.entry.version),
     )
     columns = tuple((field["name"], field["type"], field["nullable"]) for field in fields)
-    tables = [
+    shown = [
         Table(columns=("", ""), rows=facts),
         Table(title="schema", columns=("column", "type", "nullable"), rows=columns),
     ]
-    document = {"commit_id": snapshot.id, **_document(table), "uri": table.uri, "schema": fields}
-    output_for(as_json=as_json).show(Answer(document=document, tables=tables))
+    document = {"commit_id": snapshot.id, **document_of(table), "uri": table.uri, "schema": fields}
+    return Answer(document=document, tables=shown)
 
 
-@app.command("history", epilog=example("table history in_c_sales.orders", "table history in_c_sales.orders --ref dev"))
+@command(tables, "history", "table history in_c_sales.orders", "table history in_c_sales.orders --ref dev")
 def history(
+    here: Here,
     key: TableName,
     limit: Limit = 20,
     ref: RefOption = None,
-    repo: Repo = None,
-    storage_option: StorageOptions = None,
-    as_json: AsJson = False,
-) -> None:
-    """List the commits that changed a table, newest first: what made each, and the rows after it."""
+) -> Answer:
+    """List the commits that changed a table, newest first."""
     # Not at the top: a help text needs none of it.
     from anabranch.repo.history.lineage.provenance import made_by
 
-    here = open_session(repo=repo, storage_options=storage_option)
     found = _history(here, TableKey.parse(key), ref, limit=limit + 1)
     commits, has_more = found[:limit], len(found) > limit
     counts = [_rows_after(here, commit, TableKey.parse(key)) for commit in commits]
@@ -110,75 +94,73 @@ def history(
         "table": key,
         "ref": ref or here.repository.branch,
         "commits": [
-            {**commit_document(commit), "rows": rows_after, "made_by": made_by(commit)}
+            {**document_of(commit), "rows": rows_after, "made_by": made_by(commit)}
             for commit, rows_after in zip(commits, counts, strict=True)
         ],
         "has_more": has_more,
     }
     shown = Table(columns=("commit", "time (UTC)", "by", "made by", "rows", "message"), rows=rows)
     sentences = [f"the newest {count(limit, 'commit')}; --limit shows more"] if has_more else []
-    output_for(as_json=as_json).show(Answer(document=document, sentences=sentences, tables=[shown]))
+    return Answer(document=document, sentences=sentences, tables=[shown])
 
 
-@app.command("adopt", epilog=example("table adopt in_c_sales.orders", "table adopt in_c_sales.events events.lance"))
+@command(
+    tables,
+    "adopt",
+    "table adopt in_c_sales.orders",
+    "table adopt in_c_sales.events events.lance",
+    on=(*BRANCH, *WRITES),
+)
 def adopt(
+    here: Here,
     key: TableName,
     uri: Annotated[
         str | None,
         typer.Argument(
-            metavar="URI", show_default=False, help="A Lance table to take in as a new one, without copying its data."
+            metavar="URI", show_default=False, help="Lance table to add as a new table. Its data is not copied."
         ),
     ] = None,
     primary_key: Annotated[
         str | None,
-        typer.Option(
-            "--primary-key", metavar="NAME,...", show_default=False, help="The columns that are the new table's key."
-        ),
+        typer.Option("--primary-key", metavar="NAME,...", show_default=False, help="Primary key of the new table."),
     ] = None,
-    branch: BranchOption = None,
-    repo: Repo = None,
-    actor: Actor = None,
-    storage_option: StorageOptions = None,
-    as_json: AsJson = False,
-) -> None:
-    """Take in what another tool wrote to a table, or a whole Lance table."""
-    columns = [] if primary_key is None else [name.strip() for name in primary_key.split(",")]
+) -> Answer:
+    """Accept external writes to a table, or add a Lance table.
+
+    Without URI, what another Lance tool wrote to the table becomes a commit.
+    """
+    columns = parse_names(primary_key) or []
     if columns and uri is None:
         raise InvalidInputError("--primary-key is for a new table", hint="give its URI, or leave the key out")
-    here = open_session(repo=repo, storage_options=storage_option, branch=branch, actor=actor)
     with here.on_current_branch():
         here.repository.adopt(key, uri, primary_key=columns)
     snapshot = here.repository.snapshot()
     rows, where = snapshot[key].count_rows(), f"{here.repository.branch} at {short_id(snapshot.id)}"
     document = {"table": key, "branch": here.repository.branch, "commit_id": snapshot.id, "rows": rows}
     sentence = f"adopted {key} with {count(rows, 'row')} on {where}"
-    output_for(as_json=as_json).show(Answer(document=document, sentences=[sentence]))
+    return Answer(document=document, sentences=[sentence])
 
 
-@app.command("settle", epilog=example("table settle in_c_sales.orders --force"))
+@command(tables, "settle", "table settle in_c_sales.orders --force", on=(*BRANCH, *WRITES))
 def settle(
+    here: Here,
     key: TableName,
-    force: Annotated[bool, typer.Option("--force", help="Set aside what another tool wrote.")] = False,
-    branch: BranchOption = None,
-    repo: Repo = None,
-    actor: Actor = None,
-    storage_option: StorageOptions = None,
-    as_json: AsJson = False,
-) -> None:
-    """Let every Lance tool see a table as it was published.
+    force: Annotated[
+        bool, typer.Option("--force", help="Discard external writes. They stay in old versions of the Lance table.")
+    ] = False,
+) -> Answer:
+    """Make the published state of a table visible to all Lance tools.
 
-    Refused where another tool has written to the table, unless by force; such a write stays among the table's old
-    versions.
+    If another tool has written to the table, nothing changes unless --force is given.
     """
-    here = open_session(repo=repo, storage_options=storage_option, branch=branch, actor=actor)
     with here.on_current_branch():
         here.repository.settle(key, force=force)
     document = {"table": key, "branch": here.repository.branch}
     sentence = f"settled {key} on {here.repository.branch}: Lance tools see what was published"
-    output_for(as_json=as_json).show(Answer(document=document, sentences=[sentence]))
+    return Answer(document=document, sentences=[sentence])
 
 
-def _history(here: Session, key: TableKey, ref: str | None, *, limit: int) -> "list[GraphCommit]":
+def _history(here: Here, key: TableKey, ref: str | None, *, limit: int) -> "list[GraphCommit]":
     """The commits that changed a table; where a live branch follows main, those of main."""
     seen = here.snapshot(ref)
     start, main = ref, seen.main_commit_id
@@ -193,17 +175,53 @@ def _history(here: Session, key: TableKey, ref: str | None, *, limit: int) -> "l
     return found
 
 
-def _rows_after(here: Session, commit: "GraphCommit", key: TableKey) -> int | None:
+def _rows_after(here: Here, commit: "GraphCommit", key: TableKey) -> int | None:
     entry = here.repository.snapshot_of(commit.graph_commit_id).entries.get(key)
     return None if entry is None else entry.rows
 
 
-def _document(table: "SnapshotTable") -> dict[str, object]:
-    return {
+@command(app, "cat", "cat in_c_sales.orders --where 'amount > 100' --columns id,amount")
+def cat(
+    here: Here,
+    key: TableName,
+    columns: Columns = None,
+    where: Where = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            "--limit",
+            "-n",
+            metavar="N",
+            min=1,
+            show_default=False,
+            help=f"Maximum number of rows (default: {_DEFAULT_LIMIT}; with --csv, all).",
+        ),
+    ] = None,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV with a header.")] = False,
+    ref: RefOption = None,
+) -> Answer | None:
+    """Print the rows of a table."""
+    if as_csv and here.as_json:
+        raise InvalidInputError("--csv and --json do not go together", hint="leave one out")
+    snapshot = here.snapshot(ref)
+    table = snapshot[key]
+    chosen = parse_names(columns)
+    if as_csv:
+        header = chosen or table.schema.names
+        for text in csv_lines(header, table.scan(columns=chosen, where=where, limit=limit)):
+            typer.echo(text, nl=False)
+        return None
+    most = limit or _DEFAULT_LIMIT
+    found = table.to_arrow(columns=chosen, where=where, limit=most + 1)
+    has_more = len(found) > most
+    rows, names = plain_rows(found.slice(0, most)), found.column_names
+    document = {
         "table": table.key,
-        "rows": table.count_rows(),
-        "primary_key": table.primary_key,
-        "dataset": table.entry.dataset,
-        "home": table.entry.home,
-        "version": str(table.entry.version),
+        "commit_id": snapshot.id,
+        "columns": names,
+        "rows": [dict(zip(names, row, strict=True)) for row in rows],
+        "has_more": has_more,
     }
+    shown = Table(columns=tuple(names), rows=tuple(tuple(map(text_value, row)) for row in rows), empty="no rows")
+    sentences = [f"the first {count(most, 'row')}; --limit shows more"] if has_more else []
+    return Answer(document=document, sentences=sentences, tables=[shown])

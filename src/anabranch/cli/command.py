@@ -1,0 +1,320 @@
+"""How a command is declared: its examples, the options that many commands share, and the answer that it returns.
+
+`@command(app, "create", "tag create v1.0", on=WRITES)` adds a function to an app. The function gets a `Here` first: the
+repository, opened when it is first used, and the output. The shared options of the command are declared here once, and
+its help shows them in a section of their own. A parameter whose type is a dataclass is a set of options, one for each
+field.
+"""
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from anabranch.cli.groups import ListGroup
+from anabranch.cli.options import parse_pairs
+from anabranch.cli.output import Answer, Output, output_for
+from anabranch.config import BRANCH_VARIABLE, Memory, Settings, Source, load_settings, overriding_variables
+from anabranch.errors import BranchNotFoundError
+from anabranch.ids import MAIN
+
+if TYPE_CHECKING:
+    from anabranch.format.dataset import Dataset
+    from anabranch.repo.log.entries import GraphCommit
+    from anabranch.repo.refs.branches import BranchInfo
+    from anabranch.repo.repository import Repository
+    from anabranch.repo.snapshot import Snapshot
+
+__all__ = [
+    "BRANCH",
+    "DATASET",
+    "NEW",
+    "READS",
+    "SERVICE",
+    "WRITES",
+    "Here",
+    "add_group",
+    "command",
+    "group",
+    "notes_on",
+]
+
+_PANEL = "Common options"
+
+Shared = Literal["branch", "repo", "actor", "storage_option", "as_json"]
+_OPTIONS: dict[str, tuple[Any, object]] = {
+    "branch": (
+        Annotated[
+            str | None,
+            typer.Option(
+                "--branch",
+                "-b",
+                metavar="NAME",
+                show_default=False,
+                rich_help_panel=_PANEL,
+                help="Branch to work on (default: the current branch).",
+            ),
+        ],
+        None,
+    ),
+    "repo": (
+        Annotated[
+            str | None,
+            typer.Option(
+                "--repo",
+                metavar="URI",
+                show_default=False,
+                rich_help_panel=_PANEL,
+                help="Repository: a folder, or an s3://, gs:// or az:// address (default: ANABRANCH_REPO, else the"
+                " repository of this folder).",
+            ),
+        ],
+        None,
+    ),
+    "actor": (
+        Annotated[
+            str | None,
+            typer.Option(
+                "--actor",
+                metavar="NAME",
+                show_default=False,
+                rich_help_panel=_PANEL,
+                help="Author of the change (default: ANABRANCH_ACTOR, else your user name).",
+            ),
+        ],
+        None,
+    ),
+    "storage_option": (
+        Annotated[
+            list[str] | None,
+            typer.Option(
+                "--storage-option",
+                "-o",
+                metavar="KEY=VALUE",
+                envvar="ANABRANCH_STORAGE_OPTIONS",
+                show_envvar=False,
+                show_default=False,
+                rich_help_panel=_PANEL,
+                help="Option of the object store, such as aws_region=us-east-1. Repeatable. Pass secrets in the"
+                " variable ANABRANCH_STORAGE_OPTIONS, separated by spaces: other users can see command lines.",
+            ),
+        ],
+        None,
+    ),
+    "as_json": (
+        Annotated[
+            bool, typer.Option("--json", rich_help_panel=_PANEL, help="Print one JSON document instead of tables.")
+        ],
+        False,
+    ),
+}
+
+BRANCH: tuple[Shared, ...] = ("branch",)
+READS: tuple[Shared, ...] = ("repo", "storage_option", "as_json")
+WRITES: tuple[Shared, ...] = ("repo", "actor", "storage_option", "as_json")
+# A repository that does not exist yet, a dataset that is named by its address, and a service with a folder of its own.
+NEW: tuple[Shared, ...] = ("actor", "storage_option", "as_json")
+DATASET: tuple[Shared, ...] = ("storage_option", "as_json")
+SERVICE: tuple[Shared, ...] = ("as_json",)
+
+
+class Here:
+    """What a command works with: the repository and branch that its options choose, and its output."""
+
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        self._given = given
+        self.actor: str | None = given.get("actor")
+        # As the option names it; `repository.branch` is the branch to work on.
+        self.branch: str | None = given.get("branch")
+        self.as_json: bool = given.get("as_json", False)
+        self.output: Output = output_for(as_json=self.as_json)
+
+    @cached_property
+    def storage_options(self) -> dict[str, str]:
+        return parse_pairs(self._given.get("storage_option"), option="--storage-option")
+
+    @cached_property
+    def settings(self) -> Settings:
+        return load_settings(repository=self._given.get("repo"), branch=self.branch, actor=self.actor)
+
+    @cached_property
+    def repository(self) -> "Repository":
+        from anabranch.bootstrap import bind_repository  # Lance takes a while to load
+
+        options, settings = self.storage_options, self.settings
+        return bind_repository(
+            settings.repository, branch=settings.branch, actor=settings.actor, storage_options=options
+        )
+
+    def dataset(self, uri: str, *, branch: str = MAIN) -> "Dataset":
+        import anabranch
+
+        dataset = anabranch.dataset(uri, self.storage_options)
+        return dataset if branch == MAIN else dataset.branch_checkout(branch)
+
+    def damaged_dataset(self, uri: str) -> "Dataset":
+        """Return a handle for commands that must work where Lance cannot open the dataset any more."""
+        from anabranch.format import dataset
+
+        return dataset.open_damaged_dataset(uri, self.storage_options)
+
+    def current(self) -> "BranchInfo":
+        """Return the current branch in its newest state."""
+        with self.on_current_branch():
+            return self.repository.branch_get(self.repository.branch)
+
+    def snapshot(self, ref: str | None) -> "Snapshot":
+        """Return the state of a ref, by default of the current branch."""
+        if ref is not None:
+            return self.repository.snapshot_of(ref)
+        with self.on_current_branch():
+            return self.repository.snapshot()
+
+    def commits(
+        self,
+        ref: str | None,
+        *,
+        limit: int | None,
+        table: str | None = None,
+        after: str | None = None,
+        prefix: str | None = None,
+    ) -> "list[GraphCommit]":
+        """List the commits that led to a ref, by default to the current branch."""
+        listed = partial(self.repository.list_commits, limit=limit, table=table, after=after, prefix=prefix)
+        if ref is not None:
+            return listed(ref)
+        with self.on_current_branch():
+            return listed()
+
+    @contextmanager
+    def on_current_branch(self) -> Iterator[None]:
+        """Explain where a missing branch was named, if not in the command itself."""
+        try:
+            yield
+        except BranchNotFoundError as err:
+            settings = self.settings
+            if f"'{settings.branch}'" not in err.problem:
+                raise  # it is about a ref that the command names
+            match settings.branch_source:
+                case Source.FOLDER if settings.memory is not None:
+                    where, name = f"of this folder ({settings.memory.file})", settings.branch
+                    hint = f"switch with 'anabranch switch {MAIN}'"
+                    hint += f", or bring it back with 'anabranch branch restore {name}'"
+                case Source.ENVIRONMENT:
+                    where, hint = f"by {BRANCH_VARIABLE}", "set the variable to another branch, or unset it"
+                case _:
+                    raise
+            raise BranchNotFoundError(f"{err.problem}, and it is the current branch {where}", hint=hint) from err
+
+
+class _Command(TyperCommand):
+    """A command whose help shows the shared options in a section of their own."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        arguments = [each for each in self.get_params(ctx) if each.param_type_name == "argument"]
+        return [*(_argument(each) for each in arguments), "[OPTIONS]"]
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": [], _PANEL: []}
+        for parameter in self.get_params(ctx):
+            if parameter.param_type_name == "argument":
+                sections["Arguments"].append((str(parameter.metavar).strip("[]."), getattr(parameter, "help", "")))
+                continue
+            record = parameter.get_help_record(ctx)
+            if record is None:
+                continue
+            is_shared = getattr(parameter, "rich_help_panel", None) == _PANEL or parameter.name == "help"
+            sections[_PANEL if is_shared else "Options"].append(record)
+        for heading, records in sections.items():
+            if records:
+                with formatter.section(heading):
+                    formatter.write_dl(records)
+
+
+def _argument(parameter: Any) -> str:
+    name = str(parameter.metavar)
+    return name if parameter.required or name.startswith("[") else f"[{name}]"
+
+
+def group(*, help: str | None = None, cls: type[TyperGroup] = TyperGroup) -> typer.Typer:  # noqa: A002 - Typer's name
+    """Return an app for commands. It shows help as plain text, without rich."""
+    return typer.Typer(cls=cls, help=help, rich_markup_mode=None, add_completion=False, pretty_exceptions_enable=False)
+
+
+def add_group(app: typer.Typer, name: str, *, help: str, otherwise: str | None = None) -> typer.Typer:  # noqa: A002
+    """Add a group of commands that lists without a command. `otherwise` is the command for those who leave it out."""
+    made = group(help=help, cls=type(f"_{name}", (ListGroup,), {"otherwise": otherwise}))
+    app.add_typer(made, name=name)
+    return made
+
+
+def command(
+    app: typer.Typer, name: str, *examples: str, on: Sequence[Shared] = READS
+) -> Callable[[Callable[..., Answer | None]], Callable[..., Answer | None]]:
+    """Add a function as a command. `on` are the shared options that it takes; `examples` come below its help."""
+
+    def add(act: Callable[..., Answer | None]) -> Callable[..., Answer | None]:
+        own, sets = _parameters(act)
+
+        def run(**given: Any) -> None:
+            here = Here({option: given.pop(option) for option in on})
+            for name, kind in sets.items():
+                given[name] = kind(**{field.name: given.pop(field.name) for field in fields(kind)})
+            answer = act(here, **given)
+            if answer is not None:
+                here.output.show(answer)
+                if answer.exit_code:
+                    raise typer.Exit(answer.exit_code)
+
+        shared = [
+            inspect.Parameter(option, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+            for option, (annotation, default) in _OPTIONS.items()
+            if option in on
+        ]
+        run.__signature__ = inspect.Signature([*own, *shared])  # type: ignore[attr-defined]
+        run.__doc__ = act.__doc__
+        app.command(name, epilog=_epilog(examples), cls=_Command)(run)
+        return act
+
+    return add
+
+
+def _parameters(act: Callable[..., Any]) -> tuple[list[inspect.Parameter], dict[str, type[Any]]]:
+    """Return the parameters of a command, and its parameters that are sets of options: dataclasses, by name."""
+    found: list[inspect.Parameter] = []
+    sets: dict[str, type[Any]] = {}
+    _, *own = inspect.signature(act, eval_str=True).parameters.values()
+    for each in own:
+        kind = each.annotation
+        if not (isinstance(kind, type) and is_dataclass(kind)):
+            found.append(each.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+            continue
+        sets[each.name] = kind
+        hints = get_type_hints(kind, include_extras=True)
+        found += [
+            inspect.Parameter(
+                field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name]
+            )
+            for field in fields(kind)
+        ]
+    return found, sets
+
+
+def _epilog(examples: Sequence[str]) -> str:
+    """The examples below a command's help, kept in their lines."""
+    lines = "\n".join(f"  anabranch {example}" for example in examples)
+    return f"\b\nExample:\n{lines}"
+
+
+def notes_on(memory: Memory, *, before: Memory | None) -> list[str]:
+    """Return notes about a folder's new memory: what it replaced, and which variables override it."""
+    notes = []
+    if before is not None and before.repository != memory.repository:
+        notes.append(f"note: this folder worked with {before.repository} before")
+    notes += [f"note: {name} is set to another value, and overrides it" for name in overriding_variables(memory)]
+    return notes

@@ -1,0 +1,235 @@
+"""`anabranch log`, `show` and `merge-base`: the commits of a repository."""
+
+import json
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from anabranch.cli.command import Here, command, group
+from anabranch.cli.commits import commit_line, draw, short_id, subject
+from anabranch.cli.documents import document_of
+from anabranch.cli.options import REF_FORMS, Limit, NamePrefix
+from anabranch.cli.output import Answer, Table, count
+from anabranch.drawing.lanes import Node, newest_first
+from anabranch.errors import InvalidInputError
+from anabranch.ids import TableKey
+
+if TYPE_CHECKING:
+    from anabranch.repo.history.lineage.provenance import PipelineRecord
+    from anabranch.repo.log.entries import GraphCommit
+    from anabranch.repo.snapshot import Snapshot
+
+__all__ = ["app"]
+
+app = group()
+
+
+@command(app, "log", "log --graph", "log dev --table in_c_sales.orders")
+def log(
+    here: Here,
+    ref: Annotated[
+        str | None,
+        typer.Argument(metavar="REF", show_default=False, help=REF_FORMS),
+    ] = None,
+    graph: Annotated[bool, typer.Option("--graph", help="Draw the commit graph: of REF, or of all branches.")] = False,
+    limit: Limit = 20,
+    after: Annotated[
+        str | None,
+        typer.Option(
+            "--after", metavar="REF", show_default=False, help="Continue after this commit: the last of another page."
+        ),
+    ] = None,
+    prefix: NamePrefix = None,
+    table: Annotated[
+        str | None,
+        typer.Option("--table", metavar="TABLE", show_default=False, help="Only commits that changed this table."),
+    ] = None,
+) -> Answer:
+    """List commits, newest first."""
+    selection = {"table": table, "after": after, "prefix": prefix}
+    for name, value in selection.items():
+        if graph and value is not None:
+            raise InvalidInputError(f"--graph and --{name} do not go together", hint="leave one out")
+    return _graph(here, ref, limit=limit) if graph else _list(here, ref, limit=limit, **selection)
+
+
+def _list(here: Here, ref: str | None, *, limit: int, **selection: str | None) -> Answer:
+    found = here.commits(ref, limit=limit + 1, **selection)
+    commits, has_more = found[:limit], len(found) > limit
+    rows = tuple(
+        (
+            short_id(commit.graph_commit_id),
+            commit.created,
+            commit.actor_id,
+            commit.kind.value,
+            subject(commit),
+            ", ".join(commit.tables),
+        )
+        for commit in commits
+    )
+    columns = ("commit", "time (UTC)", "by", "kind", "message", "tables")
+    document = {
+        "ref": ref or here.repository.branch,
+        "commits": commits,
+        "has_more": has_more,
+    }
+    sentences = [f"the newest {count(limit, 'commit')}; --limit shows more"] if has_more else []
+    shown = Table(columns=columns, rows=rows, empty="no commits")
+    return Answer(document=document, sentences=sentences, tables=[shown])
+
+
+def _graph(here: Here, ref: str | None, *, limit: int) -> Answer:
+    heads = {branch.name: branch.head_commit_id for branch in here.repository.branch_list()}
+    found = list(islice(here.repository.iter_graph(ref), limit + 1))
+    by_id = {commit.graph_commit_id: commit for commit in found[:limit]}
+    nodes = newest_first({commit_id: _node(commit) for commit_id, commit in by_id.items()})
+    labels = {commit_id: _label(commit, heads) for commit_id, commit in by_id.items()}
+    document = {
+        "ref": ref,
+        "commits": [by_id[node.id] for node in nodes],
+        "heads": heads,
+        "has_more": len(found) > limit,
+    }
+    return Answer(document=document, sentences=list(draw(nodes, labels)))
+
+
+def _node(commit: "GraphCommit") -> Node:
+    parents = (commit.parent_commit_id, commit.merged_parent_commit_id)
+    return Node(
+        id=commit.graph_commit_id,
+        parents=tuple(parent for parent in parents if parent is not None),
+        created_at=commit.created_at,
+    )
+
+
+def _label(commit: "GraphCommit", heads: dict[str, str]) -> str:
+    here = [name for name, head in heads.items() if head == commit.graph_commit_id]
+    names = f"({', '.join(here)})" if here else ""
+    return " ".join(part for part in (short_id(commit.graph_commit_id), names, subject(commit)) if part)
+
+
+# Enough of the hash of a file to distinguish its versions.
+_SHORT_HASH = 12
+
+
+@command(app, "show", "show", "show main~3")
+def show(
+    here: Here,
+    ref: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="REF",
+            show_default=False,
+            help="A commit id or its beginning, a branch, tag, main~3 or main@v7 (default: the newest commit).",
+        ),
+    ] = None,
+) -> Answer:
+    """Show a commit and the tables that it changed.
+
+    Shows also the pipeline that made the commit, with its parameters and outputs.
+    """
+    # Not at the top: a help text needs none of it.
+    from anabranch.repo.history.lineage.provenance import PipelineRecord
+
+    after = here.snapshot(ref)
+    if after.main_commit_id is not None:
+        # A live branch shows main as it is now; the commit is about what it was made on.
+        after = here.repository.snapshot_of(after.id)
+    parent = after.commit.parent_commit_id
+    changes = _changes(after, None if parent is None else here.repository.snapshot_of(parent))
+    made = PipelineRecord.find(after.commit.metadata)
+    document = {**document_of(after.commit), "changes": changes}
+    if made is not None:
+        document["pipeline"] = made
+    rows = tuple(tuple(change.values()) for change in changes)
+    tables = [
+        Table(columns=("", ""), rows=_facts(after.commit, made)),
+        Table(
+            title="changed tables",
+            columns=("table", "change", "rows before", "rows"),
+            rows=rows,
+            empty="no tables",
+        ),
+        *([_outputs_table(made)] if made is not None and made.outputs else []),
+    ]
+    return Answer(document=document, tables=tables)
+
+
+def _changes(after: "Snapshot", before: "Snapshot | None") -> list[dict[str, object]]:
+    changes: list[dict[str, object]] = []
+    for name in after.commit.tables:
+        key = TableKey.parse(name)
+        old = None if before is None else before.entries.get(key)
+        new = after.entries.get(key)
+        kind = "dropped" if new is None else "created" if old is None else "changed"
+        changes.append(
+            {
+                "table": name,
+                "change": kind,
+                "rows_before": None if old is None else old.rows,
+                "rows": None if new is None else new.rows,
+            }
+        )
+    return changes
+
+
+def _facts(commit: "GraphCommit", made: "PipelineRecord | None") -> tuple[tuple[str, object], ...]:
+    said = commit.metadata.items()
+    return (
+        ("commit", commit.graph_commit_id),
+        ("parent", commit.parent_commit_id),
+        *([("merged", commit.merged_parent_commit_id)] if commit.merged_parent_commit_id else []),
+        ("branch", f"{commit.branch}@v{commit.manifest_version}"),
+        ("by", commit.actor_id),
+        ("time (UTC)", commit.created),
+        ("kind", commit.kind.value),
+        ("message", commit.message or None),
+        *(_pipeline_facts(made) if made is not None else ()),
+        *((f"metadata {key}", value) for key, value in said if made is None or not _is_of_pipelines(key)),
+    )
+
+
+def _is_of_pipelines(key: str) -> bool:
+    return key.partition(".")[0] == "pipeline"
+
+
+def _pipeline_facts(made: "PipelineRecord") -> tuple[tuple[str, object], ...]:
+    source = " ".join(filter(None, (made.file, made.source_hash and f"({made.source_hash[:_SHORT_HASH]})")))
+    return (
+        ("pipeline", made.name),
+        *([("source", source)] if source else []),
+        *((f"parameter {name}", _shown(value)) for name, value in made.parameters.items()),
+        *([("inputs read at", short_id(made.input))] if made.input is not None else []),
+    )
+
+
+def _shown(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _outputs_table(made: "PipelineRecord") -> Table:
+    rows = tuple(
+        (key, output.write, output.kind, ", ".join(output.inputs) or None, output.rows, output.seconds)
+        for key, output in made.outputs.items()
+    )
+    return Table(title="pipeline outputs", columns=("table", "write", "by", "from", "rows", "seconds"), rows=rows)
+
+
+@command(app, "merge-base", "merge-base main dev", "merge-base main dev --all")
+def merge_base(
+    here: Here,
+    a: Annotated[str, typer.Argument(metavar="A", show_default=False, help="A branch, tag, commit or main~3.")],
+    b: Annotated[
+        str | None, typer.Argument(metavar="B", show_default=False, help="Another ref (default: the current branch).")
+    ] = None,
+    all_bases: Annotated[
+        bool, typer.Option("--all", help="Show all of them, if there are several: each side was merged into the other.")
+    ] = False,
+) -> Answer:
+    """Show the newest common ancestor of two refs."""
+    with here.on_current_branch():
+        found = here.repository.merge_bases(a, b or here.repository.branch)
+    shown = found if all_bases else found[:1]
+    document = {**document_of(found[0]), "all": [commit.graph_commit_id for commit in found]}
+    return Answer(document=document, sentences=list(map(commit_line, shown)))

@@ -1,0 +1,237 @@
+"""`anabranch dataset branch` and `dataset tag`: the branches and tags of one dataset."""
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from anabranch.cli.command import DATASET, Here, command, group
+from anabranch.cli.documents import document_of
+from anabranch.cli.options import DatasetRef, DatasetSource, DryRun, Uri, parse_pairs, parse_ref
+from anabranch.cli.output import Answer, Table, count, human_size, printable
+from anabranch.ids import MAIN
+
+if TYPE_CHECKING:
+    from anabranch.format.refs.branches import BranchInfo
+    from anabranch.format.refs.ref_files import RefList, UnreadableRef
+    from anabranch.format.refs.tags import TagInfo
+
+__all__ = ["app", "branch_table", "list_refs", "list_unreadable", "report_unreadable", "tag_table"]
+
+app = group()
+branches = group(help="List, create and delete the branches of a dataset.")
+tags = group(help="List, create, move and delete the tags of a dataset.")
+app.add_typer(branches, name="branch")
+app.add_typer(tags, name="tag")
+
+
+SetMetadata = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Set a key. Repeatable.", show_default=False),
+]
+UnsetMetadata = Annotated[
+    list[str] | None,
+    typer.Option("--unset", metavar="KEY", help="Remove a key. Repeatable.", show_default=False),
+]
+ReplaceMetadata = Annotated[bool, typer.Option("--replace", help="Remove all other keys.")]
+
+
+BranchName = Annotated[str, typer.Argument(metavar="BRANCH", help="Name of the branch.", show_default=False)]
+TagName = Annotated[str, typer.Argument(metavar="TAG", help="Name of the tag.", show_default=False)]
+
+Refs = TypeVar("Refs", bound="RefList[Any]")
+
+
+def list_refs(read: Callable[[], Refs]) -> Refs:
+    """List branches or tags without Python's warning, which the command reports in its own way."""
+    from anabranch.format.refs.ref_files import UnreadableRefWarning
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnreadableRefWarning)
+        return read()
+
+
+def list_unreadable(*lists: "RefList[Any]") -> "list[UnreadableRef]":
+    """List the files of branches and tags that could not be read."""
+    return [ref for refs in lists for ref in refs.unreadable]
+
+
+def report_unreadable(here: Here, *lists: "RefList[Any]") -> None:
+    """Warn of files that could not be read. With --json they are in the document."""
+    for ref in list_unreadable(*lists):
+        if not here.as_json:
+            text = f"warning: {ref.path} cannot be read: {ref.problem}; run 'anabranch dataset doctor' with --repair"
+            typer.echo(printable(text), err=True)
+
+
+@command(branches, "create", "dataset branch create lake/orders.lance dev --from v1.0", on=DATASET)
+def branch_create(here: Here, uri: Uri, name: BranchName, source: DatasetSource = None) -> Answer:
+    """Create a branch from a version, tag or branch. No data is copied."""
+    branch = here.dataset(uri).branch_create(name, parse_ref(source))
+    start = f"version {branch.parent_version} of {branch.parent_branch or MAIN}"
+    return Answer(document=branch, sentences=[f"created branch {name} from {start}"])
+
+
+@command(branches, "list", "dataset branch list lake/orders.lance", on=DATASET)
+def branch_list(here: Here, uri: Uri) -> Answer:
+    """List branches.
+
+    A branch that cannot be read is reported on stderr, or with --json as "unreadable".
+    """
+    found = list_refs(here.dataset(uri).branch_list)
+    document = {
+        "branches": found,
+        "unreadable": list_unreadable(found),
+    }
+    report_unreadable(here, found)
+    return Answer(document=document, tables=[branch_table(found)])
+
+
+@command(branches, "show", "dataset branch show lake/orders.lance dev", on=DATASET)
+def branch_show(here: Here, uri: Uri, name: BranchName) -> Answer:
+    """Show where a branch began, its newest version and its rows."""
+    dataset = here.dataset(uri)
+    branch = dataset.branch_get(name)
+    head = dataset.branch_checkout(name)
+    now = {"version": head.version, "rows": head.count_rows()}
+    rows = (
+        ("branch", name),
+        ("parent", f"{branch.parent_branch or MAIN} at version {branch.parent_version}"),
+        ("created", branch.created_at),
+        ("newest version", now["version"]),
+        ("rows", now["rows"]),
+        *((f"metadata {key}", value) for key, value in branch.metadata.items()),
+    )
+    document = {**document_of(branch), **now}
+    return Answer(document=document, tables=[Table(columns=("", ""), rows=rows)])
+
+
+@command(branches, "delete", "dataset branch delete lake/orders.lance dev --dry-run", on=DATASET)
+def branch_delete(here: Here, uri: Uri, name: BranchName, dry_run: DryRun = False) -> Answer:
+    """Delete a branch and its files.
+
+    A branch that another branch, a tag or a clone needs is not deleted.
+    """
+    done = here.dataset(uri).branch_delete(name, dry_run=dry_run)
+    document = {"deleted": name, "files": done.files, "bytes": done.bytes, "dry_run": done.dry_run}
+    files = f"{count(done.files, 'file')}, {human_size(done.bytes)}"
+    sentence = f"would delete branch {name} ({files})" if dry_run else f"deleted branch {name}"
+    return Answer(document=document, sentences=[sentence])
+
+
+@command(branches, "metadata", "dataset branch metadata lake/orders.lance dev --set owner=ada", on=DATASET)
+def branch_metadata(
+    here: Here,
+    uri: Uri,
+    name: BranchName,
+    set_: SetMetadata = None,
+    unset: UnsetMetadata = None,
+    replace: ReplaceMetadata = False,
+) -> Answer:
+    """Show or change the metadata of a branch."""
+    dataset = here.dataset(uri)
+    branch = dataset.branch_get(name)
+    if set_ or unset or replace:
+        pairs = parse_pairs(set_, option="--set")
+        branch = dataset.branch_set_metadata(name, pairs, unset=unset or (), replace=replace)
+    return _metadata_answer("branch", name, branch.metadata)
+
+
+def branch_table(found: Sequence["BranchInfo"], *, title: str | None = None) -> Table:
+    rows = tuple(
+        (
+            branch.name,
+            f"{branch.parent_branch or MAIN}@v{branch.parent_version}",
+            branch.created_at,
+            human_size(branch.manifest_size),
+        )
+        for branch in found
+    )
+    columns = ("branch", "from", "created (UTC)", "first manifest")
+    return Table(title=title, columns=columns, rows=rows, empty="no branches besides main")
+
+
+@command(tags, "create", "dataset tag create lake/orders.lance v1.0 --ref dev", on=DATASET)
+def tag_create(here: Here, uri: Uri, name: TagName, ref: DatasetRef = None) -> Answer:
+    """Create a tag: a name for a version."""
+    tag = here.dataset(uri).tag_create(name, parse_ref(ref))
+    return Answer(document=tag, sentences=[f"created tag {tag.name} at {_position(tag)}"])
+
+
+@command(tags, "update", "dataset tag update lake/orders.lance production --ref 12", on=DATASET)
+def tag_update(here: Here, uri: Uri, name: TagName, ref: DatasetRef = None) -> Answer:
+    """Move a tag to another version."""
+    tag = here.dataset(uri).tag_update(name, parse_ref(ref))
+    return Answer(document=tag, sentences=[f"moved tag {tag.name} to {_position(tag)}"])
+
+
+@command(tags, "list", "dataset tag list lake/orders.lance --json", on=DATASET)
+def tag_list(here: Here, uri: Uri) -> Answer:
+    """List tags.
+
+    A tag that cannot be read is reported on stderr, or with --json as "unreadable".
+    """
+    found = list_refs(here.dataset(uri).tag_list)
+    document = {"tags": found, "unreadable": list_unreadable(found)}
+    report_unreadable(here, found)
+    return Answer(document=document, tables=[tag_table(found)])
+
+
+@command(tags, "show", "dataset tag show lake/orders.lance v1.0", on=DATASET)
+def tag_show(here: Here, uri: Uri, name: TagName) -> Answer:
+    """Show the version of a tag, and its rows."""
+    dataset = here.dataset(uri)
+    tag = dataset.tag_get(name)
+    count = dataset.tag_checkout(name).count_rows()
+    rows = (
+        ("tag", tag.name),
+        ("branch", tag.branch or MAIN),
+        ("version", tag.version),
+        ("rows", count),
+        ("created", tag.created_at),
+        ("updated", tag.updated_at),
+        *((f"metadata {key}", value) for key, value in tag.metadata.items()),
+    )
+    document = {**document_of(tag), "rows": count}
+    return Answer(document=document, tables=[Table(columns=("", ""), rows=rows)])
+
+
+@command(tags, "delete", "dataset tag delete lake/orders.lance v1.0", on=DATASET)
+def tag_delete(here: Here, uri: Uri, name: TagName) -> Answer:
+    """Delete a tag. The version stays."""
+    here.dataset(uri).tag_delete(name)
+    return Answer(document={"deleted": name}, sentences=[f"deleted tag {name}"])
+
+
+@command(tags, "metadata", "dataset tag metadata lake/orders.lance v1.0 --set approved=yes", on=DATASET)
+def tag_metadata(
+    here: Here,
+    uri: Uri,
+    name: TagName,
+    set_: SetMetadata = None,
+    unset: UnsetMetadata = None,
+    replace: ReplaceMetadata = False,
+) -> Answer:
+    """Show or change the metadata of a tag."""
+    dataset = here.dataset(uri)
+    tag = dataset.tag_get(name)
+    if set_ or unset or replace:
+        pairs = parse_pairs(set_, option="--set")
+        tag = dataset.tag_set_metadata(name, pairs, unset=unset or (), replace=replace)
+    return _metadata_answer("tag", name, tag.metadata)
+
+
+def tag_table(found: Sequence["TagInfo"], *, title: str | None = None) -> Table:
+    rows = tuple((tag.name, f"{tag.branch or MAIN}@v{tag.version}", tag.created_at, tag.updated_at) for tag in found)
+    columns = ("tag", "version", "created (UTC)", "updated (UTC)")
+    return Table(title=title, columns=columns, rows=rows, empty="no tags")
+
+
+def _position(tag: "TagInfo") -> str:
+    return f"version {tag.version} of {tag.branch or MAIN}"
+
+
+def _metadata_answer(kind: str, name: str, metadata: Mapping[str, str]) -> Answer:
+    table = Table(columns=("key", "value"), rows=tuple(sorted(metadata.items())), empty="no metadata")
+    return Answer(document={kind: name, "metadata": metadata}, tables=[table])

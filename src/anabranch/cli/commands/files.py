@@ -1,0 +1,188 @@
+"""`anabranch load` and `anabranch export`: rows from files, and to files."""
+
+from typing import Annotated
+
+import typer
+
+from anabranch.cli.command import BRANCH, WRITES, Here, command, group
+from anabranch.cli.commits import short_id
+from anabranch.cli.options import Columns, Message, RefOption, TableName, Where, parse_names, parse_pairs
+from anabranch.cli.output import Answer, Table, count, human_size
+from anabranch.cli.step_progress import rows_bar
+from anabranch.files.formats import CsvOptions
+
+__all__ = ["app"]
+
+app = group()
+
+Format = Annotated[
+    str | None,
+    typer.Option(
+        "--format",
+        metavar="NAME",
+        show_default=False,
+        help="File format: csv, json, parquet, orc or lance (default: from the suffix of each file).",
+    ),
+]
+Delimiter = Annotated[
+    str | None,
+    typer.Option("--delimiter", metavar="CHARACTER", show_default=False, help="CSV: separator of values, or 'tab'."),
+]
+
+
+@command(
+    app,
+    "load",
+    "load in_c_sales.orders orders.csv --primary-key id",
+    "load in_c_sales.orders 's3://in/2026/*.csv' --mode upsert",
+    on=(*BRANCH, *WRITES),
+)
+def load(
+    here: Here,
+    key: TableName,
+    sources: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="SOURCE...",
+            show_default=False,
+            help="Files, folders or quoted patterns: local, s3://, gs:// or az://.",
+        ),
+    ],
+    format_: Format = None,
+    mode: Annotated[
+        str, typer.Option("--mode", metavar="NAME", help="How rows are added: append, overwrite or upsert.")
+    ] = "append",
+    primary_key: Annotated[
+        str | None,
+        typer.Option("--primary-key", metavar="NAME,...", show_default=False, help="Primary key of a new table."),
+    ] = None,
+    types: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--type",
+            metavar="COLUMN=TYPE",
+            show_default=False,
+            help="Type of a column, such as 'price=decimal(10, 2)' (default: inferred). Repeatable.",
+        ),
+    ] = None,
+    delimiter: Delimiter = None,
+    quote: Annotated[
+        str, typer.Option("--quote", metavar="CHARACTER", help="CSV: quote character. Empty: no quoting.")
+    ] = '"',
+    escape: Annotated[
+        str | None,
+        typer.Option(
+            "--escape",
+            metavar="CHARACTER",
+            show_default=False,
+            help="CSV: escape character (default: quotes are doubled).",
+        ),
+    ] = None,
+    no_header: Annotated[bool, typer.Option("--no-header", help="CSV: the first line is a row, not a header.")] = False,
+    null: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--null",
+            metavar="TEXT",
+            show_default=False,
+            help="CSV: text that means null (default: nothing between separators). Repeatable.",
+        ),
+    ] = None,
+    encoding: Annotated[str, typer.Option("--encoding", metavar="NAME", help="CSV: text encoding.")] = "utf-8",
+    skip: Annotated[
+        int, typer.Option("--skip", metavar="N", min=0, help="CSV: number of lines to skip before the header.")
+    ] = 0,
+    on_bad: Annotated[
+        str,
+        typer.Option("--on-bad", metavar="NAME", help="Bad records: fail, or reject them to a second table."),
+    ] = "fail",
+    on_duplicate: Annotated[
+        str,
+        typer.Option("--on-duplicate", metavar="NAME", help="Repeated keys: refuse, or last (the last row wins)."),
+    ] = "refuse",
+    engine: Annotated[
+        str, typer.Option("--engine", metavar="NAME", help="Engine: auto, local, or spark on a cluster.")
+    ] = "auto",
+    message: Message = None,
+) -> Answer:
+    """Load rows from files into a table, as one commit. A missing table is created."""
+    with rows_bar(f"loading {key}", as_json=here.as_json, in_bytes=True) as watch, here.on_current_branch():
+        done = here.repository.load(
+            key,
+            sources,
+            format=format_,
+            mode=mode,
+            schema=parse_pairs(types, option="--type") or None,
+            primary_key=parse_names(primary_key),
+            csv=CsvOptions(
+                delimiter=delimiter,
+                quote=quote,
+                escape=escape,
+                header=not no_header,
+                null=null or "",
+                encoding=encoding,
+                skip=skip,
+            ),
+            on_bad=on_bad,
+            on_duplicate=on_duplicate,
+            engine=engine,
+            message=message,
+            progress=watch,
+        )
+    facts = [
+        ("rows read", f"{done.rows_read:,}"),
+        ("rows loaded", f"{done.rows_loaded:,}"),
+        ("rows rejected", f"{done.rows_rejected:,} to {done.reject_table}" if done.reject_table else "0"),
+        ("rows replaced by later rows", f"{done.rows_repeated:,}"),
+        ("engine", done.engine.value),
+    ]
+    sentence = f"nothing to load into {done.table}"
+    if done.commit_id is not None:
+        where = f"{done.branch} at {short_id(done.commit_id)}"
+        sentence = f"loaded {count(len(done.files), 'file')} into {done.table} on {where}"
+    return Answer(document=done, sentences=[sentence], tables=[Table(columns=("", ""), rows=tuple(facts))])
+
+
+@command(
+    app, "export", "export in_c_sales.orders orders.parquet", "export in_c_sales.orders out --format csv --ref v1.0"
+)
+def export(
+    here: Here,
+    key: TableName,
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="TARGET",
+            show_default=False,
+            help="File, whose suffix gives the format, or folder for several files.",
+        ),
+    ],
+    format_: Format = None,
+    columns: Columns = None,
+    where: Where = None,
+    single_file: Annotated[
+        bool, typer.Option("--single-file", help="Write one file, also if TARGET has no suffix.")
+    ] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")] = False,
+    delimiter: Delimiter = None,
+    no_header: Annotated[bool, typer.Option("--no-header", help="CSV: write no header.")] = False,
+    ref: RefOption = None,
+) -> Answer:
+    """Export rows of a table to files. A file appears when it is complete."""
+    with rows_bar(f"exporting {key}", as_json=here.as_json, in_bytes=False) as watch, here.on_current_branch():
+        done = here.repository.export(
+            key,
+            target,
+            format=format_,
+            ref=ref,
+            columns=parse_names(columns),
+            where=where,
+            single_file=single_file,
+            overwrite=overwrite,
+            csv=CsvOptions(delimiter=delimiter, header=not no_header),
+            progress=watch,
+        )
+    size = f" ({human_size(done.bytes_written)})" if done.bytes_written else ""
+    written = done.files[0] if len(done.files) == 1 else f"{count(len(done.files), 'file')} in {target}"
+    sentence = f"exported {count(done.rows, 'row')} of {done.table} at {short_id(done.commit_id)} to {written}{size}"
+    return Answer(document=done, sentences=[sentence])

@@ -1,0 +1,117 @@
+"""`anabranch compact` and `anabranch index`: make tables faster to read."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from anabranch.cli.command import BRANCH, WRITES, Here, command, group
+from anabranch.cli.commits import short_id
+from anabranch.cli.options import TableName
+from anabranch.cli.output import Answer, Table
+
+if TYPE_CHECKING:
+    from anabranch.format.staging import VectorOptions
+
+__all__ = ["app"]
+
+app = group()
+
+
+@command(
+    app, "compact", "compact", "compact in_c_sales.orders --branch dev", "compact --engine spark", on=(*BRANCH, *WRITES)
+)
+def compact(
+    here: Here,
+    keys: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[TABLE]...",
+            show_default=False,
+            help="Tables to compact (default: all tables changed on the branch).",
+        ),
+    ] = None,
+    engine: Annotated[
+        str, typer.Option("--engine", metavar="NAME", help="Engine: local, or spark on a cluster.")
+    ] = "local",
+) -> Answer:
+    """Rewrite small files of tables as larger ones.
+
+    Deleted rows are removed from the files, and no row changes. The result is one commit.
+    """
+    with here.output.progress("compacting") as report, here.on_current_branch():
+        done = here.repository.compact(keys or None, engine=engine, progress=report)
+    commit_id = None if done.commit is None else done.commit.graph_commit_id
+    sentence = "nothing to compact" if commit_id is None else f"compacted by commit {short_id(commit_id)}"
+    shown = Table(
+        columns=("table", "rows", "fragments before", "fragments"),
+        rows=tuple((each.table, each.rows, each.fragments_before, each.fragments_after) for each in done.tables),
+        empty="no tables",
+    )
+    document = {"commit_id": commit_id, "tables": done.tables}
+    return Answer(document=document, sentences=[sentence], tables=[shown])
+
+
+@command(
+    app,
+    "index",
+    "index in_c_sales.orders id",
+    "index in_c_shop.events embedding --type ivf_pq --metric cosine",
+    on=(*BRANCH, *WRITES),
+)
+def index(
+    here: Here,
+    key: TableName,
+    column: Annotated[str, typer.Argument(metavar="COLUMN", help="Column to index.", show_default=False)],
+    type_: Annotated[
+        str,
+        typer.Option(
+            "--type",
+            metavar="TYPE",
+            help="Kind of index: btree, bitmap, label_list, ngram, zonemap, bloomfilter or inverted; for vectors"
+            " ivf_flat, ivf_pq, ivf_sq, ivf_hnsw_flat, ivf_hnsw_pq or ivf_hnsw_sq.",
+        ),
+    ] = "btree",
+    name: Annotated[
+        str | None,
+        typer.Option("--name", metavar="NAME", show_default=False, help="Name of the index (default: COLUMN_idx)."),
+    ] = None,
+    metric: Annotated[
+        str | None,
+        typer.Option("--metric", metavar="NAME", show_default=False, help="Vectors: l2 (the default), cosine or dot."),
+    ] = None,
+    partitions: Annotated[
+        int | None,
+        typer.Option("--num-partitions", metavar="N", min=1, show_default=False, help="Vectors: number of partitions."),
+    ] = None,
+    sub_vectors: Annotated[
+        int | None,
+        typer.Option(
+            "--num-sub-vectors", metavar="N", min=1, show_default=False, help="Vectors: number of sub-vectors."
+        ),
+    ] = None,
+) -> Answer:
+    """Build an index on a column of a table, as one commit."""
+    with here.output.progress("indexing"), here.on_current_branch():
+        vector = _vector_options(metric, partitions, sub_vectors)
+        commit = here.repository.index(key, column, type=type_, name=name, vector=vector)
+    indices = here.repository.snapshot_of(here.repository.branch)[key].indices
+    rows = [
+        {"name": found.name, "columns": found.columns, "type": found.kind, "covered_rows": found.covered_rows}
+        for found in indices
+    ]
+    commit_id = None if commit is None else commit.graph_commit_id
+    sentences = [] if commit_id is None else [f"indexed {column} of {key} by commit {short_id(commit_id)}"]
+    shown = Table(
+        columns=("index", "columns", "type", "covered rows"),
+        rows=tuple((found.name, ", ".join(found.columns), found.kind, found.covered_rows) for found in indices),
+    )
+    document = {"commit_id": commit_id, "indices": rows}
+    return Answer(document=document, sentences=sentences, tables=[shown])
+
+
+def _vector_options(metric: str | None, partitions: int | None, sub_vectors: int | None) -> "VectorOptions | None":
+    from anabranch.format.staging import VectorOptions  # takes a while to load
+
+    if metric is None and partitions is None and sub_vectors is None:
+        return None
+    return VectorOptions(metric=metric or "l2", num_partitions=partitions, num_sub_vectors=sub_vectors)

@@ -1,0 +1,147 @@
+"""`anabranch rebase`, `cherry-pick` and `revert`: apply commits again, or revert them."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from anabranch.cli.command import BRANCH, WRITES, Here, command, group
+from anabranch.cli.commits import commit_line, short_id, subject
+from anabranch.cli.documents import document_of
+from anabranch.cli.exit_codes import CONFLICTS
+from anabranch.cli.merging import ReplayOptions, first_conflicts, gap_notes
+from anabranch.cli.options import Message
+from anabranch.cli.output import Answer, Table, count
+
+if TYPE_CHECKING:
+    from anabranch.repo.merge.plan import CommitPlan, ReplayResult
+
+__all__ = ["app"]
+
+app = group()
+
+CommitNames = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="COMMIT...",
+        show_default=False,
+        help="Commits, such as 01M7GMZB03Y0YA, main~2 or dev (its newest commit), or ranges A..B: the commits of B that"
+        " A lacks.",
+    ),
+]
+
+
+@command(app, "rebase", "rebase main", "rebase v1.0 --branch dev --strategy target", on=(*BRANCH, *WRITES))
+def rebase(
+    here: Here,
+    onto: Annotated[
+        str, typer.Argument(metavar="REF", show_default=False, help="New base of the commits, such as main.")
+    ],
+    *,
+    how: ReplayOptions,
+) -> Answer:
+    """Apply the commits of the current branch again on top of REF.
+
+    The branch moves once, with all of its commits or not at all: if one has conflicts, nothing changes. The old
+    position stays in the reflog, and 'anabranch undo' moves the branch back.
+    """
+    repository, target = here.repository, here.current()
+    name, before = target.name, target.head_commit_id
+    with here.output.progress("rebasing"):
+        done = repository.rebase(name, onto=onto, **how.replay_arguments(repository))
+    if how.dry_run:
+        return _plan_answer(name, done, {"branch": name, "onto": onto, "head_commit_id": before})
+    head = repository.branch_get(name).head_commit_id
+    document = {
+        "branch": name,
+        "onto": onto,
+        "previous_commit_id": before,
+        "head_commit_id": head,
+        "commits": done.commits,
+    }
+    sentence = f"{name} is on top of {onto} already"
+    if head != before:
+        sentence = f"put {count(len(done.commits), 'commit')} of {name} on top of {onto}; it is at {short_id(head)}"
+    rows = tuple(
+        (short_id(commit.graph_commit_id), short_id(commit.metadata["rebased_from"]), subject(commit))
+        for commit in done.commits
+    )
+    tables = [Table(columns=("commit", "from", "message"), rows=rows)] if rows else []
+    return Answer(document=document, sentences=[sentence], tables=tables)
+
+
+@command(
+    app, "cherry-pick", "cherry-pick dev", "cherry-pick dev~2 -b fix", "cherry-pick main..dev", on=(*BRANCH, *WRITES)
+)
+def cherry_pick(here: Here, commits: CommitNames, message: Message = None, *, how: ReplayOptions) -> Answer:
+    """Apply the changes of commits to the current branch.
+
+    The changes are merged by row and cell. If there are conflicts that no strategy or resolver decides, nothing
+    changes. Each commit becomes a new commit, ranges oldest first, and all are published at once.
+    """
+    return _replayed(here, here.repository.cherry_pick, commits, message, how=how)
+
+
+@command(app, "revert", "revert 01M7GMZB03Y0YA", "revert main~3..main --dry-run", on=(*BRANCH, *WRITES))
+def revert(here: Here, commits: CommitNames, message: Message = None, *, how: ReplayOptions) -> Answer:
+    """Undo the changes of commits by new commits.
+
+    Later changes of other rows and cells are kept. If later commits changed the same cells and no strategy or resolver
+    decides, nothing changes; the source is the state before the commit. Ranges are reverted newest first, and all new
+    commits are published at once.
+    """
+    return _replayed(here, here.repository.revert, commits, message, how=how)
+
+
+def _replayed(
+    here: Here,
+    act: "Callable[..., ReplayResult]",
+    commits: Sequence[str],
+    message: str | None,
+    *,
+    how: ReplayOptions,
+) -> Answer:
+    branch = here.current().name
+    with here.output.progress("applying commits"):
+        done = act(commits, branch=branch, message=message, **how.replay_arguments(here.repository))
+    if how.dry_run:
+        return _plan_answer(branch, done, {"branch": branch})
+    newest = {} if done.commit is None else document_of(done.commit)
+    sentences = [f"on {branch}, {commit_line(commit)}" for commit in done.commits]
+    return Answer(document={**newest, "commits": done.commits, "dry_run": False}, sentences=sentences)
+
+
+def _plan_answer(branch: str, done: "ReplayResult", document: dict[str, Any]) -> Answer:
+    """Show the plan of a dry run. The exit code reports conflicts."""
+    last = done.plan[-1] if done.plan else None
+    sentence = f"{count(len(done.plan), 'commit')} would go to {branch}; nothing was changed"
+    if last is not None and not last.is_clean:
+        sentence = f"{short_id(last.commit_id)} has {count(last.conflict_count, 'conflict')} on {branch}"
+    return Answer(
+        document={**document, "commits": [], "dry_run": True, "plan": done.plan},
+        sentences=[sentence, *(note for each in done.plan for note in gap_notes(each.strategy_gaps))],
+        tables=list(_plan_tables(done.plan)),
+        exit_code=0 if done.is_clean else CONFLICTS,
+    )
+
+
+def _plan_tables(plan: "Sequence[CommitPlan]") -> Iterator[Table]:
+    rows = tuple(
+        (
+            short_id(each.commit_id),
+            table.table,
+            table.action_text,
+            table.counts.inserted,
+            table.counts.updated,
+            table.counts.deleted,
+            table.conflicts,
+        )
+        for each in plan
+        for table in each.tables
+    )
+    if rows:
+        columns = ("commit", "table", "action", "inserted", "updated", "deleted", "conflicts")
+        yield Table(columns=columns, rows=rows)
+    for each in plan:
+        if each.conflicts:
+            yield first_conflicts(each.conflicts, of=each.conflict_count)

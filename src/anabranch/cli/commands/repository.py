@@ -1,0 +1,157 @@
+"""`anabranch init`, `status` and `relocate`: a repository as a whole."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from anabranch.cli.command import BRANCH, DATASET, NEW, READS, Here, command, group, notes_on
+from anabranch.cli.commits import commit_line, mode_text, short_id
+from anabranch.cli.exit_codes import GENERAL
+from anabranch.cli.options import parse_pairs
+from anabranch.cli.output import Answer, Table, count
+from anabranch.config import new_repository_settings, remember
+
+if TYPE_CHECKING:
+    from anabranch.repo.refs.branches import BranchInfo
+    from anabranch.repo.snapshot import Snapshot
+    from anabranch.repo.write.settle import ExternalWrite
+
+__all__ = ["app"]
+
+app = group()
+
+
+@command(app, "init", "init lake", "init s3://bucket/lake", on=NEW)
+def init(
+    here: Here,
+    path: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="PATH",
+            show_default=False,
+            help="Location: a folder, or an s3://, gs:// or az:// address (default: ANABRANCH_REPO, else this folder).",
+        ),
+    ] = None,
+) -> Answer:
+    """Create a repository.
+
+    The current folder remembers it: later commands in this folder, or below it, do not need --repo.
+    """
+    import anabranch
+
+    options = here.storage_options
+    settings = new_repository_settings(path, actor=here.actor)
+    repository = anabranch.init(settings.repository, storage_options=options, actor=settings.actor)
+    memory = remember(repository=repository.uri, branch=repository.branch, memory=settings.memory)
+    commit_id = repository.head_commit_id_for_branch(repository.branch)
+    document = {
+        "repository": repository.uri,
+        "branch": repository.branch,
+        "head_commit_id": commit_id,
+        "remembered_in": str(memory.file),
+    }
+    made = f"made a repository at {repository.uri}, with branch {repository.branch} at {short_id(commit_id)}"
+    return Answer(document=document, sentences=[made, *notes_on(memory, before=settings.memory)])
+
+
+@command(app, "status", "status", "status --json", on=(*BRANCH, *READS))
+def status(here: Here) -> Answer:
+    """Show the current repository, branch and commit.
+
+    Lists also the tables of the branch that another tool has written to.
+    """
+    current, snapshot = here.current(), here.snapshot(None)
+    external = here.repository.list_external_writes()
+    document = {
+        "repository": here.repository.uri,
+        "branch": here.repository.branch,
+        "branch_source": here.settings.branch_source,
+        "mode": current.mode,
+        "own_tables": current.own_tables,
+        "version": snapshot.version,
+        "head": snapshot.commit,
+        "tables": len(snapshot),
+        "rows": sum(entry.rows for entry in snapshot.entries.values()),
+        "external_writes": external,
+    }
+    tables = [Table(columns=("", ""), rows=_facts(current, snapshot, uri=here.repository.uri))]
+    if external:
+        tables.append(_external_writes_table(external))
+    return Answer(document=document, tables=tables)
+
+
+def _facts(current: "BranchInfo", snapshot: "Snapshot", *, uri: str) -> tuple[tuple[str, object], ...]:
+    commit = snapshot.commit
+    rows = sum(entry.rows for entry in snapshot.entries.values())
+    return (
+        ("repository", uri),
+        ("branch", current.name),
+        ("mode", mode_text(current)),
+        ("head", commit_line(commit)),
+        ("committed (UTC)", commit.created),
+        ("by", commit.actor_id),
+        ("tables", f"{count(len(snapshot), 'table')}, {count(rows, 'row')}"),
+    )
+
+
+def _external_writes_table(external: "Sequence[ExternalWrite]") -> Table:
+    return Table(
+        title="external writes: accept with 'table adopt TABLE', discard with 'table settle TABLE --force'",
+        columns=("table", "problem"),
+        rows=tuple((one.table, one.problem) for one in external),
+    )
+
+
+@command(
+    app, "relocate", "relocate /mnt/new/lake", "relocate clone --mapping s3://bucket/lake=s3://other/lake", on=DATASET
+)
+def relocate(
+    here: Here,
+    uri: Annotated[
+        str,
+        typer.Argument(metavar="URI", show_default=False, help="New location of the repository."),
+    ],
+    mapping: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--mapping",
+            metavar="OLD=NEW",
+            show_default=False,
+            help="Old and new path of another location that moved, such as the source of a clone. Repeatable.",
+        ),
+    ] = None,
+) -> Answer:
+    """Rewrite the paths in a repository that was moved or copied.
+
+    Run it again after an interruption. The exit code is 1 if a table still reads an unknown location.
+    """
+    import anabranch
+
+    with here.output.progress("relocating") as progress:
+        report = anabranch.relocate(
+            uri,
+            mapping=parse_pairs(mapping, option="--mapping"),
+            storage_options=here.storage_options,
+            progress=progress,
+        )
+    document = {
+        "root": report.root,
+        "former_root": report.former_root,
+        "datasets": report.datasets,
+        "rewritten": report.rewritten,
+        "is_complete": report.is_complete,
+        "unexplained": report.unexplained,
+    }
+    came = "" if report.former_root == report.root else f", which was at {report.former_root}"
+    looked = f"{count(report.datasets, 'dataset')} of {report.root}{came}"
+    sentences = [f"checked {looked}; rewrote {count(report.rewritten, 'manifest')}"]
+    tables = []
+    if report.unexplained:
+        rows = tuple((found.dataset, found.home, found.path) for found in report.unexplained)
+        sentences.append(
+            "not complete: name the new paths of these with --mapping if they moved, or add them as bases of the tables"
+        )
+        tables.append(Table(columns=("dataset", "home", "reads"), rows=rows))
+    code = 0 if report.is_complete else GENERAL
+    return Answer(document=document, sentences=sentences, tables=tables, exit_code=code)

@@ -1,0 +1,96 @@
+"""`anabranch ui` and `anabranch serve`: the web UI and the HTTP service."""
+
+import webbrowser
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from anabranch.cli.command import SERVICE, WRITES, Here, command, group
+from anabranch.cli.output import Answer
+from anabranch.errors import MissingDependencyError
+
+__all__ = ["app"]
+
+app = group()
+
+_HOST = "127.0.0.1"
+
+
+@command(app, "ui", "ui", "ui --repo s3://bucket/lake --no-browser", on=WRITES)
+def ui(
+    here: Here,
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, help="Port to listen on. 0 chooses a free port.")
+    ] = 0,
+    no_browser: Annotated[bool, typer.Option("--no-browser", help="Do not open a browser.")] = False,
+) -> None:
+    """Open the web UI of a repository. Stop it with Ctrl-C.
+
+    Only this machine can open it. The printed address works once.
+    """
+    try:
+        import uvicorn
+
+        from anabranch.server.connections import listen
+        from anabranch.server.ui.local import ENTER_PATH, create_local_app
+        from anabranch.server.ui.session import OneTimeToken
+    except ModuleNotFoundError as err:
+        raise MissingDependencyError(f"{err.name} is not installed", hint="pip install 'anabranch[server]'") from err
+    repository = here.repository
+    listening = listen(host=_HOST, port=port)
+    bound, token = listening.getsockname()[1], OneTimeToken()
+    local_app = create_local_app(repository, port=bound, token=token)
+    url = f"http://{_HOST}:{bound}{ENTER_PATH}?token={token.value}"
+    document = {"repository": repository.uri, "url": url}
+    here.output.show(Answer(document=document, sentences=[f"open {url}", "stop it with Ctrl-C"]))
+    if not no_browser:
+        webbrowser.open(url)
+    # Without an access log: it would contain the token.
+    config = uvicorn.Config(local_app, log_level="warning", access_log=False, server_header=False, ws="none")
+    uvicorn.Server(config).run(sockets=[listening])
+
+
+@command(app, "serve", "serve --data ./data --init", "serve --data ./data --port 8080", on=SERVICE)
+def serve(
+    here: Here,
+    data: Annotated[
+        Path,
+        typer.Option("--data", metavar="DIR", help="Folder of the projects. It is created if it does not exist."),
+    ],
+    init: Annotated[bool, typer.Option("--init", help="Create an administrator token, and print it once.")] = False,
+    rebuild_metadata: Annotated[
+        bool,
+        typer.Option(
+            "--rebuild-metadata", help="Rebuild metadata.duckdb from the repositories first. All tokens are lost."
+        ),
+    ] = False,
+    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Port to listen on.")] = 8000,
+) -> None:
+    """Serve projects over HTTP, with a web UI. Stop it with Ctrl-C."""
+    try:
+        from anabranch.server.app import create_app
+        from anabranch.server.connections import listen
+        from anabranch.server.connections import serve as run
+        from anabranch.server.rebuild import rebuild_metadata as rebuild
+        from anabranch.server.service import create_first_token, open_service
+        from anabranch.server.settings import Settings
+    except ModuleNotFoundError as err:
+        raise MissingDependencyError(f"{err.name} is not installed", hint="pip install 'anabranch[server]'") from err
+    settings = Settings(data=data.absolute())
+    document: dict[str, Any] = {"data": str(settings.data), "url": f"http://{host}:{port}", "token": None}
+    sentences = []
+    if rebuild_metadata:
+        rebuilt = rebuild(settings)
+        document["rebuilt"] = {"projects": rebuilt.projects, "branches": rebuilt.branches, "skipped": rebuilt.skipped}
+        sentences.append(f"rebuilt the metadata; projects: {rebuilt.projects}, dev branches: {rebuilt.branches}")
+        sentences += [f"note: {name} cannot be opened as a repository" for name in rebuilt.skipped]
+    service = open_service(settings)
+    listening = listen(host=host, port=port)
+    if init:
+        document["token"] = create_first_token(service)
+        sentences.append(f"token: {document['token']}")
+    sentences.append(f"serving {settings.data} at {document['url']}")
+    here.output.show(Answer(document=document, sentences=sentences))
+    run(create_app(settings, service=service), listening)

@@ -1,0 +1,194 @@
+"""Arguments and options that several commands have, and how their text is parsed.
+
+The options of almost every command, such as --repo, are in `command.py`.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Annotated, Any, overload
+
+import typer
+
+from anabranch.errors import InvalidInputError
+from anabranch.ids import Ref
+
+__all__ = [
+    "REF_FORMS",
+    "AfterName",
+    "Columns",
+    "DatasetBranch",
+    "DatasetRef",
+    "DatasetSource",
+    "DryRun",
+    "Engine",
+    "KeepPolicy",
+    "Limit",
+    "MaxListed",
+    "Message",
+    "NamePrefix",
+    "RefOption",
+    "TableName",
+    "TableNames",
+    "Uri",
+    "Where",
+    "parse_duration",
+    "parse_names",
+    "parse_pairs",
+    "parse_ref",
+]
+
+REF_FORMS = (
+    "A branch, tag, commit, main~3, main^2, main@v7 or main@{2026-11-15T10:00:00Z} (default: the current branch)."
+)
+_DATASET_REF_FORMS = (
+    "A version (7), branch, tag, or version of a branch (dev@v7) (default: the newest version of main)."
+)
+
+Uri = Annotated[
+    str,
+    typer.Argument(metavar="URI", show_default=False, help="Dataset: a folder, or an s3://, gs:// or az:// address."),
+]
+DatasetBranch = Annotated[str, typer.Option("--branch", "-b", metavar="NAME", help="Branch of the dataset to work on.")]
+DatasetRef = Annotated[str | None, typer.Option("--ref", metavar="REF", show_default=False, help=_DATASET_REF_FORMS)]
+DatasetSource = Annotated[
+    str | None, typer.Option("--from", metavar="REF", show_default=False, help=_DATASET_REF_FORMS)
+]
+RefOption = Annotated[str | None, typer.Option("--ref", metavar="REF", show_default=False, help=REF_FORMS)]
+Message = Annotated[
+    str | None, typer.Option("--message", "-m", metavar="TEXT", show_default=False, help="Message of the new commit.")
+]
+Engine = Annotated[
+    str, typer.Option("--engine", metavar="NAME", help="Engine that compares rows: auto, local, or spark on a cluster.")
+]
+Limit = Annotated[int, typer.Option("--limit", "-n", metavar="N", min=1, help="Maximum number to show.")]
+MaxListed = Annotated[
+    int | None,
+    typer.Option(
+        "--limit", "-n", metavar="N", min=1, show_default=False, help="Maximum number to list (default: all)."
+    ),
+]
+NamePrefix = Annotated[
+    str | None,
+    typer.Option("--prefix", metavar="TEXT", show_default=False, help="List only names or ids that start with TEXT."),
+]
+AfterName = Annotated[
+    str | None,
+    typer.Option(
+        "--after", metavar="NAME", show_default=False, help="Continue after this name or id: the last of another page."
+    ),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Report what would change. Change nothing.")]
+TableName = Annotated[
+    str, typer.Argument(metavar="TABLE", show_default=False, help="Name of the table, such as in_c_sales.orders.")
+]
+TableNames = Annotated[
+    list[str] | None,
+    typer.Option("--table", "-t", metavar="TABLE", show_default=False, help="Only this table. Repeatable."),
+]
+Where = Annotated[
+    str | None,
+    typer.Option("--where", metavar="SQL", show_default=False, help="Only rows for which this condition is true."),
+]
+Columns = Annotated[
+    str | None,
+    typer.Option("--columns", "-c", metavar="NAME,...", show_default=False, help="Only these columns, in this order."),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeepPolicy:
+    """The options of gc and of a storage report about which commits to keep."""
+
+    keep_newer_than: Annotated[
+        str | None,
+        typer.Option(
+            "--keep-newer-than",
+            metavar="TIME",
+            show_default=False,
+            help="Keep commits of each branch that are younger than this, such as 30d or 12h. Collect older ones.",
+        ),
+    ] = None
+    keep_last: Annotated[
+        int | None,
+        typer.Option(
+            "--keep-last",
+            metavar="N",
+            min=1,
+            show_default=False,
+            help="Keep the newest N commits of each branch, whatever their age.",
+        ),
+    ] = None
+    grace: Annotated[
+        str | None,
+        typer.Option(
+            "--grace",
+            metavar="TIME",
+            show_default=False,
+            help="Keep unreachable data that is younger than this, such as 30m (default: 1d).",
+        ),
+    ] = None
+
+    def parsed(self) -> dict[str, Any]:
+        """Return the arguments of `gc` and `storage_report`."""
+        return {
+            "keep_newer_than": parse_duration(self.keep_newer_than, option="--keep-newer-than"),
+            "keep_last": self.keep_last,
+            "grace": parse_duration(self.grace, option="--grace"),
+        }
+
+
+def parse_names(text: str | None) -> list[str] | None:
+    """Split names that are separated by commas. None stays None."""
+    return None if text is None else [name.strip() for name in text.split(",")]
+
+
+def parse_pairs(texts: Sequence[str] | None, *, option: str) -> dict[str, str]:
+    """Parse KEY=VALUE texts. A value may contain '='. Errors do not repeat a text, since it may be a secret."""
+    pairs: dict[str, str] = {}
+    for number, text in enumerate(texts or (), start=1):
+        key, separator, value = text.partition("=")
+        if not separator or not key:
+            raise InvalidInputError(f"{option} number {number} is not of the form KEY=VALUE", hint="put a '=' in it")
+        if key in pairs:
+            raise InvalidInputError(f"{option} gives {key!r} twice", hint="leave one out")
+        pairs[key] = value
+    return pairs
+
+
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+@overload
+def parse_duration(text: str, *, option: str) -> timedelta: ...
+
+
+@overload
+def parse_duration(text: str | None, *, option: str) -> timedelta | None: ...
+
+
+def parse_duration(text: str | None, *, option: str) -> timedelta | None:
+    """Parse a time span such as 30d. None stays None."""
+    if text is None:
+        return None
+    found = re.fullmatch(r"([0-9]{1,6})([smhdw])", text.strip())
+    if found is None:
+        raise InvalidInputError(
+            f"{option} {text!r} is not a time span", hint="pass a number and a unit: 90s, 30m, 12h, 30d or 4w"
+        )
+    return timedelta(**{_UNITS[found[2]]: int(found[1])})
+
+
+def parse_ref(text: str | None) -> int | str | tuple[str | None, int | None] | None:
+    """Parse a position in the history of one dataset."""
+    if text is None:
+        return None
+    if re.fullmatch("[0-9]{1,20}", text):
+        return int(text)
+    ref = Ref.parse(text)
+    if ref.steps or ref.at is not None:
+        raise InvalidInputError(
+            f"ref {text!r} needs a repository's history", hint="use a version, a branch, a tag, or dev@v7"
+        )
+    return text if ref.version is None else (ref.name, ref.version)

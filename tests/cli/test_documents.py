@@ -1,0 +1,46 @@
+"""Values of the library as JSON documents."""
+
+import inspect
+from dataclasses import fields, is_dataclass
+from enum import StrEnum
+from importlib import import_module
+
+import pytest
+
+import anabranch as ab
+from anabranch.cli.documents import COMPUTED, MEMBERS, document_of
+from tests.cli.conftest import ORDERS
+
+
+def names_of(kind: type) -> set[str]:
+    """The fields, properties and annotations of a class."""
+    found = {each.name for each in fields(kind)} if is_dataclass(kind) else set()
+    attributes = {name for name, value in inspect.getmembers(kind) if not name.startswith("__") and not callable(value)}
+    return found | attributes | {*inspect.signature(kind).parameters}
+
+
+@pytest.mark.parametrize("name", MEMBERS)
+def test_every_member_is_an_attribute_of_its_class(name: str) -> None:
+    module, _, kind = f"anabranch.{name}".rpartition(".")
+    known = names_of(getattr(import_module(module), kind))
+    computed = {member.partition("=")[0] for member in MEMBERS[name].split() if member.endswith("=*")}
+    assert computed == {*COMPUTED.get(name, {})}
+    if name == "repo.snapshot.Table":  # its attributes are set when it is made
+        known |= {"entry"}
+    if name == "repo.history.diff.TableDiff":
+        known |= {"counts", "columns"}
+    for member in MEMBERS[name].split():
+        own, _, attribute = member.partition("=")
+        if own not in computed:
+            first = (attribute or own.lstrip("*?")).partition(".")[0]
+            assert first in known, member
+
+
+def test_values_become_json(lake: ab.Repository) -> None:
+    class Colour(StrEnum):
+        RED = "red"
+
+    commit = lake.snapshot().commit
+    made = document_of({Colour.RED: (commit, None), "n": 2**70})
+    assert (made["red"][0]["id"], made["red"][1], made["n"]) == (commit.graph_commit_id, None, str(2**70))
+    assert document_of(lake.snapshot()[ORDERS])["rows"] == 3
