@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 __all__ = [
     "COST_HEADS",
@@ -116,15 +117,21 @@ def working_folder(parent: str | None) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def take_turns(contestants: Mapping[str, Callable[[], object]], *, rounds: int, warm_up: int) -> dict[str, list[float]]:
-    """How many seconds each took in each round after those to warm up."""
+def take_turns(
+    contestants: Mapping[str, Callable[[], Any]],
+    *,
+    rounds: int,
+    warm_up: int,
+    measure: Callable[[Callable[[], Any]], float] | None = None,
+) -> dict[str, list[float]]:
+    """How many seconds each took in each round after those to warm up: by the clock, or as `measure` finds."""
     timings: dict[str, list[float]] = {name: [] for name in contestants}
     order = list(contestants.items())
     for number in range(warm_up + rounds):
         # Everyone comes after everyone else: what the one before leaves behind, in caches and threads, costs the next.
         random.Random(number).shuffle(order)  # noqa: S311 - no secret
         for name, run in order:
-            timings[name].append(seconds(run))
+            timings[name].append((measure or seconds)(run))
     return {name: found[warm_up:] for name, found in timings.items()}
 
 

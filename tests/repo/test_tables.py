@@ -159,3 +159,16 @@ def test_new_type_of_a_column_without_nulls_whose_deleted_rows_had_nulls(repo: a
     found = repo.table("s.t")
     assert found.schema.field("a") == pa.field("a", pa.float64(), nullable=False)
     assert {row["id"]: row["a"] for row in found.to_arrow().to_pylist()} == {1: 5.0, 2: 2.0}
+
+
+def test_columns_are_those_of_the_schema_before_and_after_it_is_read(repo: ab.Repository) -> None:
+    point = pa.struct([("x", pa.int32()), ("tags", pa.list_(pa.string()))])
+    with repo.transaction() as tx:
+        tx.create_table("s.t", pa.schema([("id", pa.int64()), ("point", point), ("größe", pa.float64())]))
+    with repo.transaction() as tx:
+        tx.add_columns("s.t", pa.schema([("note", pa.string())]))
+        tx.alter_columns("s.t", [ab.ColumnChange(path="id", name="key")])
+        tx.drop_columns("s.t", ["größe"])
+    table = repo["s.t"]
+    assert table.columns == ("key", "point", "note")
+    assert tuple(table.schema.names) == table.columns

@@ -1,13 +1,16 @@
 """A consistent view of all tables at one commit, and the tables in it."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import cached_property
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Self
 
 from anabranch.display import MAX_ROWS, html_table, some_of
 from anabranch.errors import AnabranchError, InvalidNameError, MissingDependencyError, TableNotFoundError
+from anabranch.format.layout.manifest import read_contents
 from anabranch.format.staging import VersionRef
+from anabranch.format.staging.manifests import read_staged
 from anabranch.ids import TableKey
 from anabranch.repo.log.collected import collected_errors
 from anabranch.repo.log.config import RepoConfig
@@ -89,7 +92,12 @@ class Table:
     @property
     def columns(self) -> tuple[str, ...]:
         """The names of the columns."""
-        return tuple(self.schema.names)
+        if "schema" in vars(self):
+            return tuple(self.schema.names)
+        # From the manifest: this needs no Lance, so that a shell completes names fast.
+        with self._collected_errors():
+            home = self._config.home_of(self.entry)
+            return read_contents(read_staged(home, self.entry.version), name=home.uri).columns
 
     def head(self, n: int = 5) -> "pa.Table":
         """Read the first `n` rows.
@@ -196,11 +204,14 @@ class Table:
     @property
     def version_ref(self) -> VersionRef:
         """The Lance version that holds these rows, for engines that read it directly."""
-        commits = [] if self._commit_id is None else [self._commit_id]
-        with collected_errors(self._config, lambda: commits):
+        with self._collected_errors():
             version_ref = VersionRef(home=self._config.home_of(self.entry), version=self.entry.version)
             version_ref.open()
         return version_ref
+
+    def _collected_errors(self) -> AbstractContextManager[None]:
+        commits = [] if self._commit_id is None else [self._commit_id]
+        return collected_errors(self._config, lambda: commits)
 
     def _find_schema(self) -> "pa.Schema | None":
         """Return the schema for a repr, which must not raise: None if the version cannot be opened."""

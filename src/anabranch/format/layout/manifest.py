@@ -46,6 +46,8 @@ _FOOTER = 16
 _VERSION = 3
 _BASE_PATHS = 18
 _FIELD, _FRAGMENT, _INDEX_SECTION = 1, 2, 6
+# In a field: its name, and the id of the field that it is in, which is -1 for a column.
+_FIELD_NAME, _PARENT_FIELD, _NO_PARENT = 2, 4, (1 << 64) - 1
 _NEXT_ROW_ID = 14
 _FILES_IN_FRAGMENT = frozenset({2, 11})
 _HAS_BASE_PATHS = 16
@@ -130,6 +132,17 @@ class Contents:
     fields: tuple[bytes, ...]
     fragments: frozenset[bytes]
     next_row_id: int = 0
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the columns, without the fields inside them."""
+        names = []
+        for description in self.fields:
+            values = {part.number: part.value for part in iter_fields(description, "field")}
+            name = values.get(_FIELD_NAME, b"")
+            if values.get(_PARENT_FIELD) == _NO_PARENT and isinstance(name, bytes):
+                names.append(_text(name, "field"))
+        return tuple(names)
 
     def find_fragment(self, like: bytes) -> bytes | None:
         """Return the fragment with the same data files as another one. Rows may have been deleted since, or before."""
