@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -67,3 +68,22 @@ def test_picture_is_readable_on_light_and_dark(picture: Path) -> None:
     assert "<title" in text
     assert "<desc" in text
     assert "http" not in text.replace("http://www.w3.org/2000/svg", "")
+
+
+# The pages that are written from the code have long lines.
+HAND_WRITTEN = sorted({*(ROOT / "docs").glob("*.md"), ROOT / "README.md"} - {ROOT / "docs" / name for name in ("api.md", "cli.md")})
+
+
+@pytest.mark.parametrize("page", HAND_WRITTEN, ids=lambda page: page.stem)
+def test_code_fits_a_page(page: Path) -> None:
+    assert [line for line in _code(page) if len(line) > 84] == []
+
+
+def _code(page: Path) -> Iterator[str]:
+    """Yield the lines of code and of commands, and not what commands print."""
+    text = page.read_text(encoding="utf-8")
+    for language, block in re.findall(r"^```(\w*).*?\n(.*?)^```$", text, re.DOTALL | re.MULTILINE):
+        lines = block.splitlines()
+        if language == "console":
+            lines = [line for command in re.findall(r"^\$ (?:.*\\\n)*.*", block, re.MULTILINE) for line in command.splitlines()]
+        yield from lines

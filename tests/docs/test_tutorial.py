@@ -33,7 +33,7 @@ def test_it_works_on_s3(tmp_path: Path, s3_options: dict[str, str]) -> None:
 
 @pytest.mark.spark
 def test_its_pipeline_works_on_spark(tmp_path: Path, spark: "SparkSession") -> None:
-    before = [block for block in BLOCKS if block.needs is None and block.section != "Over HTTP"]
+    before = [block for block in BLOCKS if block.needs is None and block.section != "HTTP service"]
     reader = _reader(tmp_path)
     assert reader.follow(TUTORIAL, [*before, *(block for block in BLOCKS if block.needs == "spark")]) > 45
 
