@@ -8,5 +8,6 @@
 --   - relations: {column: customer, to: staging.customers, field: id}
 --   - row_count: {min: 1}
 -- ---
-SELECT id, customer, lower(status) AS status, amount, CAST(ordered_at AS DATE) AS day
+SELECT id, customer, lower(status) AS status, amount,
+       CAST(ordered_at AS DATE) AS day
 FROM raw.orders
