@@ -114,8 +114,8 @@ def _compare(old: "_Version", new: "_Version") -> Difference:
         if _deletion(fragment) != _deletion(other):
             with_deletions.append((fragment, other))
     for (fragment, other), (before, after) in zip(with_deletions, _iter_deleted(old, new, with_deletions), strict=True):
-        parts_of_old += part_of(fragment, np.setdiff1d(after, before), deleted=before)
-        parts_of_new += part_of(other, np.setdiff1d(before, after), deleted=after)
+        parts_of_old += part_of(fragment, _without(after, before), deleted=before)
+        parts_of_new += part_of(other, _without(before, after), deleted=after)
     return Difference(
         columns=columns,
         older=tuple(parts_of_old),
@@ -137,6 +137,14 @@ def _iter_deleted(old: "_Version", new: "_Version", shared: Sequence[_Shared]) -
         files = [(version, fragment) for pair in pairs for version, fragment in zip((old, new), pair, strict=True)]
         found = in_parallel(lambda file: file[0].deleted(file[1]), files)
         yield from zip(found[::2], found[1::2], strict=True)
+
+
+def _without(offsets: Offsets, others: Offsets) -> Offsets:
+    """Return the sorted offsets that are not among others, which are sorted too."""
+    if not len(offsets) or not len(others):
+        return offsets
+    nearest = np.minimum(np.searchsorted(others, offsets), len(others) - 1)
+    return offsets[others[nearest] != offsets]
 
 
 def find_filled(older: VersionRef, newer: VersionRef, difference: Difference) -> tuple[tuple[Part, Part], ...]:

@@ -129,17 +129,38 @@ class _Rows:
         created, updated = np.zeros(len(row_ids), np.uint64), np.zeros(len(row_ids), np.uint64)
         for message in self._fragments:  # A row that is in several fragments is alive in the newest.
             values = _values(message)
-            ids = _row_ids(values)
-            order = np.argsort(ids, kind="stable")
-            at = np.searchsorted(ids[order], row_ids)
-            at = order[np.minimum(at, len(order) - 1)] if len(order) else at
-            here = (ids[at] == row_ids) if len(order) else np.zeros(len(row_ids), dtype=bool)
+            at, rows = _positions(values, row_ids)
+            here = at >= 0
             found |= here
             for field, into in ((_CREATED, created), (_UPDATED, updated)):
-                versions = _decode(values.get(field))
-                if len(versions) == len(ids):
-                    into[here] = versions[at[here]]
+                ends, versions = _runs(values.get(field))
+                if ends[-1] == rows:
+                    into[here] = versions[np.searchsorted(ends, at[here], side="right")]
         return _Found(found, created, updated)
+
+
+def _positions(values: Mapping[int, int | bytes], row_ids: Numbers) -> tuple[npt.NDArray[np.int64], int]:
+    """Return where rows are in a fragment, -1 if they are not, and the number of its rows.
+
+    A fragment of appended rows has one range of ids, which is not expanded.
+    """
+    at = np.full(len(row_ids), -1, dtype=np.int64)
+    rows = 0
+    for segment in _segments(values):
+        ids = _range_of(segment)
+        if ids is not None:
+            here = (row_ids >= np.uint64(ids.start)) & (row_ids < np.uint64(ids.stop))
+            at[here] = (row_ids[here] - np.uint64(ids.start)).astype(np.int64) + rows
+            rows += len(ids)
+            continue
+        own = _segment(segment)
+        if len(own):
+            order = np.argsort(own, kind="stable")
+            nearest = order[np.minimum(np.searchsorted(own[order], row_ids), len(own) - 1)]
+            here = own[nearest] == row_ids
+            at[here] = nearest[here] + rows
+            rows += len(own)
+    return at, rows
 
 
 def _clamped(message: bytes, number: int) -> bytes:
@@ -168,21 +189,22 @@ def _with(message: bytes, new: Mapping[int, int | bytes]) -> bytes:
 
 
 def _row_ids(values: Mapping[int, int | bytes]) -> Numbers:
+    found = [_segment(segment) for segment in _segments(values)]
+    return np.concatenate(found) if found else np.empty(0, np.uint64)
+
+
+def _segments(values: Mapping[int, int | bytes]) -> list[bytes]:
+    """Return the segments of the row ids of a fragment."""
     inline = values.get(_ROW_IDS)
     if not isinstance(inline, bytes):
-        return np.empty(0, np.uint64)
-    segments = [field.value for field in iter_fields(inline, "row ids")]
-    found = [_segment(segment) for segment in segments if isinstance(segment, bytes)]
-    return np.concatenate(found) if found else np.empty(0, np.uint64)
+        return []
+    return [field.value for field in iter_fields(inline, "row ids") if isinstance(field.value, bytes)]
 
 
 def _find_range(values: Mapping[int, int | bytes], *, first: int) -> range | None:
     """Return the row ids of a fragment if they are one range from `first` on, as those of appended rows are."""
-    inline = values.get(_ROW_IDS)
-    segments = tuple(iter_fields(inline, "row ids")) if isinstance(inline, bytes) else ()
-    if len(segments) != 1 or not isinstance(segments[0].value, bytes):
-        return None
-    found = _range_of(segments[0].value)
+    segments = _segments(values)
+    found = _range_of(segments[0]) if len(segments) == 1 else None
     return found if found is not None and found.start >= first else None
 
 
@@ -206,13 +228,24 @@ def _segment(segment: bytes) -> Numbers:
 
 def _decode(value: int | bytes | None) -> Numbers:
     """The version of each row, from runs of equal ones."""
+    ends, versions = _runs(value)
+    return np.repeat(versions, np.diff(ends, prepend=0))
+
+
+def _runs(value: int | bytes | None) -> tuple[npt.NDArray[np.int64], Numbers]:
+    """Return where runs of rows with the same version end, and their versions. The first run is empty."""
     lengths, versions = [0], [0]
     for run in iter_fields(value, "row versions") if isinstance(value, bytes) else ():
         parts = _values(run.value) if isinstance(run.value, bytes) else {}
         span, version = parts.get(1), parts.get(2, 0)
-        lengths.append(len(_segment(span)) if isinstance(span, bytes) else 0)
+        lengths.append(_count(span) if isinstance(span, bytes) else 0)
         versions.append(version if isinstance(version, int) else 0)
-    return np.repeat(np.array(versions, dtype=np.uint64), lengths)
+    return np.cumsum(lengths, dtype=np.int64), np.array(versions, dtype=np.uint64)
+
+
+def _count(segment: bytes) -> int:
+    ids = _range_of(segment)
+    return len(_segment(segment)) if ids is None else len(ids)
 
 
 def _encode(versions: Numbers) -> bytes:
