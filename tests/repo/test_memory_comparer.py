@@ -24,7 +24,7 @@ from anabranch.format.compare.parts import all_parts, part_of
 from anabranch.format.home import Home
 from anabranch.format.layout.deletions import offsets_in
 from anabranch.format.staging import VersionRef
-from anabranch.repo.history import memory_comparer
+from anabranch.repo.history import memory_rows
 from anabranch.repo.history.comparer import ColumnTriple, RowComparison, RowMerge, RowSide
 from anabranch.repo.history.memory_comparer import MemoryComparer, can_compare_in_memory
 
@@ -121,8 +121,8 @@ FEW = settings(max_examples=settings().max_examples // 2, suppress_health_check=
 
 @pytest.fixture(params=[16, 0], ids=["all columns at once", "columns when needed"], autouse=True)
 def columns_at_once(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    monkeypatch.setattr(memory_comparer, "_MOST_COLUMNS_AT_ONCE", request.param)
-    monkeypatch.setattr(memory_comparer, "is_local", lambda _root: False)
+    monkeypatch.setattr(memory_rows, "_MOST_COLUMNS_AT_ONCE", request.param)
+    monkeypatch.setattr(memory_rows, "is_local", lambda _root: False)
     return int(request.param)
 
 
@@ -193,9 +193,14 @@ def triple(draw: st.DrawFn, name: str, *, is_same: bool) -> ColumnTriple:
 
 
 def common(found: pa.Table) -> list[dict[str, Any]]:
-    """What every engine returns: the row of the base only where the target changed it."""
+    """What every engine returns: the row of the base where both sides changed it, unless both updated other columns."""
     rows = found.drop(["source_columns"]).to_pylist()
-    return [{**row, "base": row["base"] if row["target_change"] else None} for row in rows]
+    return [{**row, "base": row["base"] if needs_base(row) else None} for row in rows]
+
+
+def needs_base(row: dict[str, Any]) -> bool:
+    changes = row["source_change"], row["target_change"]
+    return bool(row["conflicts"]) if changes == ("updated", "updated") else row["target_change"] is not None
 
 
 def texts(rows: pa.Table | list[dict[str, Any]]) -> list[str]:

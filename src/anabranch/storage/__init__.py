@@ -7,7 +7,7 @@ storage options. This layer imports only `ids` and `errors`. Start reading at `o
 
 from anabranch.storage.local_files import remove_empty_folders
 from anabranch.storage.objects import ObjectInfo, ObjectStore, PreparedObject
-from anabranch.storage.parallel import in_parallel, iter_in_parallel
+from anabranch.storage.parallel import at_once, in_parallel, iter_in_parallel
 from anabranch.storage.store import (
     copy_between,
     copy_verified,
@@ -21,6 +21,7 @@ __all__ = [
     "ObjectInfo",
     "ObjectStore",
     "PreparedObject",
+    "at_once",
     "copy_between",
     "copy_verified",
     "in_parallel",

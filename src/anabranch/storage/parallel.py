@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TypeVar
 
-__all__ = ["Steps", "in_parallel", "iter_in_parallel"]
+from anabranch.storage.uris import is_local
+
+__all__ = ["Steps", "at_once", "in_parallel", "iter_in_parallel"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -34,6 +36,14 @@ class _Pool:
 _POOL = _Pool()
 
 
+def at_once(root: str) -> int:
+    """Return how many requests for one table to send at a time: one on a local disk, which answers at once.
+
+    There, threads cost more than they save, and the tables of a commit are worked on in parallel.
+    """
+    return 1 if is_local(root) else _AT_A_TIME
+
+
 def in_parallel(request: Callable[[T], R], items: Iterable[T], *, at_a_time: int = _AT_A_TIME) -> list[R]:
     """Call `request` for each item and return the results in order. Raise the first error."""
     return list(iter_in_parallel(request, items, at_a_time=at_a_time))
@@ -45,7 +55,7 @@ def iter_in_parallel(request: Callable[[T], R], items: Iterable[T], *, at_a_time
     The calling thread works too. So a request may itself call `in_parallel`: it never waits for a free thread.
     """
     waiting = list(items)
-    if len(waiting) < 2:
+    if len(waiting) < 2 or at_a_time < 2:
         yield from map(request, waiting)
         return
     answers: list[Future[R]] = [Future() for _ in waiting]

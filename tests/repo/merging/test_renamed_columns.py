@@ -148,6 +148,13 @@ def test_a_new_column_with_the_old_name_is_another_column(table: ab.Repository) 
     assert [(row["id"], row["c"], row["a"]) for row in rows(table)] == [(1, 100, 1000), (2, 2, 2000), (3, 3, 3000)]
 
 
+def test_a_column_that_is_restored_beside_one_that_took_its_name_has_all_its_values(table: ab.Repository) -> None:
+    change(table, "dev", put("a", "100"))
+    change(table, "main", drop("a"), rename("b", "a"))
+    table.merge("dev", "main", strategy="source")
+    assert [(row["id"], row["a"], row["b"]) for row in rows(table)] == [(1, 100, "b1"), (2, 2, "b2"), (3, 3, "b3")]
+
+
 def test_columns_that_exchanged_their_names_are_followed(repo: ab.Repository) -> None:
     with repo.transaction() as tx:
         tx.create_table(KEY, pa.schema([("id", pa.int64()), ("a", pa.int64()), ("b", pa.int64())]), primary_key=["id"])

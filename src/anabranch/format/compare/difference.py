@@ -11,6 +11,7 @@ Row ids match rows of two versions only if one descends from the other, which th
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import lance
 import numpy as np
@@ -18,6 +19,7 @@ import pyarrow.compute as pc
 from lance.fragment import FragmentMetadata
 
 from anabranch.errors import NotFoundError
+from anabranch.format.compare.fragments import fragments_of
 from anabranch.format.compare.parts import Part, part_of, whole_part
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout.deletions import Offsets, offsets_in
@@ -26,7 +28,7 @@ from anabranch.format.staging.fields import FieldTree
 from anabranch.format.staging.manifests import shown_version
 from anabranch.format.staging.version_ref import VersionRef
 from anabranch.format.transactions import find_transaction
-from anabranch.storage.parallel import in_parallel
+from anabranch.storage.parallel import at_once, in_parallel
 
 __all__ = [
     "ColumnPair",
@@ -71,7 +73,7 @@ class Difference:
 
     A row that was rewritten is in both, whether it was changed or not. The rows that both have of reshaped fragments
     are in neither: `find_filled` returns which of them differ. `fragments` are those that both versions have: by their
-    id in the older one, their id in the newer one.
+    id in the older one, their id in the newer one. `has_same_schema` is True if the columns and all notes are the same.
     """
 
     columns: tuple[ColumnPair, ...]
@@ -79,6 +81,7 @@ class Difference:
     newer: tuple[Part, ...]
     reshaped: tuple[Reshaped, ...] = ()
     fragments: Mapping[int, int] = field(default_factory=dict)
+    has_same_schema: bool = False
 
 
 def compare_versions(older: VersionRef, newer: VersionRef) -> Difference:
@@ -90,13 +93,14 @@ def compare_versions(older: VersionRef, newer: VersionRef) -> Difference:
 def compare_all(older: VersionRef, newer: Sequence[VersionRef]) -> list[Difference]:
     """Find what may differ between one version and each of several others. No file is read twice."""
     old = _Version(older)
-    return in_parallel(lambda version_ref: _compare(old, _Version(version_ref)), newer)
+    at_a_time = at_once(older.home.root)
+    return in_parallel(lambda version_ref: _compare(old, _Version(version_ref)), newer, at_a_time=at_a_time)
 
 
 def _compare(old: "_Version", new: "_Version") -> Difference:
     shared, left, right = _match_fragments(old, new)
     columns = _pair_columns(old, new, shared)
-    are_alike = all(old.family(pair.older) == new.family(pair.newer) for pair in columns)
+    are_alike = old.has_same_fields(new) or all(old.family(pair.older) == new.family(pair.newer) for pair in columns)
     parts_of_old = [whole_part(fragment) for fragment in left]
     parts_of_new = [whole_part(fragment) for fragment in right]
     reshaped = []
@@ -122,6 +126,7 @@ def _compare(old: "_Version", new: "_Version") -> Difference:
         newer=tuple(parts_of_new),
         reshaped=tuple(reshaped),
         fragments={fragment.id: other.id for fragment, other in shared},
+        has_same_schema=old.has_same_schema(new),
     )
 
 
@@ -135,7 +140,7 @@ def _iter_deleted(old: "_Version", new: "_Version", shared: Sequence[_Shared]) -
     for start in range(0, len(shared), _FRAGMENTS_AT_ONCE):
         pairs = shared[start : start + _FRAGMENTS_AT_ONCE]
         files = [(version, fragment) for pair in pairs for version, fragment in zip((old, new), pair, strict=True)]
-        found = in_parallel(lambda file: file[0].deleted(file[1]), files)
+        found = in_parallel(lambda file: file[0].deleted(file[1]), files, at_a_time=old.at_once)
         yield from zip(found[::2], found[1::2], strict=True)
 
 
@@ -144,7 +149,8 @@ def _without(offsets: Offsets, others: Offsets) -> Offsets:
     if not len(offsets) or not len(others):
         return offsets
     nearest = np.minimum(np.searchsorted(others, offsets), len(others) - 1)
-    return offsets[others[nearest] != offsets]
+    left: Offsets = offsets[others[nearest] != offsets]
+    return left
 
 
 def find_filled(older: VersionRef, newer: VersionRef, difference: Difference) -> tuple[tuple[Part, Part], ...]:
@@ -175,17 +181,23 @@ class _Version:
 
     def __init__(self, version_ref: VersionRef) -> None:
         self._version_ref = version_ref
-        self._dataset = version_ref.open()
-        self.by_id = {fragment.fragment_id: fragment for fragment in self._dataset.get_fragments()}
-        # Lance builds the metadata of a fragment each time, so it is read once.
-        self.fragments: list[FragmentMetadata] = [fragment.metadata for fragment in self.by_id.values()]
+        opened = fragments_of(version_ref)
+        self._dataset, self.by_id = opened.dataset, opened.by_id
+        self.fragments = [opened.metadata(number) for number in self.by_id]
         self._tree = FieldTree.of(self._dataset.lance_schema)
-        self._families = self._tree.families()
         self._files: dict[int, _Files] = {}
         self._places: dict[int, Mapping[str, _Place]] = {}
         self._deleted: dict[int, Offsets] = {}
         self._lock = threading.Lock()
         self._reading: dict[int, threading.Lock] = {}
+
+    @property
+    def at_once(self) -> int:
+        return at_once(self._version_ref.home.root)
+
+    @cached_property
+    def _families(self) -> dict[str, frozenset[int]]:
+        return self._tree.families()
 
     def columns_by_id(self) -> dict[str, str]:
         return columns_by_id(self._tree)
@@ -193,12 +205,15 @@ class _Version:
     def has_same_fields(self, other: "_Version") -> bool:
         return self._tree.fields == other._tree.fields
 
+    def has_same_schema(self, other: "_Version") -> bool:
+        return self._tree == other._tree
+
     def is_of_same_dataset(self, other: "_Version") -> bool:
         return self._version_ref.home.root == other._version_ref.home.root
 
     @property
     def columns(self) -> tuple[str, ...]:
-        return tuple(self._families)
+        return tuple(field.name for field in self._tree.top_level())
 
     def family(self, column: str | None) -> Collection[int]:
         """The fields of a column."""

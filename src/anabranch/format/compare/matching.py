@@ -4,6 +4,7 @@ The answers are those of SQL: a null key matches nothing, and two nulls, two NaN
 """
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -52,6 +53,7 @@ _PLAIN: tuple[Callable[[pa.DataType], bool], ...] = (
 )
 
 
+@lru_cache(maxsize=256)
 def can_match(kind: pa.DataType) -> bool:
     """Return whether a column of this type can be part of a key here."""
     if isinstance(kind, pa.BaseExtensionType):
@@ -61,6 +63,7 @@ def can_match(kind: pa.DataType) -> bool:
     return any(is_kind(kind) for is_kind in _PLAIN)
 
 
+@lru_cache(maxsize=256)
 def can_compare(kind: pa.DataType) -> bool:
     """Return whether values of this type can be compared here."""
     if isinstance(kind, pa.BaseExtensionType):

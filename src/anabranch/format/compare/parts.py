@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby
 
-import lance
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from lance.fragment import FragmentMetadata, RowIdSequence
 
+from anabranch.format.compare.fragments import Fragments, fragments_of
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout.deletions import Offsets, offsets_in
 from anabranch.format.layout.wire import iter_fields
@@ -23,8 +23,10 @@ __all__ = [
     "ROW_ID",
     "Part",
     "all_parts",
+    "are_in_parts",
     "count_parts",
     "iter_parts",
+    "join_parts",
     "part_of",
     "row_ids_at",
     "split_parts",
@@ -73,11 +75,42 @@ def part_of(fragment: FragmentMetadata, offsets: Offsets, *, deleted: Offsets) -
 
 
 def all_parts(version_ref: VersionRef) -> tuple[Part, ...]:
-    return tuple(whole_part(fragment.metadata) for fragment in version_ref.open().get_fragments())
+    fragments = fragments_of(version_ref)
+    return tuple(whole_part(fragments.metadata(number)) for number in fragments.by_id)
 
 
 def count_parts(parts: Iterable[Part]) -> int:
     return sum(part.rows for part in parts)
+
+
+def join_parts(parts: Iterable[Part]) -> tuple[Part, ...]:
+    """Return the same rows with one part for each fragment."""
+    joined: dict[int, Part] = {}
+    for part in parts:
+        other = joined.get(part.fragment)
+        joined[part.fragment] = part if other is None else _joined(other, part)
+    return tuple(joined.values())
+
+
+def _joined(one: Part, other: Part) -> Part:
+    """Return the rows of two parts of a fragment. Positions grow with offsets, so both are merged in the same way."""
+    if one.offsets is None or other.offsets is None or one.positions is None or other.positions is None:
+        return one if one.offsets is None else other
+    offsets = np.concatenate([one.offsets, other.offsets])
+    offsets, first = np.unique(offsets, return_index=True)
+    return Part(one.fragment, len(offsets), offsets, np.concatenate([one.positions, other.positions])[first])
+
+
+def are_in_parts(addresses: npt.NDArray[np.uint64], parts: Sequence[Part]) -> npt.NDArray[np.bool_]:
+    """Return which rows at addresses are in one of the parts."""
+    whole = [part.fragment for part in parts if part.offsets is None]
+    found = np.isin(addresses >> _OFFSET_BITS, whole) if whole else np.zeros(len(addresses), dtype=bool)
+    some = [_addresses(part.fragment, part.offsets) for part in parts if part.offsets is not None]
+    return found | np.isin(addresses, np.concatenate(some)) if some else found
+
+
+def _addresses(fragment: int, offsets: Offsets) -> npt.NDArray[np.uint64]:
+    return np.uint64(fragment) << _OFFSET_BITS | offsets.astype(np.uint64)
 
 
 def split_parts(parts: Sequence[Part], *, rows: int) -> list[tuple[Part, ...]]:
@@ -96,19 +129,18 @@ def iter_parts(
     with_addresses: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """Read rows: all their columns, or some. If requested, `_rowid` and `_rowaddr` follow."""
-    dataset = version_ref.open()
-    fragments = {fragment.fragment_id: fragment for fragment in dataset.get_fragments()}
-    parts = [_with_offsets(part, fragments[part.fragment]) for part in parts]
-    whole = [fragments[part.fragment] for part in parts if part.offsets is None]
+    fragments = fragments_of(version_ref)
+    parts = [_with_offsets(part, fragments) for part in parts]
+    whole = [fragments.by_id[part.fragment] for part in parts if part.offsets is None]
     some = [part for part in parts if part.offsets is not None]
     names = None if columns is None else list(columns)
 
     def read(part: Part) -> pa.Table:
-        return _take(fragments[part.fragment], part, names, with_row_ids=with_row_ids, with_addresses=with_addresses)
+        return _take(fragments, part, names, with_row_ids=with_row_ids, with_addresses=with_addresses)
 
     with lance_errors(version_ref.home.uri, version_ref.home.storage_options):
         if whole:
-            yield from dataset.scanner(
+            yield from fragments.dataset.scanner(
                 columns=names, fragments=whole, with_row_id=with_row_ids, with_row_address=with_addresses
             ).to_reader()
         for start in range(0, len(some), _FRAGMENTS_AT_ONCE):
@@ -116,9 +148,9 @@ def iter_parts(
                 yield from taken.to_batches()
 
 
-def _with_offsets(part: Part, fragment: lance.LanceFragment) -> Part:
+def _with_offsets(part: Part, fragments: Fragments) -> Part:
     """Return a small whole part as one with offsets: to take its rows costs less than to plan a scan."""
-    if part.offsets is not None or part.rows > _FEW or fragment.metadata.deletion_file is not None:
+    if part.offsets is not None or part.rows > _FEW or fragments.metadata(part.fragment).deletion_file is not None:
         return part
     offsets = np.arange(part.rows, dtype=np.uint32)
     return Part(part.fragment, part.rows, offsets, offsets.astype(np.int64))
@@ -137,21 +169,21 @@ def take_at(
     """
     times = Counter(part.fragment for part in parts)
     known = {part.fragment: part for part in parts if times[part.fragment] == 1}
-    dataset = version_ref.home.open_to_read(version_ref.version)
-    schema = dataset.schema
+    fragments = fragments_of(version_ref)
+    schema = fragments.dataset.schema
     names = schema.names if columns is None else list(columns)
-    grouped = _Addresses(dataset, addresses)
+    grouped = _Addresses(addresses)
 
-    def read(group: tuple[lance.LanceFragment, Offsets]) -> pa.Table:
-        fragment, offsets = group
-        owner = known.get(fragment.fragment_id)
+    def read(group: tuple[int, Offsets]) -> pa.Table:
+        number, offsets = group
+        owner = known.get(number)
         if owner is not None and owner.offsets is not None and owner.positions is not None:
             positions = owner.positions[np.searchsorted(owner.offsets, offsets)]
         else:
-            deleted = offsets_in(version_ref.home, dataset, fragment)
+            deleted = offsets_in(version_ref.home, fragments.dataset, fragments.by_id[number])
             positions = offsets.astype(np.int64) - np.searchsorted(deleted, offsets)
-        part = Part(fragment.fragment_id, len(offsets), offsets, positions)
-        return _take(fragment, part, names, with_row_ids=False, with_addresses=False)
+        part = Part(number, len(offsets), offsets, positions)
+        return _take(fragments, part, names, with_row_ids=False, with_addresses=False)
 
     with lance_errors(version_ref.home.uri, version_ref.home.storage_options):
         found = in_parallel(read, grouped.groups)
@@ -163,26 +195,25 @@ def row_ids_at(version_ref: VersionRef, addresses: npt.NDArray[np.uint64]) -> np
     """Return the row ids at addresses, in their order. The manifest has them, so no file is read."""
     if not len(addresses):
         return np.empty(0, dtype=np.uint64)
-    grouped = _Addresses(version_ref.home.open_to_read(version_ref.version), addresses)
-    found = [_ids_at(fragment, offsets).to_numpy() for fragment, offsets in grouped.groups]
+    fragments, grouped = fragments_of(version_ref), _Addresses(addresses)
+    found = [_ids_at(fragments.metadata(number), offsets).to_numpy() for number, offsets in grouped.groups]
     return np.concatenate([np.empty(0, dtype=np.uint64), *found])[grouped.order]
 
 
 class _Addresses:
     """Row addresses by fragment. `order` sorts what was read group by group in the order of the addresses."""
 
-    def __init__(self, dataset: lance.LanceDataset, addresses: npt.NDArray[np.uint64]) -> None:
-        fragments = {fragment.fragment_id: fragment for fragment in dataset.get_fragments()}
+    def __init__(self, addresses: npt.NDArray[np.uint64]) -> None:
         order = np.argsort(addresses, kind="stable")
         ordered = addresses[order]
         owners, starts = np.unique(ordered >> _OFFSET_BITS, return_index=True)
         offsets = np.split((ordered & _OFFSET_MASK).astype(np.uint32), starts[1:])
-        self.groups = [(fragments[owner], own) for owner, own in zip(owners.tolist(), offsets, strict=False)]
+        self.groups = list(zip(owners.tolist(), offsets, strict=False))
         self.order = np.argsort(order, kind="stable")
 
 
 def _take(
-    fragment: lance.LanceFragment,
+    fragments: Fragments,
     part: Part,
     columns: list[str] | None,
     *,
@@ -191,16 +222,16 @@ def _take(
 ) -> pa.Table:
     assert part.offsets is not None  # noqa: S101 - whole fragments are scanned
     assert part.positions is not None  # noqa: S101
+    fragment, metadata = fragments.by_id[part.fragment], fragments.metadata(part.fragment)
     found = {}
     if with_row_ids:
         # `take` gives no row ids, though it takes their name for a column's.
-        found[ROW_ID] = _ids_at(fragment, part.offsets)
+        found[ROW_ID] = _ids_at(metadata, part.offsets)
     if with_addresses:
-        addresses = np.uint64(fragment.fragment_id) << _OFFSET_BITS | part.offsets.astype(np.uint64)
-        found[ROW_ADDRESS] = pa.array(addresses, pa.uint64())
+        found[ROW_ADDRESS] = pa.array(_addresses(part.fragment, part.offsets), pa.uint64())
     if columns is not None and not columns:
         return pa.table(found)  # `take` of no columns gives no rows
-    rows = fragment.metadata.num_rows
+    rows = metadata.num_rows
     if part.rows > rows * _MANY and rows > _FEW:
         taken = fragment.scanner(columns=columns).to_table().take(part.positions)
     else:
@@ -210,7 +241,7 @@ def _take(
     return taken
 
 
-def _ids_at(fragment: lance.LanceFragment, offsets: Offsets) -> pa.Array:
+def _ids_at(fragment: FragmentMetadata, offsets: Offsets) -> pa.Array:
     """The ids of some rows; where they are a range, without making all of them first."""
     first = _first_of_range(fragment)
     if first is None:
@@ -218,16 +249,16 @@ def _ids_at(fragment: lance.LanceFragment, offsets: Offsets) -> pa.Array:
     return pa.array(offsets.astype(np.uint64) + np.uint64(first), pa.uint64())
 
 
-def _row_ids(fragment: lance.LanceFragment) -> pa.Array:
+def _row_ids(fragment: FragmentMetadata) -> pa.Array:
     """The id of each row that a fragment ever had, by its offset."""
-    found = fragment.metadata.row_id_meta
+    found = fragment.row_id_meta
     assert found is not None  # noqa: S101 - every table has stable row ids
     return RowIdSequence.from_inline_metadata(found).to_pyarrow()
 
 
-def _first_of_range(fragment: lance.LanceFragment) -> int | None:
+def _first_of_range(fragment: FragmentMetadata) -> int | None:
     """The id of the first row of a fragment if the others' follow it one by one, as where rows were only appended."""
-    found = fragment.metadata.row_id_meta
+    found = fragment.row_id_meta
     assert found is not None  # noqa: S101 - every table has stable row ids
     inline = json.loads(found.json())["Inline"]
     segments = [field.value for field in iter_fields(bytes(inline), "the row ids of a fragment")]

@@ -73,9 +73,8 @@ def _read_arrow(data: bytes, name: str) -> Offsets:
         raise _damaged(name, f"it is not an Arrow file: {err}") from err
     if [field.type for field in table.schema] != [pa.uint32()] or table.column(0).null_count:
         raise _damaged(name, f"it holds {table.schema.to_string(show_field_metadata=False)!r} instead of row offsets")
-    offsets = table.column(0).to_numpy()
-    is_sorted = np.all(offsets[1:] > offsets[:-1])  # as Lance writes them
-    return offsets if is_sorted else np.unique(offsets)
+    offsets = np.sort(table.column(0).to_numpy())  # Lance writes them in any order
+    return np.unique(offsets) if np.any(offsets[1:] == offsets[:-1]) else offsets
 
 
 def _read_bitmap(data: bytes, name: str) -> Offsets:

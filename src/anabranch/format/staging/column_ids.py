@@ -41,7 +41,7 @@ __all__ = [
 
 def read_column_ids(version_ref: VersionRef) -> dict[str, frozenset[str]]:
     """Return the identities of the top-level columns of a version by name. Most columns have one."""
-    return {field.name: _ids(field) for field in FieldTree.of(version_ref.open().lance_schema).top_level()}
+    return {field.name: _ids(field) for field in FieldTree.of(version_ref.open_to_read().lance_schema).top_level()}
 
 
 def column_ids_text(column_ids: Collection[str]) -> str:

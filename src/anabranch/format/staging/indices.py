@@ -213,7 +213,7 @@ def rebuild_indices(version_ref: VersionRef) -> VersionRef:
 
 def read_recipes(version_ref: VersionRef) -> "dict[str, IndexRecipe]":
     """Return how the indices of a version were built, by their names. Kinds that we cannot build are left out."""
-    dataset = version_ref.open()
+    dataset = version_ref.open_to_read()
     found: dict[str, IndexRecipe] = {}
     for description in dataset.describe_indices():
         with suppress(InvalidInputError):

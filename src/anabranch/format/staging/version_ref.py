@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from anabranch.errors import DatasetExistsError, InvalidInputError
-from anabranch.format.home import Home, is_staged
+from anabranch.format.cache import BoundedCache
+from anabranch.format.home import Home, HomeKey, is_staged, new_home_cache
 from anabranch.format.lance_errors import lance_errors
 
 if TYPE_CHECKING:
@@ -12,6 +13,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = ["VersionRef", "create_empty", "stage"]
+
+# Weighed by their columns.
+_SCHEMAS: "BoundedCache[HomeKey, pa.Schema]" = new_home_cache(limit=256, capacity=20_000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,12 +32,24 @@ class VersionRef:
     def open(self) -> "lance.LanceDataset":
         return self.home.open(self.version)
 
+    def open_to_read(self) -> "lance.LanceDataset":
+        """Open the version for reading only. A kept handle is returned without another check for links."""
+        return self.home.open_to_read(self.version)
+
     @property
     def schema(self) -> "pa.Schema":
-        return self.home.open_to_read(self.version).schema
+        """The Arrow schema. That of a staged version is kept: Lance converts all columns each time."""
+        if not self.is_staged:
+            return self.open_to_read().schema
+        key = self.home.key(self.version)
+        found = _SCHEMAS.find(key)
+        if found is None:
+            found = self.open_to_read().schema
+            _SCHEMAS.keep(key, found, weight=len(found))
+        return found
 
     def count_rows(self) -> int:
-        return int(self.home.open_to_read(self.version).count_rows())
+        return int(self.open_to_read().count_rows())
 
     def count_fragments(self) -> int:
         return len(self.open().get_fragments())

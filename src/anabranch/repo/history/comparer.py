@@ -223,8 +223,8 @@ class RowComparer(Protocol):
         - `source_change`: 'inserted', 'updated' or 'deleted'. `target_change`: the same, or null if the target did not
           change the row.
         - `base`, `source`, `target`: the rows as structs, null if the row does not exist. `target` is also null if the
-          row is unchanged in the target, unless it has another address there. `base` may be null then: not every engine
-          reads it.
+          row is unchanged in the target, unless it has another address there. `base` may be null then, and if both
+          sides updated the row without a conflict: not every engine reads it.
         - `base_address`, `target_address`, `target_row_id`: where the rows are stored. Null if the row does not exist,
           or, in the target, if it is unchanged at the address of the base.
         - `source_columns`: the indices of the columns that the source changed in an updated row, or that only the

@@ -36,7 +36,7 @@ from anabranch.repo.merge.steps import (
 from anabranch.repo.snapshot import Table
 from anabranch.repo.write.homes import stage_existing, stage_new
 from anabranch.repo.write.staged_table import StagedTable, one_time_step
-from anabranch.storage import in_parallel
+from anabranch.storage import at_once, in_parallel
 
 __all__ = ["MergedTable", "Stager", "count_step", "iter_step_conflicts"]
 
@@ -230,7 +230,7 @@ class Stager:
             lambda: self._staged_table(step),
             lambda: _started(self.comparer.merge(rows)),
         )
-        staged_table, found = in_parallel(_call, todo)
+        staged_table, found = in_parallel(_call, todo, at_a_time=at_once(self.config.root))
         return staged_table, found
 
     def _count_mismatch(self, step: MergeTable, err: SchemaMismatchError) -> MergedTable:

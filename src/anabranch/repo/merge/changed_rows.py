@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from anabranch.format.compare.parts import row_ids_at, take_at
 from anabranch.format.staging import VersionRef
 
-__all__ = ["ChangedRows", "Mask"]
+__all__ = ["ChangedRows", "Mask", "fields_of"]
 
 Mask = npt.NDArray[np.bool_]
 _CHANGES = pa.array(["inserted", "updated", "deleted"])
@@ -82,7 +82,8 @@ class ChangedRows:
         fields = [pa.field(field.name, field.type) for field in version_ref.schema]
         arrays = [taken.column(field.name).combine_chunks() for field in fields]
         if len(present):
-            known = [pc.struct_field(present, [field.name]) for field in fields]
+            columns = fields_of(present)
+            known = [columns[field.name] for field in fields]
             arrays = [pa.concat_arrays(pair) for pair in zip(known, arrays, strict=True)]
         order = np.argsort(np.concatenate([np.flatnonzero(~missing), np.flatnonzero(missing)]))
         rows = pa.StructArray.from_arrays(arrays, fields=fields).take(pa.array(order))
@@ -90,6 +91,11 @@ class ChangedRows:
         whole = ChangedRows(self._batch.set_column(number, pa.field("target", rows.type), rows), self._fragments)
         whole.row_ids = row_ids
         return whole
+
+
+def fields_of(rows: pa.StructArray) -> dict[str, pa.Array]:
+    """Return the columns of rows by name, null where the whole row is null."""
+    return dict(zip(rows.type.names, rows.flatten(), strict=True))
 
 
 def _codes(changes: pa.Array) -> npt.NDArray[np.int32]:

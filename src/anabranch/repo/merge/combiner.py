@@ -19,7 +19,7 @@ from anabranch.repo.merge.steps import DropTable, MergeSteps, TableMatch, TableS
 from anabranch.repo.merge.tables import PlannedTable, plan_tables
 from anabranch.repo.snapshot import Table
 from anabranch.repo.write.homes import refuse_shared_home
-from anabranch.storage import in_parallel
+from anabranch.storage import in_parallel, iter_in_parallel
 
 __all__ = ["DECIDE", "Combination", "Combiner", "Sides"]
 
@@ -86,7 +86,7 @@ class Combiner:
         def plan(table: PlannedTable) -> TableStep:
             return self.plan_table(table) if isinstance(table, TableMatch) else table
 
-        steps = tuple(in_parallel(plan, planned.tables))
+        steps = tuple(in_parallel(plan, planned.tables, at_a_time=self.config.tables_at_a_time))
         return MergeSteps(steps=steps, conflicts=tuple(planned.conflicts))
 
     def check_resolvers(self, *given: Sides) -> None:
@@ -166,6 +166,7 @@ class Combiner:
         """Apply steps and yield the results in their order. Small tables are applied in parallel."""
         # Resolver functions of the caller are never called concurrently: they need not be safe for that.
         limit = -1 if self.resolution.has_functions else _MOST_ROWS_IN_PARALLEL
-        small = iter(in_parallel(apply, [step for step in steps if step.rows_read <= limit]))
+        small_steps = [step for step in steps if step.rows_read <= limit]
+        small = iter_in_parallel(apply, small_steps, at_a_time=self.config.tables_at_a_time)
         for step in steps:
             yield next(small) if step.rows_read <= limit else apply(step)

@@ -24,11 +24,12 @@ from anabranch.repo.merge.indices import MergedIndices, merge_indices
 from anabranch.repo.merge.names import TableNames
 from anabranch.repo.merge.notes import MergedNotes, defaults_of, find_misfit, merge_notes
 from anabranch.repo.merge.resolve import Resolution
-from anabranch.repo.merge.shapes import SchemaSides, Shape, merge_shapes
+from anabranch.repo.merge.shape_merge import merge_shapes
+from anabranch.repo.merge.shapes import SchemaSides, Shape
 from anabranch.repo.merge.steps import KeepTable, MergeTable, ReplaceTable, RowPlan, TableMatch, TableState
 from anabranch.repo.snapshot import Table
 from anabranch.repo.write.homes import check_unique
-from anabranch.storage import in_parallel
+from anabranch.storage import at_once, in_parallel
 
 __all__ = ["TablePlanner"]
 
@@ -63,7 +64,9 @@ class _MatchedTable:
         self._conflicts: list[Conflict] = []
         # Open all versions at once, and compare both sides with the base at once, to wait for the store less often.
         tables = [table for table in (self._base, self._source, self._target) if table is not None]
-        *base, self._source_version_ref, self._target_version_ref = in_parallel(lambda table: table.version_ref, tables)
+        *base, self._source_version_ref, self._target_version_ref = in_parallel(
+            lambda table: table.version_ref, tables, at_a_time=at_once(planner.config.root)
+        )
         self._base_version_ref: VersionRef | None = base[0] if base else None
         self._of_source, self._of_target = self._compare()
         self._resolution = planner.resolution.of_table(self._names())
@@ -116,6 +119,13 @@ class _MatchedTable:
         step = ReplaceTable if self._side == "source" else KeepTable
         return step(match=self._match, shape=Shape(), conflicts=tuple(self._conflicts))
 
+    @property
+    def _has_same_schema(self) -> bool:
+        """Whether no side changed the columns, their notes or the key."""
+        if self._base is None or not (self._of_source.has_same_schema and self._of_target.has_same_schema):
+            return False
+        return self._base.primary_key == self._source.primary_key == self._target.primary_key
+
     # Columns and notes
 
     def _merge_shapes(self) -> tuple[Shape, MergedNotes]:
@@ -123,6 +133,7 @@ class _MatchedTable:
             base=self._base,
             source=self._source,
             target=self._target,
+            are_same=self._has_same_schema,
             of_source=self._of_source.columns,
             of_target=self._of_target.columns,
         )
@@ -130,8 +141,8 @@ class _MatchedTable:
         matched_by = next((key for key in shape.key_candidates if self._is_key_everywhere(key)), ())
         shape = replace(shape, matched_by=matched_by)
         self._conflicts += shape.conflicts
-        notes = merge_notes(sides, shape.columns, self._decide_on_note)
-        if not self._match.is_untouched:
+        notes = MergedNotes() if sides.are_same else merge_notes(sides, shape.columns, self._decide_on_note)
+        if not self._match.is_untouched and not sides.are_same:
             notes, without = self._fit_defaults(sides, shape, notes)
             shape = shape.with_defaults(without)
         if self._planner.resolution.any_cell is not None:
@@ -271,6 +282,7 @@ class _MatchedTable:
             resolution=self._resolution,
             strict_columns=frozenset(shape.loosened_columns),
             undecided_columns=self._undecided_columns(shape),
+            has_same_schema=self._has_same_schema,
         )
 
     def _undecided_columns(self, shape: Shape) -> frozenset[str]:

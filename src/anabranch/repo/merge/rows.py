@@ -16,7 +16,7 @@ from anabranch.format.staging import RowBatch, are_surely_unique
 from anabranch.format.staging.incoming import cast_computed, fit_rows
 from anabranch.json_values import value_from_json
 from anabranch.repo.history.comparer import TableCounts
-from anabranch.repo.merge.changed_rows import ChangedRows, Mask
+from anabranch.repo.merge.changed_rows import ChangedRows, Mask, fields_of
 from anabranch.repo.merge.conflicts import NO_CONFLICTS, Conflict, ConflictKind, Unresolved
 from anabranch.repo.merge.decisions import JsonValue
 from anabranch.repo.merge.paths import differ, has_paths, merge_by_path
@@ -68,7 +68,7 @@ class _RowMerger:
         self._key = plan.key
         self._key_names = plan.key_names
         self._columns = plan.columns
-        self._takes_whole_rows = _have_same_columns(plan)
+        self._takes_whole_rows = plan.has_same_schema or _have_same_columns(plan)
         # Rows that a resolver keeps although one side deleted them. They have no row id, so they are written last.
         self.inserts_last: list[pa.Table] = []
 
@@ -141,7 +141,7 @@ class _RowMerger:
         if not counts.updated:
             yield RowChanges(counts=counts)
             return
-        ordered = rows.filter(pa.array(is_changed)).select(self._schema.names)
+        ordered = (rows if is_changed.all() else rows.filter(pa.array(is_changed))).select(self._schema.names)
         arrays = [cast_computed(ordered.column(field.name).combine_chunks(), field) for field in self._schema]
         batch = RowBatch(
             rows=pa.table(arrays, schema=self._schema),
@@ -342,7 +342,8 @@ class _RowMerger:
     def _in_result(self, rows: pa.StructArray, side: Literal["base", "source"]) -> pa.Table:
         """Return rows of a side with the column names of the result. Columns that the side lacks are left out."""
         named = {c.name: name for c in self._columns if (name := getattr(c.triple, side)) is not None}
-        return pa.table([pc.struct_field(rows, [name]) for name in named.values()], names=list(named))
+        found = fields_of(rows)
+        return pa.table([found[name] for name in named.values()], names=list(named))
 
     def _keys(self, found: ChangedRows) -> Iterator[dict[str, Any]]:
         """Yield the keys of rows, with the column names of the result. Without a key, yield row addresses."""

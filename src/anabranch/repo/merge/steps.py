@@ -196,7 +196,7 @@ class RowPlan:
     `version_ref` is the version of the target that was compared, `fragments` maps the fragments of the base to those
     of the target that hold the same rows. Without `key_names`, rows are matched by their row ids. `strict_columns` are
     the columns of the result that take no nulls, without those of the key. `undecided_columns` have a conflict of their
-    own, so nulls in them are not reported.
+    own, so nulls in them are not reported. `has_same_schema` is True if no side changed the columns.
     """
 
     key: TableKey
@@ -208,6 +208,7 @@ class RowPlan:
     resolution: TableResolution
     strict_columns: frozenset[str] = frozenset()
     undecided_columns: frozenset[str] = frozenset()
+    has_same_schema: bool = False
 
     def lenient_schema(self, schema: "pa.Schema") -> "pa.Schema":
         """Return a schema with nulls allowed in all columns that are not part of the key."""

@@ -1,0 +1,196 @@
+"""Match the rows of both sides of a merge in memory, and find what each side did to their cells."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from anabranch.format.compare.matching import Mask, Positions, differ, full_join, left_join, order_of, take_or_null
+from anabranch.repo.history.comparer import ColumnTriple, RowMerge
+from anabranch.repo.history.memory_rows import (
+    NO_CODE,
+    at_positions,
+    encode_keys,
+    find_changed,
+    flagged_lists,
+    read_sides,
+    reads_keys_first,
+    values_differ,
+)
+
+__all__ = ["CHANGES", "DELETED", "INSERTED", "UPDATED", "MatchedRows", "names_on_sides"]
+
+CHANGES = pa.array(["inserted", "updated", "deleted", None])
+INSERTED, UPDATED, DELETED, _UNCHANGED = range(4)
+
+
+def names_on_sides(triple: ColumnTriple) -> tuple[str | None, ...]:
+    """Return the names of a column on the four sides of a merge."""
+    return triple.base, triple.source, triple.base, triple.target
+
+
+class MatchedRows:
+    """The rows that the source of a merge may have changed, matched with those of the base and the target.
+
+    The rows of the base are there twice: `o` are those that the source may have changed into `n`, `p` those that the
+    target may have changed into `q`.
+    """
+
+    def __init__(self, merge: RowMerge) -> None:
+        self._columns = merge.columns
+        keys = [[str(name) for name in names] for names in zip(*map(names_on_sides, merge.keys), strict=True)]
+        has_keys_only = reads_keys_first(merge.base_of_source)
+        # Of rows that only the source touched it suffices to know whether they changed, unless columns were added or
+        # dropped.
+        has_same_columns = all(column.base and column.source and column.target for column in self._columns)
+        self._is_probed = has_keys_only and has_same_columns
+        self._has_same_schema = self._is_probed and _have_same_schema(merge)
+        of_base, _, of_target, target = keys or [[]] * 4
+        columns = [of_base if has_keys_only else None, None, of_target, target]
+        self._o, self._n, self._p, self._q = read_sides(merge.sides, columns)
+        self._match(keys)
+        self._ranks = order_of(self._n.key(keys[1]) if keys and self._n.names else [self._n.row_ids])
+        self._is_contested = (self._p_rows >= 0) | (self._q_rows >= 0)
+        self._compare()
+
+    def _match(self, keys: Sequence[Sequence[str]]) -> None:
+        sides = self._o, self._n, self._p, self._q
+        if not keys:
+            o, n, p, q = (side.row_ids.to_numpy().astype(np.int64) for side in sides)
+        else:
+            o, n, p, q = encode_keys(sides, keys)
+        o_rows, n_rows = full_join(o, n)
+        # Without keys, a row that only the source has matches nothing: other rows may have its id elsewhere.
+        own = at_positions(o, o_rows, missing=NO_CODE)
+        if keys:
+            own = np.where(n_rows >= 0, at_positions(n, n_rows, missing=NO_CODE), own)
+        rows, p_rows = left_join(own, p)
+        again, q_rows = left_join(own[rows], q)
+        self._o_rows, self._n_rows = o_rows[rows][again], n_rows[rows][again]
+        self._p_rows, self._q_rows = p_rows[again], q_rows
+
+    def _compare(self) -> None:
+        rows = len(self._o_rows)
+        self._took = np.zeros((rows, len(self._columns)), dtype=bool)
+        self._clashes = np.zeros_like(self._took)
+        self._is_kept = (self._o_rows < 0) | (self._n_rows < 0)
+        self._target_changes = np.full(rows, _UNCHANGED)
+        has_one_base = self._read_base_once()
+        self._q.load(self._q_rows)
+        is_compared = self._is_contested | (not self._is_probed)
+        if self._has_same_schema and has_one_base:
+            is_updated = (self._o_rows >= 0) & (self._n_rows >= 0) & (self._p_rows >= 0) & (self._q_rows >= 0)
+            is_compared[self._compare_updates(np.flatnonzero(is_updated))] = False
+        self._o.load(self._o_rows[is_compared])
+        if not has_one_base:
+            self._p.load(self._p_rows)
+        self._compare_cells(np.flatnonzero(is_compared))
+        left = np.flatnonzero(~self._is_contested & self._is_probed & ~self._is_kept)
+        pairs = [(column.base, column.source) for column in self._columns]
+        self._took[left] = find_changed(self._o, self._n, self._o_rows[left], self._n_rows[left], pairs)
+        self._is_kept[left] = self._took[left].any(axis=1)
+
+    def _read_base_once(self) -> bool:
+        """Return whether rows of the base that both sides touched are the same ones. They are read once then."""
+        has_p = self._p_rows >= 0
+        in_o = at_positions(self._o.addresses.to_numpy().astype(np.int64), self._o_rows, missing=-1)
+        in_p = at_positions(self._p.addresses.to_numpy().astype(np.int64), self._p_rows, missing=-1)
+        if not np.array_equal(in_o[has_p], in_p[has_p]):
+            return False
+        self._p, self._p_rows = self._o, np.where(has_p, self._o_rows, -1)
+        return True
+
+    def _compare_updates(self, rows: Positions) -> Positions:
+        """Find what both sides did to the cells of rows that both updated, and return the rows that are decided.
+
+        Only columns in which the sides differ are read from the base. That does not suffice for rows that one side may
+        have left as they were in these columns, nor for conflicts, which show the whole row.
+        """
+        if not len(rows):
+            return rows
+        sources = self._n.columns([column.source for column in self._columns], self._n_rows[rows])
+        targets = self._q.columns([column.target for column in self._columns], self._q_rows[rows])
+        between = {
+            number: found
+            for number, column in enumerate(self._columns)
+            if (found := differ(sources[str(column.source)], targets[str(column.target)])).any()
+        }
+        if not between:
+            return rows[:0]
+        bases = self._o.read_again(self._o_rows[rows], [str(self._columns[number].base) for number in between])
+        by_source, by_target = np.zeros((2, len(rows), len(self._columns)), dtype=bool)
+        for base, number in zip(bases.columns, between, strict=True):
+            column = self._columns[number]
+            by_source[:, number] = differ(base, sources[str(column.source)])
+            by_target[:, number] = differ(base, targets[str(column.target)])
+            self._took[rows, number] = by_source[:, number] & between[number]
+        decided: Mask = np.any(by_source, axis=1) & np.any(by_target, axis=1) & ~np.any(by_source & by_target, axis=1)
+        self._is_kept[rows[decided]] = True
+        self._target_changes[rows[decided]] = UPDATED
+        return rows[decided]
+
+    def _compare_cells(self, rows: Positions) -> None:
+        """Find what each side did to the cells of rows whose values are loaded."""
+        if not len(rows):
+            return
+        at = [found[rows] for found in (self._o_rows, self._n_rows, self._p_rows, self._q_rows)]
+        in_base, in_source, was_in_target, in_target = (found >= 0 for found in at)
+        names = zip(*map(names_on_sides, self._columns), strict=True)
+        sides = zip((self._o, self._n, self._p, self._q), names, at, strict=True)
+        loaded = [side.columns(columns, found) for side, columns, found in sides]
+        is_update = in_base & in_source
+        is_changed, is_filled, is_changed_in_target = (np.zeros(len(rows), dtype=bool) for _ in range(3))
+        for number, column in enumerate(self._columns):
+            o, n, p, q = (side.get(name or "") for side, name in zip(loaded, names_on_sides(column), strict=True))
+            by_source, by_target, between = (values_differ(a, b, len(rows)) for a, b in ((o, n), (p, q), (n, q)))
+            is_given = np.ones(len(rows), dtype=bool) if column.is_filled else by_source
+            if column.source and column.base:
+                is_changed |= by_source
+            elif column.source:
+                is_filled |= is_given
+            if column.base and column.target:
+                is_changed_in_target |= by_target
+            if column.source and column.target:
+                self._took[rows, number] = is_update & by_source & (~in_target | between)
+                by_both = is_update & by_source & was_in_target & by_target
+                self._clashes[rows, number] = in_source & in_target & (~in_base | by_both) & between
+            elif column.source:
+                self._took[rows, number] = in_source & is_given
+        # A value in a new column does not keep a row that the other side deleted.
+        self._is_kept[rows] |= is_changed | (is_filled & ~(was_in_target & ~in_target))
+        updated = np.where(is_changed_in_target, UPDATED, _UNCHANGED)
+        only_in_one = np.where(in_target, INSERTED, np.where(was_in_target, DELETED, _UNCHANGED))
+        self._target_changes[rows] = np.where(was_in_target & in_target, updated, only_in_one)
+
+    def to_batch(self, schema: pa.Schema) -> pa.RecordBatch:
+        rows = self._order(np.flatnonzero(self._is_kept))
+        o_rows, n_rows, q_rows = self._o_rows[rows], self._n_rows[rows], self._q_rows[rows]
+        changes = np.where(o_rows < 0, INSERTED, np.where(n_rows < 0, DELETED, UPDATED))
+        numbers = pa.array(np.arange(len(self._columns)), pa.int32())
+        arrays = [
+            CHANGES.take(pa.array(changes)),
+            CHANGES.take(pa.array(self._target_changes[rows])),
+            take_or_null(self._o.addresses, o_rows),
+            take_or_null(self._q.addresses, q_rows),
+            take_or_null(self._q.row_ids, q_rows),
+            flagged_lists(self._took[rows], numbers),
+            flagged_lists(self._clashes[rows], numbers),
+            self._o.rows(np.where(self._is_contested[rows], o_rows, -1)),
+            self._n.rows(n_rows),
+            self._q.rows(q_rows),
+        ]
+        return pa.record_batch(arrays, schema=schema)
+
+    def _order(self, rows: Positions) -> Positions:
+        """Return rows in the order of their addresses in the base. New rows are last, in the order of their keys."""
+        o_rows, n_rows, q_rows = self._o_rows[rows], self._n_rows[rows], self._q_rows[rows]
+        addresses = at_positions(self._o.addresses.to_numpy().astype(np.int64), o_rows, missing=NO_CODE)
+        is_new = (o_rows < 0) & (q_rows < 0)
+        return rows[np.lexsort((at_positions(self._ranks, n_rows, missing=0), addresses, o_rows < 0, is_new))]
+
+
+def _have_same_schema(merge: RowMerge) -> bool:
+    """Return whether columns have the same names and types on all sides, and take nulls on all sides or on none."""
+    sides = [merge.base_of_source, merge.source, merge.target]
+    first, *others = [None if side is None else side.schema for side in sides]
+    return first is not None and all(other is not None and first.equals(other) for other in others)

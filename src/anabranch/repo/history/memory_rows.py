@@ -1,0 +1,264 @@
+"""Rows of one side of a comparison in memory. Keys are read first, values only as far as they are needed."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
+from itertools import chain
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from anabranch.format.compare.matching import Codes, Mask, Positions, differ, encode
+from anabranch.format.compare.parts import ROW_ADDRESS, ROW_ID, are_in_parts, join_parts, take_at
+from anabranch.format.staging import VersionRef
+from anabranch.repo.history.comparer import Rows, RowSide, row_type
+from anabranch.storage import at_once, in_parallel
+from anabranch.storage.uris import is_local
+
+__all__ = [
+    "NO_CODE",
+    "HeldRows",
+    "at_positions",
+    "encode_keys",
+    "find_changed",
+    "flagged_lists",
+    "read_sides",
+    "reads_keys_first",
+    "values_differ",
+]
+
+# In a remote store, the values of rows with more columns are read only where they are needed, with more requests.
+_MOST_COLUMNS_AT_ONCE = 16
+# The number of rows that are read to find out which columns of a wide table an update changed.
+_MOST_PROBES = 4
+# The number of columns of the first probe. Each following one reads twice as many.
+_FIRST_COLUMNS = 16
+# Less than any code that `encode` returns, and than any row id or address.
+NO_CODE = -(1 << 63)
+
+_NO_ROWS = pa.record_batch([pa.array([], pa.uint64())] * 2, names=[ROW_ID, ROW_ADDRESS])
+
+
+class HeldRows:
+    """Rows of one side. Some columns are in memory; `load` reads all columns of some rows."""
+
+    def __init__(self, side: RowSide | None, read: pa.RecordBatch, *, has_values: bool) -> None:
+        self._side = side
+        self.names: list[str] = [] if side is None else side.schema.names
+        self._read = read
+        self._loaded = read if has_values else None
+        # Where the rows are in `_loaded`. None if it has all rows.
+        self._at: Positions | None = None
+
+    @classmethod
+    def read(cls, side: RowSide | None, columns: Sequence[str] | None) -> "HeldRows":
+        """Read columns of all rows, or all columns. A side that is None has no rows."""
+        if side is None:
+            return cls(None, _NO_ROWS, has_values=False)
+        return cls(side, _read(side, columns), has_values=columns is None)
+
+    def __len__(self) -> int:
+        return len(self._read)
+
+    @cached_property
+    def type(self) -> pa.StructType:
+        return row_type(self._side)
+
+    @cached_property
+    def addresses(self) -> pa.Array:
+        return self._read.column(ROW_ADDRESS)
+
+    @cached_property
+    def row_ids(self) -> pa.Array:
+        if ROW_ID not in self._read.schema.names:
+            return pa.array(np.zeros(len(self), dtype=np.uint64))
+        return self._read.column(ROW_ID)
+
+    def key(self, names: Sequence[str]) -> list[pa.Array]:
+        return [self._read.column(name) for name in names]
+
+    @property
+    def has_all(self) -> bool:
+        """Whether all columns of all rows are in memory."""
+        return self._loaded is not None and self._at is None
+
+    def load(self, positions: Positions) -> None:
+        """Read all columns of the rows at these positions, unless they are in memory. -1 is ignored."""
+        wanted = np.unique(positions[positions >= 0])
+        if self._loaded is None and len(wanted):
+            self._at = np.full(len(self), -1, dtype=np.int64)
+            self._at[wanted] = np.arange(len(wanted))
+            self._loaded = self.read_again(wanted, self.names)
+
+    def read_again(self, positions: Positions, columns: Sequence[str]) -> pa.RecordBatch:
+        """Read columns of the rows at these positions from the store."""
+        assert self._side is not None  # noqa: S101 - a side without rows has no positions
+        addresses = self.addresses.to_numpy()[positions]
+        side = self._side
+        return _as_batch(take_at(side.version_ref, addresses, columns=columns, parts=side.parts))
+
+    def columns(self, names: Sequence[str | None], positions: Positions) -> dict[str, pa.Array]:
+        """Return columns at positions in loaded rows, with nulls at -1. Those that the side does not have are left out.
+
+        Values of rows that are not loaded are null.
+        """
+        if self._loaded is None:
+            return {}
+        known = [name for name in dict.fromkeys(names) if name is not None and name in self.names]
+        taken = self._loaded.select(known).take(_indices(self._in_loaded(positions)))
+        return dict(zip(known, taken.columns, strict=True))
+
+    def rows(self, positions: Positions) -> pa.StructArray:
+        """Return loaded rows as structs, null at -1."""
+        if self._loaded is None or not self.names:
+            return pa.nulls(len(positions), self.type)
+        at = self._in_loaded(positions)
+        taken = self._loaded.select(self.names).take(_indices(at))
+        return pa.StructArray.from_arrays(taken.columns, fields=list(self.type), mask=pa.array(at < 0))
+
+    def _in_loaded(self, positions: Positions) -> Positions:
+        return positions if self._at is None else at_positions(self._at, positions, missing=-1)
+
+
+def _indices(positions: Positions) -> pa.Array:
+    is_missing = positions < 0
+    return pa.array(positions, mask=is_missing) if is_missing.any() else pa.array(positions)
+
+
+def _read(side: RowSide, columns: Sequence[str] | None) -> pa.RecordBatch:
+    """Read columns of all rows, with their addresses, and their ids if the side has them."""
+    wanted = [*(side.schema.names if columns is None else columns), ROW_ADDRESS]
+    wanted += [ROW_ID] if side.with_row_ids else []
+    batches = list(replace(side, with_addresses=True).read(columns))
+    if batches:
+        return _as_batch(pa.Table.from_batches([batch.select(wanted) for batch in batches]))
+    numbers = [pa.field(name, pa.uint64()) for name in (ROW_ID, ROW_ADDRESS)]
+    return _as_batch(pa.schema([*side.schema, *numbers]).empty_table().select(wanted))
+
+
+def _as_batch(table: pa.Table) -> pa.RecordBatch:
+    """Return all rows as one batch, also if there are none."""
+    columns = [column.combine_chunks() for column in table.columns]
+    if not columns:
+        return table.to_batches()[0]
+    return pa.RecordBatch.from_arrays(columns, schema=table.schema)
+
+
+def at_positions(values: npt.NDArray[np.int64], positions: Positions, *, missing: int) -> npt.NDArray[np.int64]:
+    """Return the values at positions, and `missing` at -1."""
+    found = np.full(len(positions), missing, dtype=np.int64)
+    is_there = positions >= 0
+    found[is_there] = values[positions[is_there]]
+    return found
+
+
+def reads_keys_first(side: Rows | None) -> bool:
+    """Return whether few values are read in several steps, or all in one. A remote store takes long to answer."""
+    if not isinstance(side, RowSide):
+        return False
+    return len(side.schema) > _MOST_COLUMNS_AT_ONCE or is_local(side.version_ref.home.root)
+
+
+def read_sides(sides: Sequence[Rows | None], columns: Sequence[Sequence[str] | None]) -> list[HeldRows]:
+    """Read all sides. `columns` are those of each side, None for all.
+
+    The same columns of rows of the same version are read together, such as the keys of the base for both sides.
+    """
+    held = [side for side in sides if side is None or isinstance(side, RowSide)]
+    groups: dict[tuple[VersionRef, tuple[str, ...]] | int, list[int]] = {}
+    for number, (side, names) in enumerate(zip(held, columns, strict=True)):
+        group = number if side is None or not names else (side.version_ref, tuple(names))
+        groups.setdefault(group, []).append(number)
+
+    def read(numbers: Sequence[int]) -> list[HeldRows]:
+        together = [side for number in numbers if (side := held[number]) is not None]
+        names = columns[numbers[0]]
+        return [HeldRows.read(held[numbers[0]], names)] if len(numbers) == 1 else _read_together(together, names or ())
+
+    root = next(side.version_ref.home.root for side in held if side is not None)
+    found = in_parallel(read, groups.values(), at_a_time=at_once(root))
+    by_number = dict(zip(chain.from_iterable(groups.values()), chain.from_iterable(found), strict=True))
+    return [by_number[number] for number in range(len(held))]
+
+
+def _read_together(sides: Sequence[RowSide], columns: Sequence[str]) -> list[HeldRows]:
+    parts = join_parts([part for side in sides for part in side.parts])
+    read = _read(replace(sides[0], parts=parts, with_row_ids=any(side.with_row_ids for side in sides)), columns)
+    addresses = read.column(ROW_ADDRESS).to_numpy()
+    return [HeldRows(side, read.filter(are_in_parts(addresses, side.parts)), has_values=False) for side in sides]
+
+
+def encode_keys(sides: Sequence[HeldRows], keys: Sequence[Sequence[str]]) -> list[Codes]:
+    """Return the codes of the keys of each side. A side that does not exist has no rows."""
+    empty = next(side.key(names) for side, names in zip(sides, keys, strict=True) if side.names)
+    empty = [column.slice(0, 0) for column in empty]
+    columns = [side.key(names) if side.names else empty for side, names in zip(sides, keys, strict=True)]
+    return encode(columns)
+
+
+def find_changed(
+    older: HeldRows,
+    newer: HeldRows,
+    older_rows: Positions,
+    newer_rows: Positions,
+    pairs: Sequence[tuple[str | None, str | None]],
+) -> Mask:
+    """Return which columns differ, for each pair of rows. If `older` is not in memory, at least one of them.
+
+    Most updates change the same few columns of all rows. So columns of one row are read until some differ, and then
+    only these of the other rows. This is repeated for rows that do not differ in these columns.
+    """
+    changed = np.zeros((len(older_rows), len(pairs)), dtype=bool)
+
+    def compare(rows: Positions, numbers: Sequence[int]) -> None:
+        names, other_names = [pairs[number][0] for number in numbers], [pairs[number][1] for number in numbers]
+        if older.has_all:
+            before = older.columns(names, older_rows[rows])
+        else:
+            read = [name for name in names if name is not None]
+            before = dict(zip(read, older.read_again(older_rows[rows], read).columns, strict=True))
+        after = newer.columns(other_names, newer_rows[rows])
+        for number, name, other in zip(numbers, names, other_names, strict=True):
+            values = None if name is None else before.get(name), None if other is None else after.get(other)
+            changed[rows, number] = values_differ(*values, len(rows))
+
+    every, left = range(len(pairs)), np.arange(len(older_rows))
+    for _ in range(0 if older.has_all else _MOST_PROBES):
+        if not len(left):
+            return changed
+        probe, left = left[:1], left[1:]
+        for numbers in _iter_pieces(every):
+            compare(probe, numbers)
+            if changed[probe].any():
+                break
+        found = np.flatnonzero(changed[probe[0]]).tolist()
+        if found and len(left):
+            compare(left, found)
+            left = left[~changed[left].any(axis=1)]
+    if len(left):
+        compare(left, every)
+    return changed
+
+
+def _iter_pieces(numbers: Sequence[int]) -> Iterator[Sequence[int]]:
+    start, size = 0, _FIRST_COLUMNS
+    while start < len(numbers):
+        yield numbers[start : start + size]
+        start, size = start + size, size * 2
+
+
+def values_differ(one: pa.Array | None, other: pa.Array | None, rows: int) -> Mask:
+    """Return where values differ. A column that a side does not have is null there."""
+    if one is not None and other is not None:
+        return differ(one, other)
+    present = other if one is None else one
+    if present is None:
+        return np.zeros(rows, dtype=bool)
+    return np.asarray(present.is_valid().to_numpy(zero_copy_only=False), dtype=bool)
+
+
+def flagged_lists(flags: Mask, values: pa.Array) -> pa.ListArray:
+    """Return for each row the values whose flags are set."""
+    ends = np.concatenate([[0], np.cumsum(flags.sum(axis=1))])
+    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), values.take(pa.array(np.nonzero(flags)[1])))
