@@ -26,7 +26,7 @@ class Fragments:
         return found
 
 
-_KEPT: BoundedCache[HomeKey, Fragments] = new_home_cache(limit=64, capacity=20_000)
+_KEPT: BoundedCache[HomeKey, Fragments] = new_home_cache(limit=2048, capacity=20_000)
 
 
 def fragments_of(version_ref: VersionRef) -> Fragments:

@@ -57,9 +57,9 @@ __all__ = [
 ]
 
 # The ordinary versions that staged ones became; staged ids are never used again, so this cannot go stale.
-_SETTLED: BoundedCache[HomeKey, int] = new_home_cache(limit=256)
+_SETTLED: BoundedCache[HomeKey, int] = new_home_cache(limit=4096)
 # The newest ordinary version of a home that this process knows of. It is read again before it is built on.
-_NEWEST: BoundedCache[HomeKey, int] = new_home_cache(limit=256)
+_NEWEST: BoundedCache[HomeKey, int] = new_home_cache(limit=4096)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["VersionRef", "create_empty", "stage"]
 
 # Weighed by their columns.
-_SCHEMAS: "BoundedCache[HomeKey, pa.Schema]" = new_home_cache(limit=256, capacity=20_000)
+_SCHEMAS: "BoundedCache[HomeKey, pa.Schema]" = new_home_cache(limit=2048, capacity=100_000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

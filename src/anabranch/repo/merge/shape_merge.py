@@ -51,9 +51,7 @@ def _same_shape(table: Table) -> Shape:
         for field in table.schema
     }
     key = tuple(columns[name].triple for name in table.primary_key)
-    return Shape(
-        columns=tuple(columns.values()), primary_key=table.primary_key, key_candidates=(key,) if key else ()
-    )
+    return Shape(columns=tuple(columns.values()), primary_key=table.primary_key, key_candidates=(key,) if key else ())
 
 
 def _triples(sides: SchemaSides) -> Iterator[ColumnTriple]:
