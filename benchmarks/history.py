@@ -14,6 +14,7 @@ import argparse
 import json
 import subprocess
 import sys
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -67,14 +68,10 @@ def main() -> None:
     parser.add_argument("--tables", type=int, default=2000, help="tables to create; half of them for the snapshot")
     parser.add_argument("--peer-python", help="a Python with doltlite; this one by default")
     parser.add_argument("--dry-run", action="store_true", help="only print the section")
+    parser.add_argument("--only", nargs="+", choices=PARTS, help="run these parts and only print the section")
     chosen = parser.parse_args()
     with working_folder(chosen.folder) as folder:
-        findings = [
-            *history(folder / "long", commits=chosen.commits, rounds=chosen.rounds),
-            *large_blame(folder / "large", rows=chosen.rows, commits=chosen.blame_commits),
-            *beside_peer(folder, chosen),
-            *many_tables(folder, tables=chosen.tables, rounds=chosen.rounds),
-        ]
+        findings = [finding for name in chosen.only or PARTS for finding in PARTS[name](folder, chosen)]
     section = to_section(
         "History and many tables (`history.py`)",
         [
@@ -87,7 +84,7 @@ def main() -> None:
         folder=folder,
     )
     sys.stdout.write(section)
-    if not chosen.dry_run:
+    if not chosen.dry_run and not chosen.only:
         write_section("history", section)
 
 
@@ -170,6 +167,14 @@ def many_tables(folder: Path, *, tables: int, rounds: int) -> list[Finding]:
         Finding(f"{tables} tables created in one transaction", ours, "`write_dataset` of each", raw, "at most 2x"),
         Finding(f"snapshot of {tables // 2} tables", took[str(tables // 2)], "of one table", took["1"], "at most 2x"),
     ]
+
+
+PARTS: Mapping[str, Callable[[Path, argparse.Namespace], list[Finding]]] = {
+    "history": lambda folder, chosen: history(folder / "long", commits=chosen.commits, rounds=chosen.rounds),
+    "blame": lambda folder, chosen: large_blame(folder / "large", rows=chosen.rows, commits=chosen.blame_commits),
+    "peer": beside_peer,
+    "tables": lambda folder, chosen: many_tables(folder, tables=chosen.tables, rounds=chosen.rounds),
+}
 
 
 if __name__ == "__main__":

@@ -1,13 +1,19 @@
 """Decisions of a merge that could not be published are kept, and used while the values are the same."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import pytest
 
 import anabranch as ab
+from anabranch import testing
 from anabranch.errors import CheckFailedError, InvalidInputError, MergeConflictError, WriteConflictError
+from anabranch.storage import ObjectStore
+from anabranch.storage.wrappers import _WrappedStore
 from tests.repo.conftest import ORDERS, nothing_changes, objects
 from tests.repo.gc.passing import pass_time
+
+T = TypeVar("T")
 
 
 def put(repo: ab.Repository, branch: str, word: str, where: str = "id < 4") -> None:
@@ -83,6 +89,35 @@ def test_new_decision_comes_before_the_kept_one_and_replaces_it(parted: ab.Repos
     assert [entry["take"] for entry in parted.decision_list("dev")] == ["target"]
     parted.merge("dev", resolutions=[decide(1, take="base")], strategy="source")
     assert words(parted) == {1: "a", 2: "dev2", 3: "dev3"}
+
+
+class RacingStore(_WrappedStore):
+    """A store in which another merge keeps its decisions right before an object with decisions is put."""
+
+    def __init__(self, inner: ObjectStore, rivals: list[Callable[[], None]]) -> None:
+        super().__init__(inner)
+        self._rivals = rivals
+
+    def _request(self, operation: str, path: str, send: Callable[[], T]) -> T:
+        if operation == "put" and path.startswith("_decisions/") and self._rivals:
+            self._rivals.pop()()
+        return send()
+
+
+def test_two_merges_that_fail_at_the_same_time_both_keep_their_decisions(parted: ab.Repository) -> None:
+    try_merge(parted, decide(3, take="base"))
+    rivals = [lambda: try_merge(parted, decide(2, take="target"))]
+    slow = testing.open(parted, store=RacingStore(testing.store_of(parted), rivals))
+    try_merge(slow, decide(1, take="source"))
+    assert rivals == []
+    kept = {(entry["key"]["id"], entry["take"]) for entry in parted.decision_list("dev")}
+    assert kept == {(1, "source"), (2, "target"), (3, "base")}
+    # The next one that fails puts all of them together.
+    try_merge(parted, decide(1, take="target"), checks={"none": f"FROM {ORDERS}"})
+    assert len(objects(parted, "_decisions")) == 1
+    parted.merge("dev")
+    assert words(parted) == {1: "main1", 2: "main2", 3: "c"}
+    assert objects(parted, "_decisions") == {}
 
 
 def test_conflicts_show_which_ones_are_decided(parted: ab.Repository) -> None:

@@ -75,8 +75,8 @@ def iter_unreferenced(config: RepoConfig, published: frozenset[str], horizon: da
     for info in _older(config.store.list_leftovers(), horizon):
         yield CollectedObject(path=info.path, bytes=info.size, reason=_LEFTOVER)
     for info in _older(config.store.list(DECISIONS), horizon):
-        *_, into, source = info.path.removesuffix(".json").split("/")
-        if not all(_exists(config, segment) for segment in (into, source)):
+        into_and_source = info.path.removesuffix(".json").split("/")[1:3]
+        if not all(_exists(config, segment) for segment in into_and_source):
             yield CollectedObject(path=info.path, bytes=info.size, reason=_OF_DELETED_BRANCH)
     for folder in (LEASES, REMOVING):
         for info in _older(config.store.list(folder), horizon):
