@@ -84,7 +84,7 @@ SPARK: list[Shell | Code] = [
     Shell(
         "What that changed, row by row",
         (
-            "anabranch diff dev~1 dev --stat",
+            "anabranch diff dev~1 dev",
             "anabranch diff dev~1 dev --rows --table gold.daily_revenue --limit 6",
         ),
     ),

@@ -104,3 +104,25 @@ def test_values_cannot_steer_a_terminal(cli: Run, lake: ab.Repository) -> None:
     with lake.transaction("dev") as tx:
         tx.update(ORDERS, {"item": "'\x1b[2J'"}, where="id = 1")
     assert "item: tea → \\x1b[2J" in cli("diff", "main~1", "dev", "--rows").out
+
+
+def test_stat_shows_tables_and_rows_by_their_entries(cli: Run, changed: ab.Repository) -> None:
+    with changed.transaction("dev") as tx:
+        tx.rename_table(ORDERS, "out.orders")
+    answer = cli("diff", "main", "dev", "--stat")
+    words = [line.split() for line in answer.out.splitlines()]
+    assert ["table", "change", "rows", "before", "rows", "after"] in words
+    assert [CUSTOMERS, "removed", "0", "-"] in words
+    assert [ORDERS, "→", "out.orders", "changed", "3", "3"] in words
+    gone, renamed = cli("diff", "main..dev", "--stat", "--json").document["tables"]
+    assert (gone["table"], gone["change"], gone["rows_after"]) == (CUSTOMERS, "removed", None)
+    assert renamed == {
+        "table": "out.orders",
+        "change": "changed",
+        "renamed_from": ORDERS,
+        "rows_before": 3,
+        "rows_after": 3,
+    }
+    assert cli("diff", "main", "dev", "--stat", "--exit-code").code == 1
+    same = cli("diff", "main", "main", "--stat", "--exit-code")
+    assert (same.code, same.out) == (0, "nothing differs\n")

@@ -61,6 +61,8 @@ def test_commands_about_the_commit_graph_open_no_table(lake: ab.Repository, fold
         "status",
         "status -b main --json",
         "status -b preview",
+        "diff main --stat",
+        "diff main...dev --stat --json",
         "switch main",
     )
     assert list_loaded(*commands) == {command: [] for command in commands}

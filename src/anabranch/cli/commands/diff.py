@@ -19,7 +19,7 @@ from anabranch.cli.rows import (
 
 if TYPE_CHECKING:
     from anabranch.repo.history.changes import CommitChanges
-    from anabranch.repo.history.diff import TableDiff
+    from anabranch.repo.history.diff import Diff, TableDiff
 
 __all__ = ["app"]
 
@@ -46,7 +46,9 @@ def diff(
             metavar="B", show_default=False, help="Newer side (default: the current branch). Not with a range."
         ),
     ] = None,
-    stat: Annotated[bool, typer.Option("--stat", help="Count the rows that differ, by table.")] = False,
+    stat: Annotated[
+        bool, typer.Option("--stat", help="Show the tables that differ, and their number of rows. No table is opened.")
+    ] = False,
     schema: Annotated[bool, typer.Option("--schema", help="Show the columns that differ.")] = False,
     rows: Annotated[bool, typer.Option("--rows", help="Show the rows that differ.")] = False,
     table: Annotated[
@@ -61,12 +63,15 @@ def diff(
 ) -> Answer:
     """Compare two branches, tags or commits.
 
-    Shows the number of rows and the columns that differ, or the rows with --rows.
+    Shows the number of rows and the columns that differ, or the rows with --rows. With --stat, a table whose files
+    were only rewritten differs, too.
     """
     with here.on_current_branch():
         found = here.repository.diff(before, after, tables=table, engine=engine)
+        if stat and not (schema or rows):
+            return _stat(found, exit_code=exit_code)
         different = [part for part in found.tables if not part.is_empty]
-    if not (stat or schema or rows):
+    if not (schema or rows):
         stat = schema = True
     shown = {part.key: list_changed_rows(part, limit=limit) for part in different} if rows else {}
     return Answer(
@@ -82,6 +87,29 @@ def diff(
             *(column_table(part, title=f"columns of {part.key}") for part in different if schema and part.columns),
         ],
         exit_code=_DIFFERENT if exit_code and different else 0,
+    )
+
+
+def _stat(found: "Diff", *, exit_code: bool) -> Answer:
+    """Return the tables that differ by their entries in the commits alone, which needs no Lance."""
+    rows = tuple((_title(part), part.change.value, part.rows_before, part.rows_after) for part in found.tables)
+    return Answer(
+        document={
+            "before": found.before.id,
+            "after": found.after.id,
+            "tables": [
+                {
+                    "table": part.key,
+                    "change": part.change,
+                    "renamed_from": part.renamed_from,
+                    "rows_before": part.rows_before,
+                    "rows_after": part.rows_after,
+                }
+                for part in found.tables
+            ],
+        },
+        tables=[Table(columns=("table", "change", "rows before", "rows after"), rows=rows, empty="nothing differs")],
+        exit_code=_DIFFERENT if exit_code and found.tables else 0,
     )
 
 
