@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         TableUsage,
     )
     from anabranch.repo.history.changes import CommitChanges
+    from anabranch.repo.history.commit_graph import CommitGraph
     from anabranch.repo.history.comparer import Choice, TableCounts
     from anabranch.repo.history.diff import RowChange, RowChangeKind, SchemaChange, TableChangeKind, TableDiff
     from anabranch.repo.history.entities import EntityChange
@@ -88,6 +89,7 @@ __all__ = [
     "CloneState",
     "CollectedObject",
     "CommitChanges",
+    "CommitGraph",
     "CommitKind",
     "CommitPlan",
     "CompactReport",
@@ -191,6 +193,7 @@ _LOCATIONS = {
     "CloneState": ("anabranch.repo.log.clones", "CloneState"),
     "CollectedObject": ("anabranch.repo.gc.policy", "CollectedObject"),
     "CommitChanges": ("anabranch.repo.history.changes", "CommitChanges"),
+    "CommitGraph": ("anabranch.repo.history.commit_graph", "CommitGraph"),
     "CommitKind": ("anabranch.repo.log.entries", "CommitKind"),
     "CommitPlan": ("anabranch.repo.merge.plan", "CommitPlan"),
     "CompactReport": ("anabranch.format.bases.compaction", "CompactReport"),

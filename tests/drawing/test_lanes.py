@@ -6,7 +6,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.drawing.graph_svg import draw_row, lane_count
+from anabranch.drawing.commit_graph import draw_row, lane_count
 from anabranch.drawing.lanes import LaneRow, Node, lay_out_lanes, newest_first
 
 
@@ -64,6 +64,11 @@ def test_every_parent_is_reached_by_a_line_from_its_child(nodes: list[Node]) -> 
                     assert row.lane in positions
                     break
                 positions = {end for start, end in row.below if start in positions}
+
+
+@given(histories(), st.integers(0, 25))
+def test_later_page_continues_the_lanes_of_the_first(nodes: list[Node], start: int) -> None:
+    assert lay_out_lanes(nodes, start=start) == lay_out_lanes(nodes)[start:]
 
 
 @given(histories())

@@ -287,7 +287,7 @@ RUN_WRITES: dict[str, list[Write]] = {
 # What changes nothing, whatever happens to its requests.
 REPOSITORY_READS = names(
     "actor ahead_behind blame branch branch_drift branch_get branch_list branch_names changes clone_list conflicts "
-    "decision_list diff entity_at entity_history get_commit head_commit_id_for_branch iter_commits iter_graph "
+    "decision_list diff entity_at entity_history get_commit graph head_commit_id_for_branch iter_commits iter_graph "
     "lineage list_commits list_external_writes "
     "merge_base merge_bases reflog run_get run_list schema_plan schema_show snapshot snapshot_at_version snapshot_of "
     "sql sql_reader storage_options storage_report switch sync_branch table tables tag_get tag_list tag_names "

@@ -87,7 +87,7 @@ def test_a_diff_prints_its_tables(lake: ab.Repository) -> None:
     title, head, row = repr(diff).splitlines()
     assert title == f"Diff of 1 table, from {diff.before.id} to {diff.after.id}"
     assert (head.split("   ")[0], row.split()) == ("table", [ORDERS, "changed", "3", "4"])
-    assert f"<tr><td>{ORDERS}</td><td>changed</td><td>3</td><td>4</td></tr>" in diff._repr_html_()
+    assert f'<th scope="row">{ORDERS}</th>' in diff._repr_html_()
     assert repr(lake.diff("main", "main")).startswith("Diff of 0 tables")
 
 

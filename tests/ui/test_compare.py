@@ -132,5 +132,9 @@ def test_large_table_is_counted_on_request(browser: Browser, tmp_path: Path, mon
     repository.update("a.b", {"n": "2"}, "id < 30", branch="dev")
     with serving(repository) as site, visiting(browser, site.url, enter=site.enter) as visitor:
         page = visitor.open("/compare?before=main&after=dev")
-        page.get_by_role("link", name="Count", exact=True).click()
+        page.get_by_role("link", name="Count the rows").click()
         expect(page.get_by_role("row", name="a.b")).to_contain_text("±30")
+        page.get_by_role("link", name="a.b").click()
+        expect(page.locator("main")).to_contain_text("60 rows must be compared")
+        page.get_by_role("link", name="Compare the rows").click()
+        expect(page.locator("tbody tr")).to_have_count(30)

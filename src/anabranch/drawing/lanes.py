@@ -1,6 +1,6 @@
 """Lay out a commit graph in lanes: each line of history that is open has one."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from itertools import pairwise
@@ -48,17 +48,29 @@ def newest_first(nodes: Mapping[str, Node]) -> list[Node]:
     return ordered
 
 
-def lay_out_lanes(nodes: Iterable[Node]) -> list[LaneRow]:
-    """Return the rows of nodes, which come newest first. A line whose commit does not come continues to the end."""
-    steps = list(_iter_steps(nodes))
+def lay_out_lanes(nodes: Iterable[Node], *, start: int = 0) -> list[LaneRow]:
+    """Return the rows of nodes, which come newest first. A line whose commit does not come continues to the end.
+
+    The rows before `start` decide about the lanes, but are not returned.
+    """
+    lanes, steps = _Lanes(), []
+    for number, node in enumerate(nodes):
+        lane = lanes.enter(node)
+        # The row before the first one has the lines to it.
+        if number < start - 1:
+            lanes.leave(node, lane)
+        else:
+            passing = lanes.list_passing()
+            steps.append(_Step(node.id, lane, (*passing, *lanes.leave(node, lane))))
     if not steps:
         return []
     lines = [_lines_between(upper, lower) for upper, lower in pairwise(steps)]
     last = tuple((line.start, line.lane) for line in steps[-1].lines)
-    return [
+    rows = [
         LaneRow(id=step.id, lane=step.lane, above=above, below=below)
         for step, above, below in zip(steps, [(), *lines], [*lines, last], strict=True)
     ]
+    return rows[1:] if start else rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,28 +91,48 @@ class _Step:
     lines: tuple[_Line, ...]
 
 
-def _iter_steps(nodes: Iterable[Node]) -> Iterator[_Step]:
-    waiting: dict[int, str] = {}  # the commit that each open lane waits for
-    for node in nodes:
-        ending = sorted(lane for lane, wanted in waiting.items() if wanted == node.id)
-        lane = ending[0] if ending else _free(waiting)
-        for other in ending:
-            del waiting[other]
-        lines = [_Line(other, other, wanted) for other, wanted in waiting.items()]
-        for parent in node.parents:
+class _Lanes:
+    """The lanes that are open, and the commit that each of them waits for."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[int, str] = {}
+        self._by_commit: dict[str, list[int]] = {}
+        self._free: list[int] = []
+        self._count = 0
+
+    def enter(self, node: Node) -> int:
+        """End the lanes that wait for a commit, and return the lane of the commit."""
+        ending = sorted(self._by_commit.pop(node.id, ()))
+        for lane in ending:
+            del self._waiting[lane]
+        for lane in ending[1:]:
+            heappush(self._free, lane)
+        return ending[0] if ending else self._take()
+
+    def list_passing(self) -> list[_Line]:
+        """Return the lines that pass the commit that was entered last."""
+        return [_Line(lane, lane, wanted) for lane, wanted in self._waiting.items()]
+
+    def leave(self, node: Node, lane: int) -> list[_Line]:
+        """Open a lane to each parent of a commit, and return the lines to them."""
+        if not node.parents:
+            heappush(self._free, lane)
+        lines = []
+        for number, parent in enumerate(node.parents):
             # A lane of its own up to the parent, also if another lane waits for it: a line that joined another one
             # between two rows would seem to come from the commit above.
-            chosen = lane if lane not in waiting else _free(waiting)
-            waiting[chosen] = parent
+            chosen = self._take() if number else lane
+            self._waiting[chosen] = parent
+            self._by_commit.setdefault(parent, []).append(chosen)
             lines.append(_Line(lane, chosen, parent))
-        yield _Step(node.id, lane, tuple(lines))
+        return lines
 
-
-def _free(waiting: Mapping[int, str]) -> int:
-    lane = 0
-    while lane in waiting:
-        lane += 1
-    return lane
+    def _take(self) -> int:
+        """Return the leftmost lane that is free."""
+        if self._free:
+            return heappop(self._free)
+        self._count += 1
+        return self._count - 1
 
 
 def _lines_between(upper: _Step, lower: _Step) -> tuple[tuple[int, int], ...]:

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from anabranch.repo.gc.policy import GcReport
     from anabranch.repo.gc.usage import RepositoryStorage
     from anabranch.repo.history.changes import CommitChanges, TableFeed
+    from anabranch.repo.history.commit_graph import CommitGraph
     from anabranch.repo.history.comparer import LargeComparer, RowComparer
     from anabranch.repo.history.diff import Diff
     from anabranch.repo.history.entities import EntityChange
@@ -402,10 +403,47 @@ class Repository:
         from anabranch.repo.history.ancestry import Ancestry
 
         if ref is None:
-            tips = [entry.head for entry in self._repo_store.heads.list() if not entry.state.is_deleted]
+            tips = [tip.origin for tip in self._repo_store.heads.list_tips()]
         else:
-            tips = [self._resolve(ref).record]
+            tips = [self._resolve(ref).record.origin]
         return Ancestry(self._repo_store).iter_newest_first(tips)
+
+    def graph(
+        self,
+        ref: str | None = None,
+        *,
+        limit: int | None = 50,
+        offset: int = 0,
+        table: str | None = None,
+        actor: str | None = None,
+    ) -> "CommitGraph":
+        """Return the commits of `iter_graph` in lanes, with the branches and tags at them. A notebook draws them.
+
+        `offset` leaves out the newest commits. `table` and `actor` select only their commits.
+
+        >>> repo.graph(limit=1).branches[repo.head_commit_id_for_branch("main")]
+        ['main']
+        """
+        from anabranch.repo.history.ancestry import Ancestry
+        from anabranch.repo.history.commit_graph import draw_commits
+        from anabranch.repo.refs.tags import list_tags
+
+        tips = self._repo_store.heads.list_tips()
+        walked = [tip.origin for tip in tips] if ref is None else [self._resolve(ref).record.origin]
+        key = None if table is None else str(TableKey.parse(table))
+        commits = (
+            commit
+            for commit in Ancestry(self._repo_store).iter_newest_first(walked)
+            if (key is None or key in commit.tables) and (actor is None or actor == commit.actor_id)
+        )
+        return draw_commits(
+            commits,
+            branches=((tip.origin.commit.graph_commit_id, str(tip.branch)) for tip in tips),
+            tags=((tag.commit_id, tag.name) for tag in list_tags(self._repo_store)),
+            offset=checked_limit(offset, "commits", name="offset") or 0,
+            limit=checked_limit(limit, "commits"),
+            is_filtered=key is not None or actor is not None,
+        )
 
     def ahead_behind(
         self, refs: Sequence[str], base: str | None = None, *, limit: int = 1000

@@ -17,7 +17,7 @@ from anabranch.errors import StorageUnavailableError
 from anabranch.server.auth import Public
 from anabranch.server.database import Database
 from anabranch.server.routing import ForAnyone, get_service, make_router
-from anabranch.server.ui.headers import SECURITY_HEADERS
+from anabranch.server.ui.responses import SECURITY_HEADERS
 
 __all__ = ["HealthCheck", "Metrics", "MetricsMiddleware", "router"]
 

@@ -97,7 +97,7 @@ class Ancestry:
             for origin in self._iter_above(live.commit, newer)
         )
 
-    def iter_newest_first(self, tips: Iterable[CommitRecord]) -> Iterator[GraphCommit]:
+    def iter_newest_first(self, tips: Iterable[Origin]) -> Iterator[GraphCommit]:
         """Yield commits and all of their ancestors, newest first. They are read in pages, as they are requested.
 
         A commit comes before its parents unless the clocks of two writers differ by more than the time between them.
@@ -112,7 +112,7 @@ class Ancestry:
 
         for tip in tips:
             # The commit alone: its page is needed only if the walk reaches it.
-            self._origins.setdefault(tip.commit.graph_commit_id, tip.origin)
+            self._origins.setdefault(tip.commit.graph_commit_id, tip)
             add(tip.commit)
         while heap:
             origin = self._get(heappop(heap)[2])
@@ -240,25 +240,21 @@ class Ancestry:
         return origin
 
     def _get(self, commit_id: str) -> Origin:
-        if commit_id not in self._origins:
-            record = self._read(commit_id)
-            self._cache_page(record)
-        return self._origins[commit_id]
+        found = self._origins.get(commit_id)
+        if found is None:
+            found = self._origins[commit_id] = self._repo_store.commits.get_origin(commit_id)
+        return found
 
     def _read(self, commit_id: str) -> CommitRecord:
         if commit_id not in self._commits:
             self._commits[commit_id] = self._repo_store.commits.get(commit_id)
         return self._commits[commit_id]
 
-    def _cache_page(self, record: CommitRecord) -> None:
-        """Cache a commit and the ancestors on its page."""
-        for origin in (record.origin, *self._repo_store.commits.list_page(record)):
-            self._origins[origin.commit.graph_commit_id] = origin
-
     def _tip(self, record: CommitRecord) -> _Tip:
         commit = record.commit
         if commit.graph_commit_id not in self._origins:
-            self._cache_page(record)
+            self._origins[commit.graph_commit_id] = record.origin
+            self._repo_store.commits.keep_origins(record)
         return _Tip(commit_id=commit.graph_commit_id, generation=commit.generation)
 
     # One table

@@ -10,7 +10,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from anabranch.display import MAX_ROWS, html_table, text_table
+from anabranch.display import MAX_ROWS, text_table
 from anabranch.errors import TableNotFoundError
 from anabranch.ids import TableKey
 from anabranch.repo.history.ancestry import Ancestry
@@ -91,6 +91,11 @@ class TableDiff:
 
     def __repr__(self) -> str:
         return f"TableDiff({self.key!r}, {self.change.value})"
+
+    def _repr_html_(self) -> str:
+        from anabranch.repo.history.diff_drawing import draw_table_diff
+
+        return draw_table_diff(self)
 
     @property
     def change(self) -> TableChangeKind:
@@ -238,7 +243,9 @@ class Diff:
         return text_table(*self._cells(), title=self._title(), more=len(self.tables) - MAX_ROWS)
 
     def _repr_html_(self) -> str:
-        return html_table(*self._cells(), title=self._title(), more=len(self.tables) - MAX_ROWS)
+        from anabranch.repo.history.diff_drawing import draw_diff
+
+        return draw_diff(self._title(), self.tables)
 
     def _title(self) -> str:
         number = "1 table" if len(self.tables) == 1 else f"{len(self.tables)} tables"

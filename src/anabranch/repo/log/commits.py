@@ -20,6 +20,9 @@ COMMITS = "_commits"
 # costs n/_PAGE requests. A page also ends when its summaries become too large, for example with very many tables.
 _PAGE = 64
 _PAGE_BYTES = 16 * 1024
+# Summaries that are cached: this many commits, with this many names of tables in all.
+_CACHED_ORIGINS = 20_000
+_CACHED_NAMES = 200_000
 # Up to this many changes since the base, a commit never gets a full map.
 _ALWAYS_CHANGES = 16
 
@@ -31,6 +34,8 @@ class Commits:
         self._config = config
         # Full maps never change, and a handle rarely reads more than the newest few.
         self._full_maps: BoundedCache[str, TableMap] = BoundedCache(limit=8)
+        # Summaries never change either, and each walk over the graph meets the same commits.
+        self._origins: BoundedCache[str, Origin] = BoundedCache(limit=_CACHED_ORIGINS, capacity=_CACHED_NAMES)
 
     def get(self, commit_id: str) -> CommitRecord:
         fields = self._read(commit_id)
@@ -97,6 +102,26 @@ class Commits:
         """Return the earlier commits whose summaries a commit repeats, newest first."""
         with documents.damage_named(commit_path(record.commit.graph_commit_id)):
             return tuple(codec.iter_origins(record))
+
+    def get_origin(self, commit_id: str) -> Origin:
+        """Return a commit with its sources. One request reads the page of its ancestors, and all of them are cached."""
+        known = self._origins.find(commit_id)
+        if known is None:
+            record = self.get(commit_id)
+            self.keep_origins(record)
+            known = record.origin
+        return known
+
+    def keep_origins(self, record: CommitRecord) -> None:
+        """Cache a commit and the ancestors on its page, unless the page is cached already."""
+        self._keep_origin(record.origin)
+        parent = record.commit.parent_commit_id
+        if parent is not None and self._origins.find(parent) is None:
+            for origin in self.list_page(record):
+                self._keep_origin(origin)
+
+    def _keep_origin(self, origin: Origin) -> None:
+        self._origins.keep(origin.commit.graph_commit_id, origin, weight=1 + len(origin.commit.tables))
 
     def _full_map(self, base: str) -> TableMap:
         known = self._full_maps.find(base)

@@ -6,7 +6,7 @@ Every change of a branch is `Heads.move`: decide on the newest entry, put the ne
 import builtins
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 from urllib.parse import unquote
@@ -23,15 +23,17 @@ from anabranch.format.cache import BoundedCache
 from anabranch.ids import BranchName
 from anabranch.repo.log import codec
 from anabranch.repo.log.config import BRANCHES, RUNS, RepoConfig
-from anabranch.repo.log.entries import BranchEvent, CommitRecord, LogEntry
+from anabranch.repo.log.entries import BranchEvent, CommitRecord, LogEntry, Origin
 from anabranch.repo.log.numbered import NumberedLog
 from anabranch.repo.log.pages import ALL, NamePage
 from anabranch.storage import in_parallel
 from anabranch.suggestions import closest, suggest
 
-__all__ = ["Decide", "Heads"]
+__all__ = ["Decide", "Heads", "Tip"]
 
 _RUNS_AT_ONCE = 16
+# The tips of more branches are not cached.
+_CACHED_TIPS = 10_000
 # A hint names all branches if there are at most this many.
 _NAMES_IN_HINT = 10
 
@@ -41,12 +43,24 @@ Decide = Callable[[LogEntry], LogEntry | None]
 Verify = Callable[[LogEntry], None]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tip:
+    """Where a branch is: its newest entry without the tables and the page of commits in it."""
+
+    branch: BranchName
+    number: int
+    is_deleted: bool
+    origin: Origin
+
+
 class Heads:
     """The logs of all branches."""
 
     def __init__(self, config: RepoConfig) -> None:
         self._config = config
         self._seen: BoundedCache[BranchName, LogEntry] = BoundedCache(limit=16)
+        # They are small, so that those of all branches can be cached: a graph needs them all.
+        self._tips: BoundedCache[BranchName, Tip] = BoundedCache(limit=_CACHED_TIPS)
         self._numbered: BoundedCache[tuple[BranchName, int], LogEntry] = BoundedCache(limit=16)
 
     def find(self, branch: BranchName) -> LogEntry | None:
@@ -101,6 +115,22 @@ class Heads:
         """Yield the newest entries of the branches from a page on, by name, deleted ones too; read in batches."""
         names = self.list_names(page, internal=internal)
         return page.read(names, lambda some: self._read_all([BranchName(name) for name in some]))
+
+    def list_tips(self) -> builtins.list[Tip]:
+        """List where each branch is, by name, without deleted ones. One that did not move costs one request."""
+        names = [name for name in self._list_branches() if not name.is_internal]
+        return [tip for tip in in_parallel(self._find_tip, names) if tip is not None and not tip.is_deleted]
+
+    def _find_tip(self, branch: BranchName) -> Tip | None:
+        known = self._tips.find(branch)
+        if known is not None and self._config.branch_log(branch).find(known.number + 1) is None:
+            return known
+        entry = self._read(branch)
+        if entry is None:
+            return None
+        tip = Tip(branch=branch, number=entry.number, is_deleted=entry.state.is_deleted, origin=entry.head.origin)
+        self._tips.keep(branch, tip)
+        return tip
 
     def list_names(self, page: NamePage, *, internal: bool = False) -> builtins.list[str]:
         """List the names of branches from a page on, deleted ones too. No head is read."""

@@ -64,7 +64,7 @@ def show_branches(visit: Visit) -> Shown:
         next_tag=tags[_SIZE - 1].name if len(tags) > _SIZE else None,
         source=visit.query("source") or MAIN,
     )
-    return Shown("branches/list.html", view)
+    return Shown("branches.html", view)
 
 
 def _list_branches(lake: Lake, search: str, *, after: str | None, deleted: bool) -> list[BranchInfo]:

@@ -2,28 +2,21 @@
 
 from dataclasses import dataclass
 
+from markupsafe import Markup
+
+from anabranch.drawing.diff_table import draw_tables
 from anabranch.ids import MAIN
-from anabranch.repo.history.comparer import TableCounts
-from anabranch.repo.history.diff import SchemaChange, TableDiff
+from anabranch.repo.history.diff import TableDiff
 from anabranch.repo.log.entries import GraphCommit
+from anabranch.server.ui.compare import outlines_of
+from anabranch.server.ui.lake import RefChoices
+from anabranch.server.ui.paging import Paged, page_of
+from anabranch.server.ui.rendering import address
 from anabranch.server.ui.site import Page, Redirect, Shown, Visit, get, post
 
-__all__ = ["PAGES", "ChangedTable", "CommitView"]
+__all__ = ["PAGES", "CommitView"]
 
-# Rows are counted without a click only where few must be read.
-_ROWS_TO_COUNT = 200_000
-_TABLES = 200
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangedTable:
-    """A table that a commit changed. `counts` is None if counting needs many rows; then it is done on demand."""
-
-    key: str
-    change: str
-    renamed_from: str | None
-    columns: tuple[SchemaChange, ...]
-    counts: TableCounts | None
+_TABLES = 25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,37 +25,33 @@ class CommitView:
 
     commit: GraphCommit
     branch: str
-    tables: tuple[ChangedTable, ...]
-    more_tables: int
+    choices: RefChoices
+    tables: Paged[TableDiff]
+    picture: Markup
     target: str
 
 
 def show_commit(visit: Visit) -> Shown:
     """Show a commit and the tables that it changed, compared with its first parent."""
-    repository = visit.lake.repository
-    commit = repository.get_commit(visit.request.path_params["commit_id"])
-    names = visit.lake.host.branch_names()
+    lake = visit.lake
+    commit = lake.repository.get_commit(visit.request.path_params["commit_id"])
     parent = commit.parent_commit_id
-    changed = [] if parent is None else list(repository.diff(parent, commit.id, engine="local").tables)
+    changed = () if parent is None else lake.repository.diff(parent, commit.id, engine="local").tables
+    page = page_of(changed, number=visit.number("page"), size=_TABLES)
+    drawn = draw_tables(
+        outlines_of(page.items, counted=visit.query("count")),
+        link=lambda one: address(f"{lake.path}/compare/rows", before=parent, after=commit.id, table=one.key),
+        count_link=lambda one: address(f"{lake.path}/commits/{commit.id}", count=one.key, page=page.number),
+    )
     view = CommitView(
         commit=commit,
-        branch=names.get(commit.branch, commit.branch),
-        tables=tuple(_changed(table, is_wanted=visit.query("count") == table.key) for table in changed[:_TABLES]),
-        more_tables=max(0, len(changed) - _TABLES),
+        branch=lake.host.branch_names().get(commit.branch, commit.branch),
+        choices=lake.list_choices(),
+        tables=page,
+        picture=Markup(drawn),  # noqa: S704 - the drawing escapes all texts
         target=visit.query("branch") or MAIN,
     )
-    return Shown("commit/commit.html", view)
-
-
-def _changed(table: TableDiff, *, is_wanted: bool) -> ChangedTable:
-    is_cheap = table.before is None or table.after is None or table.rows_to_compare <= _ROWS_TO_COUNT
-    return ChangedTable(
-        key=table.key,
-        change=table.change,
-        renamed_from=table.renamed_from,
-        columns=table.columns,
-        counts=table.counts if is_cheap or is_wanted else None,
-    )
+    return Shown("commit.html", view)
 
 
 def revert_commit(visit: Visit) -> Redirect:

@@ -7,6 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import BinaryIO, Protocol
 
+from anabranch.ids import MAIN, BranchName
 from anabranch.repo.io.values import LoadMode
 from anabranch.repo.repository import Repository
 from anabranch.repo.snapshot import Table
@@ -14,7 +15,10 @@ from anabranch.server.auth import Scope
 from anabranch.server.imports import ImportRequest, errors_about, format_of
 from anabranch.server.uploads import keep_file
 
-__all__ = ["Host", "Lake", "LoadOrder", "RepositoryHost", "loaded_message"]
+__all__ = ["Host", "Lake", "LoadOrder", "RefChoices", "RepositoryHost", "loaded_message"]
+
+# More names are not suggested, but can be typed.
+_MOST_NAMES = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +35,14 @@ class LoadOrder:
     name: str
     is_incremental: bool
     primary_key: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefChoices:
+    """The names that a field for refs suggests: branches with the names that people gave them, and tags."""
+
+    branches: Mapping[str, str]
+    tags: tuple[str, ...]
 
 
 class Host(Protocol):
@@ -74,6 +86,16 @@ class Lake:
     def can_write(self, branch: str | None = None) -> bool:
         """Return whether the visitor may write to a branch, or make and delete branches."""
         return self.host.allows(Scope.BRANCH, branch)
+
+    def list_choices(self) -> RefChoices:
+        """Return the names that fields for refs suggest. No branch or tag is read."""
+        names = self.host.branch_names()
+        found = self.repository.branch_names(limit=_MOST_NAMES)
+        branches = [MAIN, *(name for name in found if name != MAIN and not BranchName(name).is_internal)]
+        return RefChoices(
+            branches={name: names.get(name, name) for name in branches},
+            tags=tuple(self.repository.tag_names(limit=_MOST_NAMES)),
+        )
 
     @property
     def can_administer(self) -> bool:

@@ -13,13 +13,12 @@ from starlette.types import Scope as AsgiScope
 from anabranch.errors import AnabranchError
 from anabranch.repo.repository import Repository
 from anabranch.server.auth import Scope
-from anabranch.server.ui.headers import SECURITY_HEADERS
 from anabranch.server.ui.lake import Lake, RepositoryHost
 from anabranch.server.ui.pages import PAGES
 from anabranch.server.ui.rendering import Frame, render
+from anabranch.server.ui.responses import SECURITY_HEADERS
 from anabranch.server.ui.session import Cookie, OneTimeToken, Session, Sessions
 from anabranch.server.ui.site import PageRoute, Site
-from anabranch.server.ui.static_files import static_route
 
 __all__ = ["ENTER_PATH", "create_local_app"]
 
@@ -99,6 +98,6 @@ def create_local_app(repository: Repository, *, port: int, token: OneTimeToken) 
     gate = LocalGate(repository, port=port, token=token)
     site = Site(gate, static_path=_STATIC)
     enter = PageRoute(ENTER_PATH, gate.enter, method="GET", name="enter")
-    app = Starlette(routes=[enter, static_route(_STATIC), *site.routes(PAGES, prefix="")])
+    app = Starlette(routes=[enter, site.static_route(), *site.routes(PAGES, prefix="")])
     app.add_middleware(LoopbackHosts, port=port)
     return app

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
+from anabranch.drawing.texts import Cell, cell_of
 from anabranch.errors import AnabranchError, InvalidInputError
 from anabranch.ids import MAIN, BranchName
 from anabranch.json_values import json_value
@@ -18,9 +19,8 @@ from anabranch.repo.merge.conflicts import Conflict, ConflictKind
 from anabranch.repo.merge.plan import MergePlan
 from anabranch.repo.merge.resolve import Strategy
 from anabranch.server.envelope import status_of
-from anabranch.server.ui.cells import Cell, cell_of
+from anabranch.server.ui.lake import RefChoices
 from anabranch.server.ui.paging import Paged, page_of
-from anabranch.server.ui.refs import RefChoices, list_choices
 from anabranch.server.ui.site import Page, Redirect, Shown, Visit, get, post
 
 __all__ = ["PAGES", "ConflictView", "Draft", "MergeView"]
@@ -149,7 +149,7 @@ def show_merge(visit: Visit) -> Shown:
     """Show the plan of a merge, without any decision."""
     draft = Draft(source=visit.query("source"), into=visit.query("into") or MAIN)
     if not draft.source:
-        return Shown("merge/plan.html", MergeView(draft=draft, choices=list_choices(visit)))
+        return Shown("merge/plan.html", MergeView(draft=draft, choices=visit.lake.list_choices()))
     return Shown("merge/plan.html", _view(visit, draft))
 
 
@@ -206,7 +206,7 @@ def _view(visit: Visit, draft: Draft) -> MergeView:
     plan = repository.merge(draft.source, into, dry_run=True, **draft.options()).plan
     view = MergeView(
         draft=draft,
-        choices=list_choices(visit),
+        choices=visit.lake.list_choices(),
         plan=plan,
         checks=repository.branch_get(into).checks,
         message=visit.field("message"),

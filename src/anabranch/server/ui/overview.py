@@ -55,7 +55,7 @@ def show_overview(visit: Visit) -> Shown:
         commits=tuple(repository.list_commits(ref, limit=_COMMITS)),
     )
     is_new = not len(snapshot) and view.branch_count == 1 and len(view.commits) == 1
-    return Shown("overview/first_steps.html" if is_new else "overview/lake.html", view)
+    return Shown("first_steps.html" if is_new else "overview.html", view)
 
 
 PAGES: tuple[Page, ...] = (get("/", show_overview),)

@@ -37,7 +37,7 @@ def show_reflog(visit: Visit) -> Shown:
         limit=limit,
         has_more=len(found) > limit,
     )
-    return Shown("reflog/reflog.html", view)
+    return Shown("reflog.html", view)
 
 
 def undo(visit: Visit) -> Redirect:

@@ -1,22 +1,26 @@
 """Templates: how they are rendered, and what surrounds the content of each page."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import cache, partial
+from typing import Any
 from urllib.parse import urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 import anabranch
 from anabranch.display import human_size, printable, short_id
+from anabranch.drawing.diff_table import draw_before_after, draw_change, draw_column_changes, draw_count
+from anabranch.drawing.texts import draw_cell, one_line, time
 from anabranch.hints import Door, words_at
-from anabranch.server.ui.headers import SECURITY_HEADERS
 from anabranch.server.ui.lake import Lake
+from anabranch.server.ui.responses import SECURITY_HEADERS
 from anabranch.server.ui.session import Session
 
-__all__ = ["NAVIGATION", "Account", "Frame", "render"]
+__all__ = ["NAVIGATION", "Account", "Frame", "address", "render"]
 
 # The pages that every page links to: their path below the lake's, and their name.
 NAVIGATION = (
@@ -53,9 +57,7 @@ class Frame:
 
     def link(self, path: str, **query: object) -> str:
         """Return the address of a page of the lake. Empty parameters are left out, a tuple is a repeated one."""
-        given = {name: value for name, value in query.items() if value not in (None, "", ())}
-        base = "" if self.lake is None else self.lake.path
-        return f"{base}{path}{'?' + urlencode(given, doseq=True) if given else ''}"
+        return address(f"{'' if self.lake is None else self.lake.path}{path}", **query)
 
     def here(self, **query: object) -> str:
         """Return the address of this page with other parameters."""
@@ -73,6 +75,12 @@ class Frame:
         """Return whether the visitor is on a page of the navigation or below it."""
         here = self.request.url.path.removeprefix(self.lake.path if self.lake else "") or "/"
         return here == path or (path != "/" and here.startswith(f"{path}/"))
+
+
+def address(path: str, **query: object) -> str:
+    """Return the address of a path with parameters. Empty ones are left out, a tuple is a repeated one."""
+    given = {name: value for name, value in query.items() if value not in (None, "", ())}
+    return f"{path}{'?' + urlencode(given, doseq=True) if given else ''}"
 
 
 def render(template: str, view: object, *, frame: Frame, status: int = 200) -> Response:
@@ -102,14 +110,20 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(short=short_id, when=_when, count=_count, line=_line, text=_text, size=human_size)
+    environment.filters.update(short=short_id, count=_count, line=one_line, text=_text, size=human_size)
     environment.filters.update(words=partial(words_at, Door.HTTP))
+    # What notebooks show is drawn by the same functions. They escape all texts.
+    for draw in (draw_before_after, draw_cell, draw_change, draw_column_changes, draw_count, time):
+        environment.globals[draw.__name__] = _marked(draw)
     environment.globals.update(version=anabranch.__version__)
     return environment
 
 
-def _when(value: datetime) -> str:
-    return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
+def _marked(draw: Callable[..., str]) -> Callable[..., Markup]:
+    def drawn(*arguments: Any) -> Markup:
+        return Markup(draw(*arguments))  # noqa: S704 - the drawing escapes all texts
+
+    return drawn
 
 
 def _count(number: int, word: str = "") -> str:
@@ -117,12 +131,6 @@ def _count(number: int, word: str = "") -> str:
     plural = f"{word[:-1]}ies" if word.endswith("y") else f"{word}es" if word.endswith("ch") else f"{word}s"
     text = f"{number:,}"
     return f"{text} {word if number == 1 else plural}" if word else text
-
-
-def _line(text: object, most: int = 200) -> str:
-    """Return the first line of a text, shortened, with control and direction characters made visible."""
-    first = str(text).strip().partition("\n")[0]
-    return printable(first if len(first) <= most else f"{first[: most - 1]}…")
 
 
 def _text(text: object, most: int) -> str:

@@ -20,14 +20,13 @@ from anabranch.server.envelope import without_data_folder
 from anabranch.server.imports import ImportOrder, ImportRequest
 from anabranch.server.job_runner import Job
 from anabranch.server.service import Service
-from anabranch.server.ui.headers import SECURITY_HEADERS
 from anabranch.server.ui.lake import Lake, LoadOrder, loaded_message
 from anabranch.server.ui.pages import PAGES
 from anabranch.server.ui.rendering import Account, Frame, render
+from anabranch.server.ui.responses import SECURITY_HEADERS
 from anabranch.server.ui.service_records import PROJECT_PAGES, SERVICE_PAGES, checked_body
 from anabranch.server.ui.session import Cookie, Session, Sessions, check_same_site
 from anabranch.server.ui.site import PageRoute, Redirect, Shown, Site, Visit, get, post
-from anabranch.server.ui.static_files import static_route
 from anabranch.server.uploads import keep_file
 
 __all__ = ["ServiceGate", "make_routes"]
@@ -236,7 +235,7 @@ def make_routes(gate: ServiceGate) -> list[PageRoute]:
         *SERVICE_PAGES,
     )
     return [
-        static_route(_STATIC),
+        site.static_route(),
         PageRoute(_SIGN_IN, gate.show_sign_in, method="GET", name="show_sign_in"),
         PageRoute(_SIGN_IN, gate.sign_in, method="POST", name="sign_in"),
         *site.routes(service_pages, prefix="/ui"),

@@ -14,11 +14,12 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from anabranch.errors import AnabranchError, InvalidInputError
+from anabranch.ids import MAIN
 from anabranch.server.auth import Scope
 from anabranch.server.envelope import status_of
-from anabranch.server.ui.headers import SECURITY_HEADERS
 from anabranch.server.ui.lake import Lake
 from anabranch.server.ui.rendering import Account, Frame, render
+from anabranch.server.ui.responses import SECURITY_HEADERS, answer_static
 from anabranch.server.ui.session import Cookie, Session, Sessions, check_same_site
 
 __all__ = ["Gate", "Page", "PageRoute", "Redirect", "Shown", "Site", "Visit", "get", "post"]
@@ -52,6 +53,11 @@ class Visit:
         if not (text.isascii() and text.isdigit() and 1 <= int(text[:12]) <= 10**9):
             raise InvalidInputError(f"{name} must be a number from 1 on, got {text[:50]!r}", hint=f"use {name}=1")
         return int(text)
+
+    def ref(self, name: str = "ref") -> str:
+        """Return the ref that the visitor chose, by default main. With a time, it is a branch as it was then."""
+        ref, time = self.query(name) or MAIN, self.query("at")
+        return f"{ref.partition('@')[0]}@{{{time}}}" if time else ref
 
     def field(self, name: str) -> str:
         """Return a text of the form, or an empty text."""
@@ -164,6 +170,10 @@ class Site:
     def __init__(self, gate: Gate, *, static_path: str) -> None:
         self._gate = gate
         self._static_path = static_path
+
+    def static_route(self) -> PageRoute:
+        """Return the route of the static files. It needs no session: the sign-in page uses them."""
+        return PageRoute(f"{self._static_path}/{{name:path}}", answer_static, method="GET", name="static")
 
     def routes(self, pages: Iterable[Page], *, prefix: str) -> list[PageRoute]:
         return [

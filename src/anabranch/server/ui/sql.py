@@ -4,13 +4,13 @@ from dataclasses import dataclass, replace
 
 from starlette.responses import Response
 
+from anabranch.drawing.texts import Cell, cell_of
 from anabranch.errors import AnabranchError, InvalidInputError, NotFoundError, TooSlowError
 from anabranch.files.plain_rows import csv_lines, plain_rows
 from anabranch.repo.schema.types import show_type
 from anabranch.server.envelope import status_of
-from anabranch.server.ui.cells import Cell, cell_of
-from anabranch.server.ui.downloads import answer_csv
-from anabranch.server.ui.refs import RefChoices, chosen_ref, list_choices
+from anabranch.server.ui.lake import RefChoices
+from anabranch.server.ui.responses import answer_csv
 from anabranch.server.ui.site import Page, Shown, Visit, get
 
 __all__ = ["PAGES", "SqlResult", "SqlView"]
@@ -47,20 +47,20 @@ class SqlView:
 
 def show_sql(visit: Visit) -> Shown:
     """Show the console, and the result of a statement if there is one."""
-    ref, sql = chosen_ref(visit), visit.query("sql")
+    ref, sql = visit.ref(), visit.query("sql")
     tables = visit.lake.repository.tables(ref)
-    view = SqlView(ref=ref, sql=sql, choices=list_choices(visit), tables=tuple(tables[:_TABLES]))
+    view = SqlView(ref=ref, sql=sql, choices=visit.lake.list_choices(), tables=tuple(tables[:_TABLES]))
     if not sql:
-        return Shown("sql/console.html", view)
+        return Shown("sql.html", view)
     try:
-        return Shown("sql/console.html", replace(view, result=_answer(visit, sql, ref)))
+        return Shown("sql.html", replace(view, result=_answer(visit, sql, ref)))
     except (InvalidInputError, NotFoundError, TooSlowError) as err:
-        return Shown("sql/console.html", replace(view, problem=err), status=status_of(err))
+        return Shown("sql.html", replace(view, problem=err), status=status_of(err))
 
 
 def download_result(visit: Visit) -> Response:
     """Send the whole result of a statement as CSV."""
-    sql, ref = _checked(visit.query("sql")), chosen_ref(visit)
+    sql, ref = _checked(visit.query("sql")), visit.ref()
     with visit.lake.repository.sql_reader(sql, ref, timeout=_SECONDS, batch_rows=_BATCH_ROWS) as reader:
         return answer_csv(
             csv_lines(reader.schema.names, reader),

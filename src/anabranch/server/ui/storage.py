@@ -78,7 +78,7 @@ def show_storage(visit: Visit) -> Shown:
             view = StorageView(policy=policy, doctor=repository.doctor())
         case _:
             view = StorageView(policy=policy)
-    return Shown("storage/storage.html", view)
+    return Shown("storage.html", view)
 
 
 def _bars(visit: Visit, storage: RepositoryStorage) -> tuple[Bar, ...]:

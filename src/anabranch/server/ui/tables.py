@@ -1,4 +1,4 @@
-"""One table: its rows, its columns and indices, its history, and one row of it with its history."""
+"""One table: its rows, its columns and indices, its history, and files to load into it."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -6,41 +6,35 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from starlette.responses import Response
-
-from anabranch.display import printable
-from anabranch.errors import AnabranchError, InvalidInputError, NotFoundError
+from anabranch.drawing.texts import Cell, cell_of
+from anabranch.errors import AnabranchError, InvalidInputError
 from anabranch.files.plain_rows import plain_rows
 from anabranch.format.staging import IndexInfo
-from anabranch.json_values import json_value, value_from_json
-from anabranch.repo.history.entities import EntityChange
+from anabranch.ids import MAIN, BranchName, TableKey
+from anabranch.json_values import json_value
 from anabranch.repo.log.entries import GraphCommit
 from anabranch.repo.schema.types import show_type
 from anabranch.repo.snapshot import Table
 from anabranch.server.filters import checked_filter
 from anabranch.server.previews import PreviewRequest, Sorting, read_rows
-from anabranch.server.ui.cells import NULL, Cell, cell_of, whole_text
-from anabranch.server.ui.downloads import answer_text
+from anabranch.server.ui.lake import LoadOrder, RefChoices
 from anabranch.server.ui.paging import Paged, page_of
-from anabranch.server.ui.refs import RefChoices, chosen_ref, list_choices
-from anabranch.server.ui.site import Page, Shown, Visit, get
+from anabranch.server.ui.site import Page, Redirect, Shown, Visit, get, post
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["PAGES", "ColumnView", "RowsView", "TableHead"]
+__all__ = ["PAGES", "ColumnView", "RowsQuery", "RowsView", "TableHead", "column_of", "columns_of", "head_of"]
 
 _ROWS = 50
 _COLUMNS = 20
 _COLUMNS_OF_ROW = 100
-_CHANGES = 20
 _COMMITS = 50
 # Sorting keeps all rows up to the last one of the page in memory.
 _MOST_SORTED = 10_000
 _LONGEST_FILTER = 10_000
 # A longer key is not part of an address: its row is found by its position.
 _LONGEST_KEY = 500
-_LONGEST_VALUE = 40_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +83,7 @@ class RowsQuery:
     @classmethod
     def of(cls, visit: Visit) -> "RowsQuery":
         return cls(
-            ref=chosen_ref(visit),
+            ref=visit.ref(),
             where=visit.query("where"),
             sort=visit.request.query_params.get("sort", ""),
             is_descending=visit.query("desc") == "1",
@@ -152,50 +146,17 @@ class HistoryView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CellChange:
-    """The value of one column before and after a commit."""
-
-    column: str
-    before: Cell
-    after: Cell
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RowChangeView:
-    """A commit that changed a row, and the cells that it changed. `more` cells are not shown."""
-
-    commit: GraphCommit
-    change: str
-    cells: tuple[CellChange, ...]
-    more: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OneRowView:
-    """All columns of one row. The row is None if the ref does not have it any more."""
-
-    head: TableHead
-    query: Mapping[str, str]
-    columns: Paged[ColumnView]
-    cells: tuple[Cell, ...] | None
-    has_history: bool
-    history: Paged[RowChangeView]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ValueView:
-    head: TableHead
-    query: Mapping[str, str]
-    column: ColumnView
-    text: str
-    length: int
+class LoadView:
+    table: str
+    branch: str
+    choices: RefChoices
 
 
 def show_rows(visit: Visit) -> Shown:
     """Show rows of a table, filtered, sorted, and some columns at a time."""
     query = RowsQuery.of(visit)
-    head = _head(visit, query.ref)
-    columns = _columns(head.table)
+    head = head_of(visit, query.ref)
+    columns = columns_of(head.table)
     names = [name for name in columns if query.find.lower() in name.lower()]
     if unknown := [name for name in query.chosen if name not in columns]:
         raise InvalidInputError(f"there is no column {unknown[0]!r}", hint="choose columns of the table")
@@ -247,8 +208,8 @@ def _row_query(table: Table, query: RowsQuery, values: Mapping[str, Any], positi
 
 def show_schema(visit: Visit) -> Shown:
     """Show the columns and indices of a table."""
-    head, search = _head(visit, chosen_ref(visit)), visit.query("search")
-    found = [column for column in _columns(head.table).values() if search.lower() in column.name.lower()]
+    head, search = head_of(visit, visit.ref()), visit.query("search")
+    found = [column for column in columns_of(head.table).values() if search.lower() in column.name.lower()]
     view = SchemaView(
         head=head,
         search=search,
@@ -260,7 +221,7 @@ def show_schema(visit: Visit) -> Shown:
 
 def show_history(visit: Visit) -> Shown:
     """List the commits that changed a table."""
-    head, number = _head(visit, chosen_ref(visit)), visit.number("page")
+    head, number = head_of(visit, visit.ref()), visit.number("page")
     commits = visit.lake.repository.iter_commits(head.ref, table=head.key)
     start = (number - 1) * _COMMITS
     found = list(islice(commits, start, start + _COMMITS + 1))
@@ -268,47 +229,8 @@ def show_history(visit: Visit) -> Shown:
     return Shown("tables/history.html", HistoryView(head=head, commits=page))
 
 
-def show_row(visit: Visit) -> Shown:
-    """Show all columns of one row, and its history if the table has a primary key."""
-    head = _head(visit, chosen_ref(visit))
-    columns = page_of(list(_columns(head.table).values()), number=visit.number("columns"), size=_COLUMNS_OF_ROW)
-    row = _find_row(visit, head, [column.name for column in columns.items])
-    key = _key_of(visit, head.table)
-    history: Paged[RowChangeView] = Paged(items=(), number=1, size=_CHANGES, has_more=False)
-    if key is not None:
-        history = _row_history(visit, head, key)
-    view = OneRowView(
-        head=head,
-        query=_address_of_row(visit),
-        columns=columns,
-        cells=None if row is None else tuple(cell_of(row.get(column.name)) for column in columns.items),
-        has_history=key is not None,
-        history=history,
-    )
-    return Shown("tables/row.html", view)
-
-
-def show_value(visit: Visit) -> Shown:
-    """Show one whole value."""
-    head, column, value = _find_value(visit)
-    text = whole_text(value)
-    view = ValueView(
-        head=head,
-        query={**_address_of_row(visit), "column": column.name},
-        column=column,
-        text=printable(text[:_LONGEST_VALUE])[:_LONGEST_VALUE],
-        length=len(text),
-    )
-    return Shown("tables/value.html", view)
-
-
-def download_value(visit: Visit) -> Response:
-    """Send one whole value as a file of text."""
-    head, _, value = _find_value(visit)
-    return answer_text(whole_text(value), name=f"{head.key}.txt")
-
-
-def _head(visit: Visit, ref: str) -> TableHead:
+def head_of(visit: Visit, ref: str) -> TableHead:
+    """Return what is above every page of the table of a request."""
     snapshot = visit.lake.repository.snapshot_of(ref)
     table = snapshot[visit.request.path_params["table"]]
     return TableHead(
@@ -318,16 +240,18 @@ def _head(visit: Visit, ref: str) -> TableHead:
         rows=len(table),
         column_count=len(table.schema),
         primary_key=table.primary_key,
-        choices=list_choices(visit),
+        choices=visit.lake.list_choices(),
         table=table,
     )
 
 
-def _columns(table: Table) -> dict[str, ColumnView]:
-    return {field.name: _column(field, table) for field in table.schema}
+def columns_of(table: Table) -> dict[str, ColumnView]:
+    """Return the columns of a table by name."""
+    return {field.name: column_of(field, table) for field in table.schema}
 
 
-def _column(field: "pa.Field", table: Table) -> ColumnView:
+def column_of(field: "pa.Field", table: Table) -> ColumnView:
+    """Return a column as pages show it."""
     return ColumnView(
         name=field.name,
         type=show_type(field.type),
@@ -336,83 +260,34 @@ def _column(field: "pa.Field", table: Table) -> ColumnView:
     )
 
 
-def _key_of(visit: Visit, table: Table) -> tuple[Any, ...] | None:
-    """Return the values of the primary key in the address, None if the row is named by its position."""
-    import pyarrow as pa
-
-    text = visit.request.query_params.get("key", "")
-    if not text:
-        return None
-    try:
-        given = json.loads(text)
-        kinds = [table.schema.field(name).type for name in table.primary_key]
-        return tuple(
-            pa.scalar(value_from_json(value, kind), kind).as_py() for value, kind in zip(given, kinds, strict=True)
-        )
-    except (ValueError, TypeError, RecursionError, OverflowError, pa.ArrowException) as err:
-        hint = "open the row from the table"
-        raise InvalidInputError(f"the key {text[:200]!r} is not valid: {err}", hint=hint) from err
+def show_load(visit: Visit) -> Shown:
+    """Show the form to load a file."""
+    view = LoadView(table=visit.query("table"), branch=visit.query("branch") or MAIN, choices=visit.lake.list_choices())
+    return Shown("load.html", view)
 
 
-def _find_row(visit: Visit, head: TableHead, columns: Sequence[str]) -> Mapping[str, Any] | None:
-    key = _key_of(visit, head.table)
-    if key is not None:
-        return visit.lake.repository.entity_at(head.key, key, ref=head.ref)
-    request = RowsQuery.of(visit).to_request(columns=columns, offset=visit.number("position") - 1, limit=1)
-    rows = plain_rows(read_rows(head.table, request))
-    return dict(zip(columns, rows[0], strict=True)) if rows else None
-
-
-def _find_value(visit: Visit) -> tuple[TableHead, ColumnView, Any]:
-    head = _head(visit, chosen_ref(visit))
-    name = visit.request.query_params.get("column", "")
-    if name not in head.table.columns:
-        raise InvalidInputError(f"there is no column {name[:200]!r}", hint="open the value from the table")
-    row = _find_row(visit, head, [name])
-    if row is None:
-        raise NotFoundError("there is no such row", hint="open the table again")
-    return head, _column(head.table.schema.field(name), head.table), row[name]
-
-
-def _address_of_row(visit: Visit) -> dict[str, str]:
-    names = ("key",) if visit.query("key") else ("where", "sort", "desc", "position")
-    given = visit.request.query_params
-    return {"ref": chosen_ref(visit), **{name: given.get(name, "") for name in names}}
-
-
-def _row_history(visit: Visit, head: TableHead, key: tuple[Any, ...]) -> Paged[RowChangeView]:
-    number = visit.number("page")
-    start = (number - 1) * _CHANGES
-    found = visit.lake.repository.entity_history(head.key, key, ref=head.ref, limit=start + _CHANGES + 1)
-    items = [_row_change(change) for change in found[start : start + _CHANGES]]
-    return Paged(items=items, number=number, size=_CHANGES, has_more=len(found) > start + _CHANGES)
-
-
-def _row_change(change: EntityChange) -> RowChangeView:
-    before, after = change.before or {}, change.after or {}
-    kind = "inserted" if change.before is None else "deleted" if change.after is None else "updated"
-    names = list(dict.fromkeys([*after, *before]))
-    changed = [name for name in names if kind != "updated" or _text(before, name) != _text(after, name)]
-    cells = tuple(
-        CellChange(column=name, before=_cell(before, name), after=_cell(after, name)) for name in changed[:_COLUMNS]
+def load_file(visit: Visit) -> Redirect:
+    """Load a file as one commit, or change nothing."""
+    file = visit.file("file")
+    if file is None:
+        raise InvalidInputError("the form has no file", hint="choose a file")
+    table, branch = str(TableKey.parse(visit.field("table"))), str(BranchName.parse_public(visit.field("branch")))
+    order = LoadOrder(
+        table=table,
+        branch=branch,
+        file=file.file,
+        name=file.filename or "file",
+        is_incremental=visit.field("mode") != "replace",
+        primary_key=tuple(name.strip() for name in visit.field("primary_key").split(",") if name.strip()),
     )
-    return RowChangeView(commit=change.commit, change=kind, cells=cells, more=max(0, len(changed) - _COLUMNS))
-
-
-def _cell(row: Mapping[str, Any], name: str) -> Cell:
-    return cell_of(row[name]) if name in row else NULL
-
-
-def _text(row: Mapping[str, Any], name: str) -> str | None:
-    """Return a value as text to compare: NaN is not equal to itself."""
-    return None if row.get(name) is None else whole_text(row[name])
+    return Redirect(f"/tables/{table}", visit.lake.host.load(order), {"ref": branch})
 
 
 PAGES: tuple[Page, ...] = (
     get("/tables/{table}", show_rows),
     get("/tables/{table}/schema", show_schema),
     get("/tables/{table}/history", show_history),
-    get("/tables/{table}/row", show_row),
-    get("/tables/{table}/value", show_value),
-    get("/tables/{table}/value.txt", download_value),
+    get("/load", show_load),
+    # The service accepts large bodies at paths with this end only.
+    post("/import", load_file, writes="branch"),
 )

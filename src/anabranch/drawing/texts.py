@@ -1,19 +1,48 @@
-"""Values of tables as cells of a page: one line each, shortened, with control characters made visible."""
+"""Texts and values as parts of HTML: escaped, shortened, with control and direction characters made visible."""
 
 import base64
+import html
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from anabranch.display import human_size, printable
 from anabranch.json_values import json_value
 
-__all__ = ["NULL", "Cell", "cell_of", "whole_text"]
+__all__ = ["NULL", "Cell", "attribute", "cell_of", "draw_cell", "line", "one_line", "text", "time", "whole_text"]
 
 _MOST_CHARACTERS = 80
 _MOST_BYTES = 16
 _MOST_ITEMS = 4
+
+
+def attribute(value: str) -> str:
+    """Return a text as the value of an attribute."""
+    return html.escape(value, quote=True)
+
+
+def text(value: object) -> str:
+    """Return a text as HTML."""
+    return html.escape(printable(str(value)))
+
+
+def one_line(value: object, most: int = 200) -> str:
+    """Return the first line of a text, shortened, with control and direction characters made visible."""
+    first = str(value).strip().partition("\n")[0]
+    return printable(first if len(first) <= most else f"{first[: most - 1]}…")
+
+
+def line(value: object, most: int = 200) -> str:
+    """Return the first line of a text as HTML, shortened."""
+    return html.escape(one_line(value, most))
+
+
+def time(value: datetime) -> str:
+    """Return a time in UTC as HTML, to the minute."""
+    shown = value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
+    return f'<time datetime="{value.isoformat()}" title="{shown} UTC">{shown[:16]}</time>'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,3 +116,15 @@ def _list_cell(values: list[Any] | tuple[Any, ...]) -> Cell:
     if len(values) <= _MOST_ITEMS:
         return shown
     return Cell(text=f"{shown.text.removesuffix(']')}, …", note=note)
+
+
+def draw_cell(cell: Cell, href: str = "") -> str:
+    """Return a value as HTML. A shortened one links to the whole value if there is an address for it."""
+    if cell.is_null:
+        return '<span class="null">null</span>'
+    shown = f"<bdi>{html.escape(cell.text)}</bdi>"
+    if not cell.note:
+        return shown
+    if href:
+        return f'{shown} <a class="whole" href="{attribute(href)}" hx-boost="false">{cell.note}</a>'
+    return f'{shown} <span class="muted">{cell.note}</span>'

@@ -1,0 +1,144 @@
+"""Draw a commit graph as a table of HTML. Each row has a picture of its lanes, and the pictures fit together."""
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from anabranch.display import short_id
+from anabranch.drawing.lanes import LaneRow
+from anabranch.drawing.texts import attribute, line, text, time
+
+__all__ = ["GraphLine", "GraphTarget", "draw_graph", "draw_row", "lane_count"]
+
+ROW_HEIGHT = 30
+_STEP = 14
+_RADIUS = 4.5
+# Lanes beyond this share the last one, so that a graph of many branches stays narrow.
+_MOST = 24
+# Rows with many branches at one commit name the first of them.
+_LABELS = 6
+# Readable on light and on dark paper. Attributes and not classes: they are the same in a notebook.
+_COLOURS = ("#0b7285", "#c2410c", "#7048e8", "#2b8a3e", "#c2255c", "#1971c2", "#8a6d00")
+_NONE = "\u2013"
+_HEAD = "".join(
+    f'<th scope="col">{name}</th>'
+    for name in ('<span class="unseen">Graph</span>', "Message", "Commit", "By", "Time (UTC)")
+)
+
+
+class GraphTarget(StrEnum):
+    """What a link of a graph leads to."""
+
+    COMMIT = "commit"
+    BRANCH = "branch"
+    TAG = "tag"
+
+
+# Return the address of a commit, branch or tag.
+Link = Callable[[GraphTarget, str], str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphLine:
+    """A commit of a graph: its lanes, its texts, and the branches and tags that name it.
+
+    A branch has a name in the repository and one that people gave it.
+    """
+
+    row: LaneRow
+    message: str
+    actor: str | None
+    created: datetime
+    is_merge: bool
+    branches: Sequence[tuple[str, str]] = ()
+    tags: Sequence[str] = ()
+
+
+def draw_graph(lines: Sequence[GraphLine], *, link: Link | None = None) -> str:
+    """Return the rows of a graph as the content of a table, from its head on."""
+    lanes = lane_count([one.row for one in lines])
+    rows = "".join(_draw_line(one, lanes=lanes, link=link) for one in lines)
+    body = rows or '<tr><td colspan="5">No commits.</td></tr>'
+    return f"<thead><tr>{_HEAD}</tr></thead><tbody>{body}</tbody>"
+
+
+def _draw_line(one: GraphLine, *, lanes: int, link: Link | None) -> str:
+    labels = [_label(GraphTarget.BRANCH, ref, name, link) for ref, name in one.branches[:_LABELS]]
+    labels += [_label(GraphTarget.TAG, name, name, link) for name in one.tags[:_LABELS]]
+    more = max(0, len(one.branches) - _LABELS) + max(0, len(one.tags) - _LABELS)
+    if more:
+        labels.append(f'<span class="muted">+{more:,} more</span>')
+    message = f"<bdi>{line(one.message) or '(no message)'}</bdi>"
+    return (
+        f'<tr><td class="picture">{draw_row(one.row, lanes=lanes, is_merge=one.is_merge)}</td>'
+        f'<td class="message">{" ".join([*labels, message])}</td>'
+        f"<td>{_linked(GraphTarget.COMMIT, one.row.id, text(short_id(one.row.id)), 'mono', link)}</td>"
+        f'<td><bdi>{line(one.actor or _NONE, 40)}</bdi></td><td class="nowrap">{time(one.created)}</td></tr>'
+    )
+
+
+def _label(target: GraphTarget, ref: str, name: str, link: Link | None) -> str:
+    return _linked(target, ref, f"<bdi>{line(name, 60)}</bdi>", f"pill {target}", link)
+
+
+def _linked(target: GraphTarget, ref: str, content: str, classes: str, link: Link | None) -> str:
+    if link is None:
+        return f'<span class="{classes}">{content}</span>'
+    return f'<a class="{classes}" href="{attribute(link(target, ref))}">{content}</a>'
+
+
+def lane_count(rows: Sequence[LaneRow]) -> int:
+    """Return how many lanes a drawing of the rows needs."""
+    lanes = [row.lane for row in rows] + [lane for row in rows for line in (*row.above, *row.below) for lane in line]
+    return min(max(lanes, default=0), _MOST) + 1
+
+
+def draw_row(row: LaneRow, *, lanes: int, is_merge: bool = False) -> str:
+    """Draw the commit of a row, and the halves of the lines to the rows above and below it."""
+    middle, width = ROW_HEIGHT / 2, lanes * _STEP + 2
+    above, below = ({(_shown(start), _shown(end)) for start, end in lines} for lines in (row.above, row.below))
+    # One path for each colour, and one line for a lane that passes: a graph of many branches has many lanes.
+    paths: dict[str, list[str]] = defaultdict(list)
+    for start, end in sorted(above):
+        is_passing = start == end and (start, end) in below
+        path = f"M{_x(start):g} 0V{ROW_HEIGHT}" if is_passing else _half(start, end, upper=True)
+        paths[_colour(start, end)].append(path)
+    for start, end in sorted(below):
+        if start != end or (start, end) not in above:
+            paths[_colour(start, end)].append(_half(start, end, upper=False))
+    parts = [f'<path d="{"".join(found)}" stroke="{colour}"/>' for colour, found in paths.items()]
+    colour, x = _COLOURS[_shown(row.lane) % len(_COLOURS)], _x(_shown(row.lane))
+    fill = "" if is_merge else f' fill="{colour}"'
+    parts.append(f'<circle cx="{x:g}" cy="{middle:g}" r="{_RADIUS}"{fill} stroke="{colour}"/>')
+    return (
+        f'<svg class="lanes" xmlns="http://www.w3.org/2000/svg" width="{width}" height="{ROW_HEIGHT}" '
+        f'viewBox="0 0 {width} {ROW_HEIGHT}" fill="none" stroke-width="2" aria-hidden="true" focusable="false">'
+        f"{''.join(parts)}</svg>"
+    )
+
+
+def _half(start: int, end: int, *, upper: bool) -> str:
+    """Draw the half of a line that is in a row: its end in the row below the line, its start in the row above it."""
+    left, right, height = _x(start), _x(end), ROW_HEIGHT
+    edge = (left + right) / 2
+    if start == end:
+        return f"M{left:g} 0V{height / 2:g}" if upper else f"M{left:g} {height / 2:g}V{height}"
+    # The halves of one cubic curve, cut in its middle, where it crosses the edge between the rows.
+    if upper:
+        return f"M{edge:g} 0C{(edge + right) / 2:g} {height / 8:g} {right:g} {height / 4:g} {right:g} {height / 2:g}"
+    control = f"{left:g} {height * 0.75:g} {(left + edge) / 2:g} {height * 0.875:g}"
+    return f"M{left:g} {height / 2:g}C{control} {edge:g} {height}"
+
+
+def _colour(start: int, end: int) -> str:
+    return _COLOURS[max(start, end) % len(_COLOURS)]
+
+
+def _shown(lane: int) -> int:
+    return min(lane, _MOST)
+
+
+def _x(lane: int) -> float:
+    return 1 + _STEP * (lane + 0.5)

@@ -1,0 +1,144 @@
+"""Differences as the tables that notebooks and the web UI show."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from anabranch.drawing.diff_table import DiffCell, DiffRow, TableChange, draw_rows, draw_tables
+from anabranch.drawing.style import in_notebook
+from anabranch.drawing.texts import NULL, Cell, cell_of, line
+from anabranch.format.arrow_types import python_values
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from anabranch.repo.history.diff import TableDiff
+
+__all__ = ["draw_diff", "draw_table_diff", "first_changes", "key_columns", "list_columns", "outline_of", "rows_of"]
+
+# What a notebook shows of a large difference.
+_TABLES = 50
+_ROWS = 50
+_COLUMNS = 30
+_MOST_COUNTED = 100_000
+_MOST_COMPARED = 1_000_000
+
+
+def draw_diff(title: str, tables: "Sequence[TableDiff]") -> str:
+    """Draw the tables that differ for a notebook. Rows are counted where few must be compared."""
+    shown = [outline_of(table, most=_MOST_COUNTED) for table in tables[:_TABLES]]
+    more = len(tables) - _TABLES
+    note = f"<p>... and {more} more</p>" if more > 0 else ""
+    return in_notebook(f'<table class="list"><caption>{line(title)}</caption>{draw_tables(shown)}</table>{note}')
+
+
+def draw_table_diff(diff: "TableDiff") -> str:
+    """Draw the first rows that differ for a notebook."""
+    if diff.rows_to_compare > _MOST_COMPARED:
+        rows = f"{diff.rows_to_compare:,} rows of {line(diff.key, 300)} must be compared"
+        return in_notebook(f"<p>{rows}: read them with iter_batches() or iter_rows().</p>")
+    changes, keys = first_changes(diff, _ROWS + 1), key_columns(diff)
+    names = list(dict.fromkeys([*keys, *list_columns(diff)]))
+    shown = names[:_COLUMNS]
+    table = draw_rows(shown, keys, rows_of(diff, changes.slice(0, _ROWS), shown))
+    notes = [
+        f"<p>The first {most} {things} are shown.</p>"
+        for things, found, most in (("rows", len(changes), _ROWS), ("columns", len(names), _COLUMNS))
+        if found > most
+    ]
+    caption = f"<caption>{line(diff.key, 300)}</caption>"
+    return in_notebook(f'<table class="grid">{caption}{table}</table>{"".join(notes)}')
+
+
+def outline_of(diff: "TableDiff", *, most: int) -> TableChange:
+    """Return what differs, with counts if at most `most` rows must be compared for them."""
+    is_cheap = diff.before is None or diff.after is None or diff.rows_to_compare <= most
+    return TableChange(
+        key=diff.key,
+        change=diff.change,
+        renamed_from=diff.renamed_from,
+        columns=diff.columns,
+        counts=diff.counts if is_cheap else None,
+    )
+
+
+def key_columns(diff: "TableDiff") -> tuple[str, ...]:
+    """Return the primary key of the newer side, else of the older one."""
+    keys = () if diff.after is None else diff.after.primary_key
+    return keys or (() if diff.before is None else diff.before.primary_key)
+
+
+def list_columns(diff: "TableDiff") -> list[str]:
+    """Return the columns of the newer side, then those that only the older side has."""
+    newer = () if diff.after is None else diff.after.columns
+    older = () if diff.before is None else diff.before.columns
+    renamed = {change.before for change in diff.columns if change.change == "renamed"}
+    return [*newer, *(name for name in older if name not in newer and name not in renamed)]
+
+
+def first_changes(diff: "TableDiff", most: int) -> "pa.Table":
+    """Return the first changes in the order of the primary key. Only these and one batch are in memory."""
+    import pyarrow as pa
+
+    reader = diff.iter_batches()
+    first = reader.schema.empty_table()
+    for batch in reader:
+        both = pa.concat_tables([first, pa.Table.from_batches([batch])])
+        first = _sorted(diff, both).slice(0, most)
+    return first
+
+
+def _sorted(diff: "TableDiff", changes: "pa.Table") -> "pa.Table":
+    """Sort changes by the primary key. Without one, or if it cannot be sorted, keep their order."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    sides = [(side, table) for side, table in (("after", diff.after), ("before", diff.before)) if table is not None]
+    if len({len(table.primary_key) for _, table in sides}) != 1 or not sides[0][1].primary_key:
+        return changes
+    try:
+        keys = {}
+        for number, names in enumerate(zip(*(table.primary_key for _, table in sides), strict=True)):
+            found = [
+                pc.struct_field(changes.column(side).combine_chunks(), [name])
+                for (side, _), name in zip(sides, names, strict=True)
+            ]
+            keys[str(number)] = pc.coalesce(*found)
+        order = pc.sort_indices(pa.table(keys), [(name, "ascending") for name in keys])
+        return changes.take(order)
+    except (pa.ArrowNotImplementedError, pa.ArrowTypeError, pa.ArrowInvalid):
+        return changes
+
+
+def rows_of(diff: "TableDiff", changes: "pa.Table", names: Sequence[str]) -> list[DiffRow]:
+    """Return changes as rows with the cells of some columns."""
+    older_names = {change.column: change.before for change in diff.columns if change.change == "renamed"}
+    sides = {
+        "before": _values(changes, "before", [older_names.get(name) or name for name in names]),
+        "after": _values(changes, "after", names),
+    }
+    rows = []
+    kinds, changed = changes.column("change").to_pylist(), changes.column("columns").to_pylist()
+    for number, (kind, columns) in enumerate(zip(kinds, changed, strict=True)):
+        cells = tuple(
+            DiffCell(
+                before=_cell(sides["before"][at], number),
+                after=_cell(sides["after"][at], number),
+                is_changed=name in columns,
+            )
+            for at, name in enumerate(names)
+        )
+        rows.append(DiffRow(change=kind, cells=cells))
+    return rows
+
+
+def _values(changes: "pa.Table", side: str, names: Sequence[str]) -> list[list[Any] | None]:
+    """Return the values of columns on one side, None for a column that this side does not have."""
+    import pyarrow.compute as pc
+
+    rows = changes.column(side).combine_chunks()
+    known = rows.type.names
+    return [python_values(pc.struct_field(rows, [name])) if name in known else None for name in names]
+
+
+def _cell(values: list[Any] | None, number: int) -> Cell:
+    return NULL if values is None else cell_of(values[number])

@@ -1,0 +1,78 @@
+"""Answers that are not pages: files to save and static files. And the headers that every answer has."""
+
+from collections.abc import Iterable, Mapping
+from functools import cache
+from pathlib import Path
+from urllib.parse import quote
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from anabranch.drawing.style import STYLE
+from anabranch.errors import TooLargeError
+from anabranch.repo.history.lineage.svg import STYLE as LINEAGE_STYLE
+
+__all__ = ["SECURITY_HEADERS", "answer_csv", "answer_static", "answer_text"]
+
+SECURITY_HEADERS: Mapping[str, str] = {
+    "Content-Security-Policy": (
+        "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'"
+    ),
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+STYLE_SHEET = "anabranch.css"
+# Files to save have a limit, because they are made in memory.
+_MOST_CHARACTERS = 32 << 20
+_FOLDER = Path(__file__).parent / "static"
+_TYPES: Mapping[str, str] = {
+    ".css": "text/css",
+    ".js": "text/javascript",
+    ".svg": "image/svg+xml",
+    ".txt": "text/plain",
+}
+# The address of a static file contains the version of the package.
+_STATIC_HEADERS = {**SECURITY_HEADERS, "Cache-Control": "public, max-age=31536000, immutable"}
+
+
+def answer_text(text: str, *, name: str, media_type: str = "text/plain") -> Response:
+    """Return a file to save. Browsers do not show it, because it may contain anything."""
+    headers = {
+        **SECURITY_HEADERS,
+        "Cache-Control": "no-store",
+        "Content-Disposition": f"attachment; filename*=UTF-8''{quote(name, safe='')}",
+    }
+    return Response(text.encode("utf-8", "surrogatepass"), media_type=f"{media_type}; charset=utf-8", headers=headers)
+
+
+def answer_csv(parts: Iterable[str], *, name: str, hint: str) -> Response:
+    """Return a CSV file to save. Raise TooLargeError if it is larger than the limit."""
+    found, size = [], 0
+    for part in parts:
+        size += len(part)
+        if size > _MOST_CHARACTERS:
+            raise TooLargeError(f"the file has more than {_MOST_CHARACTERS:,} characters", hint=hint)
+        found.append(part)
+    return answer_text("".join(found), name=name, media_type="text/csv")
+
+
+async def answer_static(request: Request) -> Response:
+    """Return a static file: the style sheet, htmx or Swagger UI, all from this package."""
+    found = _files().get(request.path_params["name"])
+    if found is None:
+        return Response("not found", status_code=404, headers=SECURITY_HEADERS, media_type="text/plain")
+    content, media_type = found
+    return Response(content, headers=_STATIC_HEADERS, media_type=media_type)
+
+
+@cache
+def _files() -> dict[str, tuple[bytes, str]]:
+    """Return the content and media type of each file by its path below the folder. No other file can be requested."""
+    files = sorted(path for path in _FOLDER.rglob("*") if path.suffix in _TYPES)
+    found = {str(path.relative_to(_FOLDER)): (path.read_bytes(), _TYPES[path.suffix]) for path in files}
+    # The style of what is drawn for notebooks too is part of the drawings.
+    style, media_type = found[STYLE_SHEET]
+    return {**found, STYLE_SHEET: (f"{STYLE}{LINEAGE_STYLE}".encode() + style, media_type)}
