@@ -52,7 +52,7 @@ def test_graph_of_a_table_or_an_actor_has_only_their_commits(lake: ab.Repository
 
 def test_diff_shows_counts_and_changed_cells(lake: ab.Repository) -> None:
     diff = lake.diff("main...dev")
-    assert '<span class="sign-added">+1</span>' in shown(diff)
+    assert '<span class="mark-added">+1</span>' in shown(diff)
     rows = shown(diff.tables[0])
     assert "\u2212 <bdi>8.0</bdi></del>" in rows
     assert "+ <bdi>9.5</bdi></ins>" in rows

@@ -1,6 +1,6 @@
 """Draw differences as tables of HTML: the tables that differ, and the rows of one table with their changed cells.
 
-Added, changed and removed are shown by sign and word, not by colour alone.
+Added, changed and removed are shown by mark and word, not by colour alone.
 """
 
 from collections.abc import Callable, Sequence
@@ -127,19 +127,19 @@ def _draw_counts(one: TableChange, count_link: Link | None) -> str:
         return f'<td class="num muted" colspan="3">{text}</td>'
     counted = (("added", "+", one.counts.inserted), ("changed", "±", one.counts.updated))
     return "".join(
-        f'<td class="num">{draw_count(kind, sign, number)}</td>'
-        for kind, sign, number in (*counted, ("removed", _MINUS, one.counts.deleted))
+        f'<td class="num">{draw_count(kind, mark, number)}</td>'
+        for kind, mark, number in (*counted, ("removed", _MINUS, one.counts.deleted))
     )
 
 
-def draw_count(kind: str, sign: str, number: int) -> str:
-    """Return a number of rows with its sign."""
-    return f'<span class="sign-{kind}">{sign}{number:,}</span>' if number else '<span class="muted">0</span>'
+def draw_count(kind: str, mark: str, number: int) -> str:
+    """Return a number of rows with its mark."""
+    return f'<span class="mark-{kind}">{mark}{number:,}</span>' if number else '<span class="muted">0</span>'
 
 
 def draw_change(kind: str) -> str:
-    """Return the kind of a change by sign and word."""
-    return f'<span class="sign-{_CLASSES.get(kind, "changed")}">{_SIGNS.get(kind, "±")} {kind}</span>'
+    """Return the kind of a change by mark and word."""
+    return f'<span class="mark-{_CLASSES.get(kind, "changed")}">{_SIGNS.get(kind, "±")} {kind}</span>'
 
 
 def draw_column_changes(columns: Sequence[ColumnChange]) -> str:

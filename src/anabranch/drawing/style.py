@@ -1,7 +1,7 @@
 """The style of drawn tables, which notebooks and the web UI share.
 
 Everything is below the class `anabranch`, so that it changes nothing else in a notebook. The colours are variables, so
-that light and dark differ in one place.
+that light and dark are the values of one list.
 """
 
 __all__ = ["STYLE", "in_notebook"]
@@ -52,9 +52,9 @@ STYLE = """
 .anabranch .grid .whole { font-family: inherit; font-size: .9em; }
 .anabranch .added, .anabranch .added > * { background: var(--added); }
 .anabranch .removed, .anabranch .removed > * { background: var(--removed); }
-.anabranch .sign-added { color: var(--added-ink); font-weight: 650; }
-.anabranch .sign-removed { color: var(--removed-ink); font-weight: 650; }
-.anabranch .sign-changed { color: var(--changed-ink); font-weight: 650; }
+.anabranch .mark-added { color: var(--added-ink); font-weight: 650; }
+.anabranch .mark-removed { color: var(--removed-ink); font-weight: 650; }
+.anabranch .mark-changed { color: var(--changed-ink); font-weight: 650; }
 .anabranch td.changed { background: var(--changed); }
 .anabranch del.cell { background: var(--removed); color: var(--removed-ink); }
 .anabranch ins.cell { background: var(--added); color: var(--added-ink); text-decoration: none; }
