@@ -87,6 +87,7 @@ PAGES: Mapping[str, str] = {
     "merge: form": "/merge",
     "merge: one branch": "/merge?source=b0500&into=main",
     "merge: all tables": "/merge?source=wide&into=main",
+    "merge: plan of all tables": "/merge?source=wide&into=main&plan=1",
     "merge: 10M rows": "/merge?source=big&into=main",
     "sql: form": "/sql",
     "sql: count of 10M rows": f"/sql?sql=SELECT+count(*)+FROM+{LARGE}",
@@ -95,7 +96,7 @@ PAGES: Mapping[str, str] = {
     "run": "/runs/{run}",
     "lineage": f"/lineage/{MADE}",
     "reflog": "/reflog",
-    "reflog, more": "/reflog?limit=800",
+    "reflog, older": "/reflog?after=3000",
     "storage: form": "/storage",
 }
 

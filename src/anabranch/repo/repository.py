@@ -623,12 +623,17 @@ class Repository:
 
         return trace_lineage(self._repo_store, self._resolve(self._ref(ref)).record, TableKey.parse(table))
 
-    def reflog(self, branch: str | None = None, *, limit: int | None = 50) -> "Listing[Movement]":
-        """List the movements of a branch, newest first: commits, resets, deletes, with actor and time."""
+    def reflog(
+        self, branch: str | None = None, *, limit: int | None = 50, after: int | None = None
+    ) -> "Listing[Movement]":
+        """List the movements of a branch, newest first: commits, resets, deletes, with actor and time.
+
+        `after` continues after the last one of another page, which has this number.
+        """
         from anabranch.repo.refs import reflog
 
         target = self._named(branch)
-        return Listing(reflog.list_movements(self._repo_store, target, limit=limit))
+        return Listing(reflog.list_movements(self._repo_store, target, limit=limit, after=after))
 
     def history_sync(self) -> "HistoryTables":
         """Bring `_graph_commits.lance` and `_graph_commit_actors.lance` up to date with every branch's log.

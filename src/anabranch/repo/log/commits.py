@@ -91,12 +91,12 @@ class Commits:
 
     def iter_history(self, record: CommitRecord) -> Iterator[GraphCommit]:
         """Yield a commit and its first parents, newest first, with one request per page."""
-        while True:
-            yield record.commit
-            yield from (origin.commit for origin in self.list_page(record))
-            if record.older is None:
-                return
-            record = self.get(record.older)
+        commit = record.commit
+        yield commit
+        self.keep_origins(record)
+        while commit.parent_commit_id is not None:
+            commit = self.get_origin(commit.parent_commit_id).commit
+            yield commit
 
     def list_page(self, record: CommitRecord) -> tuple[Origin, ...]:
         """Return the earlier commits whose summaries a commit repeats, newest first."""

@@ -113,13 +113,19 @@ class Heads:
 
     def iter(self, page: NamePage, *, internal: bool = False) -> Iterator[LogEntry]:
         """Yield the newest entries of the branches from a page on, by name, deleted ones too; read in batches."""
-        names = self.list_names(page, internal=internal)
+        return self._iter_named(page, self.list_names(page, internal=internal))
+
+    def iter_deleted(self, page: NamePage) -> Iterator[LogEntry]:
+        """Yield the tombstones of a page, by name; of the other branches only the tips are read."""
+        return self._iter_named(page, page.select(str(tip.branch) for tip in self.list_tips(deleted=True)))
+
+    def _iter_named(self, page: NamePage, names: Sequence[str]) -> Iterator[LogEntry]:
         return page.read(names, lambda some: self._read_all([BranchName(name) for name in some]))
 
-    def list_tips(self) -> builtins.list[Tip]:
-        """List where each branch is, by name, without deleted ones. One that did not move costs one request."""
+    def list_tips(self, *, deleted: bool = False) -> builtins.list[Tip]:
+        """List where each branch is, or each deleted one was, by name. One that did not move costs one request."""
         names = [name for name in self._list_branches() if not name.is_internal]
-        return [tip for tip in in_parallel(self._find_tip, names) if tip is not None and not tip.is_deleted]
+        return [tip for tip in in_parallel(self._find_tip, names) if tip is not None and tip.is_deleted is deleted]
 
     def _find_tip(self, branch: BranchName) -> Tip | None:
         known = self._tips.find(branch)

@@ -101,7 +101,8 @@ def list_branches(
     repo_store: RepoStore, page: NamePage, *, internal: bool = False, deleted: bool = False
 ) -> list[BranchInfo]:
     """List the branches of a page by name, or those that were deleted. Only the heads that the page needs are read."""
-    entries = repo_store.heads.iter(page, internal=internal)
+    heads = repo_store.heads
+    entries = heads.iter_deleted(page) if deleted and not internal else heads.iter(page, internal=internal)
     return list(page.cut(BranchInfo.of(entry) for entry in entries if entry.state.is_deleted is deleted))
 
 

@@ -27,8 +27,8 @@ def branch_drift(repo_store: RepoStore, branch: BranchName) -> tuple[TableDrift,
     entry = repo_store.heads.get(branch)
     if str(branch) == MAIN:
         raise BranchNotFoundError("main cannot drift from itself", hint="name another branch")
-    ours = repo_store.commits.tables_of(entry.head)
-    main = repo_store.commits.tables_of(repo_store.heads.get(BranchName(MAIN)).head)
+    ours = repo_store.commits.map_of(entry.head)
+    main = repo_store.commits.map_of(repo_store.heads.get(BranchName(MAIN)).head)
     keys = entry.state.own if entry.state.is_live else tuple(key for key in ours if owns(branch, ours[key].home))
     return tuple(_drift(branch, key, ours.get(key), main.get(key)) for key in sorted(keys))
 

@@ -60,12 +60,18 @@ class Movement:
         }
 
 
-def list_movements(repo_store: RepoStore, branch: BranchName, *, limit: int | None) -> list[Movement]:
-    """List the movements of a branch, newest first, also those of earlier branches of the same name."""
-    limit = checked_limit(limit, "movements")
-    head = newest_entry(repo_store, branch)
-    first = 0 if limit is None else max(0, head.number - limit)
-    entries = (repo_store.heads.get_numbered(branch, number) for number in range(head.number, first, -1))
+def list_movements(
+    repo_store: RepoStore, branch: BranchName, *, limit: int | None, after: int | None = None
+) -> list[Movement]:
+    """List the movements of a branch, newest first, also those of earlier branches of the same name.
+
+    `after` continues after the last one of another page, which has this number.
+    """
+    limit, after = checked_limit(limit, "movements"), checked_limit(after, "movements", name="after")
+    newest = newest_entry(repo_store, branch).number
+    start = newest if after is None else min(newest, after - 1)
+    first = 0 if limit is None else max(0, start - limit)
+    entries = (repo_store.heads.get_numbered(branch, number) for number in range(start, first, -1))
     return [Movement.of(entry) for entry in entries]
 
 

@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from itertools import islice
 
-from anabranch.errors import BranchNotFoundError, InvalidInputError
+from anabranch.errors import BranchNotFoundError, InvalidInputError, TagNotFoundError
 from anabranch.ids import MAIN
 from anabranch.repo.log.entries import BranchMode
 from anabranch.repo.refs.branches import BranchInfo
@@ -26,13 +27,15 @@ _MOST_COMMITS = 1000
 class BranchRow:
     """A branch, the name that people gave it, how it compares with main, and what the visitor may do with it.
 
-    `ahead` and `behind` are numbers of commits, and None for main and for live branches, which follow main.
+    `ahead` and `behind` are numbers of commits, and None for main and for live branches, which follow main. `drifted`
+    are the tables that a live branch changed and that main has changed since.
     """
 
     info: BranchInfo
     name: str
     ahead: int | None
     behind: int | None
+    drifted: tuple[str, ...]
     can_delete: bool
 
 
@@ -54,11 +57,11 @@ def show_branches(visit: Visit) -> Shown:
     """List the branches and tags whose names contain a text, or deleted branches."""
     lake, search, is_deleted = visit.lake, visit.query("search"), visit.query("deleted") == "yes"
     found = _list_branches(lake, search, after=visit.query("after") or None, deleted=is_deleted)
-    tags = [tag for tag in lake.repository.tag_list(after=visit.query("tags_after") or None) if search in tag.name]
+    tags = _list_tags(lake.repository, search, after=visit.query("tags_after") or None)
     view = BranchesView(
         search=search,
         is_deleted=is_deleted,
-        branches=_rows(lake, found[:_SIZE], is_deleted=is_deleted),
+        branches=_rows(visit, found[:_SIZE], is_deleted=is_deleted),
         next_branch=found[_SIZE - 1].name if len(found) > _SIZE else None,
         tags=tuple(tags[:_SIZE]),
         next_tag=tags[_SIZE - 1].name if len(tags) > _SIZE else None,
@@ -84,6 +87,22 @@ def _list_branches(lake: Lake, search: str, *, after: str | None, deleted: bool)
     return list(islice(filter(None, (_find_branch(repository, name) for name in matching)), _SIZE + 1))
 
 
+def _list_tags(repository: Repository, search: str, *, after: str | None) -> list[TagInfo]:
+    """List a page of the tags that match, and one more. Only tags that match are read."""
+    if not search:
+        return repository.tag_list(after=after, limit=_SIZE + 1)
+    matching = (name for name in repository.tag_names(after=after) if search.lower() in name.lower())
+    return list(islice(filter(None, (_find_tag(repository, name) for name in matching)), _SIZE + 1))
+
+
+def _find_tag(repository: Repository, name: str) -> TagInfo | None:
+    """Return a tag, None if it was deleted."""
+    try:
+        return repository.tag_get(name)
+    except TagNotFoundError:
+        return None
+
+
 def _find_branch(repository: Repository, name: str) -> BranchInfo | None:
     """Return a branch, None if it was deleted."""
     try:
@@ -92,20 +111,59 @@ def _find_branch(repository: Repository, name: str) -> BranchInfo | None:
         return None
 
 
-def _rows(lake: Lake, found: Sequence[BranchInfo], *, is_deleted: bool) -> tuple[BranchRow, ...]:
+def _rows(visit: Visit, found: Sequence[BranchInfo], *, is_deleted: bool) -> tuple[BranchRow, ...]:
+    lake = visit.lake
     names = lake.host.branch_names()
-    pinned = [info.name for info in found if info.mode is BranchMode.PINNED and info.name != MAIN and not is_deleted]
-    apart = lake.repository.ahead_behind(pinned, MAIN, limit=_MOST_COMMITS) if pinned else {}
+    pinned = [info for info in found if info.mode is BranchMode.PINNED and info.name != MAIN and not is_deleted]
+    live = [info for info in found if info.mode is BranchMode.LIVE and info.own_tables and not is_deleted]
+    apart, drifted = _count_apart(visit, pinned), _list_drifted(visit, live)
     return tuple(
         BranchRow(
             info=info,
             name=names.get(info.name, info.name),
             ahead=apart[info.name][0] if info.name in apart else None,
             behind=apart[info.name][1] if info.name in apart else None,
+            drifted=drifted.get(info.name, ()),
             can_delete=info.name != MAIN and not info.is_protected and lake.can_write(info.name),
         )
         for info in found
     )
+
+
+def _count_apart(visit: Visit, found: Sequence[BranchInfo]) -> dict[str, tuple[int, int]]:
+    """Return how many commits each branch is ahead of main and behind it. That follows from the two commits."""
+    if not found:
+        return {}
+    repository = visit.lake.repository
+    main = repository.branch_get(MAIN).head_commit_id
+
+    def count(commit_id: str) -> tuple[int, int]:
+        return repository.ahead_behind([commit_id], main, limit=_MOST_COMMITS)[commit_id]
+
+    return {
+        info.name: visit.cached(partial(count, info.head_commit_id), "apart", info.head_commit_id, main, weigh=_small)
+        for info in found
+    }
+
+
+def _list_drifted(visit: Visit, found: Sequence[BranchInfo]) -> dict[str, tuple[str, ...]]:
+    """Return the tables of each live branch that main has changed since. That follows from both heads."""
+    if not found:
+        return {}
+    repository = visit.lake.repository
+    main = repository.branch_get(MAIN).head_commit_id
+
+    def drifted(name: str) -> tuple[str, ...]:
+        return tuple(one.table for one in repository.branch_drift(name) if one.has_drifted)
+
+    return {
+        info.name: visit.cached(partial(drifted, info.name), "drift", info.name, info.version, main, weigh=_small)
+        for info in found
+    }
+
+
+def _small(_: object) -> int:
+    return 200
 
 
 def create_branch(visit: Visit) -> Redirect:

@@ -16,7 +16,7 @@ from anabranch.ids import MAIN, BranchName
 from anabranch.json_values import json_value
 from anabranch.repo.log.entries import GraphCommit
 from anabranch.repo.merge.conflicts import Conflict, ConflictKind
-from anabranch.repo.merge.plan import MergePlan
+from anabranch.repo.merge.plan import MergePlan, TablePlan
 from anabranch.repo.merge.resolve import Strategy
 from anabranch.server.envelope import status_of
 from anabranch.server.ui.lake import RefChoices
@@ -28,6 +28,9 @@ __all__ = ["PAGES", "ConflictView", "Draft", "MergeView"]
 # Rows are matched in this process: a page does not wait for a JVM.
 _ENGINE = "local"
 _CONFLICTS = 20
+_TABLES = 50
+# A plan of more tables is made on request: it may take long.
+_MOST_PLANNED = 100
 # More conflicts are counted, and can be decided by rules, but are not listed.
 _MOST_LISTED = 10_000
 _MOST_DECISIONS = 1000
@@ -66,6 +69,10 @@ class Draft:
             "resolutions": resolutions,
             "engine": _ENGINE,
         }
+
+    def key(self) -> tuple[str, ...]:
+        """Return all decisions, by which a plan is cached."""
+        return str(self.strategy), self.rules_json(), self.decisions_json()
 
     @property
     def is_decided(self) -> bool:
@@ -109,6 +116,12 @@ class MergeView:
     draft: Draft
     choices: RefChoices
     plan: MergePlan | None = None
+    # How many tables differ, if there are many and the plan was not requested.
+    unplanned: int = 0
+    tables_page: Paged[TablePlan] = field(
+        default_factory=lambda: Paged(items=(), number=1, size=_TABLES, has_more=False)
+    )
+    kept: tuple[str, ...] = ()
     checks: tuple[tuple[str, str], ...] = ()
     conflicts: Paged[ConflictView] = field(
         default_factory=lambda: Paged(items=(), number=1, size=_CONFLICTS, has_more=False)
@@ -150,7 +163,18 @@ def show_merge(visit: Visit) -> Shown:
     draft = Draft(source=visit.query("source"), into=visit.query("into") or MAIN)
     if not draft.source:
         return Shown("merge/plan.html", MergeView(draft=draft, choices=visit.lake.list_choices()))
+    number = 0 if visit.query("plan") == "1" else _count_tables(visit, draft)
+    if number > _MOST_PLANNED:
+        view = MergeView(draft=draft, choices=visit.lake.list_choices(), unplanned=number)
+        return Shown("merge/plan.html", view)
     return Shown("merge/plan.html", _view(visit, draft))
+
+
+def _count_tables(visit: Visit, draft: Draft) -> int:
+    """Return how many tables the source has changed since both parted. No rows are read."""
+    repository = visit.lake.repository
+    base = repository.merge_base(draft.source, draft.into)
+    return len(repository.diff(base.id, draft.source, engine=_ENGINE).tables)
 
 
 def decide(visit: Visit) -> Shown:
@@ -203,25 +227,68 @@ def show_result(visit: Visit) -> Shown:
 def _view(visit: Visit, draft: Draft) -> MergeView:
     repository = visit.lake.repository
     into = str(BranchName.parse_public(draft.into))
-    plan = repository.merge(draft.source, into, dry_run=True, **draft.options()).plan
+    kept = _list_kept(visit, draft)
+    state = _state_of(visit, draft, kept)
+    plan = visit.cached(lambda: _plan_of(visit, draft), "plan", state, draft.key(), weigh=_weigh_plan)
     view = MergeView(
         draft=draft,
         choices=visit.lake.list_choices(),
         plan=plan,
+        tables_page=page_of(plan.tables, number=_number(visit.field("tables") or visit.query("tables")), size=_TABLES),
+        kept=tuple(map(_kept_text, kept)),
         checks=repository.branch_get(into).checks,
         message=visit.field("message"),
         checks_text=visit.field("checks"),
         is_squash=visit.field("squash") == "1",
         is_only_open=visit.field("only_open") == "1",
     )
-    return _with_conflicts(visit, view, plan)
+    return _with_conflicts(visit, view, plan, state)
 
 
-def _with_conflicts(visit: Visit, view: MergeView, plan: MergePlan) -> MergeView:
+def _list_kept(visit: Visit, draft: Draft) -> list[dict[str, Any]]:
+    """Return the decisions that are kept for this pair of branches. They are none if the source is not a branch."""
+    try:
+        return visit.lake.repository.decision_list(draft.source, draft.into)
+    except InvalidInputError:
+        return []
+
+
+def _kept_text(one: Mapping[str, Any]) -> str:
+    return json.dumps(json_value(one), ensure_ascii=False)
+
+
+def _state_of(visit: Visit, draft: Draft, kept: list[dict[str, Any]]) -> tuple[str | None, ...]:
+    """Return what a plan follows from, besides the decisions of the draft."""
+    sides = [visit.lake.repository.snapshot_of(ref) for ref in (draft.source, draft.into)]
+    return (*(one for side in sides for one in (side.id, side.main_commit_id)), *map(_kept_text, kept))
+
+
+def _plan_of(visit: Visit, draft: Draft) -> MergePlan:
+    return visit.lake.repository.merge(draft.source, draft.into, dry_run=True, **draft.options()).plan
+
+
+def _weigh_plan(plan: MergePlan) -> int:
+    return 2000 * (1 + len(plan.tables))
+
+
+def clear_decisions(visit: Visit) -> Redirect:
+    """Forget the decisions that are kept for a pair of branches."""
+    source, into = visit.field("source"), visit.field("into")
+    was_any = visit.lake.repository.decision_clear(source, into)
+    return Redirect(
+        "/merge",
+        "The kept decisions were deleted." if was_any else "There were no kept decisions.",
+        {"source": source, "into": into},
+    )
+
+
+def _with_conflicts(visit: Visit, view: MergeView, plan: MergePlan, state: tuple[str | None, ...]) -> MergeView:
     draft = view.draft
     if not plan.conflict_count and not draft.is_decided:
         return view
-    everything, total = _list_all(visit, draft)
+    everything, total = visit.cached(
+        lambda: _list_all(visit, draft), "conflicts", state, weigh=lambda found: 2000 * (1 + len(found[0]))
+    )
     still_open = everything
     if draft.is_decided:
         found = visit.lake.repository.conflicts(draft.source, draft.into, **draft.options())
@@ -416,4 +483,5 @@ PAGES: tuple[Page, ...] = (
     get("/merge/result", show_result),
     post("/merge/decide", decide, writes="into"),
     post("/merge/apply", apply_merge, writes="into"),
+    post("/merge/forget", clear_decisions, writes="into"),
 )

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from anabranch.ids import MAIN
 from anabranch.repo.log.entries import GraphCommit
+from anabranch.server.ui.lake import RefChoices
 from anabranch.server.ui.paging import Paged, page_of
 from anabranch.server.ui.site import Page, Shown, Visit, get
 
@@ -25,6 +25,7 @@ class Overview:
     """The tables of a ref and what led to it."""
 
     ref: str
+    choices: RefChoices
     search: str
     tables: Paged[TableRow]
     table_count: int
@@ -37,7 +38,7 @@ class Overview:
 def show_overview(visit: Visit) -> Shown:
     """Show the tables, branches and last commits of a ref, by default of main."""
     repository = visit.lake.repository
-    ref, search = visit.query("ref") or MAIN, visit.query("search")
+    ref, search = visit.ref(), visit.query("search")
     snapshot = repository.snapshot_of(ref)
     found = [
         TableRow(key=str(key), rows=entry.rows, primary_key=entry.primary_key)
@@ -46,6 +47,7 @@ def show_overview(visit: Visit) -> Shown:
     ]
     view = Overview(
         ref=ref,
+        choices=visit.lake.list_choices(),
         search=search,
         tables=page_of(found, number=visit.number("page"), size=_TABLES),
         table_count=len(snapshot),

@@ -6,36 +6,40 @@ from dataclasses import dataclass
 from anabranch.errors import WriteConflictError
 from anabranch.ids import MAIN
 from anabranch.repo.refs.reflog import Movement
+from anabranch.server.ui.lake import RefChoices
 from anabranch.server.ui.site import Page, Redirect, Shown, Visit, get, post
 
 __all__ = ["PAGES", "ReflogView"]
 
-_SIZE = 50
+_SIZE = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReflogView:
-    """`version` is the newest movement that the visitor sees: undo is refused after a later one."""
+    """`version` is the newest movement: undo is refused after a later one. `next` is where the next page begins."""
 
     branch: str
     name: str
+    choices: RefChoices
     movements: tuple[Movement, ...]
     version: int
-    limit: int
-    has_more: bool
+    is_first: bool
+    next: int | None
 
 
 def show_reflog(visit: Visit) -> Shown:
     """List the movements of a branch."""
-    branch, limit = visit.query("branch") or MAIN, visit.number("limit", _SIZE)
-    found = visit.lake.repository.reflog(branch, limit=min(limit, 1000) + 1)
+    branch, is_first = visit.query("branch") or MAIN, not visit.query("after")
+    after = None if is_first else visit.number("after")
+    found = visit.lake.repository.reflog(branch, limit=_SIZE + 1, after=after)
     view = ReflogView(
         branch=branch,
         name=visit.lake.host.branch_names().get(branch, branch),
-        movements=tuple(found[:limit]),
-        version=found[0].number,
-        limit=limit,
-        has_more=len(found) > limit,
+        choices=visit.lake.list_choices(),
+        movements=tuple(found[:_SIZE]),
+        version=found[0].number if is_first else 0,
+        is_first=is_first,
+        next=found[_SIZE - 1].number if len(found) > _SIZE else None,
     )
     return Shown("reflog.html", view)
 

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from starlette.responses import Response
@@ -130,10 +131,16 @@ def _key_of(visit: Visit, table: Table) -> tuple[Any, ...] | None:
 def _find_row(visit: Visit, head: TableHead, columns: Sequence[str]) -> Mapping[str, Any] | None:
     key = _key_of(visit, head.table)
     if key is not None:
-        return visit.lake.repository.entity_at(head.key, key, ref=head.ref)
+        find = partial(_read_row, visit, head, key)
+        found = visit.cached(find, "row", head.key, repr(key), head.commit.id, head.main_id, weigh=_weigh)
+        return found[0]
     request = RowsQuery.of(visit).to_request(columns=columns, offset=visit.number("position") - 1, limit=1)
     rows = plain_rows(read_rows(head.table, request))
     return dict(zip(columns, rows[0], strict=True)) if rows else None
+
+
+def _read_row(visit: Visit, head: TableHead, key: tuple[Any, ...]) -> tuple[Mapping[str, Any] | None]:
+    return (visit.lake.repository.entity_at(head.key, key, ref=head.ref),)
 
 
 def _find_value(visit: Visit) -> tuple[TableHead, ColumnView, Any]:
@@ -156,9 +163,16 @@ def _address_of_row(visit: Visit) -> dict[str, str]:
 def _row_history(visit: Visit, head: TableHead, key: tuple[Any, ...]) -> Paged[RowChangeView]:
     number = visit.number("page")
     start = (number - 1) * _CHANGES
-    found = visit.lake.repository.entity_history(head.key, key, ref=head.ref, limit=start + _CHANGES + 1)
+    limit = start + _CHANGES + 1
+    find = partial(visit.lake.repository.entity_history, head.key, key, ref=head.ref, limit=limit)
+    found = visit.cached(find, "row history", head.key, repr(key), head.commit.id, head.main_id, limit, weigh=_weigh)
     items = [_row_change(change) for change in found[start : start + _CHANGES]]
     return Paged(items=items, number=number, size=_CHANGES, has_more=len(found) > start + _CHANGES)
+
+
+def _weigh(found: Sequence[object]) -> int:
+    """Estimate the bytes of rows or changes: their values may be large."""
+    return sum(len(repr(one)) for one in found) + 1000
 
 
 def _row_change(change: EntityChange) -> RowChangeView:

@@ -79,12 +79,19 @@ class LineageView:
 def show_lineage(visit: Visit) -> Shown:
     """Show what a table at a ref was made from."""
     ref, lake = visit.ref(), visit.lake
-    lineage = lake.repository.lineage(visit.request.path_params["table"], ref)
-    picture = None
-    if len(lineage.nodes) <= _MOST_NODES:
-        svg = lineage.to_svg(link=lambda node: _link(lake, node), with_style=False)
-        picture = Markup(svg)  # noqa: S704 - the drawing escapes all texts
+    table, snapshot = visit.request.path_params["table"], lake.repository.snapshot_of(ref)
+    lineage, picture = visit.cached(
+        lambda: _draw_lineage(lake, table, ref), "lineage", lake.path, table, snapshot.id, snapshot.main_commit_id
+    )
     return Shown("lineage.html", LineageView(ref=ref, choices=lake.list_choices(), lineage=lineage, picture=picture))
+
+
+def _draw_lineage(lake: Lake, table: str, ref: str) -> tuple[Lineage, Markup | None]:
+    lineage = lake.repository.lineage(table, ref)
+    if len(lineage.nodes) > _MOST_NODES:
+        return lineage, None
+    svg = lineage.to_svg(link=lambda node: _link(lake, node), with_style=False)
+    return lineage, Markup(svg)  # noqa: S704 - the drawing escapes all texts
 
 
 def _link(lake: Lake, node: LineageNode) -> str:

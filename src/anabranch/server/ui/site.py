@@ -1,10 +1,10 @@
 """What all pages share: routes, sessions, rights, forms, and errors as pages."""
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 from urllib.parse import urlencode
 
 from starlette.concurrency import run_in_threadpool
@@ -14,6 +14,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from anabranch.errors import AnabranchError, InvalidInputError
+from anabranch.format.cache import BoundedCache
 from anabranch.ids import MAIN
 from anabranch.server.auth import Scope
 from anabranch.server.envelope import status_of
@@ -24,6 +25,11 @@ from anabranch.server.ui.session import Cookie, Session, Sessions, check_same_si
 
 __all__ = ["Gate", "Page", "PageRoute", "Redirect", "Shown", "Site", "Visit", "get", "post"]
 
+T = TypeVar("T")
+
+# Values of all lakes, with their sizes in bytes, which are estimates for all but rows.
+_VALUES: BoundedCache[tuple[Hashable, ...], Any] = BoundedCache(limit=10_000, capacity=64 << 20)
+_USUAL_WEIGHT = 10_000
 _log = logging.getLogger("anabranch.server")
 _UNEXPECTED = AnabranchError("an unexpected error occurred", hint="see the log of the process that serves this page")
 
@@ -43,6 +49,15 @@ class Visit:
         if self.opened is None:
             raise TypeError(f"{self.request.url.path} is not a page of a lake")
         return self.opened
+
+    def cached(self, make: Callable[[], T], *key: Hashable, weigh: Callable[[T], int] = lambda _: _USUAL_WEIGHT) -> T:
+        """Return a value that follows from its key alone, such as from commit ids. It is made once and cached."""
+        whole = (self.lake.repository.uri, *key)
+        found: T | None = _VALUES.find(whole)
+        if found is None:
+            found = make()
+            _VALUES.keep(whole, found, weight=weigh(found))
+        return found
 
     def query(self, name: str, default: str = "") -> str:
         return self.request.query_params.get(name, default).strip()

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -47,11 +48,15 @@ class ColumnView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableHead:
-    """What is above every page of a table: which table at which ref, and the refs to choose from."""
+    """What is above every page of a table: which table at which ref, and the refs to choose from.
+
+    `main_id` is the commit of main that a live branch shows.
+    """
 
     key: str
     ref: str
     commit: GraphCommit
+    main_id: str | None
     rows: int
     column_count: int
     primary_key: tuple[str, ...]
@@ -174,16 +179,22 @@ def show_rows(visit: Visit) -> Shown:
         rows=Paged(items=(), number=1, size=_ROWS, has_more=False),
     )
     try:
-        return Shown("tables/rows.html", replace(view, rows=_read_page(head.table, query, shown)))
+        return Shown("tables/rows.html", replace(view, rows=_read_page(visit, head.table, query, shown)))
     except InvalidInputError as err:
         return Shown("tables/rows.html", replace(view, problem=err), status=400)
 
 
-def _read_page(table: Table, query: RowsQuery, shown: Sequence[ColumnView]) -> Paged[RowView]:
+def _read_page(visit: Visit, table: Table, query: RowsQuery, shown: Sequence[ColumnView]) -> Paged[RowView]:
     offset = (query.page - 1) * _ROWS
     names = [column.name for column in shown]
     read = list(dict.fromkeys([*names, *table.primary_key]))
-    found = read_rows(table, query.to_request(columns=read, offset=offset, limit=_ROWS + 1))
+    request = query.to_request(columns=read, offset=offset, limit=_ROWS + 1)
+    if query.where or query.sort:
+        # A filter or an order may read the whole table, whose version never changes.
+        version = (table.entry.dataset, table.entry.home, table.entry.version)
+        found = visit.cached(partial(read_rows, table, request), "rows", version, request, weigh=_bytes_of)
+    else:
+        found = read_rows(table, request)
     rows = []
     for number, row in enumerate(plain_rows(found.slice(0, _ROWS))):
         values = dict(zip(read, row, strict=True))
@@ -195,6 +206,10 @@ def _read_page(table: Table, query: RowsQuery, shown: Sequence[ColumnView]) -> P
         )
     total = None if query.where else len(table)
     return Paged(items=rows, number=query.page, size=_ROWS, has_more=found.num_rows > _ROWS, total=total)
+
+
+def _bytes_of(rows: "pa.Table") -> int:
+    return 1000 + int(rows.nbytes)
 
 
 def _row_query(table: Table, query: RowsQuery, values: Mapping[str, Any], position: int) -> dict[str, str]:
@@ -237,6 +252,7 @@ def head_of(visit: Visit, ref: str) -> TableHead:
         key=table.key,
         ref=ref,
         commit=snapshot.commit,
+        main_id=snapshot.main_commit_id,
         rows=len(table),
         column_count=len(table.schema),
         primary_key=table.primary_key,

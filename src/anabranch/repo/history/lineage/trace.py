@@ -66,6 +66,9 @@ class _Tracer:
         self._pending: deque[_Start] = deque()
         self._seen_states: set[State] = set()
         self._seen_changes: set[tuple[TableKey, str]] = set()
+        # Many tables may come from one commit.
+        self._records: dict[str, CommitRecord] = {}
+        self._old_names: dict[str, dict[str, TableKey]] = {}
         self.nodes: dict[str, LineageNode] = {}
         # Edges in the order in which they were found.
         self.edges: dict[LineageEdge, None] = {}
@@ -106,7 +109,7 @@ class _Tracer:
             # Trace it in any case: it may have the same state, but it has another history.
             self._pending.append(_Start(key, source, None))
             return is_new or self._is_all_from(source, key, change)
-        if is_new and (renamed := self._find_old_name(key, change)) is not None:
+        if is_new and (renamed := self._find_old_name(change)) is not None:
             self._join(self.visit(*renamed), _table_id(key), EdgeKind.RENAMED)
             return True
         record = PipelineRecord.find(commit.metadata)
@@ -124,7 +127,7 @@ class _Tracer:
         commit = change.commit
         match commit.kind:
             case CommitKind.MERGE | CommitKind.PULL:
-                taken_from = self._repo_store.commits.get(commit.graph_commit_id).taken_from
+                taken_from = self._read(commit.graph_commit_id).taken_from
                 return self._find_first(key, commit.merged_parent_commit_id, taken_from)
             case CommitKind.CHERRY_PICK:
                 return self._find_first(key, commit.metadata.get("commit"))
@@ -154,24 +157,37 @@ class _Tracer:
     def _is_at(self, record: CommitRecord, key: TableKey, entry: TableEntry | None) -> bool:
         return is_same_state(self._repo_store.commits.find_table(record, key), entry)
 
-    def _find_old_name(self, key: TableKey, change: TableChange) -> tuple[TableKey, CommitRecord] | None:
+    def _find_old_name(self, change: TableChange) -> tuple[TableKey, CommitRecord] | None:
         """Return the old name of a table that a commit renamed, and the parent commit. None if it was not renamed."""
         parent = self._find_commit(change.commit.parent_commit_id)
         if change.after is None or parent is None:
             return None
-        after = self._repo_store.commits.get(change.commit.graph_commit_id)
-        for other in (TableKey.parse(name) for name in change.commit.tables if name != str(key)):
-            old, new = (self._repo_store.commits.find_table(record, other) for record in (parent, after))
-            is_renamed = new is None or new.dataset != change.after.dataset
-            if old is not None and old.dataset == change.after.dataset and is_renamed:
-                return other, parent
-        return None
+        old_names = self._old_names.get(change.commit.graph_commit_id)
+        if old_names is None:
+            old_names = self._list_old_names(change.commit, parent)
+            self._old_names[change.commit.graph_commit_id] = old_names
+        other = old_names.get(change.after.dataset)
+        return None if other is None else (other, parent)
+
+    def _list_old_names(self, commit: GraphCommit, parent: CommitRecord) -> dict[str, TableKey]:
+        """Return the tables that had another dataset before a commit, by that dataset."""
+        after, found = self._read(commit.graph_commit_id), dict[str, TableKey]()
+        for name in map(TableKey.parse, commit.tables):
+            old, new = (self._repo_store.commits.find_table(record, name) for record in (parent, after))
+            if old is not None and (new is None or new.dataset != old.dataset):
+                found.setdefault(old.dataset, name)
+        return found
 
     def _find_commit(self, commit_id: str | None) -> CommitRecord | None:
         try:
-            return None if commit_id is None else self._repo_store.commits.get(CommitId.parse(commit_id).value)
+            return None if commit_id is None else self._read(CommitId.parse(commit_id).value)
         except (CommitNotFoundError, InvalidNameError):
             return None
+
+    def _read(self, commit_id: str) -> CommitRecord:
+        if commit_id not in self._records:
+            self._records[commit_id] = self._repo_store.commits.get(commit_id)
+        return self._records[commit_id]
 
     # Nodes and edges
 
