@@ -54,6 +54,7 @@ PAGES: Mapping[str, str] = {
     "overview": "/",
     "overview, page 10": "/?page=10",
     "overview of a commit": "/?ref={old}",
+    "overview with sizes": "/?size=1",
     "overview, search": "/?search=t99",
     "branches": "/branches",
     "branches, a later page": "/branches?after={middle}",

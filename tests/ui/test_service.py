@@ -116,6 +116,48 @@ def test_read_token_cannot_do_anything_but_read(running: Running, project: Proje
     assert tried >= 5
 
 
+def test_forged_form_is_refused_by_every_action(running: Running, project: Project) -> None:
+    with running.client() as api:
+        before = ok(api.get(f"{project.path}/branches"))
+    with signed_in(running, running.secret) as (client, csrf):
+        actions = [route for route in routes_of(running) if route.page is not None and route.page.method == "POST"]
+        assert len(actions) >= 20
+        for route in actions:
+            path, data = path_of(route, project), {"name": "forged", "branch": "main", "source": "main", "into": "main"}
+            for form in (data, {**data, "csrf": ""}, {**data, "csrf": "x" * len(csrf)}):
+                assert client.post(path, data=form).status_code == 403, route.path
+            for headers in ({"Sec-Fetch-Site": "cross-site"}, {"Origin": "https://attacker.example"}):
+                assert client.post(path, data={**data, "csrf": csrf}, headers=headers).status_code == 403, route.path
+            # A form sent as a link, by a browser that follows it.
+            assert client.get(path).status_code in (404, 405), route.path
+        assert client.get("/ui/").status_code == 200, "a forged form ended the session"
+    with running.client() as api:
+        assert ok(api.get(f"{project.path}/branches")) == before
+
+
+def test_page_without_a_scope_is_only_the_start_and_sign_out(running: Running) -> None:
+    routes = routes_of(running)
+    assert {route.path for route in routes if route.page is None} == {"/ui/static/{name:path}", "/ui/sign-in"}
+    open_to_all = {route.path for route in routes if route.page is not None and route.page.needs is None}
+    assert open_to_all == {"/ui/", "/ui/sign-out"}
+
+
+def test_read_token_opens_the_pages_that_read(running: Running, project: Project) -> None:
+    refused = set()
+    with running.client() as api:
+        secret = make_token(api, "read", project_id=project.id)
+    with signed_in(running, secret) as (client, _):
+        for route in routes_of(running):
+            if route.page is not None and route.page.method == "GET":
+                answer = client.get(path_of(route, project), follow_redirects=True)
+                assert answer.status_code in (200, 400, 403, 404), route.path
+                if answer.status_code == 403:
+                    refused.add(route.path.removeprefix("/ui/projects/{project_id}"))
+                forms = answer.text.partition("<main")[2].count('method="post"')
+                assert not forms, f"{route.path} has a form that the visitor may not send"
+    assert refused == {"/storage", "/tokens", "/audit", "/ui/tokens", "/ui/audit", "/ui/jobs"}
+
+
 def test_token_of_another_project_is_refused(running: Running, project: Project) -> None:
     with running.client() as api:
         other = new_project(api, rows=0)

@@ -7,6 +7,7 @@ import httpx
 import pytest
 
 import anabranch as ab
+from anabranch.server.ui.pages import PAGES
 from tests.ui.conftest import LocalSite, serving
 
 
@@ -87,6 +88,21 @@ def test_form_from_another_site_is_refused(site: LocalSite, headers: dict[str, s
     with site.client() as client:
         data = {"csrf": csrf_of(client), "name": "dev"}
         assert client.post("/branches/create", data=data, headers=headers).status_code == 403
+    assert [branch.name for branch in site.repository.branch_list()] == ["main"]
+
+
+def test_every_action_needs_the_token_of_the_form(site: LocalSite) -> None:
+    actions = [page.path for page in PAGES if page.method == "POST"]
+    assert len(actions) >= 12
+    with site.client() as client:
+        csrf = csrf_of(client)
+        for path in (path.format(commit_id="0" * 26) for path in actions):
+            data = {"name": "dev", "branch": "main", "source": "main", "into": "main"}
+            assert client.post(path, data=data).status_code == 403, path
+            assert client.post(path, data={**data, "csrf": csrf}, headers={"Origin": "http://x"}).status_code == 403, (
+                path
+            )
+            assert httpx.post(f"{site.url}{path}", data={**data, "csrf": csrf}).status_code == 401, path
     assert [branch.name for branch in site.repository.branch_list()] == ["main"]
 
 

@@ -90,6 +90,11 @@ class Table:
         return without_column_ids(self.version_ref.schema)
 
     @property
+    def size_bytes(self) -> int:
+        """The bytes of the data files of this version, also of those that other versions share."""
+        return self.version_ref.count_bytes()
+
+    @property
     def columns(self) -> tuple[str, ...]:
         """The names of the columns."""
         if "schema" in vars(self):

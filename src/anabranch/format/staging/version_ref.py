@@ -54,6 +54,11 @@ class VersionRef:
     def count_fragments(self) -> int:
         return len(self.open().get_fragments())
 
+    def count_bytes(self) -> int:
+        """Return the bytes of the data files, as the version records them."""
+        fragments = self.open().get_fragments()
+        return sum(file.file_size_bytes or 0 for fragment in fragments for file in fragment.metadata.files)
+
 
 def create_empty(home: Home, schema: "pa.Schema") -> VersionRef:
     """Create a dataset without rows, ready for staging; all that a raw reader can see before the first settle."""
