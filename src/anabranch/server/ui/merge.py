@@ -246,7 +246,7 @@ def _view(visit: Visit, draft: Draft) -> MergeView:
 
 
 def _list_kept(visit: Visit, draft: Draft) -> list[dict[str, Any]]:
-    """Return the decisions that are kept for this pair of branches. They are none if the source is not a branch."""
+    """Return the decisions that are kept for this pair of branches. The list is empty if the source is not a branch."""
     try:
         return visit.lake.repository.decision_list(draft.source, draft.into)
     except InvalidInputError:
