@@ -103,9 +103,19 @@ def find_in(path: Path, rules: Rules) -> list[Finding]:
 
 
 def _page(source: str) -> Iterator[Passage]:
-    # Code in backticks is a name, not prose.
-    text = re.sub(r"(`+)[^`\n]+\1", "`code`", source)
-    yield Passage(enumerate(text.splitlines(), 1))
+    lines = []
+    is_code = False
+    for line in source.splitlines():
+        if line.lstrip().startswith("```"):
+            is_code = not is_code
+            lines.append("")
+        elif is_code:
+            # Of code only its comments are prose. What it prints is checked where the text is written.
+            lines.append(line.partition("# ")[2])
+        else:
+            # Code in backticks is a name, not prose.
+            lines.append(re.sub(r"(`+)[^`]+\1", "`code`", line))
+    yield Passage(enumerate(lines, 1))
 
 
 def _python_passages(path: Path, source: str) -> Iterator[Passage]:

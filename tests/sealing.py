@@ -36,7 +36,7 @@ def unsealed(data: bytes, *, format: int = 2) -> bytes:  # noqa: A002 - the name
 
 
 def hint(number: int, data: bytes) -> bytes:
-    """The copy of an entry that lies beside its log."""
+    """The copy of an entry that is beside its log."""
     store = _NoStore()
     NumberedLog(store, "log").write_hint(number, data)  # type: ignore[arg-type]
     return store.written

@@ -130,7 +130,7 @@ def classes_in(annotation: Any, module: str) -> Iterator[type]:
 
 
 def value_of(word: str, module: str) -> Any:
-    """Return what a word of an annotation stands for in a module, None if that is unknown."""
+    """Return what a word of an annotation means in a module, None if that is unknown."""
     first, *rest = word.split(".")
     value = vars(sys.modules[module]).get(first, _imported_for_types(module).get(first))
     for name in rest:

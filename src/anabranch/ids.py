@@ -352,7 +352,7 @@ def _parse_steps(text: str, steps: str) -> tuple[Step, ...]:
 class RefRange:
     """Two refs as a user writes them: `a..b`, or `a...b` for b since the merge base of both.
 
-    A side that is left out is None and stands for the current branch.
+    A side that is left out is None and means the current branch.
     """
 
     before: str | None

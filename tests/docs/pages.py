@@ -166,7 +166,7 @@ class Reader:
 
 
 def _matches(shown: str, said: str) -> bool:
-    """Whether a page shows an output; a line of three dots stands for any lines.
+    """Whether a page shows an output; a line of three dots means any lines.
 
     Rows that differ come in any order, and so lines may do, too.
     """

@@ -1,6 +1,6 @@
 """The three-way merge of one table: its columns, then its rows, then their cells.
 
-The model does not know how a table lies in files. Where the answer depends on that, `merge_table` returns all right
+The model does not know how a table is in files. Where the answer depends on that, `merge_table` returns all right
 answers:
 
 - A renamed column is followed. It may also count as dropped and added if it was dropped before and a merge brought it

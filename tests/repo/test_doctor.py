@@ -156,7 +156,7 @@ def test_damage_is_named_alone_and_repaired(well: ab.Repository, before: Before,
 
 @pytest.mark.s3
 def test_damage_on_a_store(cast: Cast) -> None:
-    """On S3 no copies lie beside logs; all else is the same."""
+    """On S3 no copies are beside logs; all else is the same."""
     well = cast(furnish_little)
     assert well.doctor(rows=True).findings == ()
     files = Files(well)

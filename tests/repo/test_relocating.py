@@ -220,7 +220,7 @@ def test_through_a_link_no_file_of_a_branch_is_taken_for_garbage(tmp_path: Path)
     append(lake, 4, branch="dev")
     with lake.transaction(message="main goes on") as tx:
         tx.overwrite(ORDERS, table(100))
-    # Main lies in the home of a branch then, which alone has the first rows: in files of the root.
+    # Main is in the home of a branch then, which alone has the first rows: in files of the root.
     lake.reset("main", to="dev")
     lake.branch_delete("dev")
     (tmp_path / "link").symlink_to(lake.uri)

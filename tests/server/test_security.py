@@ -30,7 +30,7 @@ def raw(running: Running, method: str, path: str) -> httpx.Response:
 
 
 def state_of(running: Running, project: Project) -> dict[str, Any]:
-    """All files of a project, what lies beside projects, and the heads of the branches."""
+    """All files of a project, what is beside projects, and the heads of the branches."""
     files = {
         str(path.relative_to(running.data)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(running.data.rglob("*"))

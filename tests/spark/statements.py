@@ -1,6 +1,6 @@
 """The SQL statements of the catalog and their effects, in the order in which they run on one branch of a small lake.
 
-`{s.items}` stands for a table of the branch, `{system.index}` for a procedure, `{branch}` for its last argument, and
+`{s.items}` means a table of the branch, `{system.index}` for a procedure, `{branch}` for its last argument, and
 `{ref}` for the name of the branch.
 """
 

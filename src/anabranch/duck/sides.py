@@ -13,7 +13,7 @@ from anabranch.repo.history.comparer import Rows, row_type
 __all__ = ["Column", "Pair", "Side", "held", "held_type", "is_same_key", "restored"]
 
 
-# First match wins: what DuckDB does not know, or knows less exactly, and what stands for it there.
+# First match wins: what DuckDB does not know, or knows less exactly, and what replaces it there.
 _TABLE: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], pa.DataType]], ...] = (
     (lambda kind: isinstance(kind, pa.BaseExtensionType), lambda kind: _plain_type(kind.storage_type)),
     (pa.types.is_null, lambda _: pa.int32()),

@@ -69,7 +69,7 @@ class CsvOptions:
 
     The delimiter is one character or 'tab'; by default a tab for `.tsv` files, else a comma. Without a quote character,
     quotes are text. Without an escape character, a quote is escaped by doubling. `columns` names the columns of a file
-    without a header; by default they are those of the table. `null` has the text or texts that stand for null if they
+    without a header; by default they are those of the table. `null` has the text or texts that mean null if they
     are not quoted. `skip` lines before the header are ignored.
     """
 
@@ -105,7 +105,7 @@ class CsvOptions:
 
     @property
     def nulls(self) -> tuple[str, ...]:
-        """Return the texts that stand for null."""
+        """Return the texts that mean null."""
         return tuple(self.null)
 
     def for_file(self, path: str) -> "CsvOptions":

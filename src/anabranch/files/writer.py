@@ -136,9 +136,7 @@ def _has_bytes(kind: pa.DataType) -> bool:
 
 def _write_csv(sink: pa.NativeFile, rows: pa.RecordBatchReader, csv: CsvOptions) -> None:
     if csv.nulls != ("",):
-        raise InvalidInputError(
-            f"null would be written as {csv.nulls[0]!r}", hint="only empty text stands for null here"
-        )
+        raise InvalidInputError(f"null would be written as {csv.nulls[0]!r}", hint="only empty text means null here")
     options = pa_csv.WriteOptions(
         include_header=csv.header, delimiter=csv.separator, quoting_style="needed" if csv.quote else "none"
     )

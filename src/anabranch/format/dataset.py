@@ -208,11 +208,11 @@ class Dataset:
         return warn_unreadable(tags.list_tags(self._root), self.uri)
 
     def tag_get(self, name: str) -> tags.TagInfo:
-        """A tag, and what it stands for."""
+        """A tag, and what it names."""
         return tags.get_tag(self._root, name)
 
     def tag_checkout(self, name: str) -> Self:
-        """A handle on what a tag stands for."""
+        """A handle on what a tag names."""
         tag = tags.get_tag(self._root, name)
         return self.branch_checkout(tag.branch or MAIN, tag.version)
 
@@ -412,7 +412,7 @@ class Dataset:
             )
 
     def _source(self, ref: Ref | None) -> branches.Source:
-        """What a ref stands for; without one, what this handle reads."""
+        """What a ref names; without one, what this handle reads."""
         match ref:
             case None:
                 return self._home.branch, self._pinned

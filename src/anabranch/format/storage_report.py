@@ -125,7 +125,7 @@ def _usage_of(home: Home, base: BasePath | None, counted: dict[tuple[int | None,
 
 
 class _Listing:
-    """What lies in each folder that holds live files, listed once."""
+    """What is in each folder that holds live files, listed once."""
 
     def __init__(self, home: Home) -> None:
         self._options = home.storage_options

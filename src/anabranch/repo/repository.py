@@ -300,7 +300,7 @@ class Repository:
         return self._snapshot(self._resolve_published(ref))
 
     def _resolve_published(self, ref: str) -> Resolved:
-        """What a ref stands for, where something is to be built on it."""
+        """What a ref names, where something is to be built on it."""
         return require_kept(require_published(self._resolve(ref), self._repo_store), self._repo_store)
 
     def _resolve(self, ref: str) -> Resolved:
@@ -658,7 +658,7 @@ class Repository:
         return Resolved.of_entry(self._repo_store.heads.get_numbered(self._branch, checked_version(version)))
 
     def _resolve_recorded(self, ref: str) -> CommitRecord:
-        """The commit that a ref stands for, as it was made: a live branch shows more of main by now."""
+        """The commit that a ref names, as it was made: a live branch shows more of main by now."""
         found = self._resolve(ref).view
         return found.head if found.main_id is None else self._repo_store.commits.get(found.commit.graph_commit_id)
 
@@ -967,7 +967,7 @@ class Repository:
         return list(branch_drift(self._repo_store, BranchName.parse_public(name)))
 
     def tag_create(self, name: str, ref: str | None = None, *, description: str = "") -> "TagInfo":
-        """Name the commit that a ref stands for; by default the newest of the bound branch.
+        """Name the commit that a ref names; by default the newest of the bound branch.
 
         >>> tag = repo.tag_create("v1.0", description="the first orders")
         >>> repo.snapshot_of("v1.0").id == tag.commit_id
@@ -1004,7 +1004,7 @@ class Repository:
         return tags.list_tag_names(self._repo_store, NamePage.of(prefix, after, limit, "tags"))
 
     def tag_get(self, name: str) -> "TagInfo":
-        """A tag, and the commit it stands for."""
+        """A tag, and the commit it names."""
         from anabranch.repo.refs import tags
 
         return tags.get_tag(self._repo_store, TagName.parse(name))

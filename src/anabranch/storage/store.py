@@ -60,7 +60,7 @@ def put_once(store: ObjectStore, path: str, data: bytes, *, durable: bool = True
 
 
 def is_below_file(uri: str) -> bool:
-    """Return whether a local path is a file or lies below one, so that nothing can be written there."""
+    """Return whether a local path is a file or is below one, so that nothing can be written there."""
     path = Path(uri)
     return is_local(uri) and any(folder.is_file() for folder in (path, *path.parents))
 

@@ -161,7 +161,7 @@ def test_a_base_that_is_a_file_or_of_an_unknown_scheme_is_refused(tmp_path: Path
     home = make(Place(root=str(tmp_path)))
     (tmp_path / "file").write_text("x")
     for path in ("file", "file/below", "file/far/below"):
-        with pytest.raises(InvalidPathError, match="is a file, or lies below one"):
+        with pytest.raises(InvalidPathError, match="is a file, or is below one"):
             add_base(home, str(tmp_path / path), name="cold")
     with pytest.raises(InvalidPathError, match="scheme 'ftp'"):
         add_base(home, "ftp://host/x", name="cold")

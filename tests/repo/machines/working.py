@@ -123,7 +123,7 @@ class WorkingMachine(PairMachine):
         return self.model.logs[tx.branch] if run is None else run.log
 
     def _may_conflict(self, one: Open) -> bool:
-        """Return whether a transaction may be refused because of how the tables of the new head lie in files.
+        """Return whether a transaction may be refused because of how the tables of the new head are in files.
 
         Another table may have the folder of a new one. A column may have been dropped and added again. A table may be
         in the home of another branch, for example after a pull or a reset.

@@ -181,12 +181,12 @@ def _usable_location(home: Home, path: str) -> str:
     place = normalise_uri(path)
     if relative_to(place, home.root) is not None:
         raise InvalidPathError(
-            f"base path {path!r} lies in the dataset {home.root!r} itself", hint="choose a folder outside of it"
+            f"base path {path!r} is in the dataset {home.root!r} itself", hint="choose a folder outside of it"
         )
     # Fails if the store, or its bucket, cannot be reached; a folder that is not there yet is fine.
     next(iter(open_store(place, home.storage_options).list()), None)
     if is_below_file(place):
-        raise InvalidPathError(f"base path {path!r} is a file, or lies below one", hint="choose a folder")
+        raise InvalidPathError(f"base path {path!r} is a file, or is below one", hint="choose a folder")
     return place
 
 
@@ -236,7 +236,7 @@ def append_to_base(home: Home, data: Any, *, base: str | int | None = None) -> i
 def fragments_of_base(home: Home, base: str | int | None, version: int | None = None) -> list[lance.LanceFragment]:
     """List the fragments of one base, to scan or to move; None or 'root' is the home's own root.
 
-    A fragment belongs to the base of its first data file, so each belongs to exactly one. Columns added later lie in
+    A fragment belongs to the base of its first data file, so each belongs to exactly one. Columns added later are in
     the home's own root, where Lance puts them, until the fragment is moved.
     """
     dataset = home.open(version)

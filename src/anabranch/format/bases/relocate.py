@@ -99,7 +99,7 @@ def relocate_with(new_root: Home, moved: Mapping[str, str]) -> RelocateReport:
     `moved` (old prefix to new) names the folders that moved and may hold bases of this dataset, or none.
     """
     root = new_root.on(None)
-    # A folder that went into itself: what lies below its new path has been changed already.
+    # A folder that went into itself: what is below its new path has been changed already.
     inside = {new: new for old, new in moved.items() if relative_to(new, old) is not None}
     return _rewrite(root, _read_manifests(root.store()), {**moved, **inside}, None)
 
@@ -164,7 +164,7 @@ def _checked_mapping(mapping: Mapping[str, str], manifests: Iterable[_Manifest])
         # The target alone is known after an earlier run.
         if not _any_below(known, source) and not _any_below(known, target):
             raise BaseNotFoundError(
-                f"no base path is {old!r} or lies below it",
+                f"no base path is {old!r} or is below it",
                 hint=f"the base paths are: {', '.join(sorted(known)) or 'none'}",
             )
         checked[source] = target

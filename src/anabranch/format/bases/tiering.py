@@ -228,7 +228,7 @@ class DataFileCopier:
     def __init__(self, home: Home) -> None:
         self._options = home.storage_options
         self._stores: dict[str, ObjectStore] = {}
-        # The sizes of what lies at a target by now: large blobs and the data file itself.
+        # The sizes of what is at a target by now: large blobs and the data file itself.
         self.sizes: dict[str, tuple[int, ...]] = {}
 
     def copy(self, source: str, target: str) -> None:
@@ -258,7 +258,7 @@ class DataFileCopier:
 
 
 def _with_blobs(store: ObjectStore, name: str) -> list[str]:
-    """A data file after its large blobs, which lie beside it in a folder of its name: it vouches for them."""
+    """A data file after its large blobs, which are beside it in a folder of its name: it vouches for them."""
     return [*sorted(found.path for found in store.list(name.rpartition(".")[0])), name]
 
 
@@ -348,7 +348,7 @@ def _copy_files(source: VersionRef, dataset: lance.LanceDataset, onto: VersionRe
         found = open_store(folder, source.home.storage_options)
         if found.uri == store.uri and name == path:
             return
-        # Large blobs lie in a folder that is called like their file.
+        # Large blobs are in a folder that is called like their file.
         beside = [info.path for info in found.list(name.rpartition(".")[0])] if has_blobs else []
         for each in dict.fromkeys([name, *beside]):
             copy_between(found, each, store, path if each == name else each)

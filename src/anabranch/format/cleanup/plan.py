@@ -197,7 +197,7 @@ class _Survey:
             files = sum(1 for _, uri in unused if relative_to(uri, path))
             if path in chosen or files == 0:
                 continue
-            # The source of a clone has the id 0. What lies in another dataset is for that one to clean.
+            # The source of a clone has the id 0. What is in another dataset is for that one to clean.
             is_dataset = base.id == 0 or _has_versions(self._root, path)
             if not is_dataset:
                 yield UnusedInBase(name=label(base), path=base.path, files=files)

@@ -185,7 +185,7 @@ def _target(source: Home, target_uri: str, storage_options: Mapping[str, str] | 
     target = Home.at(target_uri, source.storage_options if storage_options is None else storage_options)
     if relative_to(target.root, source.root) is not None:
         raise InvalidPathError(
-            f"clone {target.root!r} would lie in its source {source.root!r}", hint="choose a path outside of it"
+            f"clone {target.root!r} would be in its source {source.root!r}", hint="choose a path outside of it"
         )
     return target
 
@@ -224,7 +224,7 @@ def put_clone(source: Home, target: Home, draft: Draft, *, on_copied: Callable[[
 
 def _refuse_taken(target: Home) -> None:
     if is_below_file(target.root):
-        raise InvalidPathError(f"clone {target.root!r} is a file, or lies below one", hint="choose another path")
+        raise InvalidPathError(f"clone {target.root!r} is a file, or is below one", hint="choose another path")
     if any(True for _ in target.store().list()):
         raise DatasetExistsError(f"there is something at {target.root!r} already", hint="choose another path")
 

@@ -80,7 +80,7 @@ def deep_draft(root: Home, hold: Hold) -> Draft:
 
 
 def _parts(file: NeededFile, root: Home) -> Iterator[tuple[str, str]]:
-    """Yield the path and the address of each part of a file: an index is a folder, and large blobs lie in one."""
+    """Yield the path and the address of each part of a file: an index is a folder, and large blobs are in one."""
     folder, _, name = file.uri.rpartition("/")
     store = open_store(folder, root.storage_options)
     beside = name if file.kind is FileKind.INDEX else name.rpartition(".")[0]
@@ -97,8 +97,8 @@ def _parts(file: NeededFile, root: Home) -> Iterator[tuple[str, str]]:
 def _scratch_clone(root: Home, hold: Hold) -> Iterator[Home]:
     """Let Lance make a shallow clone in a scratch folder.
 
-    It lies in the temporary folder of this machine where the source is local, so that the source may be read-only. From
-    a bucket Lance clones within the bucket only, so there it lies in a folder of the source that no branch has.
+    It is in the temporary folder of this machine where the source is local, so that the source may be read-only. From
+    a bucket Lance clones within the bucket only, so there it is in a folder of the source that no branch has.
     """
     if is_local(root.root):
         with (

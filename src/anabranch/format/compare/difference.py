@@ -232,7 +232,7 @@ class _Version:
         return [path for path, _ in self.files(fragment)]
 
     def position(self, fragment: FragmentMetadata, column: str) -> _Place:
-        """Where a column's data lie in a fragment: its fields, with their files; nowhere if all are null."""
+        """Where a column's data are in a fragment: its fields, with their files; nowhere if all are null."""
         return self._positions(fragment).get(column, frozenset())
 
     def _positions(self, fragment: FragmentMetadata) -> Mapping[str, _Place]:

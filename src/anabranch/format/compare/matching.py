@@ -29,7 +29,7 @@ __all__ = [
 Mask = npt.NDArray[np.bool_]
 # Numbers that are equal where values are.
 Codes = npt.NDArray[np.int64]
-# Row numbers. -1 stands for a row that does not exist.
+# Row numbers. -1 means a row that does not exist.
 Positions = npt.NDArray[np.int64]
 
 _MOST_CODES = 1 << 62

@@ -132,7 +132,7 @@ def _broken_tags(inventory: Inventory) -> Iterator[Case]:
         finding = Finding(
             kind=FindingKind.BROKEN_TAG,
             subject=tag_ref_path(tag.name),
-            explanation=f"tag {tag.name!r} stands for version {tag.version} of {label(tag.branch)}, which is gone",
+            explanation=f"tag {tag.name!r} names version {tag.version} of {label(tag.branch)}, which is gone",
             remedy="none: delete the tag, or move it to a version that exists",
             paths=(tag_ref_path(tag.name),),
         )

@@ -73,7 +73,7 @@ class Inventory:
 
     @property
     def tags(self) -> dict[str, TagInfo | Damage]:
-        """What each tag stands for, or why it cannot be read."""
+        """What each tag names, or why it cannot be read."""
         return dict(map(_info_or_damage, self.tag_refs))
 
     def manifest_of(self, branch: str | None, version: int) -> LayoutFile | None:

@@ -122,7 +122,7 @@ def _repair_tag(inventory: Inventory, ref: RefFile[TagInfo], repairs: Repairs) -
 
 
 def _target_of(ref: RefFile[TagInfo]) -> tuple[str | None, int] | None:
-    """What a tag stands for, as far as that can be read."""
+    """What a tag names, as far as that can be read."""
     if ref.info is not None:
         return ref.info.branch, ref.info.version
     try:

@@ -49,7 +49,7 @@ _BESIDE = frozenset({LayoutKind.BLOB, LayoutKind.INDEX})
 
 
 class FileKind(StrEnum):
-    """The kinds of file that may lie below a base. An overlay file is a data file."""
+    """The kinds of file that may be below a base. An overlay file is a data file."""
 
     DATA = "data"
     DELETION = "deletion"

@@ -129,7 +129,7 @@ class Layout:
 def layout(home: Home) -> Layout:
     """List every file of the dataset to which a home belongs, all of its branches included."""
     store = home.store()
-    # Look for these folders first: without that, a wrong path would have us list whatever lies below it.
+    # Look for these folders first: without that, a wrong path would have us list whatever is below it.
     if all(next(iter(store.list(folder)), None) is None for folder in _SIGNS_OF_A_DATASET):
         raise DatasetNotFoundError(f"there is no Lance dataset at {home.root!r}", hint="check the path")
     return lay_out(home.root, store.list())

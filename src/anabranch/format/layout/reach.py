@@ -20,7 +20,7 @@ from anabranch.storage import in_parallel
 
 __all__ = ["DeadFile", "DeadReason", "VersionKey", "Reach", "Wanted", "find_reach"]
 
-# A version of a dataset: the home it lies in, None for the root, and its number.
+# A version of a dataset: the home it is in, None for the root, and its number.
 VersionKey = tuple[str | None, int]
 
 _OWN_HOME = re.compile(r".+/[0-9A-HJKMNP-TV-Z]{26}")

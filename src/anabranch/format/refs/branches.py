@@ -271,7 +271,7 @@ def _refuse_taken(root: Home, name: str) -> None:
 def _refuse_neighbours(root: Home, name: str) -> None:
     """Refuse a branch that would keep its files inside another one's folder, or the other way round.
 
-    Lance removes the folder of a branch that it deletes, and leaves the folder if another branch lies in it.
+    Lance removes the folder of a branch that it deletes, and leaves the folder if another branch is in it.
     """
     others = [branch_of_ref_path(info.path) for info in root.store().list(BRANCH_REFS)]
     for other in filter(None, others):

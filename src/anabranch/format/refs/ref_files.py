@@ -63,7 +63,7 @@ class RefFile(Generic[Info]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnreadableRef:
-    """A ref file that cannot be read: its path below the dataset root, the name it stands for, and why."""
+    """A ref file that cannot be read: its path below the dataset root, the name that it has, and why."""
 
     path: str
     name: str

@@ -42,7 +42,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TagInfo:
-    """What a tag stands for. The branch None is main."""
+    """What a tag names. The branch None is main."""
 
     name: str
     branch: str | None
@@ -64,7 +64,7 @@ def scan_tags(root: Home) -> tuple[RefFile[TagInfo], ...]:
 
 
 def find_tag(root: Home, name: str) -> TagInfo | None:
-    """Return what a tag stands for, None if there is no such tag; raise if its file is damaged."""
+    """Return what a tag names, None if there is no such tag; raise if its file is damaged."""
     return find_ref(root, RefKind.TAG, name, parse_tag)
 
 

@@ -20,7 +20,7 @@ _GIVEN_BY_THE_VERSION = ("row_id_meta", "created_at_version_meta", "last_updated
 def find_appended(before: VersionRef, after: VersionRef) -> tuple[WrittenFragment, ...] | None:
     """The fragments that appends added since `before`, as they were written; None if more than that was done.
 
-    `after` may lie in a fork of the home that `before` is of.
+    `after` may be in a fork of the home that `before` is of.
     """
     older, newer = before.open(), after.open()
     if not (has_same_fields(before, after) and older.schema.equals(newer.schema, check_metadata=True)):

@@ -80,7 +80,7 @@ class WrittenFragment:
 def require_files(version_ref: VersionRef, fragments: Sequence[WrittenFragment]) -> None:
     """Refuse data files that are gone: others wrote them, maybe long ago, and garbage may have been collected since."""
     files = [file for written in fragments for file in json.loads(written.metadata)["files"]]
-    # What lies in another base is never collected.
+    # What is in another base is never collected.
     paths = [
         f"{version_ref.home.folder}/data/{file['path']}".lstrip("/") for file in files if file.get("base_id") is None
     ]

@@ -27,7 +27,7 @@ def are_surely_unique(rows: pa.Table) -> bool:
 
 def _numbers(chunk: pa.Array) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
     wide = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}[chunk.type.bit_width]
-    # Which number stands for a value does not matter here, as long as it is always the same.
+    # Which number means a value does not matter here, as long as it is always the same.
     found: np.ndarray[tuple[int], np.dtype[np.int64]] = chunk.view(wide).to_numpy()
     return found
 

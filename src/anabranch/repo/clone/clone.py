@@ -156,7 +156,7 @@ def _check_target(request: CloneRequest, *, is_unfinished: bool) -> None:
                 hint="choose a folder outside the source",
             )
     if is_below_file(target.root):
-        raise InvalidPathError(f"clone {target.root!r} is a file, or lies below one", hint="choose another folder")
+        raise InvalidPathError(f"clone {target.root!r} is a file, or is below one", hint="choose another folder")
     if has_mark(target):
         raise RepositoryExistsError(f"a repository already exists at {target.root!r}", hint="choose another folder")
     if not is_unfinished and any(True for _ in target.store.list()):

@@ -42,7 +42,7 @@ def _iter_written(repo_store: RepoStore, head: LogEntry) -> Iterator[tuple[Table
     at_creation = {} if str(head.branch) == MAIN else _tables_at_creation(repo_store, head)
     homes = Counter((entry.dataset, entry.home) for entry in tables.values())
     for key, entry in sorted(tables.items()):
-        # A table that is unchanged since the branch was created may lie in a home of an earlier branch of this name.
+        # A table that is unchanged since the branch was created may be in a home of an earlier branch of this name.
         is_unchanged = is_same_state(at_creation.get(key), entry)
         if owns(head.branch, entry.home) and homes[entry.dataset, entry.home] == 1 and not is_unchanged:
             yield key, entry

@@ -36,7 +36,7 @@ class Compaction:
 
 
 def list_written(repo_store: RepoStore, branch: BranchName) -> tuple[str, ...]:
-    """Return the tables that a branch has written to. The other tables lie in homes of other branches."""
+    """Return the tables that a branch has written to. The other tables are in homes of other branches."""
     tables = repo_store.commits.tables_of(repo_store.heads.get(branch).head)
     return tuple(str(key) for key in sorted(tables) if owns(branch, tables[key].home))
 

@@ -190,7 +190,7 @@ class _DatasetFiles:
         )
 
     def is_own(self, path: str) -> bool:
-        """Return whether a file lies in a home of the purged branch, or is the ref of one."""
+        """Return whether a file is in a home of the purged branch, or is the ref of one."""
         return _home_of(self.branch, path) in self.homes
 
     def is_dataset_of_branch(self) -> bool:
@@ -204,10 +204,10 @@ class _DatasetFiles:
 
 
 def _home_of(branch: BranchName, path: str) -> str | None:
-    """Return the home of a branch that a file lies in or is the ref of, or None."""
+    """Return the home of a branch that a file is in or is the ref of, or None."""
     home = branch_of_ref_path(path)
     if home is None:
-        # The homes of branch 'dev/x' lie below the folder of 'dev', too, but there 'x' is not a ULID.
+        # The homes of branch 'dev/x' are below the folder of 'dev', too, but there 'x' is not a ULID.
         folders = "|".join(map(re.escape, home_folders(branch)))
         match = re.match(rf"tree/((?:{folders})/[0-9A-HJKMNP-TV-Z]{{26}})/", path)
         home = None if match is None else match[1]

@@ -95,7 +95,7 @@ class MemoryComparer:
 
 
 class _Comparison:
-    """The rows of two versions, in pairs. -1 stands for a row that a side does not have."""
+    """The rows of two versions, in pairs. -1 means a row that a side does not have."""
 
     def __init__(self, comparison: RowComparison, *, with_values: bool) -> None:
         self._pairs = [(pair.older, pair.newer) for pair in comparison.columns]

@@ -184,7 +184,7 @@ def _path_list(source: Any) -> list[str | os.PathLike[str]]:
 def _file_request(request: FrameRequest, files: tuple[SourceFile, ...], options: LoadOptions) -> LoadRequest:
     """Extend a request with the files and how to parse them. All files have the format of the first one."""
     csv = options.csv.for_file(files[0].path)
-    # None stands for the columns of the table.
+    # None means the columns of the table.
     names = csv.columns or (None if request.schema is None else request.schema.names)
     return LoadRequest(
         key=request.key,

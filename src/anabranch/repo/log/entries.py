@@ -153,7 +153,7 @@ def homes_folder(branch: BranchName) -> str:
 
 
 def is_same_state(one: TableEntry | None, other: TableEntry | None) -> bool:
-    """Return whether two entries have the same rows, columns and key. None stands for a missing table."""
+    """Return whether two entries have the same rows, columns and key. None means a missing table."""
     if one is None or other is None:
         return one is other
     return one.state == other.state

@@ -13,7 +13,7 @@ __all__ = ["TableNames"]
 class TableNames:
     """The names of a table, the one of the result first, and for each renamed column its names.
 
-    Resolvers may use any of them. A name that two columns have, because names were swapped, is not here: it stands for
+    Resolvers may use any of them. A name that two columns have, because names were swapped, is not here: it names
     the column that has it in the result.
     """
 

@@ -1,1 +1,1 @@
-"""Branches, tags and what a ref stands for. Imports `log` and `leases` only. Start with `resolve`."""
+"""Branches, tags and what a ref names. Imports `log` and `leases` only. Start with `resolve`."""

@@ -30,7 +30,7 @@ _PREFIX = re.compile(r"[0-9A-HJKMNP-TV-Z]{4,25}", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolved:
-    """What a ref stands for: its view, and the branch and version by which it was found, if it was.
+    """What a ref names: its view, and the branch and version by which it was found, if it was.
 
     `is_head`: a branch was named as it is now. `is_old`: the commit was found in the log of a branch that
     need not exist any more.

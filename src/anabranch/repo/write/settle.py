@@ -53,7 +53,7 @@ def settle_published(repo_store: RepoStore, branch: BranchName, changes: Changes
     Every other failure is left to the next writer: the commit is published, and readers of the repository see it.
     """
     found: list[ExternalWrite] = []
-    # A table taken from another branch lies in that branch's home, which this one does not write to.
+    # A table taken from another branch is in that branch's home, which this one does not write to.
     pending = {key: entry for key, entry in changes.items() if entry is not None and owns(branch, entry.home)}
     while pending:
         answers = in_parallel(
