@@ -80,7 +80,7 @@ def test_a_drawing_is_written_to_a_file(cli: Run, lake: ab.Repository, made: ab.
 
 
 @pytest.mark.s3
-def test_a_drawing_may_lie_beside_the_repository(cli: Run, made: ab.GraphCommit, place: Place) -> None:
+def test_drawing_may_be_outside_the_repository(cli: Run, made: ab.GraphCommit, place: Place) -> None:
     assert cli("lineage", REVENUE, "--svg", place / "drawn.svg").code == 0
     from anabranch.storage import open_store
 

@@ -110,7 +110,7 @@ def test_the_graph_draws_all_branches(cli: Run, lake: ab.Repository) -> None:
     ]
 
 
-def test_three_lines_of_history_join_where_they_parted(cli: Run, lake: ab.Repository) -> None:
+def test_three_lines_of_history_join_at_their_common_commit(cli: Run, lake: ab.Repository) -> None:
     lake.branch_create_from("main~1", "fix")
     with lake.transaction("fix", message="On fix") as tx:
         tx.create_table("in_c_sales.fixes", pa.schema([("id", pa.int64())]))

@@ -156,7 +156,7 @@ def test_an_empty_list_of_fragments_is_not_a_fragment(table: lance.LanceDataset)
     assert table.scanner(fragments=[]).to_table().num_rows == 0
 
 
-def test_large_blobs_lie_in_a_folder_beside_their_data_file(tmp_path: Path) -> None:
+def test_large_blobs_are_in_a_folder_beside_their_data_file(tmp_path: Path) -> None:
     schema = pa.schema([pa.field("id", pa.int64()), lance.blob_field("blob")])
     blobs = lance.blob_array([b"inline", b"p" * 200_000, b"d" * 5_000_000])
     root = tmp_path / "t.lance"

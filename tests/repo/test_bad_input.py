@@ -183,7 +183,7 @@ def test_what_is_not_a_ref_is_not_taken_for_the_bound_branch(lake: ab.Repository
         assert repr(wrong) in caught.value.problem
 
 
-def test_a_ref_that_stands_for_nothing_is_distinguished_from_a_deleted_branch(lake: ab.Repository) -> None:
+def test_ref_that_names_nothing_is_distinguished_from_a_deleted_branch(lake: ab.Repository) -> None:
     for ref in ("nope", "nope~2", "01ABCDEF"):
         with pytest.raises(
             BranchNotFoundError, match=r"there is no branch, tag or commit '\w+'; list the branches, tags"

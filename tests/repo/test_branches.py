@@ -377,7 +377,7 @@ def test_names_below_main_and_numbers_are_refused(lake: ab.Repository, name: str
         lake.tag_create("2026")
 
 
-def test_the_homes_of_main_do_not_lie_below_main(dev: ab.Repository) -> None:
+def test_homes_of_main_are_not_below_main(dev: ab.Repository) -> None:
     """Lance removes the whole dataset with the last branch below `main/`."""
     dev.reset("main", to="dev")
     append(dev, 5)

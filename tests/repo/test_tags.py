@@ -27,7 +27,7 @@ def test_a_tag_stays_where_it_was_put(lake: ab.Repository) -> None:
     assert lake.tag_get("v1.0") == made
 
 
-def test_a_tag_names_what_any_ref_stands_for(lake: ab.Repository) -> None:
+def test_tag_names_the_commit_of_any_ref(lake: ab.Repository) -> None:
     append(lake, 4)
     append(lake, 5)
     lake.branch_create("dev")

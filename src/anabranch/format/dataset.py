@@ -383,7 +383,7 @@ class Dataset:
         clones: Sequence[str] = (),
         progress: OnProgress | None = None,
     ) -> doctor.DoctorReport:
-        """Report what is wrong, and with `repair` put right what is safe: nothing younger than `grace` is touched.
+        """Report what is wrong, and with `repair` repair what is safe: nothing younger than `grace` is touched.
 
         Clones that plain pylance made are unknown here; name them, and what they need is kept. `progress` is called
         with the number of versions that were read, and the number of all.

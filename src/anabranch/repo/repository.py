@@ -574,7 +574,7 @@ class Repository:
         return base_snapshot(self._repo_store, ours.record, theirs.record), self._snapshot(theirs)
 
     def merge_base(self, source: str, into: str | None = None) -> GraphCommit:
-        """Return the newest commit that two refs have in common: where they parted, or were last merged.
+        """Return the newest commit that two refs have in common.
 
         The order of the refs does not matter; the second one is the bound branch by default. If each side was merged
         into the other, there may be several commits. See `merge_bases`.

@@ -25,7 +25,7 @@ def dataset(place: Place) -> ab.Dataset:
 
 
 @pytest.mark.s3
-def test_a_tag_stands_for_one_version_until_it_is_moved_or_removed(dataset: ab.Dataset) -> None:
+def test_tag_names_one_version_until_it_is_moved_or_removed(dataset: ab.Dataset) -> None:
     made = dataset.tag_create("v1.0", 1)
     assert (made.branch, made.version) == (None, 1)
     assert made.manifest_size > 0

@@ -1,4 +1,4 @@
-"""Branches whose files and metadata do not agree: decided here, put right elsewhere."""
+"""Branches whose files and metadata do not agree: decided here, repaired elsewhere."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -101,7 +101,7 @@ def _merge_structs(cells: Cells, decide: DecideLeaf) -> tuple[pa.Array, Mask]:
 
 
 class _Missing:
-    """Stands for a member that an object does not have, which is not the same as null."""
+    """Mark a member that an object does not have, which is not the same as null."""
 
 
 _MISSING = _Missing()
