@@ -171,7 +171,7 @@ def show_merge(visit: Visit) -> Shown:
 
 
 def _count_tables(visit: Visit, draft: Draft) -> int:
-    """Return how many tables the source has changed since both parted. No rows are read."""
+    """Return how many tables the source has changed since the merge base. No rows are read."""
     repository = visit.lake.repository
     base = repository.merge_base(draft.source, draft.into)
     return len(repository.diff(base.id, draft.source, engine=_ENGINE).tables)
