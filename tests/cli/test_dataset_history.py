@@ -44,7 +44,7 @@ def test_a_table_of_a_repository_is_not_restored(run: Run, lake: ab.Repository) 
     before = contents(str(folder))
     refused = run("dataset", "restore", str(folder), "1", "--json")
     assert (refused.code, refused.error["code"]) == (2, "invalid_input")
-    assert "anabranch reset REF" in refused.error["hint"]
+    assert "'anabranch reset'" in refused.error["hint"]
     assert contents(str(folder)) == before
 
 
@@ -53,7 +53,7 @@ def test_a_table_of_a_repository_is_not_compacted(run: Run, lake: ab.Repository)
     before = contents(str(folder))
     refused = run("dataset", "compact", str(folder), "--json")
     assert (refused.code, refused.error["code"]) == (2, "invalid_input")
-    assert "anabranch compact --repo" in refused.error["hint"]
+    assert "'anabranch compact'" in refused.error["hint"]
     assert contents(str(folder)) == before
 
 

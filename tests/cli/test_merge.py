@@ -11,6 +11,7 @@ import pytest
 import anabranch as ab
 from tests.cli.conftest import CUSTOMERS, ORDERS, Run, short
 from tests.cli.merging import contest, heads, rows_of, upsert, words
+from tests.command_line import invoke
 
 WITHOUT_CONFLICTS = ["--resolve", "price=max", "--resolve", f"{ORDERS}=source"]
 
@@ -338,8 +339,7 @@ def test_values_without_a_json_type_are_reported(cli: Run, lake: ab.Repository) 
 
 @pytest.mark.usefixtures("contested")
 def test_sides_have_their_colours_where_someone_watches(cli: Run) -> None:
-    watched = {"FORCE_COLOR": "1", "TERM": "xterm-256color"}
-    line = next(line for line in cli("merge", "dev", env=watched).err.splitlines() if "price" in line)
+    line = next(line for line in invoke("merge", "dev", is_coloured=True).err.splitlines() if "price" in line)
     assert "\x1b[32m1.7" in line
     assert "\x1b[33m1.6" in line
     assert "\x1b" not in cli("merge", "dev").err

@@ -7,6 +7,7 @@ field.
 """
 
 import inspect
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
@@ -16,10 +17,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from anabranch.cli.groups import ListGroup
+from anabranch.cli.groups import CommandInterruptedError, ListGroup
 from anabranch.cli.options import parse_pairs
 from anabranch.cli.output import Answer, Output, output_for
 from anabranch.config import BRANCH_VARIABLE, Memory, Settings, Source, load_settings, overriding_variables
+from anabranch.display import short_id
 from anabranch.errors import BranchNotFoundError
 from anabranch.ids import MAIN
 
@@ -128,6 +130,7 @@ class Here:
 
     def __init__(self, given: Mapping[str, Any]) -> None:
         self._given = given
+        self._begun_at = time.time_ns() // 1_000  # in microseconds, like all times
         self.actor: str | None = given.get("actor")
         # As the option names it; `repository.branch` is the branch to work on.
         self.branch: str | None = given.get("branch")
@@ -150,6 +153,14 @@ class Here:
         return bind_repository(
             settings.repository, branch=settings.branch, actor=settings.actor, storage_options=options
         )
+
+    def describe_interruption(self) -> str:
+        """Return what Ctrl-C left: usually nothing, but a commit may have been published just before."""
+        if "repository" in self.__dict__:
+            newest = next(iter(self.repository.iter_graph()), None)
+            if newest is not None and newest.created_at >= self._begun_at:
+                return f"interrupted; {newest.branch} was at {short_id(newest.graph_commit_id)} already, check the log"
+        return "interrupted; nothing was committed"
 
     def dataset(self, uri: str, *, branch: str = MAIN) -> "Dataset":
         import anabranch
@@ -265,11 +276,14 @@ def command(
             here = Here({option: given.pop(option) for option in on})
             for name, kind in sets.items():
                 given[name] = kind(**{field.name: given.pop(field.name) for field in fields(kind)})
-            answer = act(here, **given)
-            if answer is not None:
-                here.output.show(answer)
-                if answer.exit_code:
-                    raise typer.Exit(answer.exit_code)
+            try:
+                answer = act(here, **given)
+                if answer is not None:
+                    here.output.show(answer)
+            except KeyboardInterrupt as err:
+                raise CommandInterruptedError(here.describe_interruption()) from err
+            if answer is not None and answer.exit_code:
+                raise typer.Exit(answer.exit_code)
 
         shared = [
             inspect.Parameter(option, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)

@@ -71,10 +71,10 @@ def _by_reason(report: Any) -> dict[str, object]:
     return {reason: {"files": files, "bytes": size} for reason, (files, size) in report.by_reason.items()}
 
 
-def _moment(milliseconds: int | None) -> object:
+def _moment(microseconds: int | None) -> object:
     from anabranch.repo.log.times import to_datetime
 
-    return None if milliseconds is None else to_datetime(milliseconds)
+    return None if microseconds is None else to_datetime(microseconds)
 
 
 COMPUTED: dict[str, Mapping[str, Callable[[Any], object]]] = {

@@ -12,7 +12,7 @@ from anabranch.errors import (
     StorageError,
 )
 
-__all__ = ["CONFLICTS", "DIFFERENT", "EXIT_CODES", "GENERAL", "INTERRUPTED", "USAGE", "exit_code"]
+__all__ = ["CONFLICTS", "DIFFERENT", "EXIT_CODES", "MEANINGS", "GENERAL", "INTERRUPTED", "USAGE", "exit_code"]
 
 GENERAL = 1
 USAGE = 2
@@ -33,6 +33,23 @@ EXIT_CODES: dict[type[AnabranchError], int] = {
     StorageError: 6,
     CorruptError: 7,
     AnabranchError: GENERAL,
+}
+
+
+# What `anabranch help exit-codes` shows.
+MEANINGS: dict[int, str] = {
+    0: "success",
+    GENERAL: "another error, or a negative result: diff --exit-code found differences, doctor found problems",
+    USAGE: "wrong command line or input",
+    3: "a repository, branch, tag, commit, table or file was not found",
+    4: "a conflict: the name exists, the branch is protected, or another writer was faster",
+    5: "busy: try again",
+    6: "the storage failed",
+    7: "damaged data",
+    DIFFERENT: "different: a reproduced commit has other outputs, or a schema plan has changes",
+    CONFLICTS: "merge conflicts",
+    10: "a check failed",
+    INTERRUPTED: "interrupted by Ctrl-C",
 }
 
 

@@ -6,9 +6,9 @@ from typing import Any, ClassVar
 import typer
 from typer.core import TyperGroup
 
-from anabranch.cli.exit_codes import USAGE
+from anabranch.cli.exit_codes import INTERRUPTED, USAGE
 
-__all__ = ["INSTEAD", "ListGroup", "UnknownCommandError", "WordGroup"]
+__all__ = ["INSTEAD", "CommandInterruptedError", "ListGroup", "UnknownCommandError", "WordGroup"]
 
 # Words of git and of older versions, and what to use here.
 INSTEAD: dict[str, str] = {
@@ -37,6 +37,12 @@ class UnknownCommandError(typer.TyperException):
     def __init__(self, message: str, *, hint: str) -> None:
         super().__init__(message)
         self.hint = hint
+
+
+class CommandInterruptedError(typer.TyperException):
+    """A command that was stopped by Ctrl-C."""
+
+    exit_code = INTERRUPTED
 
 
 class WordGroup(TyperGroup):

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import typer
 
 import anabranch
-from anabranch.cli.exit_codes import exit_code
-from anabranch.cli.groups import INSTEAD, UnknownCommandError, WordGroup
+from anabranch.cli.exit_codes import INTERRUPTED, exit_code
+from anabranch.cli.groups import INSTEAD, CommandInterruptedError, UnknownCommandError, WordGroup
 from anabranch.cli.output import ErrorView, output_for, printable
 from anabranch.errors import AnabranchError, MergeConflictError
 from anabranch.hints import Door, words_at
@@ -125,9 +125,14 @@ class _App(WordGroup):
                     windows_expand_args=windows_expand_args,
                     **extra,
                 )
+            if code == INTERRUPTED:  # before the command began
+                raise CommandInterruptedError("interrupted; nothing was committed")
         except AnabranchError as error:
             output.fail(_view_of(error))
             code = exit_code(type(error))
+        except CommandInterruptedError as error:
+            output.stop(error.message)
+            code = error.exit_code
         except typer.TyperException as error:
             output.fail(_view_of_usage(error))
             code = error.exit_code

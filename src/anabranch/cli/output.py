@@ -1,17 +1,17 @@
 """The output of commands: tables for people or one JSON document for programs on stdout, everything else on stderr."""
 
 import json
+import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Protocol
 
 import typer
 
 from anabranch.cli.documents import document_of
+from anabranch.cli.tables import Table, iter_lines
 from anabranch.display import human_size, printable
 
 if TYPE_CHECKING:
@@ -36,21 +36,6 @@ __all__ = [
     "printable",
     "usage_text",
 ]
-
-
-# Tables in a pipe are as wide as their content: what is cut off cannot be searched for.
-_PIPE_WIDTH = 10_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
-    """Rows for people; cells are shown as text, those of a column in its style where someone watches."""
-
-    columns: tuple[str, ...]
-    rows: tuple[tuple[object, ...], ...]
-    title: str | None = None
-    empty: str = "nothing"
-    styles: tuple[str | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +80,10 @@ class Output(Protocol):
 
     def fail(self, error: ErrorView) -> None: ...
 
+    def stop(self, message: str) -> None:
+        """Report that a command was interrupted."""
+        ...
+
     def progress(self, what: str) -> Any:
         """Return a context with a function that shows a `Progress`."""
         ...
@@ -113,6 +102,9 @@ class JsonOutput:
     def fail(self, error: ErrorView) -> None:
         fields = {"code": error.code, "message": error.message, "hint": error.hint, "retryable": error.retryable}
         typer.echo(json.dumps({"error": fields | document_of(error.details)}, indent=2), err=True)
+
+    def stop(self, message: str) -> None:
+        self.fail(ErrorView(code="interrupted", message=message, hint="run the command again", retryable=True))
 
     @contextmanager
     def progress(self, what: str) -> "Iterator[OnProgress]":  # noqa: ARG002 - programs want none
@@ -137,6 +129,9 @@ class TextOutput:
             _print_table(table, err=True)
         typer.echo(f"hint: {printable(error.hint)}", err=True)
 
+    def stop(self, message: str) -> None:
+        typer.echo(message, err=True)
+
     @contextmanager
     def progress(self, what: str) -> "Iterator[OnProgress]":
         if not sys.stderr.isatty():
@@ -155,43 +150,25 @@ def _coloured(text: str, colour: str | None) -> str:
 
 
 def _print_table(table: Table, *, err: bool = False) -> None:
-    # Not at the top: a help text needs no rich, and should not wait for it.
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table as RichTable
-    from rich.text import Text
-
     if table.title:
         typer.echo(f"\n{printable(table.title)}", err=err)
     if not table.rows:
         typer.echo(table.empty, err=err)
         return
-    shown = RichTable(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, show_header=any(table.columns))
-    for column, style in zip_longest(table.columns, table.styles):
-        # As Text: in a plain string rich would read markup.
-        shown.add_column(Text(printable(column or "")), overflow="fold", style=style)
-    for row in table.rows:
-        shown.add_row(*(Text(_cell(value)) for value in row))
     file = sys.stderr if err else sys.stdout
-    console = Console(file=file, width=None if file.isatty() else _PIPE_WIDTH)
-    console.print(shown)
+    # A table in a pipe is as wide as its content: text that is cut off cannot be searched for.
+    width = shutil.get_terminal_size().columns if file.isatty() else None
+    for line in iter_lines(table, width=width, paint=_painted):
+        typer.echo(line, err=err)
 
 
-def _cell(value: object) -> str:
-    match value:
-        case None:
-            return "-"
-        case bool():
-            return "yes" if value else "no"
-        case datetime():
-            return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
-        case _:
-            return printable(str(value))
+def _painted(text: str, style: str) -> str:
+    return typer.style(text, dim=True) if style == "dim" else typer.style(text, fg=style)
 
 
 def count(number: int, noun: str) -> str:
-    """A number of things as people read it."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    """Return a number of things as text."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def usage_text(usage: "Usage | Total") -> str:

@@ -14,7 +14,7 @@ from decimal import Decimal
 
 from anabranch.json_values import not_finite
 
-__all__ = ["ChangedRow", "column_table", "iter_row_lines", "list_changed_rows", "text_value"]
+__all__ = ["ChangedRow", "column_table", "iter_row_lines", "list_changed_rows", "text_value", "value_table"]
 
 
 # Embeddings and the like: what is left out is in --json and --csv.
@@ -47,6 +47,17 @@ def text_value(value: Any) -> str:
             return f"[{shown}]" if len(value) <= _MOST_ITEMS else f"[{shown}, … {len(value)} values]"
         case _:
             return str(value)
+
+
+def value_table(names: Sequence[str], rows: Sequence[Sequence[Any]], *, title: str | None = None) -> Table:
+    """Return a table of values of rows. Columns of numbers are aligned to the right, and show no separators."""
+    right = frozenset(
+        at
+        for at in range(len(names))
+        if rows and all(isinstance(row[at], int | float | Decimal) and not isinstance(row[at], bool) for row in rows)
+    )
+    shown = tuple(tuple(map(text_value, row)) for row in rows)
+    return Table(columns=tuple(names), rows=shown, title=title, empty="no rows", right=right)
 
 
 _SIGNS = {"inserted": ("+", "green"), "deleted": ("-", "red"), "updated": ("~", "yellow")}

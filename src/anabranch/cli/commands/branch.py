@@ -116,7 +116,7 @@ def show(here: Here, name: Name) -> Answer:
         ("expires (UTC)", branch.expires),
         ("head", short_id(branch.head_commit_id)),
         ("protection", _protection(branch)),
-        ("version", branch.version),
+        ("version", str(branch.version)),
         ("tables", f"{count(len(snapshot), 'table')}, {count(count_of_rows, 'row')}"),
     )
     document = {**document_of(branch), "tables": len(snapshot), "rows": count_of_rows}

@@ -1,6 +1,7 @@
 """`anabranch ui` and `anabranch serve`: the web UI and the HTTP service."""
 
 import webbrowser
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -48,7 +49,8 @@ def ui(
         webbrowser.open(url)
     # Without an access log: it would contain the token.
     config = uvicorn.Config(local_app, log_level="warning", access_log=False, server_header=False, ws="none")
-    uvicorn.Server(config).run(sockets=[listening])
+    with suppress(KeyboardInterrupt):
+        uvicorn.Server(config).run(sockets=[listening])
 
 
 @command(app, "serve", "serve --data ./data --init", "serve --data ./data --port 8080", on=SERVICE)
@@ -93,4 +95,5 @@ def serve(
         sentences.append(f"token: {document['token']}")
     sentences.append(f"serving {settings.data} at {document['url']}")
     here.output.show(Answer(document=document, sentences=sentences))
-    run(create_app(settings, service=service), listening)
+    with suppress(KeyboardInterrupt):
+        run(create_app(settings, service=service), listening)

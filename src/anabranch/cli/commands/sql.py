@@ -8,7 +8,7 @@ import typer
 from anabranch.cli.command import Here, command, group
 from anabranch.cli.options import RefOption
 from anabranch.cli.output import Answer, Table
-from anabranch.cli.rows import text_value
+from anabranch.cli.rows import text_value, value_table
 from anabranch.errors import InvalidInputError
 from anabranch.files.plain_rows import csv_lines, plain_rows
 
@@ -76,8 +76,7 @@ def _objects(found: "pa.Table") -> list[dict[str, object]]:
 
 
 def _table(found: "pa.Table") -> Table:
-    rows = tuple(tuple(map(text_value, row)) for row in plain_rows(found))
-    return Table(columns=tuple(found.column_names), rows=rows, empty="no rows")
+    return value_table(found.column_names, plain_rows(found))
 
 
 def _wide_tables(found: "pa.Table") -> list[Table]:

@@ -9,7 +9,7 @@ from anabranch.cli.commits import short_id, subject
 from anabranch.cli.documents import document_of
 from anabranch.cli.options import Columns, Limit, RefOption, TableName, Where, parse_names
 from anabranch.cli.output import Answer, Table, count
-from anabranch.cli.rows import text_value
+from anabranch.cli.rows import value_table
 from anabranch.errors import InvalidInputError, TableNotFoundError
 from anabranch.files.plain_rows import csv_lines, plain_rows
 from anabranch.ids import TableKey
@@ -54,7 +54,7 @@ def show(
         ("rows", table.count_rows()),
         ("primary key", ", ".join(table.primary_key) or None),
         ("Lance dataset", table.uri),
-        ("Lance version", table.entry.version),
+        ("Lance version", str(table.entry.version)),
     )
     columns = tuple((field["name"], field["type"], field["nullable"]) for field in fields)
     shown = [
@@ -222,6 +222,6 @@ def cat(
         "rows": [dict(zip(names, row, strict=True)) for row in rows],
         "has_more": has_more,
     }
-    shown = Table(columns=tuple(names), rows=tuple(tuple(map(text_value, row)) for row in rows), empty="no rows")
+    shown = value_table(names, rows)
     sentences = [f"the first {count(most, 'row')}; --limit shows more"] if has_more else []
     return Answer(document=document, sentences=sentences, tables=[shown])

@@ -1,0 +1,205 @@
+"""Tables of text for people.
+
+In a pipe a table is as wide as its content. On a terminal it fits the width: columns of text become narrower and wrap,
+first between words, then after punctuation, then anywhere. Ids and times never break. If that is not enough, each row
+is printed as a block of lines, one for each column.
+"""
+
+import re
+import unicodedata
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import zip_longest
+
+from anabranch.display import printable
+
+__all__ = ["Table", "iter_lines"]
+
+_GAP, _NARROW_GAP = 3, 2
+# Parts of words that may be cut on a narrow terminal have at least this width.
+_LEAST = 10
+_ID = re.compile(r"[0-9A-HJKMNP-TV-Z]{14,26}")
+_TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d(:\d\d)?")
+_PIECE = re.compile(r"[^\s./_,:=-]*[./_,:=-]+|[^\s./_,:=-]+")
+
+Paint = Callable[[str, str], str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Rows for people. Columns of numbers, and those in `right`, are aligned to the right. Terminals show `styles`."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[object, ...], ...]
+    title: str | None = None
+    empty: str = "nothing"
+    styles: tuple[str | None, ...] = ()
+    right: frozenset[int] = frozenset()
+
+
+def iter_lines(table: Table, *, width: int | None = None, paint: Paint | None = None) -> Iterator[str]:
+    """Yield the lines of a table with rows. `width` is that of the terminal; `paint` colours a text in a style."""
+    header = [printable(column) for column in table.columns]
+    rows = [[_cell(value) for value in row] for row in table.rows]
+    shown = [*([header] if any(header) else []), *rows]
+    columns = [list(cells) for cells in zip(*shown, strict=True)]
+    natural = [max(map(_width, column)) for column in columns]
+    gap = _GAP
+    if width is not None and sum(natural) + gap * (len(natural) - 1) > width:
+        gap = _NARROW_GAP
+        fitted = _fit(columns, natural, width - gap * (len(natural) - 1))
+        if fitted is None:
+            yield from _iter_blocks(header, rows, width)
+            return
+        natural = fitted
+    is_right = _right_columns(table)
+    for number, cells in enumerate(shown):
+        yield from _iter_row(
+            cells, natural, gap, is_right, None if number == 0 and any(header) else table.styles, paint
+        )
+        if number == 0 and any(header):
+            yield "─" * (sum(natural) + gap * (len(natural) - 1))
+
+
+def _right_columns(table: Table) -> list[bool]:
+    """Columns of numbers are aligned to the right, except in tables of facts, which have no header."""
+    if not any(table.columns):
+        return [False] * len(table.columns)
+    found = []
+    for number, cells in enumerate(zip(*table.rows, strict=True)):
+        values = [value for value in cells if value is not None]
+        are_numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
+        found.append(number in table.right or (bool(values) and are_numbers))
+    return found
+
+
+def _iter_row(
+    cells: Sequence[str],
+    widths: Sequence[int],
+    gap: int,
+    is_right: Sequence[bool],
+    styles: Sequence[str | None] | None,
+    paint: Paint | None,
+) -> Iterator[str]:
+    wrapped = [_wrap(cell, width) for cell, width in zip(cells, widths, strict=True)]
+    for parts in zip_longest(*wrapped, fillvalue=""):
+        line = ""
+        for part, width, right, style in zip_longest(parts, widths, is_right, (styles or ())[: len(widths)]):
+            blank = " " * (width - _width(part))
+            painted = paint(part, style) if paint is not None and style and part else part
+            line += (blank + painted if right else painted + blank) + " " * gap
+        yield line.rstrip()
+
+
+def _fit(columns: Sequence[Sequence[str]], natural: Sequence[int], room: int) -> list[int] | None:
+    """Return narrower widths that fit the room, or None if the columns do not fit without breaking an id."""
+    for least in (_widest_word, _widest_piece, _widest_fixed):
+        floors = [min(width, max(map(least, column))) for column, width in zip(columns, natural, strict=True)]
+        if sum(floors) <= room:
+            return _shrink(list(natural), floors, room)
+    return None
+
+
+def _shrink(widths: list[int], floors: Sequence[int], room: int) -> list[int]:
+    """Make the widest column narrower, as long as the columns are too wide together."""
+    excess = sum(widths) - room
+    while excess > 0:
+        at = max((index for index in range(len(widths)) if widths[index] > floors[index]), key=lambda i: widths[i])
+        widths[at] -= 1
+        excess -= 1
+    return widths
+
+
+def _widest_word(cell: str) -> int:
+    return max(map(_width, _words(cell)), default=0)
+
+
+def _widest_piece(cell: str) -> int:
+    return max((_width(piece) for word in _words(cell) for piece in _pieces(word)), default=0)
+
+
+def _widest_fixed(cell: str) -> int:
+    pieces = [piece for word in _words(cell) for piece in _pieces(word)]
+    return max((_width(piece) if _is_fixed(piece) else min(_width(piece), _LEAST) for piece in pieces), default=0)
+
+
+def _words(cell: str) -> list[str]:
+    """Split a text between words; a time is one word."""
+    return [cell] if _is_fixed(cell) else cell.split()
+
+
+def _pieces(word: str) -> list[str]:
+    return [word] if _is_fixed(word) else _PIECE.findall(word)
+
+
+def _is_fixed(text: str) -> bool:
+    return _ID.fullmatch(text) is not None or _TIME.fullmatch(text) is not None
+
+
+def _wrap(cell: str, width: int) -> list[str]:
+    if _width(cell) <= width:
+        return [cell]
+    lines, line = [], ""
+    for word in _words(cell):
+        separator = " " if line else ""
+        if _width(line) + len(separator) + _width(word) <= width:
+            line += separator + word
+            continue
+        for piece in _pieces(word) if _width(word) > width else [word]:
+            separator = " " if line and piece is word else ""
+            if line and _width(line) + len(separator) + _width(piece) > width:
+                lines.append(line)
+                line = ""
+                separator = ""
+            line += separator + piece
+            while _width(line) > width:
+                head = _head(line, width)
+                lines.append(head)
+                line = line[len(head) :]
+    return [*lines, line] if line or not lines else lines
+
+
+def _head(text: str, width: int) -> str:
+    """Return the longest beginning of a text that fits, at least one character."""
+    used = 0
+    for index, character in enumerate(text):
+        used += _width(character)
+        if used > width:
+            return text[: max(index, 1)]
+    return text
+
+
+def _iter_blocks(header: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> Iterator[str]:
+    names = max(map(_width, header))
+    for number, row in enumerate(rows):
+        if number:
+            yield ""
+        for name, cell in zip(header, row, strict=True):
+            room = max(width - names - _NARROW_GAP, _LEAST)
+            for at, part in enumerate(_wrap(cell, room)):
+                label = name if at == 0 else ""
+                yield f"{label}{' ' * (names - _width(label) + _NARROW_GAP)}{part}".rstrip()
+
+
+def _width(text: str) -> int:
+    """Return the number of columns that a text takes on a terminal."""
+    if text.isascii():
+        return len(text)
+    return sum(0 if unicodedata.combining(each) else 1 + (unicodedata.east_asian_width(each) in "WF") for each in text)
+
+
+def _cell(value: object) -> str:
+    match value:
+        case None:
+            return "-"
+        case bool():
+            return "yes" if value else "no"
+        case int():
+            return f"{value:,}"
+        case float():
+            return f"{value:,.1f}" if value == round(value, 1) else f"{value:,}"
+        case datetime():
+            return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
+        case _:
+            return printable(str(value))
