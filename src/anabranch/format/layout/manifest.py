@@ -27,9 +27,9 @@ __all__ = [
     "ManifestInfo",
     "Outline",
     "fragment_id",
-    "inherited_indices",
+    "has_fragment",
     "has_mark",
-    "may_have_fragment",
+    "inherited_indices",
     "message_span",
     "read_contents",
     "read_manifest",
@@ -150,9 +150,18 @@ class Contents:
         return next((found for found in self.fragments if files in found and _data_files(found) == files), None)
 
 
-def may_have_fragment(manifest: bytes, like: bytes) -> bool:
-    """Return whether a manifest may have a fragment with the same data files as another one, without parsing it."""
-    return _data_files(like) in manifest
+def has_fragment(data: bytes, like: bytes, *, fields: tuple[bytes, ...], name: str = "manifest") -> bool:
+    """Return whether a manifest has these fields of the schema, and a fragment with the same data files as another one.
+
+    It takes a fraction of the time of `read_contents`: most manifests without the fragment are not parsed.
+    """
+    files = _data_files(like)
+    if files not in data:
+        return False
+    fragments, others = split_fields(_message(data, name), _FRAGMENT, _called(name))
+    if tuple(field.value for field in others if field.number == _FIELD) != fields:
+        return False
+    return any(files in found and _data_files(found) == files for found in fragments)
 
 
 def _data_files(description: bytes) -> bytes:

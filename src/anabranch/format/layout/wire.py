@@ -49,7 +49,12 @@ def split_fields(message: bytes, repeated: int, what: str) -> tuple[list[bytes],
     try:
         while at < size:
             if message[at] == key:
-                length, start = read_varint(message, at + 1)
+                length, start = message[at + 1], at + 2
+                if length > 127:  # a call of `read_varint` would take as long as all the rest
+                    second, start = message[at + 2], at + 3
+                    length = length & 127 | second << 7
+                    if second > 127:
+                        length, start = read_varint(message, at + 1)
                 at = start + length
                 values.append(message[start:at])
             else:

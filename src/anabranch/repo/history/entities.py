@@ -10,7 +10,7 @@ from typing import Any
 
 from anabranch.errors import InvalidInputError, NotFoundError, TableNotFoundError
 from anabranch.format.compare.entities import Sighting, find_renamed, find_row, find_row_beside, read_contents_of
-from anabranch.format.layout.manifest import Contents, may_have_fragment, read_contents
+from anabranch.format.layout.manifest import Contents, has_fragment, read_contents
 from anabranch.format.staging import VersionRef
 from anabranch.ids import TableKey
 from anabranch.repo.history.table_history import TableChange, iter_table_changes
@@ -265,14 +265,12 @@ def _has_same_row(states: TableStates, entry: TableEntry, found: Sighting, numbe
     if older is None or _location(older) != _location(entry):
         return False
     manifest = states.manifest(number)
-    if found.fragment is not None and not may_have_fragment(manifest, found.fragment):
-        return False
+    if found.fragment is not None:
+        return has_fragment(manifest, found.fragment, fields=found.contents.fields)
     contents = read_contents(manifest)
     if contents.fields != found.contents.fields:
         return False
-    if found.fragment is None:
-        return _count_deleted(older, contents) == _count_deleted(entry, found.contents)
-    return contents.find_fragment(found.fragment) is not None
+    return _count_deleted(older, contents) == _count_deleted(entry, found.contents)
 
 
 def _count_deleted(entry: TableEntry, contents: Contents) -> int:
