@@ -87,8 +87,9 @@ def load_settings(
     )
     if location is None:
         raise RepositoryNotFoundError(
-            f"no repository is named, and the folder {str(here)!r} remembers none",
-            hint=f"make one with 'anabranch init', give --repo, or set {REPOSITORY_VARIABLE}",
+            f"the folder {str(here)!r} has no repository, and none is named",
+            hint="make one with 'anabranch init' or 'anabranch demo', or name one with --repo or"
+            f" {REPOSITORY_VARIABLE}",
         )
     location = _normalise(location)
     # A branch is remembered together with its repository, and means nothing in another.

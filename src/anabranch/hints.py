@@ -26,6 +26,7 @@ COMMANDS: Mapping[str, str] = {
     "adopt": "table adopt",
     "alter_columns": "schema apply",
     "annotate": "schema apply",
+    "branch_create": "branch create",
     "clone_drop": "dataset clone drop",
     "clone_release": "dataset clone release",
     "compact": "compact",
@@ -60,12 +61,12 @@ _ROUTES: Mapping[str, str] = {
 }
 # Options whose name is not that of the argument.
 _OPTIONS: Mapping[str, str] = {
-    "csv": "--delimiter CHARACTER",
     "header": "--no-header",
     "resolvers": "--resolve WHAT=HOW",
     "resolutions": "--resolutions FILE",
     "schema": "--type COLUMN=TYPE",
 }
+_CSV = re.compile(r"CsvOptions\(([a-z]+)=(.*)\)")
 _CODE = re.compile(r"`([A-Za-z_.]+)(?:=([^`]*)|\(([^`]*)\))?`")
 
 
@@ -81,6 +82,8 @@ def words_at(door: Door, hint: str) -> str:
 
 def _translate(door: Door, found: re.Match[str]) -> str:
     name, value, arguments = found.groups()
+    if name == "csv" and (inner := _CSV.fullmatch(value or "")):
+        name, value = inner.groups()  # the fields of CsvOptions are options and fields of their own
     if arguments is None:
         return _option(name, value) if door is Door.COMMAND_LINE else _field(name, value)
     if door is Door.HTTP and name in _ROUTES:
@@ -92,7 +95,7 @@ def _translate(door: Door, found: re.Match[str]) -> str:
 def _option(name: str, value: str | None) -> str:
     if name in _OPTIONS:
         return _OPTIONS[name]
-    option = f"--{name.replace('_', '-')}"
+    option = f"--{'from' if name == 'source' else name.replace('_', '-')}"
     if value in (None, "True"):
         return option
     return f"{option} {name.upper() if value == '...' else _shell_text(_value_of(value or ''))}"
@@ -127,4 +130,4 @@ def _shell_text(value: object) -> str:
     if isinstance(value, dict):
         return "=".join(map(str, next(iter(value.items()))))
     shown = value[0] if isinstance(value, list) else value
-    return shlex.quote(str(shown)) if re.search(r"[\s'\"]", str(shown)) else str(shown)
+    return shlex.quote(str(shown)) if re.search(r"[\s'\";|&<>*?$]", str(shown)) else str(shown)

@@ -18,5 +18,5 @@ def suggest(name: str, known: Iterable[str], hint: str) -> str:
 
 def closest(name: str, known: Iterable[str], *, n: int) -> list[str]:
     """Return the known names that are most like a name, whatever their case, the most similar first."""
-    by_folded = {other.casefold(): other for other in islice(known, _MAX_COMPARED)}
+    by_folded = {other.casefold(): str(other) for other in islice(known, _MAX_COMPARED)}
     return [by_folded[found] for found in difflib.get_close_matches(name.casefold(), by_folded, n=n)]

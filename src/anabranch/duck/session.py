@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import re
 import threading
 from collections.abc import Collection, Sequence
 
@@ -155,6 +156,8 @@ _HINTS: tuple[tuple[str, str], ...] = (
     ("Out of Memory Error", "select fewer rows or columns, or aggregate them"),
     ("Permission Error", "SQL here reads tables of the repository only"),
 )
+# The first name that DuckDB offers instead of one that does not exist.
+_CANDIDATE = re.compile(r'Candidate bindings: "([^"]+)"')
 
 
 def is_fatal(error: Exception) -> bool:
@@ -171,4 +174,6 @@ def is_about_pushing(error: Exception) -> bool:
 def translate(said: str) -> AnabranchError:
     problem = " ".join(said.partition("\n\nLINE ")[0].partition("\n\nAt:")[0].split())
     hint = next((hint for start, hint in _HINTS if problem.startswith(start)), "correct the SQL")
+    if candidate := _CANDIDATE.search(problem):
+        hint = f"did you mean {candidate[1]!r}? {hint}"
     return InvalidExpressionError(f"the SQL does not work: {problem}", hint=hint)

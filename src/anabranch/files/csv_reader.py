@@ -204,7 +204,9 @@ def _check_header(names: tuple[str, ...], file: str, line: int, *, delimiter: st
     other = next((sign for sign in ";\t|" if sign in names[0]), None)
     if len(names) == 1 and delimiter == "," and other is not None:
         problem = f"the header of {file!r}, line {line}, is one column {names[0]!r}"
-        raise SchemaMismatchError(problem, hint=f"give the delimiter, which may be {other!r}")
+        raise SchemaMismatchError(
+            problem, hint=f"pass the delimiter, for example `csv=CsvOptions(delimiter={other!r})`"
+        )
     for number, name in enumerate(names, start=1):
         if not name:
             problem = f"column {number} in the header of {file!r}, line {line}, has no name"

@@ -42,6 +42,8 @@ _TEXT_WITH = re.compile(
     r'Received literal Utf8\("(.*?)"\) and could not convert to literal of type \'(Date|Timestamp)?'
 )
 
+_NOT_COMPARED = re.compile(r'Received literal Utf8\("(.*?)"\) and could not convert to literal of type \'(.*?)\'')
+
 
 def to_lance_dialect(expression: str) -> str:
     """Translate an expression: quoted columns, and functions and types that Lance has under another name.
@@ -95,6 +97,14 @@ def hint_for(complaint: str) -> str:
     return f"text is not compared with other types: write {kind.upper()} '{text}'; {_DOCS}"
 
 
+def complaint_in(said: str) -> str:
+    """Return what Lance finds wrong with an expression in the words of a user, without the names of its parts."""
+    if text := _NOT_COMPARED.search(said):
+        return f"the text '{text[1]}' is not of the type {text[2]}"
+    said = re.sub(r"^dataset '[^']*': |\bInvalid user input: |\bError resolving filter expression .*?\): ", "", said)
+    return said.replace(" SQL in lance", " SQL")
+
+
 def find_unknown_column(
     message: str, expressions: Sequence[str], *, columns: Callable[[], Sequence[str]], prefix: str
 ) -> InvalidExpressionError | None:
@@ -122,4 +132,4 @@ def _hint(name: str, columns: Sequence[str], expressions: Sequence[str]) -> str:
     quoted = '"' + name.replace('"', '""') + '"'
     if any(quoted in text for text in expressions):
         return f"write text in single quotes, {quoted} is a column; {listed}"
-    return listed
+    return f"{listed}; write text in single quotes: '{name}'" if name.isalnum() else listed

@@ -15,7 +15,7 @@ from anabranch.errors import (
 )
 from anabranch.format.arguments import check_columns, checked_limit, require_names
 from anabranch.format.bases.bases import fragments_of_base
-from anabranch.format.dialect import find_unknown_column, hint_for
+from anabranch.format.dialect import complaint_in, find_unknown_column, hint_for
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.staging.expressions import COMPUTING, enclosed
 from anabranch.format.staging.key_hashes import KeyRows
@@ -159,8 +159,8 @@ def check_nearest(version_ref: VersionRef, column: str, vector: Sequence[float],
         raise InvalidInputError(f"column {column!r} is {kind} and holds no vectors", hint="name a column of vectors")
     if len(vector) != kind.list_size:
         raise InvalidInputError(
-            f"the vector has {len(vector)} numbers, and those of {column!r} have {kind.list_size}",
-            hint="give as many",
+            f"the vector has {len(vector)} dimensions, and column {column!r} expects {kind.list_size}",
+            hint=f"pass {kind.list_size} numbers",
         )
     if k < 1:
         raise InvalidInputError(f"{k} nearest rows cannot be found", hint="ask for 1 or more")
@@ -196,4 +196,6 @@ def filter_errors(version_ref: VersionRef, condition: str | None) -> Iterator[No
             str(err.__cause__), [condition], columns=lambda: version_ref.schema.names, prefix=prefix
         ):
             raise unknown from err
-        raise InvalidExpressionError(f"{prefix}: {err.problem}", hint=hint_for(str(err.__cause__))) from err
+        raise InvalidExpressionError(
+            f"{prefix}: {complaint_in(err.problem)}", hint=hint_for(str(err.__cause__))
+        ) from err

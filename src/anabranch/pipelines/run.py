@@ -208,7 +208,7 @@ def _prepare_builders(plan: Plan, repo: "Repository", manner: Manner) -> StartBu
     """Start the engines that the plan needs; Spark is neither imported nor started for DuckDB alone."""
     if all(step.output.engine is Engine.DUCKDB for step in plan.steps):
         return lambda run, last: {Engine.DUCKDB: DuckBuilder(repo=repo, run=run, plan=plan, last_builds=last)}
-    from anabranch.pipelines.build import SparkBuilder
+    from anabranch.pipelines.spark_build import SparkBuilder
     from anabranch.spark.session import get_session
 
     spark = get_session(manner.session() if callable(manner.session) else manner.session, repo=repo, catalog=None)

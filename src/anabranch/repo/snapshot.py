@@ -273,7 +273,7 @@ class Snapshot(Mapping[str, Table]):
         entry = self._tables.get(parsed)
         if entry is None:
             hint = suggest(key, self, "list the tables to see which exist")
-            raise TableNotFoundError(f"there is no table '{key}' in the snapshot {self.id}", hint=hint)
+            raise TableNotFoundError(f"there is no table '{key}' in commit {self.id}", hint=hint)
         return Table(self._repo_store.config, parsed, entry, commit_id=self.id)
 
     def _parse(self, key: str) -> TableKey:

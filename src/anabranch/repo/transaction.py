@@ -390,7 +390,9 @@ class Transaction:
 
     def _require_open(self) -> None:
         if not self._is_open:
-            raise InvalidInputError("this transaction has ended", hint="begin another one")
+            raise InvalidInputError(
+                "this transaction has ended: it was committed or rolled back", hint="begin another transaction"
+            )
 
     def _close(self) -> None:
         if self._is_open:

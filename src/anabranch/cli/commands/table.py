@@ -13,6 +13,7 @@ from anabranch.cli.rows import value_table
 from anabranch.errors import InvalidInputError, TableNotFoundError
 from anabranch.files.plain_rows import csv_lines, plain_rows
 from anabranch.ids import TableKey
+from anabranch.suggestions import suggest
 
 if TYPE_CHECKING:
     from anabranch.repo.log.entries import GraphCommit
@@ -170,7 +171,7 @@ def _history(here: Here, key: TableKey, ref: str | None, *, limit: int) -> "list
     if not found:
         raise TableNotFoundError(
             f"no commit of '{ref or here.repository.branch}' changed a table '{key}'",
-            hint="list the tables to see which exist",
+            hint=suggest(str(key), seen, "list the tables to see which exist"),
         )
     return found
 

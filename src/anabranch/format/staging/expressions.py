@@ -8,7 +8,7 @@ import lance
 import pyarrow as pa
 
 from anabranch.errors import InvalidExpressionError
-from anabranch.format.dialect import find_unknown_column, hint_for, to_lance_dialect
+from anabranch.format.dialect import complaint_in, find_unknown_column, hint_for, to_lance_dialect
 
 __all__ = ["COMPUTING", "check_predicate", "computed_types", "enclosed", "expression_errors", "quoted_column"]
 
@@ -99,4 +99,4 @@ def expression_errors(dataset: lance.LanceDataset, *expressions: str) -> Iterato
         text = " ".join(re.sub(r",? ?/[^ ,]*/rust/[^ ,]*\.rs:\d+:\d+", "", str(err)).split())[:300]
         if isinstance(err, pa.ArrowInvalid | RuntimeError) and not COMPUTING.search(text):
             raise
-        raise InvalidExpressionError(f"{prefix}: {text}", hint=hint_for(str(err))) from None
+        raise InvalidExpressionError(f"{prefix}: {complaint_in(text)}", hint=hint_for(str(err))) from None

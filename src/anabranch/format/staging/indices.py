@@ -16,6 +16,7 @@ from anabranch.format.arguments import check_columns
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.staging.version_ref import VersionRef, stage
 from anabranch.format.transactions import alone
+from anabranch.suggestions import suggest
 
 __all__ = [
     "METRICS",
@@ -67,7 +68,9 @@ class IndexKind(StrEnum):
         try:
             return cls(text)
         except ValueError:
-            raise InvalidInputError(f"unknown index type {text!r}", hint=f"use {', '.join(cls)}") from None
+            raise InvalidInputError(
+                f"unknown index type {text!r}", hint=suggest(text, list(cls), f"use {', '.join(cls)}")
+            ) from None
 
     @property
     def is_vector(self) -> bool:

@@ -69,7 +69,8 @@ def checked_policy(
 def _duration(value: Any, name: str) -> timedelta:
     if not isinstance(value, timedelta) or value < timedelta():
         raise InvalidInputError(
-            f"{name} must be a duration of 0 or more, got {value!r}", hint="pass a datetime.timedelta"
+            f"{name} must be a duration of 0 or more, got {value!r}",
+            hint="pass a datetime.timedelta, such as timedelta(days=30)",
         )
     return value
 

@@ -66,7 +66,7 @@ def find_entity(repo_store: RepoStore, record: CommitRecord, key: TableKey, enti
     entry = repo_store.commits.find_table(record, key)
     if entry is None:
         raise TableNotFoundError(
-            f"there is no table '{key}' in the commit {record.commit.graph_commit_id}",
+            f"there is no table '{key}' in commit {record.commit.graph_commit_id}",
             hint=suggest(str(key), map(str, repo_store.commits.tables_of(record)), "list the tables of the commit"),
         )
     with collected_errors(repo_store.config, lambda: [record.commit.graph_commit_id]):

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from anabranch.errors import InvalidInputError
 from anabranch.format.arguments import checked_limit, checked_number, require_names
 from anabranch.repo.log.entries import BranchMode, CommitKind
+from anabranch.suggestions import suggest
 
 __all__ = [
     "checked_choice",
@@ -32,8 +33,8 @@ def checked_choice(kind: type[E], text: str, what: str) -> E:
     try:
         return kind(text)
     except ValueError:
-        known = ", ".join(repr(member.value) for member in kind)
-        raise InvalidInputError(f"{what} is {text!r}, which is not known", hint=f"use one of {known}") from None
+        hint = suggest(str(text), list(kind), f"use one of {', '.join(repr(member.value) for member in kind)}")
+        raise InvalidInputError(f"{what} is {text!r}, which is not known", hint=hint) from None
 
 
 def checked_kind(kind: str) -> CommitKind:

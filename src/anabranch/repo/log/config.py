@@ -17,9 +17,10 @@ from anabranch.storage import ObjectStore
 from anabranch.storage.links import refuse_links
 from anabranch.storage.uris import follow_links, is_local, join_uri, relative_to
 
-__all__ = ["BRANCHES", "DECISIONS", "RUNS", "TABLES", "RepoConfig", "give_way", "now_in_microseconds"]
+__all__ = ["BRANCHES", "DECISIONS", "RUNS", "TABLES", "TAGS", "RepoConfig", "give_way", "now_in_microseconds"]
 
 BRANCHES = "_versions"
+TAGS = "_tags"
 RUNS = "_runs"
 DECISIONS = "_decisions"
 TABLES = "tables"

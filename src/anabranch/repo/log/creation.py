@@ -200,4 +200,6 @@ def first_entry(record: CommitRecord) -> LogEntry:
 
 
 def _exists(config: RepoConfig) -> RepositoryExistsError:
-    return RepositoryExistsError(f"a repository already exists at {config.root!r}", hint="open it")
+    return RepositoryExistsError(
+        f"a repository already exists at {config.root!r}", hint="use it, or choose another folder"
+    )

@@ -22,7 +22,7 @@ from anabranch.errors import (
 from anabranch.format.cache import BoundedCache
 from anabranch.ids import BranchName
 from anabranch.repo.log import codec
-from anabranch.repo.log.config import BRANCHES, RUNS, RepoConfig
+from anabranch.repo.log.config import BRANCHES, RUNS, TAGS, RepoConfig
 from anabranch.repo.log.entries import BranchEvent, CommitRecord, LogEntry, Origin
 from anabranch.repo.log.numbered import NumberedLog
 from anabranch.repo.log.pages import ALL, NamePage
@@ -161,9 +161,25 @@ class Heads:
             exist = self._existing([*closest(str(missing), names, n=3), *names[:_NAMES_IN_HINT]])
         except AnabranchError:
             exist = names = []
+        if self._has_tag(missing):
+            return f"a tag does not move: make a branch from it with `branch_create('NAME', source='{missing}')`"
         if not exist or len(names) > _NAMES_IN_HINT:
             return suggest(str(missing), exist, "list the branches to see which exist")
         return suggest(str(missing), exist, f"the branches are {', '.join(map(repr, sorted(exist)))}")
+
+    def _has_tag(self, name: BranchName) -> bool:
+        """Whether there is, or was, a tag of a name."""
+        try:
+            return str(name) in self._list_names(TAGS)
+        except AnabranchError:
+            return False
+
+    def hint_for_any(self, missing: BranchName) -> str:
+        """Return the hint for a branch that never existed: the one that was probably meant, deleted or not."""
+        try:
+            return suggest(str(missing), self._list_public(), "list the branches, also the deleted ones")
+        except AnabranchError:
+            return "list the branches, also the deleted ones"
 
     def _list_public(self) -> builtins.list[str]:
         return [str(name) for name in self._list_branches() if not name.is_internal]

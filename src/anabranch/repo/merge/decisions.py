@@ -209,7 +209,7 @@ def read_resolutions(data: bytes, *, name: str) -> list[dict[str, Any]]:
     except (ValueError, RecursionError, csv.Error) as err:
         raise InvalidInputError(
             f"the resolutions {name!r} cannot be read: {err}",
-            hint="write JSON as 'anabranch conflicts --json' prints it, or CSV with the key in JSON",
+            hint="write a JSON list of conflicts, each with 'take' or 'value', or CSV with the key in JSON",
         ) from err
     found = document.get("conflicts") if isinstance(document, Mapping) else document
     if not isinstance(found, list):

@@ -234,7 +234,7 @@ def _check(name: Any, resolver: Any) -> None:
     if not isinstance(resolver, str) or not (resolver in NAMED or is_latest_by(resolver)):
         raise InvalidInputError(
             f"unknown resolver {resolver!r} for {name!r}",
-            hint=f"use {', '.join(NAMED)}, latest_by(column), or a function",
+            hint=suggest(str(resolver), NAMED, f"use {', '.join(NAMED)}, or latest_by(column)"),
         )
 
 

@@ -173,7 +173,7 @@ def _verify_created(repo_store: RepoStore, entry: LogEntry, source: Resolved) ->
 def delete_branch(repo_store: RepoStore, name: BranchName) -> LogEntry:
     """Put a tombstone on a branch. Its data stay until garbage collection."""
     if str(name) == MAIN:
-        raise InvalidInputError("branch 'main' cannot be deleted", hint="delete another branch")
+        raise InvalidInputError("branch 'main' cannot be deleted", hint="move it to another commit with `reset()`")
 
     def tombstone(head: LogEntry) -> LogEntry:
         refuse_protected(head)
@@ -205,7 +205,7 @@ def newest_entry(repo_store: RepoStore, name: BranchName) -> LogEntry:
     """Return the newest entry of a branch, also of a deleted one."""
     entry = repo_store.heads.find(name)
     if entry is None:
-        raise BranchNotFoundError(f"there never was a branch '{name}'", hint=repo_store.heads.hint_for(name))
+        raise BranchNotFoundError(f"there never was a branch '{name}'", hint=repo_store.heads.hint_for_any(name))
     return entry
 
 

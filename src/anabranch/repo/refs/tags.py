@@ -14,6 +14,7 @@ from anabranch.errors import (
 from anabranch.ids import BranchName, TagName
 from anabranch.repo.log import codec, validation
 from anabranch.repo.log.collected import require_uncollected
+from anabranch.repo.log.config import TAGS
 from anabranch.repo.log.numbered import NumberedLog
 from anabranch.repo.log.pages import ALL, NamePage
 from anabranch.repo.log.store import RepoStore
@@ -35,8 +36,6 @@ __all__ = [
     "list_tag_names",
     "list_tags",
 ]
-
-TAGS = "_tags"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

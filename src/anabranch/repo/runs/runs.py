@@ -207,7 +207,7 @@ def _checked_id(run_id: str) -> str:
         return CommitId.parse(run_id).value
     except InvalidNameError:
         raise InvalidNameError(
-            f"run id {run_id!r} is not a ULID", hint="copy the 26 characters that the list of runs shows"
+            f"run id {run_id!r} is not valid", hint="copy the 26 characters that the list of runs shows"
         ) from None
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from anabranch.errors import InvalidInputError, InvalidSchemaError
+from anabranch.errors import InvalidInputError, InvalidSchemaError, ObjectNotFoundError
 from anabranch.format.arguments import listed_columns
 from anabranch.format.staging import METRICS, IndexKind
 from anabranch.format.staging.fields import check_column_names
@@ -56,9 +56,11 @@ def read_desired(desired: Desired, *, storage_options: Mapping[str, str]) -> Sch
 
 def _read_file(path: str, storage_options: Mapping[str, str]) -> str:
     folder, _, name = path.rpartition("/")
-    data = open_files(folder or ("/" if path.startswith("/") else "."), storage_options).get(name)
+    files = open_files(folder or ("/" if path.startswith("/") else "."), storage_options)
     try:
-        return data.decode()
+        return files.get(name).decode()
+    except ObjectNotFoundError:
+        raise ObjectNotFoundError(f"there is no schema file {path!r}", hint="check the path") from None
     except UnicodeDecodeError:
         raise InvalidSchemaError(f"the schema file {path!r} is not UTF-8", hint="save it as UTF-8") from None
 

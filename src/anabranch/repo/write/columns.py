@@ -134,7 +134,7 @@ def require_where(where: str | None, what: str) -> str:
     """Refuse a change of rows that does not name its rows: it is more often a mistake than a wish."""
     if where is None:
         raise InvalidExpressionError(
-            f"the {what} has no predicate: where is None",
+            f"the {what} has no predicate",
             hint=f"pass `where=...`, or `where='true'` to {what} all rows",
         )
     return where

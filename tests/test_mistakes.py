@@ -1,0 +1,409 @@
+"""What a new user does wrong in the first hour, and the exact message that answers it.
+
+All mistakes are made on one sample lake, and change nothing in it.
+"""
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+import anabranch as ab
+from anabranch.config import ACTOR_VARIABLE, BRANCH_VARIABLE, REPOSITORY_VARIABLE, remember
+from tests.command_line import invoke
+
+FILES = {
+    "semicolons.csv": "id;name\n60;Zoe\n",
+    "bad.csv": "id,name,city,email\n60,Zoe,Brno,z@example.com\n61,Max\n",
+    "decided.json": "price: max",
+}
+
+# Python, and the text of the error that it raises. FOLDER is the folder of the lake, ID an id.
+IN_PYTHON = {
+    'ab.open("lakes")': "there is no repository at 'FOLDER/lakes'; create one there first, or check the path",
+    'ab.open("lake", branch="slae")': (
+        "there is no branch 'slae'; did you mean 'sale'? the branches are 'main', 'preview', 'sale'"
+    ),
+    'repo["shop.order"]': (
+        "there is no table 'shop.order' in commit ID; did you mean 'shop.orders'? list the tables to see which exist"
+    ),
+    'repo["orders"]': "table key 'orders' is not of the form 'bucket.table'; did you mean 'shop.orders'?",
+    'repo.table("shop.orders", ref="v1")': (
+        "there is no branch, tag or commit 'v1'; did you mean 'v1.0'? list the branches, tags and commits to "
+        "see which exist"
+    ),
+    'repo.snapshot_of("main@{yesterday}")': (
+        "ref 'main@{yesterday}' contains the invalid time 'yesterday'; write it like '2026-11-15' or "
+        "'2026-11-15T10:00:00Z'"
+    ),
+    'repo.snapshot_of("main~99")': "main~99 goes back before the first commit; go back less far",
+    'repo.snapshot_of("v1.0")["shop.reviews"]': (
+        "there is no table 'shop.reviews' in commit ID; did you mean 'shop.orders'? list the tables to see which exist"
+    ),
+    'repo["shop.orders"].to_arrow(columns=["amont"])': (
+        "there is no column 'amont'; did you mean 'amount'? the columns are id, customer_id, product_id, "
+        "quantity, amount, status, ordered_at"
+    ),
+    'repo["shop.orders"].to_arrow(columns="id")': "columns must be a list, got 'id'; pass ['id']",
+    'repo["shop.orders"].to_arrow(where="status = open")': (
+        "the filter 'status = open' does not work here: there is no column 'open'; the columns are id, "
+        "customer_id, product_id, quantity, amount, status, ordered_at; write text in single quotes: 'open'"
+    ),
+    'repo["shop.orders"].to_arrow(where="amount > \'ten\'")': (
+        "the filter \"amount > 'ten'\" does not work here: the text 'ten' is not of the type Decimal128(10, 2); "
+        "text is not compared with other types: write a value of the column's type; docs/predicates.md lists "
+        "what SQL is supported"
+    ),
+    'repo.sql("SELECT amont FROM shop.orders")': (
+        'the SQL does not work: Binder Error: Referenced column "amont" not found in FROM clause! Candidate '
+        'bindings: "amount", "quantity", "status", "product_id", "customer_id"; did you mean \'amount\'? correct '
+        "the SQL"
+    ),
+    'repo.sql("SELECT * FROM shop.ordes")': (
+        "there is no table 'shop.ordes' in 'main'; did you mean 'shop.orders'? SELECT * FROM tables lists "
+        "those that exist"
+    ),
+    'repo.sql("DELETE FROM shop.orders")': (
+        "DELETE is not allowed: SQL here only reads; use SELECT, or a transaction to write"
+    ),
+    'repo.append("shop.products", [{"id": 1, "name": "green tea"}])': (
+        "1 key already exists in the table, for example {'id': 1}; upsert the rows, or append only new ones"
+    ),
+    'repo.append("shop.products", [{"id": 50, "prise": 3}])': (
+        "there is no column 'prise'; did you mean 'price'? the columns are id, name, category, price"
+    ),
+    'repo.append("shop.products", [{"id": "fifty"}])': (
+        "cannot convert 'fifty' to int64 (column 'id', row 0); correct the value, or change the column's type first"
+    ),
+    'repo.append("shop.products", {"id": [50], "name": "jam"})': (
+        "the values of column 'name' are 'jam', not a list; pass a dict of lists such as {'id': [1, 2]}, or a "
+        "list of dicts such as [{'id': 1}]"
+    ),
+    'repo.append("shop.products", "products.csv")': (
+        "cannot read rows from 'products.csv' (str); pass a pyarrow Table, RecordBatch, RecordBatchReader or "
+        "Dataset, a pandas or polars frame, or a list of dicts; `load()` reads files"
+    ),
+    'repo.append("shop.products", frame[frame.id > 50].assign(note=1))': (
+        "column 'note' (found int64) is not expected: the columns are 'id', 'name', 'category', 'price'; drop "
+        "it from the data, or add the column to the table first"
+    ),
+    'repo.append("shop.products", [{"id": 77}], branch="v1.0")': (
+        "there is no branch 'v1.0'; a tag does not move: make a branch from it with `branch_create('NAME', "
+        "source='v1.0')`"
+    ),
+    'repo.update("shop.products", {"price": "1.00"})': (
+        "the update has no predicate; pass `where=...`, or `where='true'` to update all rows"
+    ),
+    'repo.update("shop.products", {"name": "tea"}, "id = 1")': (
+        "expression 'tea' does not work: there is no column 'tea'; the columns are id, name, category, price; "
+        "write text in single quotes: 'tea'"
+    ),
+    'repo.update("shop.products", {"id": "2"}, "id = 1")': (
+        "column 'id' is part of the primary key of 'shop.products'; delete the rows and append new ones"
+    ),
+    'repo.merge("sale")': (
+        "the merge of 'sale' into 'main' has 1 conflict, in 'shop.products' (1); list them with "
+        "`conflicts('sale', into='main')`, then pass `resolvers`, `resolutions` or a `strategy`, or change one "
+        "side; nothing was merged"
+    ),
+    'repo.merge("sale", resolvers={"price": "maximum"})': (
+        "unknown resolver 'maximum' for 'price'; did you mean 'max'? use source, target, max, min, sum_delta, "
+        "concat, or latest_by(column)"
+    ),
+    'repo.merge("sale", resolvers={"prise": "max"})': (
+        "the resolver 'prise' matches no table and no column; did you mean 'price'? name a table, a column, or "
+        "a column of a table, such as 'shop.orders.price'"
+    ),
+    'repo.merge("sale", resolutions=\'[{"table": "shop.products"}]\')': (
+        "resolutions must be a list, got '[{\"table\": \"shop.products\"}]'; pass for example [{'table': "
+        "'shop.orders', 'key': {'id': 2}, 'column': 'amount', 'take': 'source'}]"
+    ),
+    'repo.branch_create("my branch")': (
+        "branch name 'my branch' contains ' '; use only ASCII letters, digits, '.', '-', '_', and '/' between segments"
+    ),
+    'repo.branch_delete("main")': "branch 'main' cannot be deleted; move it to another commit with `reset()`",
+    'repo.branch_restore("new-customer")': (
+        "there never was a branch 'new-customer'; did you mean 'new-customers'? list the branches, also "
+        "the deleted ones"
+    ),
+    'repo.tag_create("v1.0")': "there is a tag 'v1.0' already, on ID; delete it first, or choose another name",
+    'repo.entity_at("shop.orders", "7")': (
+        "'7' is not a value of the key column 'id', which is int64; give one of the column's type"
+    ),
+    'repo.load("shop.customers", "semicolons.csv")': (
+        "the header of 'FOLDER/semicolons.csv', line 1, is one column 'id;name'; pass the delimiter, for "
+        "example `csv=CsvOptions(delimiter=';')`"
+    ),
+    'repo.load("new.table", "bad.csv", primary_key="id")': (
+        "primary_key must be a list, got 'id'; pass `primary_key=['id']`"
+    ),
+    'repo.index("shop.orders", "customer_id", type="b-tree")': (
+        "unknown index type 'b-tree'; did you mean 'btree'? use btree, bitmap, label_list, ngram, zonemap, "
+        "bloomfilter, inverted, ivf_flat, ivf_pq, ivf_sq, ivf_hnsw_flat, ivf_hnsw_pq, ivf_hnsw_sq"
+    ),
+    "repo.gc(keep_newer_than=30)": (
+        "keep_newer_than must be a duration of 0 or more, got 30; pass a datetime.timedelta, such as timedelta(days=30)"
+    ),
+    'repo["shop.product_vectors"].nearest("embedding", [1, 2])': (
+        "the vector has 2 dimensions, and column 'embedding' expects 4; pass 4 numbers"
+    ),
+    'repo.transaction("main").create_table("new.table", repo["shop.orders"].schema, primary_key=["ID"])': (
+        "the primary key of 'new.table' names the column 'ID', which is not there; did you mean 'id'? the "
+        "columns are id, customer_id, product_id, quantity, amount, status, ordered_at"
+    ),
+    "ended.commit()": "this transaction has ended: it was committed or rolled back; begin another transaction",
+}
+
+# A command, and what it prints on stderr.
+ON_THE_COMMAND_LINE = {
+    "sttaus": (
+        "no such command 'sttaus'. Did you mean 'status'?",
+        "see 'anabranch --help'",
+    ),
+    "log --grph": (
+        "no such option: --grph (Possible options: --graph, --repo)",
+        "see 'anabranch log --help'",
+    ),
+    "commit": (
+        "there is no command 'commit'",
+        (
+            "every command that changes data makes its own commit, such as 'anabranch load TABLE FILE'; see "
+            "them with 'anabranch log'"
+        ),
+    ),
+    "diff slae": (
+        "there is no branch, tag or commit 'slae'",
+        "did you mean 'sale'? list the branches, tags and commits to see which exist",
+    ),
+    "merge slae": (
+        "there is no branch, tag or commit 'slae'",
+        "did you mean 'sale'? list the branches, tags and commits to see which exist",
+    ),
+    "merge sale --resolve price": (
+        "--resolve number 1 is not of the form KEY=VALUE",
+        "write it like --resolve price=max",
+    ),
+    "merge sale --resolve price=maximum": (
+        "unknown resolver 'maximum' for 'price'",
+        "did you mean 'max'? use source, target, max, min, sum_delta, concat, or latest_by(column)",
+    ),
+    "merge sale --strategy theirs": (
+        "unknown strategy 'theirs'",
+        "use one of fail, source, target",
+    ),
+    "merge sale --resolutions decided.json": (
+        "the resolutions 'decided.json' cannot be read: Expecting value: line 1 column 1 (char 0)",
+        "write a JSON list of conflicts, each with 'take' or 'value', or CSV with the key in JSON",
+    ),
+    "merge sale --into v1.0": (
+        "there is no branch 'v1.0'",
+        "a tag does not move: make a branch from it with 'anabranch branch create NAME --from v1.0'",
+    ),
+    "switch slae": (
+        "there is no branch 'slae'",
+        "did you mean 'sale'? the branches are 'main', 'preview', 'sale'",
+    ),
+    "branch create 'my branch'": (
+        "branch name 'my branch' contains ' '",
+        "use only ASCII letters, digits, '.', '-', '_', and '/' between segments",
+    ),
+    "branch restore new-customer": (
+        "there never was a branch 'new-customer'",
+        "did you mean 'new-customers'? list the branches, also the deleted ones",
+    ),
+    "tag delete v1": (
+        "there is no tag 'v1'",
+        "did you mean 'v1.0'? list the tags to see which exist",
+    ),
+    "reset slae": (
+        "there is no branch, tag or commit 'slae'",
+        "did you mean 'sale'? list the branches, tags and commits to see which exist",
+    ),
+    "show 'main@{yesterday}'": (
+        "ref 'main@{yesterday}' contains the invalid time 'yesterday'",
+        "write it like '2026-11-15' or '2026-11-15T10:00:00Z'",
+    ),
+    "cat orders": (
+        "table key 'orders' is not of the form 'bucket.table'",
+        "did you mean 'shop.orders'?",
+    ),
+    "cat shop.orders --columns id,amont": (
+        "there is no column 'amont'",
+        "did you mean 'amount'? the columns are id, customer_id, product_id, quantity, amount, status, ordered_at",
+    ),
+    "cat shop.orders --where 'status = open'": (
+        "the filter 'status = open' does not work here: there is no column 'open'",
+        (
+            "the columns are id, customer_id, product_id, quantity, amount, status, ordered_at; write text in "
+            "single quotes: 'open'"
+        ),
+    ),
+    "table history shop.order": (
+        "no commit of 'main' changed a table 'shop.order'",
+        "did you mean 'shop.orders'? list the tables to see which exist",
+    ),
+    "load shop.customers semicolons.csv": (
+        "the header of 'FOLDER/semicolons.csv', line 1, is one column 'id;name'",
+        "pass the delimiter, for example --delimiter ';'",
+    ),
+    "load shop.customers bad.csv": (
+        "FOLDER/bad.csv, line 3: it has 2 values for 4 columns: '61,Max'",
+        (
+            "correct the record, pass the column types with --type COLUMN=TYPE, or leave bad records out with "
+            "--on-bad reject"
+        ),
+    ),
+    "load shop.customers nothing.csv": (
+        "there is nothing to load at 'nothing.csv'",
+        "check the path and the format",
+    ),
+    "export shop.orders bad.csv": (
+        "the file 'FOLDER/bad.csv' already exists",
+        "name another file, or pass --overwrite",
+    ),
+    "schema apply nothing.yml": (
+        "there is no schema file 'nothing.yml'",
+        "check the path",
+    ),
+    "pipeline run nothing.py": (
+        "there is no file 'nothing.py'",
+        "name the file of a pipeline",
+    ),
+    "gc --keep-newer-than 30": (
+        "--keep-newer-than '30' is not a time span",
+        "pass a number and a unit: 90s, 30m, 12h, 30d or 4w",
+    ),
+    "run show 01M7": (
+        "run id '01M7' is not valid",
+        "copy the 26 characters that the list of runs shows",
+    ),
+    "init lake": (
+        "a repository already exists at 'FOLDER/lake'",
+        "use it, or choose another folder",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("mistakes")
+    repo = ab.demo(folder)
+    remember(repository=repo.uri, branch="main", folder=folder)
+    for name, text in FILES.items():
+        (folder / name).write_text(text)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def here(shop: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for variable in (REPOSITORY_VARIABLE, BRANCH_VARIABLE, ACTOR_VARIABLE, "ANABRANCH_STORAGE_OPTIONS"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.chdir(shop)
+    return shop
+
+
+def shown(text: str, folder: Path) -> str:
+    return re.sub(r"\b01[0-9A-Z]{24}\b", "ID", text.replace(str(folder), "FOLDER"))
+
+
+def state_of(folder: Path) -> object:
+    repo = ab.open(folder / "lake")
+    return [branch.head_commit_id for branch in repo.branch_list()], repo.tag_list(), sorted(map(str, folder.iterdir()))
+
+
+def test_there_are_more_than_40_mistakes() -> None:
+    assert len(IN_PYTHON) >= 40
+    assert len(ON_THE_COMMAND_LINE) >= 25
+
+
+@pytest.mark.parametrize("typed", IN_PYTHON)
+def test_a_mistake_in_python(typed: str, here: Path) -> None:
+    before = state_of(here)
+    repo = ab.open("lake", actor="ada")
+    ended = repo.transaction()
+    ended.rollback()
+    names: dict[str, Any] = {"ab": ab, "repo": repo, "frame": pd.DataFrame({"id": [50, 51]}), "ended": ended}
+    with pytest.raises(ab.AnabranchError) as caught:
+        eval(typed, names)  # noqa: S307 - the texts above
+    assert shown(str(caught.value), here) == IN_PYTHON[typed]
+    assert state_of(here) == before
+
+
+@pytest.mark.parametrize("typed", ON_THE_COMMAND_LINE)
+def test_a_mistake_on_the_command_line(typed: str, here: Path) -> None:
+    before = state_of(here)
+    answer = invoke(*shlex.split(typed))
+    problem, hint = ON_THE_COMMAND_LINE[typed]
+    assert shown(answer.err, here) == f"error: {problem}\nhint: {hint}\n"
+    assert (answer.code != 0, answer.out) == (True, "")
+    assert state_of(here) == before
+
+
+def test_a_filtered_frame_needs_no_care(here: Path) -> None:
+    """pandas keeps the row numbers of a filtered frame as an index, which is not a column."""
+    frame = pd.DataFrame({"id": [50, 51, 52], "name": ["a", "b", "c"]})
+    with ab.open("lake", actor="ada").transaction() as tx:
+        tx.append("shop.products", frame[frame.id > 50])
+        assert tx["shop.products"].to_arrow(where="id > 50").num_rows == 2
+        tx.rollback()
+
+
+def test_a_folder_without_a_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert invoke("status").err == (
+        f"error: the folder '{tmp_path}' has no repository, and none is named\n"
+        "hint: make one with 'anabranch init' or 'anabranch demo', or name one with --repo or ANABRANCH_REPO\n"
+    )
+
+
+def test_no_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = pytest.importorskip("anabranch.spark.session")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    with pytest.raises(ab.MissingDependencyError) as caught:
+        session.require_java({"PATH": str(tmp_path)})
+    assert str(caught.value).startswith(
+        "Spark needs Java, and there is no java on the PATH; install Java 17 or newer, such as Debian's"
+    )
+
+
+@pytest.mark.parametrize(
+    ("module", "typed", "message"),
+    [
+        (
+            "pyspark",
+            "repo.diff('main', 'sale', engine='spark')",
+            "PySpark is not installed; pip install 'anabranch[spark]'",
+        ),
+        ("polars", "repo['shop.orders'].to_polars()", "polars is not installed; run 'pip install polars', or read"),
+    ],
+)
+def test_a_missing_extra(module: str, typed: str, message: str, here: Path) -> None:
+    code = (
+        "import sys, importlib.util as u\n"
+        f"sys.modules[{module!r}] = None; find = u.find_spec\n"
+        f"u.find_spec = lambda name, *args: None if name == {module!r} else find(name, *args)\n"
+        "import anabranch as ab; repo = ab.open('lake')\n"
+        f"try: {typed}\nexcept ab.AnabranchError as err: print(err)"
+    )
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=here, check=True)
+    assert answer.stdout.startswith(message)
+
+
+def test_ctrl_c(here: Path, tmp_path: Path) -> None:
+    before = state_of(here)
+    pipe = tmp_path / "decided.json"
+    os.mkfifo(pipe)
+    typed = [sys.executable, "-m", "anabranch.cli.main", "merge", "sale", "--resolutions", str(pipe)]
+    # Opening the pipe waits until the command reads its other end, and keeps it waiting.
+    with subprocess.Popen(typed, cwd=here, stderr=subprocess.PIPE, text=True) as running, pipe.open("w"):
+        running.send_signal(signal.SIGINT)
+        _, err = running.communicate(timeout=60)
+    assert (running.returncode, err) == (130, "interrupted; nothing was committed\n")
+    assert state_of(here) == before
