@@ -7,9 +7,10 @@ from contextlib import contextmanager
 from enum import StrEnum
 from typing import Any, TypeVar
 
-import anabranch.storage
+import anabranch.storage.store
 from anabranch.errors import AnabranchError, StorageUnavailableError
-from anabranch.storage import ObjectStore, open_store
+from anabranch.storage import ObjectStore
+from anabranch.storage.store import open_root
 from anabranch.storage.wrappers import _WrappedStore
 
 T = TypeVar("T")
@@ -106,16 +107,16 @@ def all_stores_through(trouble: Trouble) -> Iterator[None]:
     """Count the requests of every store that is opened inside, of repositories and of tables."""
 
     def open_troubled(*args: Any, **kwargs: Any) -> ObjectStore:
-        return TroubledStore(open_store(*args, **kwargs), trouble)
+        return TroubledStore(open_root(*args, **kwargs), trouble)
 
     modules = [module for name, module in list(sys.modules.items()) if name.startswith("anabranch.")]
-    users = [module for module in modules if getattr(module, "open_store", None) is open_store]
-    assert anabranch.storage in users
+    users = [module for module in modules if getattr(module, "open_root", None) is open_root]
+    assert anabranch.storage.store in users
     for module in users:
-        module.open_store = open_troubled  # type: ignore[attr-defined]
+        module.open_root = open_troubled  # type: ignore[attr-defined]
     try:
         yield
     finally:
         trouble.end()
         for module in users:
-            module.open_store = open_store  # type: ignore[attr-defined]
+            module.open_root = open_root  # type: ignore[attr-defined]

@@ -37,9 +37,13 @@ def points_of(process_pool: Program, scenario: str, uri: str) -> list[str]:
 
 
 def kill(process_pool: Program, scenario: str, uri: str, name: str, fatal: int) -> bool:
-    """Kill a scenario at a point; whether it had put an entry into a branch's log by then."""
-    passed = process_pool.ask("kill", scenario=scenario, uri=uri, name=name, fatal=fatal)["killed"]
-    assert len(passed) == fatal + 1
+    """Kill a scenario at a point; whether it had put an entry into a branch's log by then.
+
+    It ends before the last points if an earlier kill has left it less to read.
+    """
+    result = process_pool.ask("kill", scenario=scenario, uri=uri, name=name, fatal=fatal)
+    passed = result["killed"] if "killed" in result else result["done"]
+    assert len(passed) == fatal + 1 if "killed" in result else fatal - 5 < len(passed) <= fatal
     return any(point.startswith("after put_if_absent _versions/") and point.endswith(".json") for point in passed)
 
 

@@ -8,8 +8,9 @@ from itertools import permutations
 import pytest
 
 import anabranch as ab
+from anabranch.ids import BranchName, TableKey
 from anabranch.repo.repository import Repository
-from anabranch.repo.write.queue import Writer, WriterQueue, queue_of_this_process
+from anabranch.repo.write.queue import WRITERS, Writer, WriterQueue
 from tests.conftest import Place
 from tests.repo.programs import ledger
 
@@ -56,6 +57,10 @@ def test_threads_that_share_a_handle_commit_all(lake: Repository) -> None:
     assert set(published) == marks_of_all()
     assert ledger.read(lake) == ledger.expected(published)
     assert lake.snapshot().id == lake.head_commit_id_for_branch("main")
+
+
+def key_of(table: str) -> tuple[str, BranchName, TableKey]:
+    return "lake", BranchName("main"), TableKey.parse(table)
 
 
 def test_threads_with_handles_of_their_own_commit_all(lake: Repository) -> None:
@@ -137,7 +142,7 @@ def test_forgotten_transaction_does_not_block(lake: Repository) -> None:
 
     with pytest.warns(ResourceWarning, match="dropped with changes"):
         _in_a_thread(forget)
-    queue = queue_of_this_process()
+    queue = WRITERS
     before = queue.patience_seconds
     queue.patience_seconds = 600  # a wait would be noticed
     try:
@@ -151,7 +156,7 @@ def test_forgotten_transaction_does_not_block(lake: Repository) -> None:
 def test_transaction_that_is_held_open_keeps_others_waiting_once(lake: Repository) -> None:
     held = lake.transaction()
     held.append(ledger.EVENTS, ledger.rows([(0, "held")]))
-    queue = queue_of_this_process()
+    queue = WRITERS
     before = queue.patience_seconds
     queue.patience_seconds = 0.05
 
@@ -171,7 +176,7 @@ def test_transaction_that_is_held_open_keeps_others_waiting_once(lake: Repositor
 
 def test_waiting_writer_continues_when_the_one_before_leaves() -> None:
     queue, first, second = WriterQueue(patience_seconds=600), Writer(), Writer(thread=-1)
-    key = ("lake", "main", "s.orders")
+    key = key_of("s.orders")
     queue.take(first, key)
     with ThreadPoolExecutor(1) as pool:
         taking = pool.submit(queue.take, second, key)
@@ -182,7 +187,7 @@ def test_waiting_writer_continues_when_the_one_before_leaves() -> None:
 
 def test_writers_that_gave_up_waiting_have_the_turn() -> None:
     queue, first, second = WriterQueue(patience_seconds=0), Writer(thread=-1), Writer(thread=-2)
-    key = ("lake", "main", "s.orders")
+    key = key_of("s.orders")
     queue.take(first, key)
     queue.take(second, key)
     queue.leave(first)
@@ -191,7 +196,7 @@ def test_writers_that_gave_up_waiting_have_the_turn() -> None:
 
 def test_no_writer_waits_for_an_earlier_key_while_others_may_wait_for_a_later_one() -> None:
     queue, mine, theirs = WriterQueue(patience_seconds=600), Writer(), Writer(thread=-1)
-    queue.take(mine, ("lake", "main", "b.b"))
-    queue.take(theirs, ("lake", "main", "a.a"))
-    queue.take(mine, ("lake", "main", "a.a"))
-    assert queue._holder(("lake", "main", "a.a")) is theirs
+    queue.take(mine, key_of("b.b"))
+    queue.take(theirs, key_of("a.a"))
+    queue.take(mine, key_of("a.a"))
+    assert queue._holder(key_of("a.a")) is theirs

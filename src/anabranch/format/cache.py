@@ -1,7 +1,7 @@
 """A cache with a bound: it keeps the values that were stored last."""
 
+import math
 import threading
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
@@ -19,9 +19,9 @@ class BoundedCache(Generic[K, V]):
 
     def __init__(self, limit: int, *, capacity: int | None = None) -> None:
         self._limit = limit
-        self._capacity = capacity
+        self._capacity = math.inf if capacity is None else capacity
         self._lock = threading.Lock()
-        self._values: OrderedDict[K, tuple[V, int]] = OrderedDict()
+        self._values: dict[K, tuple[V, int]] = {}
         self._weight = 0
 
     def __len__(self) -> int:
@@ -33,26 +33,18 @@ class BoundedCache(Generic[K, V]):
         return self._weight
 
     def find(self, key: K) -> V | None:
-        with self._lock:
-            found = self._values.get(key)
-            return None if found is None else found[0]
+        found = self._values.get(key)
+        return None if found is None else found[0]
 
     def keep(self, key: K, value: V, *, weight: int = 1) -> None:
         with self._lock:
-            self._drop(key)
+            _, former = self._values.pop(key, (None, 0))
             self._values[key] = (value, weight)
-            self._weight += weight
-            while len(self._values) > 1 and self._is_full():
-                self._drop(next(iter(self._values)))
+            self._weight += weight - former
+            while len(self._values) > self._limit or (self._weight > self._capacity and len(self._values) > 1):
+                self._weight -= self._values.pop(next(iter(self._values)))[1]
 
     def forget(self, is_stale: Callable[[K], bool]) -> None:
         with self._lock:
             for key in [key for key in self._values if is_stale(key)]:
-                self._drop(key)
-
-    def _is_full(self) -> bool:
-        return len(self._values) > self._limit or (self._capacity is not None and self._weight > self._capacity)
-
-    def _drop(self, key: K) -> None:
-        if (found := self._values.pop(key, None)) is not None:
-            self._weight -= found[1]
+                self._weight -= self._values.pop(key)[1]

@@ -15,10 +15,11 @@ from anabranch.errors import (
 )
 from anabranch.format.cache import BoundedCache
 from anabranch.format.lance_errors import lance_errors
-from anabranch.storage import ObjectStore, open_store
-from anabranch.storage.forks import check_process
-from anabranch.storage.links import refuse_links
+from anabranch.storage import ObjectStore
+from anabranch.storage.local_files import refuse_links
 from anabranch.storage.options import checked_options, lance_options
+from anabranch.storage.parallel import check_process
+from anabranch.storage.store import open_root
 from anabranch.storage.uris import is_local, join_uri, normalise_uri, relative_to
 
 if TYPE_CHECKING:
@@ -38,11 +39,6 @@ def branch_folder(branch: str) -> str:
 def is_staged(version: int) -> bool:
     """Whether a version is detached: outside the history, with an id from the upper half of 64 bits."""
     return version >= 1 << 63
-
-
-def _may_be_version(value: object) -> bool:
-    """Whether Lance can look for it: it takes a text for a tag, and knows only unsigned numbers of 64 bits."""
-    return isinstance(value, int) and 0 <= value < 1 << 64
 
 
 def is_safe_branch(branch: str) -> bool:
@@ -91,25 +87,22 @@ class Home:
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
     # The root that the repository records, None if it was not read; another value after a relocation.
     recorded_root: str | None = field(default=None, compare=False, repr=False)
+    # This home's path below the dataset's root ('' or 'tree/{branch}'), and its URI.
+    folder: str = field(init=False, compare=False, repr=False)
+    uri: str = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.branch is not None and not is_safe_branch(self.branch):
             raise InvalidNameError(
                 f"branch name {self.branch!r} is not a path below the dataset", hint="use names without '.' and '..'"
             )
+        folder = "" if self.branch is None else branch_folder(self.branch)
+        object.__setattr__(self, "folder", folder)
+        object.__setattr__(self, "uri", join_uri(self.root, folder) if folder else self.root)
 
     @classmethod
     def at(cls, root: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None) -> "Home":
         return cls(root=normalise_uri(root), storage_options=checked_options(storage_options))
-
-    @property
-    def uri(self) -> str:
-        return self.root if self.branch is None else join_uri(self.root, branch_folder(self.branch))
-
-    @property
-    def folder(self) -> str:
-        """This home's path below the dataset root: '' or 'tree/{branch}'."""
-        return "" if self.branch is None else branch_folder(self.branch)
 
     def on(self, branch: str | None) -> "Home":
         """The home of a branch of the same dataset; None is the root."""
@@ -117,29 +110,31 @@ class Home:
 
     def store(self) -> ObjectStore:
         """The object store rooted at the dataset's root."""
-        return open_store(self.root, self.storage_options)
+        return open_root(self.root, tuple(self.storage_options.items()))
 
     def lance_options(self) -> dict[str, str] | None:
         # A local dataset may have a base in a remote store, which is reached by the same options.
         return lance_options(self.storage_options) if self.storage_options or not is_local(self.root) else None
 
-    def open_to_read(self, version: int) -> "lance.LanceDataset":
-        """Open a version to read only its metadata. A kept handle is returned without another check for links."""
-        known = _STAGED.find(self.key(version))
-        return self.open(version) if known is None else known
+    def open(self, version: int | None = None, *, reads_metadata: bool = False) -> "lance.LanceDataset":
+        """Open a version, staged ones too; the newest ordinary one by default.
 
-    def open(self, version: int | None = None) -> "lance.LanceDataset":
-        """Open a version, staged ones too; the newest ordinary one by default."""
+        A caller that `reads_metadata` only gets the handle of a staged version, if it is kept, without a check for
+        links.
+        """
         check_process()
-        self.refuse_links()
-        if version is None:
-            return self._open(version)
-        if not _may_be_version(version):
+        given: object = version
+        # Lance takes a text for a tag, and knows only unsigned numbers of 64 bits.
+        if given is not None and not (isinstance(given, int) and 0 <= given < 1 << 64):
             raise self.no_version(version)
-        if not is_staged(version):
-            return self._open(version)
-        known = _STAGED.find(self.key(version))
-        return known if known is not None else self.remember(self._open(version))
+        staged = version is not None and is_staged(version)
+        known = _STAGED.find(self.key(version)) if staged else None
+        if known is not None and reads_metadata:
+            return known
+        self.refuse_links()
+        if known is not None:
+            return known
+        return self.remember(self._open(version)) if staged else self._open(version)
 
     def remember(self, staged: "lance.LanceDataset") -> "lance.LanceDataset":
         """Keep the handle of a staged version for the next caller that opens it."""
@@ -198,7 +193,7 @@ class Home:
 
     def no_version(self, version: object) -> VersionNotFoundError:
         """Return the error for a version that does not exist."""
-        is_lost = isinstance(version, int) and _may_be_version(version) and is_staged(version)
+        is_lost = isinstance(version, int) and is_staged(version) and version < 1 << 64
         hint = _REPAIR if is_lost else "list its versions to see which exist"
         return VersionNotFoundError(f"dataset {self.uri!r} has no version {version!r}", hint=hint)
 

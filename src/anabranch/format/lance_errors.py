@@ -30,8 +30,8 @@ from anabranch.errors import (
     UnsupportedFormatError,
     VersionNotFoundError,
 )
-from anabranch.storage.forks import check_process
 from anabranch.storage.options import redact
+from anabranch.storage.parallel import check_process
 
 __all__ = ["is_damaged_file", "lance_errors"]
 

@@ -48,7 +48,8 @@ def read_table(
 
     With a base, read those of its fragments, and no file of another one but deletion files and indices.
     """
-    limit, offset = checked_limit(limit, "rows"), checked_limit(offset, "rows", name="offset")
+    if limit is not None or offset is not None:
+        limit, offset = checked_limit(limit, "rows"), checked_limit(offset, "rows", name="offset")
     fragments = None if base is None else fragments_of_base(version_ref.home, base, version_ref.version)
     with filter_errors(version_ref, where):
         return (

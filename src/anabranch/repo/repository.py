@@ -54,10 +54,10 @@ if TYPE_CHECKING:
     from anabranch.repo.history.lineage.graph import Lineage
     from anabranch.repo.io.one_step import OneStepWrites
     from anabranch.repo.io.values import ExportReport, Loader, LoadReport
-    from anabranch.repo.leases.lease import Lease
+    from anabranch.repo.leases.leases import Lease
     from anabranch.repo.log.clones import CloneInfo
     from anabranch.repo.log.history_tables import HistoryTables
-    from anabranch.repo.log.making import CommitSpec, Inspect
+    from anabranch.repo.log.making import Inspect
     from anabranch.repo.merge.cherry_pick import Pick
     from anabranch.repo.merge.combiner import Combiner
     from anabranch.repo.merge.conflicts import Conflict
@@ -256,7 +256,9 @@ class Repository:
 
     def _on_published(self, published: "Published") -> None:
         self._move_to(published.entry)
-        self._report_external_writes(published.external_writes)
+        self.external_writes = published.external_writes
+        if published.external_writes:
+            self._report_external_writes(published.external_writes)
 
     def _on_moved(self, after: LogEntry) -> None:
         """Show a reset, undo, redo or rebase, also to plain Lance readers."""
@@ -279,15 +281,14 @@ class Repository:
             self._seen[entry.branch] = max(entry.number, self._seen.get(entry.branch, 0))
             is_newer = self._cached is None or self._cached.version < entry.number
             if entry.branch == self._branch and is_newer:
-                self._cached = self._find_snapshot(entry)
+                # On a live branch main is read, too, when the snapshot is asked for.
+                self._cached = None
+                if not entry.state.is_live:
+                    # If the tables cannot be read now, the commit is published all the same.
+                    with suppress(AnabranchError):
+                        tables = self._repo_store.commits.map_of(entry.head)
+                        self._cached = Snapshot(self._repo_store, entry.head, version=entry.number, tables=tables)
         history_tables.follow_history(self._repo_store, entry)
-
-    def _find_snapshot(self, entry: LogEntry) -> Snapshot | None:
-        """What was just published; None if it cannot be read now, which takes nothing back: who asks reads it then."""
-        try:
-            return self._snapshot(Resolved.of_branch(self._repo_store, entry))
-        except AnabranchError:
-            return None
 
     def _ref(self, ref: str | None) -> str:
         return self.branch if ref is None else str(Ref.parse(ref))
@@ -1092,6 +1093,7 @@ class Repository:
         'More tea'
         """
         from anabranch.repo.log.making import CommitSpec
+        from anabranch.repo.transaction import Transaction
 
         spec = CommitSpec(message=checked_text(message), kind=checked_kind(kind), metadata=checked_metadata(metadata))
         if spec.kind is CommitKind.PUBLISH_RUN:
@@ -1099,12 +1101,7 @@ class Repository:
             raise InvalidInputError(f"a commit of kind '{kind}' is made by a run", hint="begin a run and publish it")
         if spec.kind is CommitKind.MERGE:
             raise InvalidInputError(f"a commit of kind '{kind}' is made by a merge", hint="use `merge()`")
-        return self._begin(self._named(branch), spec)
-
-    def _begin(self, branch: BranchName, spec: "CommitSpec") -> "Transaction":
-        from anabranch.repo.transaction import Transaction
-
-        return Transaction(self._repo_store, branch=branch, spec=spec, on_published=self._on_published)
+        return Transaction(self._repo_store, branch=self._named(branch), spec=spec, on_published=self._on_published)
 
     def transact(
         self,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 from anabranch.errors import AnabranchError, RunEndedError
 from anabranch.ids import BranchName
-from anabranch.repo.leases.lease import Lease
+from anabranch.repo.leases.leases import Lease
 from anabranch.repo.log.arguments import checked_metadata, checked_text
 from anabranch.repo.log.entries import CommitKind, CommitRecord, GraphCommit, RunPhase, TableMap
 from anabranch.repo.log.making import CommitSpec

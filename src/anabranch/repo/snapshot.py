@@ -102,7 +102,7 @@ class Table:
         # From the manifest: this needs no Lance, so that a shell completes names fast.
         with self._collected_errors():
             home = self._config.home_of(self.entry)
-            return read_contents(read_staged(home, self.entry.version), name=home.uri).columns
+            return read_contents(read_staged(home, self.entry.version).data, name=home.uri).columns
 
     def head(self, n: int = 5) -> "pa.Table":
         """Read the first `n` rows.

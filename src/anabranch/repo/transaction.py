@@ -1,5 +1,6 @@
 """One commit over many tables: staged step by step, published at once or not at all."""
 
+import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -22,7 +23,7 @@ from anabranch.repo.snapshot import Table
 from anabranch.repo.write import columns as shape
 from anabranch.repo.write.homes import check_primary_key
 from anabranch.repo.write.publish import Published, publish
-from anabranch.repo.write.queue import Writer, atomic, new_lock, queue_of_this_process
+from anabranch.repo.write.queue import WRITERS, Writer, atomic
 from anabranch.repo.write.staged_table import (
     StagedTable,
     Step,
@@ -34,7 +35,7 @@ from anabranch.repo.write.staged_table import (
     upsert_step,
 )
 from anabranch.repo.write.table_writes import TableWrites
-from anabranch.repo.write.write_set import WriteSet, warn_dropped
+from anabranch.repo.write.write_set import SMALL_BYTES, WriteSet, warn_dropped
 
 __all__ = ["Transaction", "table_writes"]
 
@@ -58,15 +59,14 @@ class Transaction:
         spec: CommitSpec,
         on_published: Callable[[Published], None],
     ) -> None:
-        self._lock = new_lock()
+        self._lock = threading.RLock()
         self._config = repo_store.config
         self._lease = self._config.leases.start_work()
         self._repo_store = replace(repo_store, lease=self._lease)
         self._spec = replace(spec, staged_since=self._config.clock())
         self._on_published = on_published
-        self._queue = queue_of_this_process()
         self._writer = Writer()
-        self._generation = self._queue.generation  # before the head: who leaves in between is noticed, not missed
+        self._generation = WRITERS.generation  # before the head: who leaves in between is noticed, not missed
         self._write_set = WriteSet(self._repo_store, branch)
         self._has_read = False
         self._is_open = True
@@ -157,7 +157,7 @@ class Transaction:
         """
         parsed = self._start(table)
         rows = self._write_set.read(parsed, data)
-        if not self._write_set.can_record(rows):
+        if not isinstance(rows, pa.Table) or rows.nbytes > SMALL_BYTES:
             self._stage(
                 parsed,
                 lambda staged_table: append_step(
@@ -185,7 +185,7 @@ class Transaction:
             raise InvalidInputError(f"table '{table}' has no primary key", hint="name the columns that are the key")
         rows = as_reader(data, self._write_set.schema_for(parsed, data)).read_all()
         # By other columns, the primary key can be checked only when the rows are staged.
-        if set(by) == set(primary_key) and self._write_set.can_record(rows):
+        if set(by) == set(primary_key) and rows.nbytes <= SMALL_BYTES:
             own = staging.copy_upserted(version_ref, rows, by)
             self._write_set.record(
                 parsed,
@@ -329,7 +329,7 @@ class Transaction:
         if message is not None:
             self._spec = replace(self._spec, message=checked_text(message))
         try:
-            self._repo_store.check_lease()  # before reading files that may have been collected
+            self._lease.check()  # before reading files that may have been collected
             changes = self._write_set.changes()
             if not changes:
                 return None
@@ -358,10 +358,10 @@ class Transaction:
     def _start(self, key: str) -> TableKey:
         self._require_open()
         parsed = TableKey.parse(key)
-        self._queue.take(self._writer, (self._config.root, self.branch, str(parsed)))
-        if self._queue.generation != self._generation and self._write_set.is_empty and not self._has_read:
+        WRITERS.take(self._writer, (self._config.root, self._write_set.head.branch, parsed))
+        if WRITERS.generation != self._generation and self._write_set.is_empty and not self._has_read:
             # Others in this process may have moved the branch; nothing here hangs on the old state yet.
-            self._generation = self._queue.generation
+            self._generation = WRITERS.generation
             self._write_set.begin(self._write_set.head.branch)
         return parsed
 
@@ -398,7 +398,7 @@ class Transaction:
         if self._is_open:
             self._is_open = False
             self._warning.detach()
-            self._queue.leave(self._writer)
+            WRITERS.leave(self._writer)
             self._lease.release()
 
 

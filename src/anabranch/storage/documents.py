@@ -50,7 +50,8 @@ class SealError(ValueError):
 def dump(fields: Mapping[str, Any]) -> bytes:
     """Encode an object in the current format, with its checksum."""
     versioned = {**fields, "format": FORMAT}
-    return seal(json.dumps(versioned, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode())
+    body = json.dumps(versioned, sort_keys=True, separators=(",", ":"), ensure_ascii=False).removesuffix("}").encode()
+    return body + _mark_of(body)
 
 
 @contextmanager

@@ -1,29 +1,40 @@
-"""Durable writes on a local disk: bytes before names, and names before the answer.
+"""Files on a local disk: durable writes, with bytes before names, and names before the answer, and no links.
 
 A file survives a power loss once its bytes and the folder that names it were synced. So an object is written under a
 temporary name beside its final one, synced, linked or renamed to its final name, and the folder is synced. Many files
 are synced in parallel: the file system then writes its journal once for all of them.
 
 The temporary name ends in `#` and a number. obstore and Lance skip such names when they list a folder.
+
+Symbolic links below a local root are never followed, so that no read, write or delete leaves the root. The root itself
+may be a link: the user named it. Links below it may come from a copied or downloaded repository.
 """
 
 import os
 import re
 import secrets
+import stat
 import sys
-import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
 
-from anabranch.storage.uris import is_local
+from anabranch.errors import LinkError
+from anabranch.storage.uris import is_local, join_uri
 
 __all__ = [
+    "FoundFile",
     "forget_folders",
     "is_temporary",
+    "iter_files",
     "iter_leftovers",
     "link_aside",
+    "list_entries",
+    "modified_at",
+    "refuse_links",
     "remove_empty_folders",
     "rename_aside",
     "sync_file_system",
@@ -39,6 +50,14 @@ _MAX_KNOWN_FOLDERS = 10_000
 _MANY_FILES = 512
 
 
+# Control characters, and bytes that are not UTF-8.
+_UNUSABLE = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+# Path below the root, size in bytes, time of the last write.
+FoundFile = tuple[str, int, datetime]
+
+
 def write_aside(path: str, data: bytes) -> str:
     """Write the bytes under a temporary name beside a path and return that name. Create missing folders."""
     aside = f"{path}#{secrets.randbits(62)}"
@@ -49,18 +68,15 @@ def write_aside(path: str, data: bytes) -> str:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         file = os.open(aside, flags, 0o666)
     try:
-        with os.fdopen(file, "wb", buffering=0) as out:
-            _write_all(out.fileno(), data)
+        left = memoryview(data)
+        while left:
+            left = left[os.write(file, left) :]
     except BaseException:
-        _remove(aside)
+        os.remove(aside)
         raise
+    finally:
+        os.close(file)
     return aside
-
-
-def _write_all(file: int, data: bytes) -> None:
-    left = memoryview(data)
-    while left:
-        left = left[os.write(file, left) :]
 
 
 def link_aside(aside: str, path: str) -> None:
@@ -68,23 +84,21 @@ def link_aside(aside: str, path: str) -> None:
     try:
         os.link(aside, path)
     finally:
-        _remove(aside)
+        with suppress(FileNotFoundError):
+            os.remove(aside)
 
 
 def rename_aside(aside: str, path: str, *, removes_first: bool = False) -> None:
     """Give a file written aside its final name, in place of the file that has it now."""
     try:
         if removes_first:
-            _remove(path)
+            with suppress(FileNotFoundError):
+                os.remove(path)
         os.replace(aside, path)
     except BaseException:
-        _remove(aside)
+        with suppress(FileNotFoundError):
+            os.remove(aside)
         raise
-
-
-def _remove(path: str) -> None:
-    with suppress(FileNotFoundError):
-        os.remove(path)
 
 
 def is_temporary(path: str) -> bool:
@@ -101,7 +115,7 @@ def iter_leftovers(root: str) -> Iterator[str]:
 
 
 def sync_files(paths: Iterable[str]) -> None:
-    """Make files durable: their bytes in parallel, then the folders that name them.
+    """Make files durable: their bytes, and in parallel the folders that name them.
 
     Many files of one file system are synced by one call for the whole file system.
     """
@@ -112,19 +126,26 @@ def sync_files(paths: Iterable[str]) -> None:
         for folder in folders.values():
             sync_file_system(folder)
         return
-    _POOL.run(_sync_file, files)
-    sync_folders({os.path.dirname(path) for path in files})
+    sync_folders((os.path.dirname(path) for path in files), files=files)
 
 
-def sync_folders(folders: Iterable[str]) -> None:
-    """Make the names in folders durable, and the names of the folders themselves once per process."""
-    wanted = list(dict.fromkeys(folders))
-    above = [parent for folder in wanted for parent in _iter_unknown_parents(folder)]
-    _POOL.run(_sync_folder, list(dict.fromkeys([*wanted, *above])))
-    for folder in (*wanted, *above):
-        _KNOWN.add(folder)
-    if wanted and sys.platform == "darwin":
-        _flush_drive(wanted[0])
+def sync_folders(folders: Iterable[str], *, files: Iterable[str] = ()) -> None:
+    """Make the names in folders durable, and the names of the folders themselves once per process, and files."""
+    inodes = {folder: os.stat(folder).st_ino for folder in dict.fromkeys(folders)}
+    # A folder may have been removed and created again, so its inode counts. Above a known folder, all are known.
+    waiting = [folder for folder, inode in inodes.items() if _KNOWN.get(folder) != inode]
+    while waiting:
+        parent = os.path.dirname(waiting.pop())
+        if parent not in inodes:
+            inodes[parent] = os.stat(parent).st_ino
+            if _KNOWN.get(parent) != inodes[parent]:
+                waiting.append(parent)
+    _sync_all([*files, *inodes])
+    if len(_KNOWN) + len(inodes) > _MAX_KNOWN_FOLDERS:
+        _KNOWN.clear()
+    _KNOWN.update(inodes)
+    if inodes and sys.platform == "darwin":
+        _flush_drive(next(iter(inodes)))
 
 
 def forget_folders() -> None:
@@ -167,20 +188,30 @@ def sync_file_system(folder: str) -> None:
         os.close(file)
 
 
-def _sync_file(path: str) -> None:
-    file = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)
-
-
-def _sync_folder(folder: str) -> None:
-    try:
-        _sync_file(folder)
-    except PermissionError:
-        # A folder above the store that this user may not open. Its name was made by another user, and is not new.
+def _sync_all(paths: Sequence[str]) -> None:
+    """Sync files and folders in parallel. Wait for all of them, then raise the first error."""
+    if len(paths) == 1:
+        _sync(paths)
         return
+    running = [_threads().submit(_sync, paths[number::_THREADS]) for number in range(min(_THREADS, len(paths)))]
+    errors = [error for error in (each.exception() for each in running) if error is not None]
+    if errors:
+        raise errors[0]
+
+
+def _sync(paths: Sequence[str]) -> None:
+    for path in paths:
+        try:
+            file = os.open(path, os.O_RDONLY)
+        except PermissionError:
+            if not os.path.isdir(path):
+                raise
+            # A folder above the store that this user may not open. Its name was made by another user, and is not new.
+            continue
+        try:
+            os.fsync(file)
+        finally:
+            os.close(file)
 
 
 def _flush_drive(path: str) -> None:
@@ -194,63 +225,76 @@ def _flush_drive(path: str) -> None:
         os.close(file)
 
 
-def _iter_unknown_parents(folder: str) -> Iterator[str]:
-    """Yield the folders above one that this process has not synced yet. Above a known folder, all are known."""
-    while not _KNOWN.has(folder):
-        parent = os.path.dirname(folder)
-        if parent == folder:
-            return
-        yield parent
-        folder = parent
+def refuse_links(root: str, *paths: str) -> None:
+    """Raise LinkError if a folder or file on one of the paths below a local root is a symbolic link."""
+    if not root.startswith("/"):
+        return
+    checked: set[str] = set()
+    for path in paths:
+        here = root.rstrip("/")
+        for segment in path.split("/"):
+            here = f"{here}/{segment}" if segment else here
+            if segment and here not in checked:
+                checked.add(here)
+                if os.path.islink(here):
+                    raise LinkError(
+                        f"{here!r} is a symbolic link, and links below {root!r} are not followed",
+                        hint="replace it with the files it points to; use a base path for files on another disk",
+                    )
 
 
-class _KnownFolders:
-    """Folders whose name is durable, by path and inode: a folder may be removed and created again."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._known: set[tuple[str, int]] = set()
-
-    def has(self, folder: str) -> bool:
-        return (folder, os.stat(folder).st_ino) in self._known
-
-    def add(self, folder: str) -> None:
-        key = (folder, os.stat(folder).st_ino)
-        with self._lock:
-            if len(self._known) >= _MAX_KNOWN_FOLDERS:
-                self._known.clear()
-            self._known.add(key)
-
-    def clear(self) -> None:
-        with self._lock:
-            self._known.clear()
+def modified_at(status: os.stat_result) -> datetime:
+    """Return the time of the last write of a file."""
+    return _EPOCH + timedelta(microseconds=status.st_mtime_ns // 1000)
 
 
-class _SyncPool:
-    """Threads that wait for the disk. They start when first needed and stay until the process ends."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._threads: ThreadPoolExecutor | None = None
-
-    def run(self, sync: Callable[[str], None], paths: list[str]) -> None:
-        """Sync each path. Wait for all of them, then raise the first error."""
-        if len(paths) == 1:
-            sync(paths[0])
-            return
-        with self._lock:
-            if self._threads is None:
-                self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="anabranch-sync")
-        running = [self._threads.submit(sync, path) for path in paths]
-        errors = [error for error in (each.exception() for each in running) if error is not None]
-        if errors:
-            raise errors[0]
-
-    def restart(self) -> None:
-        """Drop the threads in a forked child, which does not have them."""
-        self._threads = None
+def list_entries(root: str, folder: str) -> tuple[list[str], list[FoundFile]]:
+    """List the folders and files directly in a folder below a local root, without links and temporary files."""
+    folders: list[str] = []
+    files: list[FoundFile] = []
+    try:
+        with os.scandir(join_uri(root, folder) if folder else root) as entries:
+            for entry in entries:
+                if not _is_addressable(entry.name):
+                    continue
+                path = f"{folder}/{entry.name}" if folder else entry.name
+                try:
+                    status = entry.stat(follow_symlinks=False)
+                except FileNotFoundError:
+                    continue  # deleted since the folder was read
+                if stat.S_ISDIR(status.st_mode):
+                    folders.append(path)
+                elif stat.S_ISREG(status.st_mode):
+                    files.append((path, status.st_size, modified_at(status)))
+    except (FileNotFoundError, NotADirectoryError):
+        return [], []
+    return folders, files
 
 
-_KNOWN = _KnownFolders()
-_POOL = _SyncPool()
-os.register_at_fork(after_in_child=_POOL.restart)
+def iter_files(root: str, folder: str) -> Iterator[FoundFile]:
+    """List all files below a folder of a local root, without following links."""
+    waiting = [folder]
+    while waiting:
+        folders, files = list_entries(root, waiting.pop())
+        yield from files
+        waiting.extend(folders)
+
+
+def _is_addressable(name: str) -> bool:
+    """Return whether an object can have this name: valid UTF-8, no control character, and not a temporary file."""
+    if is_temporary(name):
+        return False
+    return name.isprintable() or _UNUSABLE.search(name) is None
+
+
+# Folders whose names are durable, each with its inode.
+_KNOWN: dict[str, int] = {}
+
+
+@cache
+def _threads() -> ThreadPoolExecutor:
+    """Return the threads that wait for the disk. They start when first needed and stay until the process ends."""
+    return ThreadPoolExecutor(_THREADS, thread_name_prefix="anabranch-sync")
+
+
+os.register_at_fork(after_in_child=_threads.cache_clear)  # a forked child does not have them

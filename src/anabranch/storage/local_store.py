@@ -18,10 +18,12 @@ from obstore.store import ObjectStore as ObstoreStore
 
 from anabranch.errors import ObjectExistsError, StorageError
 from anabranch.storage import local_files
-from anabranch.storage.links import iter_files, list_entries, modified_at, refuse_links
+from anabranch.storage.local_files import iter_files, list_entries, modified_at
 from anabranch.storage.objects import ObjectInfo, PreparedObject
 from anabranch.storage.obstore_store import ObstoreBackedStore
 from anabranch.storage.options import Durability, durability_of
+from anabranch.storage.parallel import check_process
+from anabranch.storage.uris import check_path
 from anabranch.warnings import DurabilityWarning
 
 __all__ = ["LocalFolderStore"]
@@ -49,24 +51,26 @@ class LocalFolderStore(ObstoreBackedStore):
         return store
 
     def get(self, path: str) -> bytes:
-        with self._errors(path):
-            return self._read(path)
+        data = self.find(path)
+        if data is None:
+            raise self._translate(FileNotFoundError(path), path)
+        return data
 
     def find(self, path: str) -> bytes | None:
-        with self._errors(path):
-            try:
-                return self._read(path)
-            except FileNotFoundError:
-                return None
+        try:
+            with open(self._file(path), "rb", buffering=0) as file:
+                return file.read()
+        except (FileNotFoundError, IsADirectoryError):
+            return None  # a folder is not an object
+        except (OSError, ValueError) as err:
+            if isinstance(err, NotADirectoryError) and self._is_missing_folder:
+                return None  # the root of the store is a file
+            raise self._translate(err, path) from None
 
     def stream(self, path: str) -> Iterator[bytes]:
         with self._errors(path), self._open(path) as file:
             while chunk := file.read(_CHUNK_BYTES):
                 yield chunk
-
-    def _read(self, path: str) -> bytes:
-        with self._open(path) as file:
-            return file.read()
 
     def _open(self, path: str) -> io.FileIO:
         try:
@@ -85,22 +89,26 @@ class LocalFolderStore(ObstoreBackedStore):
         return ObjectInfo(path=path, size=status.st_size, modified=modified_at(status))
 
     def put(self, path: str, data: bytes, *, durable: bool = True) -> None:
-        with self._errors(path):
+        try:
             file = self._file(path)
             aside = local_files.write_aside(file, data)
             if durable and self._is_durable:
                 local_files.sync_files([aside])
             local_files.rename_aside(aside, file)
-        if durable:
+        except (OSError, ValueError) as err:
+            raise self._translate(err, path) from None
+        if durable and self._is_durable:
             self._sync_name(file)
 
     def put_hint(self, path: str, data: bytes) -> None:
-        with self._errors(path):
+        try:
             file = self._file(path)
             aside = local_files.write_aside(file, data)
             # File systems write a file to the disk at once if it replaces another one. So remove that one first: this
             # takes a fifth of the time. Do not write in place: a backup may share the file by a hard link.
             local_files.rename_aside(aside, file, removes_first=True)
+        except (OSError, ValueError) as err:
+            raise self._translate(err, path) from None
 
     def put_stream(self, path: str, chunks: Iterator[bytes]) -> None:
         self._make_root()
@@ -108,27 +116,30 @@ class LocalFolderStore(ObstoreBackedStore):
 
     def put_if_absent(self, path: str, data: bytes, *, durable: bool = True, after: Sequence[str] = ()) -> None:
         prepared = self.prepare(path, data)
-        try:
-            self.sync([*after, prepared.file or ""] if durable else after)
-        except BaseException:
-            self.discard(prepared)
-            raise
+        if self._is_durable and (durable or after):
+            try:
+                self.sync([*after, prepared.file or ""] if durable else after)
+            except BaseException:
+                self.discard(prepared)
+                raise
         self.put_prepared(prepared)
-        if durable:
-            self._sync_name(self._file(path))
+        if self._is_durable and durable:
+            self._sync_name(os.path.join(self.uri, path))
 
     def prepare(self, path: str, data: bytes) -> PreparedObject:
-        with self._errors(path):
+        try:
             return PreparedObject(path=path, data=data, file=local_files.write_aside(self._file(path), data))
+        except (OSError, ValueError) as err:
+            raise self._translate(err, path) from None
 
     def put_prepared(self, prepared: PreparedObject) -> None:
-        with self._errors(prepared.path):
-            try:
-                local_files.link_aside(prepared.file or "", self._file(prepared.path))
-            except FileExistsError:
-                raise ObjectExistsError(
-                    f"the object {self._file(prepared.path)!r} exists already", hint="choose another path"
-                ) from None
+        file = self._file(prepared.path)
+        try:
+            local_files.link_aside(prepared.file or "", file)
+        except FileExistsError:
+            raise ObjectExistsError(f"the object {file!r} exists already", hint="choose another path") from None
+        except OSError as err:
+            raise self._translate(err, prepared.path) from None
 
     def discard(self, prepared: PreparedObject) -> None:
         with suppress(OSError):
@@ -137,18 +148,19 @@ class LocalFolderStore(ObstoreBackedStore):
     def sync(self, paths: Sequence[str]) -> None:
         if not self._is_durable:
             return
-        with self._errors("", folder=True):
-            try:
-                local_files.sync_files(paths)
-            except FileNotFoundError as err:
-                raise StorageError(
-                    f"the file {err.filename!r} was removed before it was durable", hint="run the operation again"
-                ) from err
+        try:
+            local_files.sync_files(paths)
+        except FileNotFoundError as err:
+            raise StorageError(
+                f"the file {err.filename!r} was removed before it was durable", hint="run the operation again"
+            ) from err
+        except OSError as err:
+            raise self._translate(err, "") from None
 
     def sync_folders(self, prefixes: Sequence[str]) -> None:
         if not self._is_durable:
             return
-        folders = [self._file(prefix) for prefix in prefixes]
+        folders = [os.path.join(self.uri, prefix) for prefix in prefixes]
         with self._errors("", folder=True):
             local_files.sync_folders(folder for folder in folders if os.path.isdir(folder))
 
@@ -183,11 +195,6 @@ class LocalFolderStore(ObstoreBackedStore):
         with self._errors(prefix, folder=True):
             return tuple(ObjectInfo(*found) for found in list_entries(self.uri, prefix.removesuffix("/"))[1])
 
-    def _check(self, path: str, *, folder: bool) -> None:
-        super()._check(path, folder=folder)
-        if self._refuses_links:
-            refuse_links(self.uri, path)
-
     def list_leftovers(self, prefix: str = "") -> Iterator[ObjectInfo]:
         for file in local_files.iter_leftovers(os.path.join(self.uri, prefix)):
             with suppress(FileNotFoundError):  # its writer has just finished
@@ -204,14 +211,18 @@ class LocalFolderStore(ObstoreBackedStore):
             os.remove(os.path.join(self.uri, path))  # obstore refuses temporary names
 
     def _file(self, path: str) -> str:
-        if local_files.is_temporary(path):
-            raise ValueError("names that end in '#' and a number are temporary files")
+        """Return the file of an object, after the checks of its path."""
+        check_process()
+        check_path(path, root=self.uri)
+        if self._refuses_links:
+            local_files.refuse_links(self.uri, path)
+        if "#" in path and local_files.is_temporary(path):
+            message = "names that end in '#' and a number are temporary files"
+            raise self._translate(ValueError(message), path)
         return os.path.join(self.uri, path)
 
     def _sync_name(self, file: str) -> None:
         """Make the name of a linked file durable. The object is visible already, so a failure cannot fail the put."""
-        if not self._is_durable:
-            return
         try:
             local_files.sync_folders([os.path.dirname(file)])
         except OSError as err:

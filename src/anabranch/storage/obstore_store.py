@@ -28,22 +28,20 @@ from anabranch.errors import (
     StorageFullError,
     StorageUnavailableError,
 )
-from anabranch.storage.forks import check_process
+from anabranch.storage.local_files import refuse_links
 from anabranch.storage.objects import ObjectInfo, PreparedObject
 from anabranch.storage.options import client_settings, redact
-from anabranch.storage.uris import join_uri, split_uri
+from anabranch.storage.parallel import check_process
+from anabranch.storage.uris import check_path, join_uri, split_uri
 
 __all__ = ["ObstoreBackedStore"]
-
-
-# Segments of a path that name no object.
-_NO_NAMES = frozenset({"", ".", ".."})
 
 
 class ObstoreBackedStore:
     """A bucket, or a folder in one. An object is durable when the store answers, so the sync methods do nothing."""
 
     lists_sorted = True
+    _refuses_links = False
 
     def __init__(self, *, uri: str, storage_options: dict[str, str]) -> None:
         self.uri = uri
@@ -177,17 +175,17 @@ class ObstoreBackedStore:
             self._check(path, folder=folder)
             yield
         except (BaseError, OSError, ValueError) as err:
-            raise _translate(err, location=join_uri(self.uri, path), options=self._options) from None
+            raise self._translate(err, path) from None
 
-    def _check(self, path: str, *, folder: bool) -> None:
+    def _translate(self, err: Exception, path: str) -> AnabranchError:
+        return _translate(err, location=join_uri(self.uri, path), options=self._options)
+
+    def _check(self, path: str, *, folder: bool = False) -> None:
         check_process()
-        # obstore strips slashes at both ends, and would then use another object than the one named.
-        segments = (path.removesuffix("/") if folder else path).split("/")
-        if not _NO_NAMES.isdisjoint(segments) and not (folder and not path):
-            raise InvalidPathError(
-                f"the path {path!r} is not a valid path below {self.uri!r}",
-                hint="use a relative path without '.' and '..'",
-            )
+        if path or not folder:
+            check_path(path.removesuffix("/") if folder else path, root=self.uri)
+        if self._refuses_links:
+            refuse_links(self.uri, path)
 
 
 def _remote_backend(uri: str, options: Mapping[str, str]) -> ObstoreStore:

@@ -1,15 +1,22 @@
-"""Run requests in parallel with one pool of threads per process, and count their progress."""
+"""Run requests in parallel with one pool of threads per process, count their progress, and detect forked children.
+
+In a forked child process the thread pools of obstore and Lance are dead, and a request would hang. Only a child of a
+process that used them before the fork is affected: a parent that has imported everything but opened nothing may fork.
+New handles in the child do not help, because the pools belong to the process.
+"""
 
 import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
 from typing import TypeVar
 
+from anabranch.errors import ForkError
 from anabranch.storage.uris import is_local
 
-__all__ = ["Steps", "at_once", "in_parallel", "iter_in_parallel"]
+__all__ = ["Steps", "at_once", "check_process", "in_parallel", "iter_in_parallel"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -46,7 +53,10 @@ def at_once(root: str) -> int:
 
 def in_parallel(request: Callable[[T], R], items: Iterable[T], *, at_a_time: int = _AT_A_TIME) -> list[R]:
     """Call `request` for each item and return the results in order. Raise the first error."""
-    return list(iter_in_parallel(request, items, at_a_time=at_a_time))
+    waiting = list(items)
+    if len(waiting) == 1:
+        return [request(waiting[0])]
+    return list(iter_in_parallel(request, waiting, at_a_time=at_a_time))
 
 
 def iter_in_parallel(request: Callable[[T], R], items: Iterable[T], *, at_a_time: int = _AT_A_TIME) -> Iterator[R]:
@@ -82,6 +92,29 @@ def iter_in_parallel(request: Callable[[T], R], items: Iterable[T], *, at_a_time
     finally:
         todo.clear()  # after an error, or if the caller wants no more
         wait([helper for helper in helpers if not helper.cancel()])
+
+
+@dataclass(slots=True)
+class _Process:
+    has_used_threads: bool = False
+    is_forked: bool = False
+
+    def mark_forked(self) -> None:
+        self.is_forked = self.is_forked or self.has_used_threads
+
+
+_PROCESS = _Process()
+os.register_at_fork(after_in_child=_PROCESS.mark_forked)
+
+
+def check_process() -> None:
+    """Raise ForkError if this process was forked from one that had used a store or a dataset."""
+    if _PROCESS.is_forked:
+        raise ForkError(
+            f"process {os.getpid()} was forked after its parent had opened a repository or dataset",
+            hint="start processes with multiprocessing.get_context('spawn'), or fork before anything is opened",
+        )
+    _PROCESS.has_used_threads = True
 
 
 class Steps:

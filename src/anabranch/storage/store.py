@@ -19,6 +19,7 @@ __all__ = [
     "copy_verified",
     "is_below_file",
     "open_files",
+    "open_root",
     "open_store",
     "put_once",
     "store_time",
@@ -27,12 +28,15 @@ __all__ = [
 
 def open_store(uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None) -> ObjectStore:
     """Open the store at a URI. No request is sent and nothing is created before the store is used."""
-    return _open_root(normalise_uri(uri), tuple((storage_options or {}).items()))
+    return open_root(normalise_uri(uri), tuple((storage_options or {}).items()))
 
 
 @lru_cache(maxsize=256)
-def _open_root(root: str, options: tuple[tuple[str, str], ...]) -> ObjectStore:
-    """Keep one store per root: a remote one takes about 10 ms to build, without other threads, and has connections."""
+def open_root(root: str, options: tuple[tuple[str, str], ...]) -> ObjectStore:
+    """Open the store at a normalised URI.
+
+    One store per root is kept: a remote one takes about 10 ms to build, without other threads, and has connections.
+    """
     kind = LocalFolderStore if is_local(root) else ObstoreBackedStore
     return kind(uri=root, storage_options=dict(options))
 

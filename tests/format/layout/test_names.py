@@ -16,6 +16,7 @@ from anabranch.format.layout.names import (
     TransactionFileName,
     branch_of_ref_path,
     branch_ref_path,
+    manifest_of_path,
     manifest_path,
     tag_of_ref_path,
     tag_ref_path,
@@ -49,7 +50,8 @@ def test_a_transaction_file_name_comes_back(version: int, uuid: UUID) -> None:
 
 @given(st.integers(min_value=1, max_value=U64), st.booleans())
 def test_a_manifest_name_comes_back(version: int, prefers_v1: bool) -> None:  # noqa: FBT001 - drawn, not called
-    name = ManifestName.of(version)
+    name = manifest_of_path(manifest_path(version))
+    assert name is not None
     if prefers_v1 and name.scheme is ManifestScheme.V2:
         name = ManifestName(version=version, scheme=ManifestScheme.V1)
     assert ManifestName.parse(str(name)) == name

@@ -15,7 +15,7 @@ import anabranch as ab
 from anabranch import testing
 from anabranch.errors import BusyError, CollectedError, InvalidInputError
 from anabranch.repo.gc.policy import GcReport
-from anabranch.repo.leases.lease import active_leases
+from anabranch.repo.leases.leases import active_leases
 from anabranch.repo.log.config import RepoConfig, now_in_microseconds
 from anabranch.repo.log.creation import create_repository
 from anabranch.repo.log.entries import RunPhase

@@ -13,7 +13,7 @@ from anabranch import testing
 from anabranch.errors import BusyError, CollectedError
 from anabranch.format import staging
 from anabranch.format.staging import VersionRef
-from anabranch.repo.leases.lease import active_leases
+from anabranch.repo.leases.leases import active_leases
 from anabranch.repo.log.commits import commit_path
 from anabranch.repo.repository import Repository
 from tests.lake_templates import Cast

@@ -22,6 +22,7 @@ from anabranch.format.clone import files as clone_files
 from anabranch.format.staging import fragments, keys, rows
 from anabranch.repo.clone import clone
 from anabranch.storage import ObjectStore, open_store
+from anabranch.storage.store import open_root
 from anabranch.storage.wrappers import _WrappedStore
 from tests.repo.programs import ledger
 
@@ -75,7 +76,11 @@ def _install(points: Points) -> None:
     def open_fatal(*args: Any, **kwargs: Any) -> ObjectStore:
         return FatalStore(open_store(*args, **kwargs), points)
 
-    for module in (bootstrap, home, tiering, clone, clone_files):
+    def open_fatal_root(*args: Any) -> ObjectStore:
+        return FatalStore(open_root(*args), points)
+
+    _replace(home, "open_root", open_fatal_root)
+    for module in (bootstrap, tiering, clone, clone_files):
         _replace(module, "open_store", open_fatal)
     for module in (fragments, keys, rows):
         _surround(points, module, "lance_write_fragments")

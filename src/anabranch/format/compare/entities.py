@@ -52,7 +52,7 @@ def read_manifest_of(version_ref: VersionRef) -> bytes:
 
 
 def _path_of(version_ref: VersionRef) -> str:
-    return f"{version_ref.home.folder}/{manifest_path(version_ref.version)}".lstrip("/")
+    return manifest_path(version_ref.version, version_ref.home.folder)
 
 
 def find_renamed(older: Contents, newer: Contents) -> dict[str, str]:

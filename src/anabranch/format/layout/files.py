@@ -17,7 +17,7 @@ from anabranch.format.home import Home, is_staged
 from anabranch.format.layout.listing import Layout, LayoutFile, LayoutKind
 from anabranch.format.layout.manifest import BasePath, ManifestInfo, fragment_id, read_outline
 from anabranch.format.layout.names import DeletionFileName, DeletionKind, ManifestName, ManifestScheme
-from anabranch.format.layout.wire import iter_fields
+from anabranch.format.layout.wire import iter_fields, read_values
 from anabranch.storage.uris import follow_links, join_uri, normalise_uri, relative_to
 
 __all__ = [
@@ -243,11 +243,11 @@ def resolve_path(
     The `dataset_root` of a branch is its own folder, `{root}/tree/{branch}`.
     """
     if base_id is None:
-        return join_uri(dataset_root, kind.folder, file_path)
+        return join_uri(dataset_root, _FOLDERS[kind], file_path)
     if base_id not in bases:
         raise unknown_base(base_id, bases.values())
     base = bases[base_id]
-    return join_uri(base.path, kind.folder, file_path) if base.is_dataset_root else join_uri(base.path, file_path)
+    return join_uri(base.path, _FOLDERS[kind], file_path) if base.is_dataset_root else join_uri(base.path, file_path)
 
 
 def unknown_base(wanted: str | int, known: Iterable[BasePath]) -> BaseNotFoundError:
@@ -262,7 +262,8 @@ def files_of_fragment(description: bytes) -> tuple[FileMention, ...]:
     Raise UnsupportedFormatError if the description has an unknown field, since that field may name further files.
     """
     fields = tuple(iter_fields(description, "fragment"))
-    _check_fields("fragment", {field.number for field in fields}, _FRAGMENT_FIELDS)
+    if unknown := {field.number for field in fields} - _FRAGMENT_FIELDS:
+        raise _unknown_field("fragment", unknown)
     number = fragment_id(description)
     rows = next((field.value for field in fields if field.number == _ROWS and isinstance(field.value, int)), 0)
     found: list[FileMention] = []
@@ -273,52 +274,51 @@ def files_of_fragment(description: bytes) -> tuple[FileMention, ...]:
             case 3, bytes(message):
                 found.append(_deletion_file(message, number, rows))
             case 11, bytes(message):
-                found.append(_data_file(_bytes(_values(message), 1), number, rows))
+                found.append(_data_file(_bytes(read_values(message, "manifest"), 1), number, rows))
     return tuple(found)
 
 
-def _check_fields(what: str, found: Iterable[int], known: frozenset[int]) -> None:
-    unknown = sorted(set(found) - known)
-    if unknown:
-        raise UnsupportedFormatError(
-            f"a manifest describes a {what} with the unknown field {unknown[0]}, which may name further files",
-            hint="upgrade Anabranch: a newer release of Lance wrote the manifest",
-        )
+def _unknown_field(what: str, unknown: set[int]) -> UnsupportedFormatError:
+    return UnsupportedFormatError(
+        f"a manifest describes a {what} with the unknown field {min(unknown)}, which may name further files",
+        hint="upgrade Anabranch: a newer release of Lance wrote the manifest",
+    )
 
 
 def _data_file(message: bytes, fragment: int, rows: int) -> FileMention:
-    values = _values(message)
+    values = read_values(message, "manifest")
     name, size = _bytes(values, 1).decode(), _number(values, 6) or None
-    return FileMention(FileKind.DATA, name, _base_id(values, _BASE), size, fragment, rows)
+    return FileMention(FileKind.DATA, name, _number(values, _BASE), size, fragment, rows)
 
 
 def _deletion_file(message: bytes, fragment: int, rows: int) -> FileMention:
-    values = _values(message)
+    values = read_values(message, "manifest")
     name = DeletionFileName(
         fragment_id=fragment,
-        read_version=_number(values, 2),
-        id=str(_number(values, 3)),
+        read_version=_number(values, 2) or 0,
+        id=str(_number(values, 3) or 0),
         kind=DeletionKind.BITMAP if _number(values, 1) else DeletionKind.ARROW,
     )
     deleted = _number(values, 4) or None
-    return FileMention(FileKind.DELETION, str(name), _base_id(values, _BASE), None, fragment, rows, deleted)
+    return FileMention(FileKind.DELETION, str(name), _number(values, _BASE), None, fragment, rows, deleted)
 
 
 def folder_of_index(description: bytes) -> FileMention:
     """Return the folder of an index. Raise UnsupportedFormatError if the description has an unknown field."""
     fields = tuple(iter_fields(description, "index"))
     values = {field.number: field.value for field in fields}
-    _check_fields("index", values, _INDEX_FIELDS)
-    uuid = UUID(bytes=_bytes(_values(_bytes(values, _INDEX_UUID)), 1))
+    if unknown := set(values) - _INDEX_FIELDS:
+        raise _unknown_field("index", unknown)
+    uuid = UUID(bytes=_bytes(read_values(_bytes(values, _INDEX_UUID), "manifest"), 1))
     sizes = [
-        _number(_values(field.value), 2)
+        _number(read_values(field.value, "manifest"), 2) or 0
         for field in fields
         if field.number == _INDEX_FILES and isinstance(field.value, bytes)
     ]
     return FileMention(
         FileKind.INDEX,
         str(uuid),
-        _base_id(values, _INDEX_BASE),
+        _number(values, _INDEX_BASE),
         sum(sizes) if sizes else None,
         is_required=not _bytes(values, _INDEX_NAME).startswith(b"__lance_"),
     )
@@ -331,20 +331,11 @@ def _files_of_index(description: bytes) -> tuple[FileMention, ...]:
 def names_in_index(description: bytes) -> tuple[str, ...]:
     """Return the names of the files in an index folder, if the description lists them."""
     listed = (part.value for part in iter_fields(description, "index") if part.number == _INDEX_FILES)
-    return tuple(_bytes(_values(file), 1).decode() for file in listed if isinstance(file, bytes))
+    return tuple(_bytes(read_values(file, "manifest"), 1).decode() for file in listed if isinstance(file, bytes))
 
 
-def _values(message: bytes) -> dict[int, int | bytes]:
-    return {field.number: field.value for field in iter_fields(message, "manifest")}
-
-
-def _number(values: Mapping[int, int | bytes], number: int) -> int:
+def _number(values: Mapping[int, int | bytes], number: int) -> int | None:
     """Return a number; protobuf leaves it out where it is zero."""
-    value = values.get(number, 0)
-    return value if isinstance(value, int) else 0
-
-
-def _base_id(values: Mapping[int, int | bytes], number: int) -> int | None:
     value = values.get(number)
     return value if isinstance(value, int) else None
 

@@ -6,7 +6,7 @@ of the file, so a message may change its length without harm.
 """
 
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from uuid import UUID
 
@@ -27,6 +27,7 @@ __all__ = [
     "ManifestInfo",
     "Outline",
     "fragment_id",
+    "base_paths_of",
     "has_fragment",
     "has_mark",
     "inherited_indices",
@@ -85,19 +86,23 @@ def read_manifest(data: bytes, *, name: str = "manifest") -> ManifestInfo:
     return _info_of(others, name)
 
 
-def _info_of(fields: Iterable[WireField], name: str) -> ManifestInfo:
-    version, branch, transaction, bases = 0, None, None, []
+def base_paths_of(fields: Iterable[WireField], name: str) -> tuple[BasePath, ...]:
+    """Return the base paths, given the fields of a manifest that are not fragments."""
+    found = (field.value for field in fields if field.number == _BASE_PATHS and isinstance(field.value, bytes))
+    return tuple(_read_base_path(value, name) for value in found)
+
+
+def _info_of(fields: Sequence[WireField], name: str) -> ManifestInfo:
+    version, branch, transaction = 0, None, None
     for field in fields:
         match field.number, field.value:
             case 3, int(value):
                 version = value
             case 12, bytes(value):
                 transaction = _text(value, name) or None
-            case 18, bytes(value):
-                bases.append(_read_base_path(value, name))
             case 20, bytes(value):
                 branch = _text(value, name)
-    return ManifestInfo(version=version, branch=branch, base_paths=tuple(bases), transaction=transaction)
+    return ManifestInfo(version=version, branch=branch, base_paths=base_paths_of(fields, name), transaction=transaction)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -156,11 +156,6 @@ class ManifestName:
                 return f"d{self.version}.manifest"
 
     @classmethod
-    def of(cls, version: int) -> Self:
-        """The name that a version gets today: V2, or detached if it is staged."""
-        return cls(version=version, scheme=ManifestScheme.DETACHED if is_staged(version) else ManifestScheme.V2)
-
-    @classmethod
     def find(cls, name: str) -> Self | None:
         if match := _DETACHED.fullmatch(name):
             version, scheme = int(match[1]), ManifestScheme.DETACHED
@@ -191,9 +186,10 @@ def pending_manifest_of_path(path: str) -> ManifestName | None:
     return manifest_of_path(pending[1]) if pending else None
 
 
-def manifest_path(version: int) -> str:
-    """Where a home holds a version's manifest, below its folder."""
-    return f"_versions/{ManifestName.of(version)}"
+def manifest_path(version: int, folder: str = "") -> str:
+    """Return where a home holds the manifest of a version: below its folder, or, given the folder, below the root."""
+    name = f"d{version}.manifest" if is_staged(version) else f"{_U64_MAX - version:020d}.manifest"
+    return f"{folder}/_versions/{name}" if folder else f"_versions/{name}"
 
 
 def branch_ref_path(name: str) -> str:

@@ -6,18 +6,20 @@ version before it for rows that did not change, and its own for the others.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 from lance.fragment import RowIdMeta, RowIdSequence
 
-from anabranch.format.layout.wire import bytes_field, iter_fields, varint_field
+from anabranch.format.layout.wire import bytes_field, iter_fields, read_values, varint_field
 
 __all__ = ["Basis", "clamped_fragments", "copied_fragments", "settled_fragments"]
 
 Numbers = npt.NDArray[np.uint64]
+# The fragments of the version before, and of the base, in which rows that moved are searched.
+_Searched = tuple[Sequence[bytes], Sequence[bytes]]
 
 _ROW_IDS, _UPDATED, _CREATED = 5, 7, 9
 _RANGE = 1
@@ -46,8 +48,8 @@ def settled_fragments(staged: Mapping[int, bytes], basis: Basis, changed: Sequen
     # A row that moved to a new fragment has left an old one, so only fragments that changed are searched.
     left = basis.base.keys() - staged.keys()
     left |= {number for number in changed if number in basis.base and staged[number] != basis.base[number]}
-    rows_before = _Rows(basis.before[number] for number in sorted(left) if number in basis.before)
-    rows_base = rows_before if basis.base is basis.before else _Rows(basis.base[number] for number in sorted(left))
+    rows_before = [basis.before[number] for number in sorted(left) if number in basis.before]
+    rows_base = [basis.base[number] for number in sorted(left)]
     settled = {number: basis.before.get(number, message) for number, message in staged.items()}
     for number in changed:
         message, before, base = staged[number], basis.before.get(number), basis.base.get(number)
@@ -69,17 +71,21 @@ def copied_fragments(fragments: Mapping[int, bytes], source: Mapping[int, bytes]
 
 
 def _versions(message: bytes) -> dict[int, int | bytes]:
-    return {field: value for field, value in _values(message).items() if field in (_UPDATED, _CREATED)}
+    return {field: value for field, value in read_values(message, "fragment").items() if field in (_UPDATED, _CREATED)}
 
 
 def _settled(
-    message: bytes, before: bytes | None, base: bytes | None, basis: Basis, rows: tuple["_Rows", "_Rows"]
+    message: bytes,
+    before: bytes | None,
+    base: bytes | None,
+    basis: Basis,
+    rows: _Searched,
 ) -> bytes:
-    values = _values(message)
+    values = read_values(message, "fragment")
     if not isinstance(values.get(_ROW_IDS), bytes):
         return message  # Without stable row ids Lance keeps no row versions.
-    old = {} if before is None else _values(before)
-    known = {} if base is None else _values(base)
+    old = {} if before is None else read_values(before, "fragment")
+    known = {} if base is None else read_values(base, "fragment")
     present = [field for field in (_UPDATED, _CREATED) if field in values]
     # Sequences that did not change since the base are those of the version before.
     changed = [field for field in present if field not in old or values[field] != known.get(field)]
@@ -90,7 +96,7 @@ def _settled(
 
 
 def _computed(
-    values: Mapping[int, int | bytes], changed: list[int], basis: Basis, rows: tuple["_Rows", "_Rows"]
+    values: Mapping[int, int | bytes], changed: list[int], basis: Basis, rows: _Searched
 ) -> dict[int, int | bytes]:
     new_rows = _find_range(values, first=basis.next_row_id)
     if new_rows is not None:
@@ -99,7 +105,7 @@ def _computed(
     own = np.uint64(basis.number)
     if len(row_ids) == 0 or int(row_ids.min()) >= basis.next_row_id:
         return dict.fromkeys(changed, _encode_run(0, len(row_ids), basis.number))
-    before, base = rows[0].find(row_ids), rows[1].find(row_ids)
+    before, base = (_find_rows(fragments, row_ids) for fragments in rows)
     new: dict[int, int | bytes] = {}
     for field in changed:
         if field == _CREATED:
@@ -118,25 +124,20 @@ class _Found:
     updated: Numbers
 
 
-class _Rows:
-    """The rows of some fragments by their ids, read when they are first asked for."""
-
-    def __init__(self, fragments: Iterable[bytes]) -> None:
-        self._fragments = tuple(fragments)
-
-    def find(self, row_ids: Numbers) -> _Found:
-        found = np.zeros(len(row_ids), dtype=bool)
-        created, updated = np.zeros(len(row_ids), np.uint64), np.zeros(len(row_ids), np.uint64)
-        for message in self._fragments:  # A row that is in several fragments is alive in the newest.
-            values = _values(message)
-            at, rows = _positions(values, row_ids)
-            here = at >= 0
-            found |= here
-            for field, into in ((_CREATED, created), (_UPDATED, updated)):
-                ends, versions = _runs(values.get(field))
-                if ends[-1] == rows:
-                    into[here] = versions[np.searchsorted(ends, at[here], side="right")]
-        return _Found(found, created, updated)
+def _find_rows(fragments: Sequence[bytes], row_ids: Numbers) -> _Found:
+    """Find rows by their ids in some fragments."""
+    found = np.zeros(len(row_ids), dtype=bool)
+    created, updated = np.zeros(len(row_ids), np.uint64), np.zeros(len(row_ids), np.uint64)
+    for message in fragments:  # A row that is in several fragments is alive in the newest.
+        values = read_values(message, "fragment")
+        at, rows = _positions(values, row_ids)
+        here = at >= 0
+        found |= here
+        for field, into in ((_CREATED, created), (_UPDATED, updated)):
+            ends, versions = _runs(values.get(field))
+            if ends[-1] == rows:
+                into[here] = versions[np.searchsorted(ends, at[here], side="right")]
+    return _Found(found, created, updated)
 
 
 def _positions(values: Mapping[int, int | bytes], row_ids: Numbers) -> tuple[npt.NDArray[np.int64], int]:
@@ -165,16 +166,12 @@ def _positions(values: Mapping[int, int | bytes], row_ids: Numbers) -> tuple[npt
 
 def _clamped(message: bytes, number: int) -> bytes:
     new: dict[int, int | bytes] = {}
-    for field, value in _values(message).items():
+    for field, value in read_values(message, "fragment").items():
         if field in (_UPDATED, _CREATED):
             versions = _decode(value)
             if len(versions) and int(versions.max()) >= _STAGED:
                 new[field] = _encode(np.where(versions >= np.uint64(_STAGED), np.uint64(number), versions))
     return _with(message, new)
-
-
-def _values(message: bytes) -> dict[int, int | bytes]:
-    return {field.number: field.value for field in iter_fields(message, "fragment")}
 
 
 def _with(message: bytes, new: Mapping[int, int | bytes]) -> bytes:
@@ -236,7 +233,7 @@ def _runs(value: int | bytes | None) -> tuple[npt.NDArray[np.int64], Numbers]:
     """Return where runs of rows with the same version end, and their versions. The first run is empty."""
     lengths, versions = [0], [0]
     for run in iter_fields(value, "row versions") if isinstance(value, bytes) else ():
-        parts = _values(run.value) if isinstance(run.value, bytes) else {}
+        parts = read_values(run.value, "row versions") if isinstance(run.value, bytes) else {}
         span, version = parts.get(1), parts.get(2, 0)
         lengths.append(_count(span) if isinstance(span, bytes) else 0)
         versions.append(version if isinstance(version, int) else 0)

@@ -10,9 +10,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from anabranch.format.layout.manifest import fragment_id, message_span
-from anabranch.format.layout.wire import WireField, bytes_field, bytes_fields, iter_fields, split_fields, varint_field
+from anabranch.format.layout.wire import (
+    WireField,
+    bytes_field,
+    bytes_fields,
+    iter_fields,
+    made_field,
+    read_values,
+    split_fields,
+    varint_field,
+)
 
 __all__ = [
+    "NO_PARTS",
     "Properties",
     "SettledManifest",
     "SettledParts",
@@ -55,6 +65,22 @@ class SettledParts:
     max_fragment_id: int
 
 
+# Of a manifest that is damaged.
+NO_PARTS = SettledParts(
+    others=(),
+    prefix=b"",
+    suffix=b"",
+    footer=b"",
+    version=0,
+    fields=(),
+    fragments={},
+    indices=(),
+    timestamp=b"",
+    next_row_id=0,
+    max_fragment_id=-1,
+)
+
+
 def read_parts(data: bytes, *, name: str) -> SettledParts:
     """Take a manifest apart."""
     start, size = message_span(data, name)
@@ -69,7 +95,7 @@ def read_parts(data: bytes, *, name: str) -> SettledParts:
         version=numbers.get(_VERSION, 0),
         fields=_values(others, _FIELD),
         fragments={fragment_id(value): value for value in fragments},
-        indices=tuple(_indices(data, numbers.get(_INDEX_SECTION), name)),
+        indices=_indices(data, numbers[_INDEX_SECTION], name) if _INDEX_SECTION in numbers else (),
         timestamp=texts.get(_TIMESTAMP, b""),
         next_row_id=numbers.get(_NEXT_ROW_ID, 0),
         max_fragment_id=numbers.get(_MAX_FRAGMENT_ID, -1),
@@ -89,7 +115,7 @@ def read_properties(transaction: bytes) -> dict[str, str]:
     """Return the properties of a serialised transaction."""
     found: dict[str, str] = {}
     for value in _values(tuple(iter_fields(transaction, "transaction")), _PROPERTIES):
-        texts = {part.number: part.value for part in iter_fields(value, "transaction")}
+        texts = read_values(value, "transaction")
         key, text = texts.get(1, b""), texts.get(2, b"")
         if isinstance(key, bytes) and isinstance(text, bytes):
             found[key.decode(errors="replace")] = text.decode(errors="replace")
@@ -176,7 +202,7 @@ def ordinary_manifest(staged: bytes, number: int, *, shown_by: bytes | None, nam
     shown = {} if shown_by is None else read_parts(shown_by, name=name).fragments
     others = (part for part in parts.others if part.number != _VERSION)
     fragments = copied_fragments(parts.fragments, shown, number)
-    return _join(replace(parts, others=(*others, _number(_VERSION, number)), fragments=fragments))
+    return _join(replace(parts, others=(*others, made_field(_VERSION, number)), fragments=fragments))
 
 
 def _assembled(
@@ -190,10 +216,10 @@ def _assembled(
     version = before.version + 1
     later = max(staged.timestamp, before.timestamp, key=_moment)  # a staged version may be the older one
     own = (
-        _number(_VERSION, version),
-        _bytes(_TIMESTAMP, later),
-        _bytes(_TRANSACTION_FILE, f"{before.version}-{uuid}.txn".encode()),
-        _number(_TRANSACTION_SECTION, len(staged.prefix)),
+        made_field(_VERSION, version),
+        made_field(_TIMESTAMP, later),
+        made_field(_TRANSACTION_FILE, f"{before.version}-{uuid}.txn".encode()),
+        made_field(_TRANSACTION_SECTION, len(staged.prefix)),
     )
     replaced = {part.number for part in own}
     return replace(
@@ -269,7 +295,7 @@ def _operation(before: SettledParts, staged: SettledParts, fragments: Fragments,
         added = bytes_fields(1, (index for index in staged.indices if index not in before.indices))
         removed = bytes_fields(2, (index for index in before.indices if index not in staged.indices))
         return bytes_field(_CREATE_INDEX, added + removed)
-    if _index_ids(before) != _index_ids(staged):
+    if before.indices != staged.indices and _index_ids(before) != _index_ids(staged):
         group = bytes_fields(1, old.values()) + bytes_fields(2, fragments.values())
         return bytes_field(_REWRITE, bytes_field(3, group))
     return bytes_field(_UPDATE, update)
@@ -280,21 +306,11 @@ def _index_ids(parts: SettledParts) -> set[bytes]:
     return {uuid for index in parts.indices for uuid in _values(tuple(iter_fields(index, "index")), 1)}
 
 
-def _number(number: int, value: int) -> WireField:
-    return WireField(number, value, varint_field(number, value))
-
-
-def _bytes(number: int, value: bytes) -> WireField:
-    return WireField(number, value, bytes_field(number, value))
-
-
 def _values(message: tuple[WireField, ...], number: int) -> tuple[bytes, ...]:
     return tuple(part.value for part in message if part.number == number and isinstance(part.value, bytes))
 
 
-def _indices(data: bytes, position: int | None, name: str) -> tuple[bytes, ...]:
-    if position is None:
-        return ()
+def _indices(data: bytes, position: int, name: str) -> tuple[bytes, ...]:
     (length,) = struct.unpack_from("<I", data, position)
     return _values(tuple(iter_fields(data[position + 4 : position + 4 + length], f"manifest {name!r}")), 1)
 
@@ -306,6 +322,6 @@ def written_at(parts: SettledParts) -> int:
 
 
 def _moment(timestamp: bytes) -> tuple[int, int]:
-    numbers = {part.number: part.value for part in iter_fields(timestamp, "timestamp")}
+    numbers = read_values(timestamp, "timestamp")
     seconds, nanoseconds = numbers.get(1, 0), numbers.get(2, 0)
     return (seconds, nanoseconds) if isinstance(seconds, int) and isinstance(nanoseconds, int) else (0, 0)

@@ -1,6 +1,7 @@
 """Protobuf messages as bytes: fields read one by one, and written back with their unknown neighbours untouched."""
 
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 from anabranch.errors import DamagedFileError
@@ -11,13 +12,14 @@ __all__ = [
     "bytes_fields",
     "damaged",
     "iter_fields",
+    "made_field",
+    "read_values",
     "read_varint",
     "split_fields",
     "varint_field",
 ]
 
 _VARINT, _BYTES = 0, 2
-_SMALL = tuple(bytes([value]) for value in range(128))
 
 
 class WireField(NamedTuple):
@@ -35,6 +37,11 @@ def iter_fields(message: bytes, what: str) -> Iterator[WireField]:
         begin = at
         number, value, at = _read_field(message, at, what)
         yield WireField(number, value, message[begin:at])
+
+
+def read_values(message: bytes, what: str) -> dict[int, int | bytes]:
+    """Read a message without repeated fields: its values by their field numbers."""
+    return {field.number: field.value for field in iter_fields(message, what)}
 
 
 def split_fields(message: bytes, repeated: int, what: str) -> tuple[list[bytes], tuple[WireField, ...]]:
@@ -93,6 +100,12 @@ def _read_field(message: bytes, at: int, what: str) -> tuple[int, int | bytes, i
     return key >> 3, value, at
 
 
+def made_field(number: int, value: int | bytes) -> WireField:
+    """Return a field as it would be read."""
+    raw = varint_field(number, value) if isinstance(value, int) else bytes_field(number, value)
+    return WireField(number, value, raw)
+
+
 def varint_field(number: int, value: int) -> bytes:
     return _write_varint(number << 3 | _VARINT) + _write_varint(value)
 
@@ -120,6 +133,8 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
     """Return the number at a position, and the position after it."""
     if data[at] < 128:  # one byte, as most numbers are
         return data[at], at + 1
+    if data[at + 1] < 128:  # two bytes
+        return data[at] & 127 | data[at + 1] << 7, at + 2
     value = shift = 0
     while True:
         byte = data[at]
@@ -129,9 +144,8 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
             return value, at
 
 
+@lru_cache(maxsize=4096)  # most are the lengths of fragments, which occur again
 def _write_varint(value: int) -> bytes:
-    if value < 128:
-        return _SMALL[value]
     out = bytearray()
     while value > 127:
         out.append(value & 127 | 128)

@@ -2,15 +2,14 @@
 
 from anabranch.errors import DamagedFileError, ExternalWriteError, NotFoundError
 from anabranch.format.home import Home
+from anabranch.format.layout.names import manifest_path
 from anabranch.format.staging.manifest_repair import copy_id
 from anabranch.format.staging.manifests import (
     PUT_BACK,
     SET_ASIDE,
-    OrdinaryVersion,
     find_ordinary,
     find_stamp,
     newest_version,
-    path_of,
     read_stamp,
     shown_version,
 )
@@ -41,9 +40,9 @@ def versions_shown_by(home: Home, number: int) -> tuple[int, ...]:
     ordinary = find_ordinary(home, number)
     if ordinary is None:
         return ()
-    shown = shown_version(ordinary.stamp)
+    shown = ordinary.shown
     # Rows without a key are matched along the staged line, so the staged version comes first while it is there.
-    if shown is not None and home.store().find_info(path_of(home, shown)) is not None:
+    if shown is not None and home.store().find_info(manifest_path(shown, home.folder)) is not None:
         return shown, number
     return number, copy_id(ordinary.data), *([shown] if shown is not None else [])
 
@@ -53,15 +52,9 @@ def list_external_versions(home: Home, *, since: int) -> tuple[int, ...]:
     return find_external(home, since=since, until=newest_version(home))
 
 
-def refuse_external(home: Home, *, since: int, newest: OrdinaryVersion) -> None:
+def refuse_external(home: Home, *, since: int, until: int) -> None:
     """Raise ExternalWriteError if an external writer made a version after `since`."""
-    # The usual case needs no further read: the newest version is the expected one, or the one of ours after it.
-    is_only_ours = newest.number <= since or (
-        newest.number == since + 1 and newest.stamp and PUT_BACK not in newest.stamp
-    )
-    if is_only_ours:
-        return
-    if external := find_external(home, since=since, until=newest.number):
+    if external := find_external(home, since=since, until=until):
         versions = ", ".join(map(str, external))
         raise ExternalWriteError(
             f"an external writer changed {home.uri!r}: version {versions}",

@@ -6,15 +6,14 @@ from uuid import NAMESPACE_URL, uuid5
 
 from anabranch.format.home import Home
 from anabranch.format.layout.manifest import has_mark, with_version
-from anabranch.format.layout.settled_manifest import settled_manifest
+from anabranch.format.layout.names import manifest_path
+from anabranch.format.layout.settled_manifest import NO_PARTS, settled_manifest
 from anabranch.format.staging.manifests import (
     SETTLED_FROM,
     find_ordinary,
     find_stamp,
     forget_manifest,
     newest_version,
-    parts_of,
-    path_of,
     read_staged,
     shown_version,
 )
@@ -33,7 +32,7 @@ __all__ = [
 
 def is_damaged(home: Home, number: int) -> bool:
     """Whether a manifest was cut off: it is empty or does not end with the mark of a Lance file."""
-    return not has_mark(home.store().get(path_of(home, number)))
+    return not has_mark(home.store().get(manifest_path(number, home.folder)))
 
 
 def replace_damaged(home: Home, number: int, shown: int) -> bool:
@@ -43,22 +42,21 @@ def replace_damaged(home: Home, number: int, shown: int) -> bool:
     the one before it, by whichever process, so that a concurrent writer that builds on it loses nothing. Where that one
     is gone too, it shows the version `shown`.
     """
-    store, path = home.store(), path_of(home, number)
+    store, path = home.store(), manifest_path(number, home.folder)
     if has_mark(store.get(path)):
         return False
     before = find_ordinary(home, number - 1)
-    if before is None or not has_mark(before.data):
-        data = read_staged(home, shown)
-        parts = replace(parts_of(home, shown, data), version=number - 1)
+    if before is None or before.parts is NO_PARTS:
+        before = read_staged(home, shown)
+        parts = replace(before.parts, version=number - 1)
     else:
-        data, shown = before.data, shown_version(before.stamp) or number - 1
-        parts = parts_of(home, number - 1, data)
+        parts, shown = before.parts, before.shown or number - 1
     made = settled_manifest(
         parts,
         parts,
         parts,
         properties={SETTLED_FROM: str(shown)},
-        uuid=str(uuid5(NAMESPACE_URL, sha256(data).hexdigest())),
+        uuid=str(uuid5(NAMESPACE_URL, sha256(before.data).hexdigest())),
         is_clean=False,
     )
     store.put(path, made.data)
@@ -85,8 +83,8 @@ def rebuild_staged(home: Home, version: int) -> bool:
     number = find_shown(home, version)
     if number is None:
         return False
-    name = path_of(home, number)
-    home.store().put(path_of(home, version), with_version(home.store().get(name), version, name=name))
+    name = manifest_path(number, home.folder)
+    home.store().put(manifest_path(version, home.folder), with_version(home.store().get(name), version, name=name))
     forget_manifest(home, version)
     home.forget()
     return True
@@ -97,10 +95,10 @@ def copy_ordinary(home: Home, number: int) -> int:
 
     The id follows from the manifest, so that a second copy of the same version is the same version.
     """
-    name = path_of(home, number)
+    name = manifest_path(number, home.folder)
     data = home.store().get(name)
     version = copy_id(data)
-    put_once(home.store(), path_of(home, version), with_version(data, version, name=name))
+    put_once(home.store(), manifest_path(version, home.folder), with_version(data, version, name=name))
     return version
 
 

@@ -12,7 +12,13 @@ from anabranch.format.cache import BoundedCache
 from anabranch.format.home import Home, HomeKey, is_staged, new_home_cache
 from anabranch.format.layout.manifest import has_mark, read_manifest
 from anabranch.format.layout.names import manifest_of_path, manifest_path
-from anabranch.format.layout.settled_manifest import SettledParts, inline_transaction, read_parts, read_properties
+from anabranch.format.layout.settled_manifest import (
+    NO_PARTS,
+    SettledParts,
+    inline_transaction,
+    read_parts,
+    read_properties,
+)
 from anabranch.format.layout.wire import damaged
 from anabranch.storage import ObjectStore
 
@@ -20,14 +26,12 @@ __all__ = [
     "PUT_BACK",
     "SETTLED_FROM",
     "SET_ASIDE",
-    "OrdinaryVersion",
+    "Manifest",
     "find_ordinary",
     "find_stamp",
     "forget_manifest",
     "keep_manifest",
     "newest_version",
-    "parts_of",
-    "path_of",
     "read_staged",
     "read_stamp",
     "shown_version",
@@ -42,32 +46,32 @@ SET_ASIDE = "anabranch.set_aside"
 # On a restore of an earlier release that made an external version the newest again: its number.
 PUT_BACK = "anabranch.put_back"
 
-# Small manifests and their parts: each is the base of the next settle. The id of a staged version is never used again,
-# so its manifest is read once. An ordinary manifest is read each time, because a repair may have replaced it; its parts
-# are used again if the bytes are the same.
-_MANIFESTS: BoundedCache[HomeKey, tuple[bytes, SettledParts]] = new_home_cache(limit=1024, capacity=32 * 1024 * 1024)
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """A manifest that was read: its version, its bytes and its parts, `NO_PARTS` if it is damaged.
+
+    Of an ordinary version of ours, `stamp` has the properties that make it ours, and `shown` is the version it shows.
+    """
+
+    version: int
+    data: bytes = field(repr=False)
+    parts: SettledParts = field(repr=False)
+    stamp: Mapping[str, str] = field(default_factory=dict)
+    shown: int | None = None
+
+
+# Small manifests: each is the base of the next settle. The id of a staged version is never used again, so its manifest
+# is read once. An ordinary manifest is read each time, because a repair may have replaced it; its parts are used again
+# if the bytes are the same.
+_MANIFESTS: BoundedCache[HomeKey, Manifest] = new_home_cache(limit=1024, capacity=32 * 1024 * 1024)
 _SMALL = 256 * 1024
 
 
-def path_of(home: Home, version: int) -> str:
-    """Return the path of a manifest below the dataset's root."""
-    return f"{home.folder}/{manifest_path(version)}".lstrip("/")
-
-
-def parts_of(home: Home, version: int, data: bytes) -> SettledParts:
-    """Return the parts of a manifest that was read."""
-    known = _MANIFESTS.find(home.key(version))
-    if known is not None and known[0] == data:
-        return known[1]
-    parts = read_parts(data, name=path_of(home, version))
-    keep_manifest(home, version, data, parts)
-    return parts
-
-
-def keep_manifest(home: Home, version: int, data: bytes, parts: SettledParts) -> None:
+def keep_manifest(home: Home, manifest: Manifest) -> None:
     """Keep a small manifest for the next caller that needs it."""
-    if len(data) <= _SMALL:
-        _MANIFESTS.keep(home.key(version), (data, parts), weight=len(data))
+    if len(manifest.data) <= _SMALL:
+        _MANIFESTS.keep(home.key(manifest.version), manifest, weight=len(manifest.data))
 
 
 def forget_manifest(home: Home, version: int) -> None:
@@ -75,15 +79,38 @@ def forget_manifest(home: Home, version: int) -> None:
     _MANIFESTS.forget(lambda known: known[1:] == (home, version))
 
 
-def read_staged(home: Home, version: int) -> bytes:
+def read_staged(home: Home, version: int) -> Manifest:
     """Return the manifest of a version; that of a staged one may be kept from an earlier read."""
-    known = _MANIFESTS.find(home.key(version)) if is_staged(version) else None
-    if known is not None:
-        return known[0]
-    try:
-        return home.store().get(path_of(home, version))
-    except ObjectNotFoundError:
-        raise home.no_version(version) from None
+    known = _MANIFESTS.find(home.key(version))
+    if known is not None and is_staged(version):
+        return known
+    path = manifest_path(version, home.folder)
+    data = home.store().find(path)
+    if data is None:
+        raise home.no_version(version)
+    if known is not None and known.data == data:
+        return known
+    manifest = Manifest(version, data, read_parts(data, name=path))
+    if is_staged(version):
+        keep_manifest(home, manifest)
+    return manifest
+
+
+def find_ordinary(home: Home, number: int) -> Manifest | None:
+    """Read an ordinary version; None if there is none of this number. It may be damaged."""
+    data = home.store().find(manifest_path(number, home.folder))
+    if data is None:
+        return None
+    known = _MANIFESTS.find(home.key(number))
+    if known is not None and known.data == data:
+        return known
+    if not has_mark(data):
+        return Manifest(number, data, NO_PARTS)
+    parts, properties = _read_properties(home, data, number)
+    shown = shown_version(properties)
+    manifest = Manifest(number, data, parts, properties if shown is not None else {}, shown)
+    keep_manifest(home, manifest)
+    return manifest
 
 
 def newest_version(home: Home) -> int:
@@ -91,24 +118,6 @@ def newest_version(home: Home) -> int:
     folder = f"{home.folder}/_versions".lstrip("/")
     names = (manifest_of_path(info.path) for info in home.store().list_files(folder))
     return max((name.version for name in names if name is not None and not is_staged(name.version)), default=0)
-
-
-@dataclass(frozen=True, slots=True)
-class OrdinaryVersion:
-    """An ordinary version: its number, its manifest, and the properties that make it ours."""
-
-    number: int
-    data: bytes = field(repr=False)
-    stamp: Mapping[str, str]
-
-
-def find_ordinary(home: Home, number: int) -> OrdinaryVersion | None:
-    """Read an ordinary version; None if there is none of this number. It may be damaged."""
-    try:
-        data = home.store().get(path_of(home, number))
-    except ObjectNotFoundError:
-        return None
-    return OrdinaryVersion(number, data, (_stamp_in(home, data, number) or {}) if has_mark(data) else {})
 
 
 def shown_version(stamp: Mapping[str, str]) -> int | None:
@@ -127,20 +136,23 @@ def find_stamp(home: Home, version: int) -> Mapping[str, str] | None:
 
 def read_stamp(home: Home, version: int) -> Mapping[str, str] | None:
     """Return the properties of an ordinary version of ours; None for one of an external writer."""
-    data = home.store().get(path_of(home, version))
-    if not has_mark(data):
-        raise damaged(f"manifest {path_of(home, version)!r}", "it does not end with the mark of a Lance file")
-    return _stamp_in(home, data, version)
+    found = find_ordinary(home, version)
+    if found is None:
+        raise home.no_version(version)
+    if found.parts is NO_PARTS:
+        path = manifest_path(version, home.folder)
+        raise damaged(f"manifest {path!r}", "it does not end with the mark of a Lance file")
+    return found.stamp or None
 
 
-def _stamp_in(home: Home, data: bytes, version: int) -> Mapping[str, str] | None:
-    """Return the properties of a version of ours; None for any other."""
-    transaction = inline_transaction(data, parts_of(home, version, data))
+def _read_properties(home: Home, data: bytes, version: int) -> tuple[SettledParts, Mapping[str, str]]:
+    """Return the parts of an ordinary manifest, and the properties of its transaction."""
+    path = manifest_path(version, home.folder)
+    parts = read_parts(data, name=path)
+    transaction = inline_transaction(data, parts)
     if transaction is None:
-        name = read_manifest(data, name=path_of(home, version)).transaction
-        transaction = _transaction_file(home.store(), home, name)
-    properties = read_properties(transaction)
-    return properties if shown_version(properties) is not None else None
+        transaction = _transaction_file(home.store(), home, read_manifest(data, name=path).transaction)
+    return parts, read_properties(transaction)
 
 
 def _transaction_file(store: ObjectStore, home: Home, name: str | None) -> bytes:

@@ -5,7 +5,7 @@ the next number is tried, or an external writer made it.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from uuid import uuid4
 
 from anabranch.errors import NotFoundError, VersionNotFoundError
@@ -14,28 +14,31 @@ from anabranch.format.home import Home, HomeKey, is_staged, new_home_cache
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout.files import (
     FileKind,
-    FileMention,
     files_of_fragment,
     folder_of_index,
     names_in_index,
     resolve_path,
 )
-from anabranch.format.layout.manifest import BasePath, has_mark, read_manifest
-from anabranch.format.layout.names import MANAGED_TAG, tag_ref_path
-from anabranch.format.layout.settled_manifest import SettledManifest, SettledParts, settled_manifest, written_at
+from anabranch.format.layout.manifest import base_paths_of
+from anabranch.format.layout.names import MANAGED_TAG, manifest_path, tag_ref_path
+from anabranch.format.layout.settled_manifest import (
+    NO_PARTS,
+    SettledManifest,
+    SettledParts,
+    settled_manifest,
+    written_at,
+)
 from anabranch.format.staging.external_versions import find_external, refuse_external
 from anabranch.format.staging.manifest_repair import replace_damaged
 from anabranch.format.staging.manifests import (
+    PUT_BACK,
     SET_ASIDE,
     SETTLED_FROM,
-    OrdinaryVersion,
+    Manifest,
     find_ordinary,
     keep_manifest,
     newest_version,
-    parts_of,
-    path_of,
     read_staged,
-    shown_version,
 )
 from anabranch.storage import in_parallel, open_store, put_once
 from anabranch.storage.uris import join_uri, relative_to
@@ -85,12 +88,9 @@ class PreparedSettle:
     path: str
     expected_head: int
     properties: Mapping[str, str]
+    data: bytes = field(default=b"", repr=False)
     made: SettledManifest | None = field(default=None, repr=False)
-    staged: bytes = field(default=b"", repr=False)
-
-    @property
-    def data(self) -> bytes:
-        return b"" if self.made is None else self.made.data
+    staged: Manifest | None = field(default=None, repr=False)
 
     @property
     def is_settled(self) -> bool:
@@ -110,16 +110,16 @@ class PreparedSettle:
 
         The staged manifest is one of them.
         """
-        if self.made is None:
+        if self.made is None or self.staged is None:
             return list_created_files(self.home, self.number)
-        found = _new_files(self.home, self.made, self.staged, self.version)
+        found = _new_files(self.home, self.made, self.staged)
         # Lance writes the first version of a table, and nothing refers to it until the second one is settled.
         return (*list_created_files(self.home, 1), *found) if self.number == 2 else found
 
 
 def list_created_files(home: Home, version: int) -> tuple[str, ...]:
     """Return the URIs of the files of a new table: its manifest, and the tag that marks it as managed if it has one."""
-    manifest, mark = path_of(home, version), tag_ref_path(MANAGED_TAG)
+    manifest, mark = manifest_path(version, home.folder), tag_ref_path(MANAGED_TAG)
     is_marked = version == 1 and home.branch is None and home.store().find_info(mark) is not None
     return tuple(join_uri(home.root, path) for path in ((manifest, mark) if is_marked else (manifest,)))
 
@@ -131,37 +131,45 @@ def prepare_settle(
 
     Raise ExternalWriteError if an external writer made a version after the expected head.
     """
-    properties = {**(stamp or {}), SETTLED_FROM: str(version)}
     before = _find_newest(home, version, at_least=expected_head)
-    if _shows(before, version):
+    if version in (before.version, before.shown):
         # Nothing will be put that would show whether this is the newest version, so it is listed.
         _forget_newest(home)
         before = _find_newest(home, version, at_least=expected_head)
-    refuse_external(home, since=expected_head, newest=before)
-    prepared = PreparedSettle(
-        home=home,
-        version=version,
-        number=before.number,
-        path=path_of(home, before.number),
-        expected_head=expected_head,
-        properties=properties,
-    )
-    if _shows(before, version) and SET_ASIDE not in properties:
-        return prepared
+    # The usual case needs no further read: the newest version is the expected one, or the one of ours after it.
+    is_next_of_ours = before.version == expected_head + 1 and before.stamp and PUT_BACK not in before.stamp
+    if before.version > expected_head and not is_next_of_ours:
+        refuse_external(home, since=expected_head, until=before.version)
+    properties = {**(stamp or {}), SETTLED_FROM: str(version)}
+    if version in (before.version, before.shown) and SET_ASIDE not in properties:
+        path = manifest_path(before.version, home.folder)
+        return PreparedSettle(
+            home=home,
+            version=version,
+            number=before.version,
+            path=path,
+            expected_head=expected_head,
+            properties=properties,
+        )
     staged = read_staged(home, version)
-    made = _settled_manifest(home, before, staged, prepared)
-    return replace(prepared, number=made.number, path=path_of(home, made.number), made=made, staged=staged)
-
-
-def _settled_manifest(home: Home, before: OrdinaryVersion, staged: bytes, prepared: PreparedSettle) -> SettledManifest:
-    parts = parts_of(home, before.number, before.data)
-    return settled_manifest(
-        parts,
-        _base_of(home, parts, shown_version(before.stamp), staged_from=prepared.version),
-        parts_of(home, prepared.version, staged),
-        properties=prepared.properties,
+    made = settled_manifest(
+        before.parts,
+        _base_of(home, before, staged_from=version),
+        staged.parts,
+        properties=properties,
         uuid=str(uuid4()),
         is_clean=SETTLED_FROM in before.stamp,
+    )
+    return PreparedSettle(
+        home=home,
+        version=version,
+        number=made.number,
+        path=manifest_path(made.number, home.folder),
+        expected_head=expected_head,
+        properties=properties,
+        data=made.data,
+        made=made,
+        staged=staged,
     )
 
 
@@ -199,7 +207,11 @@ def remember_settled(prepared: PreparedSettle) -> None:
     """Remember that a prepared version was put, so that it is not searched for again."""
     _NEWEST.keep(prepared.home.key(), prepared.number)
     if prepared.made is not None:  # the next settle builds on it
-        keep_manifest(prepared.home, prepared.number, prepared.made.data, prepared.made.parts)
+        made = prepared.made
+        keep_manifest(
+            prepared.home,
+            Manifest(made.number, made.data, made.parts, stamp=prepared.properties, shown=prepared.version),
+        )
     if is_staged(prepared.version):
         _SETTLED.keep(prepared.home.key(prepared.version), prepared.number)
 
@@ -207,7 +219,7 @@ def remember_settled(prepared: PreparedSettle) -> None:
 def is_newest(home: Home, version: int) -> bool:
     """Return whether this process settled a staged version, and no ordinary version came after it. One request."""
     number = _SETTLED.find(home.key(version))
-    return number is not None and home.store().find_info(path_of(home, number + 1)) is None
+    return number is not None and home.store().find_info(manifest_path(number + 1, home.folder)) is None
 
 
 def settle(home: Home, version: int, *, expected_head: int, stamp: Mapping[str, str] | None = None) -> Settled:
@@ -233,14 +245,14 @@ def settled_head(home: Home, *, published: int, since: int) -> int:
     """
     if (settled := _SETTLED.find(home.key(published))) is not None:
         return settled
-    newest = _find_newest(home, published, at_least=since).number
+    newest = _find_newest(home, published, at_least=since).version
     external = find_external(home, since=since, until=newest)
     return external[0] - 1 if external else newest
 
 
 def staged_at(home: Home, version: int) -> int:
     """Return when a version was written, in microseconds, by the clock of its writer."""
-    return written_at(parts_of(home, version, read_staged(home, version)))
+    return written_at(read_staged(home, version).parts)
 
 
 def find_missing_files(home: Home, version: int, *, expected_head: int) -> tuple[str, ...]:
@@ -250,31 +262,29 @@ def find_missing_files(home: Home, version: int, *, expected_head: int) -> tuple
     """
     before = _find_newest(home, version, at_least=expected_head)
     staged = read_staged(home, version)
-    parts = parts_of(home, before.number, before.data)
-    there = parts_of(home, version, staged)
-    made = settled_manifest(parts, parts, there, properties={}, uuid="", is_clean=True)
-    below = (relative_to(uri, home.root) for uri in _new_files(home, made, staged, version))
+    made = settled_manifest(before.parts, before.parts, staged.parts, properties={}, uuid="", is_clean=True)
+    below = (relative_to(uri, home.root) for uri in _new_files(home, made, staged))
     paths = [path for path in below if path]
     store = home.store()
     found = in_parallel(lambda path: store.find_info(path), paths)
     return tuple(path for path, info in zip(paths, found, strict=True) if info is None)
 
 
-def _find_newest(home: Home, version: int, *, at_least: int) -> OrdinaryVersion:
+def _find_newest(home: Home, version: int, *, at_least: int) -> Manifest:
     """Read the newest ordinary version. Start at the newest that this process knows of, where that is still there.
 
     Versions are collected from the oldest on. So if a version exists and the next one does not, it is the newest.
     """
-    known = max(at_least, _NEWEST.find(home.key()) or 0)
-    found = find_ordinary(home, known) if known == _NEWEST.find(home.key()) else None
+    known = _NEWEST.find(home.key())
+    found = None if known is None or known < at_least else find_ordinary(home, known)
     if found is None:
         found = find_ordinary(home, _latest(home, version))
-    if found is not None and not has_mark(found.data):
-        replace_damaged(home, found.number, version)
-        found = find_ordinary(home, found.number)
+    if found is not None and found.parts is NO_PARTS:
+        replace_damaged(home, found.version, version)
+        found = find_ordinary(home, found.version)
     if found is None:
         raise VersionNotFoundError(f"{home.uri!r} has no ordinary version", hint="run `doctor()`")
-    _NEWEST.keep(home.key(), found.number)
+    _NEWEST.keep(home.key(), found.version)
     return found
 
 
@@ -283,45 +293,38 @@ def _latest(home: Home, version: int) -> int:
         return int(home.open(version).latest_version)
 
 
-def _base_of(home: Home, before: SettledParts, shown: int | None, *, staged_from: int) -> SettledParts:
+def _base_of(home: Home, before: Manifest, *, staged_from: int) -> SettledParts:
     """Return the version that the one before shows; that one itself if it is not ours, or its source is gone."""
-    if shown is None or not is_staged(shown) or shown == staged_from:
-        return before
+    if before.shown is None or not is_staged(before.shown) or before.shown == staged_from:
+        return before.parts
     try:
-        return parts_of(home, shown, read_staged(home, shown))
+        return read_staged(home, before.shown).parts
     except NotFoundError:
-        return before
-
-
-def _shows(ordinary: OrdinaryVersion, version: int) -> bool:
-    return version in (ordinary.number, shown_version(ordinary.stamp))
+        return before.parts
 
 
 def _forget_newest(home: Home) -> None:
     _NEWEST.forget(lambda known: known[1] == home)
 
 
-def _new_files(home: Home, made: SettledManifest, staged: bytes, version: int) -> tuple[str, ...]:
-    bases = {base.id: base for base in read_manifest(staged).base_paths}
-    found = [join_uri(home.root, path_of(home, version))]
+def _new_files(home: Home, made: SettledManifest, staged: Manifest) -> tuple[str, ...]:
+    bases = {base.id: base for base in base_paths_of(staged.parts.others, "staged manifest")}
+    found = [join_uri(home.root, manifest_path(staged.version, home.folder))]
     for fragment, former in made.fragments:
-        known = set(files_of_fragment(former))
-        new = (mention for mention in files_of_fragment(fragment) if mention not in known)
-        for mention in new:
-            uri = _uri(home, bases, mention)
+        known = files_of_fragment(former) if former else ()
+        for file in files_of_fragment(fragment):
+            if file in known:
+                continue
+            uri = resolve_path(file.name, file.kind, file.base_id, bases=bases, dataset_root=home.uri)
             found.append(uri)
-            if made.has_blobs and mention.kind is FileKind.DATA:
+            if made.has_blobs and file.kind is FileKind.DATA:
                 found.extend(_list_files(uri.removesuffix(".lance"), home.storage_options))
     for index in made.indices:
-        folder = _uri(home, bases, folder_of_index(index))
-        names = names_in_index(index)
+        file, names = folder_of_index(index), names_in_index(index)
+        folder = resolve_path(file.name, file.kind, file.base_id, bases=bases, dataset_root=home.uri)
         listed = _list_files(folder, home.storage_options) if not names else ()
         found.extend(listed or (join_uri(folder, name) for name in names))
     return tuple(dict.fromkeys(found))
-
-
-def _uri(home: Home, bases: Mapping[int, BasePath], file: FileMention) -> str:
-    return resolve_path(file.name, file.kind, file.base_id, bases=bases, dataset_root=home.uri)
 
 
 def _list_files(folder: str, storage_options: Mapping[str, str]) -> tuple[str, ...]:

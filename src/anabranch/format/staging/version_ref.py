@@ -34,7 +34,7 @@ class VersionRef:
 
     def open_to_read(self) -> "lance.LanceDataset":
         """Open the version for reading only. A kept handle is returned without another check for links."""
-        return self.home.open_to_read(self.version)
+        return self.home.open(self.version, reads_metadata=True)
 
     @property
     def schema(self) -> "pa.Schema":

@@ -1,25 +1,188 @@
 """The leases of a repository: who is at work, since when, and which commits that work needs.
 
+A lease is a small file that a process renews while it works, so that others wait for it. It is a hint. Nothing is lost
+if it expires too early: the writer finds out before it publishes (`Lease.check`), and two writers meet in the log. Ages
+are differences between times of the store's own clock, so clocks need not agree.
+
 What work writes is not published yet and looks like garbage. Garbage collection spares files that are younger than its
 grace period, and files that are younger than the oldest lease.
 """
 
+import threading
+import time
+import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 
-from anabranch.errors import BusyError, CorruptError, ObjectNotFoundError
+from anabranch.errors import BusyError, CorruptError, ObjectNotFoundError, StorageError
 from anabranch.ids import BranchName, new_ulid
-from anabranch.repo.leases.lease import EXPIRED_AFTER, Lease
-from anabranch.storage import ObjectInfo, ObjectStore
-from anabranch.storage.documents import damage_named, load
+from anabranch.storage import ObjectInfo, ObjectStore, in_parallel
+from anabranch.storage.documents import damage_named, dump, load
 from anabranch.storage.store import store_time
 
-__all__ = ["LEASES", "Leases", "lease_path"]
+__all__ = ["LEASES", "Lease", "Leases", "active_leases", "lease_path", "steady_seconds"]
 
 LEASES = "_leases"
 _WORK = BranchName("__work__")
+_WORK_PATH = f"{LEASES}/{_WORK.segment}"
+# A lease is renewed three times while it lasts.
+_RENEWALS = 3
+# A writer whose lease was not renewed for two durations must not publish. Others treat it as dead one duration later,
+# so that the writer always finds out first.
+_SILENT_DURATIONS = 2
+_EXPIRED_AFTER = _SILENT_DURATIONS + 1
+# An idle process keeps its renewal thread this long, so that a busy one does not start a thread for each transaction.
+_IDLE_SECONDS = 1.0
+
+
+# Seconds that also pass while the machine sleeps, and that do not go back. On macOS the second clock is such a one.
+steady_seconds = partial(time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+class Lease:
+    """One heartbeat file. It records how long the work has been running and which commits it needs.
+
+    `since` is the start of the work in seconds of the wall clock, if another process began it.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        path: str,
+        *,
+        duration: timedelta,
+        held: Iterable[str] = (),
+        since: float | None = None,
+    ) -> None:
+        self._store = store
+        self._path = path
+        self._silence = duration.total_seconds() * _SILENT_DURATIONS
+        self.pause = duration.total_seconds() / _RENEWALS  # seconds between two renewals
+        self._held = tuple(held)
+        self._began = self._renewed = steady_seconds()
+        if since is not None:
+            self._began -= max(0.0, time.time() - since)
+        self._longest_silence = 0.0
+        self._may_exist = True
+        self._is_released = False
+        # A write in progress when the lease is released must not recreate the file.
+        self._lock = threading.Lock()
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    def start(self, *, at_once: bool = True) -> None:
+        """Write the file, and renew it in the background until the lease is released or dropped.
+
+        Without `at_once`, write it only when the first renewal is due: short work costs no request. Garbage collection
+        does not touch files younger than its grace period, which covers the time until then.
+        """
+        if at_once:
+            self._write()
+        self._may_exist = at_once
+        _RENEWER.add(self)
+
+    def hold(self, commit_ids: Iterable[str]) -> None:
+        """Protect more commits from garbage collection. The caller checks afterwards that they still exist."""
+        with self._lock:
+            self._held = tuple(dict.fromkeys([*self._held, *commit_ids]))
+        self._write()
+
+    def renew(self) -> None:
+        """Write the file again. If the store fails, the next renewal is still in time."""
+        try:
+            self._write()
+        except StorageError:
+            return
+
+    def renew_if_due(self) -> None:
+        if steady_seconds() - self._renewed >= self.pause * 0.9:
+            self.renew()
+
+    def check(self) -> None:
+        """Raise BusyError if the lease may have expired, so that files of the work may have been collected."""
+        silent = max(self._longest_silence, steady_seconds() - self._renewed)
+        if silent > self._silence:
+            raise BusyError(
+                f"the lease of this work was not renewed for {silent:.0f} s, and its files may have been collected",
+                hint="do it again",
+            )
+
+    def release(self) -> None:
+        """Delete the file. If the store fails, the lease expires."""
+        _RENEWER.remove(self)
+        with self._lock:
+            self._is_released = True
+        if self._may_exist:
+            try:
+                self._store.delete(self._path)
+            except StorageError:
+                return
+
+    def _write(self) -> None:
+        with self._lock:
+            if self._is_released:
+                return
+            now = steady_seconds()
+            # A renewal after a long silence must not hide the silence: others may have acted on it.
+            self._longest_silence = max(self._longest_silence, now - self._renewed)
+            fields = {"age": f"{now - self._began:.3f}", "held": self._held}
+            self._may_exist = True
+            self._store.put(self._path, dump(fields), durable=False)
+            self._renewed = now
+
+
+class _Renewer:
+    """One thread that renews all leases of this process, while there are any."""
+
+    def __init__(self) -> None:
+        # A transaction or run that is dropped without being closed must not be renewed forever.
+        self._leases: weakref.WeakSet[Lease] = weakref.WeakSet()
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._pause = 0.0
+
+    def add(self, lease: Lease) -> None:
+        with self._changed:
+            self._leases.add(lease)
+            if lease.pause < self._pause:
+                self._changed.notify()
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._run, name="anabranch-leases", daemon=True)
+                self._thread.start()
+
+    def remove(self, lease: Lease) -> None:
+        with self._changed:
+            self._leases.discard(lease)
+
+    def list(self) -> "list[Lease]":
+        with self._changed:
+            return list(self._leases)
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._pause = min((lease.pause for lease in self._leases), default=_IDLE_SECONDS)
+                self._changed.wait(self._pause)
+                leases = list(self._leases)
+                if not leases:
+                    self._thread = None
+                    return
+            # In parallel, so that a slow store does not delay the leases in others by its own time for each of them.
+            in_parallel(Lease.renew_if_due, leases)
+            del leases
+
+
+_RENEWER = _Renewer()
+
+
+def active_leases() -> list[Lease]:
+    """Return the leases that this process renews."""
+    return _RENEWER.list()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,11 +211,8 @@ class Leases:
         of the wall clock, if that was before now.
         """
         held = tuple(held)
-        lease = Lease(self.store, lease_path(_WORK, new_ulid()), duration=self.duration, held=held, since=since)
-        if held or since is not None:
-            lease.start()
-        else:
-            lease.start_later()
+        lease = Lease(self.store, f"{_WORK_PATH}/{new_ulid()}", duration=self.duration, held=held, since=since)
+        lease.start(at_once=bool(held) or since is not None)
         return lease
 
     @contextmanager
@@ -120,10 +280,10 @@ class Leases:
 
     @property
     def _expiry_seconds(self) -> float:
-        return self.duration.total_seconds() * EXPIRED_AFTER
+        return self.duration.total_seconds() * _EXPIRED_AFTER
 
     def _list_unexpired(self, holder: BranchName | None = None) -> tuple[ObjectInfo, ...]:
-        return self._list(within=self.duration * EXPIRED_AFTER, holder=holder)
+        return self._list(within=self.duration * _EXPIRED_AFTER, holder=holder)
 
     def _list(self, *, within: timedelta, holder: BranchName | None = None) -> tuple[ObjectInfo, ...]:
         """Return the leases of a branch or lock, or all, that were renewed within some time."""

@@ -5,14 +5,14 @@ after one entry from a clock that is ahead, all entries get the same time until 
 """
 
 import os
-import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import lru_cache
 
 from anabranch.errors import ClockSkewError, CommitNotFoundError, ObjectNotFoundError, StorageError
 from anabranch.ids import BranchName
+from anabranch.repo.leases.leases import steady_seconds
 from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import LogEntry
 from anabranch.repo.log.times import to_datetime, to_microseconds
@@ -20,13 +20,12 @@ from anabranch.storage.options import CLOCK_TOLERANCE
 from anabranch.storage.store import store_time
 from anabranch.storage.uris import is_local, split_uri
 
-__all__ = ["StampedAhead", "as_text", "check_clock", "find_stamped_ahead", "store_microseconds"]
+__all__ = ["StampedAhead", "as_text", "check_clock", "find_stamped_ahead", "is_clock_right", "store_microseconds"]
 
 # The store's time is read again after this many seconds. By then, two clocks may differ by some milliseconds more.
 _INTERVAL = 3600.0
 # For each store, its time at 0 of the steady clock, and when that was measured.
 _measured: dict[str, tuple[float, float]] = {}
-_lock = threading.Lock()
 
 
 def store_microseconds(config: RepoConfig) -> int:
@@ -34,40 +33,36 @@ def store_microseconds(config: RepoConfig) -> int:
     return to_microseconds(store_time(config.store))
 
 
+def is_clock_right(config: RepoConfig) -> bool:
+    """Return whether this machine's clock agrees with the store's time as it was measured within the last hour.
+
+    Since then, a steady clock has measured how much time has passed, so a wrong change of the machine's clock is
+    noticed as well. No request is made.
+    """
+    if config.clock_tolerance is None:
+        return True
+    found, now = _measured.get(_key(config.root)), steady_seconds()
+    if found is None or now - found[1] > _INTERVAL:
+        return False
+    return abs(config.clock() / 1e6 - found[0] - now) <= config.clock_tolerance.total_seconds()
+
+
 def check_clock(config: RepoConfig, written: str) -> None:
     """Raise ClockSkewError if this machine's clock differs too much from the store's.
 
-    `written` is an object that was just put. Its time is read at most once per hour, process and store. In between, a
-    steady clock measures how much time has passed, so a wrong change of the machine's clock is noticed as well.
+    `written` is an object that was just put. Its time is read.
     """
-    if config.clock_tolerance is None:
-        return
-    by_store = _known_time(config)
-    if by_store is None or _is_apart(config, by_store):
-        by_store = _measure(config, written)
-    if by_store is None or not _is_apart(config, by_store):
-        return
+    tolerance = config.clock_tolerance
+    by_store = None if tolerance is None else _measure(config, written)
     own = config.clock()
+    if tolerance is None or by_store is None or abs(own - by_store) / 1e6 <= tolerance.total_seconds():
+        return
     ahead = "ahead of" if own > by_store else "behind"
     raise ClockSkewError(
         f"the clock of this machine ({as_text(own)}) is {abs(own - by_store) / 1e6:.0f} s {ahead} that of the store"
-        f" ({as_text(by_store)}); at most {config.clock_tolerance.total_seconds():.0f} s are accepted",
+        f" ({as_text(by_store)}); at most {tolerance.total_seconds():.0f} s are accepted",
         hint=f"correct the clock and try again; if the store's clock is wrong, raise the option '{CLOCK_TOLERANCE}'",
     )
-
-
-def _is_apart(config: RepoConfig, by_store: int) -> bool:
-    tolerance = config.clock_tolerance or timedelta(0)
-    return abs(config.clock() - by_store) > tolerance / timedelta(microseconds=1)
-
-
-def _known_time(config: RepoConfig) -> int | None:
-    with _lock:
-        found = _measured.get(_key(config.root))
-    now = _steady()
-    if found is None or now - found[1] > _INTERVAL:
-        return None
-    return int((found[0] + now) * 1_000_000)
 
 
 def _measure(config: RepoConfig, written: str) -> int | None:
@@ -75,12 +70,12 @@ def _measure(config: RepoConfig, written: str) -> int | None:
         modified = config.store.head(written).modified.timestamp()
     except (ObjectNotFoundError, StorageError):
         return None  # if the time cannot be read, writers continue without the check
-    now = _steady()
-    with _lock:
-        _measured[_key(config.root)] = (modified - now, now)
+    now = steady_seconds()
+    _measured[_key(config.root)] = (modified - now, now)
     return int(modified * 1_000_000)
 
 
+@lru_cache(maxsize=256)
 def _key(root: str) -> str:
     """Return a name of the thing that has one clock: a bucket, or a mounted disk."""
     if not is_local(root):
@@ -89,11 +84,6 @@ def _key(root: str) -> str:
         return str(os.stat(root).st_dev)
     except OSError:
         return root
-
-
-def _steady() -> float:
-    """Return seconds of a clock that is never adjusted and that also runs while the machine sleeps."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

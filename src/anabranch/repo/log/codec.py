@@ -103,23 +103,6 @@ def decode_table(fields: Mapping[str, Any]) -> TableEntry:
     return validation.check_table(entry)
 
 
-def encode_graph_commit(commit: GraphCommit) -> dict[str, Any]:
-    return {
-        "graph_commit_id": commit.graph_commit_id,
-        "manifest_branch": commit.manifest_branch,
-        "manifest_version": commit.manifest_version,
-        "parent_commit_id": commit.parent_commit_id,
-        "merged_parent_commit_id": commit.merged_parent_commit_id,
-        "actor_id": commit.actor_id,
-        "created_at": commit.created_at,
-        "message": commit.message,
-        "kind": commit.kind,
-        "metadata": dict(commit.metadata),
-        "tables": list(commit.tables),
-        "generation": commit.generation,
-    }
-
-
 def decode_graph_commit(fields: Mapping[str, Any]) -> GraphCommit:
     commit = GraphCommit(
         graph_commit_id=fields["graph_commit_id"],
@@ -139,9 +122,23 @@ def decode_graph_commit(fields: Mapping[str, Any]) -> GraphCommit:
 
 
 def encode_summary(record: CommitRecord) -> tuple[Any, ...]:
-    beside = {"made_on": record.made_on, "taken_from": record.taken_from}
-    fields = {**encode_graph_commit(record.commit), **beside}
-    return tuple(fields[name] for name in _SUMMARY)
+    """Return the fields of `_SUMMARY`, in its order."""
+    commit = record.commit
+    return (
+        commit.graph_commit_id,
+        commit.manifest_branch,
+        commit.manifest_version,
+        commit.merged_parent_commit_id,
+        commit.actor_id,
+        commit.created_at,
+        commit.kind,
+        commit.message,
+        dict(commit.metadata),
+        list(commit.tables),
+        commit.generation,
+        record.made_on,
+        record.taken_from,
+    )
 
 
 def weigh_summary(summary: tuple[Any, ...]) -> int:
@@ -192,8 +189,22 @@ def _decode_summary(summary: Sequence[Any], *, generation: int) -> tuple[Any, ..
 
 def encode_commit(record: CommitRecord, full_map: Mapping[TableKey, TableEntry] | None = None) -> dict[str, Any]:
     """Return the fields of a commit. A commit that is a base for others also has the full map."""
+    commit = record.commit
     fields: dict[str, Any] = {
-        "commit": encode_graph_commit(record.commit),
+        "commit": {
+            "graph_commit_id": commit.graph_commit_id,
+            "manifest_branch": commit.manifest_branch,
+            "manifest_version": commit.manifest_version,
+            "parent_commit_id": commit.parent_commit_id,
+            "merged_parent_commit_id": commit.merged_parent_commit_id,
+            "actor_id": commit.actor_id,
+            "created_at": commit.created_at,
+            "message": commit.message,
+            "kind": commit.kind,
+            "metadata": dict(commit.metadata),
+            "tables": list(commit.tables),
+            "generation": commit.generation,
+        },
         "base": record.base,
         "changes": {str(key): entry and encode_table(entry) for key, entry in record.changes.items()},
         "recent": list(record.recent),

@@ -1,6 +1,12 @@
-"""Commit objects. They are immutable, named by ULID, and stay when their branch is deleted."""
+"""Commit objects. They are immutable, named by ULID, and stay when their branch is deleted.
 
-from collections.abc import Iterator
+Their table maps decode an entry when it is read. A repository may have thousands of tables, and most readers need a few
+of them. Names and entries are checked when they are read, not when the map is opened: a repository may come from an
+untrusted source.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from anabranch.errors import CommitNotFoundError, CorruptError, ObjectNotFoundError
@@ -8,11 +14,10 @@ from anabranch.format.cache import BoundedCache
 from anabranch.ids import TableKey
 from anabranch.repo.log import codec, validation
 from anabranch.repo.log.config import RepoConfig
-from anabranch.repo.log.entries import CommitRecord, GraphCommit, Origin, TableEntry, TableMap
-from anabranch.repo.log.table_maps import LayeredMap, StoredMap
+from anabranch.repo.log.entries import Changes, CommitRecord, GraphCommit, Origin, TableEntry, TableMap
 from anabranch.storage import documents, put_once
 
-__all__ = ["COMMITS", "Commits", "commit_path", "next_page", "read_commit_fields"]
+__all__ = ["COMMITS", "FEW_CHANGES", "Commits", "commit_path", "next_page", "read_commit_fields"]
 
 COMMITS = "_commits"
 
@@ -24,7 +29,7 @@ _PAGE_BYTES = 16 * 1024
 _CACHED_ORIGINS = 20_000
 _CACHED_NAMES = 200_000
 # Up to this many changes since the base, a commit never gets a full map.
-_ALWAYS_CHANGES = 16
+FEW_CHANGES = 16
 
 
 class Commits:
@@ -169,9 +174,7 @@ def is_due_for_full_map(*, new: int, since_base: int, tables: int) -> bool:
     Each commit repeats the changes since its base, so up to the next full map they cost their number squared. A full
     map is due when that is more than the map itself. A commit that changes a third of the tables gets one at once.
     """
-    if since_base <= _ALWAYS_CHANGES:
-        return False
-    return since_base * since_base > tables * new or 3 * since_base > tables
+    return since_base > FEW_CHANGES and (since_base * since_base > tables * new or 3 * since_base > tables)
 
 
 def next_page(parent: CommitRecord) -> tuple[tuple[tuple[Any, ...], ...], str | None]:
@@ -180,3 +183,115 @@ def next_page(parent: CommitRecord) -> tuple[tuple[tuple[Any, ...], ...], str | 
     if len(page) >= _PAGE or sum(map(codec.weigh_summary, page)) > _PAGE_BYTES:
         return (), parent.commit.graph_commit_id
     return page, parent.older
+
+
+# How the full map of a commit begins in the form that `documents.dump` writes. Quotes inside a string are escaped in
+# JSON, so this text is not part of a string.
+_BEGINNING = b',"format":%d,"full_map":{' % documents.FORMAT
+_DECODER = json.JSONDecoder()
+# An entry is rarely longer. A longer one is decoded from all of the object.
+_ENTRY_BYTES = 1024
+
+
+class StoredMap(Mapping[TableKey, TableEntry]):
+    """The full map of a commit object.
+
+    The text of one entry is found by its name, so that nothing else is parsed. All of the object is parsed when the
+    tables are listed, for a name that is not found, and for an object that was not written by `documents.dump`.
+    """
+
+    def __init__(self, data: bytes, *, path: str, commit_id: str) -> None:
+        self._data = data
+        self._path = path
+        self._commit_id = commit_id
+        self._entries: dict[TableKey, TableEntry] = {}
+        self._fields: dict[TableKey, Any] | None = None
+        self._start = _find_start(data, commit_id)
+        if self._start is None:
+            self._parse()  # raises if the object is damaged
+
+    def __getitem__(self, key: TableKey) -> TableEntry:
+        known = self._entries.get(key)
+        if known is None:
+            fields = self._find_text(key)
+            if fields is None:
+                fields = self._parse()[key]
+            with documents.damage_named(self._path):
+                known = codec.decode_table(fields)
+            self._entries[key] = known
+        return known
+
+    def __contains__(self, key: object) -> bool:
+        if key in self._entries:
+            return True
+        return isinstance(key, TableKey) and (self._position(key) >= 0 or key in self._parse())
+
+    def __iter__(self) -> Iterator[TableKey]:
+        return iter(self._parse())
+
+    def __len__(self) -> int:
+        return len(self._parse())
+
+    def _find_text(self, key: TableKey) -> Mapping[str, Any] | None:
+        """Return the fields of one entry by the position of its name, None if it is not found in this way."""
+        at = self._position(key)
+        if at < 0:
+            return None
+        for end in (at + _ENTRY_BYTES, len(self._data)):
+            try:
+                fields, _ = _DECODER.raw_decode(self._data[at:end].decode(errors="replace"))
+            except ValueError:
+                continue  # it is longer
+            return fields  # type: ignore[no-any-return] # The text begins with a brace.
+        return None
+
+    def _position(self, key: TableKey) -> int:
+        """Return the position of the fields of an entry, -1 if it is not found."""
+        if self._fields is not None or self._start is None:
+            return -1
+        name = f'"{key}":'.encode()
+        found = self._data.find(name + b"{", self._start)
+        return -1 if found < 0 else found + len(name)
+
+    def _parse(self) -> dict[TableKey, Any]:
+        if self._fields is None:
+            fields = documents.load(self._data, path=self._path)
+            with documents.damage_named(self._path):
+                codec.check_identity(self._path, fields["commit"]["graph_commit_id"], self._commit_id)
+                self._fields = {TableKey.parse(key): entry for key, entry in fields["full_map"].items()}
+        return self._fields
+
+
+def _find_start(data: bytes, commit_id: str) -> int | None:
+    """Return where the entries begin, None if the object is not one that `documents.dump` wrote for this commit."""
+    at = data.find(_BEGINNING)
+    is_own = at >= 0 and data.find(f'"graph_commit_id":"{commit_id}"'.encode(), 0, at) >= 0
+    return at + len(_BEGINNING) if is_own and documents.is_sealed(data) else None
+
+
+class LayeredMap(Mapping[TableKey, TableEntry]):
+    """The tables of a commit: a full map with changes over it. A dropped table is a change to None."""
+
+    def __init__(self, base: TableMap, changes: Changes) -> None:
+        self._base = base
+        self._changes = changes
+
+    def __getitem__(self, key: TableKey) -> TableEntry:
+        if key not in self._changes:
+            return self._base[key]
+        entry = self._changes[key]
+        if entry is None:
+            raise KeyError(key)
+        return entry
+
+    def __contains__(self, key: object) -> bool:
+        if isinstance(key, TableKey) and key in self._changes:
+            return self._changes[key] is not None
+        return key in self._base
+
+    def __iter__(self) -> Iterator[TableKey]:
+        yield from (key for key in self._base if key not in self._changes)
+        yield from (key for key, entry in self._changes.items() if entry is not None)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)

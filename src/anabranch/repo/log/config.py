@@ -8,13 +8,15 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from anabranch.errors import StaleBaseError
+from anabranch.format.cache import BoundedCache
 from anabranch.format.home import Home
 from anabranch.ids import BranchName, new_ulid
 from anabranch.repo.leases.leases import Leases
 from anabranch.repo.log.entries import TableEntry
 from anabranch.repo.log.numbered import NumberedLog
 from anabranch.storage import ObjectStore
-from anabranch.storage.links import refuse_links
+from anabranch.storage.local_files import refuse_links
+from anabranch.storage.options import Durability, durability_of
 from anabranch.storage.uris import follow_links, is_local, join_uri, relative_to
 
 __all__ = ["BRANCHES", "DECISIONS", "RUNS", "TABLES", "TAGS", "RepoConfig", "give_way", "now_in_microseconds"]
@@ -63,7 +65,26 @@ class RepoConfig:
     give_way: Callable[[int, int], None] = give_way
     lease: timedelta = timedelta(minutes=1)
     read_root: Callable[[], str] | None = None
+    is_local: bool = field(init=False, compare=False, repr=False)
+    # Whether commits wait for the disk. Object stores are durable by themselves.
+    is_durable: bool = field(init=False, compare=False, repr=False)
+    # How many tables to write at a time. On a local disk few, because more would only compete for the processor.
+    # Behind an object store most of the time is waiting for answers.
+    tables_at_a_time: int = field(init=False, compare=False, repr=False)
+    leases: Leases = field(init=False, compare=False, repr=False)
+    # The homes of tables by their dataset and Lance branch.
+    homes: "BoundedCache[tuple[str, str | None], Home]" = field(
+        default_factory=lambda: BoundedCache(limit=1024), init=False, compare=False, repr=False
+    )
     restore: "Callable[[str, Mapping[str, str], str | None, str | None], RepoConfig] | None" = None
+
+    def __post_init__(self) -> None:
+        local = is_local(self.root)
+        is_durable = local and durability_of(self.storage_options) is Durability.FULL
+        object.__setattr__(self, "leases", Leases(store=self.store, duration=self.lease))
+        object.__setattr__(self, "is_local", local)
+        object.__setattr__(self, "is_durable", is_durable)
+        object.__setattr__(self, "tables_at_a_time", min(4, os.cpu_count() or 1) if local else 16)
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle the values that `restore` needs to open the repository in another process.
@@ -73,19 +94,6 @@ class RepoConfig:
         if self.restore is None:
             raise TypeError("this object cannot be pickled; pickle the Repository or a Snapshot")
         return self.restore, (self.root, dict(self.storage_options), self.actor, self.made_at)
-
-    @property
-    def leases(self) -> Leases:
-        """The leases of this repository."""
-        return Leases(store=self.store, duration=self.lease)
-
-    @property
-    def tables_at_a_time(self) -> int:
-        """How many tables to write at a time. On a local disk few, because more would only compete for the processor.
-
-        Behind an object store most of the time is waiting for answers.
-        """
-        return min(4, os.cpu_count() or 1) if is_local(self.root) else 16
 
     def branch_log(self, branch: BranchName) -> NumberedLog:
         if branch.run_id is not None:
@@ -107,7 +115,12 @@ class RepoConfig:
 
     def home_of(self, entry: TableEntry) -> Home:
         """Return the home of a table. Raise StaleBaseError if it reads the former location of the repository."""
-        home = self.dataset_root(entry.dataset).on(entry.home)
+        home = self.homes.find((entry.dataset, entry.home))
+        if home is None:
+            home = self.dataset_root(entry.dataset).on(entry.home)
+            self.homes.keep((entry.dataset, entry.home), home)
+        else:
+            refuse_links(self.root, f"{TABLES}/{entry.dataset}")
         if self.made_at is not None and self.made_at != self.root:
             try:
                 self._check_relocated(home, entry.version, former=self.made_at)

@@ -58,7 +58,7 @@ class Heads:
 
     def __init__(self, config: RepoConfig) -> None:
         self._config = config
-        self._seen: BoundedCache[BranchName, LogEntry] = BoundedCache(limit=16)
+        self._seen: BoundedCache[BranchName, tuple[NumberedLog, LogEntry]] = BoundedCache(limit=16)
         # They are small, so that those of all branches can be cached: a graph needs them all.
         self._tips: BoundedCache[BranchName, Tip] = BoundedCache(limit=_CACHED_TIPS)
         self._numbered: BoundedCache[tuple[BranchName, int], LogEntry] = BoundedCache(limit=16)
@@ -68,13 +68,14 @@ class Heads:
 
         Entries never change and leave no gap, so the one seen last is the newest until there is a next number.
         """
-        seen = self._seen.find(branch)
-        if seen is not None and self._config.branch_log(branch).find(seen.number + 1) is None:
-            return seen
-        entry = self._read(branch)
-        if entry is not None:
-            self._seen.keep(branch, entry)
-        return entry
+        if (seen := self._seen.find(branch)) is not None:
+            log, entry = seen
+            if log.find(entry.number + 1) is None:
+                return entry
+        newest = self._read(branch)
+        if newest is not None:
+            self._seen.keep(branch, (self._config.branch_log(branch), newest))
+        return newest
 
     def get(self, branch: BranchName) -> LogEntry:
         """The newest entry of a branch that exists."""
@@ -363,10 +364,11 @@ class Heads:
 
     def _append(self, entry: LogEntry, *, after: Sequence[str] = ()) -> bool:
         """Put an entry as the branch's next; this alone makes a change visible. Return False if the number is taken."""
-        log = self._config.branch_log(entry.branch)
+        seen = self._seen.find(entry.branch)
+        log = self._config.branch_log(entry.branch) if seen is None else seen[0]
         done = log.append(entry.number, codec.encode_entry(entry), after=after)
         if done:
-            self._seen.keep(entry.branch, entry)
+            self._seen.keep(entry.branch, (log, entry))
         return done
 
     def _read(self, branch: BranchName) -> LogEntry | None:

@@ -4,9 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from anabranch.ids import MAIN, TableKey
-from anabranch.repo.log.commits import is_due_for_full_map, next_page
+from anabranch.repo.log.commits import FEW_CHANGES, is_due_for_full_map, next_page
 from anabranch.repo.log.entries import (
-    BranchEvent,
     Changes,
     CommitKind,
     CommitRecord,
@@ -50,12 +49,6 @@ class CommitSpec:
     staged_since: int = 0
     created: frozenset[TableKey] = frozenset()
 
-    @property
-    def event(self) -> BranchEvent:
-        if self.freezes:
-            return BranchEvent.FROZEN
-        return BranchEvent.PULLED if self.kind is CommitKind.PULL else BranchEvent.COMMITTED
-
 
 def make_record(
     repo_store: RepoStore, before: LogEntry, view: View, changes: Changes, spec: CommitSpec
@@ -72,7 +65,7 @@ def make_record(
         manifest_branch=None if str(before.branch) == MAIN else str(before.branch),
         manifest_version=before.number + 1,
         parent_commit_id=parent.commit.graph_commit_id,
-        merged_parent_commit_id=_id_of(spec.merged_parent),
+        merged_parent_commit_id=spec.merged_parent.graph_commit_id if spec.merged_parent else None,
         actor_id=config.actor,
         created_at=max(config.clock(), before.at, *(made.created_at for made in made_from)),
         message=spec.message,
@@ -90,19 +83,17 @@ def make_record(
         recent=recent,
         older=older,
         main_id=view.main_id if is_live else None,
-        made_on=_id_of(main),
-        taken_from=_id_of(spec.taken_from),
+        made_on=main.graph_commit_id if main else None,
+        taken_from=spec.taken_from.graph_commit_id if spec.taken_from else None,
     )
     if is_live:
         return record, None  # it builds on main's base, and main renews that
+    if len(record.changes) <= FEW_CHANGES:
+        return record, None  # before all tables are read
     full_map = repo_store.commits.tables_of(record)
     if not is_due_for_full_map(new=len(changes), since_base=len(record.changes), tables=len(full_map)):
         return record, None
     return replace(record, base=commit.graph_commit_id, changes={}), full_map
-
-
-def _id_of(commit: GraphCommit | None) -> str | None:
-    return None if commit is None else commit.graph_commit_id
 
 
 def pin_view(repo_store: RepoStore, entry: LogEntry, view: View, *, message: str) -> LogEntry:

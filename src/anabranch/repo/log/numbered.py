@@ -65,7 +65,7 @@ class NumberedLog:
         if self.store.lists_sorted:
             return
         try:
-            hint = b"2 %d %d\n%s" % (number, _checksum(number, data), data)
+            hint = b"2 %d %d\n%s" % (number, crc32(b"%d\n%s" % (number, data)), data)
             self.store.put_hint(self.hint_path, hint)
         except AnabranchError:
             return  # the entry is there, so that no error may reach the writer
@@ -88,7 +88,7 @@ class NumberedLog:
             *version, number, checksum = map(int, first.split(b" "))
         except ValueError:
             return None
-        expected = {(): crc32(data), (2,): _checksum(number, data)}.get(tuple(version))
+        expected = {(): crc32(data), (2,): crc32(b"%d\n%s" % (number, data))}.get(tuple(version))
         return (number, data) if checksum == expected else None
 
     def _last_of_all(self) -> tuple[int, bytes] | None:
@@ -105,7 +105,3 @@ class NumberedLog:
         for info in self.store.list(self.folder):
             if (number := self.number_of(info.path)) is not None:
                 yield number
-
-
-def _checksum(number: int, data: bytes) -> int:
-    return crc32(b"%d\n" % number + data)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from anabranch.ids import BranchName, TableKey
-from anabranch.repo.leases.lease import Lease
+from anabranch.repo.leases.leases import Lease
 from anabranch.repo.log import codec
 from anabranch.repo.log.commits import Commits
 from anabranch.repo.log.config import RepoConfig
@@ -42,8 +42,8 @@ class RepoStore:
         with self.config.leases.working() as lease:
             yield replace(self, lease=lease)
 
-    def check_lease(self) -> None:
-        """Raise BusyError if the lease of the work may have expired."""
+    def check_lease(self, _: object = None) -> None:
+        """Raise BusyError if the lease of the work may have expired. It verifies any log entry in the same way."""
         if self.lease is not None:
             self.lease.check()
 

@@ -40,7 +40,7 @@ from anabranch.repo.merge.replay import (
 )
 from anabranch.repo.refs.protection import refuse_protected
 from anabranch.repo.refs.resolve import is_made_by
-from anabranch.repo.write.publish import Published, move_branch, publish
+from anabranch.repo.write.publish import Made, Published, move_branch, publish
 
 __all__ = ["Pick", "iter_pick_conflicts", "pick_commit", "pick_commits", "plan_picks"]
 
@@ -113,6 +113,7 @@ def pick_commits(repo_store: RepoStore, request: Pick) -> Replayed:
     """Apply or revert several commits, each by a commit, with one entry of the log: all of them or none."""
     changes = _changes(repo_store, request)
     made: list[CommitRecord] = []
+    moved = Made()
 
     def decide(head: LogEntry) -> LogEntry:
         _check_head(request, head)
@@ -122,6 +123,7 @@ def pick_commits(repo_store: RepoStore, request: Pick) -> Replayed:
                 made[:], own = _make_live_commits(repo_store, head, request)
             else:
                 made[:] = make_commits(repo_store, head, head.head, changes, request.combiner)
+            moved.commits = made[1:]
         newest = made[-1]
         if len(made) == 1:
             raise _nothing_to_change(request)
@@ -132,7 +134,7 @@ def pick_commits(repo_store: RepoStore, request: Pick) -> Replayed:
         return repo_store.heads.next_entry(head, BranchEvent.COMMITTED, at=at, head=newest, own=own)
 
     hold(repo_store, list(_iter_ids(request)))
-    entry = move_branch(repo_store, request.combiner.branch, decide, made=lambda: made[1:], attempts=_MAX_ATTEMPTS)
+    entry = move_branch(repo_store, request.combiner.branch, decide, made=moved, attempts=_MAX_ATTEMPTS)
     return Replayed(entry=entry, commits=tuple(record.commit for record in made[1:]))
 
 

@@ -25,7 +25,7 @@ from anabranch.repo.merge.replay import (
     plan_changes,
 )
 from anabranch.repo.refs.protection import refuse_protected
-from anabranch.repo.write.publish import move_branch
+from anabranch.repo.write.publish import Made, move_branch
 
 __all__ = ["REBASED_FROM", "Rebase", "iter_rebase_conflicts", "plan_rebase", "rebase_branch"]
 
@@ -53,16 +53,19 @@ def rebase_branch(repo_store: RepoStore, request: Rebase) -> Replayed:
     If one commit has conflicts, nothing changes. A commit whose change the other state already has is left out.
     """
     made: list[CommitRecord] = []
+    moved = Made()
 
     def decide(head: LogEntry) -> LogEntry | None:
         own = _find_own(repo_store, request, head)
         if own is None:
             made.clear()
+            moved.commits = ()
             return None
         hold(repo_store, [commit.commit.graph_commit_id for _, commit in own])
         changes = [_change(repo_store, request, before, commit) for before, commit in own]
         with collected_errors(repo_store.config, partial(_iter_ids, own)):
             made[:] = make_commits(repo_store, head, request.onto, changes, request.combiner, by_pointer=False)
+            moved.commits = made[1:]
         newest = made[-1]
         if request.inspect is not None:
             request.inspect(newest, repo_store.commits.tables_of(newest))
@@ -70,7 +73,7 @@ def rebase_branch(repo_store: RepoStore, request: Rebase) -> Replayed:
         at = max(repo_store.config.clock(), newest.commit.created_at)
         return repo_store.heads.next_entry(head, BranchEvent.REBASED, at=at, head=newest.pinned())
 
-    entry = move_branch(repo_store, request.combiner.branch, decide, made=lambda: made[1:], attempts=_MAX_ATTEMPTS)
+    entry = move_branch(repo_store, request.combiner.branch, decide, made=moved, attempts=_MAX_ATTEMPTS)
     if not made:
         return Replayed(entry=None)
     return Replayed(entry=entry, commits=tuple(record.commit for record in made[1:]))

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from anabranch.errors import AnabranchError, BusyError
 from anabranch.ids import MAIN, BranchName
-from anabranch.repo.leases.lease import Lease
+from anabranch.repo.leases.leases import Lease
 from anabranch.repo.log.entries import BranchEvent, BranchMode, BranchState, LogEntry
 from anabranch.repo.log.store import RepoStore
 

@@ -19,7 +19,7 @@ from anabranch.errors import (
     RunNotFoundError,
 )
 from anabranch.ids import BranchName, CommitId
-from anabranch.repo.leases.lease import Lease
+from anabranch.repo.leases.leases import Lease
 from anabranch.repo.log.entries import (
     BranchEvent,
     BranchMode,

@@ -7,47 +7,56 @@ commit visible, and settles the tables, so that plain Lance readers see them too
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from anabranch.errors import BranchNotFoundError, ClockSkewError
-from anabranch.ids import BranchName
-from anabranch.repo.log.clocks import check_clock
+from anabranch.errors import BranchNotFoundError, ClockSkewError, DamagedFileError, NotFoundError
+from anabranch.format import staging
+from anabranch.format.home import Home, is_staged
+from anabranch.ids import BranchName, TableKey
+from anabranch.repo.log.clocks import check_clock, is_clock_right
 from anabranch.repo.log.collected import mark_collected, record_collected
 from anabranch.repo.log.commits import commit_path
+from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import (
+    BranchEvent,
     BranchMode,
     Changes,
+    CommitKind,
     CommitRecord,
     GraphCommit,
     LogEntry,
     TableMap,
+    owns,
 )
 from anabranch.repo.log.heads import Decide
 from anabranch.repo.log.making import CommitSpec, make_record
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.log.view import View, find_main
 from anabranch.repo.refs.protection import refuse_ended, refuse_protected
-from anabranch.repo.write.settle import ExternalWrite, settle_published
-from anabranch.repo.write.settlement import Settlement, prepare_settlement
-from anabranch.repo.write.staged_files import refuse_removed_files
-from anabranch.storage.uris import is_local, join_uri
+from anabranch.repo.write.settle import ExternalWrite, Settlement, prepare_settlement, settle_published
+from anabranch.storage.uris import join_uri
 
-__all__ = ["Published", "move_branch", "publish", "put_commit"]
+__all__ = ["Made", "Published", "move_branch", "publish", "put_commit"]
 
 # Given the head that another writer put first, return the same change on top of it, or raise.
 Rebase = Callable[[LogEntry], Changes]
 
 _MAX_ATTEMPTS = 1000
 
+# A change that is published sooner costs no request. Native cleanup spares files that were written in the last days
+# unless it is asked not to.
+_YOUNG_MICROSECONDS = 5 * 60 * 1_000_000
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
     """A commit that was just published: the entry of its branch, its tables, and the external writes that it met.
 
-    If the change may be published only once and the branch had it already, `earlier` is its commit, the entry is the
-    newest one of the branch, and nothing was changed.
+    The `linked` tables are settled already. If the change may be published only once and the branch had it already,
+    `earlier` is its commit, the entry is the newest one of the branch, and nothing was changed.
     """
 
     entry: LogEntry
     changes: Changes
+    linked: frozenset[TableKey] = frozenset()
     external_writes: tuple[ExternalWrite, ...] = ()
     earlier: GraphCommit | None = None
 
@@ -79,8 +88,8 @@ def publish(
     # Best effort: the next writer completes it.
     # The newest version of a created table is the published one already.
     pending = {key: entry for key, entry in published.changes.items() if key not in spec.created}
-    found = settle_published(repo_store, published.entry.branch, pending)
-    return replace(published, external_writes=found)
+    found = settle_published(repo_store, published.entry.branch, pending, linked=published.linked)
+    return replace(published, external_writes=found) if found else published
 
 
 def put_commit(
@@ -102,8 +111,7 @@ def put_commit(
                 attempt.next_entry,
                 # A branch that was protected when the change began may be open again.
                 known=None if expected.state.is_protected and spec.guard is None else expected,
-                made=lambda: attempt.made,
-                files=lambda: attempt.settlement.files,
+                made=attempt.made,
                 attempts=_MAX_ATTEMPTS,
             )
         except BaseException:
@@ -111,8 +119,16 @@ def put_commit(
             raise
         if attempt.earlier is not None:
             return Published(entry=entry, changes={}, earlier=attempt.earlier)
-        attempt.settlement.link()
-    return Published(entry=entry, changes=attempt.changes)
+        linked = attempt.settlement.link()
+    return Published(entry=entry, changes=attempt.changes, linked=linked)
+
+
+@dataclass(slots=True)
+class Made:
+    """What a decision to move a branch has made: new commits, and local files that must be durable before the entry."""
+
+    commits: Sequence[CommitRecord] = ()
+    files: Sequence[str] = ()
 
 
 class _Attempt:
@@ -131,17 +147,18 @@ class _Attempt:
         self._expected = expected
         self._spec = spec
         self._rebase = rebase
-        self._main = find_main(repo_store, expected) if main is None else main
+        self._main = find_main(repo_store, expected) if main is None and expected.state.is_live else main
         self.changes = changes
-        self.made: tuple[CommitRecord, ...] = ()
+        self.made = Made()
         self.earlier: GraphCommit | None = None
         self.settlement = Settlement()
 
     def next_entry(self, head: LogEntry) -> LogEntry | None:
         """Store the commit on top of a head, and return the entry that will publish it; None if it is there already."""
         repo_store, spec = self._repo_store, self._spec
-        self.settlement.discard()
-        self.settlement = Settlement()
+        if self.settlement.manifests:
+            self.settlement.discard()
+            self.settlement = Settlement()
         has_moved = head.number != self._expected.number
         if has_moved:
             self._require_same_branch(head)
@@ -150,16 +167,23 @@ class _Attempt:
             return None
         if has_moved:
             self.changes = self._rebase(head)
-        if spec.guard is None:
+        if spec.guard is None and head.state.is_protected:
             refuse_protected(head)
-        refuse_ended(head)
-        view = View.of(head, self._main).without(spec.released)
-        record, full_map = make_record(repo_store, head, view, self.changes, spec)
-        _run_checks(repo_store, head, record, full_map, spec)
-        refuse_removed_files(repo_store.config, head.home_branch, self.changes, staged_since=spec.staged_since)
+        if head.state.run is not None:
+            refuse_ended(head)
+        view = View.of(head, self._main)
+        record, full_map = make_record(
+            repo_store, head, view.without(spec.released) if spec.released else view, self.changes, spec
+        )
+        if spec.inspect is not None or (spec.guard is not None and head.state.checks):
+            _run_checks(repo_store, head, record, full_map, spec)
+        if repo_store.config.clock() - spec.staged_since >= _YOUNG_MICROSECONDS:
+            _refuse_removed_files(repo_store.config, head.home_branch, self.changes)
         repo_store.commits.put(record, full_map, durable=False)
-        self.made = (record,)
-        self.settlement = prepare_settlement(repo_store, head, self.changes, created=spec.created)
+        self.made.commits = (record,)
+        if repo_store.config.is_durable:
+            self.settlement = prepare_settlement(repo_store.config, head, self.changes, created=spec.created)
+            self.made.files = self.settlement.files
         return _entry_of(repo_store, head, record, self.changes, spec)
 
     def _require_same_branch(self, head: LogEntry) -> None:
@@ -169,61 +193,57 @@ class _Attempt:
             )
 
 
-def move_branch(  # noqa: PLR0913 - what `Heads.move` needs, and what was made
+def move_branch(
     repo_store: RepoStore,
     branch: BranchName,
     decide: Decide,
     *,
-    made: Callable[[], Sequence[CommitRecord]],
+    made: Made,
     known: LogEntry | None = None,
-    files: Callable[[], Sequence[str]] = tuple,
     attempts: int,
 ) -> LogEntry:
-    """Move a branch to new commits, which `made` returns after each decision.
+    """Move a branch to new commits. Each decision states in `made` what it made.
 
     The entry is rolled back if the lease expired during the put, because files of the commits may have been collected.
     It stays if another commit builds on it by then, and the move is reported as done: a caller that tried again would
-    make the change twice. On local disk the commits and the `files` become durable before the entry.
+    make the change twice. On local disk the commits and the files become durable before the entry.
     """
+    config = repo_store.config
 
     def next_entry(head: LogEntry) -> LogEntry | None:
         entry = decide(head)
         if entry is not None:
-            _check_clock(repo_store, made())
+            if made.commits and not is_clock_right(config):
+                _check_clock(config, made.commits)
             repo_store.check_lease()
         return entry
+
+    def list_files() -> list[str]:
+        if not config.is_local:
+            return []
+        return [*(join_uri(config.root, commit_path(one.commit.graph_commit_id)) for one in made.commits), *made.files]
 
     return repo_store.heads.move(
         branch,
         next_entry,
         known=known,
-        verify=lambda _: repo_store.check_lease(),
-        rolled_back=lambda _: _mark_collected(repo_store, made()),
+        verify=repo_store.check_lease,
+        rolled_back=lambda _: _mark_collected(repo_store, made.commits),
         is_kept_once_built_on=True,
-        files=lambda: [*_commit_files(repo_store, made()), *files()],
+        files=list_files,
         attempts=attempts,
     )
 
 
-def _check_clock(repo_store: RepoStore, made: Sequence[CommitRecord]) -> None:
+def _check_clock(config: RepoConfig, made: Sequence[CommitRecord]) -> None:
     """Refuse to publish commits with wrong times; their objects, which no log names, are removed."""
     paths = [commit_path(record.commit.graph_commit_id) for record in made]
-    if not paths:
-        return  # a rebase whose changes are all there already
     try:
-        check_clock(repo_store.config, paths[-1])
+        check_clock(config, paths[-1])
     except ClockSkewError:
         for path in paths:
-            repo_store.config.store.delete(path)
+            config.store.delete(path)
         raise
-
-
-def _commit_files(repo_store: RepoStore, made: Sequence[CommitRecord]) -> list[str]:
-    """Return the files of commits, which were written without a sync; none on an object store."""
-    root = repo_store.config.root
-    if not is_local(root):
-        return []
-    return [join_uri(root, commit_path(record.commit.graph_commit_id)) for record in made]
 
 
 def _mark_collected(repo_store: RepoStore, commits: Sequence[CommitRecord]) -> None:
@@ -241,11 +261,8 @@ def _run_checks(
     repo_store: RepoStore, head: LogEntry, record: CommitRecord, full_map: TableMap | None, spec: CommitSpec
 ) -> None:
     """Run the pre-publish checks."""
-    has_checks = spec.guard is not None and bool(head.state.checks)
-    if spec.inspect is None and not has_checks:
-        return
     tables = full_map or repo_store.commits.tables_of(record)
-    if spec.guard is not None and has_checks:
+    if spec.guard is not None and head.state.checks:
         spec.guard(head.state.checks, record, tables)
     if spec.inspect is not None:
         spec.inspect(record, tables)
@@ -257,8 +274,35 @@ def _entry_of(
     """Return the entry that publishes a commit, with the tables that the branch or run has changed by now."""
     state = head.state
     mode, own = state.mode, state.own
+    event = BranchEvent.PULLED if spec.kind is CommitKind.PULL else BranchEvent.COMMITTED
     if spec.freezes:
-        mode, own = BranchMode.PINNED, ()
+        event, mode, own = BranchEvent.FROZEN, BranchMode.PINNED, ()
     elif state.is_live or state.run is not None:
         own = tuple(sorted({*state.own} - spec.released | {*changes}))
-    return repo_store.heads.next_entry(head, spec.event, at=record.commit.created_at, head=record, mode=mode, own=own)
+    return repo_store.heads.next_entry(head, event, at=record.commit.created_at, head=record, mode=mode, own=own)
+
+
+def _refuse_removed_files(config: RepoConfig, branch: BranchName, changes: Changes) -> None:
+    """Refuse a change that was staged some minutes ago and whose files were removed since.
+
+    Our own gc respects leases. Native `cleanup_old_versions` knows nothing of staged versions and removes their files.
+    """
+    for key, entry in changes.items():
+        if entry is None or not owns(branch, entry.home) or not is_staged(entry.version):
+            continue
+        home = config.home_of(entry)
+        if _is_young(config, home, entry.version):
+            continue
+        missing = staging.find_missing_files(home, entry.version, expected_head=entry.head)
+        if missing:
+            raise DamagedFileError(
+                f"{len(missing)} files of the change to '{key}' are gone, for example {missing[0]!r}",
+                hint="make the change again, and do not clean up tables of a repository with other Lance tools",
+            )
+
+
+def _is_young(config: RepoConfig, home: Home, version: int) -> bool:
+    try:
+        return config.clock() - staging.staged_at(home, version) < _YOUNG_MICROSECONDS
+    except NotFoundError:
+        return True  # Native cleanup never removes staged manifests, and our own gc respects leases.

@@ -12,11 +12,13 @@ from dataclasses import dataclass, field
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
-__all__ = ["Writer", "WriterQueue", "atomic", "new_lock", "queue_of_this_process"]
+from anabranch.ids import BranchName, TableKey
+
+__all__ = ["WRITERS", "Writer", "WriterQueue", "atomic"]
 
 
 # The repository's root, the branch and the table.
-Key = tuple[str, str, str]
+Key = tuple[str, BranchName, TableKey]
 
 _PATIENCE_SECONDS = 10.0
 # How often a waiting writer checks whether the holder was dropped, which notifies no one.
@@ -72,11 +74,8 @@ class WriterQueue:
         return any(holder is not None and holder.thread == threading.get_ident() for holder in later)
 
 
-_QUEUE = WriterQueue()
-
-
-def queue_of_this_process() -> WriterQueue:
-    return _QUEUE
+# The writers of this process.
+WRITERS = WriterQueue()
 
 
 P = ParamSpec("P")
@@ -84,13 +83,11 @@ R = TypeVar("R")
 _LOCK = "_lock"
 
 
-def new_lock() -> threading.RLock:
-    """Return a lock for an object with atomic methods, to be kept as `_lock`. A method may call another one."""
-    return threading.RLock()
-
-
 def atomic(method: Callable[P, R]) -> Callable[P, R]:
-    """Let one thread at a time run the atomic methods of an object; others wait."""
+    """Let one thread at a time run the atomic methods of an object; others wait.
+
+    The object keeps an RLock as `_lock`, so that a method may call another one.
+    """
 
     @wraps(method)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:

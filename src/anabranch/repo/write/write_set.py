@@ -13,7 +13,7 @@ from anabranch.format.staging import VersionRef
 from anabranch.format.staging.incoming import as_reader
 from anabranch.format.staging.python_rows import has_own_types
 from anabranch.ids import BranchName, TableKey
-from anabranch.repo.log.entries import Changes, LogEntry, TableEntry, owns
+from anabranch.repo.log.entries import Changes, LogEntry, TableEntry, TableMap, owns
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.log.view import View, find_main
 from anabranch.repo.write.homes import refuse_shared_home, stage_existing, stage_new
@@ -21,10 +21,10 @@ from anabranch.repo.write.staged_table import StagedTable, Step, replayed
 from anabranch.storage import in_parallel
 from anabranch.suggestions import suggest
 
-__all__ = ["Change", "WriteSet", "warn_dropped"]
+__all__ = ["SMALL_BYTES", "Change", "WriteSet", "warn_dropped"]
 
-# Rows are recorded only while they are small: then the requests to stage them cost more than the rows.
-_SMALL_BYTES = 1 << 20
+# Rows are recorded only if they are in memory and small: then the requests to stage them cost more than the rows.
+SMALL_BYTES = 1 << 20
 _RECORDED_BYTES = 16 << 20
 
 # Stage recorded rows on a table.
@@ -54,8 +54,8 @@ class WriteSet:
         """Read the newest head of the branch; only while nothing is staged."""
         self.head = self._repo_store.heads.get(branch)
         self.main = find_main(self._repo_store, self.head)
-        self._tables = self._tables_on(self.head)
-        self._folders = self._count_folders()
+        self._tables: TableMap = self._repo_store.commits.map_of(View.of(self.head, self.main).record)
+        self._folders: Counter[str] | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -107,10 +107,6 @@ class WriteSet:
         streams = isinstance(data, pa.RecordBatchReader | pads.Dataset | pads.Scanner)
         reader = as_reader(data, self.schema_for(key, data))
         return reader if streams else reader.read_all()
-
-    def can_record(self, rows: object) -> bool:
-        """Whether rows are small, in memory, and complete."""
-        return isinstance(rows, pa.Table) and rows.nbytes <= _SMALL_BYTES
 
     def record(self, key: TableKey, rows: pa.Table, stage: StageRows) -> None:
         """Record a change of rows, unless there are none. The caller has checked that they fit the table."""
@@ -164,21 +160,21 @@ class WriteSet:
             self._recorded.pop(key, None)
 
     def _replace(self, key: TableKey, staged_table: StagedTable | None) -> None:
-        """Store a changed table, and count the tables in each folder."""
-        # Counted with each change: a set made from all tables for each new one takes quadratic time.
-        before = self._changed[key] if key in self._changed else self._tables.get(key)
-        if before is not None:
-            self._folders[before.dataset] -= 1
-        if staged_table is not None:
-            self._folders[staged_table.dataset] += 1
+        """Store a changed table, and count the tables in each folder, if they were counted."""
+        if self._folders is not None:
+            before = self._changed[key] if key in self._changed else self._tables.get(key)
+            if before is not None:
+                self._folders[before.dataset] -= 1
+            if staged_table is not None:
+                self._folders[staged_table.dataset] += 1
         self._changed[key] = staged_table
 
-    def _count_folders(self) -> Counter[str]:
-        unchanged = (entry.dataset for key, entry in self._tables.items() if key not in self._changed)
-        changed = (table.dataset for table in self._changed.values() if table is not None)
-        return Counter([*unchanged, *changed])
-
     def _is_taken(self, folder: str) -> bool:
+        """Return whether a table has a folder. They are counted once: a search for each new table is quadratic."""
+        if self._folders is None:
+            unchanged = (entry.dataset for key, entry in self._tables.items() if key not in self._changed)
+            changed = (table.dataset for table in self._changed.values() if table is not None)
+            self._folders = Counter([*unchanged, *changed])
         return self._folders[folder] > 0
 
     def new_table(self, key: TableKey, schema: pa.Schema, primary_key: Sequence[str]) -> StagedTable:
@@ -231,7 +227,7 @@ class WriteSet:
 
     def rebase(self, head: LogEntry) -> Changes:
         """Move the staged tables onto a head that another writer published."""
-        tables = self._tables_on(head)
+        tables = self._repo_store.commits.map_of(View.of(head, self.main).record)
         for key in self.changes():
             staged_table, theirs = self._changed[key], tables.get(key)
             if staged_table is not None:
@@ -239,8 +235,7 @@ class WriteSet:
             if theirs != self._origins[key]:
                 self._replace(key, self._on_top_of(theirs, key, head.home_branch))
                 self._origins[key] = theirs
-        self.head, self._tables = head, tables
-        self._folders = self._count_folders()
+        self.head, self._tables, self._folders = head, tables, None
         return self.changes()
 
     def _on_top_of(self, theirs: TableEntry | None, key: TableKey, branch: BranchName) -> StagedTable:
@@ -259,9 +254,6 @@ class WriteSet:
         return replayed(
             staged_table, theirs, VersionRef(home=self._repo_store.config.home_of(theirs), version=theirs.version)
         )
-
-    def _tables_on(self, head: LogEntry) -> dict[TableKey, TableEntry]:
-        return View.of(head, self.main).tables(self._repo_store.commits)
 
 
 def warn_dropped(write_set: WriteSet) -> None:
