@@ -1,9 +1,9 @@
 """Differences as the tables that notebooks and the web UI show."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from anabranch.drawing.diff_table import DiffCell, DiffRow, TableChange, draw_rows, draw_tables
+from anabranch.drawing.diff_table import ColumnChange, DiffCell, DiffRow, TableChange, draw_rows, draw_tables
 from anabranch.drawing.style import in_notebook
 from anabranch.drawing.texts import NULL, Cell, cell_of, line
 from anabranch.format.arrow_types import python_values
@@ -11,7 +11,8 @@ from anabranch.format.arrow_types import python_values
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from anabranch.repo.history.diff import TableDiff
+    from anabranch.repo.history.comparer import TableCounts
+    from anabranch.repo.snapshot import Table
 
 __all__ = ["draw_diff", "draw_table_diff", "first_changes", "key_columns", "list_columns", "outline_of", "rows_of"]
 
@@ -23,7 +24,27 @@ _MOST_COUNTED = 100_000
 _MOST_COMPARED = 1_000_000
 
 
-def draw_diff(title: str, tables: "Sequence[TableDiff]") -> str:
+class DrawnDiff(Protocol):
+    """What is drawn of a `TableDiff`. A protocol, because `diff.py` draws with this module."""
+
+    key: str
+    before: "Table | None"
+    after: "Table | None"
+
+    @property
+    def change(self) -> str: ...
+    @property
+    def renamed_from(self) -> str | None: ...
+    @property
+    def columns(self) -> Sequence[ColumnChange]: ...
+    @property
+    def counts(self) -> "TableCounts": ...
+    @property
+    def rows_to_compare(self) -> int: ...
+    def iter_batches(self) -> "pa.RecordBatchReader": ...
+
+
+def draw_diff(title: str, tables: Sequence[DrawnDiff]) -> str:
     """Draw the tables that differ for a notebook. Rows are counted where few must be compared."""
     shown = [outline_of(table, most=_MOST_COUNTED) for table in tables[:_TABLES]]
     more = len(tables) - _TABLES
@@ -31,7 +52,7 @@ def draw_diff(title: str, tables: "Sequence[TableDiff]") -> str:
     return in_notebook(f'<table class="list"><caption>{line(title)}</caption>{draw_tables(shown)}</table>{note}')
 
 
-def draw_table_diff(diff: "TableDiff") -> str:
+def draw_table_diff(diff: DrawnDiff) -> str:
     """Draw the first rows that differ for a notebook."""
     if diff.rows_to_compare > _MOST_COMPARED:
         rows = f"{diff.rows_to_compare:,} rows of {line(diff.key, 300)} must be compared"
@@ -49,7 +70,7 @@ def draw_table_diff(diff: "TableDiff") -> str:
     return in_notebook(f'<table class="grid">{caption}{table}</table>{"".join(notes)}')
 
 
-def outline_of(diff: "TableDiff", *, most: int) -> TableChange:
+def outline_of(diff: DrawnDiff, *, most: int) -> TableChange:
     """Return what differs, with counts if at most `most` rows must be compared for them."""
     is_cheap = diff.before is None or diff.after is None or diff.rows_to_compare <= most
     return TableChange(
@@ -61,13 +82,13 @@ def outline_of(diff: "TableDiff", *, most: int) -> TableChange:
     )
 
 
-def key_columns(diff: "TableDiff") -> tuple[str, ...]:
+def key_columns(diff: DrawnDiff) -> tuple[str, ...]:
     """Return the primary key of the newer side, else of the older one."""
     keys = () if diff.after is None else diff.after.primary_key
     return keys or (() if diff.before is None else diff.before.primary_key)
 
 
-def list_columns(diff: "TableDiff") -> list[str]:
+def list_columns(diff: DrawnDiff) -> list[str]:
     """Return the columns of the newer side, then those that only the older side has."""
     newer = () if diff.after is None else diff.after.columns
     older = () if diff.before is None else diff.before.columns
@@ -75,7 +96,7 @@ def list_columns(diff: "TableDiff") -> list[str]:
     return [*newer, *(name for name in older if name not in newer and name not in renamed)]
 
 
-def first_changes(diff: "TableDiff", most: int) -> "pa.Table":
+def first_changes(diff: DrawnDiff, most: int) -> "pa.Table":
     """Return the first changes in the order of the primary key. Only these and one batch are in memory."""
     import pyarrow as pa
 
@@ -87,7 +108,7 @@ def first_changes(diff: "TableDiff", most: int) -> "pa.Table":
     return first
 
 
-def _sorted(diff: "TableDiff", changes: "pa.Table") -> "pa.Table":
+def _sorted(diff: DrawnDiff, changes: "pa.Table") -> "pa.Table":
     """Sort changes by the primary key. Without one, or if it cannot be sorted, keep their order."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -109,7 +130,7 @@ def _sorted(diff: "TableDiff", changes: "pa.Table") -> "pa.Table":
         return changes
 
 
-def rows_of(diff: "TableDiff", changes: "pa.Table", names: Sequence[str]) -> list[DiffRow]:
+def rows_of(diff: DrawnDiff, changes: "pa.Table", names: Sequence[str]) -> list[DiffRow]:
     """Return changes as rows with the cells of some columns."""
     older_names = {change.column: change.before for change in diff.columns if change.change == "renamed"}
     sides = {
