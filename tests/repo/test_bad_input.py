@@ -97,12 +97,7 @@ def test_bad_refs_are_refused(lake: ab.Repository, ref: str) -> None:
 def test_what_is_not_text_is_refused_as_a_name(lake: ab.Repository, wrong: Any) -> None:
     refuse(lake, lambda tx: tx.append(wrong, table(9)), InvalidNameError, repr(wrong))
     refuse(lake, lambda tx: tx.rename_table(ORDERS, wrong), InvalidNameError, repr(wrong))
-    refuse(
-        lake,
-        lambda tx: tx.delete(ORDERS, wrong),
-        InvalidExpressionError,
-        "no predicate" if wrong is None else repr(wrong),
-    )
+    refuse(lake, lambda tx: tx.delete(ORDERS, wrong), InvalidExpressionError, repr(wrong))
     refuse(lake, lambda tx: tx.update(ORDERS, {"v": wrong}, where="true"), InvalidExpressionError, repr(wrong))
     for use in (
         lambda: lake.snapshot_of(wrong),
@@ -284,12 +279,7 @@ def test_bad_descriptions_actors_and_expiries_are_refused(lake: ab.Repository) -
 
 @pytest.mark.parametrize("wrong", ["nope = 1", "id >", "id + 1", "id = 1)", "id > 5 LIMIT 1", "", "v > 1 AND"])
 def test_bad_predicates_are_refused(lake: ab.Repository, wrong: str) -> None:
-    refuse(
-        lake,
-        lambda tx: tx.delete(ORDERS, wrong),
-        InvalidExpressionError,
-        "no predicate" if wrong is None else repr(wrong),
-    )
+    refuse(lake, lambda tx: tx.delete(ORDERS, wrong), InvalidExpressionError, repr(wrong))
     refuse(lake, lambda tx: tx.update(ORDERS, {"v": "'x'"}, where=wrong), InvalidExpressionError, repr(wrong))
 
 
