@@ -10,7 +10,7 @@ import lance
 import anabranch as ab
 from tests.cli.conftest import ORDERS
 
-HEAVY = ["duckdb", "fastapi", "lance", "numpy", "pandas", "pyarrow", "pyspark", "sqlglot"]
+HEAVY = ["duckdb", "fastapi", "lance", "numpy", "pandas", "pyarrow", "pydantic", "pyspark", "sqlglot"]
 
 # One process for all commands, because to start one for each would take most of the time. What one of them loads stays
 # loaded, so only the first one that loads a library is at fault.

@@ -15,11 +15,12 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperGroup
 
 from anabranch.cli.groups import CommandInterruptedError, ListGroup
 from anabranch.cli.options import parse_pairs
 from anabranch.cli.output import Answer, Output, output_for
+from anabranch.cli.plain_values import PlainCommand, PlainGroup
 from anabranch.config import BRANCH_VARIABLE, Memory, Settings, Source, load_settings, overriding_variables
 from anabranch.display import short_id
 from anabranch.errors import BranchNotFoundError
@@ -223,7 +224,7 @@ class Here:
             raise BranchNotFoundError(f"{err.problem}, and it is the current branch {where}", hint=hint) from err
 
 
-class _Command(TyperCommand):
+class _Command(PlainCommand):
     """A command whose help shows the shared options in a section of their own."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
@@ -252,7 +253,7 @@ def _argument(parameter: Any) -> str:
     return name if parameter.required or name.startswith("[") else f"[{name}]"
 
 
-def group(*, help: str | None = None, cls: type[TyperGroup] = TyperGroup) -> typer.Typer:  # noqa: A002 - Typer's name
+def group(*, help: str | None = None, cls: type[TyperGroup] = PlainGroup) -> typer.Typer:  # noqa: A002 - Typer's name
     """Return an app for commands. It shows help as plain text, without rich."""
     return typer.Typer(cls=cls, help=help, rich_markup_mode=None, add_completion=False, pretty_exceptions_enable=False)
 

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import typer
-from typer.core import TyperGroup
 
 from anabranch.cli.exit_codes import INTERRUPTED, USAGE
+from anabranch.cli.plain_values import PlainGroup
 
 __all__ = ["INSTEAD", "CommandInterruptedError", "ListGroup", "UnknownCommandError", "WordGroup"]
 
@@ -45,7 +45,7 @@ class CommandInterruptedError(typer.TyperException):
     exit_code = INTERRUPTED
 
 
-class WordGroup(TyperGroup):
+class WordGroup(PlainGroup):
     """A group that knows some words which are not its commands, and names what to use instead."""
 
     instead: ClassVar[Mapping[str, str]] = {}
@@ -57,7 +57,7 @@ class WordGroup(TyperGroup):
         return super().resolve_command(ctx, args)
 
 
-class ListGroup(TyperGroup):
+class ListGroup(PlainGroup):
     """A group that lists without a command: `anabranch branch` is `anabranch branch list`."""
 
     # The command for those who leave it out, as with git: `branch dev`.
