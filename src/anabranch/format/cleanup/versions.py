@@ -91,6 +91,7 @@ def choose_versions(
     wanted: set[VersionKey] = set()
     young: set[VersionKey] = set()
     for place, file in manifests.items():
+        # Staged versions are outside the history, and a tree without a ref may be a branch that is being created.
         if place in named or is_staged(place[1]) or not file.has_ref:
             wanted.add(place)
         if file.modified > now - retention.grace:

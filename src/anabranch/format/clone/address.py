@@ -85,6 +85,7 @@ def _source_roots(clone: Home, bases: Iterable[BasePath], made: lance.LanceOpera
         root, is_branch, _ = base.path.rstrip("/").partition("/tree/")
         if not base.is_dataset_root or relative_to(follow_links(root), own) is not None:
             continue
+        # A base may be a plain folder of files. Only these three prove that it is the root of a dataset.
         if is_branch or root == _recorded_root(made) or _holds_dataset(root, clone):
             roots = [*(known for known in roots if known != root), root]
     return roots

@@ -165,6 +165,8 @@ def drop_clone(
     if has_manifest(clone.store()):
         _refuse_to_drop(root, clone, holds)
         if not dry_run:
+            # Before the clone is deleted: afterwards nothing would name its files in the source's bases, and they
+            # would stay forever.
             record_clone_files(root, clone)
     sizes = [info.size for info in clone.store().list()]
     if not dry_run:

@@ -51,6 +51,7 @@ def shallow_draft(root: Home, hold: Hold, *, tag: str | None) -> Draft:
     """A clone whose base for the cloned home bears the tag's name; the hold's, if that cannot be the name of a base."""
     with _scratch_clone(root, hold) as scratch:
         files = _small_files(scratch.store())
+    # Digits would be read as the id of a base, and OWN_ROOT names the clone itself.
     usable = tag is not None and tag != OWN_ROOT and not tag.isdigit()
     names = (tag if tag is not None and usable else hold.name, hold.name)
     cloned = root.on(hold.kept_branch).uri
@@ -87,6 +88,7 @@ def _parts(file: NeededFile, root: Home) -> Iterator[tuple[str, str]]:
     found = [info.path for info in store.list(beside)] if file.kind is not FileKind.DELETION else []
     if file.kind is not FileKind.INDEX:
         found.append(name)
+    # A listing without files: the manifest names an index folder that does not exist.
     if not found:
         raise DamagedFileError(f"the index {file.uri!r} is missing", hint="run doctor on the dataset")
     for path in found:
@@ -177,8 +179,10 @@ def roll_back(target: Home, draft: Draft) -> None:
     store = target.store()
     for path, data in reversed(list(draft.files.items())):
         with suppress(ObjectNotFoundError):
+            # Another process may have put its own clone here. Its manifest has other bytes, and must stay.
             if store.get(path) == data:
                 store.delete(path)
+    # The copies have the same names in every clone of this version. With a manifest there, they may belong to it.
     if not has_manifest(store):
         for path in draft.copies:
             store.delete(path)

@@ -83,6 +83,7 @@ def _keep_staged(home: Home, version: int, name: str) -> tuple[str, int]:
 def list_holds(root: Home) -> tuple[Hold, ...]:
     tags = [tag for tag in list_tags(root) if _is_hold(tag)]
     tagged = {tag.name for tag in tags}
+    # A process that died between the branch and the tag left a branch alone. It still holds the version.
     lost = [branch for branch in list_branches(root) if _NAME.fullmatch(branch.name) and branch.name not in tagged]
     return (*map(_of_tag, tags), *map(_of_branch, lost))
 

@@ -168,6 +168,7 @@ class FilesReader:
             for description in descriptions:
                 found.extend(known.files_of(description, parse))
         for file in found:
+            # Files in a base belong to another dataset: they are needed, but they are not below this root.
             if not file.is_elsewhere:
                 if file.kind is not FileKind.INDEX:
                     below.add(file.path)
@@ -269,6 +270,7 @@ def files_of_fragment(description: bytes) -> tuple[FileMention, ...]:
     found: list[FileMention] = []
     for field in fields:
         match field.number, field.value:
+            # Field numbers of Lance's `DataFragment` message: 2 data files, 3 the deletion file, 11 overlays.
             case 2, bytes(message):
                 found.append(_data_file(message, number, rows))
             case 3, bytes(message):
@@ -320,6 +322,7 @@ def folder_of_index(description: bytes) -> FileMention:
         str(uuid),
         _number(values, _INDEX_BASE),
         sum(sizes) if sizes else None,
+        # Indices that Lance keeps for itself are rebuilt by Lance, so a missing one is not damage.
         is_required=not _bytes(values, _INDEX_NAME).startswith(b"__lance_"),
     )
 

@@ -73,6 +73,7 @@ class LayoutFile:
             case LayoutKind.BLOB:
                 return f"{self.path.rpartition('/')[0]}.lance"
             case LayoutKind.INDEX:
+                # `_indices/UUID` at the root, `tree/BRANCH/_indices/UUID` on a branch, whose name may contain slashes.
                 depth = 2 if self.branch is None else 3 + len(self.branch.split("/"))
                 return "/".join(self.path.split("/")[:depth])
             case _:
@@ -139,6 +140,8 @@ def lay_out(root: str, objects: Iterable[ObjectInfo]) -> Layout:
     """Classify a listing."""
     listed = sorted(objects, key=lambda info: info.path)
     branches = frozenset(name for info in listed if (name := branch_of_ref_path(info.path)) is not None)
+    # Two passes: a tree without a ref is known only after all of its files were seen, and its odd files belong to it
+    # too.
     owners = [_owner(info.path, branches) for info in listed]
     trees = branches.union(filter(None, owners))
     files = tuple(
@@ -149,6 +152,7 @@ def lay_out(root: str, objects: Iterable[ObjectInfo]) -> Layout:
 
 
 def _classified(info: ObjectInfo, owner: str | None, branches: frozenset[str]) -> LayoutFile:
+    # Refs exist only at the root, so a path that looks like a ref inside a tree is unknown.
     rest = info.path if owner is None else info.path[len(branch_folder(owner)) + 1 :]
     kind = _kind_in_home(rest) or (_kind_of_ref(rest) if owner is None else None) or LayoutKind.UNKNOWN
     return LayoutFile(

@@ -211,6 +211,7 @@ def without_base(data: bytes, path: str, *, name: str = "manifest") -> bytes:
     removed = {base.id for base in outline.info.base_paths if base.path == path}
     used = [_used_bases(fragment, _BASE_IDS_IN_FRAGMENT, name) for fragment in outline.fragments]
     used += [_own_numbers(index, _BASE_ID_IN_INDEX, name) for index in outline.indices]
+    # A file in the removed base would have no address left, and readers would look for it below the root.
     if removed & set().union(*used):
         raise ConflictError(
             f"the newest version, {outline.info.version}, has files in {path!r}",
@@ -222,6 +223,8 @@ def without_base(data: bytes, path: str, *, name: str = "manifest") -> bytes:
         match field.number, field.value:
             case 18, bytes(value) if _read_base_path(value, name).id in removed:
                 return b""
+            # The feature flags of readers and writers state that there are bases. Without any, older clients may read
+            # it again.
             case (9 | 10) as flags, int(value) if is_last:
                 return varint_field(flags, value & ~_HAS_BASE_PATHS)
         return field.raw
@@ -235,6 +238,7 @@ def _used_bases(message: bytes, base_ids: _BaseIds, name: str) -> set[int]:
     for part in iter_fields(message, _called(name)):
         inner = base_ids.get(part.number)
         if inner is not None and isinstance(part.value, bytes):
+            # A number is the field of the base id itself. A mapping leads to messages one level deeper.
             if isinstance(inner, int):
                 used |= _own_numbers(part.value, inner, name)
             else:

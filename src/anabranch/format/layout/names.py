@@ -165,6 +165,7 @@ class ManifestName:
             version, scheme = int(match[1]), ManifestScheme.V1
         else:
             return None
+        # A detached id under an ordinary name, or the other way round, is a name that Lance never writes.
         is_right = 0 < version <= _U64_MAX and is_staged(version) == (scheme is ManifestScheme.DETACHED)
         return cls(version=version, scheme=scheme) if is_right else None
 

@@ -38,11 +38,13 @@ def put_next_version(home: Home, change: Callable[[bytes], bytes]) -> int:
         path, name = ordinary[newest]
         data = store.get(path)
         changed = change(data)
+        # The change was made before, by this or by another process. Another version would only cost space.
         if changed == data:
             return newest
         following = ManifestName(version=newest + 1, scheme=name.scheme)
         try:
             store.put_if_absent(f"{prefix}/{following}", _as_restore(changed, newest, name=path))
+        # The put is the compare-and-set: another writer made this version, so change what it made.
         except ObjectExistsError:
             continue
         return newest + 1

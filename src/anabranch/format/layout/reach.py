@@ -165,6 +165,7 @@ class _Survey:
 
     def _kept_homes(self, used: set[str | None], parents: Mapping[str, str | None]) -> frozenset[str | None]:
         """The homes in use, those of external branches or of work in flight, and all that they were forked from."""
+        # A young manifest may belong to a fork whose commit is not published yet.
         young = {file.branch for file in self._files.files if self._is_young(file) and file.kind in _MANIFESTS}
         queue = [*used, *young, *filter(_is_foreign, self._files.branches)]
         kept: set[str | None] = set()
@@ -172,6 +173,7 @@ class _Survey:
             home = queue.pop()
             if home not in kept:
                 kept.add(home)
+                # A fork reads data files of its parent's folder, so the parent stays, up to the root.
                 queue.append(None if home is None else parents.get(home))
         return frozenset(kept)
 
@@ -215,6 +217,8 @@ class _Survey:
         for place in sorted(places, key=_version_key):
             steps: list[VersionKey] = []
             here = self._step_before(place)
+            # Steps that were judged before end the walk, so that each step is visited once however many versions share
+            # it.
             while here in self._manifests and not any(here in known for known in (self._wanted.places, found, lost)):
                 steps.append(here)
                 here = self._step_before(here)
@@ -243,6 +247,7 @@ class _Survey:
     ) -> Iterator[DeadFile]:
         shortened: set[str | None] = set()
         for file in self._files.files:
+            # A young file may be referred to by a commit that is being published at this moment.
             if self._is_young(file) or (file.kind in _UNTOUCHED and file.path != _MANAGED_PATH):
                 continue
             reason = self._reason(file, homes, kept, needed)
@@ -270,6 +275,7 @@ class _Survey:
             return None if branch_of_ref_path(file.path) in homes else DeadReason.HOME
         if file.path in needed or (file.path == _MANAGED_PATH and homes):
             return None
+        # Order matters: a dataset without any home is dead as a whole, with files that no other rule would name.
         if not homes:
             return DeadReason.DATASET
         if file.branch not in homes:

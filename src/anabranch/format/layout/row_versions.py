@@ -98,6 +98,8 @@ def _settled(
 def _computed(
     values: Mapping[int, int | bytes], changed: list[int], basis: Basis, rows: _Searched
 ) -> dict[int, int | bytes]:
+    # Row ids from `next_row_id` on did not exist before, so all rows are new: no search is needed. This is every
+    # append.
     new_rows = _find_range(values, first=basis.next_row_id)
     if new_rows is not None:
         return dict.fromkeys(changed, _encode_run(0, len(new_rows), basis.number))
@@ -111,6 +113,8 @@ def _computed(
         if field == _CREATED:
             kept = before.found
         else:
+            # A row keeps its version only if staging did not touch it: then the staged value is still that of the
+            # base.
             kept = before.found & base.found & (base.updated == _decode(values.get(_UPDATED)))
         of_before = before.created if field == _CREATED else before.updated
         new[field] = _encode(np.where(kept, of_before, own))
@@ -169,6 +173,8 @@ def _clamped(message: bytes, number: int) -> bytes:
     for field, value in read_values(message, "fragment").items():
         if field in (_UPDATED, _CREATED):
             versions = _decode(value)
+            # Staging records its own random id (above 2^63) as the version of new rows. Readers would take it for a
+            # far future.
             if len(versions) and int(versions.max()) >= _STAGED:
                 new[field] = _encode(np.where(versions >= np.uint64(_STAGED), np.uint64(number), versions))
     return _with(message, new)

@@ -90,6 +90,8 @@ def read_parts(data: bytes, *, name: str) -> SettledParts:
     return SettledParts(
         others=others,
         prefix=data[: start - 4],
+        # A manifest file ends with 16 bytes: the position of the message (8), the format version (4) and the mark
+        # `LANC`.
         suffix=data[start + size : -16],
         footer=data[-8:],
         version=numbers.get(_VERSION, 0),
@@ -252,6 +254,7 @@ def _needs_restore(before: SettledParts, base: SettledParts, staged: SettledPart
         return True
     for key in changed:
         old, new = before.fragments.get(key), staged.fragments[key]
+        # A new fragment, or one that this change did not touch: a concurrent writer can rebase over both.
         if old is None or new in (old, base.fragments.get(key)):
             continue
         if _rows_of(new) != _rows_of(old) or _has_rows_back(old, new):

@@ -50,6 +50,7 @@ def _read(repo_store: RepoStore, commit_id: str, expected: CommitRecord | None) 
         fields = documents.load(repo_store.config.store.get(path), path=path)
         with documents.damage_named(path):
             record = codec.decode_commit(fields)
+            # A commit that is its own base holds the full map. Decode it too: all commits after it depend on it.
             if record.base == record.commit.graph_commit_id:
                 codec.decode_full_map(fields)
     except ObjectNotFoundError:
@@ -61,6 +62,7 @@ def _read(repo_store: RepoStore, commit_id: str, expected: CommitRecord | None) 
     if record.commit.graph_commit_id != commit_id:
         problem = f"it holds another commit, {record.commit.graph_commit_id}"
         return BrokenCommit(kind=FindingKind.DIFFERENT_COMMIT, problem=problem)
+    # gc writes `collected_at` into the object later, but not into the log entry.
     if expected is not None and replace(record, collected_at=None) != expected:
         problem = "it differs from the log entry that published it"
         return BrokenCommit(kind=FindingKind.DIFFERENT_COMMIT, problem=problem)
@@ -171,6 +173,7 @@ def _wrong_order(inventory: Inventory, commit_id: str, facts: CommitFacts) -> It
         before = inventory.commits.get(source)
         if before is None or source in inventory.broken or commit_id in inventory.broken:
             continue
+        # Merge bases are found by generation. A commit that is not above its parents would be visited too early.
         if facts.generation > before.generation and facts.created_at >= before.created_at:
             continue
         finding = Finding(

@@ -73,6 +73,7 @@ def _diagnose_home(repo_store: RepoStore, branch: BranchName, table: tuple[Table
         external = staging.list_external_versions(home, since=entry.head)
         if not external and _is_settled(home, newest, entry.version):
             return None
+    # A store that does not answer is not damage of the table: report it to the caller instead of a finding.
     except (StorageDeniedError, StorageUnavailableError):
         raise
     except AnabranchError as err:

@@ -193,6 +193,7 @@ def with_effects(repo_store: RepoStore, inventory: Inventory, cases: Iterable[Ca
     """
     found = list(cases)
     damaged = frozenset(place for case in found for place in case.placements)
+    # The usual case. To find the refs and commits of a table state means to read every commit again.
     if not damaged:
         return found
     keys = frozenset(TableKey.parse(key) for place in damaged for key in inventory.uses[place].tables)

@@ -107,6 +107,7 @@ def _future_times(config: RepoConfig, checked: CheckedLog, entries: list["_Timed
     """Report entries whose time is in the future. The store's clock is read only if the local clock finds any."""
     tolerance = int((config.clock_tolerance or timedelta(0)) / timedelta(microseconds=1))
     future = [entry for entry in entries if entry.at > config.clock() + tolerance]
+    # The local clock may be behind. Only the clock of the store decides, because all writers are compared with it.
     if not future or future[-1].at <= store_microseconds(config) + tolerance:
         return
     finding = Finding(

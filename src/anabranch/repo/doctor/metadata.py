@@ -136,6 +136,7 @@ def diagnose_records(config: RepoConfig) -> Iterator[Case]:
         problem = _record_problem(config, info.path)
         if problem is None:
             continue
+        # Each record has a copy beside it, so that one damaged object never loses the list of collected commits.
         is_copy = info.path.endswith(COPY)
         other = info.path.removesuffix(COPY) + RECORD if is_copy else info.path.removesuffix(RECORD) + COPY
         can_repair = _record_problem(config, other) is None
@@ -175,6 +176,7 @@ def diagnose_leases(config: RepoConfig) -> Iterator[Case]:
     def repair() -> bool:
         for path in dead:
             there = config.store.find_info(path)
+            # Read the time again: its process may have been suspended and have renewed the lease since the scan.
             if there is not None and there.modified < oldest:
                 config.store.delete(path)
         return True

@@ -183,6 +183,7 @@ def rebuild_newest(
 
 def _entry_after(before: LogEntry, record: CommitRecord | None) -> bytes | None:
     """Return the entry that published a commit on top of another entry, or None if it may have changed more."""
+    # The entry may have changed the state of the branch, too, and no other object records how.
     if before.state.is_live or before.state.run is not None or before.state.is_deleted:
         return None
     if record is None or record.commit.kind in _UNUSUAL:
@@ -203,6 +204,7 @@ def _made_as(repo_store: RepoStore, after: LogEntry, number: int) -> CommitRecor
             record = None if commit_id is None else repo_store.commits.get(commit_id)
         except AnabranchError:
             continue
+        # A commit records the branch and the number of the entry that published it, so a wrong one cannot be taken.
         if record is not None and (record.commit.branch, record.commit.manifest_version) == here:
             return record
     return None

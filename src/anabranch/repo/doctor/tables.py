@@ -220,6 +220,7 @@ class _Check:
         """Find the states that miss files of a location that is empty now, such as the deleted source of a clone."""
         is_empty: dict[str, bool] = {}
         for one in wrong:
+            # Only a file in another location can miss because that whole location is gone.
             if one.problem is not FileProblem.MISSING or not one.file.is_elsewhere:
                 continue
             for facts in one.versions:
