@@ -3,8 +3,10 @@
 import random
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
+import lance
 import pyarrow as pa
 import pytest
 
@@ -438,3 +440,21 @@ def test_history_costs_what_changed_the_row(place: Place) -> None:
             assert [len(counted.entity_history(ORDERS, key)) for key in (1, number)] == [1, 1]
         costs.append(len(trouble.requests))
     assert costs[1] <= costs[0] + 40  # before, each of the 80 commits cost two requests and a scan for each row
+
+
+@pytest.mark.local
+def test_rows_are_found_in_a_table_of_very_many_fragments(repo: ab.Repository, tmp_path: Path) -> None:
+    """Such a table is searched step by step, from both ends. Each fragment has one row."""
+    numbers = range(1000)
+    lance.write_dataset(table(*numbers), str(tmp_path / "raw.lance"), max_rows_per_file=1, enable_stable_row_ids=True)
+    repo.adopt(ORDERS, str(tmp_path / "raw.lance"), primary_key=["id"])
+    put(repo, 500, "later")
+    put(repo, 1000, "new")
+    assert repo.table(ORDERS).version_ref.count_fragments() >= 1000
+    for number in (0, 31, 32, 200, 711, 712, 967, 968, 999):
+        assert [
+            (change.before is None, (change.after or {})["id"]) for change in repo.entity_history(ORDERS, number)
+        ] == [(True, number)]
+    assert [(change.after or {})["v"] for change in repo.entity_history(ORDERS, 500)] == ["later", "f"]
+    assert [(change.after or {})["v"] for change in repo.entity_history(ORDERS, 1000)] == ["new"]
+    assert repo.entity_history(ORDERS, 2000) == []

@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,6 +24,9 @@ __all__ = ["Sighting", "find_renamed", "find_row", "find_row_beside", "read_cont
 
 _ADDRESS = "_rowaddr"
 _LEAST_INT64 = -(1 << 63)
+# A table with this many fragments is searched step by step, at both ends first.
+_MANY_FRAGMENTS = 256
+_FRAGMENTS_AT_END = 32
 _UNITS = {"s": "Second", "ms": "Millisecond", "us": "Microsecond", "ns": "Nanosecond"}
 
 
@@ -69,7 +72,7 @@ def find_row_beside(
 ) -> Sighting:
     """Find a row in a version, knowing it in another one: only what the other one does not have is read."""
     if seen is None or seen.contents.fields != contents.fields:
-        return _sighting(contents, _find(version_ref, key, with_address=True))
+        return _sighting(contents, _find_by_age(version_ref, key, contents))
     if seen.fragment in contents.fragments:
         return replace(seen, contents=contents)
     # In what both have the row is not: there the other version would have it, too.
@@ -77,6 +80,35 @@ def find_row_beside(
     if not unknown:
         return Sighting(contents=contents, row=None, fragment=None)
     return _sighting(contents, _find(version_ref, key, within=unknown, with_address=True))
+
+
+def _find_by_age(version_ref: VersionRef, key: Mapping[str, Any], contents: Contents) -> pa.Table:
+    """Find a row. In a table of very many fragments, stop when it is found.
+
+    After many small commits most rows are in the oldest fragments, of a load or a compaction, and the row that is asked
+    for is often one that was changed lately. To open all other fragments takes most of the time. A key that is repeated
+    is noticed only if both rows are searched in the same step.
+    """
+    numbers = sorted(map(fragment_id, contents.fragments))
+    if len(numbers) < _MANY_FRAGMENTS:
+        return _find(version_ref, key, with_address=True)
+    found = None
+    for some in _iter_by_age(numbers):
+        found = _find(version_ref, key, within=some, with_address=True)
+        if len(found):
+            break
+    assert found is not None  # noqa: S101 - there are many fragments
+    return found
+
+
+def _iter_by_age(numbers: Sequence[int]) -> Iterator[Sequence[int]]:
+    """Yield the numbers at both ends, then those before the end, twice as many each time."""
+    yield [*numbers[:_FRAGMENTS_AT_END], *numbers[-_FRAGMENTS_AT_END:]]
+    end, count = len(numbers) - _FRAGMENTS_AT_END, _MANY_FRAGMENTS
+    while end > _FRAGMENTS_AT_END:
+        start = max(_FRAGMENTS_AT_END, end - count)
+        yield numbers[start:end]
+        end, count = start, 2 * count
 
 
 def _sighting(contents: Contents, found: pa.Table) -> Sighting:
@@ -97,7 +129,8 @@ def _find(
     filters = [_equality(schema.field(name), value) for name, value in wanted.items()]
     known = " AND ".join(text for text in filters if text is not None) or None
     with lance_errors(version_ref.home.uri, version_ref.home.storage_options):
-        fragments = None if within is None else [f for f in map(dataset.get_fragment, within) if f is not None]
+        wanted_ids = None if within is None else frozenset(within)
+        fragments = None if wanted_ids is None else [f for f in dataset.get_fragments() if f.fragment_id in wanted_ids]
         if None in filters:
             known = _rows_equal_in_arrow(dataset, wanted, known, fragments)
         # Without a limit, which takes Lance a tenth longer and saves nothing: one row is what there is.
