@@ -70,6 +70,19 @@ def test_page_is_accessible_and_fits_a_phone(visitor: Visitor, site: LocalSite, 
     assert not visitor.problems
 
 
+def test_pages_are_readable_at_twice_the_size(browser: Browser, site: LocalSite) -> None:
+    """A browser that zooms to 200 % on a window of 1280 pixels lays pages out for 640, with two pixels for each."""
+    with serving(site.repository) as own:
+        window = {"viewport": {"width": 640, "height": 400}, "device_scale_factor": 2}
+        with visiting(browser, own.url, enter=own.enter, **window) as visitor:
+            for path in PAGES:
+                visitor.open(filled(site, path))
+                visitor.check_width()
+                # Text grows alone, too, where a visitor chose a larger font.
+                visitor.page.evaluate("document.documentElement.style.fontSize = '28px'")
+                visitor.check_width()
+
+
 def test_hostile_texts_stay_texts(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> None:
     repository = hostile_lake(tmp_path_factory.mktemp("evil") / "lake")
     with serving(repository) as site, visiting(browser, site.url, enter=site.enter) as visitor:

@@ -110,8 +110,8 @@ def draw_row(row: LaneRow, *, lanes: int, is_merge: bool = False) -> str:
             paths[_colour(start, end)].append(_half(start, end, upper=False))
     parts = [f'<path d="{"".join(found)}" stroke="{colour}"/>' for colour, found in paths.items()]
     colour, x = _COLOURS[_shown(row.lane) % len(_COLOURS)], _x(_shown(row.lane))
-    fill = "" if is_merge else f' fill="{colour}"'
-    parts.append(f'<circle cx="{x:g}" cy="{middle:g}" r="{_RADIUS}"{fill} stroke="{colour}"/>')
+    fill = "var(--paper, #fff)" if is_merge else colour
+    parts.append(f'<circle cx="{x:g}" cy="{middle:g}" r="{_RADIUS}" fill="{fill}" stroke="{colour}"/>')
     return (
         f'<svg class="lanes" xmlns="http://www.w3.org/2000/svg" width="{width}" height="{ROW_HEIGHT}" '
         f'viewBox="0 0 {width} {ROW_HEIGHT}" fill="none" stroke-width="2" aria-hidden="true" focusable="false">'

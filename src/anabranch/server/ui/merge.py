@@ -197,6 +197,7 @@ def apply_merge(visit: Visit) -> Shown | Redirect:
             message=visit.field("message") or None,
             checks=[line.strip() for line in visit.field("checks").splitlines() if line.strip()],
             squash=visit.field("squash") == "1",
+            keep_decisions=visit.field("keep") == "1",
             # What was decided is about this state of the target.
             expected_head=visit.field("head") or None,
             **draft.options(),
