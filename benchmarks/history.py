@@ -89,13 +89,13 @@ def main() -> None:
 
 
 def make(folder: Path, *, rows: int, commits: int, changed: int) -> Repository:
-    """Make a table whose commits change scattered rows, and the row `ROW` only in the first and the last."""
+    """Make a table whose commits change scattered rows: `ROW` in the first and last, the next row in the first only."""
     repo = ab.init(folder)
     with repo.transaction(message="first") as tx:
         tx.create_table(KEY, SCHEMA, primary_key=["id"])
         tx.append(KEY, pa.table({"id": range(rows), "v": [0] * rows, "note": ["x"] * rows}, schema=SCHEMA))
     for number in range(1, commits):
-        ids = sorted({(number * 7919 + at * 104729) % rows for at in range(changed)} - {ROW})
+        ids = sorted({(number * 7919 + at * 104729) % rows for at in range(changed)} - {ROW, ROW + 1})
         if number == commits - 1:
             ids = sorted({*ids, ROW})
         with repo.transaction(message="next") as tx:
@@ -107,12 +107,14 @@ def history(folder: Path, *, commits: int, rounds: int) -> list[Finding]:
     make(folder, rows=10_000, commits=commits, changed=1)
     contestants = {
         "changed": lambda: len(ab.open(folder).entity_history(KEY, ROW)),
+        "middle": lambda: len(ab.open(folder).entity_history(KEY, (commits // 2 * 7919) % 10_000)),
         "unchanged": lambda: len(ab.open(folder).entity_history(KEY, ROW + 1)),
         "log": lambda: len(ab.open(folder).list_commits(limit=None)),
     }
     took = medians(take_turns(contestants, rounds=rounds, warm_up=1))
     return [
         Finding("history of a row, two changes", took["changed"], "100 ms", 100, "at most 1x"),
+        Finding("history of a row, changed in the middle", took["middle"], "100 ms", 100, "at most 1x"),
         Finding("history of a row, one change", took["unchanged"], "100 ms", 100, "at most 1x"),
         Finding("history of a row, one change", took["unchanged"], "the list of the commits", took["log"], "-"),
     ]
