@@ -1,4 +1,4 @@
-"""Tell what proofs did: read the lines that they appended to a file, print a table, and put it into the guide."""
+"""Report what proofs did: read the lines that they appended to a file, print a table, and put it into docs/proof.md."""
 
 import argparse
 import json

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-# Rows that are made together; a file of orders or events has so many.
+# Rows that are made together; the number of rows in a file of orders or events.
 PART = 250_000
 FIRST_DAY = np.datetime64("2026-01-01")
 DAYS = 300
@@ -48,7 +48,7 @@ HOURS = np.array([2, 1, 1, 1, 1, 2, 4, 7, 9, 10, 10, 11, 12, 11, 10, 10, 11, 13,
 
 @dataclass(frozen=True, kw_only=True)
 class Shop:
-    """How much there is of everything; `late` orders come after the others, for whoever wants to load some more."""
+    """How much there is of everything; `late` orders come after the others, to load some more."""
 
     orders: int
     late: int
@@ -153,7 +153,7 @@ def make_orders(shop: Shop, start: int, end: int) -> Iterator[pa.Table]:
 
 
 def make_events(shop: Shop) -> Iterator[pa.Table]:
-    """What people looked at; the vectors of things of one category lie close together."""
+    """Views of products; the vectors of one category are close together."""
     categories = shop.random(2).integers(0, len(CATEGORIES), shop.products)  # as in make_products
     centres = shop.random(4).normal(size=(len(CATEGORIES), VECTOR_SIZE))
     for first in range(0, shop.events, PART):
@@ -192,7 +192,7 @@ def _quantities(random: np.random.Generator, count: int) -> np.ndarray[Any, np.d
 
 
 def _times(random: np.random.Generator, ids: np.ndarray[Any, Any], *, orders: int) -> pa.Array:
-    """When each happened: the days follow the numbers, more and more a day; in the day, as people are awake."""
+    """When each happened: the days follow the numbers, more and more a day; within a day, mostly in the daytime."""
     days = (DAYS * (ids / orders) ** 0.8).astype("timedelta64[D]")
     hours = random.choice(24, len(ids), p=HOURS / HOURS.sum()).astype("timedelta64[h]")
     rest = random.integers(0, 3_600_000_000, len(ids)).astype("timedelta64[us]")

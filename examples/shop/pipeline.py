@@ -6,7 +6,7 @@ anabranch pipeline run examples/shop/pipeline.py --branch dev --param min_orders
 from datetime import date
 
 from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 import anabranch as ab
 
@@ -29,7 +29,7 @@ pipeline.sql(
     incremental=["bronze.orders"],
     write="append",
     primary_key=["id"],
-    description="Orders that count: somebody's, of something, not cancelled. Of each run only the new ones are read.",
+    description="Valid orders: with a customer and a product, not cancelled. Of each run only the new ones are read.",
 )
 def orders(raw: DataFrame, *, since: date) -> DataFrame:
     status = F.lower(F.trim(F.coalesce("status", F.lit("unknown"))))
@@ -109,12 +109,12 @@ pipeline.sql(
     SELECT * FROM ranked WHERE rank <= :top
     """,
     primary_key=["product_id"],
-    description="The products that bring in most, by category, and how often people looked at them.",
+    description="The products that bring in most, by category, and how often they were viewed.",
 )
 
 pipeline.check("no negative revenue", "SELECT * FROM gold.daily_revenue WHERE revenue < 0")
 pipeline.check(
-    "every order is somebody's",
+    "every order has a customer",
     "SELECT id FROM silver.orders WHERE customer_id NOT IN (SELECT id FROM silver.customers)",
 )
 

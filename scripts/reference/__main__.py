@@ -4,7 +4,7 @@ from scripts.reference.pages import DOCS, written
 
 
 def main() -> None:
-    """Rewrite the pages; with --check only say which of them are not what the code says."""
+    """Rewrite the pages; with --check only list those that do not match the code."""
     changed = {name: text for name, text in written().items() if (DOCS / name).read_text(encoding="utf-8") != text}
     for name, text in changed.items():
         print(f"docs/{name}")

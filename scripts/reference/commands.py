@@ -8,7 +8,7 @@ from scripts.reference.markdown import BEGIN, END, cell, code, listed, paragraph
 
 __all__ = ["commands", "write_commands"]
 
-# Told once, above all commands.
+# Described once, above all commands.
 _SHARED = ("--repo", "--actor", "--storage-option", "--json")
 
 
@@ -30,14 +30,14 @@ def _iter_commands(command: Any, typed: str) -> Iterator[tuple[str, Any]]:
 
 
 def write_commands(page: str) -> str:
-    """The page with a section for each command: first what the code says, then what was written by hand below it."""
+    """The page with a section for each command: first the text from the code, then the text written by hand."""
     top, *sections = re.split(r"^(?=### `anabranch )", page, flags=re.MULTILINE)
     by_hand = dict(_hand_written(section) for section in sections)
     parts = [top.rstrip()]
     for typed, command in commands().items():
         heading = "## Commands for one dataset\n\n" if typed == "anabranch dataset show" else ""
-        told = [f"{heading}### `{typed}`", BEGIN, _told(typed, command), END, by_hand.get(typed, "")]
-        parts.append("\n\n".join(part for part in told if part))
+        section = [f"{heading}### `{typed}`", BEGIN, _described(typed, command), END, by_hand.get(typed, "")]
+        parts.append("\n\n".join(part for part in section if part))
     return "\n\n".join(parts) + "\n"
 
 
@@ -48,7 +48,7 @@ def _hand_written(section: str) -> tuple[str, str]:
     return heading.strip("#` "), after.strip()
 
 
-def _told(typed: str, command: Any) -> str:
+def _described(typed: str, command: Any) -> str:
     own = [each for each in command.params if not set(each.opts) & {*_SHARED, "--help"} and not each.hidden]
     shared = [name for name in _SHARED if any(name in each.opts for each in command.params)]
     arguments = [each for each in own if each.param_type_name == "argument"]
@@ -77,8 +77,8 @@ def _row(parameter: Any) -> str:
         names = ", ".join(f"`{name}`" for name in (*parameter.opts, *parameter.secondary_opts))
         names += f" {code(parameter.metavar)}" if parameter.metavar else ""
         default = None if parameter.is_flag else parameter.default
-    told = "required" if parameter.required else "" if default in (None, "", ()) else f"`{default}`"
+    shown = "required" if parameter.required else "" if default in (None, "", ()) else f"`{default}`"
     repeated = (
         " Repeatable." if getattr(parameter, "multiple", False) and "repeat" not in parameter.help.lower() else ""
     )
-    return f"| {names} | {cell(parameter.help or '')}{repeated} | {told} |"
+    return f"| {names} | {cell(parameter.help or '')}{repeated} | {shown} |"

@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 # Classes that public ones of datasets and pipelines hold or return, and that users do not need.
-_INTERNAL = {"DeclaredCheck", "Home", "Output", "Place", "Report", "Source", "Statement"}
+_INTERNAL = {"DeclaredCheck", "Home", "Output", "Report", "Source", "Statement"}
 # Properties of public classes that only the other layers of the package read.
 FOR_ENGINES = {"Dataset.home", "Snapshot.entries", "Table.version_ref"}
 
@@ -70,7 +70,7 @@ def public_fields(each: Any) -> list[tuple[str, Any]]:
 def public_members(each: type) -> list[tuple[str, Any]]:
     """The public methods and properties of a class, those it inherits from other classes of ours too.
 
-    How a value is made is nobody's business: of those that are only returned, class methods are left out.
+    Class methods of values that are only returned are left out: users do not create these values.
     """
     is_returned = each.__name__ not in anabranch.__all__
     ours = [base for base in each.__mro__ if base.__module__.startswith("anabranch")]

@@ -108,7 +108,7 @@ def _meaning(word: str, module: str) -> str:
 
 
 def _bound(annotation: Any, each: type) -> Any:
-    """An annotation of a generic class as it is meant in one that says what its type variables are."""
+    """An annotation of a generic class with its type variables replaced."""
     variables = getattr(annotation, "__parameters__", ())
     if not variables or inspect.isclass(annotation):
         return annotation
