@@ -59,8 +59,8 @@ _INDEX_BYTES = 512 * 1024 * 1024
 # Handles of staged versions, weighed by their fragments and columns: each handle holds its whole manifest, and the
 # metadata of the files that it read. A merge of many tables opens three versions of each, and again to write.
 # Ids are never used again, so that a handle goes stale only if a relocation rewrites the manifest.
-_STAGED: "BoundedCache[HomeKey, lance.LanceDataset]" = BoundedCache(limit=2048, capacity=40_000)
-_WEIGHT_OF_COLUMN = 4
+_STAGED: "BoundedCache[HomeKey, lance.LanceDataset]" = BoundedCache(limit=2048, capacity=25_000)
+_WEIGHT_OF_COLUMN = 2
 # All caches of this process whose keys begin with a home.
 _CACHES: "list[BoundedCache[Any, Any]]" = [_STAGED]
 
