@@ -7,6 +7,7 @@ one and of many tables are also compared on an S3 server behind a proxy that del
 """
 
 import argparse
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -49,11 +50,16 @@ def main() -> None:
     parser.add_argument("--folder", help="where to work; a temporary folder by default")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--rows", type=int, default=ROWS)
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="what to measure")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, metavar="PART", help=f"{', '.join(PARTS)}")
     parser.add_argument("--dry-run", action="store_true", help="only print the section")
     chosen = parser.parse_args()
+    findings = []
     with working_folder(chosen.folder) as folder:
-        findings = [found for part in chosen.parts for found in measure(part, folder, chosen.rows, chosen.rounds)]
+        for part in chosen.only:
+            for found in measure(part, folder, chosen.rows, chosen.rounds):
+                findings.append(found)
+                print(*found.to_row(), sep=" | ", file=sys.stderr, flush=True)
+            shutil.rmtree(folder / part, ignore_errors=True)
     section = to_section(
         "Merges (`merge.py`)",
         [
@@ -62,6 +68,7 @@ def main() -> None:
             "others on main; `repo.merge` from the names of branches on, to a commit that raw readers see. Where both",
             "sides touched the same rows, each changed a column of its own, and half of the rows are the same.",
             "Raw Lance is `merge_insert` of the same rows into datasets of the same rows, one after the other.",
+            'Merges do not wait for the disk (`durability="none"`), as raw Lance does not; a *durable* merge does.',
             f"*{GROWTH}x* are {chosen.rows * GROWTH:,} rows a table. Of each of the {MANY_TABLES} tables one row",
             f"was changed on both sides. The wide table has {WIDE} columns, the narrow one {NARROW};",
             f"{WIDE_CHANGED} rows were changed.",
@@ -74,7 +81,7 @@ def main() -> None:
         folder=folder,
     )
     sys.stdout.write(section)
-    if not chosen.dry_run and tuple(chosen.parts) == PARTS:
+    if not chosen.dry_run and tuple(chosen.only) == PARTS:
         write_section("merge", section)
 
 
@@ -86,7 +93,7 @@ def measure(part: str, folder: Path, rows: int, rounds: int) -> Iterator[CostFin
         case "more":
             yield from compare_more(path, rows=rows * GROWTH, rounds=rounds)
         case "tables":
-            yield from compare_tables(path, rounds=max(rounds // 3, 2))
+            yield from compare_tables(path, rounds=min(rounds, 2))
         case "columns":
             yield from compare_columns(path, rows=rows, rounds=rounds)
         case _:
@@ -95,18 +102,22 @@ def measure(part: str, folder: Path, rows: int, rounds: int) -> Iterator[CostFin
 
 def compare_rows(folder: Path, *, rows: int, rounds: int) -> Iterator[CostFinding]:
     apart, same = Lake(folder / "apart", Shape(rows=rows)), Lake(folder / "same", Shape(rows=rows, shared=0.5))
+    durable = Branches(ab.init(folder / "durable"), Shape(rows=rows))
     found: Costs = {}
     for number in range(rounds + WARM_UP):
         apart.change_both_sides(number)
-        note(found, number, "plan", apart.plan)
         note(found, number, "merge", apart.merge)
         note(found, number, "raw", lambda n=number: apart.insert_raw(n))
         same.change_both_sides(number)
         note(found, number, "same", same.merge)
         note(found, number, "raw of same", lambda n=number: same.insert_raw(n))
+        durable.change_both_sides(number)
+        note(found, number, "plan", durable.plan)
+        note(found, number, "durable", durable.merge)
     raw = f"{TABLES} raw `merge_insert`"
     yield CostFinding("merge", least(found["merge"]), raw, least(found["raw"]), "at most 0.9x")
     yield CostFinding("merge, dry run", least(found["plan"]), raw, least(found["raw"]), "-")
+    yield CostFinding("merge, durable", least(found["durable"]), "merge", least(found["merge"]), "-")
     what = "merge, both sides touched half of the rows"
     yield CostFinding(what, least(found["same"]), raw, least(found["raw of same"]), "at most 1.3x")
 
@@ -263,7 +274,7 @@ class Lake(Branches):
     """Branches beside raw datasets of the same rows."""
 
     def __init__(self, folder: Path, shape: Shape) -> None:
-        super().__init__(ab.init(folder / "lake"), shape)
+        super().__init__(ab.init(folder / "lake", storage_options={"durability": "none"}), shape)
         rows = shape.some_rows(np.arange(shape.rows))
         paths = [str(folder / f"raw{number}.lance") for number in range(shape.tables)]
         self._raw = [lance.write_dataset(rows, path, enable_stable_row_ids=True) for path in paths]
