@@ -104,9 +104,16 @@ def _joined(one: Part, other: Part) -> Part:
 def are_in_parts(addresses: npt.NDArray[np.uint64], parts: Sequence[Part]) -> npt.NDArray[np.bool_]:
     """Return which rows at addresses are in one of the parts."""
     whole = [part.fragment for part in parts if part.offsets is None]
-    found = np.isin(addresses >> _OFFSET_BITS, whole) if whole else np.zeros(len(addresses), dtype=bool)
+    found = np.zeros(len(addresses), dtype=bool)
+    if whole:
+        found |= np.isin(addresses >> _OFFSET_BITS, whole)
     some = [_addresses(part.fragment, part.offsets) for part in parts if part.offsets is not None]
-    return found | np.isin(addresses, np.concatenate(some)) if some else found
+    if not some or not len(addresses):
+        return found
+    wanted = np.sort(np.concatenate(some))
+    at = np.minimum(np.searchsorted(wanted, addresses), len(wanted) - 1)
+    found |= wanted[at] == addresses
+    return found
 
 
 def _addresses(fragment: int, offsets: Offsets) -> npt.NDArray[np.uint64]:
@@ -188,7 +195,8 @@ def take_at(
     with lance_errors(version_ref.home.uri, version_ref.home.storage_options):
         found = in_parallel(read, grouped.groups)
     empty = pa.schema([schema.field(name) for name in names]).empty_table()
-    return pa.concat_tables([empty, *found]).take(pa.array(grouped.order))
+    rows = pa.concat_tables([empty, *found])
+    return rows if grouped.order is None else rows.take(pa.array(grouped.order))
 
 
 def row_ids_at(version_ref: VersionRef, addresses: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
@@ -197,19 +205,27 @@ def row_ids_at(version_ref: VersionRef, addresses: npt.NDArray[np.uint64]) -> np
         return np.empty(0, dtype=np.uint64)
     fragments, grouped = fragments_of(version_ref), _Addresses(addresses)
     found = [_ids_at(fragments.metadata(number), offsets).to_numpy() for number, offsets in grouped.groups]
-    return np.concatenate([np.empty(0, dtype=np.uint64), *found])[grouped.order]
+    row_ids: npt.NDArray[np.uint64] = np.concatenate([np.empty(0, dtype=np.uint64), *found])
+    return row_ids if grouped.order is None else row_ids[grouped.order]
 
 
 class _Addresses:
-    """Row addresses by fragment. `order` sorts what was read group by group in the order of the addresses."""
+    """Row addresses by fragment. `order` sorts what was read group by group in the order of the addresses.
+
+    It is None if they are in order already, as those of a merge most often are.
+    """
 
     def __init__(self, addresses: npt.NDArray[np.uint64]) -> None:
-        order = np.argsort(addresses, kind="stable")
-        ordered = addresses[order]
-        owners, starts = np.unique(ordered >> _OFFSET_BITS, return_index=True)
-        offsets = np.split((ordered & _OFFSET_MASK).astype(np.uint32), starts[1:])
-        self.groups = list(zip(owners.tolist(), offsets, strict=False))
-        self.order = np.argsort(order, kind="stable")
+        self.order: npt.NDArray[np.int64] | None = None
+        if np.any(addresses[1:] < addresses[:-1]):
+            order = np.argsort(addresses, kind="stable")
+            self.order = np.argsort(order, kind="stable")
+            addresses = addresses[order]
+        owners = addresses >> _OFFSET_BITS
+        starts = np.flatnonzero(owners[1:] != owners[:-1]) + 1
+        offsets = np.split((addresses & _OFFSET_MASK).astype(np.uint32), starts)
+        owned = owners[[0, *starts]].tolist() if len(owners) else []
+        self.groups = list(zip(owned, offsets, strict=False))
 
 
 def _take(

@@ -106,7 +106,7 @@ class HeldRows:
         if self._loaded is None:
             return {}
         known = [name for name in dict.fromkeys(names) if name is not None and name in self.names]
-        taken = self._loaded.select(known).take(_indices(self._in_loaded(positions)))
+        taken = _take(self._loaded.select(known), self._in_loaded(positions))
         return dict(zip(known, taken.columns, strict=True))
 
     def rows(self, positions: Positions) -> pa.StructArray:
@@ -114,16 +114,19 @@ class HeldRows:
         if self._loaded is None or not self.names:
             return pa.nulls(len(positions), self.type)
         at = self._in_loaded(positions)
-        taken = self._loaded.select(self.names).take(_indices(at))
+        taken = _take(self._loaded.select(self.names), at)
         return pa.StructArray.from_arrays(taken.columns, fields=list(self.type), mask=pa.array(at < 0))
 
     def _in_loaded(self, positions: Positions) -> Positions:
         return positions if self._at is None else at_positions(self._at, positions, missing=-1)
 
 
-def _indices(positions: Positions) -> pa.Array:
+def _take(rows: pa.RecordBatch, positions: Positions) -> pa.RecordBatch:
+    """Return the rows at positions, with nulls at -1. If these are all rows in order, nothing is copied."""
+    if len(positions) == len(rows) and np.array_equal(positions, np.arange(len(rows))):
+        return rows
     is_missing = positions < 0
-    return pa.array(positions, mask=is_missing) if is_missing.any() else pa.array(positions)
+    return rows.take(pa.array(positions, mask=is_missing) if is_missing.any() else pa.array(positions))
 
 
 def _read(side: RowSide, columns: Sequence[str] | None) -> pa.RecordBatch:

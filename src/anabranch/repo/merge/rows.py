@@ -92,6 +92,10 @@ class _RowMerger:
 
     def insert(self, rows: pa.Table, origin: ChangedRows | None = None) -> RowChanges:
         """Return the insertion of rows that have the column names of the result."""
+        # As where a row is replaced, numbers of a wider type may be narrowed, if none changes.
+        fields = [self._schema.field(name).with_nullable(nullable=True) for name in rows.column_names]
+        columns = [cast_computed(column.combine_chunks(), f) for column, f in zip(rows.columns, fields, strict=True)]
+        rows = pa.table(columns, names=rows.column_names)
         batch = RowBatch(rows=fit_rows(rows, self._schema).to_table())
         return RowChanges(batch=batch, counts=TableCounts(inserted=len(rows), updated=0, deleted=0), origin=origin)
 
