@@ -58,7 +58,7 @@ def main() -> None:
         for part in chosen.only:
             for found in measure(part, folder, chosen.rows, chosen.rounds):
                 findings.append(found)
-                print(*found.to_row(), sep=" | ", file=sys.stderr, flush=True)
+                sys.stderr.write(" | ".join(found.to_row()) + "\n")
             shutil.rmtree(folder / part, ignore_errors=True)
     section = to_section(
         "Merges (`merge.py`)",

@@ -39,7 +39,7 @@ def test_each_cell_comes_from_the_side_that_changed_it(repo: ab.Repository) -> N
 
 @pytest.mark.parametrize(("number", "is_clean"), [(3.0, True), (2.5, False)])
 def test_new_rows_fit_a_narrower_type_in_both_directions_if_no_number_changes(
-    repo: ab.Repository, number: float, is_clean: bool
+    repo: ab.Repository, number: float, *, is_clean: bool
 ) -> None:
     with repo.transaction() as tx:
         tx.create_table("s.t", pa.schema([("id", pa.int64()), ("a", pa.int64())]), primary_key=["id"])

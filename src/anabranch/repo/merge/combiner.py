@@ -18,7 +18,7 @@ from anabranch.repo.merge.resolve import Resolution, check_names
 from anabranch.repo.merge.steps import DropTable, MergeSteps, TableMatch, TableState, TableStep
 from anabranch.repo.merge.tables import PlannedTable, plan_tables
 from anabranch.repo.snapshot import Table
-from anabranch.repo.write.homes import refuse_shared_home
+from anabranch.repo.write.homes import refuse_shared_home, taken_homes
 from anabranch.storage import in_parallel, iter_in_parallel
 
 __all__ = ["DECIDE", "Combination", "Combiner", "Sides"]
@@ -140,9 +140,10 @@ class Combiner:
         stager = Stager(config=self.config, branch=self.branch, comparer=self.comparer, taken=target)
         combined = self._walk(plan, stager.stage)
         changes = combined.changes
+        taken = taken_homes(target, besides=changes)
         for key, entry in changes.items():
             if entry is not None:
-                refuse_shared_home(key, entry, target, besides=changes)
+                refuse_shared_home(key, entry, taken)
         return combined
 
     def merge(self, sides: Sides, what: str, *, hint: str) -> Changes:

@@ -39,7 +39,7 @@ from anabranch.repo.runs.runs import (
     refuse_over,
     run_state,
 )
-from anabranch.repo.write.homes import is_home_shared
+from anabranch.repo.write.homes import taken_homes
 from anabranch.repo.write.publish import Published, publish
 from anabranch.repo.write.staged_table import append_again
 
@@ -190,7 +190,8 @@ class _Carrier:
         """Return the changes of the run on top of a head of the target."""
         refuse_over(get_run(self._repo_store, self.entry.branch.run_id or ""))
         theirs = self._tables_of(head)
-        carried = {key: self._carry_table(key, theirs) for key in self._mine}
+        taken = taken_homes(theirs, besides=self._mine)
+        carried = {key: self._carry_table(key, theirs, taken) for key in self._mine}
         contested = {key for key, table in carried.items() if table is _TO_BE_MERGED}
         if contested:
             # Merge both names of a renamed table together.
@@ -218,9 +219,11 @@ class _Carrier:
         """Return the tables of the target. For a live target, tables of main are those that the run was based on."""
         return View.of(head, self._main).tables(self._repo_store.commits)
 
-    def _carry_table(self, key: TableKey, tables: TableMap) -> "TableEntry | _ToBeMerged | None":
+    def _carry_table(
+        self, key: TableKey, tables: TableMap, taken: Set[tuple[str, str | None]]
+    ) -> "TableEntry | _ToBeMerged | None":
         mine, before, theirs = self._mine[key], self._before.get(key), tables.get(key)
-        if mine is not None and is_home_shared(mine, tables, besides=self._mine):
+        if mine is not None and (mine.dataset, mine.home) in taken:
             return _TO_BE_MERGED
         if is_same_state(theirs, before):
             return mine

@@ -34,10 +34,10 @@ __all__ = [
     "free_dataset",
     "home_for_writing",
     "is_being_removed",
-    "is_home_shared",
     "refuse_shared_home",
     "stage_existing",
     "stage_new",
+    "taken_homes",
 ]
 
 
@@ -195,18 +195,17 @@ def check_unique(version_ref: VersionRef, keys: Sequence[str]) -> None:
         staging.refuse_repeated(scan.keys_of(version_ref, keys))
 
 
-def refuse_shared_home(key: TableKey, entry: TableEntry, tables: TableMap, *, besides: Container[TableKey]) -> None:
+def taken_homes(tables: TableMap, *, besides: Container[TableKey]) -> frozenset[tuple[str, str | None]]:
+    """Return the folder and home of each table other than the ones in `besides`."""
+    return frozenset((entry.dataset, entry.home) for key, entry in tables.items() if key not in besides)
+
+
+def refuse_shared_home(key: TableKey, entry: TableEntry, taken: Container[tuple[str, str | None]]) -> None:
     """Refuse a folder that another table has taken, which was created and renamed concurrently."""
-    if is_home_shared(entry, tables, besides=besides):
+    if (entry.dataset, entry.home) in taken:
         raise WriteConflictError(
             f"another table took the folder of table '{key}' at the same time", hint="do it again on the new state"
         )
-
-
-def is_home_shared(entry: TableEntry, tables: TableMap, *, besides: Container[TableKey]) -> bool:
-    """Whether a table, other than the ones in `besides`, has the same folder."""
-    place = (entry.dataset, entry.home)
-    return any(key not in besides and (other.dataset, other.home) == place for key, other in tables.items())
 
 
 def home_for_writing(config: RepoConfig, branch: BranchName, version_ref: VersionRef) -> VersionRef:

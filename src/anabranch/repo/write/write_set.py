@@ -16,7 +16,7 @@ from anabranch.ids import BranchName, TableKey
 from anabranch.repo.log.entries import Changes, LogEntry, TableEntry, TableMap, owns
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.log.view import View, find_main
-from anabranch.repo.write.homes import refuse_shared_home, stage_existing, stage_new
+from anabranch.repo.write.homes import refuse_shared_home, stage_existing, stage_new, taken_homes
 from anabranch.repo.write.staged_table import StagedTable, Step, replayed
 from anabranch.storage import in_parallel
 from anabranch.suggestions import suggest
@@ -228,10 +228,11 @@ class WriteSet:
     def rebase(self, head: LogEntry) -> Changes:
         """Move the staged tables onto a head that another writer published."""
         tables = self._repo_store.commits.map_of(View.of(head, self.main).record)
+        taken = taken_homes(tables, besides=self._changed)
         for key in self.changes():
             staged_table, theirs = self._changed[key], tables.get(key)
             if staged_table is not None:
-                refuse_shared_home(key, staged_table.to_entry(), tables, besides=self._changed)
+                refuse_shared_home(key, staged_table.to_entry(), taken)
             if theirs != self._origins[key]:
                 self._replace(key, self._on_top_of(theirs, key, head.home_branch))
                 self._origins[key] = theirs
