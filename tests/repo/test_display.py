@@ -2,6 +2,7 @@
 
 import pickle
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -151,3 +152,15 @@ def test_printing_costs_no_requests(place: Place, show: Callable[[ab.Repository]
     assert repr(value)
     assert value._repr_html_()
     assert store.total == 0
+
+
+def test_conflicts_that_a_notebook_showed_can_still_be_iterated(tmp_path: Path) -> None:
+    repo = ab.demo(tmp_path / "shop")
+    found = repo.conflicts("sale")
+    shown = found._repr_html_()  # type: ignore[attr-defined]
+    assert "<td>shop.products</td><td>divergent_update</td><td>id=1</td><td>price</td>" in shown
+    assert "<td>12.50</td><td>9.90</td><td>13.50</td>" in shown
+    assert [conflict.column for conflict in found] == ["price"]
+    storage = repo.storage_report()._repr_html_()
+    assert "<caption>Storage by holder</caption>" in storage
+    assert "<td>tag v1.0</td>" in storage

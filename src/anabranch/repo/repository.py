@@ -1491,7 +1491,7 @@ class Repository:
         [({'id': 2}, 'amount', 8.0, 9.0, 7.0)]
         """
         from anabranch.repo.merge.cherry_pick import iter_pick_conflicts
-        from anabranch.repo.merge.conflicts import Operation
+        from anabranch.repo.merge.conflicts import Conflicts, Operation
         from anabranch.repo.merge.kept_decisions import iter_unique
         from anabranch.repo.merge.merge import BranchMerge, iter_conflicts
         from anabranch.repo.merge.rebase import iter_rebase_conflicts
@@ -1520,7 +1520,7 @@ class Repository:
                 found = iter_conflicts(self._repo_store, wanted)
             case other:
                 assert_never(other)
-        return chain(found, iter_unique(decided))
+        return Conflicts(chain(found, iter_unique(decided)))
 
     def decision_list(self, source: str, into: str | None = None) -> list[dict[str, Any]]:
         """List the decisions that are kept for merges of a branch into another one, as resolutions.

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from anabranch.display import html_table, human_size
 from anabranch.errors import NotFoundError
 from anabranch.format.storage_report import Usage
 from anabranch.repo.gc.policy import CollectedObject
@@ -128,6 +129,12 @@ class RepositoryStorage:
     damaged: tuple[str, ...]
     groups: tuple[FileGroup, ...] = field(repr=False)
 
+    def _repr_html_(self) -> str:
+        holders = [(one.name, *_sizes(one.own, one.shared, one.head, one.history)) for one in self.holders]
+        tables = [(", ".join(one.tables), *_sizes(one.needed, one.garbage)) for one in self.tables]
+        by_holder = html_table(("holder", "own", "shared", "head", "history"), holders, title="Storage by holder")
+        return by_holder + html_table(("table", "needed", "garbage"), tables, title="Storage by table")
+
     @property
     def needed(self) -> Usage:
         """The table files that at least one holder needs."""
@@ -179,6 +186,10 @@ class RepositoryStorage:
             for other in group.keepers - {name} if group.is_of(name) else ():
                 found[other] += group.usage
         return dict(sorted(found.items()))
+
+
+def _sizes(*usages: Usage) -> list[str]:
+    return [human_size(usage.bytes) for usage in usages]
 
 
 def measure_holders(groups: Iterable[FileGroup], kinds: Mapping[str, HolderKind]) -> Iterator[HolderStorage]:

@@ -1,14 +1,25 @@
 """Conflicts between the two sides of a merge."""
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import islice
 from typing import Any
 
+from anabranch.display import MAX_ROWS, Listing
 from anabranch.errors import MergeConflictError
 
-__all__ = ["NO_CONFLICTS", "Conflict", "ConflictKind", "ConflictLog", "Operation", "StrategyGap", "Unresolved"]
+__all__ = [
+    "NO_CONFLICTS",
+    "Conflict",
+    "ConflictKind",
+    "ConflictLog",
+    "Conflicts",
+    "Operation",
+    "StrategyGap",
+    "Unresolved",
+]
 
 _MAX_CONFLICTS_KEPT = 100
 
@@ -58,6 +69,27 @@ class Conflict:
     problem: str = ""
     hint: str = ""
     decision: Mapping[str, Any] | None = None
+
+    def _repr_row_(self) -> dict[str, object]:
+        key = None if self.key is None else ", ".join(f"{name}={value}" for name, value in self.key.items())
+        values = {"base": self.base, "source": self.source, "target": self.target}
+        return {"table": self.table, "kind": self.kind.value, "key": key, "column": self.column, **values}
+
+
+class Conflicts(Iterator[Conflict]):
+    """Conflicts that are found one by one. A notebook shows the first ones; iterating yields them all the same."""
+
+    def __init__(self, found: Iterator[Conflict]) -> None:
+        self._found = found
+        self._shown: deque[Conflict] = deque()
+
+    def __next__(self) -> Conflict:
+        return self._shown.popleft() if self._shown else next(self._found)
+
+    def _repr_html_(self) -> str:
+        self._shown.extend(islice(self._found, MAX_ROWS + 1 - len(self._shown)))
+        more = "<p>... and more</p>" if len(self._shown) > MAX_ROWS else ""
+        return Listing(list(self._shown)[:MAX_ROWS])._repr_html_() + more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
