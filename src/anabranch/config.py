@@ -1,7 +1,8 @@
 """What a command works with: from its options, else the environment, else what the folder remembers.
 
-A folder remembers its repository and branch in a small file, found from any folder below it. The file holds no
-credentials: those are storage options, which are given with each command or in the environment.
+A folder remembers its repository and branch in a small file, found from any folder below it. `anabranch config` writes
+further settings to a file beside it, or to a file of the user. No file holds credentials: those are storage options,
+which are given with each command or in the environment.
 """
 
 import getpass
@@ -13,28 +14,42 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from anabranch.errors import DamagedFileError, RepositoryNotFoundError, StorageError, UnsupportedFormatError
+from anabranch.errors import (
+    DamagedFileError,
+    InvalidInputError,
+    NotFoundError,
+    RepositoryNotFoundError,
+    StorageError,
+    UnsupportedFormatError,
+)
 from anabranch.ids import MAIN
 
 __all__ = [
     "ACTOR_VARIABLE",
     "BRANCH_VARIABLE",
+    "CONFIG_FILE",
     "MEMORY_FILE",
     "REPOSITORY_VARIABLE",
+    "ConfigValue",
     "Memory",
     "Settings",
     "Source",
+    "configured_options",
     "find_memory",
+    "load_config",
     "load_settings",
     "new_repository_settings",
     "overriding_variables",
     "remember",
+    "write_config",
 ]
 
 REPOSITORY_VARIABLE = "ANABRANCH_REPO"
 BRANCH_VARIABLE = "ANABRANCH_BRANCH"
 ACTOR_VARIABLE = "ANABRANCH_ACTOR"
 MEMORY_FILE = ".anabranch.json"
+CONFIG_FILE = ".anabranch.config.json"
+_STORAGE = "storage."
 
 _FORMAT = 1
 
@@ -45,6 +60,7 @@ class Source(StrEnum):
     OPTION = "option"
     ENVIRONMENT = "environment"
     FOLDER = "folder"
+    USER = "user"
     DEFAULT = "default"
 
 
@@ -80,10 +96,13 @@ def load_settings(
     """Choose each setting from the strongest source that has it; empty variables count as not set."""
     here = folder or _current_folder()
     memory = find_memory(here)
+    config = load_config(environment=environment, folder=here)
+    of_user = config.get("repository")
     location, location_source = _first(
         (repository, Source.OPTION),
         (environment.get(REPOSITORY_VARIABLE), Source.ENVIRONMENT),
         (None if memory is None else memory.repository, Source.FOLDER),
+        (None if of_user is None else of_user.value, Source.USER),
     )
     if location is None:
         raise RepositoryNotFoundError(
@@ -105,7 +124,7 @@ def load_settings(
         repository_source=location_source,
         branch=MAIN if name is None else name,
         branch_source=name_source,
-        actor=_actor(actor, environment),
+        actor=_actor(actor, environment, config),
         memory=memory,
     )
 
@@ -123,7 +142,7 @@ def new_repository_settings(
         repository_source=source,
         branch=MAIN,
         branch_source=Source.DEFAULT,
-        actor=_actor(actor, environment),
+        actor=_actor(actor, environment, load_config(environment=environment, folder=here)),
         memory=find_memory(here),
     )
 
@@ -165,6 +184,103 @@ def remember(*, repository: str, branch: str, memory: Memory | None = None, fold
     return Memory(file=file, repository=repository, branch=branch)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigValue:
+    """A setting of `anabranch config`, and the file that it comes from."""
+
+    value: str
+    source: Source
+    file: Path
+
+
+def load_config(*, environment: Mapping[str, str] = os.environ, folder: Path | None = None) -> dict[str, ConfigValue]:
+    """Return all settings by name. The settings of the folder override those of the user."""
+    found: dict[str, ConfigValue] = {}
+    for source in (Source.USER, Source.FOLDER):
+        file = _config_file(source, environment, folder or _current_folder())
+        found |= {
+            name: ConfigValue(value=value, source=source, file=file) for name, value in _read_config(file).items()
+        }
+    return dict(sorted(found.items()))
+
+
+def configured_options(*, environment: Mapping[str, str] = os.environ, folder: Path | None = None) -> dict[str, str]:
+    """Return the storage options of the settings."""
+    config = load_config(environment=environment, folder=folder)
+    return {name.removeprefix(_STORAGE): setting.value for name, setting in config.items() if name.startswith(_STORAGE)}
+
+
+def write_config(
+    name: str,
+    value: str | None,
+    *,
+    source: Source,
+    environment: Mapping[str, str] = os.environ,
+    folder: Path | None = None,
+) -> Path:
+    """Set a setting of the folder or of the user, or remove it with None. Return the file."""
+    _check_setting(name, source)
+    file = _config_file(source, environment, folder or _current_folder())
+    settings = _read_config(file)
+    if value is None:
+        if name not in settings:
+            raise NotFoundError(
+                f"{name!r} is not set in {str(file)!r}", hint="list the settings with 'anabranch config'"
+            )
+        del settings[name]
+    else:
+        settings[name] = value
+    draft = file.with_name(f"{file.name}.{os.getpid()}")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        draft.write_text(json.dumps(dict(sorted(settings.items())), indent=2) + "\n", encoding="utf-8")
+        draft.replace(file)
+    except OSError as err:
+        draft.unlink(missing_ok=True)
+        raise StorageError(f"{str(file)!r} cannot be written: {err.strerror}", hint="check its permissions") from err
+    return file
+
+
+def _check_setting(name: str, source: Source) -> None:
+    secrets = ("secret", "token", "password", "key", "credential")
+    if name.startswith(_STORAGE) and len(name) > len(_STORAGE):
+        if any(word in name.lower() for word in secrets):
+            raise InvalidInputError(
+                f"{name!r} may be a secret, and settings are stored as plain text",
+                hint="pass it in the variable ANABRANCH_STORAGE_OPTIONS",
+            )
+    elif name == "repository" and source is Source.FOLDER:
+        raise InvalidInputError(
+            "the repository of a folder is set by 'anabranch switch'",
+            hint="run 'anabranch switch main --repo URI', or set a default with --user",
+        )
+    elif name not in ("actor", "repository"):
+        raise InvalidInputError(f"there is no setting {name!r}", hint="use actor, repository or storage.OPTION")
+
+
+def _config_file(source: Source, environment: Mapping[str, str], folder: Path) -> Path:
+    """Return the file of the user, or that of the nearest folder that has one, else of this folder."""
+    if source is Source.USER:
+        home = environment.get("XDG_CONFIG_HOME")
+        return (Path(home) if home else Path.home() / ".config") / "anabranch" / "config.json"
+    near = (location / CONFIG_FILE for location in (folder, *folder.parents))
+    return next((file for file in near if file.is_file()), folder / CONFIG_FILE)
+
+
+def _read_config(file: Path) -> dict[str, str]:
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except OSError as err:
+        raise StorageError(f"{str(file)!r} cannot be read: {err.strerror}", hint="check its permissions") from err
+    except ValueError as err:
+        raise DamagedFileError(f"{str(file)!r} is not JSON", hint="correct or delete it") from err
+    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
+        raise DamagedFileError(f"{str(file)!r} is not an object of texts", hint="correct or delete it")
+    return found
+
+
 def overriding_variables(memory: Memory, *, environment: Mapping[str, str] = os.environ) -> list[str]:
     """The variables that name something else than the folder remembers, and win over it."""
     location, branch = environment.get(REPOSITORY_VARIABLE), environment.get(BRANCH_VARIABLE)
@@ -178,8 +294,8 @@ def _first(*choices: tuple[str | None, Source]) -> tuple[str | None, Source]:
     return next(given, (None, Source.DEFAULT))
 
 
-def _actor(given: str | None, environment: Mapping[str, str]) -> str | None:
-    name = given or environment.get(ACTOR_VARIABLE)
+def _actor(given: str | None, environment: Mapping[str, str], config: "Mapping[str, ConfigValue]") -> str | None:
+    name = given or environment.get(ACTOR_VARIABLE) or (config["actor"].value if "actor" in config else None)
     if name:
         return name
     try:

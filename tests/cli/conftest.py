@@ -51,6 +51,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A fresh folder to work in, and an environment that names nothing."""
     for variable in (REPOSITORY_VARIABLE, BRANCH_VARIABLE, ACTOR_VARIABLE, "ANABRANCH_STORAGE_OPTIONS"):
         monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     work = tmp_path / "work"
     work.mkdir()
     monkeypatch.chdir(work)

@@ -1,5 +1,7 @@
 """`anabranch diff`."""
 
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
 
@@ -126,3 +128,23 @@ def test_stat_shows_tables_and_rows_by_their_entries(cli: Run, changed: ab.Repos
     assert cli("diff", "main", "dev", "--stat", "--exit-code").code == 1
     same = cli("diff", "main", "main", "--stat", "--exit-code")
     assert (same.code, same.out) == (0, "nothing differs\n")
+
+
+def test_without_arguments_a_branch_is_compared_with_its_parent(cli: Run, lake: ab.Repository) -> None:
+    cli("switch", "dev")
+    (changed,) = cli("diff", "--json").document["tables"]
+    assert (changed["table"], changed["deleted"]) == (ORDERS, 1)
+    assert cli("diff").out == cli("diff", "main...dev").out
+    cli("switch", "main")
+    answer = cli("diff")
+    assert (answer.code, answer.err.splitlines()[0]) == (2, "error: branch 'main' has no parent to compare with")
+    assert lake.branch == "main"
+
+
+def test_a_diff_is_written_as_one_page(cli: Run, lake: ab.Repository, folder: Path) -> None:
+    lake.append(ORDERS, [{"id": 8, "item": "<script>alert(1)</script>", "price": 1.0}], branch="dev")
+    assert cli("diff", "main...dev", "--html", "diff.html").out == "wrote the diff to diff.html\n"
+    page = (folder / "diff.html").read_text()
+    assert page.startswith("<!doctype html>")
+    assert "&lt;script&gt;alert(1)" in page
+    assert all(word not in page for word in ("<script", "http://", "https://", "src="))

@@ -1,6 +1,7 @@
 """`anabranch log`."""
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -178,3 +179,29 @@ def test_commits_are_listed_in_pages(cli: Run, lake: ab.Repository) -> None:
     assert [commit["id"] for commit in listed] == ids[1:2]
     listed = cli("log", "--prefix", ids[-1], "--json").document["commits"]
     assert [commit["id"] for commit in listed] == ids[-1:]
+
+
+def test_commits_by_author_and_age_in_one_line(cli: Run, lake: ab.Repository) -> None:
+    head = lake.snapshot_of("dev").commit
+    assert cli("log", "dev", "--oneline", "--author", "bob").out == f"{head.id[:14]} Fix a price\n"
+    assert cli("log", "dev", "--author", "nobody").out == "no commits\n"
+    assert len(cli("log", "--since", "1d", "--json").document["commits"]) == 3
+    assert cli("log", "--since", "2999-01-01").out == "no commits\n"
+    assert cli("log", "--since", "yesterday", "--json").error["code"] == "invalid_input"
+
+
+def test_the_graph_is_drawn_into_a_file(cli: Run, lake: ab.Repository, folder: Path) -> None:
+    with lake.transaction(message="<b>&") as tx:
+        tx.delete(ORDERS, "id = 1")
+    drawn = cli("log", "--svg", "graph.svg", "--json").document
+    text = (folder / "graph.svg").read_text()
+    assert (drawn["svg"], drawn["ref"], len(drawn["commits"])) == ("graph.svg", None, 5)
+    assert text.startswith("<svg ")
+    assert all(name in text for name in ("(dev)", "Fix a price", "&lt;b&gt;&amp;"))
+    assert cli("log", "--svg", "x.svg", "--author", "bob", "--json").error["code"] == "invalid_input"
+
+
+def test_the_graph_of_all_branches_has_no_ref(cli: Run, lake: ab.Repository) -> None:
+    assert lake.branch == "main"
+    assert cli("log", "--graph", "--json").document["ref"] is None
+    assert cli("log", "dev", "--graph", "--json").document["ref"] == "dev"

@@ -100,6 +100,8 @@ def test_the_commands_are_these() -> None:
             "relocate",
             "reset",
             "revert",
+            *("row insert", "row update", "row delete", "table create", "table drop", "table rename"),
+            *("config list", "config get", "config set", "config unset", "help", "version"),
             "run abort",
             "pipeline backfill",
             "run list",
@@ -125,7 +127,7 @@ def test_the_help_groups_the_commands(run: Run) -> None:
     headings = [line for line in run().out.splitlines() if line.endswith(":") and not line.startswith(" ")]
     assert headings == [
         *("Options:", "Start:", "Branches:", "History:"),
-        *("Undo and redo:", "Tables:", "Pipelines:", "Maintenance:", "One Lance dataset:"),
+        *("Undo and redo:", "Tables:", "Pipelines:", "Maintenance:", "One Lance dataset:", "Help:"),
     ]
 
 
@@ -137,7 +139,7 @@ def test_every_command_explains_itself_with_an_example(run: Run, name: str) -> N
     assert re.search(rf"^  Example:\n    {name}( |$)", answer.out, re.MULTILINE)
     assert "--json" in answer.out
     # These work in a local folder.
-    assert ("--storage-option" in answer.out) is (name not in {"anabranch serve", "anabranch demo"})
+    assert ("--storage-option" in answer.out) is (name.split()[1] not in {"serve", "demo", "config", "help", "version"})
 
 
 @pytest.mark.parametrize("group", sorted({name.rpartition(" ")[0] for name in COMMANDS}))

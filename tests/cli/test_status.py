@@ -25,6 +25,10 @@ def test_the_document_shows_where_the_folder_is(cli: Run, lake: ab.Repository) -
         "tables": 2,
         "rows": 3,
         "external_writes": [],
+        "parent": None,
+        "ahead": None,
+        "behind": None,
+        "changed_tables": [],
     }
     assert (head["id"], head["message"]) == (lake.head_commit_id_for_branch("main"), "Add customers")
 
@@ -85,3 +89,16 @@ def test_a_commit_beside_a_direct_write_warns_on_stderr(cli: Run, lake: ab.Repos
     assert cli("table", "adopt", ORDERS).err == ""
     found = lake.snapshot_of("main")[ORDERS].to_arrow(columns=["id"]).column("id").to_pylist()
     assert sorted(found) == [2, 3, 77]
+
+
+def test_a_branch_is_compared_with_its_parent(cli: Run, lake: ab.Repository) -> None:
+    with lake.transaction(message="more") as tx:
+        tx.delete(ORDERS, "id = 1")
+    shown = cli("status", "-b", "dev", "--json").document
+    assert (shown["parent"], shown["ahead"], shown["behind"]) == ("main", 1, 2)
+    (changed,) = shown["changed_tables"]
+    assert (changed["table"], changed["has_drifted"], changed["branch_rows"]) == (ORDERS, True, 2)
+    text = cli("status", "-b", "dev").out
+    assert "main: 1 ahead, 2 behind" in text
+    assert "changed on dev" in text
+    assert cli("status", "--json").document["ahead"] is None

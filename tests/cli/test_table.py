@@ -102,3 +102,23 @@ def test_what_is_not_there_is_an_error(
 ) -> None:
     assert cli("table", *args, "--json").error["code"] == code
     assert cli("table", *args).code == exit_code
+
+
+def test_tables_are_created_renamed_and_dropped(cli: Run, lake: ab.Repository) -> None:
+    new, renamed = "in_c_sales.notes", "in_c_sales.memos"
+    made = cli("table", "create", new, "id=int64", "price=decimal(10, 2)", "--primary-key", "id")
+    assert made.out.startswith(f"created {new} with 2 columns on main at ")
+    table = lake.snapshot_of("main")[new]
+    assert (table.schema.names, table.primary_key, str(table.schema.field("price").type)) == (
+        ["id", "price"],
+        ("id",),
+        "decimal128(10, 2)",
+    )
+    assert cli("table", "create", new, "id=int64", "--json").error["code"] == "table_exists"
+    assert cli("table", "create", "a.b", "id=int65", "--json").error["code"] == "invalid_input"
+    done = cli("table", "rename", new, renamed, "--json").document
+    assert (done["table"], done["commit"]["message"]) == (renamed, f"Rename {new} to {renamed}")
+    assert cli("table", "drop", renamed, "-m", "Tidy").code == 0
+    assert renamed not in lake.tables("main")
+    assert lake.list_commits("main", limit=1)[0].message == "Tidy"
+    assert cli("table", "drop", renamed, "--json").error["code"] == "table_not_found"

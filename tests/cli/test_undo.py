@@ -46,3 +46,12 @@ def test_there_must_be_something_to_undo(cli: Run, lake: ab.Repository, tmp_path
     assert cli("undo", "nope", "--json").error["code"] == "branch_not_found"
     cli("init", f"{tmp_path}/empty")
     assert cli("undo", "--json").error["code"] == "invalid_input"
+
+
+def test_several_changes_are_undone(cli: Run, lake: ab.Repository) -> None:
+    first = short(lake, "main~2")
+    assert cli("undo", "--steps", "2").out == f"undid main@v2 (committed); main is at {first}\n"
+    assert cli("redo", "--steps", "2").out.endswith(f"main is at {short(lake, 'main')}\n")
+    answer = cli("undo", "--steps", "9")
+    assert answer.code != 0
+    assert ", after 2 steps of 9" in answer.err

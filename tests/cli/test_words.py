@@ -68,7 +68,25 @@ METHODS: dict[str, Callable[..., Any]] = {
 }
 # Those of every command, and those that choose what is shown of a result.
 OF_EVERY_COMMAND = {"repo", "actor", "storage_option", "json", "help", "branch", "ref"}
-OF_OUTPUT = {"stat", "rows", "schema", "csv", "wide", "svg", "graph", "limit", "offset", "table", "exit_code", "list"}
+OF_OUTPUT = {
+    "html",
+    "oneline",
+    "author",
+    "since",
+    "steps",
+    "stat",
+    "rows",
+    "schema",
+    "csv",
+    "wide",
+    "svg",
+    "graph",
+    "limit",
+    "offset",
+    "table",
+    "exit_code",
+    "list",
+}
 # Documented in docs/cli.md: the option, and what it is in Python.
 EXCEPTIONS = {
     "from": "source",

@@ -21,7 +21,15 @@ from anabranch.cli.groups import CommandInterruptedError, ListGroup
 from anabranch.cli.options import parse_pairs
 from anabranch.cli.output import Answer, Output, output_for
 from anabranch.cli.plain_values import PlainCommand, PlainGroup
-from anabranch.config import BRANCH_VARIABLE, Memory, Settings, Source, load_settings, overriding_variables
+from anabranch.config import (
+    BRANCH_VARIABLE,
+    Memory,
+    Settings,
+    Source,
+    configured_options,
+    load_settings,
+    overriding_variables,
+)
 from anabranch.display import short_id
 from anabranch.errors import BranchNotFoundError
 from anabranch.ids import MAIN
@@ -140,7 +148,8 @@ class Here:
 
     @cached_property
     def storage_options(self) -> dict[str, str]:
-        return parse_pairs(self._given.get("storage_option"), option="--storage-option")
+        given = parse_pairs(self._given.get("storage_option"), option="--storage-option")
+        return configured_options() | given
 
     @cached_property
     def settings(self) -> Settings:
@@ -174,6 +183,14 @@ class Here:
         from anabranch.format import dataset
 
         return dataset.open_damaged_dataset(uri, self.storage_options)
+
+    def write_file(self, location: str, text: str) -> None:
+        """Write a drawing or a page to a local file, or to the store of the repository."""
+        from anabranch.storage import open_files
+        from anabranch.storage.uris import normalise_uri
+
+        folder, _, name = normalise_uri(location).rpartition("/")
+        open_files(folder or "/", self.repository.storage_options).put(name, text.encode())
 
     def current(self) -> "BranchInfo":
         """Return the current branch in its newest state."""

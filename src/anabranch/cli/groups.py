@@ -12,19 +12,19 @@ __all__ = ["INSTEAD", "CommandInterruptedError", "ListGroup", "UnknownCommandErr
 
 # Words of git and of older versions, and what to use here.
 INSTEAD: dict[str, str] = {
-    "add": "there is no staging area: 'anabranch load TABLE FILE' changes a table and commits it in one step",
+    "add": "there is no staging area: 'anabranch load' and 'anabranch row insert' change a table and commit at once",
     "checkout": "use 'anabranch switch BRANCH', or read an older state with --ref, such as"
     " 'anabranch cat TABLE --ref v1.0'",
     "clones": "use 'anabranch clone list' or 'anabranch clone release'",
-    "commit": "every command that changes data makes its own commit, such as 'anabranch load TABLE FILE';"
-    " see them with 'anabranch log'",
+    "commit": "every command that changes data makes its own commit, such as 'anabranch row update' or"
+    " 'anabranch load'; see them with 'anabranch log'",
     "fetch": "there is no remote repository: every command reads the newest state",
     "pull": "there is no remote repository: every command reads the newest state. To take in the changes of another"
     " branch use 'anabranch merge BRANCH', or 'anabranch branch pull BRANCH TABLE' for one table",
     "push": "there is no remote repository: a commit is visible to all readers at once",
     "remote": "there is no remote repository; copy one with 'anabranch clone create SOURCE TARGET'",
     "restore": "use 'anabranch undo', 'anabranch reset REF', or 'anabranch branch restore BRANCH' for a deleted branch",
-    "rm": "use 'anabranch branch delete BRANCH' or 'anabranch tag delete TAG'",
+    "rm": "use 'anabranch table drop TABLE', 'anabranch branch delete BRANCH' or 'anabranch tag delete TAG'",
     "stash": "there are no uncommitted changes: create a branch with 'anabranch switch -c BRANCH' and work there",
 }
 

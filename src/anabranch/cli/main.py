@@ -25,6 +25,7 @@ PANELS: dict[str, dict[str, str]] = {
         "init": "repository",
         "demo": "demo",
         "status": "repository",
+        "config": "config",
         "clone": "clone",
         "ui": "server",
         "serve": "server",
@@ -57,6 +58,7 @@ PANELS: dict[str, dict[str, str]] = {
     },
     "Tables": {
         "table": "table",
+        "row": "row",
         "cat": "table",
         "sql": "sql",
         "load": "files",
@@ -68,6 +70,7 @@ PANELS: dict[str, dict[str, str]] = {
     "Pipelines": {"pipeline": "pipeline", "run": "run"},
     "Maintenance": {"doctor": "doctor", "gc": "gc", "storage": "gc", "relocate": "repository"},
     "One Lance dataset": {"dataset": "dataset"},
+    "Help": {"help": "help", "version": "help"},
 }
 
 

@@ -10,7 +10,7 @@ from anabranch.display import short_id
 from anabranch.drawing.lanes import LaneRow
 from anabranch.drawing.texts import attribute, line, text, time
 
-__all__ = ["GraphLine", "GraphTarget", "draw_graph", "draw_row", "lane_count"]
+__all__ = ["GraphLine", "GraphTarget", "draw_graph", "draw_row", "draw_svg", "lane_count"]
 
 ROW_HEIGHT = 30
 _STEP = 14
@@ -76,6 +76,25 @@ def _draw_line(one: GraphLine, *, lanes: int, link: Link | None) -> str:
         f'<td class="message">{" ".join([*labels, message])}</td>'
         f"<td>{_linked(GraphTarget.COMMIT, one.row.id, text(short_id(one.row.id)), 'mono', link)}</td>"
         f'<td><bdi>{line(one.actor or _NONE, 40)}</bdi></td><td class="nowrap">{time(one.created)}</td></tr>'
+    )
+
+
+def draw_svg(lines: Sequence[GraphLine]) -> str:
+    """Return a graph as one SVG picture: its lanes, and a line of text for each commit."""
+    lanes = lane_count([one.row for one in lines])
+    left, width, height = lanes * _STEP + 12, lanes * _STEP + 900, max(len(lines), 1) * ROW_HEIGHT
+    parts = []
+    for number, one in enumerate(lines):
+        top = number * ROW_HEIGHT
+        lanes_of_row = draw_row(one.row, lanes=lanes, is_merge=one.is_merge)
+        parts.append(f'<g transform="translate(0 {top})">{lanes_of_row}</g>')
+        names = [name for _, name in one.branches] + list(one.tags)
+        label = f"({', '.join(names)}) " if names else ""
+        words = f"{short_id(one.row.id)} {label}{one.message.strip().partition(chr(10))[0]}"
+        parts.append(f'<text x="{left}" y="{top + ROW_HEIGHT / 2 + 5:g}">{text(words)}</text>')
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
+        f'font-family="sans-serif" font-size="14">{"".join(parts)}</svg>\n'
     )
 
 

@@ -1,6 +1,8 @@
 """`anabranch log`, `show` and `merge-base`: the commits of a repository."""
 
 import json
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,8 +11,8 @@ import typer
 from anabranch.cli.command import Here, command, group
 from anabranch.cli.commits import commit_line, draw, short_id, subject
 from anabranch.cli.documents import document_of
-from anabranch.cli.options import REF_FORMS, Limit, NamePrefix
-from anabranch.cli.output import Answer, Table, count
+from anabranch.cli.options import REF_FORMS, Limit, NamePrefix, parse_duration
+from anabranch.cli.output import Answer, Line, Table, count
 from anabranch.drawing.lanes import Node, newest_first
 from anabranch.errors import InvalidInputError
 from anabranch.ids import TableKey
@@ -25,7 +27,7 @@ __all__ = ["app"]
 app = group()
 
 
-@command(app, "log", "log --graph", "log dev --table in_c_sales.orders")
+@command(app, "log", "log --oneline", "log --graph --svg graph.svg", "log dev --author ada --since 7d")
 def log(
     here: Here,
     ref: Annotated[
@@ -33,7 +35,24 @@ def log(
         typer.Argument(metavar="REF", show_default=False, help=REF_FORMS),
     ] = None,
     graph: Annotated[bool, typer.Option("--graph", help="Draw the commit graph: of REF, or of all branches.")] = False,
+    oneline: Annotated[bool, typer.Option("--oneline", help="Print each commit in one line.")] = False,
+    svg: Annotated[
+        str | None,
+        typer.Option("--svg", metavar="FILE", show_default=False, help="Write the commit graph to this SVG file."),
+    ] = None,
     limit: Limit = 20,
+    author: Annotated[
+        str | None, typer.Option("--author", metavar="NAME", show_default=False, help="Only commits by this actor.")
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            "--since",
+            metavar="TIME",
+            show_default=False,
+            help="Only commits that are younger than 7d or 12h, or after a date such as 2026-11-15.",
+        ),
+    ] = None,
     after: Annotated[
         str | None,
         typer.Option(
@@ -47,15 +66,49 @@ def log(
     ] = None,
 ) -> Answer:
     """List commits, newest first."""
-    selection = {"table": table, "after": after, "prefix": prefix}
+    drawing = "--svg" if svg is not None else "--graph" if graph else None
+    selection = {"table": table, "after": after, "prefix": prefix, "author": author, "since": since}
     for name, value in selection.items():
-        if graph and value is not None:
-            raise InvalidInputError(f"--graph and --{name} do not go together", hint="leave one out")
-    return _graph(here, ref, limit=limit) if graph else _list(here, ref, limit=limit, **selection)
+        if drawing is not None and value is not None:
+            raise InvalidInputError(f"{drawing} and --{name} do not go together", hint="leave one out")
+    if svg is not None:
+        drawn = here.repository.graph(ref, limit=limit)
+        here.write_file(svg, drawn.to_svg())
+        document = {"ref": ref, "commits": drawn.commits, "has_more": drawn.has_more, "svg": svg}
+        return Answer(document=document, sentences=[f"drew {count(len(drawn), 'commit')} into {svg}"])
+    if graph:
+        return _graph(here, ref, limit=limit)
+    with here.on_current_branch():
+        listed = here.repository.iter_commits(ref, table=table, after=after, prefix=prefix)
+        chosen = _choose(listed, author=author, since=_moment(since))
+        found = list(islice(chosen, limit + 1))
+    return _list(ref or here.repository.branch, found, limit=limit, oneline=oneline)
 
 
-def _list(here: Here, ref: str | None, *, limit: int, **selection: str | None) -> Answer:
-    found = here.commits(ref, limit=limit + 1, **selection)
+def _moment(text: str | None) -> datetime | None:
+    """Parse a time span before now, or a date."""
+    if text is None:
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        if not text[:1].isdigit() or "-" in text:
+            raise InvalidInputError(
+                f"--since {text!r} is not a time", hint="pass a time span such as 7d, or a date such as 2026-11-15"
+            ) from None
+        return datetime.now(UTC) - parse_duration(text, option="--since")
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+
+
+def _choose(commits: "Iterable[GraphCommit]", *, author: str | None, since: datetime | None) -> "Iterator[GraphCommit]":
+    for commit in commits:
+        if since is not None and commit.created < since:
+            return  # the others are older
+        if author is None or commit.actor_id == author:
+            yield commit
+
+
+def _list(ref: str, found: "Sequence[GraphCommit]", *, limit: int, oneline: bool) -> Answer:
     commits, has_more = found[:limit], len(found) > limit
     rows = tuple(
         (
@@ -70,11 +123,13 @@ def _list(here: Here, ref: str | None, *, limit: int, **selection: str | None) -
     )
     columns = ("commit", "time (UTC)", "by", "kind", "message", "tables")
     document = {
-        "ref": ref or here.repository.branch,
+        "ref": ref,
         "commits": commits,
         "has_more": has_more,
     }
     sentences = [f"the newest {count(limit, 'commit')}; --limit shows more"] if has_more else []
+    if oneline:
+        return Answer(document=document, sentences=sentences, lines=[Line(commit_line(commit)) for commit in commits])
     shown = Table(columns=columns, rows=rows, empty="no commits")
     return Answer(document=document, sentences=sentences, tables=[shown])
 

@@ -16,6 +16,7 @@ from anabranch.cli.rows import (
     iter_row_lines,
     list_changed_rows,
 )
+from anabranch.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from anabranch.repo.history.changes import CommitChanges
@@ -28,18 +29,18 @@ app = group()
 _DIFFERENT = 1
 
 
-@command(app, "diff", "diff main", "diff v1.0 dev --rows", "diff main...dev")
+@command(app, "diff", "diff", "diff main", "diff v1.0 dev --rows", "diff main...dev --html changes.html")
 def diff(
     here: Here,
     before: Annotated[
-        str,
+        str | None,
         typer.Argument(
             metavar="A",
             show_default=False,
             help="Older side: a branch, tag, commit or main~3. Or both sides as a range: A..B, or A...B for what B"
-            " changed since the merge base of both.",
+            " changed since the merge base of both (default: the changes of this branch since it left its parent).",
         ),
-    ],
+    ] = None,
     after: Annotated[
         str | None,
         typer.Argument(
@@ -51,6 +52,10 @@ def diff(
     ] = False,
     schema: Annotated[bool, typer.Option("--schema", help="Show the columns that differ.")] = False,
     rows: Annotated[bool, typer.Option("--rows", help="Show the rows that differ.")] = False,
+    html: Annotated[
+        str | None,
+        typer.Option("--html", metavar="FILE", show_default=False, help="Write the diff to this file as an HTML page."),
+    ] = None,
     table: Annotated[
         list[str] | None,
         typer.Option("--table", metavar="TABLE", show_default=False, help="Only this table. Repeatable."),
@@ -63,14 +68,19 @@ def diff(
 ) -> Answer:
     """Compare two branches, tags or commits.
 
-    Shows the number of rows and the columns that differ, or the rows with --rows. With --stat, a table whose files
-    were only rewritten differs, too.
+    Without arguments, shows what the current branch changed since it left its parent. Shows the number of rows and the
+    columns that differ, or the rows with --rows. With --stat, a table whose files were only rewritten differs, too.
     """
-    with here.on_current_branch():
-        found = here.repository.diff(before, after, tables=table, engine=engine)
-        if stat and not (schema or rows):
+    with here.output.progress("comparing"), here.on_current_branch():
+        found = here.repository.diff(before or _since_parent(here), after, tables=table, engine=engine)
+        if stat and not (schema or rows or html):
             return _stat(found, exit_code=exit_code)
         different = [part for part in found.tables if not part.is_empty]
+    code = _DIFFERENT if exit_code and different else 0
+    if html is not None:
+        here.write_file(html, _page(found, different))
+        document = {"before": found.before.id, "after": found.after.id, "html": html}
+        return Answer(document=document, sentences=[f"wrote the diff to {html}"], exit_code=code)
     if not (schema or rows):
         stat = schema = True
     shown = {part.key: list_changed_rows(part, limit=limit) for part in different} if rows else {}
@@ -86,7 +96,7 @@ def diff(
             *([_counts(different)] if stat and different else []),
             *(column_table(part, title=f"columns of {part.key}") for part in different if schema and part.columns),
         ],
-        exit_code=_DIFFERENT if exit_code and different else 0,
+        exit_code=code,
     )
 
 
@@ -110,6 +120,26 @@ def _stat(found: "Diff", *, exit_code: bool) -> Answer:
         },
         tables=[Table(columns=("table", "change", "rows before", "rows after"), rows=rows, empty="nothing differs")],
         exit_code=_DIFFERENT if exit_code and found.tables else 0,
+    )
+
+
+def _since_parent(here: Here) -> str:
+    """Return the range of what the current branch changed since it left its parent."""
+    current = here.current()
+    if current.parent is None:
+        raise InvalidInputError(
+            f"branch '{current.name}' has no parent to compare with",
+            hint=f"name a ref, such as 'anabranch diff {current.name}~1'",
+        )
+    return f"{current.parent}...{current.name}"
+
+
+def _page(found: "Diff", different: "Sequence[TableDiff]") -> str:
+    """Return one HTML file with the changed tables and their rows. The drawings escape all text."""
+    body = "".join([found._repr_html_(), *(part._repr_html_() for part in different)])
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        f'<meta name="viewport" content="width=device-width"><title>Diff</title></head><body>{body}</body></html>\n'
     )
 
 

@@ -1,6 +1,5 @@
 """`anabranch lineage` and `anabranch blame`: where tables and rows come from."""
 
-from collections.abc import Mapping
 from typing import Annotated
 
 import typer
@@ -12,7 +11,7 @@ from anabranch.cli.output import Answer, Line, Table, count
 from anabranch.cli.rows import text_value
 from anabranch.files.plain_rows import plain_rows
 
-__all__ = ["app", "write_drawing"]
+__all__ = ["app"]
 
 app = group()
 
@@ -37,19 +36,9 @@ def lineage(
         found = here.repository.lineage(key, ref)
     if svg is None:
         return Answer(document=found.to_dict(), lines=[Line(line) for line in found.to_text().splitlines()])
-    write_drawing(svg, found.to_svg(), here.repository.storage_options)
+    here.write_file(svg, found.to_svg())
     document = {**found.to_dict(), "svg": svg}
     return Answer(document=document, sentences=[f"drew the lineage of {key} into {svg}"])
-
-
-def write_drawing(location: str, text: str, storage_options: Mapping[str, str]) -> None:
-    """Write a drawing to a local file, or to the store of the repository."""
-    # Not at the top: a help text needs no store.
-    from anabranch.storage import open_files
-    from anabranch.storage.uris import normalise_uri
-
-    folder, _, name = normalise_uri(location).rpartition("/")
-    open_files(folder or "/", storage_options).put(name, text.encode())
 
 
 @command(app, "blame", "blame in_c_sales.orders --where 'id = 7'", "blame in_c_sales.orders --cells --limit 5 --json")

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from anabranch.cli.command import BRANCH, READS, WRITES, Here, add_group, command, group
-from anabranch.cli.commands.lineage import write_drawing
 from anabranch.cli.commits import short_id
 from anabranch.cli.exit_codes import DIFFERENT
 from anabranch.cli.options import Message, RefOption, parse_pairs
@@ -219,7 +218,7 @@ def plan(
             here.repository, parameters=parameters, select=select or (), exclude=exclude or (), since=since
         )
     if svg is not None:
-        write_drawing(svg, found.to_svg(), here.repository.storage_options)
+        here.write_file(svg, found.to_svg())
     return plan_answer(found, draws=True, svg=svg)
 
 

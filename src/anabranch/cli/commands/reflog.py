@@ -1,5 +1,6 @@
 """`anabranch reflog`, `undo`, `redo` and `reset`: the positions of a branch."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -8,6 +9,7 @@ from anabranch.cli.command import BRANCH, WRITES, Here, command, group
 from anabranch.cli.commits import short_id
 from anabranch.cli.options import Limit
 from anabranch.cli.output import Answer, Table, count
+from anabranch.errors import AnabranchError
 
 if TYPE_CHECKING:
     from anabranch.repo.refs.reflog import Movement
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
 __all__ = ["app"]
 
 app = group()
+
+Steps = Annotated[int, typer.Option("--steps", metavar="N", min=1, help="Number of changes, newest first.")]
 
 _Branch = Annotated[
     str | None,
@@ -54,32 +58,47 @@ def reflog(
     return Answer(document=document, sentences=sentences, tables=[shown])
 
 
-@command(app, "undo", "undo", "undo dev", on=WRITES)
+@command(app, "undo", "undo", "undo dev", "undo --steps 3", on=WRITES)
 def undo(
     here: Here,
     branch: _Branch = None,
+    steps: Steps = 1,
 ) -> Answer:
     """Undo the last change of a branch.
 
     The change may be a commit, a reset, a delete or a pull. A second undo undoes the change before it. 'anabranch redo'
     is the opposite. No data is lost: each step is an entry of the reflog.
     """
-    undone = here.repository.undo(branch or here.repository.branch)
+    name = branch or here.repository.branch
+    undone = _repeat(here.repository.undo, name, steps)
     return _moved(here, branch, undone, verb="undid", key="undone")
 
 
-@command(app, "redo", "redo", "redo dev", on=WRITES)
+@command(app, "redo", "redo", "redo dev", "redo --steps 3", on=WRITES)
 def redo(
     here: Here,
     branch: _Branch = None,
+    steps: Steps = 1,
 ) -> Answer:
     """Redo the change that the last undo undid.
 
     A second redo redoes the change that was undone before it. After any other change of the branch there is nothing to
     redo; 'anabranch reset' moves the branch to any position of its reflog.
     """
-    redone = here.repository.redo(branch or here.repository.branch)
+    name = branch or here.repository.branch
+    redone = _repeat(here.repository.redo, name, steps)
     return _moved(here, branch, redone, verb="redid", key="redone")
+
+
+def _repeat(move: "Callable[[str], Movement]", name: str, steps: int) -> "Movement":
+    """Undo or redo several changes. The error of a later step names how many were made."""
+    movement = move(name)
+    for done in range(1, steps):
+        try:
+            movement = move(name)
+        except AnabranchError as err:
+            raise type(err)(f"{err.problem}, after {count(done, 'step')} of {steps}", hint=err.hint) from err
+    return movement
 
 
 def _moved(here: Here, branch: str | None, movement: "Movement", *, verb: str, key: str) -> Answer:

@@ -11,6 +11,8 @@ from anabranch.cli.exit_codes import GENERAL
 from anabranch.cli.options import parse_pairs
 from anabranch.cli.output import Answer, Table, count
 from anabranch.config import new_repository_settings, remember
+from anabranch.errors import BranchNotFoundError
+from anabranch.ids import MAIN
 
 if TYPE_CHECKING:
     from anabranch.repo.refs.branches import BranchInfo
@@ -59,10 +61,13 @@ def init(
 def status(here: Here) -> Answer:
     """Show the current repository, branch and commit.
 
-    Lists also the tables of the branch that another tool has written to.
+    Shows also how many commits the branch is ahead of its parent and behind it, the tables that were changed on the
+    branch, whether main changed them too, and tables that another tool has written to.
     """
     current, snapshot = here.current(), here.snapshot(None)
     external = here.repository.list_external_writes()
+    distance = _distance(here, current)
+    drift = here.repository.branch_drift(current.name) if current.name != MAIN else []
     document = {
         "repository": here.repository.uri,
         "branch": here.repository.branch,
@@ -74,20 +79,41 @@ def status(here: Here) -> Answer:
         "tables": len(snapshot),
         "rows": sum(entry.rows for entry in snapshot.entries.values()),
         "external_writes": external,
+        "parent": current.parent,
+        "ahead": None if distance is None else distance[0],
+        "behind": None if distance is None else distance[1],
+        "changed_tables": drift,
     }
-    tables = [Table(columns=("", ""), rows=_facts(current, snapshot, uri=here.repository.uri))]
+    tables = [Table(columns=("", ""), rows=_facts(current, snapshot, distance, uri=here.repository.uri))]
+    if drift:
+        changed = tuple((one.table, one.branch_rows, one.main_rows, one.has_drifted) for one in drift)
+        columns = ("table", "rows", "rows on main", "changed on main")
+        tables.append(Table(title=f"changed on {current.name}", columns=columns, rows=changed))
     if external:
         tables.append(_external_writes_table(external))
     return Answer(document=document, tables=tables)
 
 
-def _facts(current: "BranchInfo", snapshot: "Snapshot", *, uri: str) -> tuple[tuple[str, object], ...]:
+def _distance(here: Here, current: "BranchInfo") -> tuple[int, int] | None:
+    """Return how many commits a branch is ahead of its parent and behind it, or None without a parent."""
+    if current.parent is None:
+        return None
+    try:
+        return here.repository.ahead_behind([current.name], current.parent)[current.name]
+    except BranchNotFoundError:
+        return None  # the parent was deleted
+
+
+def _facts(
+    current: "BranchInfo", snapshot: "Snapshot", distance: tuple[int, int] | None, *, uri: str
+) -> tuple[tuple[str, object], ...]:
     commit = snapshot.commit
     rows = sum(entry.rows for entry in snapshot.entries.values())
     return (
         ("repository", uri),
         ("branch", current.name),
         ("mode", mode_text(current)),
+        *([("parent", f"{current.parent}: {distance[0]:,} ahead, {distance[1]:,} behind")] if distance else []),
         ("head", commit_line(commit)),
         ("committed (UTC)", commit.created),
         ("by", commit.actor_id),

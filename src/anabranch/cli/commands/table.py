@@ -7,7 +7,16 @@ import typer
 from anabranch.cli.command import BRANCH, WRITES, Here, add_group, command, group
 from anabranch.cli.commits import short_id, subject
 from anabranch.cli.documents import document_of
-from anabranch.cli.options import Columns, Limit, RefOption, TableName, Where, parse_names
+from anabranch.cli.options import (
+    Columns,
+    Limit,
+    Message,
+    RefOption,
+    TableName,
+    Where,
+    parse_names,
+    parse_pairs,
+)
 from anabranch.cli.output import Answer, Table, count
 from anabranch.cli.rows import value_table
 from anabranch.errors import InvalidInputError, TableNotFoundError
@@ -17,13 +26,12 @@ from anabranch.suggestions import suggest
 
 if TYPE_CHECKING:
     from anabranch.repo.log.entries import GraphCommit
+    from anabranch.repo.transaction import Transaction
 
 __all__ = ["app"]
 
 app = group()
-tables = add_group(
-    app, "table", help="List and show tables, and adopt external writes.", otherwise="anabranch table show"
-)
+tables = add_group(app, "table", help="List, show, create, drop and rename tables.", otherwise="anabranch table show")
 
 _DEFAULT_LIMIT = 20
 
@@ -64,6 +72,69 @@ def show(
     ]
     document = {"commit_id": snapshot.id, **document_of(table), "uri": table.uri, "schema": fields}
     return Answer(document=document, tables=shown)
+
+
+@command(
+    tables,
+    "create",
+    "table create in_c_sales.orders id=int64 item=string 'price=decimal(10, 2)' --primary-key id",
+    on=(*BRANCH, *WRITES),
+)
+def create(
+    here: Here,
+    key: TableName,
+    columns: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="COLUMN=TYPE...",
+            show_default=False,
+            help="Columns with their types, such as id=int64 or 'price=decimal(10, 2)'.",
+        ),
+    ],
+    primary_key: Annotated[
+        str | None,
+        typer.Option("--primary-key", metavar="NAME,...", show_default=False, help="Columns of the primary key."),
+    ] = None,
+    message: Message = None,
+) -> Answer:
+    """Create an empty table, as one commit."""
+    import pyarrow as pa
+
+    from anabranch.repo.schema.types import to_arrow
+
+    types = parse_pairs(columns, option="COLUMN=TYPE")
+    schema = pa.schema([(name, to_arrow(text)) for name, text in types.items()])
+    with here.on_current_branch(), here.repository.transaction(message=message or f"Create {key}") as tx:
+        tx.create_table(key, schema, primary_key=parse_names(primary_key) or [])
+    return _changed(here, tx, key, f"created {key} with {count(len(types), 'column')}")
+
+
+@command(tables, "drop", "table drop in_c_sales.orders", on=(*BRANCH, *WRITES))
+def drop(here: Here, key: TableName, message: Message = None) -> Answer:
+    """Drop a table from the branch. Older commits keep it."""
+    with here.on_current_branch(), here.repository.transaction(message=message or f"Drop {key}") as tx:
+        tx.drop_table(key)
+    return _changed(here, tx, key, f"dropped {key}")
+
+
+@command(tables, "rename", "table rename in_c_sales.orders in_c_sales.sales", on=(*BRANCH, *WRITES))
+def rename(
+    here: Here,
+    key: TableName,
+    new: Annotated[str, typer.Argument(metavar="NEW", show_default=False, help="New name of the table.")],
+    message: Message = None,
+) -> Answer:
+    """Rename a table. No data is copied, and its history continues."""
+    with here.on_current_branch(), here.repository.transaction(message=message or f"Rename {key} to {new}") as tx:
+        tx.rename_table(key, new)
+    return _changed(here, tx, new, f"renamed {key} to {new}")
+
+
+def _changed(here: Here, tx: "Transaction", key: str, what: str) -> Answer:
+    branch, commit = here.repository.branch, tx.published
+    document = {"table": key, "branch": branch, "commit": commit}
+    at = "" if commit is None else f" at {short_id(commit.graph_commit_id)}"
+    return Answer(document=document, sentences=[f"{what} on {branch}{at}"])
 
 
 @command(tables, "history", "table history in_c_sales.orders", "table history in_c_sales.orders --ref dev")

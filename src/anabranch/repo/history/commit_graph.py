@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from anabranch.display import short_id, text_table
-from anabranch.drawing.commit_graph import GraphLine, GraphTarget, draw_graph
+from anabranch.drawing.commit_graph import GraphLine, GraphTarget, draw_graph, draw_svg
 from anabranch.drawing.lanes import LaneRow, Node, lay_out_lanes, newest_first
 from anabranch.drawing.style import in_notebook
 from anabranch.repo.log.entries import GraphCommit
@@ -53,8 +53,14 @@ class CommitGraph:
 
         `link` returns the address of a commit, branch or tag. `names` are other names of branches to show.
         """
-        shown = names or {}
-        lines = [
+        return draw_graph(self._lines(names or {}), link=link)
+
+    def to_svg(self) -> str:
+        """Return the graph as one SVG picture, with a line of text for each commit."""
+        return draw_svg(self._lines({}))
+
+    def _lines(self, shown: Mapping[str, str]) -> list[GraphLine]:
+        return [
             GraphLine(
                 row=row,
                 message=commit.message,
@@ -66,7 +72,6 @@ class CommitGraph:
             )
             for commit, row in zip(self.commits, self.rows, strict=True)
         ]
-        return draw_graph(lines, link=link)
 
     def _names(self, commit_id: str) -> list[str]:
         return [*self.branches.get(commit_id, ()), *self.tags.get(commit_id, ())]

@@ -1,0 +1,62 @@
+"""`anabranch config`: settings of this folder and of the user."""
+
+from typing import Annotated
+
+import typer
+
+from anabranch.cli.command import SERVICE, Here, add_group, command, group
+from anabranch.cli.output import Answer, Table
+from anabranch.config import Source, load_config, write_config
+from anabranch.errors import NotFoundError
+
+__all__ = ["app"]
+
+app = group()
+settings = add_group(app, "config", help="List, get, set and unset settings, such as actor.")
+
+Name = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME", show_default=False, help="actor, repository, or storage.OPTION such as storage.aws_region."
+    ),
+]
+OfUser = Annotated[bool, typer.Option("--user", help="Use the settings of the user, not of this folder.")]
+
+
+@command(settings, "list", "config list", "config --json", on=SERVICE)
+def list_(here: Here) -> Answer:  # noqa: ARG001 - every command gets it
+    """List all settings and where they come from."""
+    found = load_config()
+    rows = tuple((name, one.value, one.source.value, str(one.file)) for name, one in found.items())
+    document = {name: {"value": one.value, "source": one.source, "file": str(one.file)} for name, one in found.items()}
+    shown = Table(columns=("setting", "value", "of", "file"), rows=rows, empty="no settings")
+    return Answer(document={"settings": document}, tables=[shown])
+
+
+@command(settings, "get", "config get actor", on=SERVICE)
+def get(here: Here, name: Name) -> Answer:  # noqa: ARG001 - every command gets it
+    """Print the value of a setting."""
+    found = load_config().get(name)
+    if found is None:
+        raise NotFoundError(f"{name!r} is not set", hint="list the settings with 'anabranch config'")
+    return Answer(document={"name": name, "value": found.value, "source": found.source}, sentences=[found.value])
+
+
+@command(settings, "set", "config set actor ada --user", "config set storage.aws_region us-east-1", on=SERVICE)
+def set_(
+    here: Here,  # noqa: ARG001 - every command gets it
+    name: Name,
+    value: Annotated[str, typer.Argument(metavar="VALUE", show_default=False, help="The new value.")],
+    user: OfUser = False,
+) -> Answer:
+    """Set a setting of this folder, or of the user."""
+    file = write_config(name, value, source=Source.USER if user else Source.FOLDER)
+    document = {"name": name, "value": value, "file": str(file)}
+    return Answer(document=document, sentences=[f"set {name} to {value} in {file}"])
+
+
+@command(settings, "unset", "config unset actor --user", on=SERVICE)
+def unset(here: Here, name: Name, user: OfUser = False) -> Answer:  # noqa: ARG001 - every command gets it
+    """Remove a setting of this folder, or of the user."""
+    file = write_config(name, None, source=Source.USER if user else Source.FOLDER)
+    return Answer(document={"name": name, "file": str(file)}, sentences=[f"removed {name} from {file}"])

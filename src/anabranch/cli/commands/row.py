@@ -1,0 +1,150 @@
+"""`anabranch row`: insert, update and delete rows of a table. Each command makes one commit."""
+
+import json
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from anabranch.cli.command import BRANCH, WRITES, Here, command, group
+from anabranch.cli.commits import short_id
+from anabranch.cli.options import Message, TableName, parse_pairs
+from anabranch.cli.output import Answer, count
+from anabranch.errors import InvalidInputError
+from anabranch.json_values import value_from_json
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from anabranch.repo.log.entries import GraphCommit
+
+__all__ = ["app"]
+
+app = group()
+rows = group(help="Insert, update and delete rows. Each command makes one commit.")
+app.add_typer(rows, name="row")
+
+Where = Annotated[
+    str | None,
+    typer.Option(
+        "--where", metavar="SQL", show_default=False, help="Condition of the rows, such as 'id = 7'. Required."
+    ),
+]
+
+
+@command(
+    rows,
+    "insert",
+    'row insert in_c_sales.orders \'{"id": 7, "item": "tea"}\'',
+    "row insert in_c_sales.orders --upsert < rows.jsonl",
+    on=(*BRANCH, *WRITES),
+)
+def insert(
+    here: Here,
+    key: TableName,
+    values: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[JSON]...", show_default=False, help="Rows as JSON objects (default: read from stdin, one a line)."
+        ),
+    ] = None,
+    upsert: Annotated[bool, typer.Option("--upsert", help="Replace rows that have the same primary key.")] = False,
+    message: Message = None,
+) -> Answer:
+    """Insert rows, given as JSON objects, as one commit."""
+    with here.on_current_branch():
+        table = here.repository.snapshot()[key]
+        given = _parse_rows(values if values else _read_lines(), table.schema, key)
+        if not upsert:  # an upsert would set columns that a row leaves out to null
+            names = dict.fromkeys(name for row in given for name in row)
+            given = [{name: row.get(name) for name in names} for row in given]
+        write = here.repository.upsert if upsert else here.repository.append
+        verb = "upsert" if upsert else "insert"
+        commit = write(key, given, message=message or f"{verb.capitalize()} {count(len(given), 'row')} in {key}")
+    return _answer(here, key, commit, f"{verb}ed {count(len(given), 'row')}", rows=len(given))
+
+
+@command(
+    rows,
+    "update",
+    "row update in_c_sales.orders --set 'price=price * 2' --where 'id = 7'",
+    "row update in_c_sales.orders --set \"item='tea'\" --where true",
+    on=(*BRANCH, *WRITES),
+)
+def update(
+    here: Here,
+    key: TableName,
+    assignments: Annotated[
+        list[str],
+        typer.Option("--set", metavar="COLUMN=SQL", show_default=False, help="New value as SQL. Repeatable."),
+    ],
+    where: Where = None,
+    message: Message = None,
+) -> Answer:
+    """Set columns of the rows that match a condition, as one commit."""
+    changes = parse_pairs(assignments, option="--set")
+    predicate = _require_where(where, "update")
+    with here.on_current_branch(), here.repository.transaction(message=message or f"Update rows of {key}") as tx:
+        changed = tx.update(key, changes, predicate)
+    return _answer(here, key, tx.published, f"updated {count(changed, 'row')}", rows=changed)
+
+
+@command(rows, "delete", "row delete in_c_sales.orders --where 'id = 7'", on=(*BRANCH, *WRITES))
+def delete(here: Here, key: TableName, where: Where = None, message: Message = None) -> Answer:
+    """Delete the rows that match a condition, as one commit."""
+    predicate = _require_where(where, "delete")
+    with here.on_current_branch(), here.repository.transaction(message=message or f"Delete rows of {key}") as tx:
+        deleted = tx.delete(key, predicate)
+    return _answer(here, key, tx.published, f"deleted {count(deleted, 'row')}", rows=deleted)
+
+
+def _require_where(where: str | None, verb: str) -> str:
+    if where is None or not where.strip():
+        raise InvalidInputError(
+            f"--where is missing: row {verb} does not change all rows by accident",
+            hint="pass a condition, or --where true for all rows",
+        )
+    return where
+
+
+def _answer(here: Here, key: str, commit: "GraphCommit | None", what: str, *, rows: int) -> Answer:
+    branch = here.repository.branch
+    document = {"table": key, "branch": branch, "rows": rows, "commit": commit}
+    if commit is None:
+        return Answer(document=document, sentences=[f"no rows match; {branch} did not change"])
+    where = f"{key} on {branch} at {short_id(commit.graph_commit_id)}"
+    return Answer(document=document, sentences=[f"{what} of {where}"])
+
+
+def _read_lines() -> list[str]:
+    if sys.stdin.isatty():
+        raise InvalidInputError("no rows are given", hint="pass a JSON object, such as '{\"id\": 7}', or pipe lines")
+    return [line for line in sys.stdin.read().splitlines() if line.strip()]
+
+
+def _parse_rows(texts: list[str], schema: "pa.Schema", key: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    for text in texts:
+        try:
+            parsed = json.loads(text)
+        except ValueError as err:
+            raise InvalidInputError(
+                f"{text!r} is not JSON: {err}", hint="pass an object, such as '{\"id\": 7}'"
+            ) from err
+        found += [_parse_row(row, schema, key) for row in (parsed if isinstance(parsed, list) else [parsed])]
+    return found
+
+
+def _parse_row(row: Any, schema: "pa.Schema", key: str) -> dict[str, Any]:
+    if not isinstance(row, dict):
+        raise InvalidInputError(f"{row!r} is not a JSON object", hint="pass an object, such as '{\"id\": 7}'")
+    values = {}
+    for name, value in row.items():
+        if name not in schema.names:
+            raise InvalidInputError(f"table '{key}' has no column {name!r}", hint=f"use {', '.join(schema.names)}")
+        try:
+            values[name] = value_from_json(value, schema.field(name).type)
+        except (TypeError, ValueError) as err:
+            kind = schema.field(name).type
+            raise InvalidInputError(f"cannot convert {value!r} to {kind} (column {name!r})", hint=str(err)) from err
+    return values

@@ -1,0 +1,22 @@
+"""`anabranch help` and `anabranch version`."""
+
+import anabranch
+from anabranch.cli.exit_codes import EXIT_CODES, MEANINGS
+from tests.cli.conftest import Run
+
+
+def test_help_is_that_of_the_command(run: Run) -> None:
+    assert run("help").out == run("--help").out
+    assert run("help", "merge").out == run("merge", "--help").out
+    assert run("help", "branch", "create").out == run("branch", "create", "--help").out
+    assert run("help", "nonsense").code == 2
+
+
+def test_exit_codes_are_one_table(run: Run) -> None:
+    shown = run("help", "exit-codes").out.splitlines()[2:]
+    assert [int(line.split()[0]) for line in shown] == [*MEANINGS]
+    assert {*EXIT_CODES.values()} <= {*MEANINGS}
+
+
+def test_version(run: Run) -> None:
+    assert run("version", "--json").document["anabranch"] == anabranch.__version__
