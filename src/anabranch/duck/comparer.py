@@ -201,6 +201,8 @@ class BucketQuestion:
         sides = [Side(alias, rows) for alias, rows in given]
         self.side = sides[side]
         self._buckets = buckets
+        # Every side must put a row into the same bucket, so only columns that all sides have, in comparable types, are
+        # hashed.
         there = [number for number, (_, rows) in enumerate(given) if rows is not None]
         self._terms = []
         for names in _matched_names(question):
@@ -233,6 +235,7 @@ def _hashable(columns: Sequence[Column]) -> list[str] | None:
     kinds = [column.kind for column in columns]
     if len(set(kinds)) == 1:
         return [column.sql for column in columns]
+    # One type for all widths: the hash of 1 as INT differs from that of 1 as BIGINT.
     if all(map(pa.types.is_integer, kinds)):
         return [f"{column.sql}::HUGEINT" for column in columns]
     if any(pa.types.is_floating(kind) or pa.types.is_temporal(kind) or pa.types.is_nested(kind) for kind in kinds):

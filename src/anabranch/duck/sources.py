@@ -277,6 +277,7 @@ def _identify(use: TableUse, snapshot: Snapshot, ref: str) -> _Target:
         if not blamed.is_system:
             return replace(blamed, table=f"{blamed.table}${suffix.lower()}")
     wanted = use.table if use.bucket is None else f"{use.bucket}.{use.table}"
+    # The exact name wins, so that tables whose names differ only in case can both be read.
     like = [wanted] if wanted in snapshot else [key for key in snapshot if key.lower() == wanted.lower()]
     if len(like) > 1:
         raise InvalidExpressionError(f"table '{wanted}' may be {' or '.join(like)}", hint="write it in the right case")

@@ -243,6 +243,8 @@ def _use_of(node: Any, body: bytes) -> TableUse:
         raise TableNotFoundError(f"there is no table '{written}'", hint="name it like in_c_sales.orders")
     if node.get("at_clause") is not None:
         raise InvalidExpressionError(f"table '{written}' has an AT (...)", hint="write it like AT 'main~3'")
+    # The name is replaced in the text at this position. If DuckDB's position and the text disagree, refuse instead of
+    # replacing something else.
     match = _NAME.match(body, node["query_location"])
     if match is None or _parts_of(match.group().decode()) != [part.lower() for part in parts]:
         raise InvalidExpressionError(f"table '{written}' cannot be found in the SQL", hint="write it in another way")

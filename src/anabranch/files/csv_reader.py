@@ -68,6 +68,8 @@ class CsvReader:
 
         try:
             table = parse(block.data)
+        # Arrow reports only the first value that it cannot convert. Parse smaller parts to find all bad records with
+        # their lines.
         except Refusal:
             return refuse_nulls(self._parse_by_parts(block, names, schema), schema)
         if not wrong:
@@ -158,6 +160,7 @@ class CsvReader:
             held += piece
             start = len(held) - len(held.lstrip(b"\r\n"))
             found = self._dialect.record.match(held, start)
+            # The header is complete only if text follows it: a quoted name may continue in the next piece.
             if found is not None and (found.end() < len(held) or held.endswith(b"\n")):
                 break
             if len(held) > _LONGEST_HEADER:
@@ -202,6 +205,8 @@ def _require_text(header: bytes, file: str, line: int) -> None:
 
 def _check_header(names: tuple[str, ...], file: str, line: int, *, delimiter: str) -> None:
     other = next((sign for sign in ";\t|" if sign in names[0]), None)
+    # One column with another usual delimiter in its name: the file has that delimiter. Without this check, every line
+    # would load as one text.
     if len(names) == 1 and delimiter == "," and other is not None:
         problem = f"the header of {file!r}, line {line}, is one column {names[0]!r}"
         raise SchemaMismatchError(

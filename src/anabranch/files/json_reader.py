@@ -109,6 +109,7 @@ def _with_float_tokens(data: bytes, columns: Sequence[str]) -> bytes:
     """Replace the texts "NaN" and "Infinity" in columns of floats by the tokens that Arrow reads."""
     lines = []
     for line in data.splitlines():
+        # Few lines have such a value. Only these are parsed in Python, the others go to Arrow as they are.
         if _NOT_FINITE.search(line):
             try:
                 row = json.loads(line)
@@ -130,6 +131,7 @@ def _unknown_fields(found: Iterable[pa.Field], wanted: Iterable[pa.Field], insid
             yield path
             continue
         other = known[field.name]
+        # A list of lists of objects has its fields at the innermost level.
         while pa.types.is_list(kind) and _is_any_list(other):
             kind, other = kind.value_type, other.value_type
         if pa.types.is_struct(kind) and pa.types.is_struct(other):

@@ -57,6 +57,7 @@ def parse_by_parts(block: Block, records: Sequence[Record], parse: Callable[[byt
             tables.append(parse(b"".join(record.text for record in part)))
             kept.extend(part)
         except Refusal as err:
+            # A part that cannot be parsed and has one record: this is a bad one. Each costs log2(n) attempts.
             if len(part) == 1:
                 bad.append(block.bad_record(part[0], str(err)))
                 return
@@ -65,6 +66,7 @@ def parse_by_parts(block: Block, records: Sequence[Record], parse: Callable[[byt
             try_part(part[middle:])
 
     whole = [
+        # The last line of a file may have no end. Joined to another record, it would become one line with it.
         record if record.text.endswith((b"\n", b"\r")) else Record(record.text + b"\n", record.line)
         for record in records
     ]

@@ -173,6 +173,7 @@ def _cut(held: bytes, line: int, dialect: Dialect, file: str, *, is_last: bool) 
 def _plain_end(held: bytes, dialect: Dialect, *, is_last: bool) -> int | None:
     """Return the end of the last whole record, or None if counting quotes does not decide it."""
     quote = dialect.quote
+    # An escaped quote does not open or close a field, so counting quotes would be wrong.
     if dialect.escape is not None and dialect.escape in held:
         return None
     if quote is None or quote not in held:
@@ -181,6 +182,7 @@ def _plain_end(held: bytes, dialect: Dialect, *, is_last: bool) -> int | None:
     quotes = np.flatnonzero(signs == quote[0])
     if is_last:
         end = len(held)
+        # An odd number of quotes: one is not closed. Matching record by record finds the line.
         if len(quotes) % 2:
             return None
     else:
@@ -223,6 +225,7 @@ def _split(held: bytes, line: int, dialect: Dialect, file: str, *, is_last: bool
         found = dialect.record.match(held, at)
         if found is not None:
             after = found.end()
+            # The record may continue in the next piece: its last field is only what has arrived of it.
             if after == end and not is_last and not held.endswith(b"\n", at):
                 break
             text = held[at:after]

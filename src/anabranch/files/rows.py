@@ -102,6 +102,7 @@ def check_columns(
                 f"{file.uri!r} {' and '.join(said)}: the columns are {', '.join(map(repr, expected))}",
                 hint="correct the file, or change the table's columns first",
             )
+        # All files must lack the same columns, or rows of one load would differ in which columns they update.
         found = tuple(name for name in expected if name in names)
         if given is not None and found != given:
             raise SchemaMismatchError(

@@ -121,6 +121,7 @@ def _list_below(
     """Yield the files of a pattern; without one, all with the suffix of the format or without a suffix."""
     root = normalise_uri(folder)
     for info in sorted(open_files(root, options).list(), key=lambda info: info.path):
+        # Spark and others put markers such as `_SUCCESS` and `.crc` files beside the data.
         hidden = any(part.startswith((".", "_")) for part in info.path.split("/"))
         kind, compression = format_of_name(info.path)
         if hidden or not (pattern is None or pattern.fullmatch(info.path)):

@@ -162,6 +162,8 @@ def _kind_of(values: pa.ChunkedArray) -> _Kind:
     if pa.types.is_time(kind):
         return _Kind.TIME
     if pa.types.is_timestamp(kind):
+        # Arrow uses nanoseconds for any fraction of a second. Their range is small, so they are kept only if a value
+        # needs them.
         is_fine = kind.unit == "ns" and not _fits(values, pa.timestamp("us", kind.tz))
         if kind.tz is not None:
             return _Kind.FINE_ZONED if is_fine else _Kind.ZONED
@@ -205,6 +207,7 @@ def _needs_text(values: pa.ChunkedArray, *, has_zeros: bool) -> bool:
 def _look_closely(column: _Column, values: pa.ChunkedArray, texts: pa.ChunkedArray) -> None:
     present = texts.drop_null()
     if not pa.types.is_string(values.type) and not pa.types.is_binary(values.type):
+        # Post codes and account numbers look like numbers. As a number they would lose zeros or digits.
         shape = _LEADING_ZERO if pa.types.is_integer(values.type) else _CODE
         if pc.any(pc.match_substring_regex(present, shape)).as_py():
             column.is_code = True

@@ -194,6 +194,7 @@ def _sync_all(paths: Sequence[str]) -> None:
         _sync(paths)
         return
     running = [_threads().submit(_sync, paths[number::_THREADS]) for number in range(min(_THREADS, len(paths)))]
+    # Wait for all, also after an error: a sync that still runs would use files that the caller removes.
     errors = [error for error in (each.exception() for each in running) if error is not None]
     if errors:
         raise errors[0]
