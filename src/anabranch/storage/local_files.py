@@ -114,9 +114,10 @@ def iter_leftovers(root: str) -> Iterator[str]:
                 yield os.path.join(folder, name)
 
 
-def sync_files(paths: Iterable[str]) -> None:
-    """Make files durable: their bytes, and in parallel the folders that name them.
+def sync_files(paths: Iterable[str], *, in_order: bool = True) -> None:
+    """Make files durable: their bytes in parallel, then the folders that name them.
 
+    Without `in_order`, all in parallel: for files that no reader looks up by their names before this returns.
     Many files of one file system are synced by one call for the whole file system.
     """
     files = list(dict.fromkeys(paths))
@@ -126,7 +127,9 @@ def sync_files(paths: Iterable[str]) -> None:
         for folder in folders.values():
             sync_file_system(folder)
         return
-    sync_folders((os.path.dirname(path) for path in files), files=files)
+    if in_order:
+        _sync_all(files)
+    sync_folders((os.path.dirname(path) for path in files), files=() if in_order else files)
 
 
 def sync_folders(folders: Iterable[str], *, files: Iterable[str] = ()) -> None:

@@ -118,7 +118,8 @@ class LocalFolderStore(ObstoreBackedStore):
         prepared = self.prepare(path, data)
         if self._is_durable and (durable or after):
             try:
-                self.sync([*after, prepared.file or ""] if durable else after)
+                # The new files of a commit are not looked up before its log entry has its name.
+                self._sync([*after, prepared.file or ""] if durable else after, in_order=False)
             except BaseException:
                 self.discard(prepared)
                 raise
@@ -146,10 +147,12 @@ class LocalFolderStore(ObstoreBackedStore):
             os.remove(prepared.file or "")
 
     def sync(self, paths: Sequence[str]) -> None:
-        if not self._is_durable:
-            return
+        if self._is_durable:
+            self._sync(paths)
+
+    def _sync(self, paths: Sequence[str], *, in_order: bool = True) -> None:
         try:
-            local_files.sync_files(paths)
+            local_files.sync_files(paths, in_order=in_order)
         except FileNotFoundError as err:
             raise StorageError(
                 f"the file {err.filename!r} was removed before it was durable", hint="run the operation again"
