@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import sync_playwright
 
 from tests.docs.pages import ROOT
+from tests.ui.conftest import CHROMIUM, MISSING_CHROMIUM
 
 PICTURES = sorted((ROOT / "docs" / "img").glob("*.svg"))
 # Every other picture is drawn by a benchmark.
@@ -73,6 +75,23 @@ def test_picture_is_readable_on_light_and_dark(picture: Path) -> None:
 # These are written from the code.
 GENERATED = {ROOT / "docs" / name for name in ("api.md", "cli.md")}
 HAND_WRITTEN = sorted({*(ROOT / "docs").glob("*.md"), ROOT / "README.md"} - GENERATED)
+
+
+@pytest.mark.proof
+def test_no_page_is_wider_than_a_phone(site: Path) -> None:
+    """Code and tables scroll by themselves; the page does not."""
+    if not CHROMIUM.exists():
+        pytest.skip(MISSING_CHROMIUM)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 390, "height": 800})
+        widths = {}
+        for file in site.rglob("index.html"):
+            page.goto(file.as_uri(), wait_until="domcontentloaded")
+            widths[str(file.parent.relative_to(site))] = page.evaluate("document.documentElement.scrollWidth")
+        browser.close()
+    assert len(widths) > 40
+    assert {name: width for name, width in widths.items() if width > 390} == {}
 
 
 @pytest.mark.parametrize("page", HAND_WRITTEN, ids=lambda page: page.stem)
