@@ -97,7 +97,8 @@ def test_bad_refs_are_refused(lake: ab.Repository, ref: str) -> None:
 def test_what_is_not_text_is_refused_as_a_name(lake: ab.Repository, wrong: Any) -> None:
     refuse(lake, lambda tx: tx.append(wrong, table(9)), InvalidNameError, repr(wrong))
     refuse(lake, lambda tx: tx.rename_table(ORDERS, wrong), InvalidNameError, repr(wrong))
-    refuse(lake, lambda tx: tx.delete(ORDERS, wrong), InvalidExpressionError, repr(wrong))
+    unnamed = "no predicate" if wrong is None else repr(wrong)
+    refuse(lake, lambda tx: tx.delete(ORDERS, wrong), InvalidExpressionError, unnamed)
     refuse(lake, lambda tx: tx.update(ORDERS, {"v": wrong}, where="true"), InvalidExpressionError, repr(wrong))
     for use in (
         lambda: lake.snapshot_of(wrong),
