@@ -9,38 +9,34 @@ from scripts import notebook as script
 
 def outputs(notebook: Any) -> list[list[str]]:
     """The texts of the outputs of each cell, without what differs from one lake to another."""
-    return [[_fixed(output) for output in cell.get("outputs", ())] for cell in notebook.cells]
+    return [[_text(output) for output in cell.get("outputs", ())] for cell in notebook.cells]
 
 
-def _fixed(output: Any) -> str:
+def _text(output: Any) -> str:
     data = output.get("data", {})
     text = data.get("text/html") or data.get("text/plain") or output.get("text") or output.get("ename")
-    text = re.sub(r"[^ <>'\"]*/tour/lake", "LAKE", without_style(text))
+    text = re.sub(r"[^ <>'\"]*/tour/lake", "LAKE", _words(text))
     text = re.sub(r"\b01[0-9A-Z]{12,24}\b", "ID", text)
     text = re.sub(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?(\.\d+)?( UTC|Z|\+00:00)?", "TIME", text)
     return re.sub(r"\d+(\.\d+)? (kB|B)\b", "SIZE", text)
 
 
-def without_style(text: str) -> str:
-    """Styles may change without a new execution of the notebook."""
-    return re.sub(r"<style>.*?</style>", "", text, flags=re.DOTALL)
+def _words(html: str) -> str:
+    """Return the words of HTML: how it is drawn may change without a new execution of the notebook."""
+    return " ".join(re.sub(r"<style>.*?</style>|<[^>]*>", " ", html, flags=re.DOTALL).split())
 
 
-def test_the_notebook_shows_what_its_cells_return(tmp_path: Path) -> None:
-    kept = script.nbformat.read(script.NOTEBOOK, as_version=4)
-    executed = script.nbformat.read(script.NOTEBOOK, as_version=4)
+def test_notebook_shows_what_its_cells_return(tmp_path: Path) -> None:
+    kept, executed = (script.nbformat.read(script.NOTEBOOK, as_version=4) for _ in range(2))
     for cell in executed.cells:
         if cell.cell_type == "code":
             cell.outputs = []
     script.execute(executed, tmp_path)
     assert outputs(executed) == outputs(kept), "run `python -m scripts.notebook`"
-    shown = [one for cell in outputs(kept) for one in cell]
-    assert len(shown) >= 10
-    assert sum("<table" in one or "<svg" in one for one in shown) >= 9
+    shown = [output.data for cell in executed.cells for output in cell.get("outputs", ())]
+    assert sum("text/html" in data for data in shown) >= 10
 
 
-def test_the_page_is_that_of_the_notebook() -> None:
+def test_page_is_that_of_the_notebook() -> None:
     kept = script.nbformat.read(script.NOTEBOOK, as_version=4)
-    assert without_style(script.PAGE.read_text()) == without_style(script.page_of(kept)), (
-        "run `python -m scripts.notebook --page`"
-    )
+    assert _words(script.PAGE.read_text()) == _words(script.page_of(kept)), "run `python -m scripts.notebook --page`"
