@@ -90,7 +90,10 @@ class _Plan:
 
     def answers(self) -> list[Answer]:
         staying, names = self.target.keys() - self.leaving, self.names
-        conflicts = self.conflicts + sum(1 for name in set(names) if name in staying or names.count(name) > 1)
+        repeated = sum(1 for name in set(names) if name in staying or names.count(name) > 1)
+        if repeated and self.strategy != "fail":
+            raise UnclearError("two tables of one name, of which a strategy chooses one")
+        conflicts = self.conflicts + repeated
         return [
             _answer(dict(zip(self.outcomes, found, strict=True)), conflicts, self.target)
             for found in product(*self.outcomes.values())
