@@ -26,7 +26,7 @@ from anabranch.repo.log.config import BRANCHES, RUNS, TAGS, RepoConfig
 from anabranch.repo.log.entries import BranchEvent, CommitRecord, LogEntry, Origin
 from anabranch.repo.log.numbered import NumberedLog
 from anabranch.repo.log.pages import ALL, NamePage
-from anabranch.storage import in_parallel
+from anabranch.storage import at_once, in_parallel
 from anabranch.suggestions import closest, suggest
 
 __all__ = ["Decide", "Heads", "Tip"]
@@ -126,7 +126,8 @@ class Heads:
     def list_tips(self, *, deleted: bool = False) -> builtins.list[Tip]:
         """List where each branch is, or each deleted one was, by name. One that did not move costs one request."""
         names = [name for name in self._list_branches() if not name.is_internal]
-        return [tip for tip in in_parallel(self._find_tip, names) if tip is not None and tip.is_deleted is deleted]
+        tips = in_parallel(self._find_tip, names, at_a_time=at_once(self._config.root))
+        return [tip for tip in tips if tip is not None and tip.is_deleted is deleted]
 
     def _find_tip(self, branch: BranchName) -> Tip | None:
         known = self._tips.find(branch)
