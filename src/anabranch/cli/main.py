@@ -185,6 +185,7 @@ def create_app() -> typer.Typer:
         invoke_without_command=True,
         add_completion=False,
         rich_markup_mode=None,
+        epilog="'anabranch help COMMAND' explains a command, 'anabranch help exit-codes' the exit codes.",
         # Its tracebacks would show local variables, storage options among them.
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},

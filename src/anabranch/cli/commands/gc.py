@@ -135,8 +135,14 @@ def _storage_tables(report: "RepositoryStorage") -> list[Table]:
     beside = tuple((name, usage_text(usage)) for name, usage in report.metadata.items() if usage.files)
     reasons = tuple((reason, usage_text(usage)) for reason, usage in report.freeable_by_reason.items())
     found = [
-        Table(columns=("ref", "kind", *_PARTS), rows=holders, empty="no refs"),
-        Table(title="tables", columns=("table", "needed", "garbage", "not judged"), rows=datasets, empty="no tables"),
+        Table(columns=("ref", "kind", *_PARTS), rows=holders, empty="no refs", right=frozenset(range(2, 7))),
+        Table(
+            title="tables",
+            columns=("table", "needed", "garbage", "not judged"),
+            rows=datasets,
+            empty="no tables",
+            right=frozenset(range(1, 4)),
+        ),
     ]
     if beside:
         found.append(Table(title="metadata", columns=("folder", "size"), rows=beside))
@@ -150,7 +156,7 @@ def _branch_tables(report: "RepositoryStorage", branch: str) -> list[Table]:
     total = ("total", *_cells(report.holder(branch)))
     version_refs = tuple((name, usage_text(usage)) for name, usage in report.pinned_by(branch).items())
     return [
-        Table(columns=("table", *_PARTS), rows=(*rows, total)),
+        Table(columns=("table", *_PARTS), rows=(*rows, total), right=frozenset(range(1, 6))),
         Table(
             title="shared with",
             columns=("ref", "size"),

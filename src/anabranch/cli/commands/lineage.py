@@ -84,7 +84,7 @@ def blame(
         "has_more": has_more,
     }
     at = names.index("commit_id")
-    shown = [(*map(text_value, row[:at]), short_id(row[at]), *map(text_value, row[at + 1 :])) for row in rows]
+    shown = [(*map(text_value, row[:at]), short_id(row[at]), *row[at + 1 :]) for row in rows]
     titles = (*names[:at], "commit", "time (UTC)", "by", "message")
     sentences = [f"the first {count(limit, 'row')}; --limit shows more"] if has_more else []
     table = Table(columns=titles, rows=tuple(shown), empty="no rows")
