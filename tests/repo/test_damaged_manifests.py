@@ -79,7 +79,7 @@ def test_doctor_rebuilds_a_staged_manifest_from_its_settled_twin(lake: ab.Reposi
     else:
         damage(path, how)
     lake._config.home_of(entry(lake, ref=branch)).forget()
-    with pytest.raises(AnabranchError, match="anabranch doctor --repair"):
+    with pytest.raises(AnabranchError, match=r"doctor\(repair=True\)"):
         another(lake).snapshot_of(branch)[ORDERS].to_arrow()
     (found,) = another(lake).doctor().findings
     assert (found.tables, found.repairable) == ((ORDERS,), True)
@@ -103,7 +103,7 @@ def test_damaged_index_does_not_block_writes_and_can_be_built_again(lake: ab.Rep
     fresh = another(lake)
     (found,) = fresh.doctor().findings
     assert found.kind is (Kind.MISSING_INDEX if how == "missing" else Kind.DAMAGED_INDEX)
-    assert f"anabranch index {ORDERS} id" in found.remedy
+    assert f"index('{ORDERS}', 'id')" in found.remedy
     append(fresh, 4)
     with fresh.transaction() as tx:
         tx.upsert(ORDERS, table(2, 5, v="new"))
