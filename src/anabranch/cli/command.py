@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 import typer
 from typer.core import TyperGroup
 
+from anabranch.cli.completion import add_completion, without_open_option
 from anabranch.cli.groups import CommandInterruptedError, ListGroup
 from anabranch.cli.options import parse_pairs
 from anabranch.cli.output import Answer, Output, output_for
@@ -65,7 +66,7 @@ _OPTIONS: dict[str, tuple[Any, object]] = {
             typer.Option(
                 "--branch",
                 "-b",
-                metavar="NAME",
+                metavar="BRANCH",
                 show_default=False,
                 rich_help_panel=_PANEL,
                 help="Branch to work on (default: the current branch).",
@@ -244,6 +245,9 @@ class Here:
 class _Command(PlainCommand):
     """A command whose help shows the shared options in a section of their own."""
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, without_open_option(args, self.params) if ctx.resilient_parsing else args)
+
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         arguments = [each for each in self.get_params(ctx) if each.param_type_name == "argument"]
         return [*(_argument(each) for each in arguments), "[OPTIONS]"]
@@ -308,6 +312,9 @@ def command(
             for option, (annotation, default) in _OPTIONS.items()
             if option in on
         ]
+        for each in (*own, *shared):
+            for info in getattr(each.annotation, "__metadata__", ()):
+                add_completion(info, on_repository="repo" in on)
         run.__signature__ = inspect.Signature([*own, *shared])  # type: ignore[attr-defined]
         run.__doc__ = act.__doc__
         app.command(name, epilog=_epilog(examples), cls=_Command)(run)

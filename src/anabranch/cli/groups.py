@@ -52,7 +52,7 @@ class WordGroup(PlainGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         word = args[0]
-        if word in self.instead and word not in self.commands:
+        if word in self.instead and word not in self.commands and not ctx.resilient_parsing:
             raise UnknownCommandError(f"there is no command '{word}'", hint=self.instead[word])
         return super().resolve_command(ctx, args)
 
@@ -65,6 +65,8 @@ class ListGroup(PlainGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         is_list = not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names)
+        if ctx.resilient_parsing:  # a shell completes the name of the command
+            is_list = False
         return super().parse_args(ctx, ["list", *args] if is_list else args)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:

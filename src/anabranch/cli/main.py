@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 import anabranch
+from anabranch.cli.completion import prepare_completion
 from anabranch.cli.exit_codes import INTERRUPTED, exit_code
 from anabranch.cli.groups import INSTEAD, CommandInterruptedError, UnknownCommandError, WordGroup
 from anabranch.cli.output import ErrorView, output_for, printable
@@ -29,6 +30,7 @@ PANELS: dict[str, dict[str, str]] = {
         "clone": "clone",
         "ui": "server",
         "serve": "server",
+        "completion": "completion",
     },
     "Branches": {
         "branch": "branch",
@@ -115,6 +117,7 @@ class _App(WordGroup):
         windows_expand_args: bool = True,
         **extra: Any,
     ) -> Any:
+        prepare_completion()
         given = list(sys.argv[1:] if args is None else args)
         # Also for errors in the arguments themselves, before any command has read them.
         output = output_for(as_json="--json" in given)

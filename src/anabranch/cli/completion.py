@@ -1,0 +1,162 @@
+"""What a shell completes: branches, tags, tables and columns of the repository that a command line names.
+
+A parameter is completed by its metavar: every TABLE by the names of tables, every BRANCH by those of branches. Nothing
+here loads Lance, and nothing is printed on an error, since it would appear in the line that is being typed.
+"""
+
+import os
+from collections.abc import Callable, Iterable
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from anabranch.errors import AnabranchError
+
+if TYPE_CHECKING:
+    from anabranch.repo.repository import Repository
+
+__all__ = [
+    "SHELLS",
+    "add_completion",
+    "completion_script",
+    "install_completion",
+    "prepare_completion",
+    "without_open_option",
+]
+
+# Set by the script in the shell: which shell wants to know what.
+_COMPLETE_VARIABLE = "_ANABRANCH_COMPLETE"
+SHELLS = ("bash", "zsh", "fish")
+# A longer list takes long to read, and does not help.
+_MOST = 500
+
+Complete = Callable[["Repository", Any, str], Iterable[str]]
+
+
+def prepare_completion() -> None:
+    """Let Typer answer if a shell asks for completions."""
+    if _COMPLETE_VARIABLE in os.environ:
+        _typer_completion().completion_init()
+
+
+def completion_script(shell: str) -> str:
+    """Return the script by which a shell asks for completions."""
+    return str(_typer_completion().get_completion_script(**_settings(shell)))
+
+
+def install_completion(shell: str) -> str:
+    """Write the script where the shell finds it, in the home folder of the user. Return its path."""
+    _, path = _typer_completion().install(**_settings(shell))
+    return str(path)
+
+
+def _settings(shell: str) -> dict[str, str]:
+    return {"shell": shell, "prog_name": "anabranch", "complete_var": _COMPLETE_VARIABLE}
+
+
+def _typer_completion() -> Any:
+    return import_module("typer.completion")  # takes a while to load, and has no types
+
+
+def add_completion(info: Any, *, on_repository: bool) -> None:
+    """Let an argument or option be completed by its metavar, if that names something of a repository."""
+    metavar = info.metavar or ""
+    if info.autocompletion is not None or not metavar:
+        return
+    if "|" in metavar:
+        info.autocompletion = _complete_choices(metavar.split("|"))
+    elif on_repository and metavar in _COMPLETERS:
+        info.autocompletion = _complete_from(_COMPLETERS[metavar])
+
+
+def without_open_option(words: list[str], parameters: Iterable[Any]) -> list[str]:
+    """Return the words of a line that is being typed without a last option whose value is still missing.
+
+    Typer would read none of the words before it.
+    """
+    names = {name for each in parameters if not getattr(each, "is_flag", False) for name in each.opts}
+    return words[:-1] if words and words[-1].startswith("-") and words[-1] in names else words
+
+
+def _complete_choices(choices: list[str]) -> Callable[[str], list[str]]:
+    def complete(incomplete: str) -> list[str]:
+        return [choice for choice in choices if choice.startswith(incomplete)]
+
+    return complete
+
+
+def _complete_from(find: Complete) -> Callable[[Any, str], list[str]]:
+    def complete(ctx: Any, incomplete: str) -> list[str]:
+        from anabranch.cli.command import Here  # it imports this module
+
+        try:
+            found = find(Here(ctx.params).repository, ctx, incomplete)
+            return [name for name in found if name.startswith(incomplete)]
+        except (AnabranchError, OSError):
+            return []
+
+    # Typer passes parameters by their types, or else by these names.
+    complete.__annotations__ = {"incomplete": str}
+    return complete
+
+
+def _branches(repository: "Repository", _: Any, incomplete: str) -> Iterable[str]:
+    return [branch.name for branch in repository.branch_list(prefix=incomplete, limit=_MOST)]
+
+
+def _deleted_branches(repository: "Repository", incomplete: str) -> Iterable[str]:
+    return [branch.name for branch in repository.branch_list(prefix=incomplete, limit=_MOST, deleted=True)]
+
+
+def _branches_of(repository: "Repository", ctx: Any, incomplete: str) -> Iterable[str]:
+    """Return the branches that a command is about: a deleted one is all that can be restored."""
+    if ctx.info_name == "restore":
+        return _deleted_branches(repository, incomplete)
+    return _branches(repository, ctx, incomplete)
+
+
+def _tags(repository: "Repository", _: Any, incomplete: str) -> Iterable[str]:
+    return [tag.name for tag in repository.tag_list(prefix=incomplete, limit=_MOST)]
+
+
+def _refs(repository: "Repository", ctx: Any, incomplete: str) -> Iterable[str]:
+    """Return branches and tags, also after the dots of a range."""
+    before, dots, last = incomplete.rpartition("..")
+    names = [*_branches(repository, ctx, last), *_tags(repository, ctx, last)]
+    return [f"{before}{dots}{name}" for name in names]
+
+
+def _tables(repository: "Repository", ctx: Any, _: str) -> Iterable[str]:
+    return repository.tables(_ref_of(ctx))
+
+
+def _columns(repository: "Repository", ctx: Any, incomplete: str) -> Iterable[str]:
+    """Return the columns of the table that the command line names, also after the commas of a list."""
+    table = next((ctx.params.get(each.name) for each in ctx.command.params if each.metavar == "TABLE"), None)
+    if not isinstance(table, str):
+        return []
+    before, comma, _ = incomplete.rpartition(",")
+    given = before.split(",")
+    columns = repository.table(table, _ref_of(ctx)).columns
+    return [f"{before}{comma}{name}" for name in columns if name not in given]
+
+
+def _ref_of(ctx: Any) -> str | None:
+    """Return the state that a command line is about, by --ref or --branch; None is the current branch."""
+    found = ctx.params.get("ref") or ctx.params.get("branch")
+    return found if isinstance(found, str) else None
+
+
+_COMPLETERS: dict[str, Complete] = {
+    "A": _refs,
+    "B": _refs,
+    "BRANCH": _branches_of,
+    "COLUMN": _columns,
+    "COMMIT": _refs,
+    "COMMIT...": _refs,
+    "NAME,...": _columns,
+    "REF": _refs,
+    "SOURCE": _refs,
+    "TABLE": _tables,
+    "[TABLE]...": _tables,
+    "TAG": _tags,
+}
