@@ -82,6 +82,7 @@ def test_the_commands_are_these() -> None:
             "export",
             "load",
             "compact",
+            "completion",
             "conflicts",
             "decisions",
             "demo",
@@ -139,7 +140,8 @@ def test_every_command_explains_itself_with_an_example(run: Run, name: str) -> N
     assert re.search(rf"^  Example:\n    {name}( |$)", answer.out, re.MULTILINE)
     assert "--json" in answer.out
     # These work in a local folder.
-    assert ("--storage-option" in answer.out) is (name.split()[1] not in {"serve", "demo", "config", "help", "version"})
+    local = {"completion", "config", "demo", "help", "serve", "version"}
+    assert ("--storage-option" in answer.out) is (name.split()[1] not in local)
 
 
 @pytest.mark.parametrize("group", sorted({name.rpartition(" ")[0] for name in COMMANDS}))

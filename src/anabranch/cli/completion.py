@@ -5,7 +5,7 @@ here loads Lance, and nothing is printed on an error, since it would appear in t
 """
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = [
     "SHELLS",
     "add_completion",
+    "complete_choices",
     "completion_script",
     "install_completion",
     "prepare_completion",
@@ -63,7 +64,7 @@ def add_completion(info: Any, *, on_repository: bool) -> None:
     if info.autocompletion is not None or not metavar:
         return
     if "|" in metavar:
-        info.autocompletion = _complete_choices(metavar.split("|"))
+        info.autocompletion = complete_choices(metavar.split("|"))
     elif on_repository and metavar in _COMPLETERS:
         info.autocompletion = _complete_from(_COMPLETERS[metavar])
 
@@ -77,7 +78,9 @@ def without_open_option(words: list[str], parameters: Iterable[Any]) -> list[str
     return words[:-1] if words and words[-1].startswith("-") and words[-1] in names else words
 
 
-def _complete_choices(choices: list[str]) -> Callable[[str], list[str]]:
+def complete_choices(choices: Sequence[str]) -> Callable[[str], list[str]]:
+    """Return a function that completes one of these words."""
+
     def complete(incomplete: str) -> list[str]:
         return [choice for choice in choices if choice.startswith(incomplete)]
 

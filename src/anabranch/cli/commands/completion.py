@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from anabranch.cli.command import SERVICE, Here, command, group
-from anabranch.cli.completion import SHELLS, completion_script, install_completion
+from anabranch.cli.completion import SHELLS, complete_choices, completion_script, install_completion
 from anabranch.cli.output import Answer
 from anabranch.errors import InvalidInputError
 from anabranch.suggestions import suggest
@@ -18,14 +18,23 @@ app = group()
 @command(app, "completion", "completion bash --install", "completion zsh > _anabranch", on=SERVICE)
 def completion(
     here: Here,
-    shell: Annotated[str, typer.Argument(metavar="|".join(SHELLS), show_default=False, help="The shell.")],
+    shell: Annotated[
+        str,
+        typer.Argument(
+            metavar="SHELL",
+            show_default=False,
+            help="Shell: bash, zsh or fish.",
+            autocompletion=complete_choices(SHELLS),
+        ),
+    ],
     install: Annotated[
         bool, typer.Option("--install", help="Write the script to your home folder, where the shell finds it.")
     ] = False,
 ) -> Answer | None:
-    """Complete commands, branches, tags, tables and columns with the Tab key.
+    """Complete commands and names with the Tab key of a shell.
 
-    Prints the script for a shell, or installs it. Open a new shell afterwards.
+    Prints the script for a shell, or installs it. Open a new shell afterwards. Names are those of branches, tags,
+    tables and columns.
     """
     if shell not in SHELLS:
         hint = suggest(shell, SHELLS, f"use one of {', '.join(SHELLS)}")
