@@ -29,8 +29,19 @@ def test_an_example_does_what_its_text_describes(name: str, shop: ab.Repository)
     assert doctest.DocTestRunner(verbose=False).run(example, out=reported.append).failed == 0, "".join(reported)
 
 
-def test_the_main_entry_points_have_examples() -> None:
-    wanted = {"ab.init", "ab.open", "ab.clone", "ab.dataset", "Repository.transaction", "Repository.branch_create"}
-    wanted |= {f"Repository.{name}" for name in ("diff", "merge", "conflicts", "sql", "gc", "entity_at", "undo")}
-    wanted |= {"Repository.tag_create", "Repository.begin_run", "Repository.list_commits", "Repository.snapshot_of"}
-    assert wanted <= set(EXAMPLES)
+# Those without an example. Some need Spark, another Lance tool or a moved lake. Shorten the list; do not extend it.
+WITHOUT = {
+    "ab.relocate",
+    "ab.spark_session",
+    "ab.tables",
+    "Repository.adopt",
+}
+
+
+def test_functions_that_users_meet_first_have_examples() -> None:
+    functions = dict(public.public_functions())
+    for each in (ab.Repository, ab.Transaction, ab.Table, ab.Snapshot, ab.Run):
+        members = public.public_members(each)
+        functions |= {f"{each.__name__}.{name}": value for name, value in members if inspect.isfunction(value)}
+    assert len(functions) > 100
+    assert {name for name in functions if name not in EXAMPLES} == WITHOUT

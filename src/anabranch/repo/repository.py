@@ -175,6 +175,9 @@ class Repository:
         """Return the bound branch as this handle last read it; only `sync_branch` and its own commits move it.
 
         A live branch moves with main, so both are read each time.
+
+        >>> dict(repo.snapshot().items())["shop.orders"].primary_key
+        ('id',)
         """
         known = self._cached
         if known is not None and known.main_commit_id is None:
@@ -225,7 +228,11 @@ class Repository:
         return list(self.snapshot_of(self._ref(ref)))
 
     def sync_branch(self, branch: str | None = None) -> Snapshot:
-        """Bind this handle to the newest state of a branch."""
+        """Bind this handle to the newest state of a branch.
+
+        >>> repo.sync_branch().id == repo.head_commit_id_for_branch("main")
+        True
+        """
         target = self._named(branch)
         self._cached = self._snapshot(Resolved.of_branch(self._repo_store, self._repo_store.heads.get(target)))
         self._branch = target
@@ -332,18 +339,30 @@ class Repository:
     # Read.
 
     def snapshot_at_version(self, version: int) -> Snapshot:
-        """The bound branch as of the entry of that number in its log."""
+        """The bound branch as of the entry of that number in its log.
+
+        >>> [len(repo.snapshot_at_version(version)) for version in (1, 2)]
+        [0, 1]
+        """
         number = checked_version(version)
         return self._snapshot(Resolved.of_entry(self._repo_store.heads.get_numbered(self._branch, number), is_old=True))
 
     def get_commit(self, commit_id: str) -> GraphCommit:
-        """A commit by its id, or by a unique beginning of it."""
+        """A commit by its id, or by a unique beginning of it.
+
+        >>> repo.get_commit(repo.snapshot().id).message
+        'Load the shop'
+        """
         if Ref.parse(commit_id).name == commit_id and len(commit_id) >= 26:
             return self._get_commit(commit_id)
         return self._resolve(commit_id).record.commit
 
     def head_commit_id_for_branch(self, branch: str) -> str:
-        """The id of the newest commit of a branch."""
+        """The id of the newest commit of a branch.
+
+        >>> repo.head_commit_id_for_branch("main") == repo.snapshot().id
+        True
+        """
         return self._repo_store.heads.get(BranchName.parse_public(branch)).head.commit.graph_commit_id
 
     def list_commits(
@@ -493,7 +512,12 @@ class Repository:
         ref: str | None = None,
         limit: int | None = None,
     ) -> "list[EntityChange]":
-        """Each change of one row up to a ref, newest first: the commit, and the row before and after it."""
+        """Each change of one row up to a ref, newest first: the commit, and the row before and after it.
+
+        >>> commit = repo.upsert("shop.orders", [{"id": 2, "amount": 9.0}], message="Cups cost more")
+        >>> [(step.commit.message, step.after["amount"]) for step in repo.entity_history("shop.orders", 2)]
+        [('Cups cost more', 9.0), ('Load the shop', 8.0)]
+        """
         from anabranch.repo.history import entities
 
         start = self._resolve(self._ref(ref)).record
@@ -588,7 +612,12 @@ class Repository:
         return self.merge_bases(source, into)[0]
 
     def merge_bases(self, source: str, into: str | None = None) -> Listing[GraphCommit]:
-        """List all lowest common ancestors of two refs, usually one. None is an ancestor of another one."""
+        """List all lowest common ancestors of two refs, usually one. None is an ancestor of another one.
+
+        >>> dev = repo.branch_create("dev")
+        >>> [commit.message for commit in repo.merge_bases("dev", "main")]
+        ['Load the shop']
+        """
         from anabranch.repo.history.ancestry import find_merge_bases
 
         ours, theirs = (self._resolve(ref).record for ref in (source, self._ref(into)))
@@ -604,6 +633,10 @@ class Repository:
 
         By default from the table's first commit to the bound branch as it is now. Only the commits that touched the
         table are read; `since` has to be in the history of `until`.
+
+        >>> commit = repo.delete("shop.orders", "id = 2", message="No cups")
+        >>> [(step.commit.message, step.diff.key) for step in repo.changes("shop.orders", since="main~1")]
+        [('No cups', 'shop.orders')]
         """
         return self._change_feed(table).iter_changes(since=since, until=self._ref(until))
 
@@ -619,7 +652,11 @@ class Repository:
         )
 
     def lineage(self, table: str, ref: str | None = None) -> "Lineage":
-        """What a table came from: tables, pipelines and loads, each as it was when it was read."""
+        """What a table came from: tables, pipelines and loads, each as it was when it was read.
+
+        >>> [node.name for node in repo.lineage("shop.orders").nodes]
+        ['shop.orders', 'change']
+        """
         from anabranch.repo.history.lineage.trace import trace_lineage
 
         return trace_lineage(self._repo_store, self._resolve(self._ref(ref)).record, TableKey.parse(table))
@@ -630,6 +667,11 @@ class Repository:
         """List the movements of a branch, newest first: commits, resets, deletes, with actor and time.
 
         `after` continues after the last one of another page, which has this number.
+
+        >>> repo.undo().message
+        'Load the shop'
+        >>> [movement.event.value for movement in repo.reflog(limit=2)]
+        ['undone', 'committed']
         """
         from anabranch.repo.refs import reflog
 
@@ -640,13 +682,18 @@ class Repository:
         """Bring `_graph_commits.lance` and `_graph_commit_actors.lance` up to date with every branch's log.
 
         They follow by themselves, a few commits behind, and nothing here reads them.
+
+        >>> tables = repo.history_sync()
         """
         from anabranch.repo.log import history_tables
 
         return history_tables.sync_history(self._repo_store)
 
     def history_rebuild(self) -> "HistoryTables":
-        """Rebuild both tables from the logs, if they were damaged or lost."""
+        """Rebuild both tables from the logs, if they were damaged or lost.
+
+        >>> tables = repo.history_rebuild()
+        """
         from anabranch.repo.log import history_tables
 
         return history_tables.rebuild_history(self._repo_store)
@@ -699,6 +746,10 @@ class Repository:
         """Like `sql`, batch by batch, for answers that are larger than memory. The timeout is for the whole answer.
 
         `batch_rows` is the maximum number of rows of a batch. Smaller batches need less memory if values are large.
+
+        >>> with repo.sql_reader("SELECT id FROM shop.orders") as reader:
+        ...     sum(batch.num_rows for batch in reader)
+        3
         """
         limit = checked_limit(batch_rows, "rows")
         engine = self._engines.load_sql()
@@ -739,7 +790,12 @@ class Repository:
         return self._run(run_id, lease, checks=named, warns_if_dropped=True)
 
     def run_get(self, run_id: str) -> "Run":
-        """A run by its id, also one that another process began."""
+        """A run by its id, also one that another process began.
+
+        >>> with repo.begin_run() as run:
+        ...     repo.run_get(run.id).info().target
+        'main'
+        """
         from anabranch.repo.runs import runs
 
         entry = runs.get_run(self._repo_store, run_id)
@@ -758,6 +814,12 @@ class Repository:
         """List the runs, newest first, those that have ended, too. `branch` lists those that publish to it.
 
         `prefix` lists those whose id starts with it, and `after` continues after the last one of another page.
+
+        >>> with repo.begin_run(message="Nightly") as run:
+        ...     with run.transaction() as tx:
+        ...         _ = tx.delete("shop.orders", "id = 2")
+        >>> [(run.message, run.target) for run in repo.run_list()]
+        [('Nightly', 'main')]
         """
         from anabranch.repo.runs import runs
 
@@ -833,7 +895,11 @@ class Repository:
         description: str = "",
         expires_in: timedelta | None = None,
     ) -> "BranchInfo":
-        """Create a branch like `branch_create`, with the source as the first argument."""
+        """Create a branch like `branch_create`, with the source as the first argument.
+
+        >>> repo.branch_create_from("main", "dev").parent
+        'main'
+        """
         return self.branch_create(
             name, str(Ref.parse(source)), mode=mode, description=description, expires_in=expires_in
         )
@@ -866,12 +932,19 @@ class Repository:
         """List the names of branches in order, without reading them: one request for all.
 
         A name stays in the list after its branch is deleted, because its log stays. `branch_list` leaves it out.
+
+        >>> repo.branch_names()
+        ['main']
         """
         page = NamePage.of(prefix, after, limit, "branches")
         return list(page.cut(self._repo_store.heads.list_names(page)))
 
     def branch_get(self, name: str) -> "BranchInfo":
-        """A branch: where it began, its head, its mode, who made it when."""
+        """A branch: where it began, its head, its mode, who made it when.
+
+        >>> repo.branch_get("main").mode.value
+        'pinned'
+        """
         from anabranch.repo.refs.branches import BranchInfo
 
         return BranchInfo.of(self._repo_store.heads.get(BranchName.parse_public(name)))
@@ -910,7 +983,13 @@ class Repository:
         return freeing_space(self._config, lambda: purge_branch(self._repo_store, tombstone))
 
     def branch_restore(self, name: str) -> "BranchInfo":
-        """Bring a deleted branch back as it was."""
+        """Bring a deleted branch back as it was.
+
+        >>> dev = repo.branch_create("dev")
+        >>> repo.branch_delete("dev")
+        >>> repo.branch_restore("dev").name
+        'dev'
+        """
         from anabranch.repo.refs import branches
 
         restored = branches.restore_branch(self._repo_store, BranchName.parse_public(name))
@@ -918,7 +997,13 @@ class Repository:
         return restored
 
     def branch_pull(self, name: str, table: str) -> bool:
-        """Let a table of a branch follow its source again; whether the branch had a copy of its own."""
+        """Let a table of a branch follow its source again; whether the branch had a copy of its own.
+
+        >>> dev = repo.branch_create("dev")
+        >>> commit = repo.delete("shop.orders", "id = 2", branch="dev")
+        >>> repo.branch_pull("dev", "shop.orders"), len(repo.table("shop.orders", "dev"))
+        (True, 3)
+        """
         from anabranch.repo.write import pull
 
         target = TableKey.parse(table)
@@ -928,7 +1013,12 @@ class Repository:
         return published is not None
 
     def branch_freeze(self, name: str) -> "BranchInfo":
-        """Make a live branch pinned at what it shows now."""
+        """Make a live branch pinned at what it shows now.
+
+        >>> preview = repo.branch_create("preview", mode="live")
+        >>> repo.branch_freeze("preview").mode.value
+        'pinned'
+        """
         from anabranch.repo.refs.branches import BranchInfo
         from anabranch.repo.write import pull
 
@@ -941,6 +1031,9 @@ class Repository:
 
         Commits, resets, reverts, undos and deletion are refused. The checks are SQL that must return no rows. They are
         stored with the branch, and every merge into it runs them.
+
+        >>> repo.branch_protect("main", checks={"no free orders": "FROM shop.orders WHERE amount <= 0"}).is_protected
+        True
         """
         from anabranch.repo.write.checks import checked_checks
 
@@ -958,11 +1051,20 @@ class Repository:
         return self._protect(target, protect=True, checks=tuple(stored))
 
     def branch_unprotect(self, name: str) -> "BranchInfo":
-        """Let a branch move freely again."""
+        """Let a branch move freely again.
+
+        >>> repo.branch_unprotect("main").is_protected
+        False
+        """
         return self._protect(BranchName.parse_public(name), protect=False)
 
     def branch_drift(self, name: str) -> "list[TableDrift]":
-        """List what main did since the branch took its copies, table by table."""
+        """List what main did since the branch took its copies, table by table.
+
+        >>> preview = repo.branch_create("preview", mode="live")
+        >>> repo.branch_drift("preview")
+        []
+        """
         from anabranch.repo.refs.drift import branch_drift
 
         return list(branch_drift(self._repo_store, BranchName.parse_public(name)))
@@ -990,6 +1092,10 @@ class Repository:
         """List the tags by name.
 
         `prefix` lists those whose name starts with it, and `after` continues after the last one of another page.
+
+        >>> tag = repo.tag_create("v1.0")
+        >>> [tag.name for tag in repo.tag_list()]
+        ['v1.0']
         """
         from anabranch.repo.refs import tags
 
@@ -999,25 +1105,46 @@ class Repository:
         """List the names of tags in order, without reading them: one request for all.
 
         A name stays in the list after its tag is deleted, because its log stays. `tag_list` leaves it out.
+
+        >>> tag = repo.tag_create("v1.0")
+        >>> repo.tag_names(prefix="v")
+        ['v1.0']
         """
         from anabranch.repo.refs import tags
 
         return tags.list_tag_names(self._repo_store, NamePage.of(prefix, after, limit, "tags"))
 
     def tag_get(self, name: str) -> "TagInfo":
-        """A tag, and the commit it names."""
+        """A tag, and the commit it names.
+
+        >>> tag = repo.tag_create("v1.0")
+        >>> repo.tag_get("v1.0").commit_id == repo.snapshot().id
+        True
+        """
         from anabranch.repo.refs import tags
 
         return tags.get_tag(self._repo_store, TagName.parse(name))
 
     def tag_delete(self, name: str) -> None:
-        """Delete a tag; its commit stays."""
+        """Delete a tag; its commit stays.
+
+        >>> tag = repo.tag_create("v1.0")
+        >>> repo.tag_delete("v1.0")
+        >>> repo.tag_list()
+        []
+        """
         from anabranch.repo.refs import tags
 
         tags.delete_tag(self._repo_store, TagName.parse(name))
 
     def reset(self, branch: str, to: str) -> None:
-        """Move a branch to another commit. Nothing is lost: the old position stays in the reflog."""
+        """Move a branch to another commit. Nothing is lost: the old position stays in the reflog.
+
+        >>> commit = repo.delete("shop.orders", "id > 0")
+        >>> repo.reset("main", "main~1")
+        >>> len(repo["shop.orders"])
+        3
+        """
         from anabranch.repo.refs import reset
 
         name = BranchName.parse_public(branch)
@@ -1241,7 +1368,10 @@ class Repository:
         )
 
     def settle(self, table: str, *, branch: str | None = None, force: bool = False) -> None:
-        """Make a published table visible to plain Lance readers; `force` sets an external write aside."""
+        """Make a published table visible to plain Lance readers; `force` sets an external write aside.
+
+        >>> repo.settle("shop.orders")
+        """
         from anabranch.repo.write.settle import settle_table
 
         target = self._named(branch)
@@ -1255,7 +1385,11 @@ class Repository:
         self._forget_external_writes(parsed)
 
     def list_external_writes(self, *, branch: str | None = None) -> "list[ExternalWrite]":
-        """List the tables whose newest Lance version is an external write. Only manifests are read."""
+        """List the tables whose newest Lance version is an external write. Only manifests are read.
+
+        >>> repo.list_external_writes()
+        []
+        """
         from anabranch.repo.write.settle import list_external_writes
 
         target = self._named(branch)
@@ -1304,6 +1438,10 @@ class Repository:
 
         By default all tables that the branch has written. The work is done in this process, or by Spark if `engine` is
         'spark'. Concurrent writers to the same tables are not blocked.
+
+        >>> commit = repo.append("shop.orders", [{"id": 4, "item": "tea", "amount": 12.5}])
+        >>> [one.table for one in repo.compact().tables]
+        ['shop.orders']
         """
         from anabranch.repo.gc import compact
 
@@ -1328,7 +1466,12 @@ class Repository:
         branch: str | None = None,
         vector: "VectorOptions | None" = None,
     ) -> GraphCommit | None:
-        """Build an index on a column of a table, scalar or vector, as one commit; later rows are found all the same."""
+        """Build an index on a column of a table, scalar or vector, as one commit; later rows are found all the same.
+
+        >>> commit = repo.index("shop.orders", "item")
+        >>> [index.name for index in repo["shop.orders"].indices]
+        ['item_idx']
+        """
         from anabranch.format.staging import IndexKind
 
         kind = IndexKind.parse(type)
@@ -1338,13 +1481,21 @@ class Repository:
         return tx.published
 
     def schema_show(self, ref: str | None = None) -> "SchemaState":
-        """The schema of all tables, as `schema_plan` and `schema_apply` take it; `.to_yaml()` is its text."""
+        """The schema of all tables, as `schema_plan` and `schema_apply` take it; `.to_yaml()` is its text.
+
+        >>> print(repo.schema_show().to_yaml().splitlines()[0])
+        tables:
+        """
         from anabranch.repo.schema.apply import show_schema
 
         return show_schema(self.snapshot_of(ref or self.branch))
 
     def schema_plan(self, desired: "Desired", *, branch: str | None = None) -> "SchemaPlan":
-        """What would make the tables of a branch the desired ones, given as a dict, YAML text or a file."""
+        """What would make the tables of a branch the desired ones, given as a dict, YAML text or a file.
+
+        >>> repo.schema_plan(repo.schema_show().to_yaml()).steps
+        ()
+        """
         from anabranch.repo.schema.apply import plan_on
         from anabranch.repo.schema.desired import read_desired
 
@@ -1365,6 +1516,9 @@ class Repository:
         """Change the tables of a branch to the desired ones in one commit; only one process applies a schema at a time.
 
         A change that may lose data is refused unless `allow_destructive`. A dry run only plans and checks.
+
+        >>> repo.schema_apply(repo.schema_show().to_yaml()).plan.steps
+        ()
         """
         from anabranch.repo.schema.apply import apply_schema
         from anabranch.repo.schema.desired import read_desired
@@ -1526,12 +1680,21 @@ class Repository:
         """List the decisions that are kept for merges of a branch into another one, as resolutions.
 
         They apply while the base, the source and the target of a conflict have the same values.
+
+        >>> dev = repo.branch_create("dev")
+        >>> repo.decision_list("dev")
+        []
         """
         kept = self._kept_decisions(self._resolve_published(source), into, require=source)
         return [] if kept is None else kept.read()
 
     def decision_clear(self, source: str, into: str | None = None) -> bool:
-        """Delete the decisions that are kept for merges of a branch into another one. Return whether there were any."""
+        """Delete the decisions that are kept for merges of a branch into another one. Return whether there were any.
+
+        >>> dev = repo.branch_create("dev")
+        >>> repo.decision_clear("dev")
+        False
+        """
         kept = self._kept_decisions(self._resolve_published(source), into, require=source)
         return kept is not None and kept.clear()
 
@@ -1647,6 +1810,13 @@ class Repository:
 
         Nothing is lost: the reflog has the old ones, and `undo` goes back to them. The metadata are added to those of
         each commit. A dry run plans the commits. The checks run on the result before it is published.
+
+        >>> dev = repo.branch_create("dev")
+        >>> for branch, number in {"dev": 4, "main": 5}.items():
+        ...     _ = repo.append("shop.orders", [{"id": number, "item": "tea", "amount": 12.5}], branch=branch)
+        >>> commits = repo.rebase("dev", "main").commits
+        >>> len(repo.table("shop.orders", "dev"))
+        5
         """
         from anabranch.repo.merge.plan import ReplayResult
         from anabranch.repo.merge.rebase import plan_rebase, rebase_branch
@@ -1831,6 +2001,10 @@ class Repository:
         The source is a file, a folder or a pattern, local or in an object store, a list of these, a Spark DataFrame, or
         anything Arrow can read. Types are the table's, else those of the schema (which may be a dict of some columns'
         types), else they are inferred from all values. `csv` describes CSV files. If anything fails, nothing changes.
+
+        >>> report = repo.load("shop.items", [{"id": 1, "name": "cup"}, {"id": 2, "name": "pot"}], primary_key=["id"])
+        >>> report.rows_loaded, repo.snapshot().commit.kind.value
+        (2, 'load')
         """
         from anabranch.files.formats import checked_csv
         from anabranch.repo.io.load import LoadOptions, load
@@ -1874,6 +2048,9 @@ class Repository:
 
         A target whose name ends with a format is one file; any other is a folder of files of about a million rows each,
         unless `single_file`. A file appears under its name when it is complete.
+
+        >>> repo.export("shop.orders", "orders.csv").rows
+        3
         """
         from anabranch.files.formats import checked_csv
         from anabranch.repo.io.export import ExportOptions, export
@@ -1936,6 +2113,9 @@ class Repository:
         """Report how many bytes each branch, tag, run and clone needs, alone or shared, and what `gc` would free.
 
         The policy is that of `gc`, and by default keeps all history. `branch` and `tables` limit what is measured.
+
+        >>> [holder.name for holder in repo.storage_report().holders]
+        ['main']
         """
         from anabranch.repo.gc.measurement import Part, measure_storage
         from anabranch.repo.gc.policy import checked_policy
@@ -1965,13 +2145,23 @@ class Repository:
         return check_repository(self._config, scope, repair=repair, progress=counting(progress, "checks"))
 
     def clone_list(self) -> "Listing[CloneInfo]":
-        """List the clones that were made of this repository, oldest first. Registered ones keep what they read."""
+        """List the clones that were made of this repository, oldest first. Registered ones keep what they read.
+
+        >>> clone = ab.clone("shop", "experiment")
+        >>> [one.is_held for one in repo.clone_list()]
+        [True]
+        """
         from anabranch.repo.log.clones import Clones
 
         return Listing(Clones(self._config).list())
 
     def clone_release(self, clone_id: str) -> "CloneInfo":
-        """Stop keeping what a clone reads: for one that is gone, or that was cut off while it was made."""
+        """Stop keeping what a clone reads: for one that is gone, or that was cut off while it was made.
+
+        >>> clone = ab.clone("shop", "experiment")
+        >>> repo.clone_release(repo.clone_list()[0].id).is_held
+        False
+        """
         from anabranch.repo.log.clones import Clones
 
         return Clones(self._config).release(clone_id)

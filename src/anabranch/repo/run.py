@@ -101,21 +101,45 @@ class Run:
         return str(BranchName.of_run(self.id))
 
     def info(self) -> RunInfo:
-        """What the run is by now."""
+        """What the run is by now.
+
+        >>> with repo.begin_run(message="Nightly") as run:
+        ...     run.info().message
+        'Nightly'
+        """
         return describe_run(self._repo_store, get_run(self._repo_store, self.id))
 
     def snapshot(self) -> Snapshot:
-        """The tables as the run has them now."""
+        """The tables as the run has them now.
+
+        >>> with repo.begin_run() as run:
+        ...     list(run.snapshot())
+        ['shop.orders']
+        """
         entry = get_run(self._repo_store, self.id)
         refuse_over(entry)
         return Snapshot.of(self._repo_store, entry.head, version=entry.number)
 
     def sql(self, sql: str, *, params: Parameters | None = None) -> "pa.Table":
-        """Answer one read-only statement over the tables as the run has them now."""
+        """Answer one read-only statement over the tables as the run has them now.
+
+        >>> with repo.begin_run() as run:
+        ...     run.sql("SELECT count(*) AS n FROM shop.orders").to_pylist()
+        [{'n': 3}]
+        """
         return self._query(sql, self.snapshot(), params).read_all()
 
     def transaction(self, *, message: str = "", metadata: Mapping[str, str] | None = None) -> Transaction:
-        """Begin a step of the run; what it publishes is seen through the run alone."""
+        """Begin a step of the run; what it publishes is seen through the run alone.
+
+        >>> with repo.begin_run() as run:
+        ...     with run.transaction(message="Clean") as tx:
+        ...         _ = tx.delete("shop.orders", "id = 2")
+        ...     len(repo["shop.orders"])  # not published yet
+        3
+        >>> len(repo["shop.orders"])
+        2
+        """
         refuse_over(get_run(self._repo_store, self.id))
         self._lease.renew()
         spec = CommitSpec(message=checked_text(message), kind=CommitKind.CHANGE, metadata=checked_metadata(metadata))
@@ -133,6 +157,12 @@ class Run:
         changed in the same tables, their rows are merged. If a check fails or there are conflicts, nothing is published
         and the run stays open. The checks of this call belong to the run from then on: leaving the block and calling
         `publish` without `checks` run them again, and `publish` with other checks replaces them.
+
+        >>> with repo.begin_run(message="Nightly") as run:
+        ...     with run.transaction() as tx:
+        ...         _ = tx.delete("shop.orders", "id = 2")
+        ...     run.publish(checks=["FROM shop.orders WHERE amount <= 0"]).message
+        'Nightly'
         """
         if checks is not None:
             self._added_checks = checked_checks(checks)
@@ -161,7 +191,13 @@ class Run:
         return done.commit
 
     def abort(self) -> None:
-        """Discard all of it and end."""
+        """Discard all of it and end.
+
+        >>> run = repo.begin_run()
+        >>> run.abort()
+        >>> run.info().state.value
+        'aborted'
+        """
         abort_run(self._repo_store, self.id)
         self._end()
 

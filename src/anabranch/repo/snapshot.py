@@ -113,7 +113,11 @@ class Table:
         return self.to_arrow(limit=n)
 
     def count_rows(self, where: str | None = None) -> int:
-        """Return the number of rows, or of those that match a predicate."""
+        """Return the number of rows, or of those that match a predicate.
+
+        >>> repo["shop.orders"].count_rows("amount > 10")
+        2
+        """
         if where is None:
             return self.entry.rows
         from anabranch.format.scan import count_rows
@@ -127,13 +131,21 @@ class Table:
         where: str | None = None,
         limit: int | None = None,
     ) -> "Iterator[pa.RecordBatch]":
-        """Read the rows in batches."""
+        """Read the rows in batches.
+
+        >>> sum(batch.num_rows for batch in repo["shop.orders"].scan(columns=["id"]))
+        3
+        """
         from anabranch.format.scan import iter_batches
 
         return iter_batches(self.version_ref, columns=columns, where=where, limit=limit)
 
     def to_dataset(self) -> "pads.Dataset":
-        """Return an Arrow dataset, for engines that push columns and predicates down, such as DuckDB."""
+        """Return an Arrow dataset, for engines that push columns and predicates down, such as DuckDB.
+
+        >>> repo["shop.orders"].to_dataset().count_rows()
+        3
+        """
         from anabranch.format.arrow_dataset import ArrowDataset
 
         return ArrowDataset(self.version_ref)
@@ -166,7 +178,11 @@ class Table:
         where: str | None = None,
         limit: int | None = None,
     ) -> "pd.DataFrame":
-        """Read rows like `to_arrow`, as a pandas frame."""
+        """Read rows like `to_arrow`, as a pandas frame.
+
+        >>> repo["shop.orders"].to_pandas(where="id = 2")["item"].tolist()
+        ['cup']
+        """
         _require_installed("pandas")
         return self.to_arrow(columns=columns, where=where, limit=limit).to_pandas()
 
@@ -177,7 +193,11 @@ class Table:
         where: str | None = None,
         limit: int | None = None,
     ) -> "pl.DataFrame":
-        """Read rows like `to_arrow`, as a polars frame."""
+        """Read rows like `to_arrow`, as a polars frame.
+
+        >>> repo["shop.orders"].to_polars(columns=["id"]).shape
+        (3, 1)
+        """
         _require_installed("polars")
         import polars
 
@@ -201,7 +221,13 @@ class Table:
         columns: Sequence[str] | None = None,
         where: str | None = None,
     ) -> "pa.Table":
-        """Return the `k` rows whose vectors are nearest to a vector, nearest first, with their `_distance`."""
+        """Return the `k` rows whose vectors are nearest to a vector, nearest first, with their `_distance`.
+
+        >>> vectors = pa.table({"id": [1, 2], "v": pa.array([[1.0, 0.0], [0.0, 1.0]], pa.list_(pa.float32(), 2))})
+        >>> report = repo.load("shop.vectors", vectors)
+        >>> repo["shop.vectors"].nearest("v", [0.9, 0.1], k=1)["id"].to_pylist()
+        [1]
+        """
         from anabranch.format.scan import read_nearest
 
         return read_nearest(self.version_ref, column, vector, k=k, columns=columns, where=where)
@@ -299,7 +325,11 @@ class Snapshot(Mapping[str, Table]):
         return len(self._tables)
 
     def iter_commits(self) -> Iterator[GraphCommit]:
-        """Yield the commit and its ancestors along the first parents, newest first."""
+        """Yield the commit and its ancestors along the first parents, newest first.
+
+        >>> [commit.message for commit in repo.snapshot().iter_commits()]
+        ['Load the shop', 'Begin the repository']
+        """
         return self._repo_store.commits.iter_history(self._record)
 
     @property

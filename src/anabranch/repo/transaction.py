@@ -122,7 +122,13 @@ class Transaction:
 
     @atomic
     def create_table(self, table: str, schema: pa.Schema, *, primary_key: Sequence[str] = ()) -> None:
-        """Make an empty table."""
+        """Make an empty table.
+
+        >>> with repo.transaction() as tx:
+        ...     tx.create_table("shop.items", pa.schema([("id", pa.int64())]), primary_key=["id"])
+        >>> repo.tables()
+        ['shop.items', 'shop.orders']
+        """
         parsed = self._start(table)
         if isinstance(schema, pa.Schema) and any(DEFAULT.encode() in (field.metadata or {}) for field in schema):
             staging.check_defaults(schema)
@@ -130,14 +136,26 @@ class Transaction:
 
     @atomic
     def drop_table(self, table: str) -> None:
-        """Take a table away from the branch; older commits keep it."""
+        """Take a table away from the branch; older commits keep it.
+
+        >>> with repo.transaction() as tx:
+        ...     tx.drop_table("shop.orders")
+        >>> repo.tables(), repo.tables("main~1")
+        ([], ['shop.orders'])
+        """
         parsed = self._start(table)
         self._write_set.entry(parsed)
         self._write_set.put(parsed, None)
 
     @atomic
     def rename_table(self, table: str, new: str) -> None:
-        """Give a table another name; its files stay where they are."""
+        """Give a table another name; its files stay where they are.
+
+        >>> with repo.transaction() as tx:
+        ...     tx.rename_table("shop.orders", "shop.sales")
+        >>> repo.tables()
+        ['shop.sales']
+        """
         parsed, target = self._start(table), self._start(new)
         if self._write_set.has(target):
             raise TableExistsError(f"there is a table '{new}' already", hint="choose another name")
@@ -154,6 +172,11 @@ class Transaction:
         """Add rows. With a primary key they must be new; `check_keys=False` trusts the caller that they are.
 
         Everything is checked now. A few rows are written when the transaction commits, all tables at once.
+
+        >>> with repo.transaction() as tx:
+        ...     tx.append("shop.orders", [{"id": 4, "item": "tea", "amount": 12.5}])
+        >>> len(repo["shop.orders"])
+        4
         """
         parsed = self._start(table)
         rows = self._write_set.read(parsed, data)
@@ -175,7 +198,13 @@ class Transaction:
 
     @atomic
     def upsert(self, table: str, data: Any, *, keys: Sequence[str] | None = None) -> None:
-        """Replace the rows of the same key and add the others; by the primary key unless other columns are named."""
+        """Replace the rows of the same key and add the others; by the primary key unless other columns are named.
+
+        >>> with repo.transaction() as tx:
+        ...     tx.upsert("shop.orders", [{"id": 2, "amount": 9.0}])
+        >>> repo.entity_at("shop.orders", 2)["amount"]
+        9.0
+        """
         parsed = self._start(table)
         version_ref, primary_key = self._write_set.base_of(parsed)
         if keys is not None:
@@ -203,6 +232,10 @@ class Transaction:
         """Set columns to SQL expressions in the rows that match a predicate. Return the number of changed rows.
 
         Without a predicate the update is refused; `where="true"` updates all rows.
+
+        >>> with repo.transaction() as tx:
+        ...     tx.update("shop.orders", {"amount": "amount * 2"}, "item = 'cup'")
+        1
         """
         staged_table = self._write_set.get(self._start(table))
         where = shape.require_where(where, "update")
@@ -222,6 +255,10 @@ class Transaction:
         """Delete the rows that match a predicate. Return their number.
 
         Without a predicate the call is refused; `where="true"` deletes all rows.
+
+        >>> with repo.transaction() as tx:
+        ...     tx.delete("shop.orders", "amount > 10")
+        2
         """
         staged_table = self._write_set.get(self._start(table))
         where = shape.require_where(where, "delete")
@@ -234,6 +271,11 @@ class Transaction:
         """Replace all rows, and the columns too if the data brings others. The indices are built again.
 
         A list of dicts or a dict of lists brings no types of its own: the columns stay as they are.
+
+        >>> with repo.transaction() as tx:
+        ...     tx.overwrite("shop.orders", {"id": [7], "item": ["hat"], "amount": [20.0]})
+        >>> len(repo["shop.orders"])
+        1
         """
         parsed = self._start(table)
         rows, schema = self._write_set.read(parsed, data), self._write_set.schema_for(parsed, data)
@@ -250,12 +292,24 @@ class Transaction:
 
     @atomic
     def add_columns(self, table: str, columns: Mapping[str, str] | pa.Schema) -> None:
-        """Add columns computed by SQL expressions, or, given a schema, empty ones."""
+        """Add columns computed by SQL expressions, or, given a schema, empty ones.
+
+        >>> with repo.transaction() as tx:
+        ...     tx.add_columns("shop.orders", {"with_tax": "amount * 1.2"})
+        >>> repo.entity_at("shop.orders", 2)["with_tax"]
+        9.6
+        """
         self._change(table, lambda staged_table: shape.add_columns(staged_table, columns))
 
     @atomic
     def alter_columns(self, table: str, changes: Sequence[ColumnChange]) -> None:
-        """Rename columns, change their type, or whether they may be null. Their indices are kept."""
+        """Rename columns, change their type, or whether they may be null. Their indices are kept.
+
+        >>> with repo.transaction() as tx:
+        ...     tx.alter_columns("shop.orders", [ab.ColumnChange(path="item", name="product")])
+        >>> repo["shop.orders"].columns
+        ('id', 'product', 'amount')
+        """
 
         def change(staged_table: StagedTable) -> StagedTable:
             changed = shape.alter_columns(staged_table, changes)
@@ -265,12 +319,24 @@ class Transaction:
 
     @atomic
     def drop_columns(self, table: str, columns: Sequence[str]) -> None:
-        """Take columns away; older commits keep them."""
+        """Take columns away; older commits keep them.
+
+        >>> with repo.transaction() as tx:
+        ...     tx.drop_columns("shop.orders", ["item"])
+        >>> repo["shop.orders"].columns
+        ('id', 'amount')
+        """
         self._change(table, lambda staged_table: shape.drop_columns(staged_table, columns))
 
     @atomic
     def set_primary_key(self, table: str, columns: Sequence[str]) -> None:
-        """Make these columns the key, none of them for no key; refused where rows have nulls or repeat one."""
+        """Make these columns the key, none of them for no key; refused where rows have nulls or repeat one.
+
+        >>> with repo.transaction() as tx:
+        ...     tx.set_primary_key("shop.orders", ["id", "item"])
+        >>> repo["shop.orders"].primary_key
+        ('id', 'item')
+        """
         self._change(table, lambda staged_table: shape.set_primary_key(staged_table, columns))
 
     @atomic
@@ -283,24 +349,47 @@ class Transaction:
         name: str | None = None,
         vector: VectorOptions | None = None,
     ) -> None:
-        """Build an index over all rows, instead of one of the same name; it is called `{column}_idx` by default."""
+        """Build an index over all rows, instead of one of the same name; it is called `{column}_idx` by default.
+
+        >>> with repo.transaction() as tx:
+        ...     tx.index("shop.orders", "item", type="bitmap")
+        >>> [index.name for index in repo["shop.orders"].indices]
+        ['item_idx']
+        """
         self._change(
             table, lambda staged_table: shape.index_column(staged_table, column, kind=type, name=name, vector=vector)
         )
 
     @atomic
     def drop_index(self, table: str, name: str) -> None:
-        """Drop an index."""
+        """Drop an index.
+
+        >>> commit = repo.index("shop.orders", "item")
+        >>> with repo.transaction() as tx:
+        ...     tx.drop_index("shop.orders", "item_idx")
+        >>> repo["shop.orders"].indices
+        ()
+        """
         self._change(table, lambda staged_table: shape.drop_index(staged_table, name))
 
     @atomic
     def compact(self, table: str, *, target_rows_per_fragment: int = staging.TARGET_ROWS) -> None:
-        """Rewrite small and half-deleted fragments as larger ones, and build the indices again; the rows stay."""
+        """Rewrite small and half-deleted fragments as larger ones, and build the indices again; the rows stay.
+
+        >>> with repo.transaction() as tx:
+        ...     tx.compact("shop.orders")
+        """
         table_writes(self).compact(table, target_rows_per_fragment=target_rows_per_fragment)
 
     @atomic
     def annotate(self, table: str, notes: Notes, *, columns: Mapping[str, Notes] | None = None) -> None:
-        """Note texts by name beside a table and its columns, in the metadata of the Arrow schema; None removes one."""
+        """Note texts by name beside a table and its columns, in the metadata of the Arrow schema; None removes one.
+
+        >>> with repo.transaction() as tx:
+        ...     tx.annotate("shop.orders", {"owner": "ada"})
+        >>> repo["shop.orders"].schema.metadata[b"owner"]
+        b'ada'
+        """
 
         def change(staged_table: StagedTable) -> StagedTable:
             noted = shape.annotate(staged_table, notes, columns=columns or {})
@@ -313,7 +402,14 @@ class Transaction:
 
     @atomic
     def add_metadata(self, metadata: Mapping[str, str]) -> None:
-        """Add metadata to the commit."""
+        """Add metadata to the commit.
+
+        >>> with repo.transaction() as tx:
+        ...     _ = tx.delete("shop.orders", "id = 2")
+        ...     tx.add_metadata({"ticket": "SHOP-7"})
+        >>> repo.snapshot().commit.metadata["ticket"]
+        'SHOP-7'
+        """
         self._require_open()
         both = checked_metadata({**self._spec.metadata, **checked_metadata(metadata)})
         self._spec = replace(self._spec, metadata=both)
@@ -324,6 +420,11 @@ class Transaction:
 
         A message replaces the one that the transaction began with. If the commit fails, the transaction has ended and
         nothing is published.
+
+        >>> tx = repo.transaction()
+        >>> tx.append("shop.orders", [{"id": 4, "item": "tea", "amount": 12.5}])
+        >>> tx.commit("More tea").message
+        'More tea'
         """
         self._require_open()
         if message is not None:
@@ -350,7 +451,14 @@ class Transaction:
 
     @atomic
     def rollback(self) -> None:
-        """Discard all changes and end. Does nothing after a commit or another rollback."""
+        """Discard all changes and end. Does nothing after a commit or another rollback.
+
+        >>> tx = repo.transaction()
+        >>> tx.append("shop.orders", [{"id": 4, "item": "tea", "amount": 12.5}])
+        >>> tx.rollback()
+        >>> len(repo["shop.orders"])
+        3
+        """
         self._close()
 
     # WriteSet
