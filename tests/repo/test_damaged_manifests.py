@@ -83,7 +83,7 @@ def test_doctor_rebuilds_a_staged_manifest_from_its_settled_twin(lake: ab.Reposi
         another(lake).snapshot_of(branch)[ORDERS].to_arrow()
     (found,) = another(lake).doctor().findings
     assert (found.tables, found.repairable) == ((ORDERS,), True)
-    assert "doctor --repair" in found.remedy
+    assert "doctor(repair=True)" in found.remedy
     (found,) = another(lake).doctor(repair=True).findings
     assert found.repaired
     assert rows(another(lake).snapshot_of(branch)[ORDERS]) == before
