@@ -149,7 +149,7 @@ def test_a_transaction_that_ended_is_refused(lake: ab.Repository) -> None:
             lambda: tx.tables,
             tx.commit,
         ):
-            with pytest.raises(InvalidInputError, match="this transaction has ended: it was committed or rolled back; begin another transaction"):
+            with pytest.raises(InvalidInputError, match=r"has ended: .*; begin another transaction"):
                 use()
 
 
