@@ -174,8 +174,8 @@ ON_THE_COMMAND_LINE = {
     "commit": (
         "there is no command 'commit'",
         (
-            "every command that changes data makes its own commit, such as 'anabranch load TABLE FILE'; see "
-            "them with 'anabranch log'"
+            "every command that changes data makes its own commit, such as 'anabranch row update' or "
+            "'anabranch load'; see them with 'anabranch log'"
         ),
     ),
     "diff slae": (

@@ -47,7 +47,7 @@ WORDS = {
         "description desired dry_run durability end engine exclude expected_head expires_in ff_only folder force",
         "format fragment_id fragments function grace holder id include_decided incremental inputs internal into",
         "is_dataset_root jobs k keep_decisions keep_last keep_newer_than keys kind limit link mapping master",
-        "message metadata mode n name new notes offset on_bad on_duplicate only onto overwrite parameter",
+        "message metadata mode n name names new notes offset on_bad on_duplicate only onto overwrite parameter",
         "parameters params path prefix primary_key progress prune purge ref refs repair replace repo resolutions",
         "resolvers retries rows run_id schema select shallow since single_file source source_branch source_version",
         "spark sql squash start step storage_options strategy table tables tag target target_branch",
