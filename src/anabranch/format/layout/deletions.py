@@ -49,6 +49,7 @@ def offsets_in(home: Home, dataset: lance.LanceDataset, fragment: lance.LanceFra
     bases = {base.id: base for base in bases_of(dataset)}
     uri = resolve_path(name, FileKind.DELETION, file.base_id, bases=bases, dataset_root=home.uri)
     offsets = read_deletion_file(_get(home, uri), name=name)
+    # A file that is shorter than it was, and still valid, would bring deleted rows back without an error.
     if file.num_deleted_rows not in (None, len(offsets)):
         raise _damaged(uri, f"it holds {len(offsets)} offsets, and its manifest records {file.num_deleted_rows}")
     return offsets
@@ -68,6 +69,7 @@ def _read_arrow(data: bytes, name: str) -> Offsets:
     try:
         # One small column: threads would cost more than they save.
         table = pa.ipc.open_file(pa.BufferReader(data), options=_IN_ONE_THREAD).read_all()
+        # Arrow does not check the contents of buffers when it reads them.
         table.validate(full=True)
     except (pa.ArrowException, OSError, ValueError) as err:
         raise _damaged(name, f"it is not an Arrow file: {err}") from err

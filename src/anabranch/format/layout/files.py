@@ -144,6 +144,8 @@ class FilesReader:
         self._real_root = follow_links(root.root)
         self._homes: dict[tuple[str | None, tuple[BasePath, ...]], _HomeFiles] = {}
         self._beside: dict[str, list[str]] = defaultdict(list)
+        # Manifests name a data file and the folder of an index. The files beside and inside are known from the listing
+        # only.
         for file in () if files is None else files.files:
             if file.kind in _BESIDE:
                 self._beside[file.named_path].append(file.path)
@@ -184,6 +186,7 @@ class FilesReader:
 
 def files_of_version(home: Home, version: int) -> VersionFiles:
     """Return the files of one version of a home. Folders of indices and of large values are not listed."""
+    # Tables that other tools made may still have V1 names.
     schemes = (ManifestScheme.DETACHED,) if is_staged(version) else (ManifestScheme.V2, ManifestScheme.V1)
     for scheme in schemes:
         name = ManifestName(version=version, scheme=scheme)
@@ -231,6 +234,7 @@ class _HomeFiles:
             uri = resolve_path("", kind, base_id, bases=self._bases, dataset_root=self._home.uri)
             try:
                 self._folders[place] = follow_links(normalise_uri(uri)), True
+            # A base in a store that only Lance can open must not stop a scan of the dataset.
             except InvalidPathError:
                 self._folders[place] = uri.rstrip("/"), False
         return self._folders[place]
@@ -275,6 +279,7 @@ def files_of_fragment(description: bytes) -> tuple[FileMention, ...]:
                 found.append(_data_file(message, number, rows))
             case 3, bytes(message):
                 found.append(_deletion_file(message, number, rows))
+            # An overlay wraps its data file in a message of its own.
             case 11, bytes(message):
                 found.append(_data_file(_bytes(read_values(message, "manifest"), 1), number, rows))
     return tuple(found)
@@ -289,12 +294,14 @@ def _unknown_field(what: str, unknown: set[int]) -> UnsupportedFormatError:
 
 def _data_file(message: bytes, fragment: int, rows: int) -> FileMention:
     values = read_values(message, "manifest")
+    # In Lance's DataFile: 1 path, 6 size. A size of 0 means that it is not recorded.
     name, size = _bytes(values, 1).decode(), _number(values, 6) or None
     return FileMention(FileKind.DATA, name, _number(values, _BASE), size, fragment, rows)
 
 
 def _deletion_file(message: bytes, fragment: int, rows: int) -> FileMention:
     values = read_values(message, "manifest")
+    # In Lance's DeletionFile: 1 type, 2 read version, 3 id, 4 number of rows.
     name = DeletionFileName(
         fragment_id=fragment,
         read_version=_number(values, 2) or 0,
@@ -321,6 +328,7 @@ def folder_of_index(description: bytes) -> FileMention:
         FileKind.INDEX,
         str(uuid),
         _number(values, _INDEX_BASE),
+        # Older manifests do not list the files of an index.
         sum(sizes) if sizes else None,
         # Indices that Lance keeps for itself are rebuilt by Lance, so a missing one is not damage.
         is_required=not _bytes(values, _INDEX_NAME).startswith(b"__lance_"),

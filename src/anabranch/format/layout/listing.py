@@ -193,6 +193,7 @@ K = TypeVar("K")
 # A dataset that has lost its versions still has the others.
 _SIGNS_OF_A_DATASET = ("_versions", "_refs", "_transactions")
 
+# A large value is named by 32 binary digits, in a folder named after its data file.
 _DIGITS_OF_BLOB = re.compile(r"[01]{32}\.blob")
 _INDEX = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}/.+")
 # What Lance on local disk renames or links when it is complete, and a crash leaves.

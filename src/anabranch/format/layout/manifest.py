@@ -43,14 +43,18 @@ __all__ = [
 ]
 
 _MAGIC = b"LANC"
+# Position of the message, format version and mark: see above.
 _FOOTER = 16
+# Field numbers of Lance's Manifest.
 _VERSION = 3
 _BASE_PATHS = 18
 _FIELD, _FRAGMENT, _INDEX_SECTION = 1, 2, 6
 # In a field: its name, and the id of the field that it is in, which is -1 for a column.
 _FIELD_NAME, _PARENT_FIELD, _NO_PARENT = 2, 4, (1 << 64) - 1
 _NEXT_ROW_ID = 14
+# Data files and overlays: the fields of a fragment that stay when rows are deleted.
 _FILES_IN_FRAGMENT = frozenset({2, 11})
+# The bit of the feature flags that requires a client to know base paths.
 _HAS_BASE_PATHS = 16
 # Where a message names bases: the number of `base_id` in each part, or the parts of that part in turn.
 _BaseIds = Mapping[int, "int | _BaseIds"]
@@ -93,6 +97,7 @@ def base_paths_of(fields: Iterable[WireField], name: str) -> tuple[BasePath, ...
 
 
 def _info_of(fields: Sequence[WireField], name: str) -> ManifestInfo:
+    # Fields of the manifest: 3 version, 12 name of the transaction file, 20 branch.
     version, branch, transaction = 0, None, None
     for field in fields:
         match field.number, field.value:
@@ -152,6 +157,7 @@ class Contents:
     def find_fragment(self, like: bytes) -> bytes | None:
         """Return the fragment with the same data files as another one. Rows may have been deleted since, or before."""
         files = _data_files(like)
+        # A search in the bytes rules out most fragments before one is parsed.
         return next((found for found in self.fragments if files in found and _data_files(found) == files), None)
 
 
@@ -275,6 +281,7 @@ def inherited_indices(data: bytes, *, name: str = "manifest") -> set[str]:
     found = set()
     for index in read_outline(data, name=name).indices:
         values = {field.number: field.value for field in iter_fields(index, _called(name))}
+        # A UUID is a message with 16 bytes in its field 1.
         uuid = values.get(1)
         if _BASE_ID_IN_INDEX in values and isinstance(uuid, bytes):
             inner = {field.number: field.value for field in iter_fields(uuid, _called(name))}
@@ -348,6 +355,7 @@ def message_span(data: bytes, name: str) -> tuple[int, int]:
     if not has_mark(data):
         raise damaged(_called(name), "it does not end with the mark of a Lance file")
     (position,) = struct.unpack("<Q", data[-16:-8])
+    # Positions are checked first: a slice beyond the end is shorter, without an error.
     if position + 4 > len(data) - _FOOTER:
         raise damaged(_called(name), "its message lies outside the file")
     (size,) = struct.unpack("<I", data[position : position + 4])
@@ -363,6 +371,7 @@ def _rewrite(data: bytes, name: str, change: Callable[[WireField], bytes]) -> by
 
 
 def _read_base_path(message: bytes, name: str) -> BasePath:
+    # Fields of a base path: 1 id, 2 name, 3 whether it is a dataset root, 4 path. Zero and false are left out.
     base = BasePath(id=0, path="", name=None, is_dataset_root=False)
     for field in iter_fields(message, _called(name)):
         match field.number, field.value:

@@ -47,12 +47,14 @@ MANAGED_TAG = "anabranch-managed"
 T = TypeVar("T")
 
 _U64_MAX = 2**64 - 1
+# Without leading zeros, so that the parsed value gives the same name back.
 _NUMBER = r"(0|[1-9][0-9]{0,19})"
 _UUID = r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})"
 _DATA = re.compile(r"([01]{24})([0-9a-f]{26})\.lance")
 _DELETION = re.compile(_NUMBER + "-" + _NUMBER + r"-([0-9a-f]{1,32})\.(arrow|bin)")
 _TRANSACTION = re.compile(_NUMBER + "-" + _UUID + r"\.txn")
 _DETACHED = re.compile("d" + _NUMBER + r"\.manifest")
+# At most 19 digits: a name of 20 digits is one of V2.
 _V1 = re.compile(r"([1-9][0-9]{0,18})\.manifest")
 _V2 = re.compile(r"([0-9]{20})\.manifest")
 _PENDING = re.compile(r"(.+\.manifest)-[0-9a-f-]{32,36}")

@@ -23,6 +23,7 @@ __all__ = ["DeadFile", "DeadReason", "VersionKey", "Reach", "Wanted", "find_reac
 # A version of a dataset: the home it is in, None for the root, and its number.
 VersionKey = tuple[str | None, int]
 
+# Homes of ours are called `{branch}/{ulid}`.
 _OWN_HOME = re.compile(r".+/[0-9A-HJKMNP-TV-Z]{26}")
 _MANIFESTS = frozenset({LayoutKind.MANIFEST, LayoutKind.DETACHED_MANIFEST})
 _UNFINISHED = frozenset({LayoutKind.TEMPORARY, LayoutKind.PENDING_MANIFEST})
@@ -186,6 +187,7 @@ class _Survey:
         for home, found in versions.items():
             newest = max(found)
             since = self._wanted.since.get(home, newest)
+            # The newest stays in any case: without an ordinary version the home cannot be opened.
             yield from ((home, version) for version in found if version >= min(since, newest))
 
     def _external_versions(self) -> Iterator[VersionKey]:
@@ -235,6 +237,7 @@ class _Survey:
         return _NOWHERE if before is None else (before.home.branch, before.version)
 
     def _unfound(self, needed: frozenset[str]) -> Iterator[str]:
+        # A version can be read without its transaction file, which a power loss or native cleanup may have removed.
         there = {file.path for file in self._files.files}
         return (path for path in needed if path not in there and "_transactions/" not in path)
 
@@ -316,6 +319,7 @@ def _is_foreign(home: str | None) -> bool:
 
 
 def _ancestors(home: str, parents: Mapping[str, str | None]) -> Iterator[str]:
+    # Damaged metadata could make two branches parents of each other.
     seen: set[str] = set()
     above = parents.get(home)
     while above is not None and above not in seen:

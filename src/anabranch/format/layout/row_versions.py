@@ -21,7 +21,9 @@ Numbers = npt.NDArray[np.uint64]
 # The fragments of the version before, and of the base, in which rows that moved are searched.
 _Searched = tuple[Sequence[bytes], Sequence[bytes]]
 
+# Field numbers of Lance's DataFragment: the row ids, and the versions of last update and of creation.
 _ROW_IDS, _UPDATED, _CREATED = 5, 7, 9
+# In a segment of row ids: the encoding as one range.
 _RANGE = 1
 _STAGED = 1 << 63
 
@@ -139,6 +141,7 @@ def _find_rows(fragments: Sequence[bytes], row_ids: Numbers) -> _Found:
         found |= here
         for field, into in ((_CREATED, created), (_UPDATED, updated)):
             ends, versions = _runs(values.get(field))
+            # Versions are found by the position of a row, so runs for another number of rows are not used.
             if ends[-1] == rows:
                 into[here] = versions[np.searchsorted(ends, at[here], side="right")]
     return _Found(found, created, updated)
@@ -160,6 +163,7 @@ def _positions(values: Mapping[int, int | bytes], row_ids: Numbers) -> tuple[npt
             continue
         own = _segment(segment)
         if len(own):
+            # The ids of moved rows are in any order, so a sorted copy is searched.
             order = np.argsort(own, kind="stable")
             nearest = order[np.minimum(np.searchsorted(own[order], row_ids), len(own) - 1)]
             here = own[nearest] == row_ids

@@ -159,6 +159,7 @@ def settled_manifest(
     from anabranch.format.layout.row_versions import Basis, clamped_fragments, settled_fragments
 
     number = before.version + 1
+    # A version that Lance restored from a staged one has staged row versions. They must not be copied into this one.
     old = before.fragments if is_clean else clamped_fragments(before.fragments, before.version)
     known = old if base is before else base.fragments
     # Most fragments are those of the version before. They are found by one comparison of all, and not parsed again.
@@ -167,6 +168,7 @@ def settled_manifest(
     fragments = settled_fragments(staged.fragments, basis, changed)
     is_restore = _needs_restore(before, base, staged, changed)
     transaction = varint_field(_READ_VERSION, before.version) + bytes_field(_UUID, uuid.encode())
+    # Sorted: a repair must produce the same bytes in every process.
     for key, value in sorted(properties.items()):
         entry = bytes_field(1, key.encode()) + bytes_field(2, value.encode())
         transaction += bytes_field(_PROPERTIES, entry)
@@ -181,6 +183,8 @@ def settled_manifest(
         data=data,
         parts=parts,
         is_restore=is_restore,
+        # A search for the word may find a column that only has it in its name, which costs a listing. A missed column
+        # would leave files without a sync.
         has_blobs=any(b"blob" in described for described in staged.fields),
         fragments=tuple((fragments[key], before.fragments.get(key, b"")) for key in changed),
         indices=tuple(index for index in staged.indices if index not in before.indices),
@@ -291,6 +295,7 @@ def _operation(before: SettledParts, staged: SettledParts, fragments: Fragments,
     such a writer, and those that change rows, try again; appends pass it.
     """
     old = before.fragments
+    # Fields of an Update: 1 ids of removed fragments, 2 changed fragments, 3 new ones.
     update = b"".join(varint_field(1, key) for key in sorted(old.keys() - fragments.keys()))
     update += bytes_fields(2, (fragments[key] for key in changed if key in old and fragments[key] != old[key]))
     update += bytes_fields(3, (fragments[key] for key in changed if key not in old))

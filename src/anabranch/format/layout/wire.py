@@ -49,6 +49,7 @@ def split_fields(message: bytes, repeated: int, what: str) -> tuple[list[bytes],
 
     A manifest has one such value for each fragment and is read at every commit, so they are read in a short loop.
     """
+    # The key of a field below 16 is one byte, so that one comparison finds it.
     key, size = repeated << 3 | _BYTES, len(message)
     values: list[bytes] = []
     others: list[WireField] = []
@@ -67,11 +68,14 @@ def split_fields(message: bytes, repeated: int, what: str) -> tuple[list[bytes],
             else:
                 begin = at
                 number, value, at = _read_field(message, at, what)
+                # The loop compares the shortest form of the key only. In a longer form, the value would be missing
+                # from the result.
                 if number == repeated:
                     raise damaged(what, f"the key of field {number} is not written in the shortest way")
                 others.append(WireField(number, value, message[begin:at]))
     except IndexError:
         raise damaged(what, "it breaks off inside a field") from None
+    # A slice beyond the end is shorter, without an error.
     if at > size:
         raise damaged(what, "a field runs past its end")
     return values, tuple(others)
@@ -88,6 +92,7 @@ def _read_field(message: bytes, at: int, what: str) -> tuple[int, int | bytes, i
             case 2:
                 length, at = read_varint(message, at)
                 value, at = message[at : at + length], at + length
+            # Numbers of a fixed width are kept as bytes: they are only written back.
             case 1 | 5 as fixed:
                 length = 8 if fixed == 1 else 4
                 value, at = message[at : at + length], at + length

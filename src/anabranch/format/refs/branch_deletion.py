@@ -66,6 +66,7 @@ def delete_branch(
     if dry_run:
         return report
     store.delete(path)
+    # Durable before the first file is removed: a ref that comes back after a power loss would have no files.
     store.sync_folders([BRANCH_REFS])
     try:
         # Read the refs again after our own deletion. If a child or a tag came in between, one of the two operations
@@ -75,6 +76,7 @@ def delete_branch(
         # Listed here, so that a store that fails now leaves the branch as it was, and not its files without metadata.
         files = list_branch_files(root, name)
     except AnabranchError:
+        # Only if absent: another process may have created a branch of this name by now.
         put_once(store, path, ref)
         raise
     remove_branch_files(root, name, files)

@@ -114,6 +114,7 @@ def scan_refs(
 
 
 def _judged(path: str, name: str, data: bytes, kind: RefKind, parse: Callable[[str, bytes], Info]) -> RefFile[Info]:
+    # A name can be quoted in several ways, and Lance opens only the file that its own quoting leads to.
     expected = _SPELLINGS[kind][2](name)
     if expected != path:
         problem = f"Lance looks for the {kind} {name!r} in {expected!r}"
@@ -209,9 +210,11 @@ def create_branch(root: Home, name: str, source: Source) -> BranchInfo:
     try:
         with lance_errors(root.root, root.storage_options):
             root.open().create_branch(name, reference, storage_options=root.lance_options())
+    # The loser of a race has left its first manifest in the winner's tree, which would open at the wrong version.
     except AnabranchError as err:
         if find_branch(root, name) is not None:
             _drop_losing_manifests(root, name)
+        # Both mean that another creator of the same name is half done.
         elif not isinstance(err, DatasetExistsError | NotFoundError):
             raise  # the source was just opened, so it is not what is missing
         raise BranchExistsError(
@@ -219,6 +222,7 @@ def create_branch(root: Home, name: str, source: Source) -> BranchInfo:
         ) from err
     _drop_losing_manifests(root, name)
     info = get_branch(root, name)
+    # Another creator's ref came first, so the branch is theirs.
     if (info.parent_branch, info.parent_version) != reference:
         raise BranchExistsError(
             f"branch {name!r} of {root.root!r} was just made from another version", hint="choose another name"
@@ -261,6 +265,7 @@ def _refuse_taken(root: Home, name: str) -> None:
     if find_branch(root, name) is not None:
         raise BranchExistsError(f"dataset {root.root!r} has a branch {name!r} already", hint="choose another name")
     _refuse_neighbours(root, name)
+    # A crash leaves a tree without a ref. Lance does not create a branch over it.
     if any(True for _ in root.store().list(branch_folder(name))):
         raise BranchExistsError(
             f"dataset {root.root!r} holds files of an unfinished branch {name!r}",
@@ -287,6 +292,7 @@ def _drop_losing_manifests(root: Home, name: str) -> None:
     info = get_branch(root, name)
     manifests = _ordinary_manifests(root, name)
     for version, path in manifests.items():
+        # Only first manifests are removed. Any other version has the work of a writer in it.
         if version != info.parent_version and _is_first_version(root.on(name), version, path):
             root.store().delete(path)
     if info.parent_version not in manifests:
@@ -314,6 +320,7 @@ def _is_first_version(home: Home, version: int, path: str) -> bool:
 def list_branch_files(root: Home, name: str) -> list[LayoutFile]:
     """List the files of a branch, with or without metadata, but none of `a/b` for `a`."""
     store = root.store()
+    # The ref may be gone already. With it in the list, the files are assigned to this branch and to no other.
     own = ObjectInfo(path=branch_ref_path(name), size=0, modified=datetime.now(UTC))
     refs = {info.path: info for info in store.list(BRANCH_REFS)} | {own.path: own}
     return lay_out(root.root, [*refs.values(), *store.list(branch_folder(name))]).of_branch(name)

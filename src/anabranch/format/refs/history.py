@@ -61,6 +61,7 @@ def restore_version(home: Home, version: int) -> int:
         raise InvalidInputError(
             f"version {version} of {home.uri!r} is staged and not part of its history", hint="give an ordinary version"
         )
+    # Raises if the version is gone: Lance would restore a collected version and leave a head that cannot be read.
     home.open(version)
     head = home.open()
     with lance_errors(home.uri, home.storage_options):

@@ -44,6 +44,7 @@ def _changed(before: Mapping[str, str], metadata: Any, unset: Iterable[str], *, 
         raise InvalidInputError(f"metadata must be a mapping, got {metadata!r}", hint="give {'key': 'value'}")
     for key, value in metadata.items():
         _check(key, value)
+    # A string is iterable as well: each of its characters would be a key.
     removed = [unset] if isinstance(unset, str) else list(unset)
     kept = {} if replace else {key: value for key, value in before.items() if key not in removed}
     return {**kept, **metadata}

@@ -33,6 +33,7 @@ __all__ = [
 ]
 
 _U64 = 1 << 64
+# The form of time that Lance accepts. `fromisoformat` accepts more.
 _TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?([Zz]|[+-][0-9]{2}:?[0-9]{2})")
 _BOM = "\ufeff"
 
@@ -111,6 +112,7 @@ def parse_ref(data: bytes) -> dict[str, Any]:
 
 def whole_number(value: object) -> int:
     """Read a number that another tool may have written as text; raise ValueError for anything else."""
+    # A bool is an int in Python.
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise ValueError(f"{value!r} is not a whole number")
     try:
@@ -163,7 +165,9 @@ def _strict_fields(data: bytes) -> dict[str, Any]:
     if text.startswith(_BOM):
         raise ValueError("it starts with a byte order mark")
     try:
+        # Python accepts NaN and repeated keys, which Lance refuses.
         fields = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_without_duplicates)
+        # Python also accepts the escape of half a surrogate pair, which cannot be encoded.
         json.dumps(fields, ensure_ascii=False).encode()
     except UnicodeEncodeError:
         raise ValueError("it has half of a surrogate pair") from None

@@ -147,6 +147,7 @@ def delete_tag(root: Home, name: str) -> None:
     path = tag_ref_path(name)
     try:
         is_there = root.store().find_info(path) is not None
+    # The name is too long for a file, so there is no such tag.
     except InvalidPathError:
         is_there = False
     if not is_there:

@@ -4,6 +4,7 @@ import pyarrow as pa
 
 __all__ = ["aligned"]
 
+# The alignment of Rust's 128-bit integers, in which Lance reads decimals.
 _BYTES = 16
 
 

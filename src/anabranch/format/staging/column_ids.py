@@ -66,6 +66,7 @@ def columns_by_id(tree: FieldTree) -> dict[str, str]:
     for field in tree.top_level():
         found = others if _find_noted(field) is None else noted
         found += [(column_id, field.name) for column_id in _ids(field)]
+    # An identity that two columns have identifies neither of them, so it is left out.
     counts = Counter(column_id for column_id, _ in noted)
     found_ids = {column_id: name for column_id, name in others if column_id not in counts}
     return found_ids | {column_id: name for column_id, name in noted if counts[column_id] == 1}
@@ -89,6 +90,7 @@ def with_ids_of_added(tree: FieldTree, names: Collection[str], given: Mapping[st
 
     def identified(field: StoredField) -> StoredField:
         copied = given.get(field.name) or _find_noted(field)
+        # Two columns with the same identity would make it useless for both. A copy beside its original gets a new one.
         is_new = copied is None or not taken.keys().isdisjoint(_parsed(copied))
         return with_note(field, COLUMN_ID, _new_id(field.name) if is_new else copied)
 
@@ -144,6 +146,7 @@ def _ids(field: StoredField) -> frozenset[str]:
 
 
 def _parsed(noted: str) -> frozenset[str]:
+    # A single identity starts with a field id or a hex id, never with a bracket.
     return frozenset(json.loads(noted)) if noted.startswith("[") else frozenset([noted])
 
 

@@ -46,6 +46,7 @@ def add_columns(
     dataset = version_ref.open()
     names = columns.names if isinstance(columns, pa.Schema) else list(columns)
     check_column_names(names)
+    # Existing names are given twice, so that the check for repeated names also finds these.
     check_column_names([*names, *(n for n in dataset.schema.names if n in names)])
     if isinstance(columns, pa.Schema):
         for field in columns:
@@ -55,6 +56,7 @@ def add_columns(
                 )
         return _stage_empty(version_ref, dataset, columns)
     planned = computed_types(dataset, columns)
+    # Lance computes nothing without fragments and returns no schema. The planned types are used instead.
     if not dataset.get_fragments():
         return _stage_empty(version_ref, dataset, pa.schema([pa.field(f.name, f.type) for f in planned]))
     with (
@@ -112,7 +114,9 @@ def alter_columns(version_ref: VersionRef, changes: Sequence[ColumnChange]) -> V
             nullable=field.nullable if change.nullable is None else change.nullable,
         )
         if field.is_top_level:
+            # The identity follows from field id and name, and one of them changes here. The note keeps the old one.
             changed = with_id_of(changed, field)
+        # A cast column was added at the end. It takes the position of the old one, which this projection drops.
         after = after.replaced(changed) if cast is None else _moved(after, field, changed)
     _require_distinct(after)
     if after == before:
@@ -143,6 +147,7 @@ def find_computable(version_ref: VersionRef, expressions: Mapping[str, str]) -> 
     dataset, found = version_ref.open(), {}
     for name, expression in expressions.items():
         try:
+            # One by one: if they are planned together, one bad expression makes all of them fail.
             computed_types(dataset, {name: expression})
         except InvalidExpressionError:
             continue
@@ -163,12 +168,14 @@ def _check_change(
     if change.name is not None:
         check_column_names([change.name])
     if change.type is not None:
+        # A cast is written as a new top-level column, so a part of a nested column cannot be cast alone.
         if not field.is_top_level:
             raise InvalidInputError(
                 f"the type of the nested field {change.path!r} cannot be changed alone",
                 hint="change the type of the whole column",
             )
         require_computable(dataset.schema.field(field.name).type, pa.field(field.name, change.type))
+    # A projection changes only the schema and reads no rows, so nulls must be searched for here.
     if change.nullable is False and field.nullable:
         path = ".".join(f"`{part}`" for part in change.path.split("."))
         with lance_errors(version_ref.home.uri, version_ref.home.storage_options):
@@ -204,6 +211,7 @@ def _stage_casts(version_ref: VersionRef, casts: Mapping[str, pa.Field]) -> Vers
     fragments = dataset.get_fragments()
     if not fragments:
         return _stage_empty(version_ref, dataset, new)
+    # Lance replaces an error of the callback by its own. The original names the column and the value.
     failures: list[Exception] = []
 
     @lance.batch_udf(output_schema=new)  # Without a schema Lance would try it on the first rows, and retell its errors.
@@ -235,6 +243,8 @@ def _moved(tree: FieldTree, old: StoredField, new: StoredField) -> FieldTree:
 def _stage_empty(version_ref: VersionRef, dataset: lance.LanceDataset, columns: pa.Schema) -> VersionRef:
     tree = FieldTree.of(dataset.lance_schema)
     fragments = [fragment.metadata for fragment in dataset.get_fragments()]
+    # `max_field_id` also counts dropped columns that data files still have. With a lower id, a new column would read
+    # their values.
     after = tree.with_new(new_fields(columns, first_id=dataset.max_field_id + 1))
     return _stage_merged(version_ref, dataset, fragments, with_ids_of_added(after, columns.names, {}))
 

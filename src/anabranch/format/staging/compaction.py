@@ -23,6 +23,7 @@ __all__ = [
     "stage_rewritten",
 ]
 
+# The default of Lance's own compaction.
 TARGET_ROWS = 1 << 20
 
 
@@ -53,6 +54,7 @@ def plan_compaction(version_ref: VersionRef, *, target_rows_per_fragment: int = 
             f"a fragment cannot have {target_rows_per_fragment} rows", hint="ask for 1 or more rows per fragment"
         )
     dataset = version_ref.open()
+    # Every index is built again afterwards. Refuse before rows are rewritten if one of them cannot be.
     require_rebuildable(dataset)
     with lance_errors(version_ref.home.uri, version_ref.home.storage_options):
         plan = Compaction.plan(dataset, {"target_rows_per_fragment": target_rows_per_fragment})

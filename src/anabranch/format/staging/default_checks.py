@@ -28,6 +28,8 @@ def find_wrong_default(schema: pa.Schema, defaults: Mapping[str, str]) -> tuple[
         return None
     # Lance plans over datasets only; this one is never written anywhere.
     dataset = lance.write_dataset(schema.empty_table(), "memory://defaults")
+    # One plan for all is much faster on wide tables. They are planned one by one only if that fails, to find the wrong
+    # one.
     known = _types_at_once(dataset, defaults)
     for name, expression in defaults.items():
         try:
@@ -57,5 +59,7 @@ def _check(field: pa.Field, expression: str, planned: pa.DataType) -> None:
     if not is_time:
         require_computable(planned, field)
     compute = find_constant(default_expression(expression, field.type))
+    # The type may fit and the value not, such as 300 for int8. A constant is computed now, before it fails in an
+    # append.
     if compute is not None:
         cast_computed(compute(1), field)

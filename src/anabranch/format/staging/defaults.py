@@ -14,6 +14,7 @@ __all__ = ["DEFAULT", "default_expression", "find_constant", "find_default"]
 DEFAULT = "anabranch:default"
 
 _ROW, _VALUE = "__row", "__value"
+# The units of Arrow as `arrow_cast` spells them.
 _UNITS = {"s": "Second", "ms": "Millisecond", "us": "Microsecond", "ns": "Nanosecond"}
 
 
@@ -21,6 +22,7 @@ def default_expression(expression: str, kind: pa.DataType) -> str:
     """The expression in a column's own type, where that differs from what SQL gives only in how exact a time is."""
     if not pa.types.is_timestamp(kind):
         return expression
+    # `arrow_cast` expects a type as Rust prints it, so the zone is an Option.
     zone = "None" if kind.tz is None else f'Some("{kind.tz}")'
     return f"arrow_cast({enclosed(expression)}, 'Timestamp({_UNITS[kind.unit]}, {zone})')"
 
@@ -52,6 +54,8 @@ def find_default(field: pa.Field, *, columns: Sequence[str]) -> Callable[[int], 
 def find_constant(expression: str, *, raise_unknown: bool = False) -> Callable[[int], pa.Array] | None:
     """How to compute an expression for a number of rows; None, unless an error is asked for, if it needs columns."""
     try:
+        # Computed on a dataset without the columns of the table: an expression that needs one of them fails with its
+        # name.
         _compute(expression, 1)
     except InvalidExpressionError as err:
         if "column" in err.details and not raise_unknown:

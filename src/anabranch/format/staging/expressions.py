@@ -19,11 +19,13 @@ COMPUTING = re.compile(
     re.IGNORECASE,
 )
 
+# Texts, quoted names and comments: parentheses and operators in them have no meaning.
 _NOT_CODE = re.compile(r"'(?:[^']|'')*'|`[^`]*`|\"[^\"]*\"|--[^\n]*|/\*.*?\*/", re.DOTALL)
 
 
 # Lance overflows its stack, which ends the process, where some 700 such operations are on top of each other.
 _MOST_ARITHMETIC = 400
+# An operator between two operands. The minus of a negative number follows another operator and is not counted.
 _ARITHMETIC = re.compile(r"(?<=[\w)\]])\s*[-+*/%|&^]")
 
 
@@ -41,6 +43,7 @@ def enclosed(expression: str) -> str:
         raise InvalidExpressionError(
             f"an expression has {found} arithmetic operations", hint=f"use at most {_MOST_ARITHMETIC}"
         )
+    # The line break ends a trailing `--` comment, which would hide our closing parenthesis.
     return f"({to_lance_dialect(expression)}\n)"
 
 
@@ -75,6 +78,7 @@ def computed_types(dataset: lance.LanceDataset, expressions: Mapping[str, str]) 
     try:
         return _plan(dataset, expressions)  # all at once: planning takes long where there are many columns
     except InvalidExpressionError:
+        # One by one, so that the error names the expression that fails.
         return pa.schema([_plan(dataset, {name: text}).field(name) for name, text in expressions.items()])
 
 
@@ -96,7 +100,9 @@ def expression_errors(dataset: lance.LanceDataset, *expressions: str) -> Iterato
         prefix = f"expression {said} does not work"
         if unknown := find_unknown_column(str(err), expressions, columns=lambda: dataset.schema.names, prefix=prefix):
             raise unknown from None
+        # Lance's messages end with a position in its Rust source, which means nothing to a user.
         text = " ".join(re.sub(r",? ?/[^ ,]*/rust/[^ ,]*\.rs:\d+:\d+", "", str(err)).split())[:300]
+        # Lance raises the same types if it cannot read a file. That is not a fault of the expression.
         if isinstance(err, pa.ArrowInvalid | RuntimeError) and not COMPUTING.search(text):
             raise
         raise InvalidExpressionError(f"{prefix}: {complaint_in(text)}", hint=hint_for(str(err))) from None

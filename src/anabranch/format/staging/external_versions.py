@@ -44,6 +44,7 @@ def versions_shown_by(home: Home, number: int) -> tuple[int, ...]:
     # Rows without a key are matched along the staged line, so the staged version comes first while it is there.
     if shown is not None and home.store().find_info(manifest_path(shown, home.folder)) is not None:
         return shown, number
+    # A commit may name the ordinary version itself, or the staged copy that protects it from native cleanup.
     return number, copy_id(ordinary.data), *([shown] if shown is not None else [])
 
 
@@ -75,7 +76,9 @@ def find_external(home: Home, *, since: int, until: int) -> tuple[int, ...]:
         if stamp is None:
             found.add(version)
         else:
+            # A forced settle decided on all external versions up to this number. Later ones are still pending.
             set_aside = int(stamp.get(SET_ASIDE, 0))
             found = {external for external in found if external > set_aside}
+            # The external version is the newest state again and still pending, although its number is lower.
             found |= {int(stamp[PUT_BACK])} if PUT_BACK in stamp else set()
     return tuple(sorted(found))

@@ -26,7 +26,9 @@ __all__ = [
     "new_fields",
 ]
 
+# Field numbers of Lance's Field.
 _NAME, _ID, _PARENT, _TYPE, _NULLABLE = 2, 3, 4, 5, 6
+# What Lance stores as the parent of a top-level field.
 _NO_PARENT = -1
 # What Lance itself calls things in rows.
 RESERVED = frozenset(
@@ -57,6 +59,7 @@ class StoredField:
     def read(cls, message: bytes) -> "StoredField":
         found: dict[int, int | bytes] = {f.number: f.value for f in iter_fields(message, "a field of the schema")}
         return cls(
+            # Protobuf leaves out a number that is 0, so the first column of a table has no id in its message.
             id=_signed(found.get(_ID, 0)),
             parent=_signed(found.get(_PARENT, 0)),
             name=_text(found.get(_NAME, b"")),
@@ -100,6 +103,8 @@ class FieldTree:
 
     def to_lance(self) -> LanceSchema:
         made = LanceSchema._from_protos(self.metadata, *(field.write() for field in self.fields))
+        # `_from_protos` is not a public call. If an upgrade of Lance changed it, columns would be tied to the wrong
+        # data.
         if describe_schema(made) != [_describe(field) for field in self.fields]:
             raise DamagedFileError(
                 "the changed columns lost their identity", hint="this is a bug: keep the dataset, report it"
@@ -122,6 +127,7 @@ class FieldTree:
 
     def family(self, field: StoredField) -> frozenset[int]:
         """The ids of a field and of all below it."""
+        # Parents come before their children, so that one pass finds all levels.
         ids = {field.id}
         for candidate in self.fields:
             if candidate.parent in ids:
@@ -151,6 +157,7 @@ class FieldTree:
         if instead_of is None:
             return replace(self, fields=self.fields + new)
         gone = self.family(instead_of)
+        # A field comes before its children, so the position is still right after all of them are removed.
         at = next(n for n, field in enumerate(self.fields) if field.id == instead_of.id)
         left = self.without(gone)
         return replace(left, fields=left.fields[:at] + new + left.fields[at:])
@@ -188,6 +195,7 @@ def check_column_names(names: Sequence[str]) -> None:
     if not names:
         raise InvalidInputError("there are no columns", hint="give at least one")
     for name in names:
+        # A dot addresses a nested field, and a backtick ends a quoted name.
         if not name or "." in name or "`" in name:
             raise InvalidNameError(
                 f"column name {name!r} is empty or holds '.' or a backtick", hint="use another name, such as 'amount'"
@@ -222,6 +230,7 @@ def _describe(field: StoredField) -> list[object]:
 
 
 def _signed(value: int | bytes) -> int:
+    # Protobuf writes a negative int32 in 64 bits, as two's complement.
     number = value if isinstance(value, int) else 0
     return number - (1 << 64) if number >= 1 << 63 else number
 

@@ -24,6 +24,8 @@ def fork(source: VersionRef, branch: str) -> Home:
     target = source.home.on(branch)
     target.refuse_links()
     if source.is_staged:
+        # Lance opens the newest version of the home and of the root. A manifest that a power loss cut off would stop
+        # the fork.
         for home in {source.home, source.home.on(None)}:
             repair_newest(home, source.version)
     head = source.open() if not source.is_staged else source.home.open()
@@ -53,9 +55,11 @@ def give_ordinary_version(target: Home, staged: int, number: int, *, source: Hom
     store = target.store()
     path, ordinary = (_in_home(target, manifest_path(version)) for version in (staged, number))
     shown_by = None
+    # The ordinary version that shows the same state has the right row versions; the staged one has staged numbers.
     if restored_version(source, number) == staged:
         shown_by = source.store().get(_in_home(source, manifest_path(number)))
     manifest = ordinary_manifest(store.get(path), number, shown_by=shown_by, name=path)
+    # Not durable here: the caller syncs it together with what refers to it.
     if not put_once(store, ordinary, manifest, durable=False):
         raise BranchExistsError(f"another process is creating the branch {target.branch!r}", hint="choose another name")
 
@@ -67,6 +71,7 @@ def _in_home(home: Home, path: str) -> str:
 def _check(target: Home, source: VersionRef, number: int) -> None:
     made = target.open()
     expected = Origin(branch=source.home.branch, version=source.version)
+    # Of two forks of one name, the ref of one and the manifest of the other may be left.
     if made.version != number or find_origin(target, made) != expected:
         raise CorruptError(
             f"the branch {target.branch!r} did not become a fork of version {source.version}",

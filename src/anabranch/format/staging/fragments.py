@@ -102,6 +102,7 @@ def write_fragments(
     if base is not None:
         _require_base(version_ref, dataset, base)
     rows = read_rows(data) if for_overwrite else fit_rows(data, dataset.schema)
+    # Lance numbers the columns of an overwrite from 0, not by the ids that the table has now.
     fields = LanceSchema.from_pyarrow(rows.schema) if for_overwrite else dataset.lance_schema
     with rows.reading() as reader, lance_errors(version_ref.home.uri, version_ref.home.storage_options):
         written = lance_write_fragments(
@@ -163,6 +164,8 @@ def append_copied(version_ref: VersionRef, rows: pa.Table) -> tuple[VersionRef, 
     """Stage rows that `copy_appended` returned. Return the new version and its new data files."""
     dataset = version_ref.open()
     with lance_errors(version_ref.home.uri, version_ref.home.storage_options):
+        # Return this metadata: if another writer publishes first, it is staged again. Lance refuses fragments that
+        # were read back from a version.
         written = lance_write_fragments(rows, dataset, mode="append")
     return stage(dataset, version_ref, lance.LanceOperation.Append(written)), written
 
@@ -227,6 +230,8 @@ def as_metadata(fragments: Sequence[WrittenFragment]) -> list[FragmentMetadata]:
 
 def fingerprint(version_ref: VersionRef, dataset: lance.LanceDataset, fields: LanceSchema) -> Fingerprint:
     """What files written now for a version are written against."""
+    # All three decide where a file is searched: files in a dataset root are in its `data` folder, others directly in
+    # the base.
     bases = [[key, base.path, base.is_dataset_root] for key, base in sorted(dataset.base_paths().items())]
     return Fingerprint(home=version_ref.home.uri, base_paths=_digest(bases), fields=_digest_of_fields(fields))
 

@@ -28,6 +28,7 @@ __all__ = [
 ]
 
 
+# The precision of Arrow's decimal256.
 _MOST_DIGITS = 76
 
 
@@ -71,6 +72,7 @@ class Rows:
     @contextmanager
     def reading(self) -> Iterator[pa.RecordBatchReader]:
         """A reader for Lance; what goes wrong while it is read is raised as it was, not as Lance retells it."""
+        # Lance turns an error of the reader into one of its own, without the type and the hint.
         failures: list[Exception] = []
 
         def watched() -> Iterator[pa.RecordBatch]:
@@ -200,6 +202,7 @@ def _mismatch(field: pa.Field, found: pa.DataType) -> SchemaMismatchError:
 
 def _is_castable(found: pa.DataType, expected: pa.DataType) -> bool:
     """Whether values of one type may be taken as another; their values are checked when they are cast."""
+    # A column of nulls only, such as one of an empty file, fits every type.
     if found == expected or pa.types.is_null(found):
         return True
     if pa.types.is_dictionary(found):
@@ -240,6 +243,8 @@ def _is_bytes(kind: pa.DataType) -> bool:
     )
 
 
+# What may be given for what, if each value fits. Text is not read as numbers, and a float does not become an integer:
+# both would hide mistakes in the data.
 _FAMILIES: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], bool]], ...] = (
     (pa.types.is_integer, pa.types.is_integer),
     (pa.types.is_integer, pa.types.is_floating),

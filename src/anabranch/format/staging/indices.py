@@ -121,6 +121,7 @@ def index(
     options = vector or VectorOptions()
     arguments = _new_vector_arguments(dataset, column, kind, options) if kind.is_vector else {}
     chosen = name or f"{column}_idx"
+    # Lance refuses such a name too, but only after the index was built.
     for other in dataset.describe_indices():
         if other.name == chosen and other.field_names != [column]:
             raise InvalidInputError(
@@ -210,6 +211,7 @@ def rebuild_indices(version_ref: VersionRef) -> VersionRef:
     if not described:
         return version_ref
     built = [made for recipe in described if (made := recipe.build(version_ref, dataset)) is not None]
+    # An index that finds no vectors is in `old` and not in `built`: it is dropped.
     old = _segments(dataset, [recipe.name for recipe in described])
     return stage(dataset, version_ref, lance.LanceOperation.CreateIndex(built, old))
 
@@ -338,18 +340,21 @@ def _build(
     fragments = [fragment.fragment_id for fragment in dataset.get_fragments()]
     try:
         with lance_errors(version_ref.home.uri, version_ref.home.storage_options):
+            # Building an index locks the handle, and other threads use the shared one.
             dataset = alone(dataset)
             built = dataset.create_index_uncommitted(
                 column, kind.value.upper(), name=name, replace=True, fragment_ids=fragments, **arguments
             )
             # What is built of words stays in pieces, which no query can read, until it is merged.
             return dataset.merge_existing_index_segments([built]) if kind is IndexKind.INVERTED else built
+    # What pylance raises if the kind does not fit the type of the column.
     except (KeyError, TypeError) as err:
         raise SchemaMismatchError(
             f"column {column!r} cannot have an index of kind {kind.value}: {' '.join(map(str, err.args))}",
             hint="choose a column and a kind that fit",
         ) from None
     except StorageError as err:
+        # Lance has no type for this error, so its text decides.
         if "cannot train" not in err.problem:
             raise
         raise _NothingToLearnError(

@@ -25,6 +25,7 @@ _HASHES_PER_PASS = 1 << 25
 _COMPARED_HASHES = 1 << 16
 _COUNT = "__count"
 
+# The constants of SplitMix64.
 _STEP, _FIRST_FACTOR, _SECOND_FACTOR = map(np.uint64, (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 _FIRST_SHIFT, _SECOND_SHIFT, _THIRD_SHIFT, _HALF = map(np.uint64, (30, 27, 31, 32))
 _WORD_BYTES = 8
@@ -101,8 +102,10 @@ def _passes(rows: KeyRows, hashes_per_pass: int) -> Iterator[_Words]:
         for batch in rows.read():
             _refuse_nulls(batch)
             hashes = hash_rows(batch)
+            # The upper half of a hash selects the pass. Equal keys have equal hashes, so they meet in the same pass.
             found.append(hashes if parts == 1 else hashes[((hashes >> _HALF) * np.uint64(parts)) >> _HALF == part])
         joined = np.concatenate(found) if found else np.empty(0, dtype=np.uint64)
+        # Free the parts before the sort: they take as much memory as the joined hashes.
         del found
         joined.sort()
         yield joined
@@ -151,6 +154,7 @@ def _rows_of(rows: KeyRows, hashes: _Words) -> pa.Table:
     found: list[pa.RecordBatch] = []
     for batch in rows.read():
         is_wanted = np.isin(hash_rows(batch), hashes)
+        # The first batch is kept even if it becomes empty: a table needs its schema.
         if not found or is_wanted.any():
             found.append(batch.filter(pa.array(is_wanted)))
     return pa.Table.from_batches(found)
@@ -196,6 +200,7 @@ def _fixed_words(values: pa.Array) -> Iterator[_Words]:
     """Yield the words of values that all have one width."""
     width = values.type.bit_width // 8
     content = values.buffers()[1]
+    # Wider values, such as decimals, are several words.
     lane = min(width, _WORD_BYTES)
     lanes = np.frombuffer(content, dtype=f"<i{lane}", count=(values.offset + len(values)) * width // lane)
     lanes = lanes.reshape(-1, width // lane)[values.offset :]
@@ -209,8 +214,12 @@ def _add_bytes(hashes: _Words, values: pa.Array) -> None:
     _, offsets, content = values.buffers()
     ends = np.frombuffer(offsets, dtype=width)[values.offset : values.offset + len(values) + 1].astype(np.int64)
     lengths = np.diff(ends)
+    # The last word is padded with zeros. Without the length, values that differ in trailing zeros would have equal
+    # hashes.
     hashes[:] = _mixed(hashes, lengths.view(np.uint64))
+    # A word that starts at the last byte reads seven more.
     padded = np.zeros(ends[-1] - ends[0] + _WORD_BYTES, dtype=np.uint8)
+    # Arrow may have no buffer at all if all values are empty.
     if len(padded) > _WORD_BYTES:
         padded[:-_WORD_BYTES] = np.frombuffer(content, dtype=np.uint8)[ends[0] : ends[-1]]
     starts = ends - ends[0]

@@ -34,6 +34,7 @@ __all__ = [
 _POSITION = "__position"
 # Keys are matched in slices of the table, each large enough to make up for setting up a join.
 _SLICE_ROWS = 1 << 20
+# Up to this number, keys are given to Lance as a list in the filter of the scan.
 _LISTED_KEYS = 500
 
 
@@ -49,6 +50,7 @@ def upsert(version_ref: VersionRef, data: Any, keys: Sequence[str]) -> RowsChang
     fresh = given.take(_others(matched.positions, len(given)))
     missing = [name for name in dataset.schema.names if name not in given.column_names]
     old = _missing_values(version_ref, dataset, matched, missing)
+    # Replaced rows come first, in the order of their addresses: the old row ids are given to the first rows.
     table = pa.concat_tables([_in_order(given.take(matched.positions), old, dataset), _with_nulls(fresh, dataset)])
     rows = Rows(schema=dataset.schema, batches=iter(table.to_batches()))
     with rows.reading() as reader, lance_errors(version_ref.home.uri, version_ref.home.storage_options):
@@ -67,6 +69,7 @@ def delete_keys(version_ref: VersionRef, data: Any, keys: Sequence[str]) -> Rows
     """Stage the table without the rows of these keys; keys that are not there are no error."""
     dataset = version_ref.open()
     given = _read_given(dataset, data, keys).select(keys)
+    # A key that is given twice would match its row twice, and count it as deleted twice.
     distinct = given.group_by(list(keys)).aggregate([])
     matched = _match(version_ref, dataset, distinct, keys, once=False)
     return delete_at(version_ref, dataset, matched.addresses, predicate=f"{len(distinct)} keys of {', '.join(keys)}")
@@ -84,6 +87,7 @@ def find_existing_keys(
     _require_unique(given)
     within = None if beyond is None else _unshared(dataset, beyond.open())
     matched = _match(version_ref, dataset, given, keys, once=False, within=within)
+    # A table without an enforced key may have a key several times.
     return given.take(pa.array(np.unique(matched.positions.to_numpy())))
 
 
@@ -114,6 +118,7 @@ def find_taken_keys(
             with lance_errors(version_ref.home.uri, version_ref.home.storage_options):
                 yield from iter_batches(dataset, columns=list(keys), fragments=fragments)
 
+    # Only the rows are split into passes by their count. The others are read in each pass, whatever their number.
     return find_shared(rows, KeyRows(read=read, count=0))
 
 
@@ -150,6 +155,7 @@ def _read_given(dataset: lance.LanceDataset, data: Any, keys: Sequence[str]) -> 
     for name in keys:
         if name not in reader.schema.names:
             raise SchemaMismatchError(f"the data has no key column {name!r}", hint="add it to the data")
+        # Arrow can neither join nor group by nested values.
         if pa.types.is_nested(schema.field(name).type):
             raise InvalidInputError(
                 f"column {name!r} is {schema.field(name).type} and cannot be a key", hint="use plain columns as keys"
@@ -203,6 +209,7 @@ def _match(
     within: list[lance.LanceFragment] | None = None,
 ) -> _Matched:
     wanted = given.select(keys).append_column(_POSITION, pa.array(np.arange(len(given), dtype=np.int64)))
+    # An empty first part has the types if nothing matches.
     found = [pa.table({_POSITION: pa.array([], pa.int64()), "_rowid": _NO_IDS, "_rowaddr": _NO_IDS})]
     if len(given) and (within is None or within):  # no fragments would mean all to Lance
         batches = iter_batches(
@@ -219,6 +226,7 @@ def _match(
                 found.append(joined.select([_POSITION, "_rowid", "_rowaddr"]))
     all_found = pa.concat_tables(found).sort_by("_rowaddr").combine_chunks()
     positions = all_found.column(_POSITION)
+    # One new row cannot replace two rows of the same key. A delete removes both.
     if once and len(pc.unique(positions)) < len(positions):
         twice = pc.value_counts(positions).to_pylist()
         first = next(entry["values"] for entry in twice if entry["counts"] > 1)
@@ -252,6 +260,7 @@ def _literals(column: pa.ChunkedArray) -> list[str]:
         return []
     if pa.types.is_integer(column.type):
         numbers: list[int] = values.to_pylist()
+        # SQL may read a larger number as another type.
         return [str(number) for number in numbers] if all(abs(n) < 1 << 62 for n in numbers) else []
     if pa.types.is_string(column.type):
         return ["'" + text.replace("'", "''") + "'" for text in values.to_pylist()]

@@ -56,6 +56,7 @@ def replace_damaged(home: Home, number: int, shown: int) -> bool:
         parts,
         parts,
         properties={SETTLED_FROM: str(shown)},
+        # Derived from the manifest before it: all processes that repair the same file write the same bytes.
         uuid=str(uuid5(NAMESPACE_URL, sha256(before.data).hexdigest())),
         is_clean=False,
     )
@@ -85,6 +86,7 @@ def rebuild_staged(home: Home, version: int) -> bool:
         return False
     name = manifest_path(number, home.folder)
     home.store().put(manifest_path(version, home.folder), with_version(home.store().get(name), version, name=name))
+    # This process may have kept what it read of the damaged file, and handles on it.
     forget_manifest(home, version)
     home.forget()
     return True
@@ -104,4 +106,5 @@ def copy_ordinary(home: Home, number: int) -> int:
 
 def copy_id(data: bytes) -> int:
     """Return the id of the staged copy of an ordinary manifest."""
+    # Lance takes ids from 2^63 on for detached versions.
     return 1 << 63 | int.from_bytes(sha256(data).digest()[:8]) >> 1

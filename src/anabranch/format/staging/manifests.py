@@ -65,6 +65,7 @@ class Manifest:
 # is read once. An ordinary manifest is read each time, because a repair may have replaced it; its parts are used again
 # if the bytes are the same.
 _MANIFESTS: BoundedCache[HomeKey, Manifest] = new_home_cache(limit=1024, capacity=32 * 1024 * 1024)
+# A few manifests of tables with many fragments would displace all others.
 _SMALL = 256 * 1024
 
 
@@ -160,5 +161,7 @@ def _transaction_file(store: ObjectStore, home: Home, name: str | None) -> bytes
         return b""
     try:
         return store.get(f"{home.folder}/_transactions/{name}".lstrip("/"))
+    # Transaction files are not synced, and native cleanup removes them. Without one the version counts as external, so
+    # that it is not overwritten.
     except ObjectNotFoundError:
         return b""

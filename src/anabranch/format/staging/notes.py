@@ -34,6 +34,7 @@ COLUMN_ID = "anabranch:column-id"
 # bases disagree.
 NOT_NULL = "anabranch:not-null"
 
+# Field numbers of Lance's Field, and of the entries of its metadata.
 _METADATA = 10
 _KEY, _VALUE = 1, 2
 _OWN = "anabranch:"
@@ -120,6 +121,7 @@ def _noted(field: StoredField, notes: Notes) -> StoredField:
 
 def _written(field: StoredField, metadata: Mapping[str, bytes]) -> StoredField:
     others = b"".join(f.raw for f in iter_fields(field.message, "a field of the schema") if f.number != _METADATA)
+    # Sorted: fields are compared by their messages, so equal notes must give equal bytes.
     entries = (
         bytes_field(_METADATA, bytes_field(_KEY, key.encode()) + bytes_field(_VALUE, value))
         for key, value in sorted(metadata.items())

@@ -16,6 +16,7 @@ Fits = Callable[[pa.DataType, pa.DataType], bool]
 
 _LONGEST_VALUE = 80
 _SAME_KEYS = "give every row the same keys, with None for null"
+# What Arrow raises for Python values that it cannot convert.
 _FAILURES = (pa.ArrowException, ValueError, TypeError, OverflowError, NotImplementedError)
 
 
@@ -65,6 +66,7 @@ def _read_pandas(frame: Any) -> pa.Table:
         raise SchemaMismatchError(
             f"the pandas frame cannot be read: {_first_line(err)}", hint="rename or convert the column or the index"
         ) from err
+    # Arrow adds a description of the frame, which would become part of the schema of the table.
     return table.replace_schema_metadata(None)
 
 
@@ -78,6 +80,7 @@ def _read_dicts(rows: Sequence[Any], schema: pa.Schema | None, fits: Fits) -> pa
         return pa.schema([] if schema is None else schema).empty_table()
     first = rows[0]
     for number, row in enumerate(rows):
+        # A missing key may be a misspelled one, so it is not taken for a null.
         for name in (*first, *row):
             if name not in row or name not in first:
                 without, other = (number, 0) if name not in row else (0, number)
@@ -112,6 +115,7 @@ def _check_column(name: object, values: object, schema: pa.Schema | None) -> Non
         raise InvalidInputError(f"{name!r} is not the name of a column", hint="use strings as keys")
     if schema is not None and name not in schema.names:
         raise unknown_column(name, schema.names)
+    # A string has a length too, and would become a column of characters.
     if isinstance(values, str | bytes | Mapping) or not hasattr(values, "__len__"):
         raise InvalidInputError(
             f"the values of column {name!r} are {shorten(values)}, not a list",
@@ -134,6 +138,7 @@ def _read_column(name: str, values: Any, kind: pa.DataType | None, fits: Fits) -
     if not _fits(found.type, kind, fits):
         raise _mismatch(name, values, kind, fits)
     made = _convert(name, values, kind)
+    # Arrow turns a number that is too large for the narrower type into infinity.
     if pa.types.is_floating(kind) and pc.sum(pc.is_inf(made)) != pc.sum(pc.is_inf(found)):
         raise SchemaMismatchError(
             f"a value of column {name!r} is too large for {kind}", hint="correct the value, or change the column's type"
@@ -192,6 +197,7 @@ def _no_common_type(
 
 def _mismatch(name: str, values: Any, kind: pa.DataType, fits: Fits) -> SchemaMismatchError:
     hint = "correct the value, or change the column's type first"
+    # Arrow's error does not name the row. One array for each value is slow, but this is the way to an error.
     for number, value in enumerate(values):
         try:
             is_wrong = not _fits(pa.array([value]).type, kind, fits)

@@ -94,6 +94,7 @@ def update(version_ref: VersionRef, assignments: Mapping[str, str], *, where: st
     if where is not None:
         check_predicate(dataset, where)
     found = _Computed(dataset=dataset, assignments=assignments, where=where)
+    # The ids and addresses are recorded while the rows are written, so they are complete only after this line.
     written = _write(version_ref, dataset, found.batches())
     return replace_at(
         version_ref,
@@ -124,6 +125,7 @@ def replace_rows(version_ref: VersionRef, batches: Iterable[RowBatch]) -> RowsCh
         )
     staged = delete_at(version_ref, dataset, addresses, predicate=_BY_ADDRESS).version_ref
     if kept or fresh:
+        # After the deletion: a replaced row and its successor have the same id, and no version may have both.
         _give_ids(kept, row_ids)
         staged = stage(staged.open(), staged, lance.LanceOperation.Append([*kept, *fresh]))
     inserted = sum(fragment.physical_rows for fragment in fresh)
@@ -181,6 +183,8 @@ def require_rows(read: VersionRef, now: VersionRef, addresses: Addresses) -> Non
     dataset = now.open()
     after = {fragment.fragment_id: fragment for fragment in dataset.get_fragments()}
     owners = np.unique(addresses >> np.uint64(32)).tolist()
+    # An address is a fragment and an offset. If the fragment has other files, for example after a compaction, it names
+    # another row.
     if any(owner not in after or _files(before[owner]) != _files(after[owner]) for owner in owners):
         raise _changed_rows()
     # Only fragments with other deletions than before may have lost rows, and are read.
@@ -370,10 +374,13 @@ def _cut(dataset: lance.LanceDataset, addresses: Addresses) -> tuple[list[Fragme
     if not len(addresses):
         return [], []
     ordered = np.sort(addresses)
+    # A row address has the fragment in its upper 32 bits and the offset in its lower ones. Lance expects sorted
+    # offsets.
     owners, starts = np.unique(ordered >> np.uint64(32), return_index=True)
     fragments = {fragment.fragment_id: fragment for fragment in dataset.get_fragments()}
     left, gone = [], []
     for owner, offsets in zip(owners.tolist(), np.split(ordered & np.uint64(0xFFFFFFFF), starts[1:]), strict=True):
+        # None if no row is left: the fragment is then removed, without a deletion file.
         metadata = fragments[owner].delete_rows(offsets.tolist())
         if metadata is None:
             gone.append(owner)

@@ -23,6 +23,7 @@ def iter_batches(dataset: lance.LanceDataset, **options: Any) -> Iterator[pa.Rec
             has_begun = True
             yield batch
     except (OSError, ValueError, RuntimeError) as err:
+        # After the first batch, a second scan would return rows twice. Without a filter no index is used.
         if has_begun or options.get("filter") is None or not is_damaged_file(err):
             raise
         yield from dataset.scanner(**options, use_scalar_index=False).to_batches()

@@ -141,6 +141,7 @@ def prepare_settle(
     if before.version > expected_head and not is_next_of_ours:
         refuse_external(home, since=expected_head, until=before.version)
     properties = {**(stamp or {}), SETTLED_FROM: str(version)}
+    # A forced settle puts a version in any case: only its properties set the external versions aside.
     if version in (before.version, before.shown) and SET_ASIDE not in properties:
         path = manifest_path(before.version, home.folder)
         return PreparedSettle(
@@ -195,6 +196,7 @@ def link(
             return None
         if put(prepared):
             break
+        # The number is taken, so the newest version that this process knows of is out of date.
         _forget_newest(prepared.home)
         prepared = prepare_settle(
             prepared.home, prepared.version, expected_head=prepared.expected_head, stamp=prepared.properties
@@ -247,6 +249,7 @@ def settled_head(home: Home, *, published: int, since: int) -> int:
         return settled
     newest = _find_newest(home, published, at_least=since).version
     external = find_external(home, since=since, until=newest)
+    # Not beyond the first external version: `prepare_settle` must find it after the head that it expects.
     return external[0] - 1 if external else newest
 
 
@@ -317,11 +320,13 @@ def _new_files(home: Home, made: SettledManifest, staged: Manifest) -> tuple[str
                 continue
             uri = resolve_path(file.name, file.kind, file.base_id, bases=bases, dataset_root=home.uri)
             found.append(uri)
+            # Large values are in a folder beside the data file, and no manifest lists them.
             if made.has_blobs and file.kind is FileKind.DATA:
                 found.extend(_list_files(uri.removesuffix(".lance"), home.storage_options))
     for index in made.indices:
         file, names = folder_of_index(index), names_in_index(index)
         folder = resolve_path(file.name, file.kind, file.base_id, bases=bases, dataset_root=home.uri)
+        # Manifests of older Lance releases do not list the files of an index.
         listed = _list_files(folder, home.storage_options) if not names else ()
         found.extend(listed or (join_uri(folder, name) for name in names))
     return tuple(dict.fromkeys(found))

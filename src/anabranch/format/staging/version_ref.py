@@ -79,7 +79,10 @@ def create_empty(home: Home, schema: "pa.Schema") -> VersionRef:
                 home.uri,
                 mode="create",
                 storage_options=home.lance_options(),
+                # Lance cannot enable this later. Updates then keep the ids of their rows, by which tables without a
+                # key are compared.
                 enable_stable_row_ids=True,
+                # Our own manifests are put under these names. Two naming schemes in one table would hide versions.
                 enable_v2_manifest_paths=True,
             )
     except DatasetExistsError:
@@ -96,5 +99,6 @@ def stage(
     import lance
 
     with lance_errors(version_ref.home.uri, version_ref.home.storage_options):
+        # Only a detached commit is never rebased. Lance silently puts an ordinary one on top of concurrent commits.
         made = lance.LanceDataset.commit(base, change, read_version=version_ref.version, detached=True)
     return VersionRef(home=version_ref.home, version=version_ref.home.remember(made).version)
