@@ -68,6 +68,7 @@ def create_app(settings: Settings, *, service: Service | None = None) -> FastAPI
         summary="Dev branches over a lake of Lance tables",
         version=anabranch.__version__,
         lifespan=lifespan,
+        # The routes of `status` replace these: the pages of FastAPI load Swagger UI from another host.
         docs_url=None,
         redoc_url=None,
         openapi_url=None,
@@ -79,6 +80,7 @@ def create_app(settings: Settings, *, service: Service | None = None) -> FastAPI
     app.add_middleware(
         LimitingMiddleware, limits=settings.limits, find_token=opened.tokens.find, find_visitor=gate.find_token
     )
+    # The middleware that is added last runs first, so the metrics also count requests that the limits refuse.
     app.add_middleware(MetricsMiddleware, metrics=opened.metrics)
     for router in _ROUTERS:
         # Not `include_router`: matching a path against nested routers takes three times as long.

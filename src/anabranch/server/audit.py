@@ -66,6 +66,7 @@ class AuditLog:
                 action=action,
                 project_id=request.path_params.get("project_id"),
                 branch_id=request.path_params.get("branch_id"),
+                # The client determines the length of the path, and events are never deleted.
                 path=request.url.path[:1000],
                 status=status,
             )
@@ -93,6 +94,7 @@ class AuditLog:
             events = [Insert("audit_events", row_of(event))]
         if changes or events:
             self._database.write_all([*changes, *events])
+        # Only after the transaction: if it fails, the route records the event again, with the status of the error.
         pending.status = status
 
     def list_all(

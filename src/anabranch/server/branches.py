@@ -172,6 +172,7 @@ def _key(table: CopiedTable) -> TableKey:
 
 _log = logging.getLogger("anabranch.server")
 _ID_PREFIX = "br_"
+# Without i, l, o and u, which are easily misread. 32 divides 256, so each character is equally likely.
 _ID_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _ID_LENGTH = 13
 _ID = re.compile(f"{_ID_PREFIX}[{_ID_ALPHABET}]{{{_ID_LENGTH}}}")
@@ -269,6 +270,7 @@ class Branches:
 
     def delete(self, project_id: str, branch_id: str, token: Token) -> None:
         """Delete a branch with all of its tables."""
+        # `open` alone accepts the id of main, which must not be deleted.
         branch = self.open(project_id, self.get(project_id, branch_id).id, token)
         self._finish_delete(branch.repository, project_id, branch_id)
 
@@ -306,6 +308,7 @@ class Branches:
         for branch in self._rows.list_all(project_id):
             if branch.id not in known:
                 self._finish_delete(repository, project_id, branch.id)
+            # Most branches have no copies, and a start must not read the commits of each of them.
             elif known[branch.id].own_tables or self._rows.list_copied(branch.id):
                 note_copies(self._rows, repository, branch.id)
         for info in known.values():
@@ -349,6 +352,7 @@ def adopt(rows: BranchRows, project_id: str, info: BranchInfo) -> None:
 
 def note_copies(rows: BranchRows, repository: Repository, branch_id: str) -> None:
     info, there = repository.branch_get(branch_id), repository.snapshot_of(branch_id)
+    # A table that was dropped on the branch belongs to it as well, but there is no copy.
     own = {TableKey.parse(key) for key in info.own_tables if key in there}
     noted = {TableKey(row.bucket, row.table) for row in rows.list_copied(branch_id)}
     if gone := noted - own:
@@ -373,6 +377,7 @@ def _iter_copies(repository: Repository, info: BranchInfo, keys: set[TableKey]) 
     first = {str(key): info.created_at for key in keys}
     wanted = set(first)
     commits = repository.snapshot_of(info.name).iter_commits()
+    # From new to old, so the oldest commit of a table wins. Commits before a pull do not count: their copy is gone.
     for commit in takewhile(lambda one: one.branch == info.name, commits):
         touched = wanted.intersection(commit.tables)
         if commit.kind is CommitKind.PULL:
@@ -445,6 +450,7 @@ def delete_branch(call: BranchToChange) -> None:
 @router.post("/{branch_id}/tables/{bucket}/{table}/pull")
 def pull_table(call: BranchToChange, bucket: BucketName, table: TableName) -> Pulled:
     """Make a table of a branch follow main again. The copy of the branch, if it has one, is deleted."""
+    # Raises for main, which has no copies to drop.
     call.part(Branches).get(call.project_id, call.branch_id)
     was_local = call.part(Branches).pull(call.open(), TableKey(bucket, table))
     return Pulled(bucket=bucket, table=table, was_local=was_local)

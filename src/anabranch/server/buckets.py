@@ -99,6 +99,7 @@ class Buckets:
         raise BucketNotFoundError(f"there is no bucket '{name}'", hint="create it, or list the buckets")
 
     def create(self, branch: OpenBranch, name: str, *, description: str) -> Bucket:
+        # Bucket names have no parser of their own. A table key checks them with the same rules as a write.
         TableKey.parse(f"{name}.t")
         snapshot = branch.snapshot()
         with self._creating:  # of two concurrent requests for the same bucket, the second is refused
@@ -118,6 +119,7 @@ class Buckets:
             )
         if tables:
             branch.change(lambda tx: _drop_tables(tx, name), message=f"Drop bucket {name}")
+        # Without a row of the branch, the row of main would make the bucket visible again, so it is hidden by a row.
         if branch.is_main or name not in self._rows.list_all(branch.project_id, DEFAULT_BRANCH):
             self._rows.delete(branch.project_id, branch.branch_id, name)
         else:
@@ -156,6 +158,7 @@ def _bucket(name: str, count: int, row: BucketRow | None, *, is_local: bool) -> 
 
 
 def _drop_tables(tx: Transaction, bucket: str) -> None:
+    # The tables of the transaction, not of the request's snapshot: another table may have been created since.
     for key in tx.tables:
         if TableKey.parse(key).bucket == bucket:
             tx.drop_table(key)

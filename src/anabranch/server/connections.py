@@ -106,6 +106,7 @@ class TimedProtocol(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
+        # The head is complete, so its timer ends. After an early answer, the timer is that of the rest of the body.
         if self.conn.their_state is not h11.IDLE:
             if self._deadline is not None and not self._is_answered:
                 self._stop_waiting()
@@ -122,8 +123,10 @@ class TimedProtocol(H11Protocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
+        # The answer was sent before the body arrived completely, for example because the request was refused.
         if self.conn.their_state is h11.SEND_BODY and not self.transport.is_closing():
             self._start_waiting()
+        # From here on uvicorn's keep-alive timer applies, unless a part of the next head has arrived.
         elif self.conn.their_state is h11.IDLE and not self.conn.trailing_data[0]:
             self._stop_waiting()
 
@@ -155,6 +158,8 @@ class TimedProtocol(H11Protocol):
         self._stop_waiting()
         if self.transport.is_closing():
             return
+        # Answer only a head that has begun. On an idle connection, a client would take the 408 for the answer to its
+        # next request.
         if self.conn.their_state is h11.IDLE and self.conn.trailing_data[0]:
             self.transport.write(_TIMED_OUT)
         self.transport.close()

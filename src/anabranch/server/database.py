@@ -55,6 +55,7 @@ class Database:
     def __init__(self, file: Path) -> None:
         self.file = file
         self._connection = _connect(file)
+        # Reentrant: a thread that has the turn writes in transactions, which take the lock again.
         self._writing = threading.RLock()
         self._turn_of: int | None = None
         self._queueing = threading.Lock()
@@ -128,6 +129,7 @@ class Database:
     def turn(self) -> Iterator[None]:
         """Keep other writers out while this thread reads and then writes, in one or more transactions."""
         with self._writing:
+            # Turns may be nested: the deletion of a project contains that of its branches.
             before, self._turn_of = self._turn_of, threading.get_ident()
             try:
                 yield
@@ -219,6 +221,7 @@ def _connect(file: Path) -> duckdb.DuckDBPyConnection:
         # No extension is downloaded. Statements concern few rows, so more threads would cost more than they save.
         return duckdb.connect(str(file), config={"autoinstall_known_extensions": "false", "threads": "1"})
     except duckdb.IOException as err:
+        # DuckDB has no type of its own for a locked file.
         if "Could not set lock" not in str(err):
             raise CorruptError(
                 f"'{file}' cannot be opened: {err}", hint="move it away and start with --rebuild-metadata"

@@ -44,6 +44,7 @@ _STATUSES: Mapping[type[AnabranchError], int] = {
     AnabranchError: 500,
 }
 _RETRY_AFTER_SECONDS = "1"
+# Lance puts the path of the dataset before its message. Clients address tables by name.
 _DATASET = re.compile(r"dataset '[^']*': (?:Invalid user input: )?")
 # The error itself is only logged: its text may contain data that clients must not read.
 UNEXPECTED: Mapping[str, Any] = {
@@ -93,6 +94,7 @@ def without_data_folder(error: AnabranchError, data: Path) -> AnabranchError:
 
     Dataset paths are removed too, except from server errors, where they help to find the damage.
     """
+    # Both forms occur in errors: as configured, and with symbolic links resolved.
     for folder in {f"{data}/", f"{data.resolve()}/"}:
         error.problem = error.problem.replace(folder, "")
     if status_of(error) < 500:

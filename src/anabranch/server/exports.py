@@ -57,6 +57,7 @@ class Exports:
 
     def submit(self, branch: OpenBranch, key: TableKey, request: ExportRequest) -> Job:
         """Submit a job that writes the rows of a table, as they are now or at a ref."""
+        # The service has no timer. Exports use most of the disk, so each new one first removes old ones.
         self.forget_old()
         snapshot = branch.snapshot(request.ref)
         table = find_table(snapshot, key)
@@ -84,6 +85,7 @@ class Exports:
                         progress=progress_callback(report),
                     )
                     return _result_of(job, written, name)
+                # Also if the job was cancelled. No request can name the folder of an export that did not succeed.
                 except BaseException:
                     shutil.rmtree(folder, ignore_errors=True)
                     raise

@@ -144,6 +144,7 @@ class Files:
     def recover(self, *, others: Set[str]) -> None:
         """Delete the folders that belong neither to a row nor to `others`."""
         known = {file.id for file in self._rows.list_all()} | others
+        # Without a row no request can name the folder, so a crash during an upload would waste its space for good.
         for folder in self._folder.glob("*/*"):
             if folder.name not in known:
                 shutil.rmtree(folder, ignore_errors=True)

@@ -126,6 +126,7 @@ _OPERATION = re.compile(
 
 def checked_filter(text: str) -> str:
     """Return a predicate unchanged. Raise InvalidExpressionError if it is not safe to run."""
+    # Literals and comments may contain any text. Quoted names stay, because they may name a function or a column.
     code = _NOT_CODE.sub(lambda found: found["name"] or " ", text)
     for match in _CALL.finditer(code):
         name = match.group(1).strip('`"').lower()
@@ -133,12 +134,14 @@ def checked_filter(text: str) -> str:
             raise InvalidExpressionError(
                 f"the function {name!r} is not allowed in a predicate", hint=f"use {', '.join(sorted(FUNCTIONS))}"
             )
+    # Lance also resolves its own columns, such as `_rowid`, which no schema of a table shows.
     if name := _OF_LANCE.search(code):
         raise InvalidExpressionError(f"there is no column {name.group()!r}", hint="use columns of the table")
     if _ODD_DECIMAL.search(code):
         raise InvalidExpressionError(
             "the predicate has an unsupported decimal type", hint="write DECIMAL(10, 2), with up to 38 digits"
         )
+    # Operators inside a quoted name are not operations.
     code = re.sub(_QUOTED, "x", code)
     if character := re.search(r"[?$;]", code):
         raise InvalidExpressionError(

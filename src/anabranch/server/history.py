@@ -28,6 +28,7 @@ CommitName = Annotated[
     Path(
         min_length=26,
         max_length=26,
+        # A ULID in base 32, without the letters I, L, O and U. Its 128 bits leave three for the first character.
         pattern=r"^[0-7][0-9A-HJKMNP-TV-Z]{25}$",
         examples=["01JD0Z8M3C5S6T7V8W9X0Y1Z2A"],
     ),
@@ -130,6 +131,7 @@ def list_branch_commits(
     branch = call.open()
     key = None if table is None else str(TableKey.parse(table))
     if before is not None:
+        # Raises if the commit is of another branch, which a token that is bound to this one must not read.
         branch.snapshot_of_commit(str(CommitId.parse(before)))
     found = branch.repository.list_commits(branch.name, limit=limit + 1, after=before, table=key)
     shown = [Commit.model_validate(commit) for commit in found[:limit]]

@@ -95,6 +95,7 @@ HEADER_PARAMETER: Mapping[str, Any] = {
     "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"},
 }
 _LONGEST = 255
+# The other headers, such as the length, are computed again for a stored answer.
 _KEPT_HEADERS = ("content-type", "location")
 _SWEEP_SECONDS = 60.0
 
@@ -234,6 +235,7 @@ class IdempotencyKeys:
         return _Answer(status=row["status"], body=kept["body"], headers=kept["headers"])
 
     def _find_commit(self, asked: Asked, attempt: Attempt) -> GraphCommit | None:
+        # Routes without a branch in the path make no commits, except merges, which search for theirs themselves.
         if asked.project_id is None or asked.branch_id is None:
             return None
         name = MAIN if asked.branch_id == DEFAULT_BRANCH else asked.branch_id
@@ -278,6 +280,7 @@ class IdempotentHandler:
     async def __call__(self, request: Request) -> Response:
         if HEADER not in request.headers:
             return await self.handle(request)
+        # The dependencies of the route check the scope only inside `handle`. A refused request must not use up its key.
         token = self.needs.authenticate(request)
         key = _key_of(request)
         if self.has_secret:
@@ -325,6 +328,8 @@ async def _answered(request: Request, handle: Handler) -> Response:
     try:
         return await handle(request)
     except AnabranchError as err:
+        # The cause of these errors may disappear, so a repeated request must be tried again and not get a stored
+        # error.
         if err.retryable or status_of(err) >= 500 or isinstance(err, AccessError):
             raise
         return answer_error(without_data_folder(err, request.app.state.service.settings.data))

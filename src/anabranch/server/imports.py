@@ -89,6 +89,7 @@ class Imports:
         """Submit a job that imports a file. A repeated request gets the job of the first."""
         branch, key, upload = order.branch, order.key, order.upload
         done = None if branch.attempt is None else branch.attempt.commit
+        # The commit of the first attempt has the id of its job, so the file is not imported twice.
         if done is not None and JOB_ID in done.metadata:
             _discard(order)
             return self._jobs.get(done.metadata[JOB_ID])
@@ -118,6 +119,7 @@ class Imports:
         count = _rows_at(repository, commit.graph_commit_id, key)
         return {
             "job_id": job.id,
+            # A full import replaces all rows, so their number is known. What an incremental one added is not recorded.
             "imported_rows": None if job.request["incremental"] else count,
             "table_row_count": count,
             "commit_id": commit.graph_commit_id,
@@ -161,6 +163,7 @@ class Imports:
         )
 
     def _engine_for(self, upload: Upload) -> Choice:
+        # Spark takes seconds to start, which only a large file outweighs.
         is_large = upload.size_bytes >= self._limits.spark_from_bytes
         return Choice.SPARK if is_large and find_spec("pyspark") is not None else Choice.LOCAL
 
@@ -213,6 +216,8 @@ def errors_about(upload: Upload) -> Iterator[None]:
     try:
         yield
     except AnabranchError as err:
+        # A text that contains the path is about the uploaded file, any other about the stored data. The cases below
+        # rely on that.
         problem = err.problem.replace(str(upload.path), upload.name)
         details = {**err.details, "file": upload.name} if "file" in err.details else err.details
         match err:
@@ -332,6 +337,7 @@ async def import_table(
 ) -> Response:
     """Import a file, sent as the part `file` of a form or uploaded before. All rows become one commit, or none."""
     key, wanted = TableKey(bucket, table), options.to_request()
+    # Before the file is received, which may take minutes.
     branch = await run_in_threadpool(_check, call, key, wanted)
     if is_upload(request) == (options.file_id is not None):
         raise InvalidInputError(

@@ -265,6 +265,7 @@ class Jobs:
         """Return the jobs, newest first."""
         states = tuple(JobState) if state is None else (state,)
         found = self._rows.list_all(project_id=project_id, branch_id=branch_id, states=states, limit=limit)
+        # The row of a running job has no progress: it is written only when the job starts and ends.
         return [live.job if (live := self._live.get(job.id)) is not None else job for job in found]
 
     def cancel(self, job_id: str) -> Job:
@@ -276,6 +277,7 @@ class Jobs:
                 f"job '{job_id}' is {job.state}", hint="only a job that has not ended can be cancelled"
             )
         error = JobCancelledError(f"job '{job_id}' was cancelled", hint="send it again if it is wanted")
+        # Returns False as soon as a thread has taken the job. Then only the job itself can stop.
         if live.begins.cancel():
             return self._end(live, _stopped(live.job, error))
         live.stop = error
@@ -295,6 +297,7 @@ class Jobs:
         A job that does not stop is left to the next start, which finds its row and reports how it ended.
         """
         self._end_queued()
+        # Jobs that end in time by themselves are not interrupted.
         self._wait_for_running()
         self.interrupt()
         if self._wait_for_running():
@@ -307,6 +310,7 @@ class Jobs:
         """End the jobs that wait, and those that run after their current batch."""
         self._end_queued()
         for live in list(self._live.values()):
+            # A job that is already being cancelled keeps that reason.
             live.stop = live.stop or JobInterruptedError(
                 f"the service stopped while job '{live.job.id}' was running; nothing was changed", hint="send it again"
             )

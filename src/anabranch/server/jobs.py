@@ -47,6 +47,7 @@ class _NeedsAnywhere(Needs):
     """The scope of a route whose path has no project."""
 
     def check(self, token: Token, request: Request) -> None:  # noqa: ARG002 - the routes filter by the project of the token
+        # Without its binding: `require` refuses a bound token on a path that has no project.
         require(replace(token, project_id=None, branch_id=None), self.scope, path={})
 
 
@@ -80,6 +81,7 @@ def answer_job(job: Job) -> JSONResponse:
     """Return the answer of a request that waited for a job: its result, its error, or 202 if it has not ended."""
     if job.state is JobState.SUCCEEDED:
         return JSONResponse(job.result)
+    # Failed and cancelled jobs have an error, so this job is queued or running.
     if job.error is None:
         return JSONResponse(
             _JOB.dump_python(job, mode="json"), status_code=202, headers={"Location": f"/jobs/{job.id}"}
@@ -99,6 +101,7 @@ def list_jobs(
 ) -> JobList:
     """List jobs, newest first. A token that is bound to a project or a branch sees only the jobs of that."""
     if project_id is not None:
+        # The branch of a token is not in the path. It restricts the list below instead.
         require(replace(call.token, branch_id=None), Scope.READ, path={"project_id": project_id})
     found = call.part(Jobs).list_all(
         project_id=project_id or call.token.project_id, branch_id=call.token.branch_id, state=state, limit=limit

@@ -40,12 +40,15 @@ def rows_of_objects(objects: Sequence[Mapping[str, Any]], schema: pa.Schema) -> 
         else parsed.column(field.name)
         for field in wanted
     ]
+    # A table that is made without columns has no rows. One whose columns are removed keeps their number.
     return pa.table(columns, schema=wanted) if columns else pa.table({"": pa.nulls(len(objects))}).select([])
 
 
 def _parse(objects: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
     """Parse the values of types that Arrow's JSON reader supports."""
     names = schema.names
+    # The reader of JSON files parses the rows too, so that a request accepts the same texts of dates and decimals as a
+    # file.
     records = tuple(
         Record(json.dumps({name: row[name] for name in names if name in row}).encode() + b"\n", number)
         for number, row in enumerate(objects, start=1)
@@ -84,6 +87,7 @@ def read_values(values: Sequence[Any], field: pa.Field) -> pa.Array:
     for number, value in enumerate(values, start=1):
         try:
             one = None if value is None else _read(value, kind)
+            # Convert each value by itself: Arrow's error for a whole column does not have the number of the row.
             pa.array([one], storage)
         except (ValueError, TypeError, AttributeError, OverflowError, pa.ArrowException) as err:
             raise BadRecordError(

@@ -205,6 +205,7 @@ def merge_branches(call: ProjectToChange, body: MergeOrder, request: Request) ->
     """Merge a branch into another one as one commit. If conflicts are left, nothing changes."""
     repository = _open(call, body)
     attempt: Attempt | None = getattr(request.state, "attempt", None)
+    # The branch is in the body and not in the path, so the search for an earlier attempt is made here.
     made = None if attempt is None else attempt.find_commit(repository, body.into)
     if made is not None:
         return Merged(commit=Commit.model_validate(made), plan=None)
@@ -240,6 +241,7 @@ def _open(call: ProjectCall, body: MergeQuestion) -> Repository:
 
 
 def _decisions(call: ProjectCall, body: MergeQuestion) -> dict[str, Any]:
+    # A field that was not sent differs from null: `base: null` demands that the base is null.
     given = [resolution.model_dump(mode="json", exclude_unset=True) for resolution in body.resolutions]
     if body.resolutions_file_id is not None:
         given += _read_file(call, body.resolutions_file_id)
@@ -248,6 +250,7 @@ def _decisions(call: ProjectCall, body: MergeQuestion) -> dict[str, Any]:
 
 def _read_file(call: ProjectCall, file_id: str) -> list[dict[str, Any]]:
     upload = call.part(Files).find_upload(call.project_id, file_id)
+    # The file is read into memory at once, and the size of a compressed file does not bound its content.
     if upload.path.suffix in (".gz", ".zst") or upload.size_bytes > _MOST_RESOLUTIONS_BYTES:
         raise InvalidInputError(
             f"the file {upload.name!r} is compressed or has more than {_MOST_RESOLUTIONS_BYTES} bytes",

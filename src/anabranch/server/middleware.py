@@ -20,6 +20,7 @@ __all__ = ["LimitingMiddleware", "WarningMiddleware"]
 # The ends of the paths of routes that write a file of a form to disk.
 _UPLOAD_PATHS = ("/import", "/files")
 _UI_PATH = "/ui/"
+# Monitoring has to work when all slots are in use.
 _ALWAYS_ANSWERED = frozenset({"/health", "/metrics"})
 
 
@@ -79,6 +80,7 @@ class LimitingMiddleware:
             error = TooManyRequestsError(f"{slots.used} requests are running", hint="try again later")
             await answer_error(error)(scope, receive, send)
             return
+        # No lock is needed: the event loop runs nothing else between the check and this line.
         slots.used += 1
         try:
             seconds = self._limits.request_seconds
@@ -96,6 +98,8 @@ class LimitingMiddleware:
                 def extend(message: Message) -> None:
                     """Give large bodies more time, in proportion to what has arrived or was sent."""
                     more = len(message.get("body", b"")) / self._limits.slowest_bytes_per_second
+                    # Requests without a token get no extra time. An expired timeout raises an error if it is
+                    # rescheduled.
                     if is_known and not timeout.expired():
                         timeout.reschedule((timeout.when() or 0.0) + more)
 
@@ -117,6 +121,8 @@ class LimitingMiddleware:
                 finally:
                     body.release()
         except TimeoutError:
+            # The status is sent already. Raising closes the connection, so the client sees that the body is
+            # incomplete.
             if has_begun:
                 raise
             error = TooSlowError(
@@ -142,6 +148,7 @@ class WarningMiddleware:
             async def adding(message: Message) -> None:
                 if message["type"] == "http.response.start":
                     texts = (words_at(Door.HTTP, warning) for warning in warnings)
+                    # A header holds ASCII, and a warning may contain names of tables in other characters.
                     added = [(b"anabranch-warning", text.encode("ascii", "backslashreplace")) for text in texts]
                     message = {**message, "headers": [*message.get("headers", ()), *added]}
                 await send(message)

@@ -94,6 +94,7 @@ class OpenBranch:
 
         On a dev branch the change is made to the branch's own copies of the tables.
         """
+        # The first attempt was published, and only its answer was lost.
         if self.attempt is not None and self.attempt.commit is not None:
             return self._repeat(self.attempt.commit)
         # A put of an earlier attempt that timed out may still arrive. Then publishing finds it and changes nothing.
@@ -125,6 +126,7 @@ class OpenBranch:
         except InvalidNameError:
             pass
         try:
+            # A date is also a valid name of a tag. If both are possible, the tag wins.
             return self.repository.tag_get(str(TagName.parse(ref))).commit_id
         except (InvalidNameError, TagNotFoundError):
             if _is_time(ref):

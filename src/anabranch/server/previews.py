@@ -160,9 +160,11 @@ class PreviewPool:
             raise TooManyRequestsError(
                 f"{share.requests} previews of this token are running", hint="wait until some are answered"
             )
+        # Counted before the wait: requests that wait for a thread count towards the limit.
         share.requests += 1
         try:
             await share.turns.acquire()
+        # The request was cancelled while it waited, so no thread will leave the share for it.
         except BaseException:
             self._leave(token_id, share)
             raise
@@ -172,6 +174,7 @@ class PreviewPool:
         def finish(done: Future[_Result]) -> None:
             share.turns.release()
             self._leave(token_id, share)
+            # The request timed out. A cancelled future does not accept a result.
             if answer.cancelled():
                 return
             if (error := done.exception()) is not None:
@@ -183,6 +186,7 @@ class PreviewPool:
             with suppress(RuntimeError):  # the loop is closed when the service stops
                 loop.call_soon_threadsafe(finish, done)
 
+        # With the context of the request, in which its warnings are collected.
         future = self._threads.submit(contextvars.copy_context().run, read)
         # The share is left when the thread is done, not when this coroutine ends: a request that times out is
         # cancelled, but its thread continues to read. One callback for both saves waking the loop twice.
@@ -195,5 +199,6 @@ class PreviewPool:
 
     def _leave(self, token_id: str, share: _Share) -> None:
         share.requests -= 1
+        # A share that is not used is dropped: there is no bound on the number of tokens over time.
         if not share.requests:
             del self._shares[token_id]

@@ -97,6 +97,7 @@ class ProjectRows:
 
 
 _log = logging.getLogger("anabranch.server")
+# Each handle caches what it has read, and there is one for each project and actor.
 _HANDLES = 256
 _DELETED = ".deleted_"
 
@@ -207,6 +208,8 @@ class Projects:
             if found is not None:
                 self._handles.move_to_end(key)
                 return found
+        # Opened without the lock, so that requests for other projects do not wait. Two handles of one project do no
+        # harm.
         opened = anabranch.open(self._settings.project_folder(project_id), actor=actor)
         with self._opening:
             self._handles[key] = opened
@@ -217,6 +220,7 @@ class Projects:
     def recover(self) -> None:
         """Finish the deletions that a crash interrupted, and remove projects that were not completely created."""
         for intent in self._rows.intents():
+            # The row is written last, so this project is complete and only the end of its intent is missing.
             if intent.kind is IntentKind.CREATE_PROJECT and self._rows.find(intent.project_id) is not None:
                 self._rows.end(intent.id)
             else:

@@ -45,6 +45,7 @@ def rebuild_metadata(settings: Settings) -> Rebuilt:
             try:
                 branches += _add_project(database, folder.name.removeprefix(_PREFIX), anabranch.open(folder))
             except AnabranchError:
+                # One damaged repository must not prevent the rebuild of the other projects.
                 skipped.append(folder.name)
             else:
                 projects += 1
@@ -58,11 +59,14 @@ def _set_aside(settings: Settings) -> Path | None:
     file = settings.metadata_file
     if not file.exists():
         return None
+    # Opening takes the lock of DuckDB, so a file that another process serves raises DataInUseError. A damaged file is
+    # renamed like any other.
     with suppress(CorruptError):
         Database(file).close()
     number = 1
     while (aside := file.with_name(f"{file.name}.before_rebuild_{number}")).exists():
         number += 1
+    # The write-ahead log belongs to the old file. If it stayed, DuckDB would read it with the new one.
     for ending in ("", ".wal"):
         source = file.with_name(file.name + ending)
         if source.exists():
@@ -74,6 +78,7 @@ def _add_project(database: Database, project_id: str, repository: Repository) ->
     """Add the rows of a project and its dev branches. Return the number of branches."""
     # Read everything before the first row is written, so that a damaged repository adds no rows.
     first = repository.list_commits(MAIN, limit=None)[-1]
+    # The id of a dev branch is one part of a URL path, so a name with a slash is a branch of another tool.
     found = [info for info in repository.branch_list() if info.mode is BranchMode.LIVE and "/" not in info.name]
     rows = BranchRows(database)
     ProjectRows(database, delete_branches=rows.delete_all).insert(
@@ -85,6 +90,7 @@ def _add_project(database: Database, project_id: str, repository: Repository) ->
             created_by=first.actor_id,
         )
     )
+    # Oldest first: of two branches with the same free name, `adopt` gives the name to the first.
     for info in sorted(found, key=lambda one: one.created_at):
         adopt(rows, project_id, info)
         with suppress(AnabranchError):  # a start reads the copies again and logs the error

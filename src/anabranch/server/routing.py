@@ -207,6 +207,7 @@ def _for_branch(scope: Scope) -> Any:
     return Depends(call)
 
 
+# Without `in_use`: a deletion waits until no request uses the project, and would wait for itself.
 async def _to_end(
     request: Request, token: Annotated[Token, Depends(Needs(Scope.ADMIN))], project_id: ProjectId
 ) -> ProjectCall:
@@ -362,6 +363,7 @@ def _iter_query_names(dependant: Dependant) -> Iterator[str]:
         yield from _iter_query_names(found)
     for field in dependant.query_params:
         model = field.field_info.annotation
+        # FastAPI has one field for a model of parameters. The names in the query are those of its fields.
         if isinstance(model, type) and issubclass(model, BaseModel):
             yield from model.model_fields
         else:
@@ -376,6 +378,7 @@ def _explaining(handle: _Handler) -> _Handler:
             return await handle(request)
         except Exception as err:
             branch = request.path_params.get("branch_id")
+            # A deletion removes files that a running request still reads, which looks like damaged data.
             if branch is not None and _status_of(err) >= 500:
                 branches = get_service(request).branches
                 await run_in_threadpool(branches.require_there, request.path_params["project_id"], branch)

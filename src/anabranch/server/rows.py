@@ -100,6 +100,7 @@ def delete_rows(
     where: Annotated[str, Query(min_length=1, max_length=10_000, description="SQL over the columns: `amount < 0`.")],
 ) -> Written:
     """Delete the rows that match a predicate, as one commit."""
+    # An empty predicate could mean all rows or a mistake, so the client has to write 'true' for all rows.
     if not where.strip():
         raise InvalidInputError("where is empty", hint="give a predicate; 'true' matches all rows")
     key, checked = TableKey(bucket, table), checked_filter(where)

@@ -56,6 +56,7 @@ class Service:
         """Stop the jobs within a bounded time and close the database."""
         self.previews.close()
         self.jobs.close()
+        # Last: jobs write their final rows while they stop.
         self.database.close()
 
 
@@ -68,6 +69,8 @@ def open_service(settings: Settings, *, clock: Callable[[], datetime] = _now) ->
     database = Database(settings.metadata_file)
     try:
         service = _assemble(settings, database, clock)
+        # Each step relies on the one before: branches need their project, a job is ended by a commit of its branch,
+        # and files are kept for the exports that remain.
         service.projects.recover()
         service.branches.recover()
         service.jobs.recover(service.imports.find_result)

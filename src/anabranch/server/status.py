@@ -82,6 +82,7 @@ class MetricsMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        # The status of a request whose application raises before it answers.
         status = 500
         began = time.perf_counter()
 
@@ -96,6 +97,7 @@ class MetricsMiddleware:
                 await self._app(scope, receive, send_and_note)
             finally:
                 route = getattr(scope.get("route"), "path", "none")
+                # A client may send any text as the method. As a label it would add a time series for each text.
                 method = scope["method"] if route != "none" else "any"
                 self._metrics.requests.labels(method, route, str(status)).inc()
                 self._metrics.seconds.labels(method, route).observe(time.perf_counter() - began)

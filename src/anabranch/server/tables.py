@@ -116,6 +116,7 @@ def create_table(call: BranchToChange, bucket: BucketName, body: NewTable) -> Ta
     """Create an empty table. On a dev branch, it exists only there."""
     branch, key = call.open(), TableKey(bucket, body.name)
     schema = pa.schema([column.to_arrow() for column in body.columns])
+    # Raises for an unknown bucket: the repository itself would create a misspelled one with the table.
     call.part(Buckets).get(branch, bucket, branch.snapshot())
 
     def create(tx: Transaction) -> None:
@@ -236,12 +237,14 @@ def _parse_type(text: str) -> pa.DataType:
     Arrow accepts any time zone in a type, and fails when a value is shown.
     """
     found = to_arrow(text)
+    # The time zone may be that of a field inside a list or a struct.
     todo = [found]
     while todo:
         kind = todo.pop()
         todo += [kind.field(number).type for number in range(kind.num_fields)]
         if pa.types.is_timestamp(kind) and kind.tz is not None:
             try:
+                # Only the conversion to a Python value searches for the time zone.
                 pa.scalar(0, kind).as_py()
             except (LookupError, ValueError):
                 raise InvalidInputError(f"there is no time zone {kind.tz!r}", hint="use 'UTC'") from None

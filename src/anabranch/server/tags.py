@@ -51,6 +51,7 @@ class TagList(BaseModel):
 def create_project_tag(call: ProjectToChange, body: NewTag) -> Tag:
     """Name a commit."""
     branch = call.service.branches.open(call.project_id, body.branch_id, call.token)
+    # Through the branch, which refuses a commit of another dev branch.
     source = branch.name if body.ref is None else branch.snapshot(body.ref).id
     return Tag.model_validate(branch.repository.tag_create(body.name, ref=source, description=body.description))
 

@@ -99,6 +99,7 @@ class Tokens:
                 raise InvalidInputError(f"token {token_id} has expired or was revoked", hint="create another one")
             secret = _new_secret(token_id)
             rotated = replace(token, secret_hash=hash_secret(secret))
+            # The row first: if it cannot be written, the old secret stays valid, also after a restart.
             self._database.write("UPDATE tokens SET secret_hash = ? WHERE id = ?", [rotated.secret_hash, token_id])
             self._keep(rotated)
         return rotated, secret
@@ -136,12 +137,14 @@ def _new_secret(token_id: str) -> str:
 
 def _id_of(secret: str) -> str:
     """Return the id inside a secret, by which its token is found without comparing secrets."""
+    # The id is hexadecimal, so the first '_' ends it. The rest may contain more of them.
     return secret.removeprefix(_PREFIX).partition("_")[0]
 
 
 def _check_binding(scope: Scope, project_id: str | None, branch_id: str | None) -> None:
     if scope is Scope.ADMIN and project_id is not None:
         raise InvalidInputError("a token with the scope 'admin' is bound to no project", hint="use 'project'")
+    # Only `read` may be without a project: a monitor of /metrics needs no more.
     if scope in (Scope.PROJECT, Scope.BRANCH) and project_id is None:
         raise InvalidInputError(f"a token with the scope '{scope}' needs a project", hint="give a project_id")
     if branch_id is not None and (project_id is None or scope not in (Scope.BRANCH, Scope.READ)):

@@ -50,6 +50,7 @@ UPLOAD_BODY = {
 _PART_NAME = "file"
 _BYTES_AT_A_TIME = 1 << 20
 _LONGEST_NAME = 255
+# The first bytes of gzip and Zstandard files.
 _ENDINGS = {b"\x1f\x8b": ".gz", b"\x28\xb5\x2f\xfd": ".zst"}
 
 
@@ -191,6 +192,7 @@ class _Receiver:
                 "the body has no file", hint=f"send it as the part '{_PART_NAME}' of multipart/form-data"
             )
         self._file.flush()
+        # The row of the file will be on disk, so its bytes have to be there first.
         os.fsync(self._file.fileno())
         upload = _complete(
             self._folder, self._name, start=self._start, size=self._file.tell(), sha256=self._digest.hexdigest()
@@ -207,6 +209,7 @@ class _Receiver:
         self._headers = {}
 
     def _on_header_field(self, data: bytes, start: int, end: int) -> None:
+        # The parser reports a name in two parts if it spans two pieces of the body.
         self._header = (self._header[0] + data[start:end], self._header[1])
 
     def _on_header_value(self, data: bytes, start: int, end: int) -> None:
@@ -220,6 +223,7 @@ class _Receiver:
     def _on_headers_finished(self) -> None:
         _, options = parse_options_header(self._headers.get("content-disposition", "").encode("latin-1"))
         part = options.get(b"name", b"").decode(errors="replace")
+        # Refused and not ignored: a client may send options as parts, which would have no effect.
         if part != _PART_NAME or b"filename" not in options:
             raise InvalidInputError(
                 f"the part {part!r} of the body is not a file",
@@ -231,6 +235,7 @@ class _Receiver:
 
     def _on_part_data(self, data: bytes, start: int, end: int) -> None:
         piece = data[start:end]
+        # The first piece may be shorter than the bytes that identify a compression.
         if len(self._start) < 4:
             self._start += piece[:4]
         self._digest.update(piece)
@@ -256,6 +261,7 @@ def _malformed(error: FormParserError) -> InvalidInputError:
 
 def _plain_name(name: str) -> str:
     """Return the last part of a path without control characters."""
+    # Some clients send a whole path, also one of Windows. The name is only shown: the file is stored as `data`.
     last = name.replace("\\", "/").rpartition("/")[2]
     shown = "".join(character for character in last if character.isprintable()).strip()
     return shown[:_LONGEST_NAME] or "file"
