@@ -51,12 +51,14 @@ def add_catalog(session: "SparkSession", name: str, repo: "Repository") -> None:
         wanted[f"{prefix}.actor"] = repo.actor
     conf: Any = session.conf
     known = conf.get(f"{prefix}.repo", None)
+    # Spark loads a catalog once for each session: after that, a changed setting would have no effect.
     if known is not None and known != repo.uri:
         raise InvalidInputError(
             f"the catalog {name!r} of this session is the repository at {known}",
             hint=f"give another name, as in spark_session(repo, catalog='{name}2')",
         )
     _add_jar(session, jar)
+    # The class comes last: as soon as it is set, Spark may load the catalog with the other settings.
     for setting, value in {**wanted, prefix: CATALOG_CLASS}.items():
         conf.set(setting, value)
 
@@ -68,6 +70,7 @@ def _add_jar(session: Any, jar: Path) -> None:
     context = getattr(session, "_sc", None)
     if context is None:  # Spark Connect
         session.addArtifacts(str(jar))
+    # A session that this package started has the jar already, from `catalog_settings`.
     elif jar.name not in context.getConf().get("spark.jars", ""):
         session.sql(f"ADD JAR '{jar}'")
     setattr(session, _HAS_JAR, True)

@@ -84,6 +84,7 @@ class PinnedFeed:
         elif since is not None:
             feed.list_commits(since=since, until=end)  # refuses what is not in its history
             since = feed.state_at(since).commit.graph_commit_id
+        # A row of an older commit may lack a column, which is null then.
         columns = _nullable(shown_schema(table.schema))
         _refuse_taken(columns, options.location.key)
         return cls(options=options, since=since, until=until, generation=now.commit.generation, columns=columns)
@@ -105,6 +106,7 @@ def plan_pieces(feed: TableFeed, changes: Sequence[TableChange]) -> list[tuple[P
     """Divide changes into parts, each for one task."""
     compared, whole = [], []
     for change in changes:
+        # A comparison cannot be divided, so a commit is one piece. A whole table is divided like a scan.
         if change.before is not None and change.after is not None:
             compared.append(Piece(change))
         elif (table := _only_side(feed.compare(change))) is not None:
@@ -204,6 +206,7 @@ class FeedFollower:
 
     def latest(self, start: Mapping[str, Any], *, until: str, most: int | None) -> dict[str, Any]:
         """Return the offset to read up to next, at most that many commits after another one."""
+        # A stream without a start begins with all rows of the newest state, as one batch.
         if not start["commit"]:
             self.newest = self._repository.get_commit(until)
             return _offset(self.newest)
@@ -229,6 +232,7 @@ class FeedFollower:
         try:
             commits = self._feed.list_commits(since=looked, until=until)
         except (InvalidInputError, NotInHistoryError):
+            # The branch was reset to before the commit that was searched last. The start may still be in its history.
             commits = self._list_all_new(start, until)
         if not commits:
             self._idle = (start, until)
@@ -308,6 +312,7 @@ def _iter_whole(step: CommitChanges, split: Split) -> Iterator[tuple[pa.Array, p
 
 def _iter_compared(step: CommitChanges) -> Iterator[tuple[pa.Array, pa.RecordBatch]]:
     """The rows that differ, those of before first, with what each is called."""
+    # The rows of a commit that only appends are read as they are, without a comparison.
     appended = find_appended_rows(step.diff)
     if appended is not None:
         yield from ((pa.repeat("insert", len(batch)), batch) for batch in appended.read())

@@ -97,6 +97,7 @@ def iter_chunks(batches: Iterable[pa.RecordBatch], *, size: int = _BYTES_PER_CHU
 def share_out(rows: pa.Table, buckets: pa.Array, *, side: int, number: int) -> pa.RecordBatch:
     """Rows as one piece for each bucket that some of them are in; by the number, pieces are put in order again."""
     numbers = buckets.to_numpy(zero_copy_only=False)
+    # Stable: rows of a bucket keep their order, so that the same question gets the same answer.
     ordered = rows.combine_chunks().take(pa.array(np.argsort(numbers, kind="stable")))
     found, counts = np.unique(numbers, return_counts=True)
     starts = np.cumsum(counts) - counts
@@ -125,6 +126,7 @@ def _width(kind: pa.DataType) -> int:
         return sum(_width(field.type) for field in kind)
     try:
         return max(1, int(kind.bit_width) // 8)
+    # Arrow has no bit width for types whose values differ in length.
     except ValueError:
         return _BYTES_OF_TEXT
 
@@ -236,10 +238,12 @@ class SparkComparer:
 
         def run(batches: _Batches) -> _Batches:
             local = load_local()
+            # With two hash functions, equal keys would be sent to different buckets and never be matched.
             _require_hashing(local.hashing, hashing)
             for batch in batches:
                 for task in batch.column(0).to_pylist():
                     side, rows = pickle.loads(tasks[task])  # noqa: S301 - our own
+                    # The numbers put the pieces in order again: by task, then by chunk.
                     for number, chunk in enumerate(iter_chunks(rows.read()), task << _CHUNK_BITS):
                         if by_row_id:
                             found = _buckets_of_ids(chunk, buckets)

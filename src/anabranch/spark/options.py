@@ -34,6 +34,7 @@ SECRET = "secret."  # noqa: S105 - the beginning of a name, no secret
 _VERSION_REF = "version_ref"
 # The start of a stream that reads only future changes.
 LATEST = "latest"
+# All names are in lower case, as Spark passes them on.
 _LOCATION = frozenset({"repo", "path", "table"})
 _READING = frozenset({"ref", "columns", "where", "bases", _VERSION_REF})
 _WRITING = frozenset({"branch", "run", "upsert", "primarykey", "message", "metadata", "actor"})
@@ -59,6 +60,7 @@ class TableLocation:
         _refuse_unknown([name for name in options if not name.startswith(SECRET)], known | _LOCATION)
         if "repo" not in options:
             raise InvalidInputError("no repository is named", hint="give the option 'repo', a folder or a URI")
+        # `load('bucket.table')` and `save('bucket.table')` arrive as the option 'path'.
         named = {options[name] for name in ("path", "table") if name in options}
         if len(named) != 1:
             problem = f"two tables are named, {' and '.join(sorted(named))}" if named else "no table is named"
@@ -106,6 +108,7 @@ class FeedOptions:
         if {"branch", "until"} <= options.keys():
             raise InvalidInputError("both 'branch' and 'until' give the end of the changes", hint="leave one out")
         most = options.get(_MOST_COMMITS, "100")
+        # `isdigit` alone also accepts characters such as '²', for which `int` raises an error.
         if not most.isascii() or not most.isdigit() or not 0 < int(most) < 1 << 31:
             raise InvalidInputError(
                 f"the option 'maxCommitsPerBatch' is {most!r}", hint="give a number of commits, 1 or more"

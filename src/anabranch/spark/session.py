@@ -46,6 +46,7 @@ def require_java(environment: Mapping[str, str] = os.environ) -> None:
         where = f"JAVA_HOME is {home!r}, and has no bin/java" if home else "there is no java on the PATH"
         raise MissingDependencyError(f"Spark needs Java, and {where}", hint=_INSTALL)
     answer = subprocess.run([program, "-version"], capture_output=True, text=True, check=False)  # noqa: S603 - found above
+    # Java prints its version to standard error. Up to Java 8 the number begins with '1.'.
     found = re.search(r'version "(?:1\.)?(\d+)', answer.stderr)
     if found is None or int(found[1]) < _OLDEST:
         version = found[1] if found else "of an unknown version"
@@ -61,6 +62,7 @@ _SETTINGS = {
     "spark.app.name": "anabranch",
     "spark.log.level": "ERROR",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # Times go to Python and back in UTC (see `types`). Another zone of the session would shift them.
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -123,6 +125,7 @@ def can_start() -> bool:
 
 
 def _running() -> "SparkSession | None":
+    # Without the import there is no session, and the import itself takes long.
     if "pyspark" not in sys.modules:
         return None
     from pyspark.errors import PySparkRuntimeError

@@ -98,6 +98,7 @@ class AnabranchSource(DataSource):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
+        # Unpickled, so this is not the source that Spark makes for the workers of a batch. See `streamWriter`.
         self._was_sent = True
 
     @classmethod

@@ -67,6 +67,8 @@ class StreamCommitWriter(DataSourceStreamArrowWriter):
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         written = [message for message in messages if isinstance(message, _Written)]
         fragments = [text for message in written for text in message.fragments]
+        # An overwrite removes rows, and the first batch creates a missing table. Both are changes also without new
+        # rows.
         if not written or not (fragments or self._is_overwrite or written[0].table.staged_table.origin is None):
             return  # no rows: nothing to publish, and nothing to look up
         options, first = self._options, written[0]

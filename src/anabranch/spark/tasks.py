@@ -118,6 +118,7 @@ def _shared_out(files: tuple[SourceFile, ...]) -> list[tuple[SourceFile, ...]]:
     parts: list[tuple[SourceFile, ...]] = []
     held: list[SourceFile] = []
     size = 0
+    # Files keep their order: with on_duplicate='last', the last row of a key in this order wins.
     for file in files:
         if held and size + file.size > _BYTES_PER_TASK:
             parts.append(tuple(held))

@@ -145,9 +145,11 @@ def _new_field(given: StructField) -> pa.Field:
         kind = _normal(to_arrow_type(given.dataType, timezone=_UTC))
     except PySparkException:
         raise _unknown(given) from None
+    # PySpark converts a variant to a struct of bytes without an error, and a table would never show a variant again.
     if "variant" in given.dataType.simpleString() or pa.types.is_null(kind):
         raise _unknown(given)
     size = given.metadata.get(LIST_SIZE)
+    # Spark has no lists of a fixed size, so the size is in the metadata of the column.
     if isinstance(size, int) and pa.types.is_list(kind):
         kind = pa.list_(kind.value_type, size)
     return pa.field(given.name, kind)

@@ -59,6 +59,7 @@ class PreparedTable:
     @classmethod
     def make(cls, tx: Transaction, options: WriteOptions, given: StructType, *, is_overwrite: bool) -> Self:
         """Make a table ready by a transaction, which it does not change; refuse wrong types before the job begins."""
+        # Taken first: the leases of the tasks begin at this time, and garbage collection keeps files that are newer.
         prepared_at = time.time()
         staged_table = prepare_table(
             tx,
@@ -96,6 +97,7 @@ class PreparedTable:
             is_overwrite=is_overwrite,
             prepared_at=prepared_at,
         )
+        # Raises for wrong types here on the driver, before a job begins.
         writer.fitted(iter(()))
         return cls(staged_table=staged_table, writer=writer, is_upsert=is_upsert)
 
@@ -106,6 +108,7 @@ class PreparedTable:
     def take_in(self, tx: Transaction, fragments: Iterable[str]) -> None:
         """Make what the workers wrote part of a transaction."""
         written = [WrittenFragment.from_json(text) for text in fragments]
+        # A task may have written long ago: publishing a file that garbage collection removed would break the table.
         staging.require_files(self.staged_table.version_ref, written)
         if self.writer.is_overwrite:
             table_writes(tx).overwrite_fragments(self.staged_table, written, schema=self.writer.columns)

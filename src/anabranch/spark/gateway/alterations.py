@@ -58,8 +58,10 @@ def _add_column(tx: Transaction, key: str, change: Change) -> None:
         check_default(pa.schema([field]), field.with_metadata({DEFAULT: default}))
         # Rows that exist take the default, too.
         tx.add_columns(key, {name: default_expression(default, field.type)})
+        # Lance derives the type of the new column from the expression, and it may be another one.
         if tx[key].schema.field(name).type != field.type:
             tx.alter_columns(key, [ColumnChange(path=name, type=field.type)])
+    # A column is added as nullable. `alter_columns` checks that no row has a null in it.
     if not change["nullable"]:
         tx.alter_columns(key, [ColumnChange(path=name, nullable=False)])
     notes = {DEFAULT: default, DESCRIPTION: change["comment"]}
@@ -112,6 +114,7 @@ def _remove_property(tx: Transaction, key: str, change: Change) -> None:
         tx.set_primary_key(key, ())
     else:
         note, _ = note_of_property(change["name"], "")
+        # A shown property may also be a text that `annotate` wrote, which has no prefix.
         tx.annotate(key, {note: None, change["name"]: None})
 
 

@@ -162,6 +162,7 @@ def _own_properties(given: Mapping[str, str]) -> dict[str, str]:
         )
     options = {name.removeprefix(_OPTION): value for name, value in given.items() if name.startswith(_OPTION)}
     properties = {name: value for name, value in given.items() if not name.startswith(_OPTION)}
+    # Spark passes each of OPTIONS twice: with the prefix, and among the properties.
     both = {**options, **properties}
     return {name: value for name, value in both.items() if name not in (*_SPARKS_OWN, *_REPORTED)}
 
@@ -200,6 +201,7 @@ def _described(column: StructField, field: pa.Field, names: Sequence[str]) -> St
         metadata[_COMMENT] = notes[DESCRIPTION]
     default = _shown_default(notes.get(DEFAULT), column, field, names)
     if default is not None:
+        # The names under which Spark keeps defaults: the first is for new rows, the second for rows that exist.
         metadata |= {"CURRENT_DEFAULT": default, "EXISTS_DEFAULT": default}
     return StructField(column.name, column.dataType, column.nullable, metadata)
 
@@ -218,6 +220,7 @@ def _shown_default(default: str | None, column: StructField, field: pa.Field, na
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, int | float | Decimal | str | date):
+        # In a string of Spark SQL, a backslash escapes the next character.
         text = str(value).replace("\\", "\\\\").replace("'", "\\'")
         return f"CAST('{text}' AS {column.dataType.simpleString()})"
     return None

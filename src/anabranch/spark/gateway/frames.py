@@ -94,6 +94,7 @@ class Frames:
     def _send(self, kind: Frame, content: Any) -> None:
         view = memoryview(content).cast("B")
         header = kind.value + len(view).to_bytes(4, "big")
+        # One call for both parts, without a copy of the content. It may send only the beginning.
         sent = self._socket.sendmsg([header, view])
         if sent < _HEADER:
             self._socket.sendall(header[sent:])

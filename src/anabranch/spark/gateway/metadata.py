@@ -115,6 +115,7 @@ def read_metadata(request: Request) -> None:
         feed = source.feed
         pieces = (_piece_from_json(feed, source.repository, found) for found in request["split"])
         batches: Iterator[pa.RecordBatch] = read_pieces(_feed_at(source), feed, pieces)
+        # A stream of the table itself, not of its changes.
         if (mode := request.get("rows")) is not None:
             batches = _only_inserted(batches, source.key, skip_others=mode == "skip")
     elif kind == _NEAREST:
@@ -230,6 +231,8 @@ def _follower(request: Request) -> tuple[FeedFollower, PinnedFeed]:
     with _FOLLOWERS_LOCK:
         if key not in _FOLLOWERS:
             _FOLLOWERS[key] = _make_follower(request)
+        # A stream that ends does not report it, so the oldest follower is dropped. If its stream still runs, it is
+        # made again.
         if len(_FOLLOWERS) > _MOST_FOLLOWERS:
             _FOLLOWERS.pop(next(iter(_FOLLOWERS)))
         return _FOLLOWERS[key]

@@ -96,12 +96,16 @@ def _parse_new_name(parts: list[str], *, old: list[str], given: list[str], catal
     `old` is the old name with its bucket.
     """
     is_short = len(parts) == len(given) and parts[:-1] == given[:-1]
+    # Of `bucket.table.branch_dev` and the name `new`, Spark makes `bucket.table.new`: the new name stands where the
+    # branch was, and is meant for the table.
     if is_short and len(old) > 2 and not parts[-1].startswith(_BRANCH):
         return TableKey.parse(f"{old[0]}.{parts[-1]}")
     if len(given) < len(old) and len(parts) == 2 and parts[1] == old[-1]:
         parts = [old[0], *parts]  # after USE, `table.branch_dev`
+    # Spark removes the catalog from the old name only.
     if len(parts) > 2 and parts[0] == catalog:
         parts = parts[1:]
+    # The branch may be repeated. Another branch stays in the name and is refused: a rename does not move a table.
     if len(parts) == 3 and parts[2] == (old[2] if len(old) > 2 else None):
         parts = parts[:2]
     if len(parts) != 2:

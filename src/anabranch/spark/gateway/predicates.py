@@ -81,6 +81,7 @@ def _comparison(op: str, args: Sequence[Mapping[str, Any]], schema: pa.Schema) -
     column, kind = _column(left, schema)
     if right["op"] == "column":
         other, other_kind = _column(right, schema)
+        # Spark and Lance may convert two types to different common ones, and they disagree about NaN.
         if kind != other_kind or pa.types.is_floating(kind):
             raise _CannotPushError
         return PushedPredicate(f"({column} {op} {other})")
@@ -99,6 +100,7 @@ def _null_safe(_: str, args: Sequence[Mapping[str, Any]], schema: pa.Schema) -> 
     if right["op"] == "literal" and right.get("value") is None:
         return PushedPredicate(f"({column} IS NULL)")
     literal = _literal(right, kind)
+    # `<=>` is never null. `=` alone is null for a null, and under NOT these rows would be lost.
     return PushedPredicate(f"({column} IS NOT NULL AND {column} = {literal})", not pa.types.is_floating(kind))
 
 
@@ -116,6 +118,7 @@ def _in(_: str, args: Sequence[Mapping[str, Any]], schema: pa.Schema) -> PushedP
     values = [arg["value"] for arg in given]
     if not all(isinstance(value, int) for value in values):
         raise _CannotPushError
+    # The range contains all values, and Spark removes the others that are in it.
     return PushedPredicate(f"({column} BETWEEN {min(values)} AND {max(values)})", is_exact=False)
 
 
@@ -170,6 +173,7 @@ def _float(value: Any, _: pa.DataType) -> str:
 
 def _decimal(value: Any, kind: pa.DataType) -> str:
     number = Decimal(value)
+    # The cast would round a literal that has more decimal places than the column.
     if -int(number.as_tuple().exponent) > kind.scale:
         raise _CannotPushError
     return f"CAST('{number:f}' AS DECIMAL({kind.precision}, {kind.scale}))"

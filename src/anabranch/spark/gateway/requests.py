@@ -104,6 +104,7 @@ class _Pieces:
 
     def read(self, count: int = -1) -> bytes:
         parts: list[memoryview] = []
+        # A negative count asks for all bytes, and never becomes 0.
         missing = count
         while missing != 0:
             if not self._held:

@@ -97,9 +97,11 @@ def _wait_for_end(server: "_Server", idle_seconds: int) -> None:
     stdin = sys.stdin.fileno()
     timeout = max(idle_seconds / 10, 0.1) if idle_seconds else None
     while True:
+        # The JVM holds the other end of the pipe, which the system closes also when the JVM is killed.
         readable, _, _ = select.select([stdin], [], [], timeout)
         if readable and not os.read(stdin, 1):
             return
+        # A write that was begun is known to this process alone, and could not be committed after its end.
         if idle_seconds and server.idle_for() > idle_seconds and not writes.has_begun():
             return
 

@@ -115,6 +115,7 @@ def begin_write(request: Request) -> dict[str, Any]:
     prepared_at = time.time()
     with request.repository.transaction(branch) as tx:  # without changes, so that it publishes nothing
         staged_table = _prepare(tx, str(name.key), mode, defined)
+        # A table that is created here has no rows to overwrite: its rows are appended to the empty version.
         is_overwrite = mode in {"overwrite", "replace", "create_or_replace"} and staged_table.origin is not None
         columns = None if defined is None else defined.schema
         table = PreparedTable.of(
@@ -220,6 +221,7 @@ def _prepare(tx: Transaction, key: str, mode: str, defined: TableDefinition | No
     if defined is not None and (mode == "create" or (mode == "create_or_replace" and key not in tx)):
         return table_writes(tx).prepare_new(key, defined.schema, primary_key=defined.primary_key)
     staged_table = prepare_table(tx, key, mode=LoadMode.UPSERT if mode == "upsert" else LoadMode.APPEND)
+    # A table that is replaced gets the key of the new definition.
     return staged_table if defined is None else replace(staged_table, primary_key=defined.primary_key)
 
 
@@ -231,6 +233,7 @@ def _fresh(tasks: Sequence[Mapping[str, Any]]) -> list[str]:
 def _change(write: _Write, tasks: Sequence[Mapping[str, Any]], fresh: Sequence[str]) -> WrittenChange:
     staged_table = write.table.staged_table
     addresses = _decode([text for task in tasks for text in task.get("addresses", ())])
+    # The tasks of an overwrite by condition only add rows. The rows that go are found here.
     if write.where is not None:
         addresses = staging.find_rows(staged_table.version_ref, write.where)
     moved = [text for task in tasks for text in task.get("moved", ())]
@@ -261,6 +264,8 @@ class _MovedRows:
             self.gone.update(addresses.to_pylist())
             for number, key in enumerate(self.keys):
                 old, new = batch.column(width + 2 + number), batch.column(self.writer.given.names.index(key))
+                # Only a row whose key changes can collide with another row, so other updates need no search for
+                # repeated keys.
                 self.rekeyed += pc.sum(pc.not_equal(old, new)).as_py() or 0
             rows = pa.RecordBatch.from_arrays(batch.columns[:width], names=self.writer.given.names)
             for fitted in self.writer.fitted(iter([rows])):

@@ -51,6 +51,7 @@ def _description(procedure: Procedure) -> str:
 def call_procedure(request: Request) -> None:
     """Run a procedure and send its rows."""
     procedure = PROCEDURES[request["name"]]
+    # Spark passes null for an argument that was left out, so null and left out both mean the default.
     given = {name: value for name, value in request["arguments"].items() if value is not None}
     for parameter in procedure.parameters:
         if parameter.is_required and parameter.name not in given:

@@ -11,6 +11,7 @@ __all__ = ["MAINTENANCE"]
 
 
 def _compact(call: Call) -> Rows:
+    # Procedures run in the gateway, which has no Spark session. The engine `spark` would start a second JVM.
     done = call.repository.compact(call.get("tables"), branch=call.get("branch", call.branch), engine=Choice.LOCAL)
     commit = None if done.commit is None else done.commit.graph_commit_id
     return [

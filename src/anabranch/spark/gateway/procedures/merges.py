@@ -79,6 +79,7 @@ def _merge(call: Call) -> Rows:
         }
         for plan in result.plan.tables
     ]
+    # A merge that changes no table still has an outcome to report.
     return tables or [about]
 
 
@@ -129,6 +130,7 @@ def _diff_rows(call: Call) -> Rows:
     diff = call.repository.diff(
         call["before"], call.get("after", call.branch), tables=[call["table"]], engine=Choice.LOCAL
     )
+    # The rows of a procedure are collected in memory before they are sent, so there is a limit by default.
     limit = call.get("limit", 1_000)
     for number, row in enumerate(diff.iter_rows()):
         if number >= limit:
