@@ -164,6 +164,7 @@ def _iter_range(start: Any, end: Any, step: str | int | None) -> Iterator[Any]:
         yield value
         number += 1
         try:
+            # From the start, not from the value before: else the 31st would stay the 28th after a February.
             value = _moved(start, number * count, unit)
         except (OverflowError, ValueError):  # beyond the year 9999
             return
@@ -197,6 +198,7 @@ def _find_unfinished(
             continue
         backfill_id = str(record.get("id"))
         done.add(str(record.get("value")))
+        # Values are built in order, so older commits belong to another backfill.
         if record.get("number") == 1:
             break
     return None if backfill_id is None else (backfill_id, frozenset(done))
@@ -207,6 +209,7 @@ def _read_record(metadata: Mapping[str, str], pipeline: str) -> dict[str, Any] |
         return None
     try:
         found = json.loads(metadata[BACKFILL])
+    # Any writer can set the metadata of a commit, so a text that is not JSON is ignored.
     except ValueError:
         return None
     return found if isinstance(found, dict) else None

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 __all__ = ["DuckBuilder"]
 
 
+# DuckDB may return int64 for a column of int32. Within a kind such a cast is meant, between kinds it would hide a
+# mistake.
 _KINDS: tuple[Callable[[pa.DataType], bool], ...] = (
     lambda kind: pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind),
     lambda kind: pa.types.is_timestamp(kind),
@@ -62,6 +64,7 @@ class DuckBuilder:
             return found
         for key in output.incremental:
             before = seen_input(self.repo, last, key)
+            # A table that did not exist at the last build is new as a whole, and is read like any other input.
             if key in before:
                 batches = iter_new_rows(key, before=before, after=snapshot)
                 found[key] = pa.Table.from_batches(batches, schema=snapshot[key].schema)
@@ -80,6 +83,7 @@ class DuckBuilder:
         tables = [new[key] if key in new else snapshot[key].to_arrow() for key in output.inputs]
         options = {name: self.plan.parameters[name] for name in output.options}
         made: Any = None if output.function is None else output.function(*tables, **options)
+        # Tables of Arrow, pandas and polars have this method. A record batch has only the one for a single batch.
         if not hasattr(made, "__arrow_c_stream__") and not isinstance(made, pa.RecordBatch):
             raise InvalidInputError(
                 f"the function of '{output.key}' returned {type(made).__name__}",
@@ -90,6 +94,7 @@ class DuckBuilder:
     def _write(self, rows: pa.RecordBatchReader, output: Output) -> None:
         key = output.key
         with self.run.transaction(message=f"Build {key}") as tx:
+            # A rebuild may give the table other types, so those of the query stay.
             if key in tx and output.write is not WriteMode.REBUILD:
                 rows = _as_columns(rows, tx[key].schema)
             request = FrameRequest(key=key, mode=output.write.load_mode, primary_key=output.primary_key or None)

@@ -58,6 +58,7 @@ def declare_ready_made(key: str, given: Setting) -> Iterator[DeclaredCheck]:
 def _unique(key: str, given: Setting) -> Iterator[DeclaredCheck]:
     names = given.names(f"the column of the check 'unique' of '{key}'")
     columns = ", ".join(map(quoted, names))
+    # As for a unique constraint in SQL: nulls are not equal to each other.
     present = " AND ".join(f"{quoted(name)} IS NOT NULL" for name in names)
     sql = f"SELECT {columns}, count(*) AS rows FROM {_table(key)} WHERE {present} GROUP BY ALL HAVING count(*) > 1"
     yield _check(key, f"unique ({', '.join(names)})", sql, given)
@@ -76,6 +77,7 @@ def _accepted_values(key: str, given: Setting) -> Iterator[DeclaredCheck]:
     values = [_literal(value, what) for value in arguments["values"].items(f"the list of values of {what}")]
     if not values:
         arguments["values"].fail(f"{what} has no values", hint="list those that are accepted")
+    # Nulls pass: `not_null` is the check for them.
     column = quoted(name)
     sql = (
         f"SELECT {column}, count(*) AS rows FROM {_table(key)}"
@@ -95,6 +97,7 @@ def _relations(key: str, given: Setting) -> Iterator[DeclaredCheck]:
     pairs = " AND ".join(
         f"child.{quoted(name)} = parent.{quoted(field)}" for name, field in zip(names, fields, strict=True)
     )
+    # As for a foreign key in SQL: a row with a null refers to no other row.
     present = " AND ".join(f"child.{quoted(name)} IS NOT NULL" for name in names)
     columns = ", ".join(f"child.{quoted(name)}" for name in names)
     sql = (
@@ -173,6 +176,7 @@ def _number(given: Setting, what: str) -> int:
 
 def _literal(given: Setting, what: str) -> str:
     match given.value:
+        # The order matters: a bool is also an int, and a datetime is also a date.
         case bool():
             return "true" if given.value else "false"
         case int():

@@ -40,6 +40,7 @@ class SourceLocation:
     def inside(self, text: str, line: int) -> "SourceLocation":
         """The line of a text that is written here, if it stands in the file as it is."""
         source = linecache.getlines(self.file)
+        # A text that has escapes, or that an f-string made, does not stand in the file as it is.
         found = "".join(source[self.line - 1 :]).partition(text)
         return (
             SourceLocation(file=self.file, line=self.line + found[0].count("\n") + line - 1)
@@ -98,6 +99,7 @@ class Output:
     @property
     def code_hash(self) -> str:
         """A hash of what decides the rows of the output, apart from its inputs and the parameters."""
+        # Without the description and the checks: if only they change, the table need not be built again.
         options = [self.kind, self.engine, self.write, self.inputs, self.primary_key, self.incremental, self.code]
         return hashlib.sha256(json.dumps(options).encode()).hexdigest()
 

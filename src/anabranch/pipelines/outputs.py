@@ -150,6 +150,7 @@ def _mode(write: Any, primary_key: Sequence[str], location: SourceLocation) -> W
 
 
 def _names(given: Any, what: str, location: SourceLocation) -> tuple[str, ...]:
+    # A text is a sequence too, and its characters would be taken for names.
     if isinstance(given, str) or not isinstance(given, Sequence) or not all(isinstance(each, str) for each in given):
         location.fail(f"the {what} is {given!r}", hint="give a list of names")
     if len(set(given)) < len(given):
@@ -173,6 +174,7 @@ def _check_signature(
             f" ({', '.join(inputs) or 'none'})",
             hint="let it take one DataFrame for each input, in their order; parameters come after a '*'",
         )
+    # Inputs are passed by position. A parameter that is keyword-only cannot be taken for one of them.
     options = tuple(each.name for each in taken if each.kind is inspect.Parameter.KEYWORD_ONLY)
     for option in options:
         if option not in parameters and option != RESERVED:
@@ -234,15 +236,18 @@ def execute(source: Source) -> ModuleType:
     sys.modules[module.__name__] = module
     try:
         text = source.content.decode()
+        # The text may be from an object store or a commit, where Python does not find the lines for an error.
         linecache.cache[source.file] = (len(text), None, text.splitlines(keepends=True), source.file)
         exec(compile(text, source.file, "exec"), vars(module))  # noqa: S102 - the user's own file
     except UnicodeDecodeError:
         raise InvalidPipelineError(f"{source.file} is not UTF-8", hint="save it as UTF-8") from None
+    # It has the location of the declaration already.
     except InvalidPipelineError:
         raise
     except SyntaxError as err:
         SourceLocation(file=err.filename or source.file, line=err.lineno or 1).fail(err.msg, hint="correct the Python")
     except Exception as err:
+        # The innermost line of the file itself: deeper frames are those of libraries.
         lines = [frame.lineno for frame in traceback.extract_tb(err.__traceback__) if frame.filename == source.file]
         problem = f"{SourceLocation(file=source.file, line=(lines or [1])[-1] or 1)}: {type(err).__name__}: {err}"
         raise InvalidPipelineError(problem, hint="a pipeline file declares outputs, and does nothing else") from err

@@ -69,6 +69,7 @@ def bind_parameters(
 
 def _converted(parameter: Parameter, value: Any, location: SourceLocation) -> Any:
     kind = parameter.kind
+    # Not `isinstance`: a bool is also an int, and a datetime is also a date.
     if type(value) is kind and _is_finite(value):
         return value
     if kind is float and type(value) is int:

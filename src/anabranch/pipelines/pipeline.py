@@ -41,6 +41,7 @@ class Pipeline(PipelineDefinition):
             project = declare_project(cls, source)
             project._source = source
             return project
+        # By identity: a file may have two names for one pipeline.
         found = {id(value): value for value in vars(execute(source)).values() if isinstance(value, cls)}
         if len(found) != 1:
             several = f"declares {len(found)} pipelines" if found else "declares no pipeline"

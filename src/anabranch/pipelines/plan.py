@@ -61,6 +61,7 @@ def _iter_lines(plan: Plan) -> Iterator[str]:
     readers = _readers(plan)
     roots = [*plan.tables_read, *(step.key for step in plan.steps if not step.output.inputs)]
     drawn: set[str] = set()
+    # A stack instead of recursion: a chain of tables may be longer than Python's recursion limit.
     waiting = [(key, "", "") for key in reversed(roots)]
     while waiting:
         key, before, below = waiting.pop()

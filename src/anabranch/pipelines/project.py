@@ -61,6 +61,7 @@ def read_pipeline_source(path: str | os.PathLike[str], storage_options: Mapping[
     folder, _, name = file.rpartition("/")
     if name == PROJECT_FILE:
         return _read_folder(folder or ".", storage_options)
+    # In an object store, only a request shows whether a path is a file, so there the name of a file ends with .py.
     if name.endswith(".py") or Path(file).is_file():
         return read_source(path, storage_options)
     return _read_folder(file.rstrip("/") or "/", storage_options)
@@ -80,12 +81,14 @@ def _read_folder(folder: str, storage_options: Mapping[str, str] | None) -> Sour
         raise InvalidPipelineError(f"{folder} has {len(found):,} files", hint=f"use at most {_MOST_FILES:,}")
     content |= {info.path: store.get(info.path) for info in found}
     texts = {path: _decoded(f"{folder}/{path}", data) for path, data in sorted(content.items())}
+    # Sorted by path above, so that equal files have the same hash.
     bundle = json.dumps({"format": _FORMAT, "files": texts}, ensure_ascii=False, indent=0)
     return Source(file=f"{folder}/{PROJECT_FILE}", content=bundle.encode())
 
 
 def _belongs(info: ObjectInfo) -> bool:
     path = PurePosixPath(info.path)
+    # Left out: what editors and Python write beside the files, such as `__pycache__`.
     hidden = any(part.startswith((".", "__")) for part in path.parts)
     return not hidden and path.suffix in (*_COMMENTS, *_YAML)
 
@@ -139,6 +142,7 @@ def _read_project(text: str, folder: str) -> _Project:
     parameters = found["parameters"].entries("the list of parameters") if "parameters" in found else {}
     values = {name: _parameter(name, given) for name, given in parameters.items()}
     for name, given in parameters.items():
+        # One by one, only for the error: it has the line of the parameter. The pipeline does not know that line.
         declare_parameters({name: values[name]}, given.location)
     return _Project(
         name=found["name"].text("the name of the project"),
@@ -198,6 +202,7 @@ def _iter_models(files: Mapping[PurePosixPath, str], folder: str) -> Iterator[_M
             settings = settings | more
         location = SourceLocation(file=file, line=1)
         yield _Model(path=path, text=text, header_lines=length, location=location, settings=settings)
+    # Without a model the settings would have no effect. Most likely a name is misspelled.
     for path in beside.values():
         raise InvalidPipelineError(
             f"{folder}{path}:1: there is no model beside the file",
@@ -207,6 +212,7 @@ def _iter_models(files: Mapping[PurePosixPath, str], folder: str) -> Iterator[_M
 
 def _header(text: str, *, comment: str, file: str) -> tuple[dict[str, Setting], int]:
     """Read the YAML between two lines `-- ---` (SQL) or `# ---` (Python) at the top of a file, and count its lines."""
+    # The header is made of comments, so that the file stays valid SQL or Python.
     lines, fence = text.splitlines(), f"{comment} ---"
     first = next((number for number, line in enumerate(lines) if line.strip()), 0)
     if not lines or lines[first].rstrip() != fence:
@@ -253,6 +259,7 @@ def _declare_model(pipeline: PipelineDefinition, project: _Project, model: _Mode
             location=model.location,
             code=model.code,
         )
+    # The word of dbt does not name the input of which only new rows are read. With one input it is clear.
     if _is_incremental(model) and not output.incremental:
         if len(output.inputs) != 1:
             model.settings["materialized"].fail(
@@ -296,6 +303,7 @@ def _written(model: _Model, options: Options) -> Options:
         return options
     if given.value != "incremental":
         given.fail(f"a model cannot be materialized as {given.shown()}", hint="use 'table' or 'incremental'")
+    # As in dbt: with a key, new rows replace those with the same key.
     return replace(options, write=WriteMode.UPSERT if options.primary_key else WriteMode.APPEND)
 
 

@@ -106,12 +106,14 @@ def published_metadata(input_id: str, built: Sequence[BuiltOutput]) -> dict[str,
 def keep_source(repo: "Repository", source: Source) -> None:
     """Keep the text of a pipeline by its hash, so that every reader of the commit can run it again."""
     store, path = open_store(repo.uri, repo.storage_options), _path(source.hash, file=source.file)
+    # The name has the hash of the content, so a file that exists has the same text.
     if store.find_info(path) is None:
         store.put(path, source.content)
 
 
 def find_source(repo: "Repository", source_hash: str, *, file: str) -> Source | None:
     """The text that was kept by its hash; None if it is not there, or is another by now."""
+    # The hash is metadata of a commit, which any writer can set. It must not lead to a path outside the folder.
     if not source_hash.isalnum():
         return None
     try:
@@ -153,6 +155,7 @@ def iter_ancestors(repo: "Repository", snapshot: Snapshot) -> Iterator[GraphComm
     """Yield all commits that led to a state, newest first, including those of merged branches."""
     lines = {0: snapshot.iter_commits()}
     first = next(lines[0])
+    # A line has at most one entry in the queue, so its number decides before two commits are compared.
     seen, queue = set[str](), [(-first.created_at, 0, first)]
     while queue:
         _, line, commit = heapq.heappop(queue)

@@ -142,6 +142,7 @@ def _wanted(outputs: Mapping[str, Output], record: PipelineRecord, begun: Snapsh
 def _free_name(repo: "Repository", commit: GraphCommit) -> str:
     taken = {branch.name for branch in repo.branch_list()}
     base = f"{_BRANCH}/{commit.graph_commit_id[:_SHORT].lower()}"
+    # More names than there are branches, so at least one is free.
     names = (base, *(f"{base}-{number}" for number in range(2, len(taken) + 3)))
     return next(name for name in names if name not in taken)
 

@@ -60,6 +60,7 @@ _FOLDER = "_logs"
 _LONGEST = 400
 # The last line of a Python traceback on a worker.
 _RAISED = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n)+(\S.*)")
+# Positions, task ids and codes that Spark adds to a message. The location of the model is more useful.
 _TAIL = re.compile(r"\s*(?:SQLSTATE: \w+|;?\s*line \d+,? pos \d+|\(TID \d+\)).*$", re.DOTALL)
 
 
@@ -78,6 +79,7 @@ def failed(repo: "Repository", run_id: str, output: Output, error: BaseException
     try:
         store = open_store(repo.uri, repo.storage_options)
         store.put(path, "".join(traceback.format_exception(error)).encode(errors="replace"))
+    # The failure of the step matters more than its log, and must not be replaced by another error.
     except StorageError:
         return StepFailedError(problem, hint="fix it and run again; its log could not be kept")
     return StepFailedError(problem, hint=f"fix it and run again; its log is {join_uri(repo.uri, path)}")
@@ -105,6 +107,7 @@ def reason_of(error: BaseException) -> str:
     raised = _RAISED.findall(text)
     text = raised[-1] if raised else _TAIL.sub("", next(iter(text.splitlines()), ""))
     text = text.strip(" .;")
+    # Messages of PySpark begin with an error class of their own, in brackets.
     if not raised and not type(error).__module__.startswith("pyspark"):
         text = f"{type(error).__name__}: {text}" if text else type(error).__name__
     return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
@@ -175,7 +178,9 @@ class Builder(Protocol):
 
 
 def run_plan(plan: Plan, repo: "Repository", manner: Manner) -> PipelineRun:
+    # Spark is started before the run begins, so that a failure to start leaves no run behind.
     start_builders = _prepare_builders(plan, repo, manner)
+    # Before the commit, which must not name a text that is not in the repository.
     keep_source(repo, plan.source)
     text = f"Run the pipeline {plan.pipeline}" if manner.message is None else manner.message
     checks: dict[str, Check] = {check.name: check.check for check in plan.checks}
@@ -225,6 +230,7 @@ def _ship_functions(plan: Plan) -> None:
 
     modules = {step.output.function.__module__ for step in plan.steps if step.output.function is not None}
     for name in modules:
+        # Other modules are installed on the workers, which import them.
         if name.startswith(MODULE) and name in sys.modules:
             ship_by_value(sys.modules[name])
 
@@ -270,6 +276,8 @@ class _Crew:
                     done, _ = wait(working, return_when=FIRST_COMPLETED)
                     for future in done:
                         self._finish(working.pop(future), future)
+            # The pool waits for its threads when it is left, so without this a failure would wait for all running
+            # jobs.
             except BaseException:
                 self._stop(working)
                 raise

@@ -50,6 +50,7 @@ def select_outputs(
 ) -> dict[str, Output]:
     """Return the outputs that are asked for, as they are declared; by default all."""
     for name in ("only", "select", "exclude"):
+        # A text is a sequence too, and its characters would be taken for names.
         if isinstance(getattr(selection, name), str):
             given = getattr(selection, name)
             raise InvalidInputError(f"{name} is {given!r}", hint=f"give a list: {name}=[{given!r}]")
@@ -62,6 +63,7 @@ def select_outputs(
             f"'since' is {selection.since!r}, and nothing is selected by state", hint="select 'state:changed'"
         )
 
+    # Called only if an expression asks for the state, because it reads the history of the branch.
     def changed() -> set[str]:
         return _changed_outputs(pipeline, repo, snapshot, since=selection.since)
 
@@ -108,6 +110,7 @@ def _named(outputs: Mapping[str, Output], name: str) -> set[str]:
     if not found:
         hint = suggest(name, names.values(), f"the outputs are {', '.join(outputs)}")
         raise InvalidInputError(f"the selection {name!r} matches no output", hint=hint)
+    # Two buckets may have a table with this name.
     if len(found) > 1 and not _WILDCARDS & set(name):
         raise InvalidInputError(
             f"the selection {name!r} may be {' or '.join(sorted(found))}", hint="write the bucket, too"

@@ -28,6 +28,7 @@ class Setting:
     @classmethod
     def of(cls, value: Any, location: SourceLocation, *, depth: int = 0) -> "Setting":
         """Wrap Python values that were all given at one location."""
+        # A list or dict of Python may contain itself.
         if depth > _DEEPEST:
             location.fail("the settings are nested too deeply", hint="write them flat")
         if isinstance(value, Mapping):
@@ -98,6 +99,7 @@ def read_settings(text: str, *, file: str, first_line: int = 1) -> Setting:
         location = start if mark is None else SourceLocation(file=file, line=first_line + mark.line)
         problem = getattr(err, "problem", None) or " ".join(str(err).split())
         location.fail(f"the YAML does not parse: {problem}", hint="correct it")
+    # PyYAML reads nested parts by recursion, before the depth can be checked here.
     except RecursionError:
         start.fail("the settings are nested too deeply", hint="write them flat")
 
@@ -116,6 +118,7 @@ class _Reader:
             location.fail("the YAML has too many parts", hint=f"use at most {_MOST_PARTS:,}, at most {_DEEPEST} deep")
         if isinstance(node, self._yaml.ScalarNode):
             return Setting(value=self._scalar(node, location), location=location)
+        # A tag asks for another type, such as a set or an object of Python.
         if node.tag not in _PLAIN_TAGS:
             location.fail(f"the YAML has the tag {node.tag!r}", hint="use plain mappings, lists and values")
         if isinstance(node, self._yaml.SequenceNode):

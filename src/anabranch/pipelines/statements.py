@@ -57,6 +57,7 @@ class Statement:
     def over(self, views: Mapping[str, str]) -> str:
         """The same text with each table spelled as its view; nothing else of it changes."""
         text = self.text
+        # From the end to the beginning, so that the positions of the other parts stay valid.
         for use in sorted(self.uses, key=lambda each: -each.start):
             text = text[: use.start] + use.spelled(views) + text[use.end :]
         return text
@@ -68,6 +69,7 @@ def parse_statement(text: str) -> Statement:
     common = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
     tables = [table for table in tree.find_all(exp.Table) if not _is_other(table, common)]
     uses = sorted(map(_use_of, tables), key=lambda use: use.start)
+    # In SQL, a table that has an alias in the statement cannot be called by its whole name.
     whole_names = {use.key for use in uses if use.alias is not None}
     return Statement(
         text=text,
@@ -91,6 +93,7 @@ def parse_duck_statement(text: str) -> Statement:
         session.close()
     if found.prefix:
         raise StatementError("the SQL is an EXPLAIN", hint="give a SELECT; its rows are written")
+    # DuckDB gives numbers to parameters without a name.
     if any(name.isdigit() for name in found.parameters):
         raise StatementError("there is a '?' without a name", hint="name the parameter, such as $since")
     inputs = dict.fromkeys(_duck_key(use, found.body) for use in found.tables)

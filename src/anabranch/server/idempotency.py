@@ -310,6 +310,7 @@ def _deletion(asked: Asked) -> Statement:
 
 def _key_of(request: Request) -> str:
     key = request.headers[HEADER]
+    # The rule of HEADER_PARAMETER, which FastAPI only describes and does not check.
     if not 1 <= len(key) <= _LONGEST or not (key.isascii() and key.isprintable()) or " " in key:
         raise InvalidInputError(
             f"the {HEADER} {key[:40]!r} is not valid", hint=f"use 1 to {_LONGEST} printable ASCII characters, no space"

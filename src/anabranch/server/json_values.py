@@ -102,6 +102,8 @@ def read_values(values: Sequence[Any], field: pa.Field) -> pa.Array:
 def _read(value: Any, kind: pa.DataType) -> Any:
     if isinstance(kind, pa.BaseExtensionType):
         return _read_extension(value, kind)
+    # `value_from_json` also accepts values in the form of Python, such as pairs or integers, which a request must not
+    # send.
     if pa.types.is_map(kind) and not isinstance(value, Mapping):
         raise TypeError("expected an object")
     if (_is_bytes(kind) or pa.types.is_time(kind)) and not isinstance(value, str):

@@ -106,6 +106,7 @@ def read_rows(table: Table, request: PreviewRequest) -> "pa.Table":
     columns = request.columns
     if columns is not None:
         require_columns(table.schema, columns)
+    # Lance stops at the limit. An order needs all rows.
     if not request.sort:
         return table.to_arrow(columns=columns, where=request.where, limit=request.limit, offset=request.offset or None)
     return _first_rows(table, request, columns=table.schema.names if columns is None else columns)

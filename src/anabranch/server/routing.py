@@ -324,6 +324,7 @@ class DirectRoute(AuditedRoute):
 
         async def handle(request: Request) -> Response:
             token = needs.authenticate(request)
+            # Collected, because FastAPI also reports all wrong parameters of a request at once.
             errors: list[Any] = []
             path = {
                 name: _checked(kind, request.path_params[name], ("path", name), errors)

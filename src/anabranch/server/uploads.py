@@ -293,6 +293,7 @@ def check_unpacked_size(upload: Upload, limits: Limits) -> None:
     codec = _CODECS.get(upload.path.suffix)
     if codec is None:
         return
+    # Repetitive text compresses well, so the ratio matters only beyond a free size.
     most = min(limits.unpacked_bytes, max(limits.unpacked_free_bytes, limits.unpacked_ratio * upload.size_bytes))
     unpacked = 0
     try:

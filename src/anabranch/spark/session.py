@@ -89,6 +89,7 @@ def get_session(
     if isinstance(spark, Repository):
         spark, repo = None, spark
     settings = dict(config or {})
+    # Of two threads that find no session, only one may start it.
     with _LOCK:
         session = spark or _running()
         if session is None:

@@ -115,12 +115,14 @@ def _write_folder(
     batches = _counting(rows, counted)
     files: list[str] = []
     first = next(batches, None)
+    # Without rows there is one file as well, so that a reader finds the columns.
     while first is not None or not files:
         part = _Part(first, batches)
         name = target.name_of(len(files))
         write_file(store, name, target, _reader(rows.schema, part.iter_batches()), csv)
         files.append(name)
         first = next(batches, None)
+    # Deleted last, when all new files are complete.
     for path in before:
         if path not in files and is_part_name(path):
             store.delete(path)
@@ -148,6 +150,7 @@ def _open_rows(table: Table, selection: Selection, progress: OnProgress) -> pa.R
     columns = selection.columns
     batches = table.scan(columns=columns, where=selection.where, limit=selection.limit)
     schema = table.schema if columns is None else pa.schema([table.schema.field(name) for name in columns])
+    # With a predicate this is only an upper bound: an exact count would scan the table twice.
     total = table.count_rows() if selection.limit is None else min(table.count_rows(), selection.limit)
 
     def reported() -> Iterator[pa.RecordBatch]:

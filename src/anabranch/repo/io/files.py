@@ -58,6 +58,7 @@ def load_files(tx: Transaction, request: LoadRequest, write: WriteRows) -> Loade
     If this raises, the caller must roll the transaction back: it may hold a part of the load.
     """
     table = find_table(tx, request.key)
+    # Files without a header have the columns of the table, in its order.
     if table is not None and request.reading.names is None:
         request = replace(request, reading=replace(request.reading, names=tuple(table.schema.names)))
     schema = _target_schema(request, table)
@@ -117,6 +118,7 @@ def write_rows(task: LoadTask, *, progress: OnProgress) -> WrittenRows:
             if part.bad and task.stops_at_bad:
                 return
             written += len(part.table)
+            # For parsing, key columns are not nullable. The data files have the nullability of the table.
             yield from part.table.cast(task.schema).combine_chunks().to_batches()
             progress(Progress(stage="bytes", done=min(bytes_read, total), total=total, rows=written))
 

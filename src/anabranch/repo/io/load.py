@@ -46,6 +46,7 @@ def load_frame(
     """Write the rows of a frame and stage them in a transaction. Return the row counts and the engine that was used."""
     overwrites = request.mode is LoadMode.OVERWRITE
     table = find_table(tx, request.key)
+    # By the name of the module: PySpark may not be installed, and importing it takes long.
     if type(frame).__module__.startswith("pyspark."):
         loader = find_loader()
         if loader is None:
@@ -60,6 +61,7 @@ def load_frame(
     reader = as_reader(frame, known)
     new_schema = _new_schema(request, reader.schema if has_own_types(frame) or known is None else known)
     prepared = _prepare(tx, request, table, new_schema)
+    # The new data files define the table, so they need the types of the requested schema, not of the frame.
     if overwrites and new_schema is not reader.schema:
         fitted = fit_rows(reader, new_schema)
         reader = pa.RecordBatchReader.from_batches(fitted.schema, fitted.batches)

@@ -151,6 +151,7 @@ def locate_repeated_key(error: KeyConflictError, task: LoadTask, keys: Sequence[
 
     Return `error` itself if no key is repeated in the files.
     """
+    # The files are parsed again, only for the error: a load does not keep the line of each row.
     tables = [part.table.select(keys) for part in _parts(task)]
     given = pa.concat_tables(tables) if tables else task.schema.empty_table().select(keys)
     counted = given.group_by(list(keys)).aggregate([([], "count_all")])

@@ -86,6 +86,7 @@ def apply_schema(
     dry_run: bool,
 ) -> SchemaApplied:
     """Plan, check and publish. If another writer changes the same tables concurrently, plan again on the new state."""
+    # Without the lock: an empty plan must not fail because another process holds it.
     tried = _apply_once(begin(), desired, allow_destructive=allow_destructive, dry_run=True)
     if dry_run or tried.plan.is_empty:
         return tried
@@ -110,6 +111,7 @@ def _apply_once(
         if not allow_destructive:
             _check_not_destructive(plan)
         _check_defaults(table for table in desired.tables if str(table.key) in plan.tables)
+        # Checked by reading only: staging would write data files.
         if dry_run:
             for key in plan.tables:
                 _check_table(plan.of_table(key), tables, current)
@@ -157,6 +159,7 @@ def _without_extensions(table: TableSchema) -> pa.Schema:
 def _check_table(steps: Iterable[Step], tables: Mapping[str, Table], current: Mapping[TableKey, CurrentTable]) -> None:
     """Raise SchemaMismatchError if the existing rows do not allow a step."""
     steps = list(steps)
+    # Nothing is staged yet, so the rows are in the table with the old name.
     key = next((step.was for step in steps if isinstance(step, RenameTable)), steps[0].table)
     if key not in current or any(isinstance(step, CreateTable) for step in steps):
         return
@@ -175,6 +178,7 @@ def _check_table(steps: Iterable[Step], tables: Mapping[str, Table], current: Ma
                 )
             case ChangePrimaryKey():
                 key_columns = [names.get(name, name) for name in step.after]
+                # A column that does not exist yet has no values to check. Staging checks the key again.
                 if all(current[key].schema.find_column(name) for name in key_columns):
                     check_unique(table.version_ref, key_columns)
 
@@ -203,6 +207,7 @@ def _check_values(step: ChangeType, table: Table, *, column: str) -> None:
 
 
 def _stage(tx: Transaction, plan: SchemaPlan, desired: SchemaState) -> None:
+    # First, because a changed or created table may take the name of one that goes.
     for step in plan.steps:
         match step:
             case DropTable():
@@ -231,6 +236,7 @@ def _change_table(staged_table: StagedTable, *, table: TableSchema, steps: list[
             staged_table, ()
         )  # Columns of a primary key cannot be changed or dropped.
     for step in steps:
+        # An index that was declared for an empty table was never built, and exists as a note only.
         if isinstance(step, DropIndex) and step.index.chosen_name in _built(staged_table):
             staged_table = columns.drop_index(staged_table, step.index.chosen_name)
     changes = _column_changes(steps)
@@ -242,6 +248,7 @@ def _change_table(staged_table: StagedTable, *, table: TableSchema, steps: list[
     staged_table = columns.drop_columns(
         staged_table, [step.column.name for step in steps if isinstance(step, DropColumn)]
     )
+    # Last, because notes are set by the new names of the columns, and new columns need them too.
     staged_table = columns.annotate(staged_table, notes_of_table(table), columns=_column_notes(table))
     return _build_indices(staged_table, steps)
 
@@ -274,6 +281,7 @@ def _add_columns(staged_table: StagedTable, new: list[Column]) -> StagedTable:
     """Add columns and fill them with their defaults. A default may use another new column, which is added first."""
     empty = [column for column in new if column.default is None]
     if empty:
+        # Added with nulls. `_shape_columns` makes them not null, which is refused if the table has rows.
         schema = pa.schema([column.arrow.with_nullable(True) for column in empty])  # noqa: FBT003
         staged_table = _shape_columns(columns.add_columns(staged_table, schema), empty)
     pending = [column for column in new if column.default is not None]

@@ -94,6 +94,7 @@ def _read_table(bucket: str, name: str, node: Node) -> TableSchema:
     was = None
     if "was" in found:
         text = found["was"].text()
+        # An earlier name without a bucket is in the same bucket.
         was = found["was"].checked(TableKey.parse, text if "." in text else f"{bucket}.{text}")
         if was == key:
             found["was"].fail(f"'was' is the current name {name!r} of the table", hint="leave 'was' out")
@@ -118,6 +119,7 @@ def _read_columns(node: Node) -> tuple[Column, ...]:
 def _read_column(name: str, node: Node) -> Column:
     if isinstance(node.value, str):
         text = node.text()
+        # The short form of a column, such as `id: int64 not null`.
         is_required = text.rstrip().endswith(_NOT_NULL)
         kind = text.rstrip().removesuffix(_NOT_NULL) if is_required else text
         return Column(name=name, type=node.checked(canonical_type, kind), nullable=not is_required)
@@ -198,6 +200,7 @@ def _read_index(node: Node, columns: tuple[Column, ...]) -> Index:
 def _check_index(node: Node, index: Index, column: Column) -> None:
     """Fail for an index that Lance cannot build. Without rows it is not built yet, so Lance would not report it."""
     prefixes, needed = _VECTORS if index.kind.is_vector else _NEEDS.get(index.kind, (("",), ""))
+    # The storage of an extension type is not known here, so Lance decides when it builds the index.
     if not column.type.startswith((*prefixes, "extension<")):
         node.fail(
             f"an index of type {index.kind.value} needs {needed}, but column {column.name!r} is {column.type}",

@@ -110,6 +110,7 @@ def read_yaml(text: str) -> Node:
         where = "" if mark is None else f" in line {mark.line + 1}"
         problem = getattr(err, "problem", None) or " ".join(str(err).split())
         raise InvalidSchemaError(f"the schema is not YAML{where}: {problem}", hint="correct the YAML syntax") from None
+    # PyYAML reads nested parts by recursion, before the depth can be checked here.
     except RecursionError:
         raise InvalidSchemaError("the schema is nested too deeply", hint="use fewer levels") from None
     if root is None:
@@ -187,6 +188,7 @@ def _read_value(value: Any, *, path: str, depth: int) -> Node:
             pairs: Iterable[tuple[str, Any]] = value.items()
             entries = {key: _read_value(item, path=_join(path, key), depth=depth + 1) for key, item in pairs}
             return Node(path=path, line=None, value=entries)
+        # For Python, bytes are a sequence of integers.
         case Sequence() if not isinstance(value, bytes | bytearray):
             items = (_read_value(item, path=f"{path}[{n}]", depth=depth + 1) for n, item in enumerate(value))
             return Node(path=path, line=None, value=tuple(items))

@@ -80,11 +80,13 @@ def plan_schema(desired: SchemaState, current: Mapping[TableKey, CurrentTable]) 
     )
     moved = set(renames.values())
     dropped = [key for key in current if _is_dropped(key, desired, moved=moved)]
+    # Drops and renames come first: they free names that the steps after them may use.
     steps: list[Step] = [DropTable(table=key, rows=current[key].rows) for key in sorted(dropped)]
     steps += [RenameTable(table=new, was=old) for new, old in renames.items()]
     for table in desired.tables:
         if table.key in renames:
             steps += _plan_table(table, current[renames[table.key]])
+        # A table that is renamed away leaves its name to a new table.
         elif table.key in current and table.key not in moved:
             steps += _plan_table(table, current[table.key])
         else:
@@ -104,6 +106,7 @@ def _renames(requested: Mapping[_Name, _Name], *, exists: Callable[[_Name], bool
     """
     found: dict[_Name, _Name] = {}
     has_grown = True
+    # A rename may free the name that another one needs, so repeat until nothing is added.
     while has_grown:
         has_grown = False
         for new, old in requested.items():
@@ -131,6 +134,7 @@ def _plan_table(table: TableSchema, found: CurrentTable) -> list[Step]:
             retyped.add(column.name)
         steps += _plan_column(table, origin, column)
     kept = {origin.name: name for name, origin in origins.items()}
+    # Before columns are dropped, because a column of the old key may be among them.
     steps += _plan_primary_key(table, found.schema.primary_key, kept)
     steps += [DropColumn(table=table.key, column=column) for name, column in before.items() if name not in kept]
     steps += _plan_indices(table, found, kept, retyped=retyped)
@@ -201,6 +205,7 @@ def _plan_indices(table: TableSchema, found: CurrentTable, kept: Mapping[str, st
         same = matched.get(index.chosen_name)
         if same is None:
             created.append(CreateIndex(table=table.key, index=index if index.name else _with_unused_name(index, taken)))
+        # A new type needs a new index. Without rows, Lance cannot build an index.
         elif found.rows and (index.column in retyped or same.chosen_name in found.unbuilt):
             created.append(CreateIndex(table=table.key, index=replace(index, name=same.name), is_rebuilt=True))
     dropped = [index for index in existing if index.chosen_name not in kept_names]

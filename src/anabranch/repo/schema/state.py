@@ -257,6 +257,7 @@ def read_declared_indices(field: pa.Field) -> list[Index]:
     text = _find(field.metadata, _INDICES)
     try:
         return [] if text is None else [_read_index(field.name, document) for document in json.loads(text)]
+    # The note is metadata of a column, which any Lance tool can write.
     except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as err:
         raise CorruptError(
             f"the note about indices of column {field.name!r} cannot be read: {text!r:.200}",
@@ -321,6 +322,7 @@ def _read_table(table: Table) -> CurrentTable:
             description=read_description(arrow),
         ),
         rows=rows,
+        # Lance cannot build an index without rows, so nothing is missing then.
         unbuilt=frozenset(index.chosen_name for index in pending) if rows else frozenset(),
     )
 
@@ -343,6 +345,7 @@ def _sorted(indices: Iterable[Index]) -> tuple[Index, ...]:
 
 
 def _is_known(info: IndexInfo) -> bool:
+    # A schema declares indices of one column at the top level. It must not drop others, which it cannot describe.
     return info.kind in set(IndexKind) and len(info.columns) == 1 and "." not in info.columns[0]
 
 

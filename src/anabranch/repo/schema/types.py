@@ -96,6 +96,7 @@ _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 def canonical_type(text: str) -> str:
     """Return the canonical spelling of a type. Raise InvalidInputError for an unknown or unsupported type."""
     text = text.strip()
+    # An extension type of another library can be compared as text, but not built here.
     return text if _EXTENSION.fullmatch(text) else show_type(to_arrow(text))
 
 
@@ -115,6 +116,7 @@ def show_type(kind: pa.DataType) -> str:
         return f"extension<{kind.extension_name}>"
     types = pa.types
     if types.is_decimal(kind):
+        # `decimal` alone means 128 bits up to 38 digits and 256 bits above, so only another width needs its name.
         is_usual = types.is_decimal128(kind) or (types.is_decimal256(kind) and kind.precision > _MAX_DIGITS)
         return f"decimal{'' if is_usual else kind.bit_width}({kind.precision}, {kind.scale})"
     if types.is_fixed_size_binary(kind):
@@ -173,6 +175,7 @@ class _TypeParser:
         match name:
             case "list" | "large_list" | "fixed_size_list" | "struct" | "map" | "dictionary" | "extension":
                 return self._read_nested(name, depth=depth)
+            # Without a unit, `timestamp` is an alias and the others are unknown.
             case "timestamp" | "duration" | "time32" | "time64" if self._peek("["):
                 return self._read_timed(name)
             case "decimal" | "decimal128" | "decimal256":
@@ -184,6 +187,7 @@ class _TypeParser:
         return None
 
     def _read_simple(self, name: str) -> pa.DataType:
+        # Arrow spells dates with their unit, which has only one value.
         suffix = self._take(r"\[(?:day|ms)\]") if name in {"date32", "date64"} else None
         known = _ALIASES.get(name + (suffix or ""), name + (suffix or ""))
         if known in _SIMPLE:
@@ -220,6 +224,7 @@ class _TypeParser:
                     f"type {self._text!r} has items that are not null, which Lance does not support",
                     hint="leave 'not null' out",
                 )
+            # Arrow writes the size behind the type: `fixed_size_list<item: float>[4]`.
             return pa.list_(item, size if size is not None else self._read_size())
         self._expect(">", name)
         return pa.list_(item) if name == "list" else pa.large_list(item)
@@ -229,6 +234,7 @@ class _TypeParser:
         while not self._take(">"):
             if fields:
                 self._expect(",", "struct")
+            # A name with spaces or separators is quoted, as `_show_name` writes it.
             name = self._take(r"`[^`]+`|[^\s:<>,`]+")
             if name is None:
                 raise self._unknown("struct")

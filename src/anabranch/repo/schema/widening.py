@@ -27,10 +27,12 @@ def _integer(before: pa.DataType, after: pa.DataType) -> bool:
     if _types.is_integer(after):
         if is_signed == _types.is_signed_integer(after):
             return bool(after.bit_width >= bits)
+        # A wider signed type holds all unsigned values. No unsigned type holds negative ones.
         return not is_signed and bool(after.bit_width > bits)
     if _types.is_floating(after):
         return bool(bits <= _EXACT_BITS[after.bit_width])
     if _types.is_decimal(after):
+        # The largest unsigned integer of 64 bits has 20 digits, the largest signed one has 19.
         digits = _DIGITS[bits] + (1 if bits == 64 and not is_signed else 0)
         return bool(after.precision - after.scale >= digits)
     return False
@@ -68,6 +70,7 @@ def _timestamp(before: pa.DataType, after: pa.DataType) -> bool:
 
 
 def _time(before: pa.DataType, after: pa.DataType) -> bool:
+    # A day has few enough nanoseconds, unlike a timestamp or a duration.
     return bool(_types.is_time(after) and _UNITS.index(after.unit) >= _UNITS.index(before.unit))
 
 
@@ -76,6 +79,7 @@ def _duration(before: pa.DataType, after: pa.DataType) -> bool:
 
 
 def _is_finer(before: pa.DataType, after: pa.DataType) -> bool:
+    # In nanoseconds, 64 bits hold only 292 years in each direction.
     return after.unit != "ns" and _UNITS.index(after.unit) >= _UNITS.index(before.unit)
 
 
@@ -84,6 +88,7 @@ def _list(before: pa.DataType, after: pa.DataType) -> bool:
         return False
     if _types.is_fixed_size_list(after):
         return _types.is_fixed_size_list(before) and bool(after.list_size == before.list_size)
+    # The offsets of a large list may be larger than the 32 bits of a list.
     return bool(_types.is_large_list(after) or not _types.is_large_list(before))
 
 

@@ -174,6 +174,7 @@ def commit_write(request: Request) -> dict[str, Any]:
     tasks: Sequence[Mapping[str, Any]] = request["tasks"]
     fresh = _fresh(tasks)
     with write.repository.transaction(write.branch, message=write.message, metadata=write.metadata) as tx:
+        # Rows are only added, so no row that was read has to be the same as before.
         if write.read is None and write.where is None:
             write.table.take_in(tx, fresh)
         else:
@@ -294,6 +295,7 @@ def _where(request: Request, version_ref: VersionRef) -> str | None:
 def _exact(filters: Sequence[Mapping[str, Any]], schema: pa.Schema) -> str | None:
     """Filters as one predicate, or None unless Lance decides all of them exactly as Spark does."""
     pushed = [push_predicate(found, schema) for found in filters]
+    # A predicate that is not exact matches too many rows. For a scan Spark filters again, here they would be deleted.
     if any(one is None or not one.is_exact for one in pushed):
         return None
     return " AND ".join(one.sql for one in pushed if one is not None) or "true"
