@@ -107,6 +107,8 @@ def clone_repository(request: CloneRequest, progress: Progress = lambda _done, _
     """
     target, options = request.target, request.source.config.storage_options
     before = find_origin(target)
+    # All files are there, and only the first entry and the mark are missing. If this request wants another clone, the
+    # completed one makes it fail as for any existing repository.
     if before is not None and before.state is AttemptState.FINISHED and not has_mark(target):
         _complete(target, before, options)
         if before.has_same_result(_attempt(request, before, ())):
@@ -114,6 +116,8 @@ def clone_repository(request: CloneRequest, progress: Progress = lambda _done, _
     _check_target(request, is_unfinished=before is not None)
     attempt = _attempt(request, before, _register(request))
     try:
+        # Begin before anything is deleted: from here on, the earlier attempt cannot finish, so that no finished clone
+        # loses its files.
         begin(target, attempt)
         _clear(target, before, options)
         record, tables = _clone_tables(request, attempt, progress)
@@ -123,6 +127,7 @@ def clone_repository(request: CloneRequest, progress: Progress = lambda _done, _
         # If the release fails, too, the registrations stay. They do no harm, and clone_list() shows them.
         with suppress(AnabranchError):
             _release(attempt.registrations, options, target=target.root)
+        # An attempt that took over deletes the files of this one, so that any error may be a consequence of that.
         if isinstance(err, AnabranchError):
             refuse_overtaken(target, attempt)
         raise
@@ -159,6 +164,7 @@ def _check_target(request: CloneRequest, *, is_unfinished: bool) -> None:
         raise InvalidPathError(f"clone {target.root!r} is a file, or is below one", hint="choose another folder")
     if has_mark(target):
         raise RepositoryExistsError(f"a repository already exists at {target.root!r}", hint="choose another folder")
+    # Files of an unfinished clone are deleted later. Other files are not ours to delete.
     if not is_unfinished and any(True for _ in target.store.list()):
         raise ConflictError(f"the folder {target.root!r} is not empty", hint="choose an empty folder")
 
@@ -180,7 +186,10 @@ def _register(request: CloneRequest) -> tuple[Registration, ...]:
         return ()
     made = [Registration(repository=source.root, clone_id=held.id)]
     try:
+        # The registration is put before the mark is read. Garbage collection marks first and then reads the
+        # registrations, so that one of the two sees the other.
         require_uncollected(source, request.commit.graph_commit_id)
+        # If the source is released or deleted later, these registrations still protect the files that the clone reads.
         for other in _registrations_of(source) if request.kind is CloneKind.SHALLOW else ():
             above = Clones(_at(other.repository, source.storage_options, actor=source.actor))
             theirs = above.get(other.clone_id)
@@ -239,6 +248,7 @@ def _clear(target: RepoConfig, before: Attempt | None, storage_options: Mapping[
     """Delete the files and registrations of an earlier attempt, which can no longer finish."""
     if before is None:
         return
+    # The log of attempts stays: without its numbers, an earlier attempt that was only suspended could finish.
     paths = [info.path for info in target.store.list() if not info.path.startswith(_ORIGIN)]
     in_parallel(target.store.delete, paths)
     for each in before.registrations:
@@ -258,6 +268,7 @@ def _clone_tables(request: CloneRequest, attempt: Attempt, progress: Progress) -
         version_ref = VersionRef(home=request.source.config.home_of(entry), version=entry.version)
         return version_ref, draft_clone(version_ref, name=name, is_deep=is_deep)
 
+    # All manifests are drafted before the first file is copied, so that the total for the progress is known.
     drafts = dict(zip(locations, in_parallel(draft, locations), strict=True))
     files = sum(len(drawn.copies) for _, drawn in drafts.values())
     step = Steps(progress, files if is_deep else len(drafts))
@@ -293,6 +304,7 @@ def _first_record(request: CloneRequest, attempt: Attempt) -> CommitRecord:
         parent_commit_id=None,
         merged_parent_commit_id=None,
         actor_id=config.actor,
+        # The first commit of the clone must not seem older than the commit that it has the tables of.
         created_at=max(config.clock(), request.commit.created_at),
         message=f"Clone {attempt.source}",
         kind=CommitKind.CLONE,
@@ -316,5 +328,6 @@ def _complete(target: RepoConfig, finished: Attempt, storage_options: Mapping[st
             f"another process has created a repository at {target.root!r}", hint="choose another folder"
         )
     put_mark(target, Mark(id=finished.repository_id, root=target.root, created_at=record.commit.created_at))
+    # From here on a deep clone reads its own copies only.
     if finished.kind is CloneKind.DEEP:
         _release(finished.registrations, storage_options, target=target.root)

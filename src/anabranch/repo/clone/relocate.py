@@ -58,6 +58,7 @@ def relocate_repository(
     """
     mark = check_repository(config)
     moved = _checked(mapping or {})
+    # Before the own root joins the mapping: the source of a clone does not move together with the clone.
     follow_source(config, lambda path: moved_path(path, moved))
     if mark.root != config.root:
         moved[mark.root] = config.root
@@ -73,6 +74,8 @@ def relocate_repository(
         rewritten=sum(len(report.rewritten) for report in reports),
         unexplained=tuple(found for report in reports for found in _unexplained(config, report)),
     )
+    # The mark is last. As long as it names the former root, each home is checked when it is opened, and garbage
+    # collection refuses to run.
     if relocation.is_complete and mark.root != config.root:
         _repair_hints(config)
         replace_mark(config, replace(mark, root=config.root))
@@ -89,6 +92,8 @@ def _checked(mapping: Mapping[str, str]) -> dict[str, str]:
 
 def _list_datasets(config: RepoConfig) -> list[str]:
     """Return every dataset below the root: tables and history tables, including those that no commit names."""
+    # From the folders, not from the commits: homes of deleted branches and old versions must also read the new
+    # location.
     folders = [folder for bucket in config.store.list_folders(TABLES) for folder in config.store.list_folders(bucket)]
     return sorted(folder for folder in [*folders, *config.store.list_folders()] if folder.endswith(_LANCE))
 

@@ -66,6 +66,7 @@ def delete_expired_branches(repo_store: RepoStore) -> tuple[str, ...]:
 def _try_delete(repo_store: RepoStore, entry: LogEntry) -> bool:
     try:
         delete_branch(repo_store, entry.branch)
+    # It stays, because something uses it or its protection forbids the deletion. The next collection tries again.
     except (BranchInUseError, BranchProtectedError, BusyError):
         return False
     return True
@@ -84,6 +85,7 @@ def list_expired_runs(repo_store: RepoStore, *, horizon: datetime) -> tuple[str,
             continue
         log = repo_store.config.branch_log(entry.branch)
         written = repo_store.config.store.find_info(log.path(entry.number))
+        # The grace period counts for runs, too: a run whose lease has expired can still continue and be published.
         if written is not None and written.modified < horizon:
             found.append(run_id)
     return tuple(sorted(found))
@@ -98,6 +100,7 @@ def fail_expired_runs(repo_store: RepoStore, *, horizon: datetime) -> tuple[str,
     for run_id in list_expired_runs(repo_store, horizon=horizon):
         try:
             abort_run(repo_store, run_id, phase=RunPhase.FAILED, error=_EXPIRED)
+        # It ended, or another process publishes it now. The next collection decides again.
         except (RunEndedError, BusyError):
             continue
         failed.append(run_id)
@@ -140,6 +143,7 @@ def _iter_run_begins(config: RepoConfig) -> Iterator[datetime]:
 
     The first entry of a run's log gives the time: while the steps of the run write, they add no entries.
     """
+    # Not `list_alive`: a run that is silent for one lease duration is not dead yet.
     for name in config.leases.list_names():
         log = config.branch_log(BranchName.of_run(name))
         if (first := config.store.find_info(log.path(1))) is not None:
@@ -164,6 +168,7 @@ class _Collection:
 
     def run(self) -> GcReport:
         config = self.repo_store.config
+        # Before anything is read: what later work writes is younger than this horizon, so that it is never judged.
         horizon, waiting_since = find_horizon(config, self.policy.grace)
         branches, runs = self._end_expired(horizon)
         self.progress(Progress(stage=GcStage.READING, done=0, total=2))
@@ -204,6 +209,7 @@ class _Collection:
         # Use a new RepoStore: it has empty caches.
         roots = find_roots(RepoStore.of(config), self.policy, horizon=horizon).without(before)
         collected -= roots.retained
+        # A collection that was suspended for too long may run beside another one, and must not record anything.
         self.repo_store.check_lease()
         record_collected(config, collected, at=now)
         return roots, collected
@@ -265,6 +271,7 @@ class _Collection:
             root = config.dataset_root(dataset)
             reach = find_reach(root, wanted or Wanted(), horizon=horizon)
             freed = self._sweep(folder, reach)
+            # Cached handles and manifests of deleted versions must not answer later reads of this process.
             root.forget()
         return freed, [f"{folder}/{path}" for path in reach.missing]
 

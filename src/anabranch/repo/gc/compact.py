@@ -56,6 +56,7 @@ def compact_tables(
             if key not in tx:
                 hint = suggest(key, tx.tables, "list the tables to see which exist")
                 raise TableNotFoundError(f"there is no table '{key}'", hint=hint)
+        # A table that is named twice would be compacted twice.
         for key in sorted({str(TableKey.parse(key)) for key in keys}):
             progress(len(done), len(keys))
             before = tx[key].version_ref.count_fragments()

@@ -61,6 +61,7 @@ def measure_storage(
     collected = list_collected(repo_store.config)
     while True:
         report = _Measurement(repo_store, policy, part, progress).run(collected)
+        # The records are read again only if files were missing, so that the usual case has no extra request.
         before, collected = collected, list_collected(repo_store.config) if report.damaged else collected
         if collected == before:
             return report
@@ -203,6 +204,7 @@ def _find_needs(
 
 def _iter_heads(repo_store: RepoStore, roots: Roots) -> Iterator[tuple[str, TableKey, TableEntry]]:
     """Yield every table in the current state of every branch. A live branch shows main's tables where it has none."""
+    # One state of main for all live branches, so that the report is consistent with itself.
     main = next(entry.head for entry in roots.heads if str(entry.branch) == MAIN)
     for entry in roots.heads:
         for key, table in View.of(entry, main).tables(repo_store.commits).items():
@@ -268,6 +270,8 @@ def _users_of_files(reach: Reach, needs: _Needs) -> dict[str, _Need]:
             _add(found, files, reach, needs[place])
         if place in reach.foreign:
             _add(found, files, reach, lance)
+    # Frozen here: files that only ordinary versions contain are counted once, for the holders of the home, not also
+    # for those of a staged version.
     assigned, in_homes = frozenset(found), _by_home(needs)
     # A home without holders is kept because others were forked from it: its files count for all holders.
     everyone = _Need(tables=tables, keepers={who for need in needs.values() for who in need.keepers})

@@ -89,9 +89,11 @@ def _find_other_roots(repo_store: RepoStore, tombstone: LogEntry) -> Roots:
     def is_purged(last: LogEntry) -> bool:
         """Return whether this is the branch, an earlier branch of its name, or a run that targets one of them."""
         if (run := last.state.run) is not None:
+            # A run stages in the homes of its target, so that its files are among those to delete.
             return run.target == tombstone.branch and run.target_created_as <= tombstone.state.created_as
         return last.branch == tombstone.branch and last.number <= tombstone.number
 
+    # With the earliest horizon, other deleted branches and tags still retain their commits: they can be restored.
     return find_roots(repo_store, Policy(), horizon=datetime.min.replace(tzinfo=UTC), is_purged=is_purged)
 
 
@@ -174,6 +176,7 @@ class _DatasetFiles:
         store, log = repo_store.config.store, repo_store.config.branch_log(tombstone.branch)
         folder, branch = f"{TABLES}/{place.dataset}", tombstone.branch
         files, leftovers = tuple(store.list(folder)), tuple(store.list_leftovers(folder))
+        # The store's time, not that of the entry: file times are compared with it, and they are from the store, too.
         deleted = store.head(log.path(tombstone.number)).modified
         times: dict[str, datetime] = {}
         for info in (*files, *leftovers):
@@ -200,6 +203,8 @@ class _DatasetFiles:
         if not others:
             # An interrupted purge deleted the manifests. Files younger than the deletion are those of another writer.
             return all(info.modified <= self.deleted for info in self.files)
+        # A new table has one ordinary manifest in the root. If it is older or younger than the branch, another branch
+        # or a later writer made the table.
         return len(others) == 1 and self.created <= others[0].modified <= self.deleted
 
 

@@ -144,6 +144,7 @@ class _Search:
         if lifetime.last.state.is_deleted:
             if self._is_purged(lifetime.last):
                 return None
+            # A tombstone without a time was put after the listing.
             if times.get(lifetime.last.number, self._horizon) < self._horizon:
                 return set()
         return lifetime.find_kept(self._policy, times, self._horizon)
@@ -160,6 +161,7 @@ class _Search:
             self._keep_table_bases(ancestry, holder, view, main)
             self._keep(holder, [parent.commit])
             others = {MAIN: main}
+            # The parent may be deleted. Then nothing is merged with it any more.
             if parent.branch in heads:
                 others[str(parent.branch)] = heads[parent.branch].head
             for other in others.values():
@@ -196,6 +198,7 @@ class _Log:
     ) -> "_Log | None":
         """Read all lifetimes of a branch name. Return None if the log has no entry."""
         log = repo_store.config.branch_log(branch)
+        # List before the newest entry is read. An entry that is put in between then has no time and counts as young.
         listed = ((log.number_of(info.path), info.modified) for info in repo_store.config.store.list(log.folder))
         times = {number: modified for number, modified in listed if number is not None}
         newest = repo_store.heads.find(branch)
@@ -214,6 +217,7 @@ class _Log:
             else:
                 kept.update(found)
             created_as = entry.state.created_as
+            # The entry before a creation is the tombstone of the earlier branch of this name.
             entry = repo_store.heads.get_numbered(branch, created_as - 1) if created_as > 1 else None
         return cls(newest=newest, made=frozenset(made), purged=frozenset(purged), kept=frozenset(kept))
 
@@ -259,8 +263,11 @@ class _Lifetime:
                 self._find_rolled_back(entry)
             after = entry
             for commit in self._parents.iter_from(entry.head):
+                # The walk has reached the branch that this one was made from, or an earlier branch of the same name.
+                # Their own logs decide about those commits.
                 if commit.branch != str(branch) or commit.manifest_version < self._last.state.created_as:
                     break
+                # A walk from a later entry has been here.
                 if commit.graph_commit_id in self._commits:
                     break
                 numbers.add(commit.manifest_version)
@@ -289,6 +296,7 @@ class _Lifetime:
 
     def _find_retained(self, policy: Policy, times: Mapping[int, datetime], horizon: datetime) -> set[str]:
         run = self._last.state.run
+        # A run is compared with the commits that it started on when it is published, however old they are.
         kept = set() if run is None else set(run.started_on)
         if policy.keeps_all:
             kept.update(self._commits)
@@ -297,6 +305,7 @@ class _Lifetime:
             return kept
         since, is_new = self._first_number_since(times, horizon), _newer_than(policy, horizon)
         heads = {number: head.commit.graph_commit_id for number, head in self._heads.items()}
+        # The head at the horizon counts as well: a reader that opened the branch then may still read it.
         kept.update(head for number, head in heads.items() if number >= min(since, self._last.number))
         made = self._commits.values()
         kept.update(commit.graph_commit_id for commit in made if commit.manifest_version >= since)
@@ -349,5 +358,6 @@ def _newer_than(policy: Policy, horizon: datetime) -> Callable[[GraphCommit], bo
     """Return the test for `keep_newer_than`, measured from the horizon."""
     if policy.keep_newer_than is None:
         return lambda _: False
+    # What the policy retained at any time since the horizon stays, so that the policy is applied as of the horizon.
     oldest = int((horizon - policy.keep_newer_than).timestamp() * 1_000_000)
     return lambda commit: commit.created_at >= oldest

@@ -68,6 +68,7 @@ def iter_unreferenced(config: RepoConfig, published: frozenset[str], horizon: da
     These are commit objects that no log names, temporary files, decisions on merges of deleted branches, expired
     leases, and removal notices of a process that died.
     """
+    # A commit object is put before its log entry, so that a young one may still be published.
     for info in _older(config.store.list(COMMITS), horizon):
         commit_id = info.path.rpartition("/")[2].removesuffix(".json")
         if commit_id not in published and info.path.endswith(".json"):
@@ -110,6 +111,7 @@ def find_wanted(repo_store: RepoStore, roots: Roots, commits: Sequence[CommitRec
         entry = held.entry
         place = (entry.home, entry.version)
         places[entry.dataset].add(place)
+        # Rows without a key are matched by row ids, which need the manifests of the steps between two kept states.
         if not entry.primary_key:
             without_key[entry.dataset].add(place)
     return {
@@ -128,6 +130,8 @@ def _find_since(repo_store: RepoStore, roots: Roots) -> dict[str, dict[str | Non
         for entry in repo_store.commits.tables_of(head.head).values():
             if owns(head.home_branch, entry.home):
                 lowest = since[entry.dataset]
+                # Several branches may show the home, for example a run and its target. The one that is furthest behind
+                # decides.
                 lowest[entry.home] = min(entry.head, lowest.get(entry.home, entry.head))
     return since
 

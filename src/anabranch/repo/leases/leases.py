@@ -64,6 +64,8 @@ class Lease:
         self._held = tuple(held)
         self._began = self._renewed = steady_seconds()
         if since is not None:
+            # Files of this work are older than this process. Garbage collection must spare them from their first one
+            # on.
             self._began -= max(0.0, time.time() - since)
         self._longest_silence = 0.0
         self._may_exist = True
@@ -100,6 +102,8 @@ class Lease:
             return
 
     def renew_if_due(self) -> None:
+        # The thread wakes by the shortest pause of all leases, and a wait may end a little early. Without the margin a
+        # lease that is almost due would wait for one more pause.
         if steady_seconds() - self._renewed >= self.pause * 0.9:
             self.renew()
 
@@ -149,6 +153,8 @@ class _Renewer:
     def add(self, lease: Lease) -> None:
         with self._changed:
             self._leases.add(lease)
+            # The thread sleeps for the shortest pause that it knew. A lease with a shorter one would expire before it
+            # wakes.
             if lease.pause < self._pause:
                 self._changed.notify()
             if self._thread is None or not self._thread.is_alive():
@@ -174,6 +180,7 @@ class _Renewer:
                     return
             # In parallel, so that a slow store does not delay the leases in others by its own time for each of them.
             in_parallel(Lease.renew_if_due, leases)
+            # A list that lives during the next wait would keep dropped leases in the weak set.
             del leases
 
 
@@ -233,6 +240,7 @@ class Leases:
         lease = self.new(lock, new_ulid())
         lease.start()
         try:
+            # Three durations, not one: a holder that was silent for one duration may still be at work and continue.
             if any(info.path != lease.path for info in self._list_unexpired(lock)):
                 raise BusyError(
                     f"{doing}, or was until a moment ago by a process that died",

@@ -42,6 +42,8 @@ def is_clock_right(config: RepoConfig) -> bool:
     if config.clock_tolerance is None:
         return True
     found, now = _measured.get(_key(config.root)), steady_seconds()
+    # An old measurement is not trusted in either direction. The caller then measures again by an object that it puts
+    # anyway.
     if found is None or now - found[1] > _INTERVAL:
         return False
     return abs(config.clock() / 1e6 - found[0] - now) <= config.clock_tolerance.total_seconds()
@@ -55,6 +57,7 @@ def check_clock(config: RepoConfig, written: str) -> None:
     tolerance = config.clock_tolerance
     by_store = None if tolerance is None else _measure(config, written)
     own = config.clock()
+    # The measurement was made a moment ago, so that a refusal never rests on an old one.
     if tolerance is None or by_store is None or abs(own - by_store) / 1e6 <= tolerance.total_seconds():
         return
     ahead = "ahead of" if own > by_store else "behind"
@@ -81,6 +84,7 @@ def _key(root: str) -> str:
     if not is_local(root):
         return "://".join(split_uri(root)[:2])
     try:
+        # Repositories on one disk share the measurement, so that each of them does not pay for its own.
         return str(os.stat(root).st_dev)
     except OSError:
         return root
@@ -113,6 +117,8 @@ def find_stamped_ahead(
     tolerance = int((config.clock_tolerance or timedelta(minutes=5)) / timedelta(microseconds=1))
     is_future = first.at > config.clock() + tolerance
     if not is_future:
+        # A clock that was ahead gives its time to all entries after it until that time is reached. Two equal times are
+        # the only trace that is left once it has passed.
         following = find(first.number + 1)
         if following is None or following.at != first.at:
             return None

@@ -113,6 +113,7 @@ class Clones:
         if not clone.is_held:
             return clone
         released = replace(clone, state=CloneState.RELEASED, number=clone.number + 1)
+        # The number may be taken by a concurrent release, which has the same result.
         if not self._append(released) and self.get(clone_id).is_held:
             raise BusyError(f"clone {clone_id} was changed concurrently", hint="list the clones and try again")
         return released

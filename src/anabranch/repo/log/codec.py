@@ -145,6 +145,7 @@ def weigh_summary(summary: tuple[Any, ...]) -> int:
     """Return about how many bytes a summary takes."""
     message, metadata, tables, _, made_on, taken_from = summary[_MESSAGE:]
     texts = (message, made_on or "", taken_from or "", *tables, *metadata, *metadata.values())
+    # 130 bytes for the fields of about constant size: ids, numbers, the kind and punctuation.
     return 130 + sum(map(len, texts))
 
 
@@ -155,6 +156,7 @@ def iter_summaries(record: CommitRecord) -> Iterator[GraphCommit]:
 
 def iter_origins(record: CommitRecord) -> Iterator[Origin]:
     """Yield the commits before one, back to the start of its page, newest first, with their sources."""
+    # A summary omits its parent: that is the next summary, and for the last one the start of the next page.
     parents = (*(summary[0] for summary in record.recent), record.older)[1:]
     for summary, parent in zip(record.recent, parents, strict=True):
         fields = dict(zip(_SUMMARY, summary, strict=True))
@@ -209,6 +211,7 @@ def encode_commit(record: CommitRecord, full_map: Mapping[TableKey, TableEntry] 
         "changes": {str(key): entry and encode_table(entry) for key, entry in record.changes.items()},
         "recent": list(record.recent),
         "older": record.older,
+        # The stored names stay as they are, so that all releases of a format read the same objects.
         "saw": record.main_id,
         "made_on": record.made_on,
         "taken_from": record.taken_from,
@@ -232,6 +235,7 @@ def decode_commit(fields: Mapping[str, Any]) -> CommitRecord:
         recent=recent,
         older=fields["older"],
         main_id=fields["saw"],
+        # Objects of format 1 have only `saw`, the commit of main below a live branch when the commit was made.
         made_on=fields.get("made_on", fields["saw"]),
         taken_from=fields.get("taken_from"),
         collected_at=fields.get("collected_at"),

@@ -137,6 +137,7 @@ def collected_errors(config: RepoConfig, list_commits: Callable[[], Iterable[str
     """
     try:
         yield
+    # It names its commit already. It is a NotFoundError, too, so that the next clause would search again.
     except CollectedError:
         raise
     except (DamagedFileError, NotFoundError) as err:

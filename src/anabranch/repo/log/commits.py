@@ -60,6 +60,7 @@ class Commits:
         """
         data = documents.dump(codec.encode_commit(record, full_map))
         path = commit_path(record.commit.graph_commit_id)
+        # Commit objects are never replaced: other commits and log entries refer to them by id.
         if not put_once(self._config.store, path, data, durable=durable):
             raise CorruptError(f"another commit already exists at {path!r}", hint="try again: ids are random")
         if full_map is not None:
@@ -100,6 +101,7 @@ class Commits:
         yield commit
         self.keep_origins(record)
         while commit.parent_commit_id is not None:
+            # One read caches a page of ancestors, so that most steps cost no request.
             commit = self.get_origin(commit.parent_commit_id).commit
             yield commit
 
@@ -181,6 +183,7 @@ def next_page(parent: CommitRecord) -> tuple[tuple[tuple[Any, ...], ...], str | 
     """Return the fields `recent` and `older` of a commit on top of `parent`."""
     page = (codec.encode_summary(parent), *parent.recent)
     if len(page) >= _PAGE or sum(map(codec.weigh_summary, page)) > _PAGE_BYTES:
+        # The new page starts empty and names the parent, whose own object repeats the page before it.
         return (), parent.commit.graph_commit_id
     return page, parent.older
 
@@ -237,6 +240,7 @@ class StoredMap(Mapping[TableKey, TableEntry]):
         at = self._position(key)
         if at < 0:
             return None
+        # Decoding a small slice first: the object may have megabytes, and `raw_decode` needs a string.
         for end in (at + _ENTRY_BYTES, len(self._data)):
             try:
                 fields, _ = _DECODER.raw_decode(self._data[at:end].decode(errors="replace"))
@@ -249,6 +253,7 @@ class StoredMap(Mapping[TableKey, TableEntry]):
         """Return the position of the fields of an entry, -1 if it is not found."""
         if self._fields is not None or self._start is None:
             return -1
+        # Only a key of the map is followed by a brace in this form. A table key has no character that JSON escapes.
         name = f'"{key}":'.encode()
         found = self._data.find(name + b"{", self._start)
         return -1 if found < 0 else found + len(name)

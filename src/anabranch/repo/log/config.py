@@ -41,6 +41,7 @@ def give_way(losses: int, took: int) -> None:
     again at the same time would only waste their work.
     """
     if losses > 1:
+        # The time of one attempt sets the scale: a pause much shorter than an attempt would not separate the writers.
         longest = min(_LONGEST_PAUSE_SECONDS, max(took, 0) / 1e6 * 2.0 ** min(losses - 1, 8))
         time.sleep(secrets.SystemRandom().uniform(0, longest))
 
@@ -120,6 +121,7 @@ class RepoConfig:
             home = self.dataset_root(entry.dataset).on(entry.home)
             self.homes.keep((entry.dataset, entry.home), home)
         else:
+            # The folder may have been replaced by a link since the home was cached.
             refuse_links(self.root, f"{TABLES}/{entry.dataset}")
         if self.made_at is not None and self.made_at != self.root:
             try:
@@ -164,6 +166,7 @@ class RepoConfig:
     def _is_former(self, path: str, former: str) -> bool:
         target = follow_links(path)
         is_below_former = relative_to(target, follow_links(former)) is not None
+        # A repository that was moved to a folder below its former root has its own files below both.
         return is_below_former and relative_to(target, follow_links(self.root)) is None
 
     def _not_relocated(self, home: Home, former: str) -> StaleBaseError:

@@ -53,6 +53,7 @@ __all__ = [
 
 
 RESERVE = "_gc/reserve"
+# Room for what a collection writes before it frees the first file: its lease, its marks and its record.
 _BYTES = 256 << 10
 
 T = TypeVar("T")
@@ -102,6 +103,7 @@ def create_repository(config: RepoConfig) -> None:
     if has_mark(config):
         raise _exists(config)
     refuse_unfinished(config)
+    # A call that was interrupted may have created main. A repeated call then adds only the mark.
     if heads.find(BranchName(MAIN)) is None:
         record = _first_record(config)
         Commits(config).put(record, {})
@@ -130,6 +132,8 @@ def put_mark(config: RepoConfig, mark: Mark) -> None:
 
 def replace_mark(config: RepoConfig, mark: Mark) -> None:
     """Replace the mark in one step. This is the last step of a relocation."""
+    # The one object that is replaced instead of logged: every open reads it, and a numbered log would cost a listing
+    # each time. Two relocations at one location put the same bytes.
     config.store.put(MARK, _encode(mark))
     write_mark_copy(config, mark)
 

@@ -31,6 +31,7 @@ from anabranch.suggestions import closest, suggest
 
 __all__ = ["Decide", "Heads", "Tip"]
 
+# Callers of `list_runs` often stop after a few runs, so that few are read ahead. Each costs one or two requests.
 _RUNS_AT_ONCE = 16
 # The tips of more branches are not cached.
 _CACHED_TIPS = 10_000
@@ -70,6 +71,7 @@ class Heads:
         """
         if (seen := self._seen.find(branch)) is not None:
             log, entry = seen
+            # One request that usually finds nothing replaces a listing and a read of the newest entry.
             if log.find(entry.number + 1) is None:
                 return entry
         newest = self._read(branch)
@@ -96,6 +98,7 @@ class Heads:
         if known is not None:
             return known  # entries never change
         log = self._config.branch_log(branch)
+        # Number 0 would be the path of an entry that cannot exist, and a user can ask for it: `main@v0`.
         data = log.find(number) if number > 0 else None
         if data is None:
             raise VersionNotFoundError(
@@ -126,6 +129,7 @@ class Heads:
     def list_tips(self, *, deleted: bool = False) -> builtins.list[Tip]:
         """List where each branch is, or each deleted one was, by name. One that did not move costs one request."""
         names = [name for name in self._list_branches() if not name.is_internal]
+        # There may be thousands of branches. A local disk answers at once, and threads would cost more than they save.
         tips = in_parallel(self._find_tip, names, at_a_time=at_once(self._config.root))
         return [tip for tip in tips if tip is not None and tip.is_deleted is deleted]
 
@@ -163,6 +167,7 @@ class Heads:
             exist = self._existing([*closest(str(missing), names, n=3), *names[:_NAMES_IN_HINT]])
         except AnabranchError:
             exist = names = []
+        # Reads accept a tag where this call needs a branch, so that the name of a tag is a likely mistake.
         if self._has_tag(missing):
             return f"a tag does not move: make a branch from it with `branch_create('NAME', source='{missing}')`"
         if not exist or len(names) > _NAMES_IN_HINT:
@@ -200,6 +205,7 @@ class Heads:
         return tuple(name for name in found if name is not None)
 
     def _list_run_names(self) -> tuple[BranchName, ...]:
+        # Other folders may be here, and an id becomes part of a path.
         names = self._list_names(RUNS)
         return tuple(BranchName.of_run(name) for name in names if name.isascii() and name.isalnum())
 
@@ -262,10 +268,12 @@ class Heads:
         read = newest or partial(self.get, branch)
         for losses in range(1, attempts + 1):
             began = time.monotonic_ns()
+            # After a loss the known entry is not the newest any more, and to decide on it again would lose again.
             before = known if known is not None and losses == 1 else read()
             entry = decide(before)
             if entry is None:
                 return before
+            # The files are asked for only now: on a new head the decision may have staged the tables again.
             if self._append(entry, after=files()):
                 self._verify(before, entry, verify, rolled_back, is_kept_once_built_on=is_kept_once_built_on)
                 return entry
@@ -285,6 +293,8 @@ class Heads:
         `make` is given the tombstone. `verify` is as for `move`.
         """
         tombstone = None
+        # First assume a new name, which costs no read. If its number is taken, the name exists, or has a tombstone
+        # that the entry follows. A second loss means that another process has just created the branch.
         for _ in range(2):
             entry = make(tombstone)
             if self._append(entry):
@@ -342,6 +352,8 @@ class Heads:
 
     def _entry_back(self, before: LogEntry | None, entry: LogEntry, newest: LogEntry) -> LogEntry | None:
         """Return the entry that undoes another one on top of the newest; None if there is nothing left to undo."""
+        # Another process has deleted or restored the branch, or created another one of this name. To undo our entry
+        # now would undo that, too.
         if newest.state.created_as != entry.state.created_as or newest.state.is_deleted != entry.state.is_deleted:
             return None
         if before is None or (before.state.is_deleted and not entry.state.is_deleted):
@@ -359,6 +371,7 @@ class Heads:
 
     def _has_left(self, entry: LogEntry, newest: LogEntry) -> bool:
         """Return whether a branch was on another commit after an entry. It may have come back since."""
+        # Every entry in between counts: another commit may build on ours, even if the branch came back to it since.
         between = range(entry.number + 1, newest.number)
         later = [*(self.get_numbered(entry.branch, number) for number in between), newest]
         return any(other.head.commit != entry.head.commit for other in later)

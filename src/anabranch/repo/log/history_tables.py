@@ -77,6 +77,7 @@ def follow_history(repo_store: RepoStore, published: LogEntry) -> None:
         return
     try:
         _until_done(repo_store, lambda repo_store: _sync(repo_store, [published]))
+    # The commit is published, so that no error of a derived table may reach its writer.
     except AnabranchError:
         return
 
@@ -159,6 +160,7 @@ def _find_readable(config: RepoConfig, name: str) -> VersionRef | None:
     try:
         return find_newest(home)
     except CorruptError:
+        # It is derived from the logs, so that nothing is lost. A damaged table would make every later call fail.
         remove_table(home)
         return None
 
@@ -177,6 +179,7 @@ def _newest_recorded(version_ref: VersionRef) -> dict[str, int]:
     """Return the newest version of each branch in the table. All older versions are in it, too."""
     found = read_table(version_ref, columns=["manifest_branch", "manifest_version"])
     newest = found.group_by("manifest_branch").aggregate([("manifest_version", "max")])
+    # The maximum is enough: each append adds all commits of a branch up to its head, in one version of the table.
     return {row["manifest_branch"] or MAIN: row["manifest_version_max"] for row in newest.to_pylist()}
 
 

@@ -67,11 +67,15 @@ def make_record(
         parent_commit_id=parent.commit.graph_commit_id,
         merged_parent_commit_id=spec.merged_parent.graph_commit_id if spec.merged_parent else None,
         actor_id=config.actor,
+        # Times never decrease along a branch or from a parent to its child. Refs by time bisect over them, and
+        # `keep_newer_than` stops at the first commit that is too old.
         created_at=max(config.clock(), before.at, *(made.created_at for made in made_from)),
         message=spec.message,
         kind=spec.kind,
         metadata={**spec.metadata, **({} if spec.once is None else spec.once.metadata)},
         tables=tuple(sorted(str(key) for key in {*changes, *spec.released})),
+        # Sources of tables count like parents. Otherwise a walk by generation could meet such a source before a commit
+        # that was made from it.
         generation=1 + max(made.generation for made in made_from),
     )
     recent, older = next_page(parent)
@@ -103,6 +107,8 @@ def pin_view(repo_store: RepoStore, entry: LogEntry, view: View, *, message: str
     """
     if view.is_recorded:
         return replace(entry, head=view.record.pinned())
+    # `make_record` numbers a commit after the entry that it follows, and this commit belongs to the planned entry
+    # itself.
     before = replace(entry, number=entry.number - 1)
     spec = CommitSpec(message=message, kind=CommitKind.FREEZE, metadata={})
     record, full_map = make_record(repo_store, before, view, {}, spec)

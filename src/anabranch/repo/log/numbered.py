@@ -47,6 +47,7 @@ class NumberedLog:
         """Return the newest entry with its number, or None for a log without entries."""
         if self.store.lists_sorted:
             return self._first_listed()
+        # Without a hint all of the folder is listed. That is slow for a long log, but the next append writes a hint.
         start = self.find_hint() or self._last_of_all()
         return None if start is None else self._probe_from(*start)
 
@@ -92,10 +93,12 @@ class NumberedLog:
         return (number, data) if checksum == expected else None
 
     def _last_of_all(self) -> tuple[int, bytes] | None:
+        # Local disks list in any order, so that all names are needed to find the largest number.
         last = max(self._iter_numbers(), default=None)
         return None if last is None else (last, self.store.get(self.path(last)))
 
     def _probe_from(self, number: int, data: bytes) -> tuple[int, bytes]:
+        # Numbers have no gaps, so the first missing one is the end. A stale hint only makes this loop longer.
         while (newer := self.find(number + 1)) is not None:
             number, data = number + 1, newer
         return number, data

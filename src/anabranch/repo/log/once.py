@@ -40,6 +40,7 @@ class Once:
     def find(self, commits: Iterable[GraphCommit]) -> GraphCommit | None:
         """Return the commit of an earlier attempt, given the commits of a branch, newest first."""
         for commit in commits:
+            # Times never decrease along a branch, so that the search can stop at the first commit that is too old.
             is_too_old = self.since is not None and commit.created_at < self.since
             if is_too_old or commit.graph_commit_id == self.until:
                 return None
@@ -48,6 +49,7 @@ class Once:
                 continue
             if found == self.value or (self.is_ordered and int(found) > int(self.value)):
                 return commit
+            # The newest commit with the key has a lower number, so that this change was not published.
             if self.is_ordered:
                 return None
         return None
@@ -57,6 +59,8 @@ class Once:
         if self.after is None:
             return self.find(repo_store.commits.iter_history(head.head))
         made = repo_store.commits_since(head, version=self.after)
+        # `made` is an iterator: the next search continues below a commit that was rolled back, perhaps to an earlier
+        # attempt that was not.
         while (commit := self.find(made)) is not None:
             if not _is_rolled_back(repo_store, head, commit):
                 return commit
@@ -70,6 +74,8 @@ def _is_rolled_back(repo_store: RepoStore, head: LogEntry, commit: GraphCommit) 
     or an undo removed was published. The log distinguishes the two, whether or not the commit was collected since.
     """
     history = repo_store.commits.iter_history(head.head)
+    # Below this generation the history cannot contain the commit. So the cost does not depend on the length of the
+    # history.
     above = takewhile(lambda other: other.generation >= commit.generation, history)
     if any(other.graph_commit_id == commit.graph_commit_id for other in above):
         return False

@@ -65,6 +65,7 @@ class RepoStore:
                 continue
             entry = head if number == head.number else self.heads.get_numbered(head.branch, number)
             for commit in self._list_named(entry):
+                # The page of a young branch reaches back into the branch that it was made from.
                 if commit.branch == str(head.branch):
                     numbers.add(commit.manifest_version)
                     found[commit.graph_commit_id] = commit

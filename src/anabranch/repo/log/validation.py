@@ -82,6 +82,7 @@ def check_root(value: Any, what: str) -> str:
 
 def check_tables(keys: Iterable[Any]) -> None:
     names = tuple(keys)
+    # One pass over all names decides. The loop only finds the name for the error.
     if not are_table_keys(names):
         for key in names:
             TableKey.parse(key)

@@ -123,6 +123,8 @@ def create_branch(
             f"live branch '{name}' can only follow main as it is now", hint="make it from 'main', or make it pinned"
         )
     record, parent = source.record, source.branch
+    # A version of a deleted branch is a valid source. With that branch as its parent, the new branch would be refused
+    # by the verification, and could never be restored.
     if source.is_old and parent is not None and _is_gone(repo_store, parent):
         parent = None
     now = max(repo_store.config.clock(), record.commit.created_at)
@@ -177,6 +179,7 @@ def delete_branch(repo_store: RepoStore, name: BranchName) -> LogEntry:
 
     def tombstone(head: LogEntry) -> LogEntry:
         refuse_protected(head)
+        # Also before the put, so that the usual refusal does not leave a deletion and its roll-back in the log.
         refuse_in_use(repo_store, name)
         return repo_store.heads.next_entry(head, BranchEvent.DELETED, is_deleted=True)
 
@@ -221,6 +224,7 @@ def refuse_orphan(repo_store: RepoStore, entry: LogEntry) -> None:
 
 
 def _refuse_name_of_tag(repo_store: RepoStore, name: BranchName) -> None:
+    # Tags have neither slashes nor internal names, so that these names need no request.
     if "/" not in str(name) and not name.is_internal and is_tag(repo_store, TagName(str(name))):
         raise InvalidInputError(
             f"'{name}' is the name of a tag", hint="choose another name for the branch, or delete the tag first"
@@ -240,6 +244,8 @@ def refuse_in_use(repo_store: RepoStore, name: BranchName) -> None:
             raise BranchInUseError(
                 f"branch '{other.branch}' was made from '{name}'", hint=f"delete '{other.branch}' first"
             )
+    # Only leases that are renewed count. A run whose process died would otherwise block the deletion until it is
+    # collected.
     for run_id in repo_store.config.leases.list_alive(name):
         if _is_active(repo_store, BranchName.of_run(run_id), name):
             raise BranchInUseError(f"run {run_id} is active on branch '{name}'", hint="wait for it, or abort it")
@@ -250,4 +256,5 @@ def _is_active(repo_store: RepoStore, run: BranchName, target: BranchName) -> bo
     entry, head = repo_store.heads.find(run), repo_store.heads.find(target)
     if entry is None or head is None or entry.state.is_deleted or entry.state.run is None:
         return False
+    # A run on an earlier branch of this name can never be published to the present one.
     return entry.state.run.target_created_as == head.state.created_as

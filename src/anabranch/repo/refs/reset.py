@@ -23,6 +23,7 @@ def reset_branch(repo_store: RepoStore, branch: BranchName, target: Resolved) ->
     def decide(head: LogEntry) -> LogEntry:
         refuse_protected(head)
         if head.state.is_live:
+            # The head of a live branch does not show which tables follow main: that is in the state of its entry.
             old = _old_position(repo_store, head, target)
             return repo_store.heads.next_entry(head, BranchEvent.RESET, head=old.head, own=old.state.own)
         entry = repo_store.heads.next_entry(head, BranchEvent.RESET)
@@ -43,6 +44,7 @@ def _old_position(repo_store: RepoStore, head: LogEntry, target: Resolved) -> Lo
     """
     if target.branch == head.branch and target.is_old:
         old = repo_store.heads.get_numbered(head.branch, target.version)
+        # A version of an earlier branch of this name, or from before the branch was frozen, has another kind of state.
         if (old.state.mode, old.state.created_as) == (head.state.mode, head.state.created_as):
             return old
     raise InvalidInputError(
@@ -92,6 +94,7 @@ def _put_back(repo_store: RepoStore, last: LogEntry, then: LogEntry, event: Bran
     def decide(now: LogEntry) -> LogEntry:
         if then.state.is_protected:  # else the movement was the protection itself
             refuse_protected(now)
+        # Undo of a creation is a deletion, and undo of a deletion is a restore. The rules for those hold here, too.
         _refuse_to_come_or_go(repo_store, now, then)
         if not then.state.is_deleted:
             _require_uncollected(repo_store, then)
@@ -155,6 +158,8 @@ def _last_moved(repo_store: RepoStore, last: LogEntry) -> LogEntry:
     """
     while last.number > 1:
         before = repo_store.heads.get_numbered(last.branch, last.number - 1)
+        # The movement and its roll-back are two entries that together changed nothing, so that an undo steps over
+        # both.
         if last.event is BranchEvent.ROLLED_BACK and before.number > 1:
             earlier = repo_store.heads.get_numbered(last.branch, before.number - 1)
             if (earlier.head.commit, earlier.state) != (last.head.commit, last.state):

@@ -75,6 +75,7 @@ def resolve(ref: Ref, repo_store: RepoStore) -> Resolved:
         return Resolved.of_entry(repo_store.heads.get_numbered(BranchName.parse(ref.name), ref.version), is_old=True)
     if ref.at is not None:
         entry = _entry_at(ref, repo_store)
+        # A live branch showed main as it was at that time, whatever its own commits recorded and main shows now.
         main = _entry_at(replace(ref, name=MAIN), repo_store).head if entry.state.is_live else None
         return replace(Resolved.of_entry(entry, is_old=True), view=View.of(entry, main))
     start = _resolve_name(ref.name, repo_store)
@@ -91,6 +92,7 @@ def _resolve_name(name: str, repo_store: RepoStore) -> Resolved:
         pass
     branch = BranchName.parse(name)
     entry = repo_store.heads.find(branch)
+    # A deleted branch may share its name with a tag or a prefix, so that it is reported only if nothing else matches.
     if entry is not None and not entry.state.is_deleted:
         return Resolved.of_branch(repo_store, entry)
     if (tag := _find_tag(name, repo_store)) is not None:
@@ -170,6 +172,7 @@ def _ancestor(start: Resolved, ref: Ref, repo_store: RepoStore) -> Resolved:
         if step.sign == "~":
             record = _first_parent(record, step.count, ref, repo_store)
         else:
+            # The merged commit belongs to another branch, so that the start does not name it any more.
             record, branch = _second_parent(record, ref, repo_store), None
     return replace(Resolved.of_commit(record), branch=branch)
 
@@ -203,6 +206,8 @@ def _entry_at(ref: Ref, repo_store: RepoStore) -> LogEntry:
             f"there is no branch '{ref.name}'", hint=repo_store.heads.hint_for(BranchName(ref.name))
         )
     low = _last(repo_store, head, 0, lambda entry: entry.at <= wanted)
+    # Entries from a clock that was ahead seem to be later than the wanted time. Without this, a ref to the present
+    # would show the state before them.
     if 0 < low < head.number and (ahead := _find_ahead(repo_store, head, low)) is not None:
         low = _last(repo_store, head, low, lambda entry: ahead.is_made_by(entry, wanted))
     if low == 0:
@@ -242,5 +247,6 @@ def _microseconds(ref: Ref) -> int:
         raise InvalidInputError(
             f"{ref.at!r} in the ref {str(ref)!r} is not a time", hint="write it like 2026-11-15T10:00:00Z"
         ) from None
+    # A local zone would give one ref different meanings on different machines.
     aware = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
     return to_microseconds(aware)

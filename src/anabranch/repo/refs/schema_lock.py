@@ -61,6 +61,7 @@ def _lock(repo_store: RepoStore, holder: str) -> LogEntry:
     try:
         return repo_store.heads.move(LOCK, decide, known=before)
     except BusyError:
+        # Another process took the number, and its entry names the actor.
         raise _held(repo_store.heads.get(LOCK)) from None
 
 
@@ -68,6 +69,7 @@ def _release(repo_store: RepoStore, mine: LogEntry) -> None:
     """Release the lock. If the store fails, or another process took over an expired lock, nothing is left to do."""
 
     def decide(before: LogEntry) -> LogEntry | None:
+        # Another process has taken the lock over. To unlock now would take it from that process.
         if before.number != mine.number:
             return None
         return repo_store.heads.next_entry(before, BranchEvent.UNLOCKED)

@@ -69,6 +69,7 @@ def create_tag(repo_store: RepoStore, name: TagName, *, commit_id: str, descript
     """Name a commit; a branch that takes the name at the same moment looks after its put, as this does."""
     _refuse_name_of_branch(repo_store, name)
     before = _find_newest(repo_store, name)
+    # A tag does not move, so that an existing one is never replaced: others may rely on what it names.
     if before is not None and not before.is_deleted:
         raise TagExistsError(
             f"there is a tag '{name}' already, on {before.commit_id}", hint="delete it first, or choose another name"
@@ -161,6 +162,7 @@ def iter_tagged_since(repo_store: RepoStore, since: datetime) -> Iterator[TagInf
             # A tombstone repeats the commit that was tagged until then.
             if not tag.is_deleted or times[number] >= since:
                 yield tag
+            # This entry was the newest at that time. What came before it was not reachable since.
             if times[number] < since:
                 break
 

@@ -63,6 +63,7 @@ __all__ = [
 RUN_ID = "run_id"
 
 _EVENTS = {
+    # A publisher that fails puts the run back to `running`, so that it can be published again.
     RunPhase.RUNNING: BranchEvent.RESTORED,
     RunPhase.PUBLISHING: BranchEvent.PUBLISHING,
     RunPhase.PUBLISHED: BranchEvent.PUBLISHED,
@@ -136,6 +137,8 @@ def begin_run(
     refuse_protected(head)
     run_id = repo_store.config.new_id()
     lease = repo_store.config.leases.new(target, run_id)
+    # The lease first: a deletion of the target finds active runs by their leases, and would not find a run without
+    # one.
     lease.start()
     try:
         first = _first_entry(repo_store, head, run_id, message=message, metadata=metadata)
@@ -190,6 +193,8 @@ def _first_entry(
         head=view.head,
     )
     entry = pin_view(repo_store, entry, view, message=f"Run on {head.branch}")
+    # On a live target, pinning may have stored a commit for what the branch shows. The run starts from that one, and
+    # what it changed is compared with it.
     origin = entry.head.commit.graph_commit_id
     return replace(entry, state=replace(entry.state, run=replace(run, origin=origin)))
 
@@ -226,6 +231,8 @@ def describe_run(repo_store: RepoStore, entry: LogEntry, *, alive: Alive | None 
     phase, commit_id = run.phase, run.commit_id
     if phase not in _OVER:
         is_alive = _is_alive(repo_store, entry, {} if alive is None else alive)
+        # A process that died after its commit has not recorded it in the run. A run that is alive and `running` has no
+        # publisher, so that the usual case needs no search.
         commit = None if is_alive and phase is RunPhase.RUNNING else find_published(repo_store, entry)
         commit_id = None if commit is None else commit.graph_commit_id
         phase = RunPhase.PUBLISHED if commit is not None else RunPhase.RUNNING if is_alive else RunPhase.EXPIRED
@@ -287,6 +294,8 @@ def close_run(
     """Record how a run ended, whatever its log contains by now."""
 
     def ended(newest: LogEntry) -> LogEntry:
+        # Decide on the newest entry, not on the one that the caller knows: another process may have put `publishing`
+        # again.
         run = replace(run_state(newest), phase=phase, error=error, commit_id=commit_id)
         return next_run_entry(repo_store, newest, run)
 
@@ -303,6 +312,8 @@ def abort_run(
         nonlocal was_publishing
         run = run_state(entry)
         refuse_over(entry)
+        # A publisher that died after its commit leaves the run in `publishing`. An abort would then contradict the
+        # target.
         published = find_published(repo_store, entry)
         if published is not None:
             commit_id = published.graph_commit_id
@@ -313,8 +324,11 @@ def abort_run(
         return next_run_entry(repo_store, entry, replace(run, phase=phase, error=error))
 
     entry = move_run(repo_store, run_id, aborted)
+    # The run is published, so that the caller gets an error although the log has a new entry.
     if run_state(entry).phase is RunPhase.PUBLISHED:
         refuse_over(entry)
+    # The abort is recorded before the fence. So a publisher that loses against the fence reads the run again and finds
+    # the abort.
     if was_publishing and (late := fence_off_publishers(repo_store, entry)) is not None:
         close_run(repo_store, entry, RunPhase.PUBLISHED, commit_id=late.graph_commit_id)
         refuse_over(get_run(repo_store, run_id))

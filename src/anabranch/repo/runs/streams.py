@@ -51,6 +51,8 @@ def publish_batch(
     """
     head = repo_store.heads.get(branch)
     once = Once(key=EPOCH, value=str(batch.epoch), is_ordered=True, is_relevant=batch.is_in)
+    # A batch that creates its table cannot be published yet. So the first batch of a query does not search all of the
+    # history for an epoch.
     has_table = View.now(repo_store, head).find_table(repo_store.commits, batch.table) is not None
     if has_table and once.find_on(repo_store, head) is not None:
         return None
