@@ -83,7 +83,7 @@ class DuckBuilder:
         tables = [new[key] if key in new else snapshot[key].to_arrow() for key in output.inputs]
         options = {name: self.plan.parameters[name] for name in output.options}
         made: Any = None if output.function is None else output.function(*tables, **options)
-        # Tables of Arrow, pandas and polars have this method. A record batch has only the one for a single batch.
+        # The Arrow stream interface, which frames of pandas and polars have as well.
         if not hasattr(made, "__arrow_c_stream__") and not isinstance(made, pa.RecordBatch):
             raise InvalidInputError(
                 f"the function of '{output.key}' returned {type(made).__name__}",

@@ -308,7 +308,7 @@ class Branches:
         for branch in self._rows.list_all(project_id):
             if branch.id not in known:
                 self._finish_delete(repository, project_id, branch.id)
-            # Most branches have no copies, and a start must not read the commits of each of them.
+            # Only branches with copies: a start must not read the commits of every branch.
             elif known[branch.id].own_tables or self._rows.list_copied(branch.id):
                 note_copies(self._rows, repository, branch.id)
         for info in known.values():

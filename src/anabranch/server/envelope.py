@@ -44,7 +44,7 @@ _STATUSES: Mapping[type[AnabranchError], int] = {
     AnabranchError: 500,
 }
 _RETRY_AFTER_SECONDS = "1"
-# Lance puts the path of the dataset before its message. Clients address tables by name.
+# `lance_errors` puts the path of the dataset before Lance's message. Clients know tables by name.
 _DATASET = re.compile(r"dataset '[^']*': (?:Invalid user input: )?")
 # The error itself is only logged: its text may contain data that clients must not read.
 UNEXPECTED: Mapping[str, Any] = {

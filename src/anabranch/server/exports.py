@@ -57,7 +57,7 @@ class Exports:
 
     def submit(self, branch: OpenBranch, key: TableKey, request: ExportRequest) -> Job:
         """Submit a job that writes the rows of a table, as they are now or at a ref."""
-        # The service has no timer. Exports use most of the disk, so each new one first removes old ones.
+        # The service has no timer, so each export first removes those that are too old.
         self.forget_old()
         snapshot = branch.snapshot(request.ref)
         table = find_table(snapshot, key)

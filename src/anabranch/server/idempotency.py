@@ -235,7 +235,7 @@ class IdempotencyKeys:
         return _Answer(status=row["status"], body=kept["body"], headers=kept["headers"])
 
     def _find_commit(self, asked: Asked, attempt: Attempt) -> GraphCommit | None:
-        # Routes without a branch in the path make no commits, except merges, which search for theirs themselves.
+        # Without a branch in the path it is not known where to search. A merge has it in its body and searches itself.
         if asked.project_id is None or asked.branch_id is None:
             return None
         name = MAIN if asked.branch_id == DEFAULT_BRANCH else asked.branch_id
