@@ -10,6 +10,7 @@ from anabranch.suggestions import suggest
 
 __all__ = ["check_columns", "checked_limit", "checked_number", "listed_columns", "require_names", "unknown_column"]
 
+# A hint with all columns of a very wide table cannot be read.
 _MAX_COLUMNS = 50
 
 
@@ -32,6 +33,7 @@ def checked_limit(limit: Any, things: str, *, name: str = "limit") -> int | None
     number = checked_number(limit, name, hint=hint)
     if number < 0:
         raise InvalidInputError(f"the {name} {number} is negative", hint=hint)
+    # Lance takes 64-bit numbers only, and no table has more rows than this.
     return min(number, sys.maxsize)
 
 

@@ -50,6 +50,8 @@ class ArrowDataset(pds.Dataset):  # type: ignore[misc]
         self._sorts_nan = sorts_nan
         stored = self._opened.schema
         self._shown = pa.schema([field.with_type(common_type(field.type)) for field in stored])
+        # Lance compares the stored values, so it must not decide on a column that is shown as another type. On floats
+        # it has another order of NaN than Arrow.
         self._decided_by_lance = {
             field.name
             for field in stored
@@ -129,6 +131,7 @@ class ArrowDataset(pds.Dataset):  # type: ignore[misc]
     def _checked_columns(self, condition: pc.Expression) -> list[str]:
         """Return the columns that a filter uses; raise if Arrow cannot apply it, or must not."""
         try:
+            # Bind the filter to no rows first: an error during a scan would reach the engine after its first rows.
             self._shown.empty_table().filter(condition)
         except _REFUSALS:
             self.has_refused = True
@@ -159,6 +162,7 @@ def _used_columns(schema: pa.Schema, names: list[str], condition: pc.Expression)
     try:
         rest.empty_table().filter(condition)
     except _REFUSALS:
+        # Without this column alone the filter cannot be bound, so it is used.
         if len(names) == 1:
             return names
         middle = len(names) // 2

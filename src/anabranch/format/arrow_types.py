@@ -10,6 +10,7 @@ __all__ = [
     "python_values",
 ]
 
+# The precision of decimal128, the widest decimal that most engines have.
 _MOST_DIGITS = 38
 
 # First match wins: what Lance stores, and the type that holds the same values and is known everywhere.
@@ -31,6 +32,7 @@ _TABLE: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], pa.Da
 
 def common_type(kind: pa.DataType) -> pa.DataType:
     """The type to show a column as: the same one, or a wider one; decimals of more than 38 digits stay as they are."""
+    # An extension has a meaning beyond its storage, which a cast would lose.
     if isinstance(kind, pa.BaseExtensionType):
         return kind
     return next((change(kind) for is_kind, change in _TABLE if is_kind(kind)), kind)
@@ -54,6 +56,7 @@ def python_values(values: pa.Array | pa.ChunkedArray) -> list[Any]:
     kind = values.type
     if _retyped(kind, _as_text) == kind:
         return list(values.to_pylist())
+    # Field by field: a time that needs text in one field must not turn the others into text.
     if pa.types.is_struct(kind) and isinstance(values, pa.Array):
         columns = [python_values(column) for column in values.flatten()]
         rows = zip(*columns, strict=True)
@@ -63,6 +66,7 @@ def python_values(values: pa.Array | pa.ChunkedArray) -> list[Any]:
             dict(zip(names, row, strict=True)) if is_there else None for row, is_there in zip(rows, there, strict=True)
         ]
     try:
+        # The cast is safe: it fails if a value is finer than Python's microseconds, or has no date in Python.
         return list(values.cast(_retyped(kind, _in_microseconds)).to_pylist())
     except (pa.ArrowInvalid, OverflowError, ValueError):
         return list(values.cast(_retyped(kind, _as_text)).to_pylist())

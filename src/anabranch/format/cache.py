@@ -38,6 +38,7 @@ class BoundedCache(Generic[K, V]):
 
     def keep(self, key: K, value: V, *, weight: int = 1) -> None:
         with self._lock:
+            # Removed first, so that the key moves to the end: the dict is in the order of storing.
             _, former = self._values.pop(key, (None, 0))
             self._values[key] = (value, weight)
             self._weight += weight - former

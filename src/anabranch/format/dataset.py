@@ -52,6 +52,7 @@ def open_dataset(uri: str | os.PathLike[str], storage_options: Mapping[str, str]
     """
     home = Home.at(uri, storage_options)
     root, separator, branch = home.root.rpartition("/tree/")
+    # Only with a ref: a dataset may be in a folder that is called `tree` by chance.
     if separator and branches.find_branch(replace(home, root=root), branch) is not None:
         return Dataset(replace(home, root=root)).branch_checkout(branch)
     handle = Dataset(home)
@@ -436,6 +437,7 @@ class Dataset:
         if name == MAIN:
             return None, None
         tag, branch = tags.find_tag(self._root, name), branches.find_branch(self._root, name)
+        # Lance allows a tag and a branch of one name, so the name alone is ambiguous.
         if tag is not None and branch is not None:
             raise InvalidInputError(f"{name!r} is a branch and a tag", hint="give a version of the branch instead")
         if tag is not None:

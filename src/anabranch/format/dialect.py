@@ -25,6 +25,7 @@ _NOT_CODE = re.compile(
 
 # Lance's parser has syntax of its own for these calls, which its planner then refuses; with a quoted name they work.
 _CALL = re.compile(r"(?<![\w$@.])(ceil|floor|substr|substring|trim)(?=\s*\()", re.IGNORECASE)
+# Lance has no EXTRACT; `date_part` is the same function.
 _EXTRACT = re.compile(r"(?<![\w$@.])extract\s*\(\s*([a-z]+)\s+from(?!\w)", re.IGNORECASE)
 # Types that Lance has under another name. One with a length is left alone: Lance would ignore the length.
 _TYPE = re.compile(r"((?<![\w$@.])as\s+|::\s*)(varchar|text|real|numeric)(?![\w$@])(?!\s*\(\s*\d+\s*\))", re.IGNORECASE)
@@ -55,6 +56,7 @@ def to_lance_dialect(expression: str) -> str:
     end = 0
     for found in _NOT_CODE.finditer(expression):
         code = expression[end : found.start()]
+        # The prefix is code and the text is not, so it is found only where the two meet.
         if found["text"] is not None and (prefix := _PREFIX.search(code)):
             raise InvalidExpressionError(
                 f"expression {expression!r} has text with the prefix {prefix.group()}", hint="remove the prefix"
@@ -130,6 +132,7 @@ def _hint(name: str, columns: Sequence[str], expressions: Sequence[str]) -> str:
     if closest(name, columns, n=1):
         return suggest(name, columns, listed)
     quoted = '"' + name.replace('"', '""') + '"'
+    # The most common mistake: text in double quotes, which is a column here.
     if any(quoted in text for text in expressions):
         return f"write text in single quotes, {quoted} is a column; {listed}"
     return f"{listed}; write text in single quotes: '{name}'" if name.isalnum() else listed

@@ -43,6 +43,7 @@ def is_staged(version: int) -> bool:
 
 def is_safe_branch(branch: str) -> bool:
     """Whether a branch name, which becomes a path below `tree/`, stays there."""
+    # Names come from files that others wrote. `..` in one would lead a deletion out of the dataset.
     return "\\" not in branch and "\0" not in branch and {"", ".", ".."}.isdisjoint(branch.split("/"))
 
 
@@ -129,6 +130,7 @@ class Home:
             raise self.no_version(version)
         staged = version is not None and is_staged(version)
         known = _STAGED.find(self.key(version)) if staged else None
+        # A kept handle has the manifest in memory, so no path is followed.
         if known is not None and reads_metadata:
             return known
         self.refuse_links()
@@ -138,6 +140,7 @@ class Home:
 
     def remember(self, staged: "lance.LanceDataset") -> "lance.LanceDataset":
         """Keep the handle of a staged version for the next caller that opens it."""
+        # Fragments and columns are what the memory of a handle depends on.
         weight = len(staged.fragment_ids()) + _WEIGHT_OF_COLUMN * len(staged.lance_schema.fields())
         _STAGED.keep(self.key(staged.version), staged, weight=weight)
         return staged
@@ -173,6 +176,7 @@ class Home:
         except VersionNotFoundError:
             raise self.no_version(version) from None
         except DamagedFileError as err:
+            # Only the manifest of a staged version may have a copy, in the ordinary version that shows it.
             if version is None or not is_staged(version):
                 raise
             raise DamagedFileError(err.problem, hint=_REPAIR) from err

@@ -101,6 +101,7 @@ def lance_errors(uri: str, storage_options: Mapping[str, str] | None = None) -> 
     except (OSError, ValueError, RuntimeError, NotImplementedError) as err:
         raise _translate(str(err), uri=uri, options=storage_options or {}) from err
     except BaseException as err:
+        # Panics of Rust have a type that cannot be imported. All else here is an interrupt or an exit.
         if type(err).__name__ != "PanicException":
             raise
         problem = f"Lance gave up on {uri!r}: {_clean(str(err), storage_options or {})}"
@@ -117,5 +118,6 @@ def _translate(said: str, *, uri: str, options: Mapping[str, str]) -> AnabranchE
 
 def _clean(said: str, options: Mapping[str, str]) -> str:
     """Lance's words without its source locations, and without our credentials."""
+    # Lance appends positions in its source, and S3 the XML of its answer.
     text = re.sub(r",? ?/[^ ,]*/rust/[^ ,]*\.rs:\d+:\d+|: <\?xml.*", "", said, flags=re.DOTALL)
     return redact(" ".join(text.split()), options)[:500]

@@ -18,6 +18,7 @@ def find_repository(root: Home) -> str | None:
     A repository keeps its tables below `tables/` and its history tables directly in its root. A dataset in another
     folder is not part of it.
     """
+    # A link may lead to a table of a repository from any folder.
     for start in dict.fromkeys([root.root, follow_links(root.root)]):
         folder = start
         for _ in range(_DEPTH):
@@ -25,6 +26,7 @@ def find_repository(root: Home) -> str | None:
             if not folder or (not is_local(folder) and not _has_bucket(folder)):
                 break
             relative = start.removeprefix(f"{folder}/")
+            # The folder may be a repository, but the dataset is not where its tables are.
             if "/" in relative and not relative.startswith("tables/"):
                 continue
             try:

@@ -66,6 +66,7 @@ def add_rows(version_ref: VersionRef, rows: pa.Table) -> bool:
     if not len(rows):
         return True
     added = append(version_ref, rows)
+    # Each append adds a fragment. Compacted in the same version, so that there is no second race to win.
     if len(added.open().get_fragments()) <= _MOST_FRAGMENTS:
         return _publish(version_ref, added)
     done = _publish(version_ref, compact(added))
@@ -84,10 +85,12 @@ def _publish(before: VersionRef, staged: VersionRef) -> bool:
     number = before.version + 1
     try:
         manifest = with_version(store.get(path), number, name=path)
+        # The compare-and-set: the first writer of this number wins, and the loser has changed nothing.
         store.put_if_absent(manifest_path(number), manifest, after=_new_files(before, staged))
     except ObjectExistsError:
         return False
     finally:
+        # Won or lost, nothing refers to the staged manifest any more.
         _forget(store, staged)
     return True
 
@@ -124,6 +127,7 @@ def write_plain_dataset(
             made = lance.write_dataset(
                 reader,
                 home.uri,
+                # `create` is refused by Lance if there is a dataset by now, so a dataset is replaced only on request.
                 mode="overwrite" if overwrite and _exists(home) else "create",
                 storage_options=home.lance_options(),
                 enable_stable_row_ids=True,

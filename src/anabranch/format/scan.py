@@ -73,6 +73,7 @@ def iter_batches(
     limit: int | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Read rows batch by batch. The arguments are checked at once, not when the first batch is read."""
+    # Outside of the generator, whose body does not run before the first batch is requested.
     names, condition, most = _list(version_ref, columns), _enclosed(where), checked_limit(limit, "rows")
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -96,6 +97,7 @@ def read_appended(
     before: VersionRef, after: VersionRef, *, columns: Sequence[str] | None = None
 ) -> pa.RecordBatchReader:
     """Read the rows that appends put between two versions of one home: the fragments that the first does not have."""
+    # Within one home ids are not used again by appends, so they identify fragments.
     known = {fragment.fragment_id for fragment in before.open().get_fragments()}
     with filter_errors(after, None):
         opened = after.open()
@@ -146,6 +148,7 @@ def read_nearest(
                 columns=asked,
                 filter=_enclosed(where),
                 nearest={"column": column, "q": pa.array(vector, kind.value_type), "k": k},
+                # Without it Lance filters the k nearest rows afterwards, and returns fewer than k.
                 prefilter=where is not None,
             )
             .to_table()

@@ -104,6 +104,7 @@ def plan_splits(
         if parts > 1 and can_cut:
             splits += _cut(fragment.fragment_id, rows, parts)
             continue
+        # Close the split before it grows over the limit, but never leave it empty: one large fragment is a split.
         if held and (held_rows + rows > rows_per_split or held_bytes + size > bytes_per_split):
             splits.append(Split(fragments=tuple(held)))
             held, held_rows, held_bytes = [], 0, 0
@@ -135,6 +136,7 @@ def _scan(
     batch_rows = _batch_rows(opened.schema, fragments, split, selection)
     delivered = 0
     while True:
+        # A scan returns its rows in the same order each time, so rows that were delivered are skipped by their number.
         skipped = delivered
         try:
             for batch in _scanner(opened, fragments, split, selection, batch_rows).to_batches():

@@ -93,6 +93,7 @@ def storage_report(home: Home, version: int | None = None) -> StorageReport:
     """
     number = int(home.open(version).version)
     needed = files_of_version(home, number)
+    # A base may be another name of the own root. Its files are counted there, not twice.
     own = {base.id: None for base in needed.bases if is_own_root(home, base)}
     counted: dict[tuple[int | None, FileKind], Usage] = defaultdict(Usage)
     missing = []
@@ -137,6 +138,7 @@ class _Listing:
             self._folders[folder] = self._list(folder)
         entries = self._folders[folder]
         usage = entries.get(name, Usage())
+        # Large values are in a folder beside the data file, which no manifest lists.
         if file.kind is FileKind.DATA and usage.files:
             usage += entries.get(name.rpartition(".")[0], Usage())
         return usage

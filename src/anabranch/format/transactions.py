@@ -40,6 +40,7 @@ def find_origin(home: Home, opened: lance.LanceDataset) -> Origin | None:
     """Where an opened version came from if it was made by branching, else None."""
     transaction = find_transaction(home, opened, opened.version)
     operation = None if transaction is None else transaction.operation
+    # Lance creates a branch by a Clone, which names the version it was made from.
     if not isinstance(operation, lance.LanceOperation.Clone):
         return None
     return Origin(branch=operation.ref_name, version=operation.ref_version)

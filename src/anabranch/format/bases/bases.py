@@ -67,6 +67,7 @@ def find_base(bases: Iterable[BasePath], name_or_id: str | int) -> BasePath | No
     """Find a base by its name, else by its path, else by its id, which may be written as text."""
     known = tuple(bases)
     if isinstance(name_or_id, str):
+        # In this order: a name that is also the id of another base means the base of that name.
         tests: Sequence[Callable[[BasePath], bool]] = (
             lambda base: base.name == name_or_id,
             lambda base: _location(base.path) == name_or_id.rstrip("/"),
@@ -93,6 +94,7 @@ def get_target(home: Home, bases: Iterable[BasePath], name_or_id: str | int | No
     base = get_base(bases, name_or_id)
     if is_own_root(home, base):
         return None
+    # pylance records a relative path as it is given. What it is relative to differs from process to process.
     if is_local(base.path) and not base.path.startswith("/"):
         raise InvalidInputError(
             f"base {label(base)!r} has the relative path {base.path!r}", hint="add a base with an absolute path"
@@ -132,6 +134,8 @@ def add_base(home: Home, path: str, *, name: str, is_dataset_root: bool = False)
     place = _usable_location(home, path)
     _check_name(name)
     base = lance.DatasetBasePath(place, name=name, is_dataset_root=is_dataset_root)
+    # Main first: after a crash in between, main lists one base more, which does no harm. A base that only the branch
+    # lists would count as stale.
     if home.branch is not None and find_base(list_bases(home.on(None)), place) is None:
         _register(home.on(None), base)
     return _register(home, base)
@@ -170,6 +174,7 @@ def _check_name(name: str) -> None:
             f"base name {name!r} is not usable",
             hint="use ASCII letters, digits, '.', '-' and '_', at most 100, with a letter or digit first",
         )
+    # Callers name a base by name, id or this word, so a name must not look like the others.
     if name == OWN_ROOT or name.isdigit():
         raise InvalidNameError(
             f"base name {name!r} is reserved: {OWN_ROOT!r} is the dataset's own folder, a number is an id",
@@ -199,6 +204,8 @@ def check_bases(home: Home, bases: Iterable[BasePath] | None = None) -> None:
     if home.branch is None:
         return
     known = list_bases(home) if bases is None else bases
+    # Plain folders of files are absolute on purpose, such as a cold tier. Only a dataset root can be a former location
+    # of this dataset.
     elsewhere = [base for base in known if base.is_dataset_root and not _is_home_of(home.root, base.path)]
     if not elsewhere:
         return

@@ -66,6 +66,7 @@ def _compact(home: Home, dataset: lance.LanceDataset, target_rows: int) -> Compa
     tasks = [part for whole in plan.tasks for part in _split_by_base(whole, targets)]
     if not tasks:
         return CompactReport(version=int(dataset.version), fragments_removed=0, fragments_added=0)
+    # The copies made a new version, so the plan is out of date. The next call finds no inherited index.
     if copy_inherited_indices(home):
         return _compact(home, home.open(), target_rows)
     copier = DataFileCopier(home)
@@ -106,6 +107,8 @@ def _split_by_base(
             _from_json(CompactionTask, {**whole, "task": {**whole["task"], "fragments": fragments}}),
         )
         for base_id, fragments in parts.items()
+        # Lance planned the task for several bases together. What is left of it in one base may be a single whole
+        # fragment.
         if len(fragments) > 1 or fragments[0].get("deletion_file")
     ]
 
@@ -120,6 +123,7 @@ def _put_in_base(home: Home, result: RewriteResult, target: BasePath | None, cop
             resolve_path(file["path"], FileKind.DATA, base_id, bases={target.id: target}, dataset_root=home.uri)
             for base_id in (None, target.id)
         )
+        # Lance writes compacted files into the own root only. No version names them yet, so they can be moved.
         copier.move(source, aim)
         file["base_id"] = target.id
     return _from_json(RewriteResult, written)
@@ -158,6 +162,7 @@ def copy_inherited_indices(home: Home) -> bool:
     copied = set(in_parallel(copy, folders))
 
     def change(data: bytes) -> bytes:
+        # The newest version may have an index that was not copied, and would then point to a missing folder.
         if not inherited_indices(data) <= copied:
             raise BusyError(f"the indices of {home.uri!r} were changed by another writer", hint="try again")
         return with_own_indices(data)

@@ -116,9 +116,12 @@ def _rewrite(
     plan = _plan(root.root, manifests, mapping)
     for done, manifest in enumerate(() if dry_run else plan.to_rewrite, start=1):
         data = store.get(manifest.path)
+        # One put replaces the whole manifest, so a reader sees the old paths or the new ones. A second run after a
+        # crash finds the rest.
         store.put(manifest.path, with_base_paths(data, partial(plan.move, manifest), name=manifest.path))
         if progress is not None:
             progress(done, len(plan.to_rewrite))
+    # Handles of this process still have the old paths.
     root.forget()
     rewritten = tuple(sorted(manifest.path for manifest in plan.to_rewrite))
     return RelocateReport(
@@ -170,6 +173,7 @@ def _checked_mapping(mapping: Mapping[str, str], manifests: Iterable[_Manifest])
         checked[source] = target
     for path in known:
         moved = moved_path(path, checked)
+        # A second run would move this path again, so an interrupted relocation could not be repeated.
         if moved_path(moved, checked) != moved:
             raise InvalidInputError(
                 f"base path {path!r} would move to {moved!r}, which the mapping moves again",
@@ -251,6 +255,8 @@ def _former_roots(
                 former.add(path.removesuffix(f"/tree/{parent}"))
             elif roots[path].name is None:
                 nameless.append(path)
+        # If the branch lists the present root already, a nameless base is something else, such as the source of a
+        # clone.
         if len(nameless) == 1 and root not in roots:
             former.update(nameless)
     return former
@@ -262,6 +268,7 @@ def _is_stale(path: str, *, root: str, listed: set[str]) -> bool:
 
 def moved_path(path: str, prefixes: Mapping[str, str]) -> str:
     """The path with the longest prefix that fits replaced, or the very same path."""
+    # The longest prefix first: a folder may have moved elsewhere than the folder around it.
     for old in sorted(prefixes, key=len, reverse=True):
         rest = relative_to(_spelled(path), old)
         if rest is not None:

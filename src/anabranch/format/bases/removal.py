@@ -80,6 +80,7 @@ def _put_without(home: Home, base: BasePath) -> int:
 def _read_all(root: Home) -> dict[VersionKey, VersionFiles]:
     files = layout(root)
     reader = FilesReader(root, files)
+    # A tree without a ref is what a crash left, or a branch in creation. Doctor decides on it.
     manifests = {place: file for place, file in manifests_of(files).items() if file.has_ref}
     return dict(zip(manifests, in_parallel(reader.read, manifests.values()), strict=True))
 
@@ -88,6 +89,7 @@ def _refuse_used(
     root: Home, base: BasePath, needs: Mapping[VersionKey, VersionFiles], newest: Mapping[str | None, int]
 ) -> None:
     place = _location(base)
+    # All versions, not only the newest: older ones are still read, and a restore makes them the newest.
     users = [key for key, need in needs.items() if any(relative_to(uri, place) for _, uri in need.elsewhere)]
     if users:
         raise ConflictError(

@@ -144,6 +144,7 @@ def _choose(home: Home, dataset: lance.LanceDataset, condition: str | None, ids:
         for batch in dataset.scanner(columns=[], filter=enclosed(condition), with_row_address=True).to_batches():
             fragments, counts = np.unique(batch.column("_rowaddr").to_numpy() >> 32, return_counts=True)
             matching.update(dict(zip(fragments.tolist(), counts.tolist(), strict=True)))
+    # A fragment moves as a whole. If only some of its rows match, the others would move against the caller's wish.
     whole = frozenset(number for number, count in matching.items() if count == rows[number])
     return _Choice(whole, tuple(sorted(matching.keys() - whole)))
 
@@ -160,6 +161,7 @@ def _plan(home: Home, dataset: lance.LanceDataset, to: str | int | None, choice:
         before = fragment.metadata.to_json()
         after = _with_base(before, None if target is None else target.id)
         places = zip(_locations(home, before, by_id), _locations(home, after, by_id), strict=True)
+        # Compared by address: a fragment may name the same location by another base id.
         if pending := [(source, aim) for source, aim in places if source != aim]:
             repointed.append(FragmentMetadata.from_json(json.dumps(after)))
             copies.extend(pending)
@@ -269,6 +271,7 @@ def _copy_verified(source: ObjectStore, path: str, target: ObjectStore) -> int:
             f"the data file {join_uri(source.uri, path)!r} is missing", hint="run doctor on the dataset"
         )
     place = join_uri(target.uri, path)
+    # A copy that an interrupted move left is used if its contents are right, so that a large move can be repeated.
     if there is None:
         sent = hashlib.blake2b()
         target.put_stream(path, _hashed(source.stream(path), sent))
@@ -346,6 +349,7 @@ def _copy_files(source: VersionRef, dataset: lance.LanceDataset, onto: VersionRe
         path, uri = item
         folder, _, name = uri.rpartition("/")
         found = open_store(folder, source.home.storage_options)
+        # The source is in the same folder already, for example a fork of the same table.
         if found.uri == store.uri and name == path:
             return
         # Large blobs are in a folder that is called like their file.

@@ -59,6 +59,7 @@ def make_plan(
         survey.protect(files_of_dataset(clone))
     if chosen:
         survey.protect(files_of_others(root, survey.bases))
+    # A version that cannot be read may need any file, so nothing is removed.
     return survey.nothing() if survey.damaged else survey.plan(chosen)
 
 
@@ -87,6 +88,7 @@ class _Survey:
     @property
     def bases(self) -> tuple[BasePath, ...]:
         """Every base that any version lists, those of main's newest version first."""
+        # Older versions may list a base of the same path under another name or id.
         newest_first = sorted(self._needs, key=lambda place: (place[0] is not None, is_staged(place[1]), -place[1]))
         found: dict[str, BasePath] = {}
         for place in newest_first:
@@ -151,6 +153,7 @@ class _Survey:
         for place in self._versions.kept & self._needs.keys():
             if self._manifests[place].has_ref:
                 needed = self._needs[place].below
+                # A version can be read without its transaction file.
                 yield from (path for path in needed if path not in there and "_transactions/" not in path)
 
     def _lost(self, referenced: Collection[VersionKey]) -> Iterator[str]:
@@ -163,6 +166,7 @@ class _Survey:
         needed = self._needed_below()
         gone = {file.path for file in doomed.values()}
         for file in self._files.files:
+            # A young file may belong to a commit in flight, and a tree without a ref to a branch in creation.
             if file.path in needed or file.path in gone or not file.has_ref or file.modified > self._horizon:
                 continue
             if file.kind in _UNFINISHED:
@@ -182,6 +186,7 @@ class _Survey:
 
     def _unused_in_bases(self) -> frozenset[BaseFile]:
         """The files elsewhere that a version of this dataset named and that no kept version needs."""
+        # Files of versions that an earlier cleanup removed: no manifest names them any more.
         named = set(read_record(self._root.store()))
         needed: set[BaseFile] = set()
         for place, needs in self._needs.items():
@@ -241,6 +246,7 @@ def _inside(paths: Iterable[str], files: Iterable[str]) -> dict[str, str]:
     folders = {file.removesuffix(".lance"): file for file in files}
     found = {}
     for path in paths:
+        # Every folder above the file is looked up, which takes less time than a comparison with each of the files.
         parts = path.split("/")
         for depth in range(1, len(parts)):
             if (file := folders.get("/".join(parts[:depth]))) is not None:

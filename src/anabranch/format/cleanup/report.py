@@ -18,6 +18,7 @@ __all__ = [
     "checked_retention",
 ]
 
+# Longer than a write takes between its first data file and its commit.
 DEFAULT_GRACE = timedelta(days=1)
 
 

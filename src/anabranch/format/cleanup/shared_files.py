@@ -49,6 +49,7 @@ def read_record(store: ObjectStore) -> frozenset[tuple[FileKind, str]]:
         return frozenset()
     try:
         return frozenset((FileKind(file["kind"]), str(file["uri"])) for file in json.loads(data)["files"])
+    # Not taken for an empty list: the next write would replace it, and the files on it would never be removed.
     except (KeyError, TypeError, ValueError) as err:
         raise DamagedFileError(
             f"{CLEANUP_RECORD!r} in {store.uri!r} is damaged: {err!r}",
@@ -76,6 +77,7 @@ def record_branch(home: Home) -> None:
 def record_clone_files(source: Home, clone: Home) -> None:
     """Put the files that a clone names in bases of its source on the source's list, before the clone is deleted."""
     bases = {follow_links(base.path.rstrip("/")) for base in list_bases(source)}
+    # Without bases the clone has only files of its own, and files below the source's root, which a listing finds.
     if bases:
         named = _files_in_bases(clone, layout(clone))
         _add(source, ((kind, uri) for kind, uri in named if any(relative_to(uri, path) for path in bases)))
@@ -110,6 +112,7 @@ def files_of_others(root: Home, bases: Iterable[BasePath]) -> frozenset[str]:
     """
     needed: set[str] = set()
     for hold in list_holds(root):
+        # A crash left the hold without a clone.
         if hold.clone_uri is None:
             continue
         try:

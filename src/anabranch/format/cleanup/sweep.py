@@ -56,6 +56,8 @@ def cleanup(
         return _report(plan, dry_run=dry_run)
     done = _Sweep(root, plan, progress)
     if plan.unused:
+        # Before the manifests are removed: only they name these files, and a crash would make the files unknown for
+        # good.
         write_record(root.store(), read_record(root.store()) | plan.unused)
     done.remove_manifests()
     # Versions that were made from a removed one name its files themselves, and are found by reading all again.
@@ -120,6 +122,7 @@ class _Sweep:
     def remove_manifests(self) -> None:
         self._progress(0, self._total)
         saved: dict[VersionKey, bytes] = {}
+        # Before the first manifest is removed, because the gap must never exist beside an old hint.
         self._renew_hints()
         for place, file in self._plan.manifests.items():
             # Concurrent cleanups remove the same versions.
@@ -152,6 +155,8 @@ class _Sweep:
     def _restore_referenced(self, saved: Mapping[VersionKey, bytes]) -> set[VersionKey]:
         """Put back versions that were tagged or branched from since the plan was made; their files are still there."""
         referenced = referenced_versions(self._root, layout(self._root))
+        # A tag or branch may have been created after the plan. Its version is restored from memory; no file of it was
+        # removed yet.
         restored = referenced.all & saved.keys()
         paths = {self._plan.manifests[place].path: saved[place] for place in restored}
         for path, data in paths.items():

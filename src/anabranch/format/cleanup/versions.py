@@ -59,6 +59,7 @@ def referenced_versions(root: Home, files: Layout) -> Referenced:
     Raise DamagedFileError if a ref cannot be read: it may name any version.
     """
     for file in files.files:
+        # It may protect any version. To ignore it could remove files that a tag needs.
         if file.kind is LayoutKind.UNKNOWN and file.path.startswith((f"{BRANCH_REFS}/", f"{TAG_REFS}/")):
             raise DamagedFileError(
                 f"{file.path!r} in {root.root!r} may be a branch or tag in a spelling that is not known",
@@ -106,6 +107,7 @@ def _retained(manifests: Mapping[int, LayoutFile], retention: Retention, now: da
     """Return the ordinary versions of one branch that the rules of retention keep; the newest in any case."""
     if retention.keeps_all:
         return set(manifests)
+    # The newest stays in any case: without an ordinary version Lance cannot open the branch.
     kept = set(sorted(manifests, reverse=True)[: max(1, retention.keep_last or 1)])
     if retention.keep_newer_than is not None:
         since = now - retention.keep_newer_than

@@ -87,6 +87,7 @@ def _source_roots(clone: Home, bases: Iterable[BasePath], made: lance.LanceOpera
             continue
         # A base may be a plain folder of files. Only these three prove that it is the root of a dataset.
         if is_branch or root == _recorded_root(made) or _holds_dataset(root, clone):
+            # A root that occurs again moves to the end: the last one is the direct source.
             roots = [*(known for known in roots if known != root), root]
     return roots
 
@@ -107,6 +108,7 @@ def _clone_operation(clone: Home) -> lance.LanceOperation.Clone | None:
     """How the clone was made, as its oldest version records; None if that version was removed."""
     try:
         with lance_errors(clone.root, clone.storage_options):
+            # Only the oldest version has the Clone operation, which names the source.
             first = min(int(ref["version"]) for ref in clone.open().version_refs())
         made = find_transaction(clone, clone.open(first), first)
     except AnabranchError:
@@ -136,6 +138,7 @@ class _Clues:
 def _record(source: Home, clone: Home, clues: _Clues, *, dry_run: bool) -> HoldChange:
     holds = list_holds(source)
     for hold in holds:
+        # The source knows the clone under this address: there was no move, or it is recorded already.
         if hold.clone_uri == clone.root:
             return HoldChange(source=source.root, tag=hold.name, outcome=HoldOutcome.UNCHANGED)
     origins = clues.origins(source)

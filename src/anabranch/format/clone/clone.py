@@ -127,6 +127,7 @@ def deep_clone(
     origin = _resolve(source, ref)
     hold = _hold(source, origin, target, new_id())
     _make(source.on(None), target, hold, deep_draft)
+    # The copies are complete, so the source need not keep the version any longer.
     release_hold(source.on(None), hold.name)
     return replace(_info(hold, exists=True), tag=None)
 
@@ -194,6 +195,7 @@ def _target(source: Home, target_uri: str, storage_options: Mapping[str, str] | 
 
 def refuse_mixed_stores(source: str, target: str) -> None:
     """Refuse a shallow clone on another kind of store than its source."""
+    # Lance opens the files of all bases with the options of the clone, which fit one kind of store only.
     kinds = ["local disk" if is_local(root) else split_uri(root)[0] for root in (source, target)]
     if kinds[0] != kinds[1]:
         raise InvalidInputError(
@@ -263,6 +265,7 @@ def _make(root: Home, target: Home, hold: Hold, draw_up: Callable[[Home, Hold], 
         draft = draw_up(root, hold)
         publish(root, target, draft)
         _try_to_read(target)
+    # Also for a keyboard interrupt: the target would remain as half a dataset.
     except BaseException:
         # If this fails as well, the hold stays: it does no harm, and it is listed.
         with suppress(AnabranchError):
@@ -282,11 +285,13 @@ def _refuse_to_drop(root: Home, clone: Home, holds: list[Hold]) -> None:
     store = clone.store()
     manifests = (store.get(info.path) for info in store.list("_versions") if is_manifest(info.path))
     bases = (base.path for manifest in manifests for base in read_manifest(manifest, name=clone.root).base_paths)
+    # The address may belong to another dataset by now, which must not be deleted.
     if all(relative_to(path.rstrip("/"), root.root) is None for path in bases):
         raise ConflictError(
             f"the dataset at {clone.root!r} is not a clone of {root.root!r}",
             hint=f"relocate it if the source was moved, or release the tag {holds[0].name!r} if it is another dataset",
         )
+    # Their data files may be in this clone, and nothing would remain to read them from.
     if clones := [*(hold.clone_uri or hold.name for hold in list_holds(clone)), *list_damaged_holds(clone)]:
         others = ", ".join(map(repr, clones))
         raise DatasetInUseError(

@@ -59,6 +59,7 @@ def shallow_draft(root: Home, hold: Hold, *, tag: str | None) -> Draft:
 
 
 def _named(manifest: bytes, cloned: str, name: str, spare_name: str) -> bytes:
+    # A clone of a clone has the bases of its source, one of which may have this name.
     taken = {base.name for base in read_manifest(manifest).base_paths if base.path != cloned}
     alias = spare_name if name in taken else name
 
@@ -84,6 +85,7 @@ def _parts(file: NeededFile, root: Home) -> Iterator[tuple[str, str]]:
     """Yield the path and the address of each part of a file: an index is a folder, and large blobs are in one."""
     folder, _, name = file.uri.rpartition("/")
     store = open_store(folder, root.storage_options)
+    # Large values are in a folder that is called like their data file, without the extension.
     beside = name if file.kind is FileKind.INDEX else name.rpartition(".")[0]
     found = [info.path for info in store.list(beside)] if file.kind is not FileKind.DELETION else []
     if file.kind is not FileKind.INDEX:
@@ -144,6 +146,7 @@ def _scratch(root: Home, hold_name: str) -> Home:
 
 def _small_files(store: ObjectStore) -> list[tuple[str, bytes]]:
     paths = [info.path for info in store.list() if is_manifest(info.path) or info.path.startswith("_transactions/")]
+    # `_transactions` sorts before `_versions`, so that the manifest comes last.
     return [(path, store.get(path)) for path in sorted(paths)]
 
 
@@ -166,6 +169,8 @@ def publish(root: Home, target: Home, draft: Draft, *, on_copied: Callable[[], N
             store.put_if_absent(path, data)
     except ObjectExistsError as err:
         raise _just_taken(target) from err
+    # Two clones of different versions have manifests of different names, so both puts succeed. Each looks for the
+    # other afterwards.
     if any(is_manifest(info.path) and info.path not in draft.files for info in store.list("_versions")):
         raise _just_taken(target)
 

@@ -64,12 +64,14 @@ def take_hold(root: Home, *, branch: str | None, version: int, clone_uri: str, h
     """Hold a version for a clone that is about to be made; nothing stays if it fails."""
     name = f"clone-{hold_id}"
     try:
+        # The branch before the tag: a tag on a staged version does not protect its files from native cleanup.
         kept = _keep_staged(root.on(branch), version, name) if is_staged(version) else (branch, version)
         create_tag(root, name, kept)
         said = {_CLONE: clone_uri, _BRANCH: branch or "", _VERSION: str(version)}
         with lance_errors(root.root, root.storage_options):
             root.open().tags.replace_metadata(name, said)
         return _of_tag(get_tag(root, name))
+    # Also for a keyboard interrupt: a hold without a clone would keep its files for good.
     except BaseException:
         _forget(root, name)
         raise

@@ -171,6 +171,7 @@ def find_filled(older: VersionRef, newer: VersionRef, difference: Difference) ->
                 _filled_offsets(one, pair.dropped, deleted=before),
                 _filled_offsets(another, pair.added, deleted=after),
             )
+            # Rows that only one version still has are in the parts of the difference already.
             both = np.setdiff1d(filled, np.union1d(before, after), assume_unique=True)
             found += zip(part_of(fragment, both, deleted=before), part_of(other, both, deleted=after), strict=True)
     return tuple(found)
@@ -252,6 +253,7 @@ class _Version:
         """Return the deleted rows of a fragment. Threads that ask for the same fragment read its file once."""
         number = fragment.id
         with self._lock:
+            # One lock for each fragment: a single lock would make all reads wait for each other.
             reading = self._reading.setdefault(number, threading.Lock())
         with reading:
             if number not in self._deleted:
@@ -269,6 +271,7 @@ def _match_fragments(
     matched: set[int] = set()
     for fragment in old.fragments:
         other = next((by_file[path] for path in old.paths(fragment) if path in by_file), None)
+        # A fragment matches one other. If two share a file, the second is read as a whole.
         if other is None or other.id in matched:
             left.append(fragment)
         else:
@@ -285,9 +288,12 @@ def _pair_columns(old: _Version, new: _Version, shared: Sequence[_Shared]) -> tu
     for fragment, other in shared:
         if len(found) == len(new.columns):
             break
+        # Columns in the same fields of the same files are the same, also after a rename.
         there = {place: name for name in old.columns if (place := old.position(fragment, name))}
         for name in new.columns:
             _pair(found, name, there.get(new.position(other, name)))
+    # Columns without a shared file, for example after an overwrite. An identity is stronger than a name, which another
+    # column may have now.
     if len(found) < len(new.columns):
         for name, before in _iter_same_ids(old, new):
             _pair(found, name, before)
@@ -322,6 +328,7 @@ def _differing_columns(
     columns: Sequence[ColumnPair],
 ) -> list[ColumnPair] | None:
     """The columns of a shared fragment that have other data, None if any may; one that is not there is all null."""
+    # An overlay replaces values of any column, without another data file.
     if _overlays(fragment) != _overlays(other):
         return None
     differing = []
@@ -357,6 +364,7 @@ def _filled_offsets(fragment: lance.LanceFragment, columns: Sequence[str], *, de
 def _deletion(fragment: FragmentMetadata) -> str | None:
     """What distinguishes a deletion file from others of its fragment, whatever the fragment's number is."""
     found = fragment.deletion_file
+    # The name begins with the id of the fragment, which may differ between two branches for the same file.
     return None if found is None else str(found.path(fragment.id)).rpartition("/")[2].partition("-")[2]
 
 
@@ -388,6 +396,7 @@ def step_back(version_ref: VersionRef) -> VersionRef | None:
         step = find_transaction(version_ref.home, version_ref.open(), version_ref.version)
     except NotFoundError:
         return None  # collected
+    # The read version of a settled version is the ordinary one before it, and its own steps are in the staged chain.
     shown = None if step is None else shown_version(step.transaction_properties or {})
     if shown is not None:
         return VersionRef(home=version_ref.home, version=shown)

@@ -155,6 +155,7 @@ def _typed(schema: pa.Schema, name: str, value: Any) -> pa.Scalar:
         typed = pa.scalar(value, kind)
     except (pa.ArrowException, OverflowError, TypeError, ValueError):
         raise _unfit(name, value, kind) from None
+    # Arrow rounds and cuts some values silently, for example a float to float32. A lookup would then find another row.
     if typed.as_py() != value:
         raise _unfit(name, value, kind)
     return typed
@@ -162,6 +163,7 @@ def _typed(schema: pa.Schema, name: str, value: Any) -> pa.Scalar:
 
 def _equality(field: pa.Field, value: pa.Scalar) -> str | None:
     """Return a filter of Lance for the rows with a value; None if Lance has no exact literal for it."""
+    # A name with a backtick cannot be quoted for Lance, and a dictionary column is compared by its values.
     if "`" in field.name or value.type != field.type:
         return None
     literal = _literal(value)
@@ -181,6 +183,7 @@ def _integer(value: pa.Scalar) -> str | None:
 
 
 def _float(value: pa.Scalar) -> str | None:
+    # SQL has no literal for NaN and infinity.
     return repr(value.as_py()) if math.isfinite(value.as_py()) else None
 
 
@@ -224,6 +227,7 @@ def _rows_equal_in_arrow(
     scan = dataset.scanner(columns=list(wanted), filter=known, fragments=fragments, with_row_id=True)
     for batch in scan.to_batches():
         row_ids.extend(batch.column("_rowid").filter(_equal_in(batch, wanted)).to_pylist())
+    # Two ids are enough to notice that the key is repeated.
     return f"_rowid IN ({', '.join(map(str, row_ids[:2]))})" if row_ids else "false"
 
 

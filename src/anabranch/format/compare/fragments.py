@@ -36,6 +36,7 @@ def fragments_of(version_ref: VersionRef) -> Fragments:
         return Fragments(dataset)
     key = version_ref.home.key(version_ref.version)
     found = _KEPT.find(key)
+    # The handle was opened again, after a relocation for example, and the kept fragments have the old paths.
     if found is None or found.dataset is not dataset:
         found = Fragments(dataset)
         _KEPT.keep(key, found, weight=len(found.by_id))

@@ -32,6 +32,7 @@ Codes = npt.NDArray[np.int64]
 # Row numbers. -1 means a row that does not exist.
 Positions = npt.NDArray[np.int64]
 
+# Codes above this could overflow when they are combined with another column.
 _MOST_CODES = 1 << 62
 
 # The types that Arrow compares, hashes and sorts.
@@ -91,6 +92,7 @@ def encode(sides: Sequence[Sequence[pa.Array]], *, nulls_match: bool = False) ->
         has_null |= _mask(indices.is_null())
         codes = _combine(codes, _numbers(pc.fill_null(indices, -1)) + 1)
     if not nulls_match:
+        # Negative numbers, one for each row: a null equals nothing, not even another null.
         codes[has_null] = -1 - np.arange(np.count_nonzero(has_null))
     return np.split(codes, ends[:-1])
 
@@ -98,6 +100,7 @@ def encode(sides: Sequence[Sequence[pa.Array]], *, nulls_match: bool = False) ->
 def _combine(codes: Codes, more: Codes) -> Codes:
     size = int(more.max(initial=0)) + 1
     if int(codes.max(initial=0)) >= _MOST_CODES // size:
+        # Numbered again without gaps, so that the product fits into 64 bits.
         codes = np.unique(codes, return_inverse=True)[1].astype(np.int64)
     return codes * size + more
 
@@ -127,6 +130,7 @@ def _plain(array: pa.Array) -> pa.Array:
         return _plain(array.storage)
     if pa.types.is_dictionary(array.type):
         return _plain(array.dictionary_decode())
+    # Arrow has no hash and no comparison of float16.
     return array.cast(pa.float32()) if pa.types.is_float16(array.type) else array
 
 
@@ -212,10 +216,12 @@ def differ(one: pa.Array, other: pa.Array) -> Mask:
     both = ~is_null & ~other_is_null
     if not pa.types.is_nested(one.type):
         unequal = pc.not_equal(one, other)
+        # NaN is unequal to itself in Arrow. Two NaNs are the same value here.
         if pa.types.is_floating(one.type):
             unequal = pc.and_not(unequal, pc.and_(pc.is_nan(one), pc.is_nan(other)))
         found[both] = _mask(pc.fill_null(unequal, pa.scalar(value=False)))[both]
     elif pa.types.is_struct(one.type):
+        # `flatten` applies the nulls of the struct to its fields; `field` would show what is below a null.
         for part, other_part in zip(one.flatten(), other.flatten(), strict=True):
             found |= both & differ(part, other_part)
     else:
@@ -230,6 +236,7 @@ def _lists_differ(one: pa.Array, other: pa.Array, rows: Positions) -> Mask:
     lengths, other_lengths = (_numbers(pc.list_value_length(array)) for array in (lists, other_lists))
     same = lengths == other_lengths
     found[rows[~same]] = True
+    # Only lists of equal length are compared by their values, so that both sides have the same number of values.
     values, other_values = (pc.list_flatten(array.filter(pa.array(same))) for array in (lists, other_lists))
     owners = np.repeat(rows[same], lengths[same])
     found[owners[differ(values, other_values)]] = True

@@ -70,6 +70,7 @@ def part_of(fragment: FragmentMetadata, offsets: Offsets, *, deleted: Offsets) -
     whole = whole_part(fragment)
     if len(offsets) == whole.rows:
         return [whole]
+    # Lance skips deleted rows when it counts: subtract those before each offset.
     positions = offsets.astype(np.int64) - np.searchsorted(deleted, offsets)
     return [Part(fragment.id, len(offsets), offsets, positions)]
 
@@ -94,6 +95,7 @@ def join_parts(parts: Iterable[Part]) -> tuple[Part, ...]:
 
 def _joined(one: Part, other: Part) -> Part:
     """Return the rows of two parts of a fragment. Positions grow with offsets, so both are merged in the same way."""
+    # A part without offsets has all rows of the fragment, and so those of the other part.
     if one.offsets is None or other.offsets is None or one.positions is None or other.positions is None:
         return one if one.offsets is None else other
     offsets = np.concatenate([one.offsets, other.offsets])
@@ -157,6 +159,7 @@ def iter_parts(
 
 def _with_offsets(part: Part, fragments: Fragments) -> Part:
     """Return a small whole part as one with offsets: to take its rows costs less than to plan a scan."""
+    # With deletions the offsets are not known without reading a file, which costs more than a scan.
     if part.offsets is not None or part.rows > _FEW or fragments.metadata(part.fragment).deletion_file is not None:
         return part
     offsets = np.arange(part.rows, dtype=np.uint32)
@@ -175,6 +178,7 @@ def take_at(
     If the rows are in `parts`, deletion files need not be read again.
     """
     times = Counter(part.fragment for part in parts)
+    # Of two parts of one fragment, each has only some of the positions.
     known = {part.fragment: part for part in parts if times[part.fragment] == 1}
     fragments = fragments_of(version_ref)
     schema = fragments.dataset.schema
@@ -219,6 +223,7 @@ class _Addresses:
         self.order: npt.NDArray[np.int64] | None = None
         if np.any(addresses[1:] < addresses[:-1]):
             order = np.argsort(addresses, kind="stable")
+            # The inverse of the sort: where each row of the caller is after it.
             self.order = np.argsort(order, kind="stable")
             addresses = addresses[order]
         owners = addresses >> _OFFSET_BITS

@@ -106,6 +106,7 @@ _Problem = tuple[FileProblem, str]
 
 def _find_problem(file: NeededFile, size: int | None) -> _Problem | None:
     """Compare the size of a file with that in the manifest, None for a file that is not there."""
+    # Old manifests record no size. Then only the existence of a file can be checked.
     expected = file.mention.size
     if size is None:
         return FileProblem.MISSING, "it is missing"
@@ -128,6 +129,7 @@ def _list_bases(root: Home, files: Iterable[NeededFile]) -> tuple[dict[str, int]
                 name = info.path.partition("/")[0]
                 if name in names:
                     sizes[f"{folder}/{name}"] += info.size
+        # An unreachable base is reported once, not as many missing files.
         except AnabranchError as err:
             unchecked[folder] = err.problem
     return dict(sizes), unchecked

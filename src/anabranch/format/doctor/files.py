@@ -31,6 +31,7 @@ __all__ = ["diagnose_files", "diagnose_opening"]
 _MANIFESTS = frozenset({LayoutKind.MANIFEST, LayoutKind.DETACHED_MANIFEST})
 _MENTIONED = frozenset({LayoutKind.DATA, LayoutKind.BLOB, LayoutKind.DELETION, LayoutKind.INDEX})
 _FROM_BACKUP = "restore it from a backup"
+# More digits than Lance writes: it reads any number of 64 bits as a version, also with leading zeros.
 _NUMBERED = re.compile(r"(?:^|/)_versions/([0-9]{1,30})\.manifest$")
 
 
@@ -127,6 +128,7 @@ def _broken_tags(inventory: Inventory) -> Iterator[Case]:
         if file.kind in _MANIFESTS and file.has_ref
     }
     for tag in inventory.tags.values():
+        # A tag that cannot be read is a finding about the ref file.
         if isinstance(tag, Damage) or (tag.branch, tag.version) in existing:
             continue
         finding = Finding(
@@ -150,6 +152,7 @@ def _stale_bases(inventory: Inventory) -> Iterator[Case]:
         yield Case(finding=finding)
     older: dict[str, list[VersionFacts]] = defaultdict(list)
     for facts in inventory.versions:
+        # The newest version of these branches is right, so they open and only older versions are wrong.
         if facts.stale_base is not None and facts.branch is not None and facts.branch not in inventory.stale_bases:
             older[facts.branch].append(facts)
     for name, stale in sorted(older.items()):
@@ -169,6 +172,7 @@ def _orphans(inventory: Inventory) -> Iterator[Case]:
     known = {file.path for facts in inventory.versions for file in facts.files}
     orphans: dict[str | None, list[str]] = defaultdict(list)
     for file in inventory.layout.files:
+        # Large values and index files are named by their data file or folder.
         if file.has_ref and file.kind in _MENTIONED and file.named_path not in known:
             orphans[file.branch].append(file.path)
     for branch, paths in orphans.items():
@@ -271,6 +275,7 @@ def _problem(root: Home, call: Callable[[], object]) -> str | None:
     try:
         with lance_errors(root.root, root.storage_options):
             call()
+    # Not damage: a report of damage for a network error could lead to a wrong repair.
     except (StorageDeniedError, StorageUnavailableError):
         raise
     except AnabranchError as err:

@@ -207,6 +207,8 @@ def examine(root: str, scan: Callable[[], Sequence[Case]], *, repair: bool) -> D
     found = scan()
     repaired: dict[tuple[FindingKind, str], Finding] = {}
     for _ in range(_ROUNDS if repair else 0):
+        # All repairs of a round run on the same scan. Each checks its case again, as an earlier repair may have
+        # changed it.
         done = [case.finding for case in found if _try_repair(case)]
         if not done:
             break
@@ -228,6 +230,7 @@ def _try_repair(case: Case) -> bool:
     """Run the repair of a case. Return False if there is none, or if a concurrent writer prevents it."""
     try:
         return case.repair is not None and case.repair()
+    # The state changed since the scan. The next scan reports what is left.
     except (BusyError, ConflictError, CorruptError, NotFoundError):
         return False
 

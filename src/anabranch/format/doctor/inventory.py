@@ -171,6 +171,7 @@ def _version_facts(root: Home, reader: FilesReader, file: LayoutFile) -> Version
     try:
         data = root.store().get(file.path)
         info = read_manifest(data, name=file.path)
+        # Lance trusts the name. A copied or renamed manifest would be opened as another version.
         if info.version != version:
             return Damage(path=file.path, problem=f"it is version {info.version} under the name of version {version}")
         about = VersionFacts(
@@ -181,12 +182,14 @@ def _version_facts(root: Home, reader: FilesReader, file: LayoutFile) -> Version
             base_paths=tuple(base.path for base in info.base_paths),
             stale_base=_stale_base(home, info.base_paths),
         )
+        # Not opened: Lance would read the files of the original dataset and find them in order.
         if about.stale_base is not None:
             return about
         return _with_contents(about, home, reader.parse(data, branch=file.branch, path=file.path).files)
     except (StorageDeniedError, StorageUnavailableError):
         raise
     except AnabranchError as err:
+        # A missing data file raises the same error, so the manifest itself is looked up.
         is_gone = isinstance(err, NotFoundError) and root.store().find_info(file.path) is None
         return None if is_gone else Damage(path=file.path, problem=err.problem)
 

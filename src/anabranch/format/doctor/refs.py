@@ -87,6 +87,7 @@ def _branch_data(inventory: Inventory, branch: str, parent: Origin | None, *, da
     first = inventory.first_manifest(branch)
     if first is None:
         return None
+    # The metadata first: native cleanup may have removed the manifest that the branch began with.
     parent = parent or _recorded_parent(inventory, branch, first.path)
     if parent is None:
         return None
@@ -105,6 +106,7 @@ def _branch_data(inventory: Inventory, branch: str, parent: Origin | None, *, da
 def _recorded_parent(inventory: Inventory, branch: str, first: str) -> Origin | None:
     """Return what a branch was made from, by its first manifest, if that one can be read."""
     versions = inventory.versions_of(branch)
+    # If the first manifest cannot be read, a later one has nothing to do with the creation.
     return versions[0].cloned_from if versions and versions[0].path == first else None
 
 
@@ -158,6 +160,7 @@ def write_ref(home: Home) -> bool:
     origin, first = found
     store, path = home.store(), branch_ref_path(branch)
     damaged = _read(store, path)
+    # Another process repaired it, or created the branch again.
     if damaged is not None and ref_problem(damaged, RefKind.BRANCH) is None:
         return False
     parent = None if origin.branch is None else _read(store, branch_ref_path(origin.branch))
@@ -203,6 +206,7 @@ def _branch_ref(
 ) -> bytes:
     """Write a branch's metadata: its parent from `origin`, all else from the damaged file where that is usable."""
     found = usable_fields(damaged, RefKind.BRANCH)
+    # Lance identifies a branch by the forks that led to it, so the lineage of the parent is continued.
     lineage = lineage_of(damaged) or [*lineage_of(parent_ref), [origin.version, uuid4().hex]]
     return encode_ref(
         {

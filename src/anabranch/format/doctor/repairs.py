@@ -58,8 +58,10 @@ class Repairs:
         Younger files of other kinds are kept: a creator that has just taken the name may have written them.
         """
         manifests = [file for file in files if file.kind in _MANIFESTS]
+        # A tree without manifests is judged by its other files.
         if any(file.modified > self._old for file in manifests or files):
             return False
+        # The ref came since the scan: the branch has been created.
         if self._store.find_info(branch_ref_path(branch)) is not None:
             return False
         # A manifest that was written since the diagnosis, even under the same name, is an attempt to create the branch.
@@ -105,6 +107,7 @@ class Repairs:
         data = self._store.get(path)
         fields = json.loads(data)
         for key, value in (("parent_branch", parent.branch), ("parent_version", parent.version)):
+            # The file keeps its spelling. A field in both spellings would be ambiguous.
             fields[key if key in fields else _camel_case(key)] = value
         if own := lineage_of(data):
             inherited = [] if parent.branch is None else lineage_of(self._store.get(branch_ref_path(parent.branch)))
@@ -122,6 +125,8 @@ class Repairs:
             found = None
         if found != expected:
             return False
+        # A damaged ref is replaced. A missing one is put only if it is still absent, because a creator may be writing
+        # it.
         if expected is not None:
             self._store.put(path, data)
         elif not put_once(self._store, path, data):

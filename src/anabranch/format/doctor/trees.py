@@ -57,6 +57,7 @@ def _add_readers(inventory: Inventory, users: dict[str, set[str]], trees: Iterab
         base_paths[facts.branch].update(facts.base_paths)
     pending: list[str | None] = [None, *inventory.layout.branches, *users]
     seen: set[str | None] = set()
+    # A tree that is read may read another one, so the search continues from each tree that it finds.
     while pending:
         home = pending.pop()
         if home in seen:
@@ -74,6 +75,7 @@ def _trees_of(base_paths: Iterable[str], trees: Iterable[str]) -> set[str]:
 def _doubt(inventory: Inventory) -> str | None:
     """Return why it is not known what is needed; then nothing is removed."""
     for tag in inventory.tags.values():
+        # A damaged tag, manifest or ref may name any tree, so nothing is removed while there is one.
         if isinstance(tag, Damage):
             return f"the tag in {tag.path!r} is damaged and may name it"
     for file, _ in inventory.damaged_manifests:
@@ -172,6 +174,7 @@ def _missing_trees(inventory: Inventory, users: Mapping[str, set[str]], repairs:
         has_content = any(file.kind in _CONTENT for file in files)
         if needed_by:
             remedy = f"none while it is in use: delete {', '.join(needed_by)} first"
+        # The data files may be all that is left of the branch's rows, so the branch is not removed by a repair.
         elif has_content:
             remedy = "restore its manifests from a backup, or delete the branch: its data files are still there"
         else:
@@ -194,6 +197,7 @@ def _mismatched_trees(inventory: Inventory, repairs: Repairs) -> Iterator[Case]:
         if not isinstance(info, BranchInfo):
             continue
         versions = inventory.versions_of(info.name)
+        # Lance writes the name of the branch into its manifests, so another name means a copied file.
         strange = next((facts for facts in versions if facts.own_branch not in (None, info.name)), None)
         origins = [facts.cloned_from for facts in versions if facts.cloned_from is not None]
         if strange is not None:

@@ -121,7 +121,7 @@ def index(
     options = vector or VectorOptions()
     arguments = _new_vector_arguments(dataset, column, kind, options) if kind.is_vector else {}
     chosen = name or f"{column}_idx"
-    # Lance refuses such a name too, but only after the index was built.
+    # Refused before the index is built, which may take long.
     for other in dataset.describe_indices():
         if other.name == chosen and other.field_names != [column]:
             raise InvalidInputError(

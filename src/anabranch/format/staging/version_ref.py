@@ -82,7 +82,7 @@ def create_empty(home: Home, schema: "pa.Schema") -> VersionRef:
                 # Lance cannot enable this later. Updates then keep the ids of their rows, by which tables without a
                 # key are compared.
                 enable_stable_row_ids=True,
-                # Our own manifests are put under these names. Two naming schemes in one table would hide versions.
+                # Our own manifests are put under these names. Lance refuses a folder with two naming schemes.
                 enable_v2_manifest_paths=True,
             )
     except DatasetExistsError:
