@@ -97,6 +97,7 @@ class DuckComparer:
             yield session.connection
         except DUCK_ERRORS as err:
             for side in sides:
+                # DuckDB reports an error of the reader in its own words. The original names the table and the way out.
                 if side.failure is not None:
                     raise side.failure from err
             if is_fatal(err):
@@ -127,6 +128,7 @@ class _Question:
         self.newer.register(connection)
         if self._keys:
             return f"given_o o FULL JOIN given_n n ON {' AND '.join(map(_is_same_key, self._keys))}"
+        # One side has no such table, so nothing can match.
         if not self.older.columns or not self.newer.columns:
             return "given_o o FULL JOIN given_n n ON false"
         return self._cancel(connection)
@@ -175,9 +177,12 @@ class _Question:
         same = " AND ".join(pair.is_same for pair in self._pairs) or "true"
         by_id = "o.row_id = n.row_id" if self._has_row_ids else "false"
         for side in ("o", "n"):
+            # The rows are a stream that can be read once, and the steps below read them several times.
             connection.execute(f"CREATE TEMP TABLE all_{side} AS FROM given_{side}")
         for side, other in (("o", "n"), ("n", "o")):
             own = [column.sql for pair in self._pairs if (column := pair.older if side == "o" else pair.newer)]
+            # Equal rows are numbered on each side, so that the join removes as many as both sides have, not all of
+            # them.
             copy = f"row_number() OVER (PARTITION BY {', '.join(own)} ORDER BY {side}.row_id)"
             moved = f"all_{side} {side} ANTI JOIN all_{other} {other} ON {by_id} AND {same}"
             connection.execute(f"CREATE TEMP TABLE moved_{side} AS SELECT *, {copy} AS copy FROM {moved}")  # noqa: S608

@@ -86,6 +86,7 @@ class _Run:
         try:
             return self._begin(push_filters=True)
         except DUCK_ERRORS as err:
+            # A real error of the statement. The second attempt would only repeat it.
             if not is_about_pushing(err) and not any(rows.has_refused for rows in self._datasets()):
                 raise self._failure(err) from err
         try:
@@ -102,6 +103,7 @@ class _Run:
         # Read the first batch here, so that an early error is raised by this call and not by the reader.
         first = list(itertools.islice(answer, 1))
         batches = self._read(first, answer)
+        # Run the generator to its first yield: only then does its cleanup close the session.
         next(batches)
         return pa.RecordBatchReader.from_batches(answer.schema, batches)
 
@@ -127,6 +129,7 @@ class _Run:
         if self.session.is_late:
             seconds = f"{self.session.timeout:g} seconds"
             return TooSlowError(f"the SQL took more than {seconds}", hint="read fewer rows, or allow more time")
+        # After an internal error DuckDB refuses every further query, of all sessions.
         if is_fatal(error):
             self.database.forget()
         return translate(self.session.without_catalog(str(error)))

@@ -105,6 +105,7 @@ class MergeQuestion:
                 "given_o o FULL JOIN given_n n ON o.row_id = n.row_id "
                 "LEFT JOIN given_p p ON p.row_id = o.row_id LEFT JOIN given_q q ON q.row_id = o.row_id"
             )
+        # Without columns there is no such side, and its key cannot be named.
         of_source = self._same_keys([], self._source) if self._older.columns else "false"
         of_base = self._same_keys([self._source, self._older], self._base) if self._base.columns else "false"
         of_target = self._same_keys([self._source, self._older], self._target) if self._target.columns else "false"
@@ -173,12 +174,14 @@ class MergeQuestion:
             return "false"
         if not column.is_of_both:
             return f"{self._source.is_there} AND {column.is_given}"
+        # If both sides made the same change, there is nothing to write and no conflict.
         is_news = f"(NOT {self._target.is_there} OR {column.between.differs})"
         return f"{self._source_has_both} AND {column.by_source.differs} AND {is_news}"
 
     def _clash(self, column: _Compared) -> str:
         if not column.is_of_both:
             return "false"
+        # Both changed the value, or both added the row. Different cells of one row do not clash.
         by_both = f"{column.by_source.differs} AND {self._base.is_there} AND {column.by_target.differs}"
         is_new = f"(NOT {self._older.is_there} OR ({self._source_has_both} AND {by_both}))"
         return f"{self._source.is_there} AND {self._target.is_there} AND {is_new} AND {column.between.differs}"

@@ -17,6 +17,7 @@ __all__ = ["DUCK_ERRORS", "Database", "Session", "is_about_pushing", "is_fatal",
 
 _MOST_THREADS = 8
 _INTERRUPT_SECONDS = 0.05
+# Statements come from users. They must reach neither files, nor the network, nor variables of this process.
 _SETTINGS = {
     "allow_community_extensions": "false",
     "allow_persistent_secrets": "false",
@@ -56,10 +57,12 @@ class Database:
 
 def _connect(*, threads: int) -> duckdb.DuckDBPyConnection:
     connection = duckdb.connect(":memory:", config={**_SETTINGS, "threads": threads})
+    # The zone of the machine would change the results of casts between text and times.
     connection.execute("SET GLOBAL TimeZone = 'UTC'")
     size = connection.execute("SELECT current_setting('memory_limit')").fetchone()
     amount, unit = str(size[0] if size else "4 GiB").split()
     connection.execute(f"SET GLOBAL memory_limit = '{float(amount) / 2} {unit}'")
+    # Last: from here on no statement can undo a setting above.
     connection.execute("SET GLOBAL lock_configuration = true")
     return connection
 
@@ -100,6 +103,7 @@ class Session:
         # No filter gets past an expression, not even one of a join.
         columns = "*" if push_filters else "CASE WHEN COLUMNS(*) IS NULL THEN NULL ELSE COLUMNS(*) END"
         for number, source in enumerate(sources):
+            # The same table several times in one statement is read through one view.
             if id(source) in names:
                 continue
             if source.ref not in self._catalogs:
@@ -119,6 +123,7 @@ class Session:
         try:
             self.connection.register(name, source.rows)
         except duckdb.NotImplementedException:
+            # DuckDB names the type and not the column, so each is tried alone.
             for field in source.rows.schema:
                 self._check_type(field, source)
             raise
@@ -143,6 +148,7 @@ class Session:
         self._is_closed.set()
         self.connection.close()
         if self._catalogs:
+            # The session's own connection is closed by now, maybe in the middle of a query.
             other = self._database.cursor()
             other.execute(";".join(f"DETACH DATABASE IF EXISTS {quoted(catalog)}" for catalog in self.catalogs))
             other.close()

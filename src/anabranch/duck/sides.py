@@ -45,6 +45,7 @@ def held(array: pa.Array) -> pa.Array:
     plain, kind = _plain_type(array.type), held_type(array.type)
     if array.type != plain:
         array = array.cast(plain)
+    # Only names of nested fields differ, so the memory is shared.
     return array if plain == kind else array.view(kind)
 
 
@@ -82,6 +83,7 @@ def _converted(array: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_null(kind):
         return pa.nulls(len(array), kind)
     if pa.types.is_struct(kind):
+        # A struct cannot be cast to one with fields that are never null. It is built from its parts.
         parts = [_converted(part, field.type) for part, field in zip(array.flatten(), kind, strict=True)]
         return pa.StructArray.from_arrays(parts, fields=list(kind), mask=array.is_null())
     if pa.types.is_map(kind):
@@ -157,6 +159,7 @@ def is_same_key(one: Sequence[Column], other: Column) -> str:
 def _comparable(columns: Sequence[Column]) -> list[str]:
     """Columns as SQL can compare them: where types differ, text is what every value can be made without an error."""
     kinds = [column.kind for column in columns]
+    # DuckDB compares these directly. With other pairs, a cast of one type to the other could raise an error.
     if len(set(kinds)) == 1 or all(map(_is_plain_number, kinds)) or all(map(pa.types.is_timestamp, kinds)):
         return [column.sql for column in columns]
     return [column.text for column in columns]

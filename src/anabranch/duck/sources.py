@@ -232,6 +232,7 @@ def find_sources(
             while schema.lower() in _RESERVED or (use.ref, schema.lower(), target.table.lower()) in taken:
                 schema += " "  # SQL ignores case, table keys do not
             taken.add((use.ref, schema.lower(), target.table.lower()))
+            # Only the plain name of a table is replaced. Its state at another ref, and its history, are as they were.
             is_own = use.ref is None and not target.is_system and not target.is_blame
             other = replaced.get(target.key) if is_own else None
             rows = _rows(target, repository, snapshots.get(asked), asked) if other is None else other
@@ -269,6 +270,7 @@ class _Snapshots:
 def _identify(use: TableUse, snapshot: Snapshot, ref: str) -> _Target:
     """The table meant; the case need not be right if there is only one it can be."""
     system = _Target(SYSTEM_BUCKET, use.table.lower(), is_system=True)
+    # Without a bucket: a name alone can only be a system table, because tables have two parts.
     if use.bucket is None and system.table in SYSTEM_TABLES:
         return system
     name, dollar, suffix = use.table.partition("$")

@@ -29,6 +29,7 @@ __all__ = [
 
 
 SYSTEM_BUCKET = "anabranch"
+# With spaces, which no bucket name has, so that the name can be split again.
 _MARK = " AT "
 _AT = re.compile(r"\bat\b", re.IGNORECASE)
 _BEFORE_A_TABLE = frozenset({"FROM", "JOIN", ",", "(", "DESCRIBE", "SUMMARIZE", "TABLE", "SHOW", "PIVOT", "UNPIVOT"})
@@ -89,6 +90,7 @@ def _quoted(bucket: str, ref: str) -> str:
     return '"' + f"{bucket}{_MARK}{ref}".replace('"', '""') + '"'
 
 
+# Possessive, like a parser: comments count as space and are never read a second time.
 _SPACE = r"(?>\s|--[^\n\r]*|/\*.*?\*/)*+"
 _PART = r"\"(?:[^\"]|\"\")*\"|'(?:[^']|'')*'|[^\s.\"'(),;]+"
 _NAME = re.compile(f"(?:{_PART})(?:{_SPACE}\\.{_SPACE}(?:{_PART}))*".encode(), re.DOTALL)
@@ -123,9 +125,11 @@ class Statement:
     ) -> str:
         """Return the statement with each use of a table replaced by its name in the list."""
         body = self.body
+        # From the end to the start, so that the positions before a replaced name stay right.
         for use, name in sorted(zip(self.tables, names, strict=True), key=lambda pair: -pair[0].start):
             body = body[: use.start] + name.encode() + body[use.end :]
         text = body.decode()
+        # Parsed again: a table that escaped the replacement would be read from DuckDB's own catalogs.
         if names and any(node["catalog_name"] not in catalogs for node in _iter_tables(_parse(text, connection))):
             raise InvalidExpressionError(
                 "the names of its tables cannot be determined", hint="write the SQL in another way"
@@ -197,11 +201,13 @@ def _iter_tables(tree: Any) -> Iterator[Any]:
             continue
         _check(node)
         if node.get("type") == "BASE_TABLE":
+            # A name with a schema is never a common table expression.
             if node["schema_name"] or node["table_name"].lower() not in visible:
                 yield node
             continue
         for entry in node.get("cte_map", {}).get("map", ()):
             with_itself = visible | {entry["key"].lower()}
+            # In its own body only a recursive expression sees itself. Elsewhere the name means the table.
             todo.append((entry["value"], with_itself if _is_recursive(entry) else visible))
             visible = with_itself
         todo += ((child, visible) for key, child in node.items() if key != "cte_map")

@@ -17,6 +17,7 @@ from anabranch.format.staging import VersionRef
 
 __all__ = ["columns_of", "iter_rows"]
 
+# A row group can be larger than memory once it is decoded.
 _ROWS_PER_BATCH = 1 << 16
 
 
@@ -54,6 +55,7 @@ def columns_of(file: SourceFile) -> pa.Schema:
     """The columns that a file has; refuse a file with two of one name."""
     found = _read_columns(file)
     for name in found.names:
+        # Columns are matched by name, so two of one name are ambiguous.
         if found.names.count(name) > 1:
             problem = f"{file.uri!r} has more than one column {name!r}"
             raise SchemaMismatchError(problem, hint="name each column once")
@@ -76,6 +78,7 @@ def iter_rows(file: SourceFile) -> Iterator[pa.RecordBatch]:
         return
     with _reading(file):
         if file.format is FileFormat.PARQUET:
+            # With a buffer, Arrow would hold the columns of a whole row group.
             opened = pa_parquet.ParquetFile(_ObjectFile(file), pre_buffer=False)
             yield from opened.iter_batches(batch_size=_ROWS_PER_BATCH)
             return

@@ -20,7 +20,9 @@ from anabranch.files.streams import Watch, iter_text, without_lines
 __all__ = ["CsvReader"]
 
 _TRUE, _FALSE = ["true", "True", "TRUE"], ["false", "False", "FALSE"]
+# A wrong quote character makes the rest of the file one header. Stop before it fills the memory.
 _LONGEST_HEADER = 16 << 20
+# Arrow has no error type with the column and the value, so they are read from its message.
 _CONVERSION = re.compile(r"In CSV column #(\d+): (?:Row #\d+: )?(?:CSV conversion error to [^:]*: )?(.*)", re.DOTALL)
 _INVALID = re.compile(r"invalid value '(.*)'", re.DOTALL)
 
@@ -63,6 +65,7 @@ class CsvReader:
         wrong: list[tuple[int, int]] = []
 
         def parse(data: bytes) -> pa.Table:
+            # The parser may be called again on a smaller part. Rows of the first attempt must not count.
             del wrong[:]
             return self._convert(data, names, schema, wrong)
 
@@ -74,6 +77,7 @@ class CsvReader:
             return refuse_nulls(self._parse_by_parts(block, names, schema), schema)
         if not wrong:
             return refuse_nulls(Parsed(block, table, block.bad, None), schema)
+        # Arrow counts rows from 1 and skips blank lines, as `records` does.
         numbers = {number for number, _ in wrong}
         bad = [self._width_error(block, number, width, names) for number, width in wrong]
         kept = tuple(record for number, record in enumerate(block.records, start=1) if number not in numbers)
@@ -117,6 +121,7 @@ class CsvReader:
             raise SchemaMismatchError(
                 f"a column has a type that CSV has no text for: {err}", hint="load it from JSON or Parquet"
             ) from None
+        # Nulls in a column that takes none are found afterwards, row by row, to name their lines.
         return table.cast(pa.schema([field.with_nullable(nullable=True) for field in schema]))
 
     def _read(
@@ -138,9 +143,12 @@ class CsvReader:
         convert.include_columns = wanted
         convert.null_values = list(options.nulls)
         convert.strings_can_be_null = True
+        # A quoted empty text is text. Only an unquoted one is null.
         convert.quoted_strings_can_be_null = False
         return pa_csv.read_csv(
+            # Arrow refuses an empty file, even if the names of its columns are given.
             pa.BufferReader(data or b"\n"),
+            # One block for all of the data: Arrow numbers bad rows only without threads, and infers types by block.
             read_options=pa_csv.ReadOptions(use_threads=False, block_size=len(data) + 2, column_names=list(names)),
             parse_options=pa_csv.ParseOptions(
                 delimiter=options.separator,

@@ -48,6 +48,7 @@ def format_of_name(name: str) -> tuple[FileFormat | None, Compression]:
     """Return the format and compression by the suffix of a file. The format is None if the suffix is unknown."""
     stem, _, last = name.lower().rpartition(".")
     compression = _COMPRESSIONS.get(last, Compression.NONE) if stem else Compression.NONE
+    # `a.csv.gz` has its format before the last suffix.
     if compression is not Compression.NONE:
         last = stem.rpartition(".")[2] if "." in stem else ""
     elif not stem:
@@ -149,6 +150,7 @@ def checked_csv(given: object) -> CsvOptions:
 
 
 def _check_character(name: str, character: object) -> None:
+    # Arrow takes one byte. A line break would make every line end ambiguous.
     if not (isinstance(character, str) and len(character) == 1 and character.isascii() and character not in "\r\n\0"):
         raise InvalidInputError(f"the {name} is {character!r}", hint="give one ASCII character")
 

@@ -44,6 +44,7 @@ class JsonReader:
     def parse(self, file: SourceFile, block: Block, schema: pa.Schema) -> Parsed:
         wanted = pa.schema([field.with_nullable(nullable=True) for field in schema])
 
+        # Dates and times are read as text first and cast afterwards.
         written = pa.schema([pa.field(field.name, _written_type(field.type)) for field in wanted])
 
         def parse(data: bytes) -> pa.Table:
@@ -87,10 +88,12 @@ def _read(data: bytes, schema: pa.Schema | None) -> pa.Table:
     try:
         return pa_json.read_json(
             pa.BufferReader(data),
+            # One block for all of the data: an object that is larger than a block is an error in Arrow.
             read_options=pa_json.ReadOptions(use_threads=False, block_size=len(data) + 2),
             parse_options=pa_json.ParseOptions(explicit_schema=schema),
         )
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as err:
+        # The row number of Arrow is that of the part, not of the file.
         raise Refusal(str(err).removeprefix("JSON parse error: ").replace(" in row 0", "")) from None
 
 
@@ -180,7 +183,9 @@ def _elements(text: str) -> Iterator[Record]:
             if _after_space(text, at + 1) < len(text):
                 raise ValueError(f"something follows its end at character {at + 1}")
             return
+        # Element by element instead of all at once: each needs the line that it begins at.
         value, end = decoder.raw_decode(text, at)
+        # Only the text since the last element is counted, or the cost would grow with the square of the file.
         line, counted = line + text.count("\n", counted, at), at
         yield Record(json.dumps(value).encode() + b"\n", line)
         at = _after_space(text, end)
@@ -201,6 +206,7 @@ def unify_columns(schemas: Sequence[pa.Schema], given: pa.Schema) -> pa.Schema:
     found: dict[str, pa.DataType] = {}
     for schema in schemas:
         for field in schema:
+            # A given type needs no agreement of the records.
             if field.name in given.names:
                 found.setdefault(field.name, field.type)
                 continue
@@ -210,6 +216,7 @@ def unify_columns(schemas: Sequence[pa.Schema], given: pa.Schema) -> pa.Schema:
 
 
 def _unify(name: str, one: pa.DataType, other: pa.DataType) -> pa.DataType:
+    # Arrow takes text that looks like a time for a time. If some values do not, all are text.
     if {pa.types.is_timestamp(one), pa.types.is_timestamp(other)} == {True, False} and pa.string() in (one, other):
         return pa.string()
     try:

@@ -72,6 +72,7 @@ def parse_by_parts(block: Block, records: Sequence[Record], parse: Callable[[byt
     ]
     if whole:
         try_part(whole)
+    # All records are bad. The table still needs its columns.
     table = pa.concat_tables(tables) if tables else parse(b"")
     return Parsed(block, table, tuple(bad), tuple(kept))
 
@@ -82,6 +83,7 @@ def refuse_nulls(parsed: Parsed, schema: pa.Schema) -> Parsed:
         if field.nullable or not parsed.table.column(field.name).null_count:
             continue
         is_good = parsed.table.column(field.name).is_valid()
+        # Rows and records are in the same order, so that a bad row leads to its line.
         records = parsed.block.records if parsed.kept is None else parsed.kept
         goods = is_good.to_pylist()
         reason = f"column {field.name!r} needs a value and has none"

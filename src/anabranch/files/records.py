@@ -65,6 +65,7 @@ class Dialect:
     @cached_property
     def record(self) -> re.Pattern[bytes]:
         """One record and the end of its last line."""
+        # Possessive and atomic: on a file with a wrong quote, backtracking would try every way to cut the fields.
         return re.compile(rb"(?>%b(?:%b%b)*+)(?:\r?\n|\r|\Z)" % (self._field, re.escape(self.delimiter), self._field))
 
     @cached_property
@@ -148,6 +149,8 @@ def iter_blocks(
                     raise BadRecordError(
                         f"{file}, line {line}: has more than {LONGEST_LINE >> 20} MiB and no end", hint="check the file"
                     )
+                # No record ends yet. Try again after a whole block more: after each piece, the cost would grow with
+                # the square of the record.
                 wanted = len(held) + block_bytes
                 break
             yield block
@@ -188,6 +191,8 @@ def _plain_end(held: bytes, dialect: Dialect, *, is_last: bool) -> int | None:
     else:
         end = _last_end(held, quotes)
         if not end:
+            # Every line end is inside quotes. Wait for the closing one, unless the record is too long or a quote is
+            # out of position.
             return None if len(held) >= LONGEST_RECORD or _is_suspicious(signs, quotes, dialect) else 0
         quotes = quotes[: np.searchsorted(quotes, end)]
     return None if _is_suspicious(signs[:end], quotes, dialect) else end
@@ -201,6 +206,7 @@ def _is_suspicious(
     """Whether some quote neither begins nor ends a value, nor is doubled inside one."""
     quote = dialect.quote[0] if dialect.quote else 0
     opening, closing = quotes[0::2], quotes[1::2]
+    # A quote inside of plain text, such as 5", shifts the count, and every line end after it looks quoted.
     before = signs[opening[opening > 0] - 1]
     after = signs[closing[closing < len(signs) - 1] + 1]
     is_bound = np.zeros(256, dtype=bool)
@@ -232,6 +238,7 @@ def _split(held: bytes, line: int, dialect: Dialect, file: str, *, is_last: bool
             if text.strip(b"\r\n"):
                 records.append(Record(text, line))
         else:
+            # The closing quote may be in the next piece. Beyond the limit it is taken for missing.
             may_go_on = not is_last and end - at < LONGEST_RECORD
             after = held.find(b"\n", at) + 1
             if may_go_on and (not after or dialect.unfinished.match(held, at) is not None):

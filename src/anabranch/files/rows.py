@@ -164,12 +164,14 @@ def _map_ahead(work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
         waiting: deque[Future[R]] = deque()
         try:
             for item in items:
+                # Without a bound, blocks would be read faster than they are parsed, and fill the memory.
                 if len(waiting) >= _AHEAD:
                     yield waiting.popleft().result()
                 waiting.append(pool.submit(functools.partial(work, item)))
             while waiting:
                 yield waiting.popleft().result()
         finally:
+            # The caller may stop early, or an error was raised.
             for future in waiting:
                 future.cancel()
 
@@ -185,11 +187,13 @@ def cut_file(file: SourceFile, reading: Reading, *, span_bytes: int) -> tuple[So
     starts: list[tuple[int, int]] = []  # how far behind the first record a span begins, and at which line
     read = 0
     for block in reading.text_reader().blocks(file):
+        # The block has no known position in the file, as in a JSON array.
         if not block.size:
             return (file,)
         if not starts or read - starts[-1][0] >= span_bytes:
             starts.append((read, block.line))
         read += block.size
+    # The header, skipped lines and a byte order mark are in front of the first block.
     before = file.size - read
     ends = [start for start, _ in starts[1:]] + [read]
     return tuple(

@@ -79,6 +79,7 @@ def _text_of(source: str | os.PathLike[str]) -> str:
 
 
 def _find(source: str, wanted: FileFormat | None, options: Mapping[str, str]) -> list[SourceFile]:
+    # The name itself first: a file may have a bracket or a star in its name.
     files = list(_find_plain(source, wanted, options))
     if not files and _PATTERN_SIGNS.search(source):
         files = list(_find_pattern(source, wanted, options))
@@ -96,6 +97,7 @@ def _find_plain(source: str, wanted: FileFormat | None, options: Mapping[str, st
             return
         raise
     root, path = _parent(uri)
+    # A dataset is a folder. Its files would otherwise be listed as rows.
     if FileFormat.LANCE in (wanted, format_of_name(path)[0]):
         yield SourceFile(root=root, path=path, size=0, format=FileFormat.LANCE, storage_options=options)
         return
@@ -126,6 +128,7 @@ def _list_below(
         kind, compression = format_of_name(info.path)
         if hidden or not (pattern is None or pattern.fullmatch(info.path)):
             continue
+        # In a folder, a file of unknown kind is passed over. A pattern names its files, so there it is an error.
         if kind is None and pattern is None and (wanted is None or "." in info.path.rpartition("/")[2]):
             continue
         if kind is None and wanted is None:
@@ -180,6 +183,7 @@ def _as_regex(pattern: str) -> re.Pattern[str]:
     """A shell's pattern: `*` and `?` stay in one folder, `**/` spans any number of them."""
     parts = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
     text = ""
+    # Longest token first: `**/` also matches no folder at all, `**` must not be read as two stars.
     for token in re.findall(r"\*\*/|\*\*|\*|\?|\[!?\]?[^\]]*\]|.", pattern, re.DOTALL):
         if token in parts:
             text += parts[token]

@@ -48,6 +48,7 @@ def _watched(file: SourceFile, watch: Watch | None) -> Iterator[bytes]:
     for chunk in _stored(file):
         if watch is not None:
             watch(len(chunk))
+        # A store may return the whole object at once. Smaller pieces keep the memory of later steps bounded.
         for start in range(0, len(chunk), _CHUNK):
             yield chunk[start : start + _CHUNK] if len(chunk) > _CHUNK else chunk
 
@@ -67,6 +68,7 @@ def iter_text(file: SourceFile, *, encoding: str = "utf-8", watch: Watch | None 
     is_utf8 = codecs.lookup(encoding).name in {"utf-8", "utf-8-sig", "ascii"}
     decoded = pieces if is_utf8 else _decoded(pieces, encoding, file)
     first = next(decoded, b"")
+    # The mark would become part of the first column's name.
     first = first.removeprefix(codecs.BOM_UTF8)
     # Lines that end in a carriage return alone are as good as any.
     only_returns = b"\r" in first and b"\n" not in first and not first.endswith(b"\r")
@@ -103,6 +105,7 @@ def _unpacked(file: SourceFile, watch: Watch | None) -> Iterator[bytes]:
 
 
 def _decoded(pieces: Iterator[bytes], encoding: str, file: SourceFile) -> Iterator[bytes]:
+    # A character may be cut by the border of two pieces.
     decoder = codecs.getincrementaldecoder(encoding)()
     try:
         for piece in pieces:

@@ -47,6 +47,7 @@ _SHAPES: tuple[tuple[_Kind, str], ...] = (
 # Names that happen to be written in digits: a leading zero, or more digits than a number keeps.
 _CODE = r"^\s*-?(0[0-9xX]|[0-9]{16,}\s*$)"
 _LEADING_ZERO = r"^\s*-?0[0-9xX]"
+# Above this a float has no exact value for each integer.
 _MOST_EXACT = float(1 << 53)
 _FEW = 0.01
 _ENOUGH = 10_000
@@ -77,6 +78,7 @@ class _Column:
             # A few other values among many numbers are bad records, which are reported. Many mean text.
             if fitting >= total * (1 - _FEW):
                 kind = next(kind for shape, kind in reversed(family) if self.seen[shape])
+                # Integers of more than 53 bits beside fractions: as floats, different ids could become equal.
                 return pa.string() if self.is_wide and pa.types.is_floating(kind) else kind
         return pa.string()
 
@@ -98,6 +100,7 @@ class TypeInference:
         """Return what one block shows about each column."""
         file, block = item
         names = self._reader.names_of(file)
+        # Columns that can only be text are not parsed again: their type cannot change.
         settled = {name for name in names if name in self._given.names or self._columns[name].is_surely_text}
         table = self._read(file, block, settled)
         found: dict[str, _Column] = {}
@@ -217,5 +220,6 @@ def _look_closely(column: _Column, values: pa.ChunkedArray, texts: pa.ChunkedArr
     for kind, shape in _SHAPES:
         is_such = pc.match_substring_regex(left, shape)
         column.seen[kind] += pc.sum(is_such).as_py() or 0
+        # Each value counts once, for the first shape that it has.
         left = left.filter(pc.invert(is_such))
     column.seen[_Kind.TEXT] += len(left)

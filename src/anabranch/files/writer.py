@@ -135,6 +135,7 @@ def _has_bytes(kind: pa.DataType) -> bool:
 
 
 def _write_csv(sink: pa.NativeFile, rows: pa.RecordBatchReader, csv: CsvOptions) -> None:
+    # Arrow's writer knows no other text for null.
     if csv.nulls != ("",):
         raise InvalidInputError(f"null would be written as {csv.nulls[0]!r}", hint="only empty text means null here")
     options = pa_csv.WriteOptions(
@@ -169,12 +170,14 @@ class _Sink(io.RawIOBase):
 
 def _pieces(write: Callable[[_Sink], None]) -> Iterator[bytes]:
     """What a function writes, while it writes; what it raises is raised here, before the last piece is taken."""
+    # Bounded: if the store is slower than the table, the rows wait instead of filling the memory.
     waiting: queue.Queue[bytes | BaseException | None] = queue.Queue(maxsize=8)
     is_left = threading.Event()
 
     def put(piece: bytes | BaseException | None) -> None:
         while not is_left.is_set():
             try:
+                # With a timeout, because the reader may have stopped while the queue is full.
                 waiting.put(piece, timeout=0.1)
             except queue.Full:
                 continue
@@ -193,9 +196,11 @@ def _pieces(write: Callable[[_Sink], None]) -> Iterator[bytes]:
     thread.start()
     try:
         while (piece := waiting.get()) is not None:
+            # Raised before the end of the stream, so that the store does not complete the object.
             if isinstance(piece, BaseException):
                 raise piece
             yield piece
     finally:
+        # Also if the upload failed: the thread would wait for a reader forever.
         is_left.set()
         thread.join()

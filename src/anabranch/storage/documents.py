@@ -50,6 +50,7 @@ class SealError(ValueError):
 def dump(fields: Mapping[str, Any]) -> bytes:
     """Encode an object in the current format, with its checksum."""
     versioned = {**fields, "format": FORMAT}
+    # Sorted and without spaces: equal objects have equal bytes, which a writer compares after a lost answer.
     body = json.dumps(versioned, sort_keys=True, separators=(",", ":"), ensure_ascii=False).removesuffix("}").encode()
     return body + _mark_of(body)
 
@@ -94,11 +95,13 @@ def is_sealed(data: bytes) -> bool:
 
 def open_sealed(data: bytes) -> dict[str, Any]:
     """Parse a stored object and return its fields without the checksum. Raise ValueError if the object is damaged."""
+    # Checked before the parser: a flipped bit must not become another valid value.
     if is_sealed(data):
         fields = json.loads(data)
         fields.pop(_MEMBER, None)
         return dict(fields)
     fields = dict(json.loads(data))
+    # The member is there and was not accepted above, so the content changed after it was written.
     if _MEMBER in fields:
         raise SealError("its checksum does not match its content")
     if isinstance(fields["format"], int) and fields["format"] < SEALED_SINCE:
@@ -133,6 +136,7 @@ def _is_cut_off(data: bytes) -> bool:
     try:
         json.loads(text)
     except json.JSONDecodeError as err:
+        # An error at the very end means that the text stops too early.
         return err.pos >= len(text)
     except (RecursionError, ValueError):
         return False  # nested too deeply, or a number of thousands of digits

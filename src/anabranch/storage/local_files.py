@@ -43,8 +43,10 @@ __all__ = [
     "write_aside",
 ]
 
+# Threads that wait for the disk, so more than there are processors. The file system joins their syncs.
 _THREADS = 16
 _TEMPORARY = re.compile(r".+#[0-9]+")
+# A bound on memory. A folder that is forgotten costs one more sync.
 _MAX_KNOWN_FOLDERS = 10_000
 # From this number on, one sync of the file system takes less time than a sync of each file and folder.
 _MANY_FILES = 512
@@ -60,10 +62,13 @@ FoundFile = tuple[str, int, datetime]
 
 def write_aside(path: str, data: bytes) -> str:
     """Write the bytes under a temporary name beside a path and return that name. Create missing folders."""
+    # Unique for each attempt, because several writers may prepare the same object. In the same folder: a link cannot
+    # cross file systems.
     aside = f"{path}#{secrets.randbits(62)}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
     try:
         file = os.open(aside, flags, 0o666)
+    # Not checked before: the folder almost always exists, and a check would cost a call for each write.
     except FileNotFoundError:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         file = os.open(aside, flags, 0o666)
@@ -82,6 +87,8 @@ def write_aside(path: str, data: bytes) -> str:
 def link_aside(aside: str, path: str) -> None:
     """Give a file written aside its final name. Raise FileExistsError if the name is taken."""
     try:
+        # A link fails if the name exists, and a rename would replace it. So this is the compare-and-set of a local
+        # disk.
         os.link(aside, path)
     finally:
         with suppress(FileNotFoundError):
@@ -134,6 +141,8 @@ def sync_files(paths: Iterable[str], *, in_order: bool = True) -> None:
 
 def sync_folders(folders: Iterable[str], *, files: Iterable[str] = ()) -> None:
     """Make the names in folders durable, and the names of the folders themselves once per process, and files."""
+    # A new folder is lost with its files if the folder above it was not synced, so the names up to a known folder
+    # count too.
     inodes = {folder: os.stat(folder).st_ino for folder in dict.fromkeys(folders)}
     # A folder may have been removed and created again, so its inode counts. Above a known folder, all are known.
     waiting = [folder for folder, inode in inodes.items() if _KNOWN.get(folder) != inode]
@@ -143,7 +152,9 @@ def sync_folders(folders: Iterable[str], *, files: Iterable[str] = ()) -> None:
             inodes[parent] = os.stat(parent).st_ino
             if _KNOWN.get(parent) != inodes[parent]:
                 waiting.append(parent)
+    # Before they are remembered as known: after an error the next write must sync them again.
     _sync_all([*files, *inodes])
+    # Forgetting all is simpler than forgetting the oldest, and happens rarely.
     if len(_KNOWN) + len(inodes) > _MAX_KNOWN_FOLDERS:
         _KNOWN.clear()
     _KNOWN.update(inodes)
@@ -237,6 +248,7 @@ def refuse_links(root: str, *paths: str) -> None:
     for path in paths:
         here = root.rstrip("/")
         for segment in path.split("/"):
+            # Each folder on the way is checked, because a link in the middle of a path leads out of the root as well.
             here = f"{here}/{segment}" if segment else here
             if segment and here not in checked:
                 checked.add(here)

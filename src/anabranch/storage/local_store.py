@@ -63,6 +63,7 @@ class LocalFolderStore(ObstoreBackedStore):
         except (FileNotFoundError, IsADirectoryError):
             return None  # a folder is not an object
         except (OSError, ValueError) as err:
+            # Below the root, a file in the middle of a path is an error of the caller.
             if isinstance(err, NotADirectoryError) and self._is_missing_folder:
                 return None  # the root of the store is a file
             raise self._translate(err, path) from None
@@ -93,6 +94,7 @@ class LocalFolderStore(ObstoreBackedStore):
             file = self._file(path)
             aside = local_files.write_aside(file, data)
             if durable and self._is_durable:
+                # The bytes before the name: a reader must never find a name whose bytes a power loss removed.
                 local_files.sync_files([aside])
             local_files.rename_aside(aside, file)
         except (OSError, ValueError) as err:
@@ -116,10 +118,13 @@ class LocalFolderStore(ObstoreBackedStore):
 
     def put_if_absent(self, path: str, data: bytes, *, durable: bool = True, after: Sequence[str] = ()) -> None:
         prepared = self.prepare(path, data)
+        # `after` is synced even if the object itself need not be: what it refers to must not be lost before it.
         if self._is_durable and (durable or after):
             try:
                 # The new files of a commit are not looked up before its log entry has its name.
                 self._sync([*after, prepared.file or ""] if durable else after, in_order=False)
+            # The commit fails, so the temporary file has no use. A failed sync is not tried again: the kernel may have
+            # dropped the pages.
             except BaseException:
                 self.discard(prepared)
                 raise
@@ -153,6 +158,7 @@ class LocalFolderStore(ObstoreBackedStore):
     def _sync(self, paths: Sequence[str], *, in_order: bool = True) -> None:
         try:
             local_files.sync_files(paths, in_order=in_order)
+        # Garbage collection or native cleanup removed a new file before the commit was published.
         except FileNotFoundError as err:
             raise StorageError(
                 f"the file {err.filename!r} was removed before it was durable", hint="run the operation again"
@@ -219,6 +225,7 @@ class LocalFolderStore(ObstoreBackedStore):
         check_path(path, root=self.uri)
         if self._refuses_links:
             local_files.refuse_links(self.uri, path)
+        # Such an object would be missing from every listing, and collected as a leftover.
         if "#" in path and local_files.is_temporary(path):
             message = "names that end in '#' and a number are temporary files"
             raise self._translate(ValueError(message), path)

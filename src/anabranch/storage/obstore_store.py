@@ -151,10 +151,12 @@ class ObstoreBackedStore:
         try:
             with self._errors(path):
                 obstore.delete(self._backend, path)
+        # Local disk and some stores report a missing object. Others do not, and callers need the same answer.
         except ObjectNotFoundError:
             return
 
     def copy(self, source: str, target: str) -> None:
+        # The inner one comes first: a missing object is the source.
         with self._errors(target), self._errors(source):
             obstore.copy(self._backend, source, target)
 
@@ -228,6 +230,7 @@ def _translate_type(err: Exception, location: str, message: str) -> AnabranchErr
     return None
 
 
+# obstore has no error types for these, so the texts of the operating system and of the stores decide.
 _FULL = re.compile("No space left on device|Disk quota exceeded")
 _DENIED = re.compile("403 Forbidden|401 Unauthorized")
 _INVALID_PATH = re.compile("Filenames containing|Not a directory|Is a directory|File name too long|KeyTooLong")
@@ -242,6 +245,7 @@ def _translate_message(whole: str, location: str, message: str) -> AnabranchErro
         return _read_only(location)
     if _DENIED.search(message):
         return _denied(location)
+    # In the XML of the answer, which is removed from the message.
     if "NoSuchBucket" in whole:
         return ObjectNotFoundError(f"the bucket of {location!r} does not exist", hint="check the bucket's name")
     if _INVALID_PATH.search(message):

@@ -26,6 +26,7 @@ __all__ = [
 DURABILITY = "durability"
 # The maximum difference in seconds between the clocks of a writer and of the store. Also an option of Anabranch.
 CLOCK_TOLERANCE = "clock_tolerance_seconds"
+# Five minutes: machines with a time service differ by far less.
 _DEFAULT_TOLERANCE = "300"
 
 
@@ -85,12 +86,14 @@ _FLAGS = frozenset({"allow_http", "allow_invalid_certificates", "http1_only", "h
 _LANCE_KEYS = re.compile(
     rf"download_retry_count|lance_.*|headers\..*|client_max_retries|client_retry_timeout|{DURABILITY}|{CLOCK_TOLERANCE}"
 )
+# Wide on purpose: a value that is hidden needlessly does less harm than a secret in a log.
 _SECRET_KEYS = re.compile(
     r"key|secret|token|password|credential|sas|signature|service_account|^headers\.", re.IGNORECASE
 )
 _ENDPOINT_KEYS = frozenset({"endpoint", "aws_endpoint", "aws_endpoint_url", "endpoint_url", "azure_endpoint"})
 _OURS = frozenset({DURABILITY, CLOCK_TOLERANCE})
 _NUMBER_KEYS = frozenset({"client_max_retries", "client_retry_timeout"})
+# Lance retries for three minutes by default. A wrong endpoint should be reported sooner.
 _MAX_RETRIES = 3
 _RETRY_SECONDS = 20
 
@@ -111,6 +114,7 @@ def client_settings(options: Mapping[str, str]) -> ClientSettings:
     client: dict[str, str | bool] = {}
     for key, value in options.items():
         name = key.lower()
+        # Lance accepts these names with and without the prefix of a store.
         bare = name.removeprefix("aws_").removeprefix("google_").removeprefix("azure_")
         if bare in _CLIENT_KEYS:
             client[bare] = value.lower() in {"true", "1"} if bare in _FLAGS else value
@@ -160,9 +164,11 @@ def _is_text(value: object) -> bool:
 
 def redact(text: str, options: Mapping[str, str]) -> str:
     """Return the text without credentials: secret option values, and the login and query of URLs."""
+    # Very short values, such as flags, would be removed from every word of a message.
     secrets = {value for key, value in options.items() if _SECRET_KEYS.search(key) and len(value) > 2}
     # Replace the longest first: one secret may be the start of another.
     for value in sorted(secrets | {quote(value, safe="") for value in secrets}, key=len, reverse=True):
         text = text.replace(value, "***")
+    # A login can be part of an endpoint, and a signed URL has its signature in the query.
     text = re.sub(r"(https?://)[^\s/@\"']*@", r"\1…@", text)
     return re.sub(r"(https?://[^\s?\"']+)\?[^\s\"')]*", r"\1", text)

@@ -65,6 +65,7 @@ def iter_in_parallel(request: Callable[[T], R], items: Iterable[T], *, at_a_time
     The calling thread works too. So a request may itself call `in_parallel`: it never waits for a free thread.
     """
     waiting = list(items)
+    # Without threads for a single request: to start one takes longer than the request on a local disk.
     if len(waiting) < 2 or at_a_time < 2:
         yield from map(request, waiting)
         return
@@ -84,6 +85,7 @@ def iter_in_parallel(request: Callable[[T], R], items: Iterable[T], *, at_a_time
                 if not isinstance(err, Exception):
                     raise  # such as KeyboardInterrupt, at once
 
+    # One fewer than allowed, because the calling thread is the last one.
     helpers = _POOL.start(lambda: work_until(lambda: False), min(len(waiting), at_a_time) - 1)
     try:
         for answer in answers:
@@ -91,6 +93,7 @@ def iter_in_parallel(request: Callable[[T], R], items: Iterable[T], *, at_a_time
             yield answer.result()
     finally:
         todo.clear()  # after an error, or if the caller wants no more
+        # Requests in flight are awaited: they must not touch files after the caller has cleaned up.
         wait([helper for helper in helpers if not helper.cancel()])
 
 

@@ -58,6 +58,7 @@ def put_once(store: ObjectStore, path: str, data: bytes, *, durable: bool = True
     except (ObjectExistsError, StorageError) as err:
         try:
             return store.get(path) == data
+        # The object is not there, so the put failed for the reason that it gave.
         except ObjectNotFoundError:
             raise err from None
     return True
@@ -76,6 +77,7 @@ def copy_between(source: ObjectStore, path: str, target: ObjectStore, target_pat
 
 
 def _check_size(source: ObjectStore, path: str, target: ObjectStore, target_path: str) -> None:
+    # A stream that ends early raises no error.
     sent, arrived = source.head(path).size, target.head(target_path).size
     if sent != arrived:
         location = join_uri(target.uri, target_path)
@@ -106,6 +108,7 @@ CLOCK = "_clock"
 def store_time(store: ObjectStore) -> datetime:
     """Return the time of the store: that of an object written now. Without write access, return the local time."""
     try:
+        # Ages of objects are compared with the store's own clock: that of this machine may be wrong by minutes.
         store.put(CLOCK, b"now\n", durable=False)
         return store.head(CLOCK).modified
     except StorageDeniedError:

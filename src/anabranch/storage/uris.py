@@ -44,6 +44,7 @@ def normalise_uri(text: str | os.PathLike[str]) -> str:
                     f"path {_without_login(uri)!r} names a host, and only local files are supported",
                     hint="write file:///folder",
                 )
+            # Only a file URL has percent escapes. In a plain path `%` is a character of the name.
             return _normalise_local(slash + unquote(path))
         case name if name in REMOTE_SCHEMES:
             return _normalise_remote(name, rest)
@@ -128,5 +129,6 @@ def relative_to(uri: str, root: str) -> str | None:
     """Return the path of `uri` below `root`, '' for the root itself, or None if it is not below the root."""
     if uri == root:
         return ""
+    # With the slash: `/lake2` is not below `/lake`.
     prefix = root.rstrip("/") + "/"
     return posixpath.normpath(uri[len(prefix) :]) if uri.startswith(prefix) else None

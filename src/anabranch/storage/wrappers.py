@@ -160,6 +160,8 @@ class FaultyStore(_WrappedStore):
             case Fault.STALL:
                 self._released.wait()
                 return send()
+            # The case that a retry cannot detect by itself: the object is there, and its writer believes that it is
+            # not.
             case Fault.LOSE_ANSWER:
                 send()
                 raise self._failure(operation, path)
