@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Backfill", "BackfillProgress", "Request", "run_backfill"]
 
+# Each value is a run and a commit of its own.
 _MOST_VALUES = 10_000
 _STEP = re.compile(r"(\d{1,6})([dwm])?")
 

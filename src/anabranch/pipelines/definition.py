@@ -122,6 +122,7 @@ class PipelineDefinition:
             output.location.fail(
                 f"the output '{output.key}' is declared twice, first at {known.location}", hint="leave one out"
             )
+        # Parsed before the output is added, so that a wrong check leaves the pipeline unchanged.
         declared = list(declare_ready_made(output.key, checks))
         self.outputs[output.key] = output
         for check in declared:

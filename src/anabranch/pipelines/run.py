@@ -187,6 +187,7 @@ def run_plan(plan: Plan, repo: "Repository", manner: Manner) -> PipelineRun:
     metadata = {**begun_metadata(plan), **manner.metadata}
     with repo.begin_run(plan.branch, message=text, metadata=metadata, checks=checks) as run:
         begun = run.snapshot()
+        # Only these need their last build, and the search for it reads the history.
         growing = [step.key for step in plan.steps if step.output.incremental]
         last_builds = find_last_builds(repo, begun, pipeline=plan.pipeline, outputs=growing)
         builders = start_builders(run, last_builds)

@@ -80,6 +80,7 @@ def _once(key: str, value: str, *, branch: str, since: datetime) -> Once:
     return Once(
         key=key,
         value=value,
+        # The history of a dev branch continues with that of main, where the request was not made.
         is_relevant=lambda commit: commit.branch == branch,
         since=int((since - _SLACK).timestamp() * 1_000_000),
     )

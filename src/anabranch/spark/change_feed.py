@@ -266,6 +266,7 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._follower().first()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        # Fixed once: with a busy branch, a query that follows the head would never end.
         self._end = self._follower().head()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
@@ -396,6 +397,7 @@ def _nullable(columns: StructType) -> StructType:
 def _refuse_taken(columns: StructType, key: str) -> None:
     ours = {field.name for field in _ABOUT}
     for field in columns:
+        # Spark does not distinguish upper and lower case in names of columns.
         if field.name.lower() in ours:
             raise SchemaMismatchError(
                 f"table '{key}' has a column {field.name!r}, which is reserved for the change feed",

@@ -214,6 +214,7 @@ class SparkComparer:
     def _ask(self, question: _Question, answer: Callable[[_Question, int], _Batches], columns: str) -> "DataFrame":
         """Have each bucket of a question answered, by a function of what is asked and of the bucket's number."""
         buckets = self._sizes.count_buckets(question)
+        # It is sent to the workers with the function, so it must not hold the rows.
         asked = _without_rows(question)
         shared = self._share(question, asked, buckets).repartitionById(buckets, "bucket")
         if _is_matched_twice(question):

@@ -167,6 +167,7 @@ def pinned_options(repository: Repository, table: Table) -> dict[str, str]:
     version_ref = {
         "root": home.root,
         "branch": home.branch,
+        # As text: a staged version is above 2^63, which not every JSON reader keeps exact.
         "version": str(table.version_ref.version),
         "recorded_root": home.recorded_root,
     }

@@ -186,6 +186,7 @@ def _local_settings() -> dict[str, str]:
         "spark.driver.memory": "2g",
         # Errors are raised. Java would also log each in a hundred lines.
         "spark.log.level": "FATAL",
+        # The default of Spark is 200 partitions, which is for clusters: on one machine each costs more than it saves.
         "spark.sql.shuffle.partitions": str(max(2, os.cpu_count() or 1)),
     }
 

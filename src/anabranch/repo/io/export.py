@@ -140,6 +140,7 @@ class _Part:
         if self._first is not None:
             taken = len(self._first)
             yield self._first
+        # The size is tested first: a batch that was taken from the iterator has to be written to this file.
         while taken < ROWS_PER_FILE and (batch := next(self._rest, None)) is not None:
             taken += len(batch)
             yield batch
@@ -157,9 +158,11 @@ def _open_rows(table: Table, selection: Selection, progress: OnProgress) -> pa.R
         done = 0
         for batch in batches:
             yield batch
+            # Counted when the writer asks for the next batch, so this one is written.
             done += len(batch)
             progress(Progress(stage="rows", done=done, total=total, rows=done))
 
+    # The metadata of the schema has notes of the repository, such as the description, which do not belong to a file.
     return _reader(schema.remove_metadata(), (batch.replace_schema_metadata(None) for batch in reported()))
 
 

@@ -74,6 +74,7 @@ def load_files(tx: Transaction, request: LoadRequest, write: WriteRows) -> Loade
         on_duplicate=request.on_duplicate,
         new_schema=lambda: _new_schema(request.key, schema),
     )
+    # An upsert may leave columns out, but not those by which it finds the rows.
     for name in prepared.primary_key:
         if name not in schema.names:
             raise SchemaMismatchError(f"the files have no key column {name!r}", hint="add the column to the files")
@@ -83,6 +84,7 @@ def load_files(tx: Transaction, request: LoadRequest, write: WriteRows) -> Loade
         raise _bad_record_error(written.bad)
     fragments, repeated = written.fragments, 0
     if request.on_duplicate is OnDuplicate.LAST:
+        # After all files are written: rows of one key may be in different files, and different workers write them.
         fragments, repeated = keep_last(prepared, fragments, overwrites=schema if task.for_overwrite else None)
     try:
         stage_fragments(tx, request.mode, prepared, fragments, schema)
@@ -178,6 +180,7 @@ def _store_rejects(tx: Transaction, key: str, bad: Sequence[BadRecord]) -> None:
     if rejects not in tx:
         tx.create_table(rejects, REJECTS)
     columns = {name: [getattr(record, name) for record in bad] for name in REJECTS.names}
+    # In the transaction of the load, so that rows and rejected records are published together or not at all.
     tx.append(rejects, pa.table(columns, schema=REJECTS))
 
 

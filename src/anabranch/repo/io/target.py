@@ -127,6 +127,7 @@ def keep_last(
             return scan.iter_batches(staged, columns=columns)
         return iter(scan.read_appended(before, staged, columns=columns))
 
+    # Only the keys are in memory at once. The other columns are read again, batch by batch.
     given = pa.Table.from_batches(read(keys), schema=pa.schema([staged.schema.field(name) for name in keys]))
     positions = pa.array(np.arange(len(given), dtype=np.int64))
     last = given.append_column(_POSITION, positions).group_by(list(keys)).aggregate([(_POSITION, "max")])

@@ -110,6 +110,7 @@ def _read_table(bucket: str, name: str, node: Node) -> TableSchema:
 
 def _read_columns(node: Node) -> tuple[Column, ...]:
     found = node.entries(of="columns")
+    # The check is of all names at once and needs no text. `checked` adds the path and line to its errors.
     node.checked(lambda _: check_column_names(list(found)), "")
     columns = tuple(_read_column(name, inside) for name, inside in found.items())
     _check_origins(node, [(column.was, column.name) for column in columns if column.was is not None])

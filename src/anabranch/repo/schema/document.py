@@ -165,6 +165,7 @@ class _YamlReader:
         match node.tag.rpartition(":")[2]:
             case "null":
                 return None
+            # A value with the tag `!!bool` may be any text.
             case "bool" if node.value.lower() in self._boolean:
                 return bool(self._boolean[node.value.lower()])
             case _:

@@ -46,6 +46,7 @@ class Column:
     nullable: bool = True
     default: str | None = None
     description: str | None = None
+    # Not compared: a rename that was done leaves `was` in the document.
     was: str | None = field(default=None, compare=False)
 
     @property

@@ -211,6 +211,7 @@ class _TypeParser:
             self._expect(",", name)
             item = self._read_field("value", depth=depth)
             self._expect(">", name)
+            # Arrow refuses a map whose keys are nullable.
             return pa.map_(key.with_nullable(False), item)  # noqa: FBT003 - Arrow's signature
         if name == "dictionary":
             return self._read_dictionary(depth=depth)

@@ -17,6 +17,7 @@ def is_widening(before: pa.DataType, after: pa.DataType) -> bool:
     """Return whether every value of `before` is a value of `after`, so that no value can be lost or fail to convert."""
     if before == after or _types.is_null(before):
         return True
+    # A dictionary is only an encoding: its values decide.
     if _types.is_dictionary(before):
         return is_widening(before.value_type, after)
     return any(is_before(before) and keeps(before, after) for is_before, keeps in _RULES)

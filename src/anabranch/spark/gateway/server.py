@@ -117,6 +117,7 @@ def _remove_files(path: str) -> None:
 
 class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
     daemon_threads = True
+    # The tasks of a stage connect at the same time, and the default of socketserver is 5.
     request_queue_size = 128
 
     def __init__(self, path: str, open_repository: OpenRepository) -> None:
