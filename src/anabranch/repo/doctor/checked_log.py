@@ -63,6 +63,8 @@ class CheckedLog:
         """Return the refs that cannot be read without an entry."""
         if self.branch is None and not self.is_tag:
             return ()
+        # Without its newest entry the branch or tag itself cannot be read. Without an older one only refs to that
+        # version fail.
         if number == newest:
             return (self.name,)
         is_public = self.branch is not None and not self.branch.is_internal

@@ -96,6 +96,7 @@ class _Users:
                 users.refs.setdefault(_base_shown(inventory, head), []).append(name_of(head.branch))
         for name, tag in inventory.tags.items():
             known = inventory.commits.get(tag.commit_id)
+            # A commit cannot be read without the base that has its full map.
             for needed in {tag.commit_id, tag.commit_id if known is None else known.base}:
                 users.refs.setdefault(needed, []).append(name)
         return users
@@ -113,8 +114,11 @@ def _broken_commit(
     kind, only_tags = broken.kind, commit_id not in inventory.named
     refs = tuple(sorted(users.refs.get(commit_id, ())))
     others = tuple(one for one in users.commits.get(commit_id, ()) if one != commit_id)
+    # No log names the commit, so that the tag is wrong rather than the history.
     if kind is FindingKind.MISSING_COMMIT and only_tags:
         kind = FindingKind.BROKEN_TAG
+    # An object of a newer release is intact. To write it again in this format would lose what this release cannot
+    # read.
     can_repair = kind is not FindingKind.NEWER_FORMAT and rebuilder.can_rebuild(commit_id)
     built_on = f"; {len(others)} other commits build on its tables" if others else ""
     finding = Finding(

@@ -142,6 +142,7 @@ class _Scan:
         cases += [*self._stale_bases(stale), *self._gone_bases(gone)]
         if self._scope.rows:
             damaged = {place for case in cases for place in case.placements}
+            # Rows of damaged states cannot be read, and the finding about their files is the cause.
             readable = {place: use for place, use in self._inventory.uses.items() if place not in damaged}
             cases += diagnose_rows(self._config, readable)
         return cases

@@ -159,6 +159,7 @@ class Inventory:
     def add_full_maps(self, full_map_of: Callable[[str], TableMap]) -> None:
         """Add the tables of each base that at least one commit on it has unchanged."""
         for base, hidden in sorted(self._hidden.items()):
+            # A broken base is a finding of its own, with the commits that build on it.
             if base not in self.broken:
                 full_map = full_map_of(base)
                 self._add_tables((key, entry) for key, entry in full_map.items() if key not in hidden)

@@ -152,6 +152,7 @@ def _scan_entry(
         return _lost_entry(repo_store, checked, number, newest, kind=FindingKind.LOG_GAP, problem=problem)
     try:
         entry = checked.decode(data, number)
+    # Before CorruptError, of which it is a kind: an entry of a newer release is intact and must not be rebuilt.
     except UnsupportedFormatError as err:
         finding = Finding(
             kind=FindingKind.NEWER_FORMAT,
@@ -164,6 +165,8 @@ def _scan_entry(
     except CorruptError as err:
         problem = f"entry {number} of {checked.label} cannot be read: {err.problem}"
         case = _lost_entry(repo_store, checked, number, newest, kind=FindingKind.DAMAGED_ENTRY, problem=problem)
+        # A torn entry was never acknowledged and can be set aside, a published one cannot. Other objects decide that,
+        # and they are not all read yet.
         if case.repair is None and number == newest:
             can_set_aside = _can_be_set_aside(checked, data)
             set_aside = partial(_set_aside, repo_store.config, checked, number, data) if can_set_aside else None
@@ -183,6 +186,7 @@ def _add_to_inventory(repo_store: RepoStore, inventory: Inventory, entry: Entry,
     if not isinstance(entry, LogEntry):
         return
     commit = entry.head.commit
+    # Entries such as a protection or a reset repeat a commit that an earlier entry, or another branch, published.
     publishes = (commit.branch, commit.manifest_version) == (str(entry.branch), entry.number)
     inventory.add_entry(entry, publishes=publishes)
     if publishes:
@@ -198,6 +202,7 @@ def _lost_entry(
 
     A repair may rebuild the entry, but never remove it: it is the commit point of its commit.
     """
+    # The copy first: it is exact, while an entry that is rebuilt from its neighbours lacks what only it recorded.
     data = find_copy(checked.log, checked.is_own, checked.decode, number)
     if data is None and checked.branch is not None:
         data = rebuild_entry(repo_store, checked.log, checked.branch, number)
@@ -344,6 +349,7 @@ def _diagnose_damaged_newest(repo_store: RepoStore, inventory: Inventory, stored
 def _published_as(inventory: Inventory, stored: StoredHistory, branch: str, number: int) -> frozenset[str]:
     """Return the commits that an entry published, by the inventory and the history tables."""
     named = {key for key, facts in inventory.commits.items() if (facts.branch, facts.version) == (branch, number)}
+    # No later entry names the commit of the newest one, but the history tables may.
     for row in [] if stored.commits is None else stored.commits.to_pylist():
         if (row["manifest_branch"] or MAIN, row["manifest_version"]) == (branch, number):
             named.add(row["graph_commit_id"])

@@ -78,6 +78,7 @@ def diagnose_mark(config: RepoConfig, inventory: Inventory) -> Case | None:
     else:
         return _mark_copy(config, mark)
     copy = find_mark_copy(config)
+    # A remedy is set where a new mark would do harm: for a newer format, and for an unfinished clone.
     can_repair = not remedy and MAIN in inventory.heads
     if can_repair:
         remedy = "a repair restores it from its copy" if copy else "a repair writes it again, with a new id"
@@ -213,10 +214,12 @@ def read_stored_history(config: RepoConfig) -> StoredHistory:
     """Read the history tables. Call this before the logs are read: then the logs can only have more commits."""
     try:
         commits, actors = history_tables.read_history(config)
+    # A store that does not answer is not a damage of the tables.
     except (StorageDeniedError, StorageUnavailableError):
         raise
     except AnabranchError as err:
         return StoredHistory(problem=f"they cannot be read: {err.problem}")
+    # Another tool may have written the tables, and the comparison reads these columns by name.
     for table, names in ((commits, history_tables.COMMIT_COLUMNS), (actors, history_tables.ACTOR_COLUMNS)):
         if table is not None and not set(names) <= set(table.column_names):
             return StoredHistory(problem="they have other columns")

@@ -135,6 +135,8 @@ class Rebuilder:
         for commit_id, facts in sorted(self._inventory.commits.items()):
             parent_id = facts.made_from[0] if facts.made_from else ""
             parent = self._inventory.commits.get(parent_id)
+            # Its map without its own changes is the map of its parent, and the parent names what changed since the
+            # lost base.
             is_next = facts.base == commit_id and parent is not None and parent.base == base
             if is_next and broken.isdisjoint({commit_id, parent_id}):
                 yield commit_id, parent_id
@@ -145,6 +147,7 @@ def find_copy(log: NumberedLog, is_own: IsOwn, decode: Decode, number: int) -> b
 
     The hint is written after the entry itself, so it is evidence that the entry was there.
     """
+    # Stores that list in order have no hints.
     hint = None if log.store.lists_sorted else log.find_hint()
     if hint is None or hint[0] != number:
         return None
@@ -171,6 +174,8 @@ def rebuild_newest(
 ) -> bytes | None:
     """Return a damaged newest entry, given the commits that it published by other objects. None if it is ambiguous."""
     before = _find(log, branch, number - 1)
+    # The state of the branch comes from the entry before. With two candidates a guess could change what the branch
+    # shows.
     if before is None or len(published) != 1:
         return None
     try:
@@ -178,6 +183,7 @@ def rebuild_newest(
     except AnabranchError:
         return None
     is_own = (record.commit.branch, record.commit.manifest_version) == (str(branch), number)
+    # Only the object of a commit records that it was collected, never a log entry.
     return _entry_after(before, replace(record, collected_at=None)) if is_own else None
 
 

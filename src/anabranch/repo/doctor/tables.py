@@ -55,6 +55,7 @@ def check_dataset(config: RepoConfig, dataset: str, uses: Mapping[Placement, Use
         root = config.dataset_root(dataset)
         for home in {place.home for place in uses}:
             root.on(home).refuse_links()
+    # Doctor does not follow links either: a repository from an untrusted source could name files outside of it.
     except LinkError as err:
         return _behind_link(dataset, uses, err)
     files = lay_out(root.root, root.store().list())
@@ -194,6 +195,7 @@ class _Check:
         readable = []
         for facts in inventory.versions:
             place = Placement(dataset=self._dataset, home=facts.branch, version=facts.version)
+            # Its paths lead to the former location, so that its files would seem to be missing.
             if facts.stale_base is not None:
                 self.stale[place] = facts.stale_base
             else:
@@ -342,6 +344,7 @@ def _read(version_ref: VersionRef, keys: list[tuple[str, ...]]) -> pa.Table:
     """Read all columns, and return those of the keys."""
     schema = version_ref.schema
     names = [name for name in schema.names if any(name in key for key in keys)]
+    # All columns are read, because damage in any file must be found. Only the keys are kept in memory.
     kept = [batch.select(names) for batch in iter_batches(version_ref)]
     return pa.Table.from_batches(kept, schema=pa.schema([schema.field(name) for name in names]))
 
@@ -350,6 +353,8 @@ def _check_key(key: tuple[str, ...], rows: pa.Table) -> Iterator[tuple[FindingKi
     named = ", ".join(key)
     if any(rows.column(name).null_count for name in key):
         yield FindingKind.NULL_KEYS, f"rows have no value in the primary key ({named})"
+    # Grouping takes a hash table of all keys, so that a cheaper test comes first. It decides for one column of numbers
+    # or times.
     if not staging.are_surely_unique(rows):
         repeated = len(rows) - len(rows.group_by(list(key)).aggregate([]))
         if repeated:

@@ -126,10 +126,12 @@ class Ancestry:
         queue.add(self._tip(ours), _OURS)
         queue.add(self._tip(theirs), _THEIRS)
         counts: Counter[int] = Counter()
+        # Once all queued commits are reached from both sides, so are all older ones.
         while queue.has_one_sided() and counts.total() < most:
             origin = self._pop(queue)
             if origin is None:
                 continue
+            # All descendants of this commit were visited before it, so that the sides that have reached it are final.
             reached = queue.reached[origin.commit.graph_commit_id]
             if reached != _BOTH:
                 counts[reached] += 1
@@ -142,6 +144,8 @@ class Ancestry:
         queue = _Queue()
         queue.add(self._tip(newer), _OURS)
         while queue.peek() is not None:
+            # An ancestor has a lower generation than its descendants, so that nothing from here down can be above
+            # `oldest`.
             if queue.generation <= oldest.generation:
                 queue.drop()
             elif (origin := self._pop(queue)) is not None:
@@ -182,6 +186,7 @@ class Ancestry:
         """Yield the first base of each table state, without the states that are ancestors of another base."""
         kept: list[TableBase] = []
         for base in bases:
+            # Two commits may hold the same state. As two bases, the caller would merge the state with itself.
             if all(not is_same_state(base.entry, other.entry) for other in kept):
                 kept.append(base)
         for base in kept:
@@ -192,6 +197,7 @@ class Ancestry:
     def _is_before(self, base: TableBase, other: TableBase, key: TableKey) -> bool:
         ours, theirs = (self._read(each.commit.graph_commit_id) for each in (base, other))
         lower = self.find_table_bases(ours, theirs, key)
+        # The only common base of two states is one of them, so that the other one was made from it.
         return len(lower) == 1 and is_same_state(lower[0].entry, base.entry)
 
     def _table_base(self, commit: GraphCommit, key: TableKey) -> TableBase:
@@ -221,9 +227,13 @@ class Ancestry:
             commit, reached = origin.commit, queue.reached[origin.commit.graph_commit_id]
             if reached == _BOTH:
                 bases.append(commit)
+                # Its ancestors are common ancestors, too, but not the lowest ones.
                 reached |= _BELOW
+            # A visited commit with tables from elsewhere means that a table may have other bases than the commits.
             is_plain = is_plain and origin.made_on is None and origin.taken_from is None
             for parent in parents_of(origin):
+                # The generation of a parent is not known before it is read. If it is lower than this bound, `_pop`
+                # queues it again, so that most commits are not read before they are needed.
                 queue.add(_Tip(commit_id=parent, generation=commit.generation - 1), reached)
         return _Found(bases=tuple(bases), is_plain=is_plain)
 
@@ -260,6 +270,7 @@ class Ancestry:
     # One table
 
     def _table_tip(self, record: CommitRecord, key: TableKey) -> _Tip:
+        # Where a live branch has no state of its own, it shows that of main, and the search starts there.
         if record.main_id is None or self._owns(record.commit, key):
             return self._tip(record)
         return _Tip(commit_id=record.main_id, generation=self._get(record.main_id).commit.generation)
@@ -294,6 +305,8 @@ class Ancestry:
         merged = origin.commit.merged_parent_commit_id
         if merged is None:
             return ()
+        # A live branch shows tables of main that it never changed. A merge of it took those from main, not from its
+        # commit.
         is_of_main = origin.taken_from is not None and not self._owns(self._get(merged).commit, key)
         return (origin.taken_from or merged,) if is_of_main else (merged,)
 
@@ -313,9 +326,12 @@ class Ancestry:
         This is the commit of main that the branch's commit was made on, unless a run had started on an older one.
         """
         mine = self._entry(commit.graph_commit_id, key)
+        # A table that the commit dropped or created was not forked.
         if mine is None or mine.forked_from is None:
             return main_id
         history = self._repo_store.commits.iter_history(self._read(main_id))
+        # The table changes only in commits that list it. Each parent of such a commit is the newest one with the state
+        # before.
         earlier = (older.parent_commit_id for older in history if str(key) in older.tables)
         for commit_id in chain([main_id], filter(None, earlier)):
             found = self._entry(commit_id, key)
@@ -346,6 +362,7 @@ class _Queue:
         if before is None:
             heappush(self._heap, (-tip.generation, tip.commit_id))
         else:
+            # It is still queued, because a commit is visited only after all of its descendants.
             self._queued[before] -= 1
         self.reached[tip.commit_id] = now = reached | (before or 0)
         self._queued[now] += 1

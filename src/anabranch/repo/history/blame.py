@@ -32,6 +32,7 @@ from anabranch.storage.parallel import iter_in_parallel
 
 __all__ = ["BlameSelection", "blame_table"]
 
+# Comparisons run ahead of the result, and those after the last needed commit are wasted. So there are few.
 _COMMITS_AT_A_TIME = 4
 _INDEX = "__row"
 _COMMIT_FIELDS = (
@@ -130,15 +131,19 @@ class _Blame:
         with collected_errors(self._repo_store.config, lambda: ids):
             compared = iter_in_parallel(self._compare, _until_created(changes), at_a_time=_COMMITS_AT_A_TIME)
             for changed in compared:
+                # Newer commits are asked first, and a cell keeps the first commit that is found.
                 left = wanted & self.pending()
                 if not left.any():
                     return
                 ids.append(changed.change.commit.graph_commit_id)
                 self._assign(changed, names, left)
+                # The next comparison is one commit older, where columns may have other names. A column that this
+                # commit added is not followed further.
                 names = {older: names[newer] for newer, older in changed.older_names if newer in names}
 
     def _assign(self, changed: _Changed, names: Names, left: npt.NDArray[np.bool_]) -> None:
         """Blame a commit for the wanted cells that it changed."""
+        # Without rows to compare, the commit created the table or its first rows, and all that is left came with it.
         touched = left if changed.rows is None else left & self._mask(changed.rows, names)
         if not touched.any():
             return
@@ -157,6 +162,7 @@ class _Blame:
         if entry is None:
             return
         beside = self._compare(replace(changed.change, before=entry))
+        # The merged state had no rows, so that none came from it.
         if beside.rows is None:
             return
         same = touched & ~self._mask(beside.rows, names)
@@ -173,6 +179,7 @@ class _Blame:
             mask[at, 0] = True
             return mask
         kinds = rows["change"].combine_chunks().take(which)
+        # An inserted row has no list of changed columns: all of its cells are new.
         mask[at[pc.equal(kinds, RowChangeKind.INSERTED.value).to_numpy(zero_copy_only=False)], :] = True
         changed = rows["columns"].combine_chunks().take(which)
         parents, flat = pc.list_parent_indices(changed).to_numpy(), pc.list_flatten(changed)
@@ -183,6 +190,7 @@ class _Blame:
 
     def _compare(self, change: TableChange) -> _Changed:
         before, after = (_table(self._repo_store.config, self._key, entry) for entry in (change.before, change.after))
+        # All rows are new then, and a comparison with nothing would read the whole table.
         if before is None or after is None or not before.entry.rows:
             return _Changed(change=change, rows=None, older_names=())
         diff = TableDiff(str(self._key), before=before, after=after, load_comparer=self._load_comparer)
@@ -250,9 +258,12 @@ class _RowIndex:
             if column is None:
                 return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
             columns.append(column)
+        # Most keys are one column of integers. A binary search saves building a hash table of all rows for each
+        # commit.
         if self._sorted is not None and columns[0].null_count == 0:
             values, order = self._sorted
             given = columns[0].to_numpy()
+            # A key above all others would get a position behind the end.
             at = np.minimum(np.searchsorted(values, given), max(len(values) - 1, 0))
             which = np.flatnonzero(values[at] == given) if len(values) else np.empty(0, dtype=np.int64)
             return order[at[which]] if len(values) else which, which
@@ -276,6 +287,7 @@ def _with_commits(keys: pa.Table, commits: Sequence[GraphCommit], numbers: npt.N
         [commit.actor_id for commit in commits],
         [commit.message for commit in commits],
     )
+    # Rows without a commit get nulls. A negative index is an error in `take`.
     at = pa.array(np.where(numbers < 0, 0, numbers), mask=numbers < 0)
     for (name, kind), found in zip(_COMMIT_FIELDS, values, strict=True):
         keys = keys.append_column(name, pa.array(found, kind).take(at))

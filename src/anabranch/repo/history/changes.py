@@ -126,6 +126,7 @@ class TableFeed:
         Raise TableNotFoundError if the table does not exist in this range.
         """
         plan = self._plan(since, until)
+        # A table that was created and dropped within the range is at neither end of it, but has changes.
         is_named = any(str(self._key) in commit.tables for commit in plan.commits)
         if plan.before is None and plan.after is None and not is_named:
             where = f"up to '{until}'" if since is None else f"from '{since}' to '{until}'"
@@ -151,6 +152,7 @@ class TableFeed:
         """Add the other name of the table if the commit renamed it."""
         commit, commits = step.commit, self._repo_store.commits
         added_or_removed = step.diff.before is None or step.diff.after is None
+        # A rename changes two names, so that a commit that lists one table need not be read.
         if commit.parent_commit_id is None or not added_or_removed or len(commit.tables) < 2:
             return step
         old, new = (commits.tables_of(commits.get(each)) for each in (commit.parent_commit_id, commit.graph_commit_id))
@@ -170,10 +172,12 @@ class TableFeed:
         oldest = -1 if first is None else first.commit.generation
         commits = []
         for commit in self._repo_store.commits.iter_history(last):
+            # Generations decrease along first parents: this is `since`, or the walk has passed it.
             if commit.generation <= oldest:
                 break
             commits.append(commit)
         else:
+            # Only without `since`: the first commit of a history has generation 0, at which any other search ends.
             commit = None
         if first is not None and (commit is None or commit.graph_commit_id != first.commit.graph_commit_id):
             raise self._not_before(first, last, since=str(since), until=until)
@@ -198,6 +202,7 @@ class TableFeed:
         left, right = (self._repo_store.commits.iter_history(record) for record in (one, other))
         mine, theirs = next(left), next(right)
         while mine.graph_commit_id != theirs.graph_commit_id:
+            # The side with the higher generation cannot be an ancestor of the other one, so that it steps first.
             if mine.generation >= theirs.generation:
                 mine = next(left)
             else:
@@ -230,6 +235,8 @@ class TableFeed:
         for start in range(0, len(commits), _BATCH_SIZE):
             for record in in_parallel(self._read, commits[start : start + _BATCH_SIZE]):
                 after = self._find(record)
+                # A selected commit need not have changed the table: those of a live branch and freezes are all
+                # selected.
                 if not is_same_state(before, after):
                     yield TableChange(commit=record.commit, before=before, after=after)
                 before = after

@@ -301,9 +301,11 @@ class AutoComparer:
         return self._choose(merge).merge(merge)
 
     def _choose(self, question: RowComparison | RowMerge) -> RowComparer:
+        # A table that only one side has is read, not matched, which takes no memory for all rows.
         sides = [side for side in question.sides if side is not None and side.rows]
         if len(sides) > 1 and question.rows >= self.many_rows:
             large = self.find_large()
+            # With a large engine that cannot start, the comparison still works in this process, if more slowly.
             if large is not None and large.is_ready:
                 return large
         return self.load_local()

@@ -209,6 +209,7 @@ class TableDiff:
         if self.before is None or self.after is None:
             return ()
         by_newer = {pair.newer: pair for pair in self._difference.columns}
+        # By column identity, so that a renamed key column still matches.
         pairs = tuple(by_newer[name] for name in self.after.primary_key)
         return pairs if tuple(pair.older for pair in pairs) == self.before.primary_key else ()
 
@@ -216,6 +217,7 @@ class TableDiff:
         from anabranch.repo.history.comparer import RowComparison
 
         difference, filled = self._difference, self._filled if with_filled else ()
+        # Row ids of two datasets are counted independently, so that equal ones mean nothing.
         has_row_ids = (
             not self._keys
             and self.before is not None
@@ -295,11 +297,13 @@ def diff_snapshots(
     tables = []
     for key in sorted({*old, *new}):
         old_key = renamed.get(key, key)
+        # The table is shown under its new name, not as dropped.
         is_gone = key in old and key not in new and key in renamed.values()
         if is_gone or (selected is not None and key not in selected and old_key not in selected):
             continue
         left = before[str(old_key)] if old_key in old else None
         right = after[str(key)] if key in new else None
+        # A rename is a difference even if no row is.
         if left is None or right is None or key in renamed or left.entry.state != right.entry.state:
             tables.append(TableDiff(str(key), before=left, after=right, load_comparer=load_comparer))
     return Diff(before, after, tuple(tables))
@@ -392,6 +396,7 @@ def _iter_column_changes(before: Table, after: Table, pairs: "Sequence[ColumnPai
                 yield SchemaChange(
                     change="nullable", column=pair.newer, before=str(left.nullable), after=str(right.nullable)
                 )
+    # The rename of a key column is not a change of the key.
     names = {pair.older: pair.newer for pair in pairs}
     if tuple(names.get(name) for name in before.primary_key) != after.primary_key:
         yield SchemaChange(

@@ -92,6 +92,7 @@ def list_columns(diff: DrawnDiff) -> list[str]:
     """Return the columns of the newer side, then those that only the older side has."""
     newer = () if diff.after is None else diff.after.columns
     older = () if diff.before is None else diff.before.columns
+    # A renamed column is shown once, under its new name.
     renamed = {change.before for change in diff.columns if change.change == "renamed"}
     return [*newer, *(name for name in older if name not in newer and name not in renamed)]
 
@@ -123,6 +124,7 @@ def _sorted(diff: DrawnDiff, changes: "pa.Table") -> "pa.Table":
                 pc.struct_field(changes.column(side).combine_chunks(), [name])
                 for (side, _), name in zip(sides, names, strict=True)
             ]
+            # An inserted row has values only on the newer side, a deleted one only on the older side.
             keys[str(number)] = pc.coalesce(*found)
         order = pc.sort_indices(pa.table(keys), [(name, "ascending") for name in keys])
         return changes.take(order)

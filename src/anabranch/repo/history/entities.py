@@ -88,6 +88,7 @@ def list_entity_changes(
 def _iter_entity_changes(
     repo_store: RepoStore, record: CommitRecord, key: TableKey, entity: Any
 ) -> Iterator[EntityChange]:
+    # What a live branch shows includes changes of main, which are not among the states of its own commits.
     if record.main_id is not None:
         yield from _iter_each_change(repo_store, record, key, entity)
         return
@@ -211,6 +212,8 @@ class _RowReader:
             contents = read_contents(states.manifest(alike))
             fragment = None if found.fragment is None else contents.find_fragment(found.fragment)
             moved = Sighting(contents=contents, row=found.row, fragment=fragment)
+            # The next state is searched beside the oldest one with the same row. That reads only the files in which
+            # these two differ.
             self._last, self._known = (older, moved), {older.state: moved}
         return alike
 
@@ -243,6 +246,7 @@ class _RowReader:
     def _read(self, entry: TableEntry, contents: Contents | NotFoundError) -> Sighting | None:
         if isinstance(contents, NotFoundError):
             raise contents
+        # The table had another key at this state, and the given values do not name a row there.
         if len(entry.primary_key) != len(self._values):
             return None
         before, found_before = self._last
@@ -262,6 +266,7 @@ class _RowReader:
 def _has_same_row(states: TableStates, entry: TableEntry, found: Sighting, number: int) -> bool:
     """Return whether an older state has the row that was found in a newer one, or does not have it either."""
     older = states.entry(number)
+    # Fragments and row ids of different homes are numbered independently, and equal numbers prove nothing there.
     if older is None or _location(older) != _location(entry):
         return False
     manifest = states.manifest(number)
@@ -275,6 +280,8 @@ def _has_same_row(states: TableStates, entry: TableEntry, found: Sighting, numbe
 
 def _count_deleted(entry: TableEntry, contents: Contents) -> int:
     """Return how many rows were ever deleted in the line of versions up to this one."""
+    # Each inserted row takes the next id, and an updated row keeps its id. So ids without a row are those of deleted
+    # rows.
     return contents.next_row_id - entry.rows
 
 
@@ -329,6 +336,7 @@ def _is_same(before: Any, after: Any) -> bool:
             return all(_is_same(before.get(name), after.get(name)) for name in before.keys() | after.keys())
         case list(), list():
             return len(before) == len(after) and all(map(_is_same, before, after))
+        # NaN is not equal to itself, so that a row with one would seem to change in every commit.
         case float(), float() if math.isnan(before):
             return math.isnan(after)
     return bool(before == after)

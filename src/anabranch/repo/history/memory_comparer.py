@@ -50,6 +50,7 @@ def can_compare_in_memory(question: RowComparison | RowMerge) -> bool:
         None if side is None else side.schema for side in question.sides if side is None or isinstance(side, RowSide)
     ]
     present = [schema for schema in sides if schema is not None]
+    # A side that is not a `RowSide` cannot be read by address.
     if len(sides) < len(question.sides) or _count_values(question) > _MOST_VALUES:
         return False
     known = [dict(zip(schema.names, schema.types, strict=True)) if schema is not None else {} for schema in sides]
@@ -72,6 +73,7 @@ def _count_values(question: RowComparison | RowMerge) -> int:
     total = 0
     for side in question.sides:
         if side is not None and side.rows:
+            # Vectors dominate the memory of tables that have them.
             sizes = (kind.list_size if pa.types.is_fixed_size_list(kind) else 1 for kind in side.schema.types)
             total += side.rows * sum(sizes)
     return total
@@ -85,6 +87,7 @@ class MemoryComparer:
 
     def compare(self, comparison: RowComparison) -> pa.RecordBatchReader:
         schema = comparison.schema
+        # A generator, so that nothing is read until the caller reads the first batch.
         found = (_Comparison(comparison, with_values=True).to_batch(schema) for _ in range(1))
         return pa.RecordBatchReader.from_batches(schema, found)
 

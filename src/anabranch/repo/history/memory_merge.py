@@ -85,6 +85,8 @@ class MatchedRows:
         if not has_one_base:
             self._p.load(self._p_rows)
         self._compare_cells(np.flatnonzero(is_compared))
+        # Rows that only the source touched: the merge takes the whole row of the source, so that it only matters
+        # whether it changed.
         left = np.flatnonzero(~self._is_contested & self._is_probed & ~self._is_kept)
         pairs = [(column.base, column.source) for column in self._columns]
         self._took[left] = find_changed(self._o, self._n, self._o_rows[left], self._n_rows[left], pairs)
@@ -97,6 +99,7 @@ class MatchedRows:
         in_p = at_positions(self._p.addresses.to_numpy().astype(np.int64), self._p_rows, missing=-1)
         if not np.array_equal(in_o[has_p], in_p[has_p]):
             return False
+        # Both sides touched the same rows of the base, so that one copy of their values serves both comparisons.
         self._p, self._p_rows = self._o, np.where(has_p, self._o_rows, -1)
         return True
 
@@ -124,6 +127,8 @@ class MatchedRows:
             by_source[:, number] = differ(base, sources[str(column.source)])
             by_target[:, number] = differ(base, targets[str(column.target)])
             self._took[rows, number] = by_source[:, number] & between[number]
+        # Where one side seems unchanged, it may have changed in columns that were not read because both sides have the
+        # same value there. Such rows are compared in full.
         decided: Mask = np.any(by_source, axis=1) & np.any(by_target, axis=1) & ~np.any(by_source & by_target, axis=1)
         self._is_kept[rows[decided]] = True
         self._target_changes[rows[decided]] = UPDATED

@@ -171,6 +171,7 @@ def read_sides(sides: Sequence[Rows | None], columns: Sequence[Sequence[str] | N
     held = [side for side in sides if side is None or isinstance(side, RowSide)]
     groups: dict[tuple[VersionRef, tuple[str, ...]] | int, list[int]] = {}
     for number, (side, names) in enumerate(zip(held, columns, strict=True)):
+        # The base is a side twice, with overlapping rows. Its keys are read once and then divided.
         group = number if side is None or not names else (side.version_ref, tuple(names))
         groups.setdefault(group, []).append(number)
 
@@ -230,6 +231,7 @@ def find_changed(
     for _ in range(0 if older.has_all else _MOST_PROBES):
         if not len(left):
             return changed
+        # One row shows which columns the update changed, at the price of one read of a wide row.
         probe, left = left[:1], left[1:]
         for numbers in _iter_pieces(every):
             compare(probe, numbers)
@@ -238,6 +240,7 @@ def find_changed(
         found = np.flatnonzero(changed[probe[0]]).tolist()
         if found and len(left):
             compare(left, found)
+            # Rows without a difference in these columns need another probe: another update may have changed them.
             left = left[~changed[left].any(axis=1)]
     if len(left):
         compare(left, every)

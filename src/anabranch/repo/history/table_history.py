@@ -45,6 +45,7 @@ def iter_table_changes(repo_store: RepoStore, record: CommitRecord, key: TableKe
     Commits that did not change the table are skipped without reading them. While a live branch showed the table of
     main, the changes of main are part of the history of the branch, too.
     """
+    # A commit of main can be met twice: below the live branch, and in the history that the branch shares with main.
     seen: set[str] = set()
     steps = _iter_steps(repo_store, record, key)
     state, main_id = repo_store.commits.find_table(record, key), record.main_id
@@ -54,10 +55,13 @@ def iter_table_changes(repo_store: RepoStore, record: CommitRecord, key: TableKe
             # The branch was live: main changed the table after this step.
             yield from _iter_unseen(_iter_main(repo_store, key, main_id, newest=state, until=step.after), seen)
         older = next(steps, None)
+        # Main may have changed the table between two commits of a live branch, so that the older step does not show
+        # the state before this one.
         if _is_live(step) or _is_freeze(step):
             state, main_id = step.before, step.main_id
         else:
             state, main_id = None if older is None else older.after, None
+        # A freeze records tables as they were shown and changes no row, so that it does not appear as a change.
         if not _is_freeze(step):
             change = TableChange(commit=step.commit, before=state, after=step.after)
             yield from _iter_unseen(iter((change,)), seen)
@@ -106,6 +110,7 @@ def _iter_steps(repo_store: RepoStore, record: CommitRecord, key: TableKey) -> I
 def _read_step(repo_store: RepoStore, commit: GraphCommit, key: TableKey) -> _Step:
     record = repo_store.commits.get(commit.graph_commit_id)
     after = repo_store.commits.find_table(record, key)
+    # A freeze lists no table, but it may record a state of main that no other commit of the branch has.
     if commit.kind is CommitKind.FREEZE:
         return _Step(commit=commit, after=after, main_id=None, before=after)
     before = None if record.main_id is None else _state_before(repo_store, record, key)

@@ -54,9 +54,11 @@ def _with_external_write(
     newest = staging.newest_version(home)
     version_ref = VersionRef(home=home, version=staging.copy_ordinary(home, newest))
     check_primary_key(key, version_ref.schema, entry.primary_key)
+    # Lance does not enforce keys, so that an external write may have repeated one.
     check_unique(version_ref, entry.primary_key)
     theirs = replace(entry, version=version_ref.version, head=newest, rows=version_ref.count_rows())
     shown = staging.versions_shown_by(home, external[0] - 1)
+    # The external write was made on the published version, so that it includes all commits, and nothing is merged.
     if entry.version in shown:
         return theirs
     if not shown:

@@ -107,6 +107,8 @@ def _iter_counted(step: TableStep, comparer: RowComparer) -> Iterator[RowChanges
 def _iter_counted_rows(step: MergeTable, comparer: RowComparer) -> Iterator[RowChanges]:
     schema = pa.schema([column.field for column in step.shape.columns])
     has_conflicts = bool(step.conflicts)
+    # Staging checks a new key on the staged table. Counting writes nothing, so that it checks the keys that would
+    # result.
     new_keys = MergedKeys(step.rows.version_ref, step.shape) if needs_key_check(step.shape) else None
     try:
         found = iter_row_changes(step.rows, comparer.merge(step.rows.sides), schema)
@@ -115,11 +117,13 @@ def _iter_counted_rows(step: MergeTable, comparer: RowComparer) -> Iterator[RowC
             if new_keys is not None:
                 new_keys.add(changes.batch)
             yield changes
+        # With conflicts nothing is staged, and their decisions may change which values are left to fit.
         if not has_conflicts:
             _check_kept_rows(step)
             if new_keys is not None:
                 new_keys.check()
     except SchemaMismatchError as err:
+        # Conflicts that are left would be hidden if the whole table were taken from one side.
         whole = None if has_conflicts else _find_whole(step)
         if whole is not None:
             raise _TakenWholeError(whole) from err
@@ -211,12 +215,14 @@ class Stager:
             schema = version_ref.schema
             changes = iter_without_nulls(step, iter_row_changes(step.rows, found, schema), schema, self.comparer)
             version_ref = staging.replace_rows(version_ref, tally.iter_batches(changes)).version_ref
+            # What was written so far is in no entry, and garbage collection removes it.
             if tally.conflicts.count:
                 return tally.to_result()
             version_ref = _stage_constraints(step, version_ref)
             version_ref = _stage_indices(step, version_ref, before=staged_table.version_ref)
         except SchemaMismatchError as err:
             return self._count_mismatch(step, err)
+        # A table without a change keeps its version, so that the commit does not list it.
         if version_ref != staged_table.version_ref or step.shape.primary_key != staged_table.primary_key:
             staged_table = replace(staged_table, primary_key=step.shape.primary_key).then(
                 one_time_step("merge", version_ref)
@@ -268,12 +274,14 @@ def _call(do: Callable[[], Any]) -> Any:
 def _started(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Return the same batches, the first of which is read at once."""
     left = iter(batches)
+    # The first batch starts the query of the engine, which then runs beside the fork of the home.
     return chain(list(islice(left, 1)), left)
 
 
 def _stage_columns(step: MergeTable, version_ref: VersionRef) -> VersionRef:
     """Stage the columns and notes. New columns allow nulls until the rows are merged, and have nulls or the default."""
     shape, notes = step.shape, step.notes
+    # First: a column that is renamed or added may take the name of a dropped one.
     if shape.dropped:
         version_ref = staging.drop_columns(version_ref, shape.dropped)
     if shape.lenient_changes:

@@ -64,6 +64,8 @@ class Bases:
             source=TableState(key, source),
             target=TableState(key, target),
         )
+        # Where the ancestors disagree, the base gets a null, so that both sides count as changed there. With the value
+        # of one ancestor, a value that one side put back would be lost.
         combiner = replace(self.combiner, resolution=_NEITHER)
         combined = combiner.stage(MergeSteps(steps=(combiner.plan_table(match),)), {})
         combined.conflicts.check_none(

@@ -90,11 +90,13 @@ def pick_commit(repo_store: RepoStore, request: Pick) -> Published:
 
     def changes_on(entry: LogEntry) -> Changes:
         check_expected_head(entry, request.expected_head)
+        # The released tables were found for a branch of the other mode, and only a live branch can release a table.
         if entry.state.mode is not expected.state.mode:
             raise WriteConflictError(
                 f"branch '{entry.branch}' became {entry.state.mode} concurrently", hint="read the branch and try again"
             )
         tables = View.now(repo_store, entry).tables(repo_store.commits)
+        # A table that was changed since must not follow main again, because that would lose the change.
         if not all(is_same_state(tables.get(key), change.before[key]) for key in spec.released):
             raise WriteConflictError(
                 f"branch '{entry.branch}' moved concurrently", hint="read the branch and try again"
@@ -155,11 +157,13 @@ def _make_live_commits(
         released = _released(request, head, record, one, tables)
         what = f"commit {record.commit.graph_commit_id} on top of {made[-1].commit.graph_commit_id}"
         staged = apply_changes(tables, change, request.combiner, what=what, released=released)
+        # The branch has this change already, and an empty commit would record nothing.
         if not staged and not released:
             continue
         below = view.without(released)
         spec = replace(change.spec, released=released)
         new, full_map = make_record(repo_store, head, below, staged, spec)
+        # The caller syncs once for all commits, before it puts the entry that refers to them.
         repo_store.commits.put(new, full_map, durable=False)
         made.append(new)
         view = replace(below, head=new, own=tuple(sorted({*below.own, *staged})))
@@ -170,6 +174,7 @@ def _released(
     request: Pick, head: LogEntry, record: CommitRecord, sides: _Sides, tables: TableMap
 ) -> frozenset[TableKey]:
     """Return the tables of a live branch that follow main again, because the commit that changed them is reverted."""
+    # The commit of another branch did not decide what follows main on this one.
     if not request.is_revert or not head.state.is_live or record.commit.branch != str(head.branch):
         return frozenset()
     return frozenset(key for key in sides.followed if is_same_state(tables.get(key), sides.after[key]))

@@ -146,6 +146,7 @@ class Decisions:
         def answer(conflict: Conflict) -> Any:
             where = _key_text(conflict.key or {}, names), conflict.path
             values = {side: getattr(conflict, side) for side in _SIDES}
+            # In this order: resolutions of the call come before those that were kept from an earlier merge.
             for known in decided:
                 decision = known[where].find(values) if where in known else None
                 if decision is not None:
@@ -206,6 +207,7 @@ def read_resolutions(data: bytes, *, name: str) -> list[dict[str, Any]]:
         if name.lower().endswith(".csv"):
             return [_resolution_of(row) for row in csv.DictReader(io.StringIO(text))]
         document = json.loads(text)
+    # The service accepts such files, and deeply nested JSON exceeds the recursion limit of the parser.
     except (ValueError, RecursionError, csv.Error) as err:
         raise InvalidInputError(
             f"the resolutions {name!r} cannot be read: {err}",

@@ -64,6 +64,8 @@ class KeptDecisions:
         before = self._read_all()
         entries = {_subject(entry): entry for kept in (*before.values(), new) for entry in kept}
         fields = {"source": str(self.source), "into": str(self.into), "decisions": list(entries.values())}
+        # A new object first, then the deletions: after a crash in between some decisions are there twice, which is
+        # harmless. If two merges fail at once, each has an object, and no decision is lost.
         self.config.store.put(f"{self.folder}/{self.config.new_id()}.json", documents.dump(fields))
         for path in before:
             self.config.store.delete(path)

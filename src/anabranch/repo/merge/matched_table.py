@@ -165,6 +165,8 @@ class _MatchedTable:
                 self._conflict(ConflictKind.SCHEMA, f"its default: {problem}", column=column.name, values=values)
             merged = notes.columns.get(column.name, {}).get(DEFAULT, values[2])
             chosen = values[1] if side == "source" else values[2]
+            # The default of the deciding side is tried once. If it does not fit either, the column has none, so that
+            # the loop ends.
             kept = None if chosen == merged else chosen
             notes = notes.with_default(column.name, kept)
             if kept is None:
@@ -181,6 +183,7 @@ class _MatchedTable:
         )
         for table, version_ref, names in sides:
             columns = tuple(name for name in names if name is not None)
+            # Writes keep a primary key unique, so that only other columns must be read.
             if table is None or version_ref is None or columns == table.primary_key:
                 continue
             try:
@@ -264,6 +267,7 @@ class _MatchedTable:
 
     def _only_appends(self) -> bool:
         """Return whether the source only appended rows to a table without a key. Such rows need no match."""
+        # With a key, appended rows may repeat a key of the target, so that they must be matched.
         if self._base is None or self._base.primary_key or self._source.primary_key or self._target.primary_key:
             return False
         return not self._of_source.older and not self._of_source.reshaped

@@ -65,6 +65,7 @@ def plan_merge(repo_store: RepoStore, request: BranchMerge) -> MergePlan:
     merger.check_fast_forward(head)
     with merger.collected_errors(head):
         combination = request.combiner.count(request.combiner.plan(merger.sides(head)))
+    # A squash commit has no second parent, so that without changes there is nothing to record.
     is_empty = request.squash and not combination.conflicts.count and not any(map(changes_table, combination.tables))
     return merger.plan(head, None if is_empty else combination)
 
@@ -84,6 +85,7 @@ def merge_branch(repo_store: RepoStore, request: BranchMerge) -> MergedBranch:
     head = merger.head
     try:
         changes = merger.changes_on(head)
+        # Other merges without changes are published: their second parent is the base of the next merge.
         if request.squash and not changes:
             raise _UpToDateError
         published = publish(
@@ -122,6 +124,8 @@ class _BranchMerger:
             kind=CommitKind.MERGE,
             metadata=request.metadata or {},
             merged_parent=None if request.squash else source.commit,
+            # A live source also brings tables of main that none of its own commits has. Without this record, the next
+            # merge would search for their base in the wrong commits.
             taken_from=None if request.squash or main is None else main.commit,
             inspect=request.inspect,
             guard=request.guard,
@@ -198,6 +202,7 @@ class _BranchMerger:
         bases = Bases(repo_store=self._repo_store, ancestry=self._ancestry, combiner=self._request.combiner)
         base: dict[TableKey, TableEntry] = {}
         for key in {*ours, *theirs, *self._former_keys(target)}:
+            # Both sides may have renamed the table, and only its state in the base shows that these two are one.
             is_removed = key not in ours and key not in theirs
             if is_removed or not is_same_state(ours.get(key), theirs.get(key)):
                 found = bases.find(self._source, target, key)

@@ -28,6 +28,7 @@ class TableNames:
         used = Counter(name for names in groups for name in names)
         found: dict[str, tuple[str, ...]] = {}
         for names in groups:
+            # A name that two columns have on different sides is ambiguous, so that it stands only for itself.
             own = tuple(sorted(name for name in names if used[name] == 1))
             found.update({name: own for name in own if len(own) > 1})
         return cls(tables=tuple(tables), columns=found)

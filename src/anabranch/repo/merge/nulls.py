@@ -182,6 +182,7 @@ class _NullDecider:
             is_strict = column.name in self.plan.strict_columns - self.plan.undecided_columns
             if not is_strict or not rows.column(column.name).null_count:
                 continue
+            # A row that was left out because of an earlier column has nothing more to decide.
             nulls = _Nulls(self, change, column, np.flatnonzero(_null_mask(rows.column(column.name)) & ~is_dropped))
             decided = nulls.decide()
             is_dropped[nulls.positions[decided.is_dropped]] = True
@@ -251,6 +252,8 @@ class _Nulls:
         is_dropped = nothing
         if is_null.any():
             self._check_not_chosen(is_null)
+            # Rows that are kept are those of the target, which the source may lack. Rows that are written are those of
+            # the source.
             absent = "source" if self._are_kept else "target"
             if self._plan.resolution.find_cell_resolver(column) == absent:
                 is_dropped = is_null & self._is_absent()

@@ -90,6 +90,7 @@ def _merge_structs(cells: Cells, decide: DecideLeaf) -> tuple[pa.Array, Mask]:
             child = replace(cells, base=base, source=source, target=target, path=path).filter(is_clash)
             decided, resolved = merge_by_path(child, decide)
             positions = np.arange(len(cells))
+            # The decided values follow the others in the joined array, and `take` puts each into its row.
             positions[is_clash] = len(cells) + np.arange(len(child))
             values = pa.concat_arrays([values, decided]).take(pa.array(positions))
             are_resolved[np.flatnonzero(is_clash)[~resolved]] = False
@@ -122,6 +123,7 @@ def _merge_json(cells: Cells, decide: DecideLeaf) -> tuple[pa.Array, Mask]:
         found: list[_Clash] = []
         merged.append(_merge_objects(base, source, target, (), found))
         for path, values in found:
+            # By path, so that a resolver gets all values of one field in one call.
             clashes.setdefault(path, {})[row] = values
     are_resolved = np.ones(len(cells), dtype=bool)
     for path, by_row in clashes.items():
@@ -141,6 +143,7 @@ def _leaf(cells: Cells, path: tuple[str, ...], by_row: Mapping[int, tuple[Any, A
         pa.array([None if value is _MISSING else _dumps(value) for value in values], cells.target.type)
         for values in zip(*by_row.values(), strict=True)
     )
+    # A dot in a name would read as two steps of the path.
     names = [json.dumps(name, ensure_ascii=False) if "." in name else name for name in path]
     return replace(cells.filter(mask), base=base, source=source, target=target, path=".".join(names))
 
@@ -219,6 +222,7 @@ def differ(one: pa.Array, other: pa.Array) -> Mask:
 def _are_equal(one: Any, other: Any) -> bool:
     match one, other:
         case float(), float():
+            # NaN is not equal to itself, and would seem to be changed by both sides.
             return one == other or (one != one and other != other)
         case dict(), dict():
             return one.keys() == other.keys() and all(_are_equal(one[name], other[name]) for name in one)

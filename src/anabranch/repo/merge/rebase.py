@@ -61,6 +61,7 @@ def rebase_branch(repo_store: RepoStore, request: Rebase) -> Replayed:
             made.clear()
             moved.commits = ()
             return None
+        # A concurrent reset may make these commits unreachable while their rows are read.
         hold(repo_store, [commit.commit.graph_commit_id for _, commit in own])
         changes = [_change(repo_store, request, before, commit) for before, commit in own]
         with collected_errors(repo_store.config, partial(_iter_ids, own)):
@@ -131,6 +132,7 @@ def _before(repo_store: RepoStore, ancestry: Ancestry, commit: CommitRecord, ont
     For a merge of a state that `onto` already has, it is the merged state, so that only the own changes are applied.
     """
     merged = commit.commit.merged_parent_commit_id
+    # A merge of a live branch also took tables of main, which the merged commit does not have.
     if merged is not None and commit.taken_from is None:
         record = repo_store.commits.get(merged)
         if ancestry.is_ancestor(record, onto):
@@ -145,6 +147,7 @@ def _change(repo_store: RepoStore, request: Rebase, before: CommitRecord, commit
 
 
 def _spec(commit: GraphCommit, metadata: Mapping[str, str]) -> CommitSpec:
+    # The rebased commit has one parent, so that it is not a merge any more.
     kind = CommitKind.CHANGE if commit.kind is CommitKind.MERGE else commit.kind
     return CommitSpec(
         message=commit.message,

@@ -165,6 +165,7 @@ def _concat(cells: Cells) -> tuple[pa.Array, None]:
             pairs = zip(cells.target.to_pylist(), cells.source.to_pylist(), strict=True)
             return pa.array([[*(left or ()), *(right or ())] for left, right in pairs], cells.target.type)
         empty = pa.scalar("").cast(cells.target.type)
+        # A null on one side would make the joined value null, and lose that of the other side.
         left, right = pc.fill_null(cells.target, empty), pc.fill_null(cells.source, empty)
         return pc.binary_join_element_wise(left, right, empty)
 

@@ -54,6 +54,7 @@ def iter_row_changes(plan: RowPlan, found: Iterable[pa.RecordBatch], schema: pa.
         for changes in merger.merge(ChangedRows(batch, plan.fragments)):
             has_conflicts = has_conflicts or changes.conflicts.count > 0
             yield changes
+    # A merge with conflicts is not published, so that the new rows need not be read.
     if not has_conflicts:
         yield from map(merger.insert, merger.inserts_last)
 
@@ -111,6 +112,7 @@ class _RowMerger:
         is_mismatch = found.where("updated", "inserted") | found.where("deleted", "inserted")
         is_mismatch |= found.where("inserted", "deleted")
         repeated = list(self._keys(found.filter(is_mismatch))) if is_mismatch.any() else []
+        # Grouping takes a hash table of all keys, so that a cheaper test comes first.
         if not are_surely_unique(keys):
             counted = keys.group_by(keys.column_names).aggregate([([], "count_all")])
             repeated += counted.filter(pc.greater(counted.column("count_all"), 1)).drop(["count_all"]).to_pylist()

@@ -78,6 +78,7 @@ def publish_run(
         done = _publish(repo_store, carrier, inspect=inspect, metadata=metadata)
     except BaseException as err:
         late = _resume_run(repo_store, entry, err) if is_alone else None
+        # An interrupt is raised even if the commit turned out to be published: the user wants to stop.
         if late is None or not isinstance(err, Exception):
             raise
         done = PublishedRun(commit=late)
@@ -90,6 +91,7 @@ def _close(repo_store: RepoStore, entry: LogEntry, commit: GraphCommit | None) -
     try:
         close_run(repo_store, entry, RunPhase.PUBLISHED, commit_id=None if commit is None else commit.graph_commit_id)
     except StorageError:
+        # Without a commit on the target nothing else shows that the run has ended.
         if commit is None:
             raise
 
@@ -103,6 +105,7 @@ def _announce(repo_store: RepoStore, run_id: str) -> tuple[LogEntry, bool]:
         refuse_over(entry)
         run = run_state(entry)
         target = _target_of(repo_store, entry)
+        # The version of the first attempt stays: its commit may be anywhere after that.
         after = target.number if run.published_after is None else run.published_after
         is_alone = run.phase is not RunPhase.PUBLISHING
         return next_run_entry(repo_store, entry, replace(run, phase=RunPhase.PUBLISHING, published_after=after))
@@ -147,6 +150,7 @@ def _publish(
     entry = carrier.entry
     run = run_state(entry)
     target = _target_of(repo_store, entry)
+    # An earlier publisher, perhaps one that died, may have put the commit without recording it in the run.
     if (earlier := find_published(repo_store, entry, head=target)) is not None:
         return PublishedRun(commit=earlier)
     changes = carrier.carry(target)
@@ -188,6 +192,7 @@ class _Carrier:
 
     def carry(self, head: LogEntry) -> Changes:
         """Return the changes of the run on top of a head of the target."""
+        # Read again on each head: the entry that moved the target may be the fence of an abort.
         refuse_over(get_run(self._repo_store, self.entry.branch.run_id or ""))
         theirs = self._tables_of(head)
         taken = taken_homes(theirs, besides=self._mine)
@@ -225,10 +230,12 @@ class _Carrier:
         mine, before, theirs = self._mine[key], self._before.get(key), tables.get(key)
         if mine is not None and (mine.dataset, mine.home) in taken:
             return _TO_BE_MERGED
+        # The target still has the state that the run started on, so that the staged version is published as it is.
         if is_same_state(theirs, before):
             return mine
         if mine is None or before is None or theirs is None or mine.primary_key != theirs.primary_key:
             return _TO_BE_MERGED
+        # Files can only be staged again in a home of the target. A merge forks one first.
         if not owns(self._target, theirs.home):
             return _TO_BE_MERGED
         return self._append_again(before, mine, theirs)
@@ -241,6 +248,7 @@ class _Carrier:
             return _TO_BE_MERGED
         try:
             version_ref = append_again(other, fragments, before=old, after=staged, unique_by=mine.primary_key)
+        # The same keys, or other columns. The merge then finds and reports the conflicts row by row.
         except (KeyConflictError, WriteConflictError):
             return _TO_BE_MERGED
         return replace(theirs, version=version_ref.version, rows=version_ref.count_rows())

@@ -207,6 +207,7 @@ class _ShapeMerger:
         target = self._field(self._target, triple.target)
         table, left = (self._target, target) if maker == "source" else (self._source, source)
         wins = maker
+        # To replace a column that the other side has changed or written to would lose that without a conflict.
         if self._is_changed(base, left) or self._is_used(table, left.name):
             texts = map(_text, (base, source, target))
             wins = self._decide(base.name, f"the {maker} made another column of it", *texts)
@@ -239,6 +240,7 @@ class _ShapeMerger:
             or self._is_new_in_key(base, self._target, target)
             or self._is_used(self._target, target.name)
         ):
+            # The target has used the column since, and a silent drop would lose its values.
             wins = self._decide(base.name, "the source dropped it", _text(base), None, _text(target))
             if wins == "target":
                 self._keep(triple, target)
@@ -253,6 +255,7 @@ class _ShapeMerger:
             or self._is_new_in_key(base, self._source, source)
             or self._is_used(self._source, source.name)
         ):
+            # The source has used the column since, and its values would be lost without a conflict.
             wins = self._decide(base.name, "the target dropped it", _text(base), _text(source), None)
             if wins == "source":
                 self._restore(triple.source, source)
@@ -323,6 +326,7 @@ class _ShapeMerger:
             self._keep(triple, renamed)
         else:
             self._change(triple, renamed)
+        # `_keep` and `_change` append, but the column keeps its position.
         self._columns.insert(at, self._columns.pop())
 
     def merge_keys(self) -> None:

@@ -50,6 +50,7 @@ def _match_tables(
         yield found, _find_state(source, our_names.get(key, key)), _find_state(target, their_names.get(key, key))
     for key in sorted(source):
         if key not in base and key not in ours:
+            # A table of the target that got this name by a rename is another table. Both then compete for the name.
             there = None if key in base or key in theirs else _find_state(target, key)
             yield None, _find_state(source, key), there
 
@@ -74,6 +75,7 @@ class _Planner:
             return
         if source is not None and target is not None:
             self._source_keys[target.key] = source.key
+        # The source did not change the table, so that whatever the target has stays.
         if base == source or (base is not None and source is not None and _is_same_table(base, source)):
             return
         if source is not None and target is not None:
@@ -156,6 +158,7 @@ class _Planner:
 
     def _find_repeated_name(self, target: TableMap) -> TableKey | None:
         tables = self.planned.tables
+        # A table that is renamed or dropped by this merge frees its name for another one.
         leaving = {_target_key(table) for table in tables}
         names = Counter(table.key for table in tables if not isinstance(table, DropTable))
         found = (name for name, count in names.items() if count > 1 or (name in target and name not in leaving))

@@ -39,6 +39,8 @@ class Arrow:
 
 def lay_out(sizes: Mapping[str, Size], edges: Sequence[tuple[str, str]]) -> tuple[dict[str, Box], list[Arrow]]:
     """Return the boxes of nodes with these sizes, the first one rightmost, and the arrows of the edges."""
+    # A pipeline may read what it writes. Columns exist only in a graph without cycles, so that the edges that close
+    # one are left out and drawn as arrows back.
     back = _find_back(list(sizes), edges)
     columns_of = _find_columns(list(sizes), [edge for edge in edges if edge not in back])
     routes = [_route(number, edge, columns_of) for number, edge in enumerate(edges)]
@@ -78,6 +80,8 @@ def _find_back(names: Sequence[str], edges: Sequence[tuple[str, str]]) -> set[tu
     back: set[tuple[str, str]] = set()
     done: set[str] = set()
     for start in names:
+        # A dict as a stack: its keys are the nodes on the path, and a step back to one of them closes a cycle.
+        # Recursion would fail on a long chain.
         path = {start: iter(sources[start])} if start not in done else {}
         while path:
             name = next(reversed(path))
@@ -129,6 +133,7 @@ def _find_middles(
     for sweep in range(_SWEEPS):
         for column in columns if sweep % 2 == 0 else reversed(columns):
             ideal = {spot: fmean([middles[other] for other in neighbours[spot]] or [middles[spot]]) for spot in column}
+            # The first half of the sweeps finds the order within the columns, the second half only the positions.
             if sweep < _SWEEPS // 2:
                 column.sort(key=ideal.__getitem__)
             middles.update(_spread(column, ideal, heights))
@@ -151,6 +156,7 @@ def _find_lefts(columns: Sequence[Sequence[Spot]], sizes: Mapping[str, Size]) ->
     widths = [max((sizes[spot][0] for spot in column if isinstance(spot, str)), default=0.0) for column in columns]
     lefts = [0.0] * len(columns)
     left = 0.0
+    # Column 0 is the rightmost one: the result of the lineage is at the right, its sources at the left.
     for column in reversed(range(len(columns))):
         lefts[column] = left
         left += widths[column] + _GAP_X

@@ -94,6 +94,7 @@ def _output(found: Mapping[str, Any]) -> OutputRecord:
         inputs=tuple(dict.fromkeys(filter(_is_key, inputs))) if isinstance(inputs, list) else (),
         write=_text(found.get("write")),
         kind=_text(found.get("kind")),
+        # Metadata are free text that any client may write, so that a wrong value is ignored instead of an error.
         rows=rows if isinstance(rows, int) and not isinstance(rows, bool) and rows >= 0 else None,
         seconds=_duration(found.get("seconds")),
         code_hash=_text(found.get("code_hash")),

@@ -93,6 +93,7 @@ class _Tracer:
             if change.after is not None:
                 self._seen_states.add((start.key, change.after.state))
             visited = start.key, change.commit.graph_commit_id
+            # Another trace has followed the rest of this history: several tables may have been made from this one.
             if visited in self._seen_changes:
                 break
             self._seen_changes.add(visited)
