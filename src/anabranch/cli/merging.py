@@ -82,8 +82,8 @@ class Resolving:
             "--resolutions",
             metavar="FILE",
             show_default=False,
-            help="File with decisions on single conflicts: the output of 'anabranch conflicts --json' with take"
-            " (source, target or base) or value added to each conflict, or CSV with the columns table, key, column,"
+            help="File with decisions on single conflicts. JSON: the output of 'anabranch conflicts --json', with"
+            " 'take' (source, target or base) or 'value' added to each conflict. CSV: the columns table, key, column,"
             " path, take and value.",
         ),
     ] = None

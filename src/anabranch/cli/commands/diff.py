@@ -69,7 +69,8 @@ def diff(
     """Compare two branches, tags or commits.
 
     Without arguments, shows what the current branch changed since it left its parent. Shows the number of rows and the
-    columns that differ, or the rows with --rows. With --stat, a table whose files were only rewritten differs, too.
+    columns that differ, or the rows with --rows. --stat also lists tables whose files were rewritten without a change
+    of rows.
     """
     with here.output.progress("comparing"), here.on_current_branch():
         found = here.repository.diff(before or _since_parent(here), after, tables=table, engine=engine)
