@@ -139,6 +139,7 @@ def _check(sql: Any, params: Any, timeout: Any) -> None:
     if not isinstance(sql, str):
         raise InvalidInputError(f"{sql!r} is not SQL", hint="give text")
     try:
+        # DuckDB takes UTF-8, which half of a surrogate pair does not have.
         sql.encode()
     except UnicodeEncodeError:
         raise InvalidInputError("the SQL is not valid Unicode", hint="remove the broken characters") from None

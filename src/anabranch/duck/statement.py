@@ -31,7 +31,9 @@ __all__ = [
 SYSTEM_BUCKET = "anabranch"
 # With spaces, which no bucket name has, so that the name can be split again.
 _MARK = " AT "
+# A quick test. The tokens decide whether the word is in a text or a comment.
 _AT = re.compile(r"\bat\b", re.IGNORECASE)
+# After these a name is a table. After any other word, AT would follow an alias or a column.
 _BEFORE_A_TABLE = frozenset({"FROM", "JOIN", ",", "(", "DESCRIBE", "SUMMARIZE", "TABLE", "SHOW", "PIVOT", "UNPIVOT"})
 
 
@@ -155,6 +157,7 @@ def parse_statement(sql: str, connection: duckdb.DuckDBPyConnection) -> Statemen
 
 def _parse(body: str, connection: duckdb.DuckDBPyConnection) -> Any:
     try:
+        # As a parameter: the text of a user is parsed here, and not executed.
         answer = connection.execute("SELECT json_serialize_sql(?::VARCHAR)", [body]).fetchone()
         tree: Any = json.loads(answer[0]) if answer else {"error": True}
     except RecursionError:
@@ -235,6 +238,7 @@ def _check(node: Any) -> None:
         check_table_function(node["function"].get("function_name", ""))
     elif isinstance(node.get("function_name"), str):
         check_function(node["function_name"])
+    # It would list DuckDB's own catalogs, not the tables of the repository.
     elif node.get("type") == "SHOW_REF" and node.get("query") is None:
         raise InvalidExpressionError(
             f"SHOW {node.get('table_name') or 'ALL'} is not allowed",

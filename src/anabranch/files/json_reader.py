@@ -103,6 +103,7 @@ def _read_with_floats(data: bytes, schema: pa.Schema) -> pa.Table:
         return _read(data, schema)
     except Refusal:
         floats = [field.name for field in schema if pa.types.is_floating(field.type)]
+        # Most refused blocks have another reason. Only with such a text is a second attempt worth its time.
         if not floats or not _NOT_FINITE.search(data):
             raise
         return _read(_with_float_tokens(data, floats), schema)

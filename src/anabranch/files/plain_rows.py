@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["csv_lines", "json_rows", "plain_rows"]
 
+# Not empty: empty text is quoted, because an empty field is null.
 _PLAIN_FIELD = re.compile(r'[^",\r\n]+')
 
 
@@ -28,6 +29,7 @@ def json_rows(table: "pa.Table | pa.RecordBatch") -> list[dict[str, Any]]:
     from anabranch.format.arrow_types import python_values
 
     columns = [
+        # Most columns need no conversion of each value.
         python_values(column) if _is_json(field.type) else [json_value(value) for value in python_values(column)]
         for field, column in zip(table.schema, table.columns, strict=True)
     ]

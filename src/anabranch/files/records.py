@@ -16,6 +16,7 @@ from anabranch.files.formats import CsvOptions
 
 __all__ = ["BadRecord", "Block", "Dialect", "Record", "iter_blocks"]
 
+# The part of a file that one thread parses at a time.
 BLOCK_BYTES = 4 << 20
 # A quoted value that is longer counts as unclosed.
 LONGEST_RECORD = 16 << 20

@@ -124,6 +124,7 @@ def find_columns(
     if isinstance(reader, CsvReader):
         inference = TypeInference(reader, given)
         for file in files:
+            # All names before the first block: the threads look them up, and must not add any.
             inference.expect(reader.names_of(file))
         for found in _map_ahead(inference.look, blocks):
             inference.add(found)

@@ -36,6 +36,7 @@ _FAMILIES: tuple[tuple[tuple[_Kind, pa.DataType], ...], ...] = (
     ((_Kind.ZONED, pa.timestamp("us", "UTC")), (_Kind.FINE_ZONED, pa.timestamp("ns", "UTC"))),
     ((_Kind.TIME, pa.time32("s")),),
 )
+# For blocks of mixed values, which Arrow takes for text as a whole. At most 18 digits, so that each fits 64 bits.
 _SHAPES: tuple[tuple[_Kind, str], ...] = (
     (_Kind.WHOLE, r"^\s*-?(0|[1-9][0-9]{0,17})\s*$"),
     (_Kind.FLOAT, r"^\s*-?[0-9]*\.?[0-9]+([eE][-+]?[0-9]+)?\s*$"),
@@ -49,6 +50,7 @@ _CODE = r"^\s*-?(0[0-9xX]|[0-9]{16,}\s*$)"
 _LEADING_ZERO = r"^\s*-?0[0-9xX]"
 # Above this a float has no exact value for each integer.
 _MOST_EXACT = float(1 << 53)
+# Up to this share, other values are taken for errors in the file.
 _FEW = 0.01
 _ENOUGH = 10_000
 

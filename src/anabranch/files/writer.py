@@ -22,6 +22,7 @@ from anabranch.storage.uris import join_uri, normalise_uri
 
 __all__ = ["Target", "is_part_name", "write_file"]
 
+# Five digits or more, as `name_of` writes them.
 _PART_NAME = re.compile(r"part-\d{5,}\.(?:csv|json|orc|parquet)(?:\.gz|\.zst)?")
 
 

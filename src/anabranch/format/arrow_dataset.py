@@ -26,6 +26,7 @@ __all__ = ["ArrowDataset", "FilterRefusedError", "Scan"]
 _LOSES_OPTIONS = re.compile(r"\bis_in\(|ignore_case=true|nan_is_null=true")
 # A column that is named by its position.
 _BY_POSITION = "FieldPath("
+# What Arrow raises for a filter that it cannot bind to the columns.
 _REFUSALS = (pa.ArrowInvalid, pa.ArrowNotImplementedError)
 
 
@@ -104,6 +105,7 @@ class ArrowDataset(pds.Dataset):  # type: ignore[misc]
         try:
             with lance_errors(self._version_ref.home.uri, self._version_ref.home.storage_options):
                 for stored in scan.source.to_reader():
+                    # Cast first: the filter refers to the types that are shown.
                     batch = self._cast(stored)
                     kept = batch if scan.remaining is None else batch.filter(scan.remaining)
                     yield kept.select(scan.projected_schema.names)

@@ -35,6 +35,7 @@ _TYPES = {"varchar": "string", "text": "string", "real": "float", "numeric": "de
 _PLACEHOLDER = re.compile(r"\?|(?<![\w$])\$\w*|(?<!:):(?=\w)\w+")
 _PREFIX = re.compile(r"(?<![\w$@])[nbr]\Z", re.IGNORECASE)
 
+# Lance has no error type for a missing column. These are the texts of its planner.
 _NAMED = re.compile(r'No field named ("(?:[^"]|"")*"|[^\s.]*)\.')
 _IN_STRUCT = re.compile(r"Field (.+?) not found in struct")
 _SEE_SCHEMA = "see the table's schema; names in quotes are case sensitive"

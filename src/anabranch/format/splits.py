@@ -28,6 +28,7 @@ _BYTES_PER_BATCH = 32 << 20
 _SAMPLED_ROWS = 8
 # Lance decodes a whole batch into one array of text, which holds at most 2 GB.
 _OVERFLOW = "Offset overflow"
+# Far fewer at once: each attempt reads the rows from the start again.
 _FEWER_ROWS = 16
 # Values up to this size are read together with a filter's columns: looking them up row by row costs more.
 _NARROW_BITS = 128

@@ -171,6 +171,7 @@ class LocalFolderStore(ObstoreBackedStore):
             return
         folders = [os.path.join(self.uri, prefix) for prefix in prefixes]
         with self._errors("", folder=True):
+            # A folder may have been removed with its last file.
             local_files.sync_folders(folder for folder in folders if os.path.isdir(folder))
 
     def sync_all(self) -> None:

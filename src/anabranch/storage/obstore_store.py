@@ -184,6 +184,7 @@ class ObstoreBackedStore:
 
     def _check(self, path: str, *, folder: bool = False) -> None:
         check_process()
+        # The root itself is listed by an empty path.
         if path or not folder:
             check_path(path.removesuffix("/") if folder else path, root=self.uri)
         if self._refuses_links:

@@ -90,6 +90,7 @@ _LANCE_KEYS = re.compile(
 _SECRET_KEYS = re.compile(
     r"key|secret|token|password|credential|sas|signature|service_account|^headers\.", re.IGNORECASE
 )
+# An endpoint without a scheme makes the clients panic, so it is checked here.
 _ENDPOINT_KEYS = frozenset({"endpoint", "aws_endpoint", "aws_endpoint_url", "endpoint_url", "azure_endpoint"})
 _OURS = frozenset({DURABILITY, CLOCK_TOLERANCE})
 _NUMBER_KEYS = frozenset({"client_max_retries", "client_retry_timeout"})

@@ -47,6 +47,7 @@ __all__ = [
 OWN_ROOT = "root"
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+# A writer loses only to another one that succeeded, so a few attempts are enough.
 _ATTEMPTS = 10
 
 
@@ -248,6 +249,7 @@ def fragments_of_base(home: Home, base: str | int | None, version: int | None = 
     """
     dataset = home.open(version)
     bases = bases_of(dataset)
+    # Files of the own root have no base id, or the id of a base that is this root.
     own = {other.id for other in bases if is_own_root(home, other)} | {None}
     if base is None or base == OWN_ROOT:
         wanted = own

@@ -28,6 +28,7 @@ __all__ = ["BaseFile", "Plan", "make_plan"]
 BaseFile = tuple[FileKind, str]
 
 _UNFINISHED = frozenset({LayoutKind.TEMPORARY, LayoutKind.PENDING_MANIFEST})
+# Kinds of files that a manifest names, directly or by a folder. All others are never called unused.
 _NAMED = frozenset({LayoutKind.DATA, LayoutKind.BLOB, LayoutKind.DELETION, LayoutKind.INDEX, LayoutKind.TRANSACTION})
 
 
@@ -103,6 +104,8 @@ class _Survey:
     def plan(self, chosen: Mapping[str, BasePath]) -> Plan:
         doomed = {place: file for place, file in self._manifests.items() if place not in self._versions.kept}
         unused = self._unused_in_bases()
+        # A file that a clone or source needs stays on the record. A later cleanup removes it when the other dataset no
+        # longer does.
         removable = frozenset(file for file in unused if file[1] not in self._protected)
         found = [_BaseListing.of(self._root, path, removable) for path in sorted(chosen)]
         return Plan(
@@ -181,6 +184,8 @@ class _Survey:
         real = follow_links(self._root.root)
         others = [below for uri in self._protected if (below := relative_to(uri, real))]
         needed.update(others)
+        # Another dataset names an index by its folder and large values by their data file, so what is inside is needed
+        # too.
         needed.update(_inside((file.path for file in self._files.files), others))
         return needed
 

@@ -143,6 +143,7 @@ class _Sweep:
             path = f"{self._root.on(branch).folder}/{VERSION_HINT}".lstrip("/")
             kept = self._plan.versions.kept
             newest = max(number for other, number in kept if other == branch and not is_staged(number))
+            # Without a hint Lance lists the versions, so none is created here.
             if self._store.find_info(path) is not None:
                 self._put_hint(path, newest)
 

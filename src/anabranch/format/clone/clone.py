@@ -249,6 +249,7 @@ def _resolve(source: Home, ref: CloneRef | None) -> _Origin:
     if home.branch is not None:
         get_branch(source, home.branch)
     opened = home.open(version)
+    # A branch of a copied dataset reads the files of the original, and its clone would do the same.
     check_bases(home, bases_of(opened))
     return _Origin(branch=home.branch, version=int(opened.version), tag=tag)
 

@@ -73,6 +73,8 @@ def deep_draft(root: Home, hold: Hold) -> Draft:
     """A clone with a copy of every file, wherever the source has it."""
     with _scratch_clone(root, hold) as scratch:
         files = _small_files(scratch.store())
+        # Asked of the scratch clone, in which every file has a base with a whole address, also those of the source's
+        # own root.
         needed = files_of_version(scratch, scratch.head_version()).files
         copies = {path: uri for file in needed for path, uri in _parts(file, root)}
     return Draft(

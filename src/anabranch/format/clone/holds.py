@@ -39,6 +39,7 @@ __all__ = [
     "take_hold",
 ]
 
+# The name alone marks a hold: a process may die before it writes the metadata.
 _NAME = re.compile(r"clone-[0-9a-f]{16}")
 _CLONE, _BRANCH, _VERSION = "anabranch.clone", "anabranch.clone.branch", "anabranch.clone.version"
 

@@ -243,6 +243,7 @@ class _Version:
             places: dict[str, set[tuple[int, str]]] = {}
             for path, fields in self.files(fragment):
                 for number in fields:
+                    # A data file keeps the fields of columns that were dropped later.
                     if number in owners:
                         places.setdefault(owners[number], set()).add((number, path))
             found = {column: frozenset(place) for column, place in places.items()}

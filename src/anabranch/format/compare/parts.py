@@ -152,6 +152,7 @@ def iter_parts(
             yield from fragments.dataset.scanner(
                 columns=names, fragments=whole, with_row_id=with_row_ids, with_row_address=with_addresses
             ).to_reader()
+        # A few fragments at a time: all of their rows are in memory until they are yielded.
         for start in range(0, len(some), _FRAGMENTS_AT_ONCE):
             for taken in in_parallel(read, some[start : start + _FRAGMENTS_AT_ONCE]):
                 yield from taken.to_batches()

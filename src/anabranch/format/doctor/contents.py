@@ -149,6 +149,7 @@ def _find_cut_off_indices(root: Home, files: Layout, needed: Iterable[NeededFile
 
     checked = list(filter(is_checked, files.files))
     store = root.store()
+    # Only the last bytes are read: a file that a power loss cut off, or filled with zeros, has no mark there.
     ends = in_parallel(lambda file: store.get_range(file.path, file.size - len(_MAGIC), len(_MAGIC)), checked)
     return {
         folders[file.named_path]: (FileProblem.DAMAGED, f"{file.path!r} does not end as a Lance file does")

@@ -43,6 +43,7 @@ def doctor(
 
 def _scan(root: Home, clones: Iterable[Home], repairs: Repairs, progress: Progress) -> list[Case]:
     inventory = read_inventory(root, progress=progress)
+    # Versions in trees without a ref are reported with their tree.
     known = [facts for facts in inventory.versions if facts.branch is None or facts.branch in inventory.branches]
     contents = check_contents(root, inventory.layout, known)
     return [

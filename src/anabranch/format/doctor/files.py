@@ -29,6 +29,7 @@ from anabranch.storage import in_parallel
 __all__ = ["diagnose_files", "diagnose_opening"]
 
 _MANIFESTS = frozenset({LayoutKind.MANIFEST, LayoutKind.DETACHED_MANIFEST})
+# Not transactions: a version can be read without its own, so one too many or too few is not a finding.
 _MENTIONED = frozenset({LayoutKind.DATA, LayoutKind.BLOB, LayoutKind.DELETION, LayoutKind.INDEX})
 _FROM_BACKUP = "restore it from a backup"
 # More digits than Lance writes: it reads any number of 64 bits as a version, also with leading zeros.
@@ -222,6 +223,7 @@ def diagnose_opening(root: Home, inventory: Inventory) -> Iterator[Case]:
     """Report every branch and tag that Lance cannot open and that no other finding explains."""
     damaged = {file.path for file, _ in inventory.damaged_manifests}
     homes = [None, *(name for name in inventory.layout.branches if inventory.newest_manifest(name) is not None)]
+    # A damaged newest manifest is a finding of its own, and explains why Lance cannot open the branch.
     sound = [name for name in homes if _path(inventory, name) not in damaged]
     for name, problem in zip(sound, in_parallel(lambda name: _opening_problem(root, name, None), sound), strict=True):
         if problem is not None and _is_there(root, None if name is None else branch_ref_path(name)):

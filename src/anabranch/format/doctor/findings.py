@@ -113,6 +113,7 @@ _WARNINGS = frozenset(
         FindingKind.NO_ORDINARY_VERSION,
     }
 )
+# These do not make a report unclean: crashes and running writers leave them, and they do no harm.
 _NOTES = frozenset(
     {
         FindingKind.DAMAGED_HINT,

@@ -120,6 +120,7 @@ def _repair_tag(inventory: Inventory, ref: RefFile[TagInfo], repairs: Repairs) -
         return None
     branch, version = place
     data = _tag_ref(branch=branch, version=version, manifest_size=manifest.size, damaged=ref.data)
+    # The contents are right: Lance refuses the name of the tag, and a repair must not rename it.
     return None if data == ref.data else _write(ref, path, data, repairs)
 
 
@@ -194,6 +195,7 @@ def _find_origin(home: Home) -> tuple[Origin, ObjectInfo] | None:
     first = min(listed)
     try:
         origin = find_origin(home, home.open(first))
+        # Metadata that names a missing parent would be the next finding.
         if origin is None or (origin.branch is not None and find_branch(home, origin.branch) is None):
             return None
     except AnabranchError:

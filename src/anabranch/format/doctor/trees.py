@@ -16,6 +16,7 @@ from anabranch.format.transactions import Origin
 
 __all__ = ["diagnose_trees"]
 
+# Files with rows, or made from rows: a tree that has one was written to.
 _CONTENT = frozenset({LayoutKind.DATA, LayoutKind.BLOB, LayoutKind.DELETION, LayoutKind.INDEX, LayoutKind.MEM_WAL})
 _MANIFESTS = frozenset({LayoutKind.MANIFEST, LayoutKind.DETACHED_MANIFEST, LayoutKind.PENDING_MANIFEST})
 

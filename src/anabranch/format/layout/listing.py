@@ -195,6 +195,7 @@ _SIGNS_OF_A_DATASET = ("_versions", "_refs", "_transactions")
 
 # A large value is named by 32 binary digits, in a folder named after its data file.
 _DIGITS_OF_BLOB = re.compile(r"[01]{32}\.blob")
+# The folder of an index is named by its UUID. The files inside depend on the kind of the index.
 _INDEX = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}/.+")
 # What Lance on local disk renames or links when it is complete, and a crash leaves.
 _TEMPORARY = re.compile(r"\.tmp[A-Za-z0-9]{6}")

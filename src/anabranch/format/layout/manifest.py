@@ -121,6 +121,7 @@ class Outline:
 
 def read_outline(data: bytes, *, name: str = "manifest") -> Outline:
     fragments, others = split_fields(_message(data, name), _FRAGMENT, _called(name))
+    # Indices are in a section before the message. The message has its position only.
     sections = [field.value for field in others if field.number == _INDEX_SECTION and isinstance(field.value, int)]
     indices = (part.value for at in sections for part in iter_fields(_index_section(data, at, name), _called(name)))
     return Outline(
@@ -170,6 +171,7 @@ def has_fragment(data: bytes, like: bytes, *, fields: tuple[bytes, ...], name: s
     if files not in data:
         return False
     fragments, others = split_fields(_message(data, name), _FRAGMENT, _called(name))
+    # With other fields of the schema, the same files show other columns.
     if tuple(field.value for field in others if field.number == _FIELD) != fields:
         return False
     return any(files in found and _data_files(found) == files for found in fragments)
@@ -319,6 +321,7 @@ def _without_base_ids(message: bytes, base_ids: _BaseIds, name: str) -> bytes:
     out = bytearray()
     for part in iter_fields(message, _called(name)):
         inner = base_ids.get(part.number)
+        # What is not known is copied as it is.
         if inner is None or not isinstance(part.value, bytes):
             out += part.raw
         elif isinstance(inner, int):

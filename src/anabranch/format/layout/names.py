@@ -57,6 +57,8 @@ _DETACHED = re.compile("d" + _NUMBER + r"\.manifest")
 # At most 19 digits: a name of 20 digits is one of V2.
 _V1 = re.compile(r"([1-9][0-9]{0,18})\.manifest")
 _V2 = re.compile(r"([0-9]{20})\.manifest")
+# With managed versioning, Lance writes a manifest under a UUID first. The next client that opens it gives it the
+# ordinary name.
 _PENDING = re.compile(r"(.+\.manifest)-[0-9a-f-]{32,36}")
 _REF = re.compile(r"([^/]+)\.json")
 

@@ -220,6 +220,7 @@ def _range_of(segment: bytes) -> range | None:
     if len(fields) != 1 or fields[0].number != _RANGE or not isinstance(fields[0].value, bytes):
         return None
     limits = {limit.number: limit.value for limit in iter_fields(fields[0].value, "row ids")}
+    # Protobuf leaves out a start of 0.
     return range(int(limits.get(1, 0)), int(limits.get(2, 0)))
 
 
@@ -241,6 +242,7 @@ def _decode(value: int | bytes | None) -> Numbers:
 
 def _runs(value: int | bytes | None) -> tuple[npt.NDArray[np.int64], Numbers]:
     """Return where runs of rows with the same version end, and their versions. The first run is empty."""
+    # With an empty run in front, there is a last end even if no version is recorded.
     lengths, versions = [0], [0]
     for run in iter_fields(value, "row versions") if isinstance(value, bytes) else ():
         parts = read_values(run.value, "row versions") if isinstance(run.value, bytes) else {}

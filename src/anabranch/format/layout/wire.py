@@ -19,6 +19,7 @@ __all__ = [
     "varint_field",
 ]
 
+# Wire types: the lowest three bits of the key of a field.
 _VARINT, _BYTES = 0, 2
 
 

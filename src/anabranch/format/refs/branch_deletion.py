@@ -117,6 +117,7 @@ def _reads_files_of(root: Home, other: str, name: str) -> bool:
                 f"{info.path!r} and the metadata of its branch cannot be read, and may need branch {name!r}",
                 hint=f"restore one of them from a backup, or delete {other!r} first",
             ) from None
+        # By the end of the path: the base may name the dataset's former location.
         if any(base.path.rstrip("/").endswith(f"/{branch_folder(name)}") for base in bases):
             return True
     return False

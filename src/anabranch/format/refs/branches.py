@@ -65,6 +65,7 @@ __all__ = [
 # A position in a dataset's history: branch (None for main) and version (None for the newest).
 Source = tuple[str | None, int | None]
 
+# Each attempt fails only if another process removes a manifest at the same moment.
 _ATTEMPTS = 10
 
 

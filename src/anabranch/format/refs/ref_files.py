@@ -32,6 +32,7 @@ __all__ = [
     "whole_number",
 ]
 
+# Lance stores versions and sizes as unsigned 64-bit numbers.
 _U64 = 1 << 64
 # The form of time that Lance accepts. `fromisoformat` accepts more.
 _TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?([Zz]|[+-][0-9]{2}:?[0-9]{2})")
@@ -103,6 +104,7 @@ def parse_ref(data: bytes) -> dict[str, Any]:
     """Read the fields of a ref file under the specification's names; raise ValueError if it has none."""
     try:
         fields = json.loads(data)
+    # A file of nothing but brackets exceeds the depth of Python's parser.
     except (RecursionError, ValueError):
         raise ValueError("it is not JSON" if data else "it is empty") from None
     if not isinstance(fields, dict):

@@ -286,6 +286,7 @@ class IndexRecipe:
     def read(cls, dataset: lance.LanceDataset, description: Any) -> "IndexRecipe":
         """Read how an index was built. Raise InvalidInputError if we cannot build it again."""
         kind = _KINDS.get(_letters(description.index_type))
+        # An external writer may have built a kind that this release does not know.
         if kind is None or len(description.field_names) != 1:
             raise InvalidInputError(
                 f"the index {description.name!r} of kind {description.index_type!r} cannot be built again",

@@ -185,6 +185,7 @@ def _mixed(hashes: _Words, words: _Words) -> _Words:
 def _plain(values: pa.Array) -> pa.Array:
     """Return the values of a key column as bytes, or in a type of a fixed width."""
     kind = values.type
+    # Arrow packs booleans into bits, and a word is made of whole bytes.
     if pa.types.is_boolean(kind):
         return values.cast(pa.int8())
     if pa.types.is_large_string(kind):

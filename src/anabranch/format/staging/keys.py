@@ -247,6 +247,7 @@ _NO_IDS = pa.array([], pa.uint64())
 def _prefilter(given: pa.Table, keys: Sequence[str]) -> str | None:
     """A condition that all wanted rows meet, so that Lance can use an index, or at least leave out the others."""
     listed = [(name, _literals(given.column(name))) for name in keys]
+    # Column by column, so rows with other combinations of these values pass too. The join removes them.
     terms = [f"{quoted_column(name)} IN ({', '.join(found)})" for name, found in listed if found]
     return " AND ".join(terms) or None
 

@@ -105,6 +105,7 @@ def find_ordinary(home: Home, number: int) -> Manifest | None:
     known = _MANIFESTS.find(home.key(number))
     if known is not None and known.data == data:
         return known
+    # Not kept: a repair is going to replace the file.
     if not has_mark(data):
         return Manifest(number, data, NO_PARTS)
     parts, properties = _read_properties(home, data, number)
@@ -116,6 +117,7 @@ def find_ordinary(home: Home, number: int) -> Manifest | None:
 
 def newest_version(home: Home) -> int:
     """Return the number of the newest ordinary version, from the names of the files: it may be damaged."""
+    # Lance cannot open a table whose newest manifest is damaged, so it is not asked.
     folder = f"{home.folder}/_versions".lstrip("/")
     names = (manifest_of_path(info.path) for info in home.store().list_files(folder))
     return max((name.version for name in names if name is not None and not is_staged(name.version)), default=0)

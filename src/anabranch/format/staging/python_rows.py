@@ -26,6 +26,7 @@ def find_rows_table(data: Any, schema: pa.Schema | None, *, fits: Fits) -> pa.Ta
     Values take the types of the schema's columns, if one is given and `fits` allows it, and a column that is not in the
     schema is refused. Otherwise Arrow infers the types. The columns of a pandas frame have types of their own.
     """
+    # First, because a frame has the stream protocol too, which keeps an unnamed index as a column.
     if _is_pandas(data):
         return _read_pandas(data)
     if hasattr(data, "__arrow_c_stream__"):

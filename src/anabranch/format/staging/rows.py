@@ -166,6 +166,7 @@ def replace_written(
     dataset = version_ref.open()
     require_same_fields(version_ref, dataset, [*moved, *fresh])
     written = as_metadata([*moved, *fresh])
+    # An Update keeps indices right for rows that moved. Without indices, a deletion and an append cost less.
     if written and dataset.describe_indices():
         rows = _Replaced(written=written, moved=sum(fragment.rows for fragment in moved), addresses=addresses)
         return _replace(version_ref, dataset, rows, changed_columns=dataset.schema.names)

@@ -265,6 +265,7 @@ def find_missing_files(home: Home, version: int, *, expected_head: int) -> tuple
     """
     before = _find_newest(home, version, at_least=expected_head)
     staged = read_staged(home, version)
+    # Computed for its list of new files only, and never put.
     made = settled_manifest(before.parts, before.parts, staged.parts, properties={}, uuid="", is_clean=True)
     below = (relative_to(uri, home.root) for uri in _new_files(home, made, staged))
     paths = [path for path in below if path]
@@ -278,6 +279,7 @@ def _find_newest(home: Home, version: int, *, at_least: int) -> Manifest:
 
     Versions are collected from the oldest on. So if a version exists and the next one does not, it is the newest.
     """
+    # It may be out of date. Then the put of the next number fails, and the search starts again without it.
     known = _NEWEST.find(home.key())
     found = None if known is None or known < at_least else find_ordinary(home, known)
     if found is None:
