@@ -65,7 +65,6 @@ class CsvReader:
         wrong: list[tuple[int, int]] = []
 
         def parse(data: bytes) -> pa.Table:
-            # The parser may be called again on a smaller part. Rows of the first attempt must not count.
             del wrong[:]
             return self._convert(data, names, schema, wrong)
 

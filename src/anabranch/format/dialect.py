@@ -25,7 +25,7 @@ _NOT_CODE = re.compile(
 
 # Lance's parser has syntax of its own for these calls, which its planner then refuses; with a quoted name they work.
 _CALL = re.compile(r"(?<![\w$@.])(ceil|floor|substr|substring|trim)(?=\s*\()", re.IGNORECASE)
-# Lance has no EXTRACT; `date_part` is the same function.
+# Another call of this kind. `date_part` is the same function.
 _EXTRACT = re.compile(r"(?<![\w$@.])extract\s*\(\s*([a-z]+)\s+from(?!\w)", re.IGNORECASE)
 # Types that Lance has under another name. One with a length is left alone: Lance would ignore the length.
 _TYPE = re.compile(r"((?<![\w$@.])as\s+|::\s*)(varchar|text|real|numeric)(?![\w$@])(?!\s*\(\s*\d+\s*\))", re.IGNORECASE)
@@ -133,7 +133,7 @@ def _hint(name: str, columns: Sequence[str], expressions: Sequence[str]) -> str:
     if closest(name, columns, n=1):
         return suggest(name, columns, listed)
     quoted = '"' + name.replace('"', '""') + '"'
-    # The most common mistake: text in double quotes, which is a column here.
+    # A common mistake: text in double quotes, which is a column here.
     if any(quoted in text for text in expressions):
         return f"write text in single quotes, {quoted} is a column; {listed}"
     return f"{listed}; write text in single quotes: '{name}'" if name.isalnum() else listed

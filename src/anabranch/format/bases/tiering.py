@@ -349,7 +349,7 @@ def _copy_files(source: VersionRef, dataset: lance.LanceDataset, onto: VersionRe
         path, uri = item
         folder, _, name = uri.rpartition("/")
         found = open_store(folder, source.home.storage_options)
-        # The source is in the same folder already, for example a fork of the same table.
+        # The file is in this folder already: the source is a fork that inherited it from this home.
         if found.uri == store.uri and name == path:
             return
         # Large blobs are in a folder that is called like their file.

@@ -171,7 +171,7 @@ def _version_facts(root: Home, reader: FilesReader, file: LayoutFile) -> Version
     try:
         data = root.store().get(file.path)
         info = read_manifest(data, name=file.path)
-        # Lance trusts the name. A copied or renamed manifest would be opened as another version.
+        # A manifest that was copied or renamed by hand has another number inside.
         if info.version != version:
             return Damage(path=file.path, problem=f"it is version {info.version} under the name of version {version}")
         about = VersionFacts(
