@@ -17,6 +17,7 @@ from anabranch.storage.uris import normalise_uri, relative_to
 __all__ = ["Relocation", "Unexplained", "relocate_repository"]
 
 _LANCE = ".lance"
+# In groups, so that the progress is reported in between.
 _AT_ONCE = 16
 
 

@@ -23,6 +23,7 @@ def diagnose_homes(repo_store: RepoStore, inventory: Inventory, damaged: Collect
     """Check the homes that the branches write to, except those with damaged table states."""
     broken = {(place.dataset, place.home) for place in damaged}
     for head in inventory.heads.values():
+        # A run has no homes of its own: it writes to those of its target.
         if head.state.is_deleted or head.branch.is_internal or head.head.base in inventory.broken:
             continue
         tables = [

@@ -139,6 +139,7 @@ def _find_newest_number(checked: CheckedLog, listed: _Listed) -> int:
     """Return the number of the newest entry. If that entry is missing, the hint may have a valid copy of it."""
     if listed.hint is None or listed.hint[0] <= listed.newest:
         return listed.newest
+    # A hint ahead of its log is evidence only if it holds the entry itself, intact and of this log.
     return listed.hint[0] if find_copy(checked.log, checked.is_own, checked.decode, listed.hint[0]) else listed.newest
 
 

@@ -164,6 +164,7 @@ def rebuild_entry(repo_store: RepoStore, log: NumberedLog, branch: BranchName, n
     state of the branch must be the same in both.
     """
     before, after = _find(log, branch, number - 1), _find(log, branch, number + 1)
+    # With two different states, the lost entry may have changed the state, and nothing else records how.
     if before is None or after is None or before.state != after.state:
         return None
     return _entry_after(before, _made_as(repo_store, after, number))

@@ -113,6 +113,7 @@ class _Check:
     def run(self) -> Iterator[Case]:
         manifests = [file for file in self._files.files if file.kind in _MANIFESTS]
         listed = {(file.branch, ManifestName.parse(file.name).version) for file in manifests}
+        # The root counts even if no commit reads it: without it, no table can be branched from the other homes.
         lost = {None, *self._homes()} - {branch for branch, _ in listed}
         for home in lost:
             yield self._lost_home(home)
@@ -331,6 +332,7 @@ def _check(config: RepoConfig, place: Placement, keys: list[tuple[str, ...]]) ->
     home = config.dataset_root(place.dataset).on(place.home)
     try:
         columns = _read(VersionRef(home=home, version=place.version), keys)
+    # A store that does not answer is not damage.
     except (StorageDeniedError, StorageUnavailableError):
         raise
     except AnabranchError as err:

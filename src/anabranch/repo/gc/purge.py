@@ -128,6 +128,7 @@ def _commits_since(repo_store: RepoStore, roots: Roots, created_at: int) -> list
 
     Commits older than the first branch of that name cannot.
     """
+    # A commit whose time was not read counts as late: to keep a file too many does no harm.
     late = [found for found in roots.retained if roots.created_at.get(found, created_at) >= created_at]
     return in_parallel(repo_store.commits.get, sorted(late))
 

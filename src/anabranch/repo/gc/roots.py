@@ -334,6 +334,7 @@ class _Lifetime:
     def _first_number_since(self, times: Mapping[int, datetime], horizon: datetime) -> int:
         """Return the number of the entry that was the newest at the horizon."""
         older = [number for number, at in times.items() if at < horizon and number <= self._last.number]
+        # Without an older entry, the branch was created after the horizon, and all of its entries count.
         return max(older, default=self._last.state.created_as)
 
     def _iter_last(self, keep_last: int, is_new: Callable[[GraphCommit], bool], since: int) -> Iterator[str]:

@@ -20,6 +20,7 @@ __all__ = ["draw_diff", "draw_table_diff", "first_changes", "key_columns", "list
 _TABLES = 50
 _ROWS = 50
 _COLUMNS = 30
+# A notebook draws its last value without being asked, so that this must not read millions of rows.
 _MOST_COUNTED = 100_000
 _MOST_COMPARED = 1_000_000
 

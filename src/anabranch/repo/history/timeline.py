@@ -94,6 +94,8 @@ class TableStates:
 
         In a line of states that were staged on each other, the states that are like the newest follow each other.
         """
+        # In growing steps first, then by halving: each check reads a manifest, and a row may be unchanged over
+        # thousands of states or over one.
         alike, step = number, 1
         while True:
             other = self._end_of_line(alike, step)

@@ -85,6 +85,7 @@ class Lease:
         """
         if at_once:
             self._write()
+        # The release of a lease that was never written needs no request.
         self._may_exist = at_once
         _RENEWER.add(self)
 

@@ -22,6 +22,7 @@ __all__ = [
     "require_names",
 ]
 
+# Messages and metadata are repeated in the summaries of later commits, so that they must stay small.
 _MAX_LENGTH = 10_000
 _MAX_EXPIRY = timedelta(days=36_525)
 

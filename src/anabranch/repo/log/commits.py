@@ -123,6 +123,7 @@ class Commits:
         """Cache a commit and the ancestors on its page, unless the page is cached already."""
         self._keep_origin(record.origin)
         parent = record.commit.parent_commit_id
+        # Pages are cached as a whole, so that a known parent means that its page was read.
         if parent is not None and self._origins.find(parent) is None:
             for origin in self.list_page(record):
                 self._keep_origin(origin)
@@ -270,6 +271,7 @@ class StoredMap(Mapping[TableKey, TableEntry]):
 def _find_start(data: bytes, commit_id: str) -> int | None:
     """Return where the entries begin, None if the object is not one that `documents.dump` wrote for this commit."""
     at = data.find(_BEGINNING)
+    # The object is not parsed, so that its checksum and its own id must show that it is intact and at the right path.
     is_own = at >= 0 and data.find(f'"graph_commit_id":"{commit_id}"'.encode(), 0, at) >= 0
     return at + len(_BEGINNING) if is_own and documents.is_sealed(data) else None
 

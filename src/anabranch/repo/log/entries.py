@@ -134,6 +134,7 @@ def owns(branch: BranchName, home: str | None) -> bool:
     """Whether a home is one that this graph branch writes to: `{branch}/{ulid}`, and for main at first the root."""
     if home is None:
         return str(branch) == MAIN
+    # Only the last segment is the ULID. A prefix would also match homes of branch 'dev/x' for branch 'dev'.
     return home.rpartition("/")[0] in home_folders(branch)
 
 

@@ -342,6 +342,8 @@ class Heads:
         """Move a branch back to where it was before an entry; return False if it has left that entry by now."""
         newest: LogEntry | None = entry
         while newest is not None:
+            # Another writer may put an entry in between, for example a protection. Then the roll-back is tried on top
+            # of it.
             back = self._entry_back(before, entry, newest)
             if back is None:
                 return False

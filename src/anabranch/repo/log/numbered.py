@@ -18,6 +18,7 @@ __all__ = ["NumberedLog"]
 _TOP = (1 << 64) - 1
 _HINT = "hint"
 _SUFFIX = ".json"
+# Always 20 digits, so that names sort as the numbers do.
 _ENTRY = re.compile(r"([0-9]{20})\.json")
 
 

@@ -245,6 +245,7 @@ class Stager:
         They are counted from the start, because staging stops at the first value that does not fit.
         """
         counted = count_step(step, self.comparer)
+        # A resolver of the table takes it from one side, because the rows do not fit together.
         if counted.step is not step:
             return self.stage(counted.step)
         if not counted.conflicts.count:

@@ -57,6 +57,7 @@ class ChangedRows:
         if mask.all():
             return self
         part = ChangedRows(self._batch.filter(pa.array(mask)), self._fragments)
+        # `with_targets` has set ids that are not in the batch, and a new object reads only the batch.
         part.row_ids = self.row_ids[mask]
         return part
 

@@ -140,6 +140,7 @@ class Combiner:
         stager = Stager(config=self.config, branch=self.branch, comparer=self.comparer, taken=target)
         combined = self._walk(plan, stager.stage)
         changes = combined.changes
+        # Two tables must not write to one home: the ordinary versions there would be those of both.
         taken = taken_homes(target, besides=changes)
         for key, entry in changes.items():
             if entry is not None:

@@ -21,6 +21,7 @@ __all__ = [
     "Unresolved",
 ]
 
+# A merge may have a conflict in every row. All are counted, and the first ones are kept for the error.
 _MAX_CONFLICTS_KEPT = 100
 
 

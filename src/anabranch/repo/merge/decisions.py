@@ -56,6 +56,7 @@ class _Decision:
 
     def contradicts(self, other: "_Decision") -> bool:
         """Return whether another decision on the same cell, row or column may apply too, and takes something else."""
+        # They were made on different values, so that at most one of them applies.
         if any(self.expected[side] != other.expected[side] for side in self.expected.keys() & other.expected.keys()):
             return False
         ours, theirs = ((one.take, _in_json(one.entry.get("value"))) for one in (self, other))

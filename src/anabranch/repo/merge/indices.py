@@ -36,6 +36,7 @@ def merge_indices(
     """
     ours = read_recipes(source)
     before = {} if base is None else read_recipes(base)
+    # The source left its indices alone, so that those of the target stay and need not be read.
     if _segments(ours) == _segments(before):
         return MergedIndices()
     theirs = read_recipes(target)
@@ -83,6 +84,8 @@ def _renamed(recipes: Mapping[str, IndexRecipe], names: Mapping[str | None, str]
 def _is_same(one: IndexRecipe | None, other: IndexRecipe | None) -> bool:
     if one is None or other is None:
         return one is other
+    # A branch shares the segments of an index until it builds it again. After that, only the definitions can be
+    # compared.
     return one.segments == other.segments or one == other
 
 

@@ -194,6 +194,7 @@ class _NullDecider:
 
     def _result(self, change: RowChanges, rows: pa.Table, *, is_dropped: Mask, is_left: Mask) -> Iterator[RowChanges]:
         batch, counts = change.batch, change.counts
+        # A row that is in the target must be deleted there. A new one is only not written.
         if len(batch.row_ids) and is_dropped.any():
             yield deletion_of(batch.addresses[is_dropped])
         rows = rows.filter(pa.array(is_left))

@@ -189,6 +189,7 @@ def _dumps(value: Any) -> str:
             return f"{{{','.join(members)}}}"
         case list():
             return f"[{','.join(map(_dumps, value))}]"
+        # In the digits that it was parsed from. A float would round long numbers.
         case Decimal():
             return str(value)
         case _:

@@ -91,6 +91,8 @@ def hold(repo_store: RepoStore, commits: Sequence[str]) -> None:
     """Protect commits from garbage collection: the new commits may point to their table versions."""
     if repo_store.lease is not None:
         repo_store.lease.hold(list(commits))
+    # After the lease names them: a collection marks first and reads the leases then, so that one of the two sees the
+    # other.
     in_parallel(partial(require_uncollected, repo_store.config), commits)
 
 

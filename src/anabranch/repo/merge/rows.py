@@ -54,7 +54,7 @@ def iter_row_changes(plan: RowPlan, found: Iterable[pa.RecordBatch], schema: pa.
         for changes in merger.merge(ChangedRows(batch, plan.fragments)):
             has_conflicts = has_conflicts or changes.conflicts.count > 0
             yield changes
-    # A merge with conflicts is not published, so that the new rows need not be read.
+    # A merge with conflicts is not published, so that these rows need not be written.
     if not has_conflicts:
         yield from map(merger.insert, merger.inserts_last)
 
@@ -86,6 +86,7 @@ class _RowMerger:
         if replaced.any():
             yield from self._replace(found.filter(replaced))
         yield from self._decide_on_rows(found)
+        # Last: rows that have row ids must be written before those that have none.
         fresh = found.where("inserted", None)
         if fresh.any():
             part = found.filter(fresh)
@@ -107,6 +108,7 @@ class _RowMerger:
         """
         named = {column.name: column.triple.source for column in self._columns}
         keys = pa.table({name: pc.struct_field(found.source, [named[name]]) for name in self._key_names})
+        # A row that the source deleted has no key on that side.
         if found.source.null_count:
             keys = keys.filter(found.source.is_valid())
         is_mismatch = found.where("updated", "inserted") | found.where("deleted", "inserted")
@@ -133,6 +135,7 @@ class _RowMerger:
         row_ids = found.row_ids.copy()
         is_copied = found.where("updated", None) & self._takes_whole_rows
         is_in_place = is_copied & found.is_target_missing
+        # The engine did not read these rows of the target, and a replaced row keeps its id.
         row_ids[is_in_place] = row_ids_at(self._plan.version_ref, found.addresses[is_in_place])
         rows = self._in_result(found.filter(is_copied).source, "source")
         is_changed = np.ones(len(found), dtype=bool)
@@ -223,6 +226,7 @@ class _RowMerger:
 
         if not has_paths(cells.target.type):
             return decide(cells)
+        # A decision for the whole cell comes first: it was made on all of its fields together.
         values, resolved = _decided(self._plan.resolution.for_decided(cells.column), cells)
         if resolved.all():
             return values, resolved
@@ -312,6 +316,7 @@ class _RowMerger:
             problem = f"the resolver of '{self._key}' returned a row that does not fit: {err}"
             raise InvalidInputError(problem, hint=hint) from err
         found = {name: python_values(row.column(name))[0] for name in self._key_names}
+        # A row with another key would not be the one that was decided on, and could repeat the key of a third row.
         if (self._key_names and not {*self._key_names} <= named.keys()) or found not in ({}, dict(conflict.key or {})):
             raise InvalidInputError(
                 f"the resolver of '{self._key}' returned {given!r} for the row {conflict.key}",

@@ -40,6 +40,7 @@ def set_protection(
 
     def decide(head: LogEntry) -> LogEntry | None:
         entry = repo_store.heads.next_entry(head, event, is_protected=protect, checks=checks)
+        # A repeated call adds no entry to the log, so that the reflog shows only changes.
         return None if entry.state == head.state else entry
 
     entry = repo_store.heads.move(branch, decide, known=before)

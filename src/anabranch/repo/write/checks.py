@@ -45,6 +45,7 @@ def checked_checks(given: object) -> tuple[NamedCheck, ...]:
     """Return the checks with their names; the default name is the text or the name of the function."""
     if isinstance(given, Mapping):
         named = list(given.items())
+    # A single text would be taken for a list of checks of one character each.
     elif isinstance(given, Sequence) and not isinstance(given, str):
         named = [(_name(check), check) for check in given]
     else:
@@ -87,6 +88,7 @@ def _require_no_rows(name: str, sql: str, snapshot: Snapshot, query: Query) -> N
     rows: list[object] = []
     with _naming(name), query(sql, snapshot, None) as found:
         for batch in found:
+            # A few rows are enough for the error. The result of a check that fails may be as large as the table.
             rows += batch.slice(0, _ROWS_SHOWN - len(rows)).to_pylist()
             if len(rows) >= _ROWS_SHOWN:
                 break
@@ -110,6 +112,7 @@ def _naming(name: str) -> Iterator[None]:
 def _require_success(name: str, check: Callable[[Snapshot], object], snapshot: Snapshot) -> None:
     try:
         answer = check(snapshot)
+    # An error of the store or a missing table is not an answer of the check.
     except AnabranchError:
         raise
     except Exception as err:

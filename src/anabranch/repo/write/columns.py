@@ -59,6 +59,7 @@ def alter_columns(staged_table: StagedTable, changes: Sequence[ColumnChange]) ->
     primary_key = tuple(names.get(name, name) for name in staged_table.primary_key)
     staged = staging.alter_columns(staged_table.version_ref, changes)
     check_primary_key(staged_table.key, staged.schema, primary_key)
+    # A column with another type is written again, without the indices that it had.
     if any(change.type is not None for change in changes):
         staged = staging.keep_indices(staged, of=staged_table.version_ref, names=names)
     return _after(replace(staged_table, primary_key=primary_key), "alter columns", staged)
@@ -77,6 +78,7 @@ def drop_columns(staged_table: StagedTable, columns: Sequence[str]) -> StagedTab
 def set_primary_key(staged_table: StagedTable, columns: Sequence[str]) -> StagedTable:
     """No data is written; the rows must be a table of this key already."""
     check_primary_key(staged_table.key, staged_table.version_ref.schema, columns)
+    # The rows are a table of this key already, so that they need not be read.
     if tuple(columns) == staged_table.primary_key:
         return staged_table
     check_unique(staged_table.version_ref, columns)

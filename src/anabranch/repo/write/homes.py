@@ -103,12 +103,15 @@ def stage_new(
         )
     check_primary_key(key, schema, primary_key)
     dataset = f"{key.bucket}/{key.table}.lance"
+    # A renamed table keeps its folder, so that the folder of a name may belong to another table.
     if is_taken(dataset):
         dataset = free_dataset(config, key)
     try:
         version_ref = _create(config, branch, dataset, schema)
     except DatasetExistsError:
         taken_over = _take_over(config, branch, dataset, schema)
+        # Write first, then look for the notice. A collection announces the removal first and lists the folder then, so
+        # that one of the two sees the other.
         if taken_over is not None and not is_being_removed(config, dataset):
             left, emptied = taken_over
             return _new_staged_table(key, dataset, left, primary_key).then(one_time_step("create", emptied))
@@ -140,6 +143,7 @@ def _take_over(
     root = config.dataset_root(dataset)
     try:
         version_ref = VersionRef(home=root, version=root.head_version())
+        # They cannot be switched on later, and without them rows cannot be matched between versions.
         if not version_ref.open().has_stable_row_ids:
             return None
         left = home_for_writing(config, branch, version_ref)
@@ -180,6 +184,7 @@ def check_primary_key(key: TableKey, schema: pa.Schema, primary_key: Sequence[st
 def _can_be_key(kind: pa.DataType) -> bool:
     """Whether equal values of a type have one form, and Arrow can look them up."""
     types = pa.types
+    # Of floats, 0.0 and -0.0 are equal in two forms, and NaN is not equal to itself.
     is_odd = types.is_nested(kind) or types.is_floating(kind) or types.is_null(kind) or types.is_dictionary(kind)
     return not is_odd and not isinstance(kind, pa.BaseExtensionType)
 
@@ -214,5 +219,7 @@ def home_for_writing(config: RepoConfig, branch: BranchName, version_ref: Versio
 
 
 def _fork(config: RepoConfig, branch: BranchName, version_ref: VersionRef) -> VersionRef:
+    # A new name for each fork. If two processes create one Lance branch, its head may be neither of theirs, and a
+    # crash in between blocks the name for good.
     home: Home = staging.fork(version_ref, f"{homes_folder(branch)}/{config.new_id()}")
     return VersionRef(home=home, version=home.head_version())

@@ -39,6 +39,8 @@ __all__ = ["Made", "Published", "move_branch", "publish", "put_commit"]
 # Given the head that another writer put first, return the same change on top of it, or raise.
 Rebase = Callable[[LogEntry], Changes]
 
+# Each loss is a commit of another writer, so that some writer always makes progress. The limit only ends a loop that
+# could not end otherwise.
 _MAX_ATTEMPTS = 1000
 
 # A change that is published sooner costs no request. Native cleanup spares files that were written in the last days
@@ -115,6 +117,7 @@ def put_commit(
                 attempts=_MAX_ATTEMPTS,
             )
         except BaseException:
+            # The prepared manifests are temporary files, which would stay until garbage collection.
             attempt.settlement.discard()
             raise
         if attempt.earlier is not None:
@@ -156,12 +159,15 @@ class _Attempt:
     def next_entry(self, head: LogEntry) -> LogEntry | None:
         """Store the commit on top of a head, and return the entry that will publish it; None if it is there already."""
         repo_store, spec = self._repo_store, self._spec
+        # Manifests that were prepared for an earlier head have the wrong numbers and contents now.
         if self.settlement.manifests:
             self.settlement.discard()
             self.settlement = Settlement()
         has_moved = head.number != self._expected.number
         if has_moved:
             self._require_same_branch(head)
+        # Before the rebase: the new head may be this same change, put by another process, and would conflict with
+        # itself.
         self.earlier = None if spec.once is None else spec.once.find_on(repo_store, head)
         if self.earlier is not None:
             return None
@@ -175,12 +181,16 @@ class _Attempt:
         record, full_map = make_record(
             repo_store, head, view.without(spec.released) if spec.released else view, self.changes, spec
         )
+        # Before the commit is stored, so that a refused one leaves no object.
         if spec.inspect is not None or (spec.guard is not None and head.state.checks):
             _run_checks(repo_store, head, record, full_map, spec)
         if repo_store.config.clock() - spec.staged_since >= _YOUNG_MICROSECONDS:
             _refuse_removed_files(repo_store.config, head.home_branch, self.changes)
+        # It becomes durable with the other files of the commit, in one wait for the disk before the entry.
         repo_store.commits.put(record, full_map, durable=False)
         self.made.commits = (record,)
+        # The settled manifests are made before the entry is put. Their bytes must be durable before they get their
+        # names, and they name all new files of the tables.
         if repo_store.config.is_durable:
             self.settlement = prepare_settlement(repo_store.config, head, self.changes, created=spec.created)
             self.made.files = self.settlement.files
@@ -213,8 +223,11 @@ def move_branch(
     def next_entry(head: LogEntry) -> LogEntry | None:
         entry = decide(head)
         if entry is not None:
+            # Times in the history cannot be corrected later. The check costs a request only if the clocks were not
+            # compared within the last hour.
             if made.commits and not is_clock_right(config):
                 _check_clock(config, made.commits)
+            # As late as possible: the decision may have taken long, and files of expired work may be gone.
             repo_store.check_lease()
         return entry
 
@@ -251,6 +264,7 @@ def _mark_collected(repo_store: RepoStore, commits: Sequence[CommitRecord]) -> N
     config, at = repo_store.config, repo_store.config.clock()
     for record in commits:
         commit_id = record.commit.graph_commit_id
+        # A log entry names the commit, so that readers of the history need its object.
         if config.store.find_info(commit_path(commit_id)) is None:
             repo_store.commits.put(record, repo_store.commits.tables_of(record) if record.base == commit_id else None)
         mark_collected(config, commit_id, at=at)
@@ -288,6 +302,7 @@ def _refuse_removed_files(config: RepoConfig, branch: BranchName, changes: Chang
     Our own gc respects leases. Native `cleanup_old_versions` knows nothing of staged versions and removes their files.
     """
     for key, entry in changes.items():
+        # Only staged versions in homes of this branch were written by this change.
         if entry is None or not owns(branch, entry.home) or not is_staged(entry.version):
             continue
         home = config.home_of(entry)

@@ -26,12 +26,14 @@ def pull_table(repo_store: RepoStore, branch: BranchName, key: TableKey) -> Publ
         return publish(repo_store, expected=entry, changes={}, spec=spec, rebase=_require_live)
     source = _pulled_from(repo_store, entry, key)
     theirs = repo_store.commits.find_table(source, key)
+    # The parent has dropped the table, and the pull drops it here, too, if it is here.
     if theirs is None:
         _require(repo_store, entry, key)
     if is_same_state(repo_store.commits.find_table(entry.head, key), theirs):
         return None
     spec = CommitSpec(message=f"Pull {key}", kind=CommitKind.PULL, metadata={}, taken_from=source.commit)
     changes: Changes = {key: theirs}
+    # A pull replaces the table as a whole, so that it means the same on any head.
     return publish(repo_store, expected=entry, changes=changes, spec=spec, rebase=lambda _: changes)
 
 

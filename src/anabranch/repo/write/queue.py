@@ -20,6 +20,7 @@ __all__ = ["WRITERS", "Writer", "WriterQueue", "atomic"]
 # The repository's root, the branch and the table.
 Key = tuple[str, BranchName, TableKey]
 
+# Longer than most transactions take. After that, staging beside the holder costs only work that may be lost.
 _PATIENCE_SECONDS = 10.0
 # How often a waiting writer checks whether the holder was dropped, which notifies no one.
 _POLL_SECONDS = 0.1
@@ -46,8 +47,12 @@ class WriterQueue:
         deadline = time.monotonic() + self.patience_seconds
         with self._changed:
             while self._holder(key) not in {None, writer}:
+                # It continues without a turn, and publishing decides. To wait here could make two threads wait for
+                # each other.
                 if self._must_not_wait(key):
                     return
+                # The holder may be open for hours, for example in a notebook. This writer takes its turn, so that the
+                # next one waits for this one.
                 if (left := deadline - time.monotonic()) <= 0:
                     break
                 self._changed.wait(min(left, _POLL_SECONDS))
@@ -56,6 +61,7 @@ class WriterQueue:
     def leave(self, writer: Writer) -> None:
         with self._changed:
             for key in list(self._turns):
+                # Turns of dropped writers end, too. One that another writer has taken over stays.
                 if self._holder(key) in {None, writer}:
                     del self._turns[key]
             self.generation += 1

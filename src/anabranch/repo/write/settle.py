@@ -139,6 +139,8 @@ def settle_published(
     # A table taken from another branch is in that branch's home, which this one does not write to.
     pending = {key: entry for key, entry in changes.items() if entry is not None and owns(branch, entry.home)}
     settled = {key: entry for key, entry in pending.items() if key in linked}
+    # Until the branch has no newer version of these tables: a writer that overtook this one may have settled before
+    # it, and its version would stay below an older one.
     while pending:
         waiting = [item for item in pending.items() if item[0] not in settled]
         settle = partial(_try_to_settle, repo_store, branch)
@@ -162,6 +164,7 @@ def _try_to_settle(
     key, entry = table
     try:
         home = repo_store.config.home_of(entry)
+        # The writer of a later commit may have settled it.
         if not staging.is_newest(home, entry.version):
             _settle(repo_store, branch, key, entry, home)
     except ExternalWriteError as err:

@@ -124,6 +124,7 @@ def append_fragments_step(
 ) -> Step:
     """Like `append_step`, for rows that are written already."""
     staged = staging.append_fragments(version_ref, fragments)
+    # The rows exist only in files, so that their keys are read back from the staged version.
     if primary_key and not keys_are_checked and staged != version_ref:
         keys = scan.appended_keys(version_ref, staged, primary_key)
         _check_keys(version_ref, keys, primary_key, may_exist=may_exist)
@@ -147,6 +148,8 @@ def append_again(
     """Stage what was appended between two versions on another one, without writing it again if that can be."""
     _refuse_other_columns(before, other)
     if unique_by:
+        # The keys were compared with `before` when they were appended, so that only rows that came since can have
+        # them.
         _refuse_existing(other, scan.appended_keys(before, after, unique_by), unique_by, beyond=before)
     try:
         return staging.append_fragments(other, fragments)
@@ -174,6 +177,7 @@ def upsert_fragments_step(
     version_ref: VersionRef, fragments: Sequence[WrittenFragment], *, columns: Sequence[str], primary_key: Sequence[str]
 ) -> Step:
     """Like `upsert_step`, for rows that are written already; only these columns of them count."""
+    # Without files there is no staged version to read the rows from.
     if not fragments:
         return Step("upsert", version_ref, lambda other: other)
     rows = scan.read_appended(version_ref, staging.append_fragments(version_ref, fragments), columns=columns).read_all()
@@ -186,6 +190,8 @@ def overwrite_step(version_ref: VersionRef, data: Any, *, unique_by: Sequence[st
     if in_memory and unique_by:
         staging.refuse_repeated(KeyRows.of_table(data, unique_by))  # before anything is written
     staged = staging.keep_notes(staging.overwrite(version_ref, data), of=version_ref)
+    # A stream can be read only once, so that its keys are checked after it was written. Garbage collection removes the
+    # files of a refused one.
     if not in_memory:
         _refuse_repeated(staged, unique_by)
     return one_time_step("overwrite", staging.keep_indices(staged, of=version_ref))
@@ -220,6 +226,7 @@ def replace_fragments_step(version_ref: VersionRef, change: WrittenChange, *, pr
 
     def replaced(on: VersionRef) -> VersionRef:
         _refuse_other_columns(version_ref, on)
+        # Addresses mean the same rows only as long as no other commit has deleted, changed or moved them.
         staging.require_rows(change.read, on, change.addresses)
         if change.may_repeat_keys and primary_key:
             _check_written_keys(on, change, primary_key)
@@ -275,6 +282,7 @@ def conflicts_named(key: TableKey) -> Iterator[None]:
 
 
 def _refuse_other_columns(before: VersionRef, now: VersionRef) -> None:
+    # On a version with other columns Lance accepts the same files, and then reads nulls or wrong columns from them.
     if not staging.has_same_fields(before, now):
         raise WriteConflictError(
             "the columns of the table were changed by another commit at the same time",

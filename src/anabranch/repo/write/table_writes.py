@@ -101,6 +101,7 @@ class TableWrites:
     @atomic
     def change_tables(self, changes: Mapping[TableKey, Change]) -> None:
         """Change tables at the same time, each by its function."""
+        # In the order of the keys: the queue of writers relies on it, so that no two threads wait for each other.
         for key in sorted(changes):
             self._start(str(key))
         self._write_set.change_all(changes)
@@ -108,6 +109,7 @@ class TableWrites:
     @atomic
     def create_tables(self, tables: Mapping[TableKey, tuple[pa.Schema, Sequence[str]]]) -> None:
         """Create empty tables at the same time, each with a schema and a primary key."""
+        # In the order of the keys, as above.
         for key in sorted(tables):
             self._start(str(key))
         for staged_table in in_parallel(lambda key: self._write_set.new_table(key, *tables[key]), tables):

@@ -25,6 +25,7 @@ __all__ = ["SMALL_BYTES", "Change", "WriteSet", "warn_dropped"]
 
 # Rows are recorded only if they are in memory and small: then the requests to stage them cost more than the rows.
 SMALL_BYTES = 1 << 20
+# Recorded rows are copies in memory, so that their sum over all tables is bounded.
 _RECORDED_BYTES = 16 << 20
 
 # Stage recorded rows on a table.
@@ -65,6 +66,7 @@ class WriteSet:
         return {*list(self._changed), *list(self._recorded)}
 
     def has(self, key: TableKey) -> bool:
+        # None is a value here: it means a table that was dropped.
         missing = object()
         staged_table = self._changed.get(key, missing)
         return staged_table is not None if staged_table is not missing else key in self._tables
@@ -104,6 +106,8 @@ class WriteSet:
         """Return rows in memory as a table, so that they can be checked before they are written, others as a stream."""
         if isinstance(data, pa.Table):
             return data
+        # Only what may be larger than the memory stays a stream. Rows in memory can be checked before anything is
+        # written.
         streams = isinstance(data, pa.RecordBatchReader | pads.Dataset | pads.Scanner)
         reader = as_reader(data, self.schema_for(key, data))
         return reader if streams else reader.read_all()
@@ -123,6 +127,7 @@ class WriteSet:
         After an error they stay recorded, so that the transaction cannot be committed without them.
         """
         chosen = list(self._recorded if keys is None else keys)
+        # All tables wait for the store at the same time: one after the other, the requests of many tables add up.
         for staged_table in in_parallel(self._staged, chosen, at_a_time=self._repo_store.config.tables_at_a_time):
             self.put(staged_table.key, staged_table)
         for key in chosen:
@@ -154,6 +159,8 @@ class WriteSet:
         return entry
 
     def put(self, key: TableKey, staged_table: StagedTable | None) -> None:
+        # The state before the first change stays, also if the table is dropped and created again: conflicts are found
+        # by comparing with it.
         self._origins.setdefault(key, self._tables.get(key))
         self._replace(key, staged_table)
         if staged_table is None:
@@ -201,10 +208,12 @@ class WriteSet:
                 f"this transaction has changed table '{key}' already",
                 hint="take the files in before, or in another one",
             )
+        # No rows were written. A new table is created even without rows.
         if step.version_ref == prepared.version_ref and prepared.origin is not None:
             return
         self._replace(key, prepared.then(step))
         self._origins[key] = prepared.origin
+        # An earlier transaction may have prepared the table, on an older state of it.
         if self._tables.get(key) != prepared.origin:
             self.rebase(self.head)
 
@@ -215,6 +224,7 @@ class WriteSet:
         for key, staged_table in self._changed.items():
             origin = self._origins[key]
             if staged_table is None:
+                # A table that was created and dropped in this transaction leaves no trace.
                 if origin is not None:
                     changes[key] = None
             elif (entry := staged_table.find_change(origin)) is not None:
@@ -233,6 +243,7 @@ class WriteSet:
             staged_table, theirs = self._changed[key], tables.get(key)
             if staged_table is not None:
                 refuse_shared_home(key, staged_table.to_entry(), taken)
+            # A table that the other commit did not change keeps its staged version: nothing is staged twice.
             if theirs != self._origins[key]:
                 self._replace(key, self._on_top_of(theirs, key, head.home_branch))
                 self._origins[key] = theirs
@@ -247,6 +258,7 @@ class WriteSet:
                 f"table '{key}' was created, dropped or replaced by another commit at the same time",
                 hint="run the transaction again on the new state",
             )
+        # After a reset or a pull the table is in a home of another branch, where this branch must not write.
         if not owns(branch, theirs.home):
             raise WriteConflictError(
                 f"table '{key}' was reset by another commit at the same time",
