@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Run"]
 
+# It is stored in an entry of the log, and the text of an exception may be of any length.
 _LONGEST_ERROR = 2000
 # Reports of pipelines about each table are longer than what a user writes by hand.
 _LONGEST_REPORT = 1_000_000
@@ -87,6 +88,7 @@ class Run:
             self._fail(error)
             return
         try:
+            # It was published or aborted inside the block, perhaps by another process.
             if get_run(self._repo_store, self.id).state.is_deleted:
                 self._end()
             else:
@@ -182,6 +184,7 @@ class Run:
                 metadata=more,
                 load_combiner=self._load_combiner,
             )
+        # Another process has ended the run, so that its lease must not be renewed any more.
         except RunEndedError:
             self._end()
             raise

@@ -159,6 +159,7 @@ class Transaction:
         parsed, target = self._start(table), self._start(new)
         if self._write_set.has(target):
             raise TableExistsError(f"there is a table '{new}' already", hint="choose another name")
+        # Rows that are recorded under the old name are staged by this. They would be dropped with that name.
         staged_table = self._write_set.get(parsed)
         self._write_set.put(parsed, None)
         self._write_set.put(

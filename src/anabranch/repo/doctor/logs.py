@@ -81,6 +81,7 @@ def _join_gaps(cases: list[Case]) -> list[Case]:
     gaps = [case.finding for case in cases if case.finding.kind is FindingKind.LOG_GAP and case.repair is None]
     if len(gaps) < 2:
         return cases
+    # They have one cause and one remedy: a lost folder, or a part of it, is restored from a backup.
     one = replace(
         gaps[0],
         explanation=f"{gaps[0].explanation}, and {len(gaps) - 1} more",

@@ -65,6 +65,8 @@ class MatchedRows:
         if keys:
             own = np.where(n_rows >= 0, at_positions(n, n_rows, missing=NO_CODE), own)
         rows, p_rows = left_join(own, p)
+        # A repeated key multiplies rows in a join, so that the rows are mapped through both. `_check_unique_keys`
+        # reports it later.
         again, q_rows = left_join(own[rows], q)
         self._o_rows, self._n_rows = o_rows[rows][again], n_rows[rows][again]
         self._p_rows, self._q_rows = p_rows[again], q_rows

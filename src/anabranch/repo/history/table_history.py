@@ -84,6 +84,7 @@ def _iter_main(
     """Yield the changes of main from the state `newest` down to the state `until`, newest first."""
     start = repo_store.heads.get(BranchName(MAIN)).head if main_id is None else repo_store.commits.get(main_id)
     steps = _iter_steps(repo_store, start, key)
+    # Main may have moved since the branch showed it, so that the walk starts where main had the state that was shown.
     step = next((step for step in steps if is_same_state(step.after, newest)), None)
     while step is not None and not is_same_state(step.after, until):
         older = next(steps, None)

@@ -143,6 +143,7 @@ def _append(config: RepoConfig, attempt: Attempt) -> None:
             "actor": config.actor,
         }
     )
+    # The number of each entry is fixed when its attempt begins. A taken number means that a later attempt has begun.
     if not _log(config).append(attempt.number, data):
         raise _overtaken(config)
 

@@ -138,6 +138,7 @@ class _MatchedTable:
             of_target=self._of_target.columns,
         )
         shape = merge_shapes(str(self._match.key), sides, side_for=self._side_for, is_used=self._is_used)
+        # One side may have changed the key. Rows can be matched by any key whose values are unique on all sides.
         matched_by = next((key for key in shape.key_candidates if self._is_key_everywhere(key)), ())
         shape = replace(shape, matched_by=matched_by)
         self._conflicts += shape.conflicts
@@ -263,6 +264,7 @@ class _MatchedTable:
         base = self._base_version_ref
         if base is None:
             return False
+        # After a step back to an older version, ids are given a second time, so that equal ids may be different rows.
         return descends_from(self._source_version_ref, base) and descends_from(self._target_version_ref, base)
 
     def _only_appends(self) -> bool:

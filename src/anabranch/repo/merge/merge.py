@@ -152,6 +152,7 @@ class _BranchMerger:
         if not self._ancestry.is_ancestor(source.head, head.head):
             return False
         main = source.find_main(self._repo_store.commits)
+        # A live source shows tables of main, so that the target must have that state of main, too.
         if main is None or self._ancestry.is_ancestor(main, head.head):
             return True
         return self._ancestry.has_merged_live(source.head, main, head.head)

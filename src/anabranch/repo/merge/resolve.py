@@ -132,6 +132,7 @@ class TableResolution:
         if decided is not None:
             return decided
         for name in () if column is None else self._names_of(column):
+            # Other resolvers compute the values of cells, and cannot decide on a name or a type.
             if self.resolution.resolvers.get(name) in ("source", "target"):
                 return str(self.resolution.resolvers[name])
         return self.for_table()
@@ -191,6 +192,7 @@ def parse_resolution(
 
 
 def _add(flat: dict[str, Resolver], name: str, resolver: Resolver) -> None:
+    # A column can be named both in one text and nested by table.
     if name in flat:
         raise InvalidInputError(
             f"two resolvers are given for {name!r}: {flat[name]!r} and {resolver!r}", hint="pass one of them"

@@ -132,6 +132,7 @@ def _extreme(cells: Cells, choose: Callable[..., pa.Array], is_better: Callable[
 
 def _is_ahead(source: pa.Array, target: pa.Array, is_better: Callable[..., pa.Array]) -> pa.Array:
     """Return where the value of the source is the better one, or the only one that is not null."""
+    # A comparison with null is null, but a value is ahead of no value.
     is_only = pc.and_(pc.is_valid(source), pc.is_null(target))
     return pc.or_(pc.fill_null(is_better(source, target), pa.scalar(value=False)), is_only)
 
@@ -140,7 +141,9 @@ def _sum_delta(cells: Cells) -> tuple[pa.Array, None]:
     """Return the base plus both changes. Nulls count as 0."""
 
     def total() -> pa.Array:
+        # The sum of the three may exceed the type in between, although the result fits.
         kind = _with_room(cells.target.type)
+        # A null counts as 0, so that the first value of a cell is a change by that value.
         filled = [pc.fill_null(array, pa.scalar(0, array.type)) for array in (cells.source, cells.target, cells.base)]
         source, target, base = (array if array.type == kind else array.cast(kind) for array in filled)
         return pc.add_checked(target, pc.subtract_checked(source, base))
@@ -195,6 +198,7 @@ def first_of(decide: Decide, others: Decide | None) -> Decide:
 
     def both(cells: Cells) -> tuple[pa.Array, pa.Array | None]:
         values, resolved = decide(cells)
+        # Functions of the caller are not called for cells that are decided.
         if resolved is None or resolved.false_count == 0:
             return values, None
         other_values, other_resolved = others(cells)

@@ -91,6 +91,7 @@ def _match_added(sides: SchemaSides, ours: Sequence[str], theirs: Sequence[str])
     found: dict[str, str] = {}
     for name in theirs:
         partners = {by_id[column_id] for column_id in target_ids.get(name, ()) if column_id in by_id}
+        # An identity that names several columns does not decide. The names do then.
         if len(partners) == 1 and partners.isdisjoint(found.values()):
             found[name] = partners.pop()
     for name in theirs:
@@ -155,6 +156,7 @@ class _ShapeMerger:
             source, target = self._field(self._source, triple.source), self._field(self._target, triple.target)
             if source.type == target.type:
                 name = self._name_of_added(triple, source.name, target.name)
+                # Rows of the side that allows nulls may have some.
                 self._change(triple, target.with_name(name).with_nullable(source.nullable or target.nullable))
                 return
             # The two columns are the same one but have different types, so only one of them can stay.
@@ -185,6 +187,8 @@ class _ShapeMerger:
         name = self._pick("its name", base.name, source.name, target.name, column=base.name)
         kind = self._pick("its type", base.type, source.type, target.type, column=base.name)
         for maker, made, left in (("source", source, target), ("target", target, source)):
+            # The column was dropped and added again under its name, so that a cast of the old values would fail or
+            # make no sense.
             if kind == made.type and self._is_another(made, left):
                 self._replace(triple, name, maker=maker)
                 return
@@ -193,6 +197,7 @@ class _ShapeMerger:
 
     def _is_another(self, made: "pa.Field", left: "pa.Field") -> bool:
         """Return whether a column that is not in a key was dropped and added again with an incompatible type."""
+        # Rows are matched by their keys, so that a key column is never treated as a new one.
         if {made.name, left.name} & {*self._source.primary_key, *self._target.primary_key}:
             return False
         try:
