@@ -60,7 +60,7 @@ class Commits:
         """
         data = documents.dump(codec.encode_commit(record, full_map))
         path = commit_path(record.commit.graph_commit_id)
-        # Commit objects are never replaced: other commits and log entries refer to them by id.
+        # A new commit never replaces an object: other commits and log entries refer to it by its id.
         if not put_once(self._config.store, path, data, durable=durable):
             raise CorruptError(f"another commit already exists at {path!r}", hint="try again: ids are random")
         if full_map is not None:

@@ -132,8 +132,8 @@ def put_mark(config: RepoConfig, mark: Mark) -> None:
 
 def replace_mark(config: RepoConfig, mark: Mark) -> None:
     """Replace the mark in one step. This is the last step of a relocation."""
-    # The one object that is replaced instead of logged: every open reads it, and a numbered log would cost a listing
-    # each time. Two relocations at one location put the same bytes.
+    # Replaced, not logged: every open reads it, and a numbered log would cost a listing each time. Two relocations at
+    # one location put the same bytes.
     config.store.put(MARK, _encode(mark))
     write_mark_copy(config, mark)
 
