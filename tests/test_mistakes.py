@@ -130,8 +130,8 @@ IN_PYTHON = {
     ),
     'repo.branch_delete("main")': "branch 'main' cannot be deleted; move it to another commit with `reset()`",
     'repo.branch_restore("new-customer")': (
-        "there never was a branch 'new-customer'; did you mean 'new-customers'? list the branches, also "
-        "the deleted ones"
+        "there never was a branch 'new-customer'; did you mean 'new-customers'? list the deleted branches "
+        "with `branch_list(deleted=True)`"
     ),
     'repo.tag_create("v1.0")': "there is a tag 'v1.0' already, on ID; delete it first, or choose another name",
     'repo.entity_at("shop.orders", "7")': (
@@ -216,7 +216,7 @@ ON_THE_COMMAND_LINE = {
     ),
     "branch restore new-customer": (
         "there never was a branch 'new-customer'",
-        "did you mean 'new-customers'? list the branches, also the deleted ones",
+        "did you mean 'new-customers'? list the deleted branches with 'anabranch branch list --deleted'",
     ),
     "tag delete v1": (
         "there is no tag 'v1'",
@@ -279,6 +279,18 @@ ON_THE_COMMAND_LINE = {
     "gc --keep-newer-than 30": (
         "--keep-newer-than '30' is not a time span",
         "pass a number and a unit: 90s, 30m, 12h, 30d or 4w",
+    ),
+    "branch -d sale": ("there is no option -d", "use 'anabranch branch delete sale'"),
+    "tag -d v1.0": ("there is no option -d", "use 'anabranch tag delete v1.0'"),
+    "branch delete v1.0": ("there is no branch 'v1.0'", "it is a tag: use 'anabranch tag delete v1.0'"),
+    "reset --hard v1.0": (
+        "there is no option --hard",
+        "there are no uncommitted changes: use 'anabranch reset v1.0'",
+    ),
+    "cat shop.orders --branch sale": ("there is no option --branch", "use --ref sale"),
+    "init": (
+        "this folder works with the repository 'FOLDER/lake' already",
+        "see it with 'anabranch status'; to make another one, pass its path, such as 'anabranch init other'",
     ),
     "run show 01M7": (
         "run id '01M7' is not valid",

@@ -27,6 +27,7 @@ COMMANDS: Mapping[str, str] = {
     "alter_columns": "schema apply",
     "annotate": "schema apply",
     "branch_create": "branch create",
+    "branch_list": "branch list",
     "clone_drop": "dataset clone drop",
     "clone_release": "dataset clone release",
     "compact": "compact",

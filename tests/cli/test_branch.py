@@ -132,3 +132,10 @@ def test_branches_are_listed_in_pages(cli: Run, lake: ab.Repository) -> None:
         lake.branch_create(name)
     listed = cli("branch", "list", "--prefix", "team/", "--after", "team/a", "--limit", "1", "--json").document
     assert [branch["name"] for branch in listed["branches"]] == ["team/b"]
+
+
+def test_deleted_branches_are_listed(cli: Run, lake: ab.Repository) -> None:
+    lake.branch_create("gone")
+    lake.branch_delete("gone")
+    listed = cli("branch", "list", "--deleted", "--json").document["branches"]
+    assert [branch["name"] for branch in listed] == ["gone"]

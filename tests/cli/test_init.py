@@ -52,7 +52,8 @@ def test_the_variable_gives_the_location_without_a_path(run: Run, folder: Path) 
     assert run("init", "--json", env=env).document["repository"] == str(folder / "from-env")
     answer = run("init", "other", env=env)
     assert "note: ANABRANCH_REPO is set to another value, and overrides it\n" in answer.out
-    assert f"note: this folder worked with {folder}/from-env before\n" in answer.out
+    way = f"anabranch switch main --repo {folder}/from-env"
+    assert f"note: this folder worked with {folder}/from-env before; return to it with: {way}\n" in answer.out
 
 
 def test_a_second_repository_in_one_location_is_refused(run: Run) -> None:
@@ -60,6 +61,17 @@ def test_a_second_repository_in_one_location_is_refused(run: Run) -> None:
     answer = run("init", "lake")
     assert (answer.code, answer.out) == (4, "")
     assert run("init", "lake", "--json").error["code"] == "repository_exists"
+
+
+def test_a_second_repository_needs_a_path(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run("init", "lake")
+    (folder / "deep").mkdir()
+    for inside in (folder, folder / "deep"):
+        monkeypatch.chdir(inside)
+        error = run("init", "--json").error
+        assert (error["code"], str(folder / "lake") in error["message"]) == ("repository_exists", True)
+    assert run("status", "--json").document["repository"] == str(folder / "lake")
+    assert run("init", ".", "--json").document["repository"] == str(folder / "deep")
 
 
 def test_the_actor_is_the_user_unless_named(run: Run) -> None:

@@ -40,6 +40,13 @@ def test_load_makes_tables_of_any_csv(cli: Run, lake: ab.Repository, folder: Pat
     assert table.to_arrow(columns=["id", "note"]).to_pylist() == [{"id": 1, "note": "x|y"}]
 
 
+def test_a_new_table_without_a_primary_key_gets_a_note(cli: Run, lake: ab.Repository, orders: str) -> None:
+    note = "note: in_c_sales.new has no primary key, so its rows are not matched by key."
+    assert note in cli("load", "in_c_sales.new", orders).out
+    assert note not in cli("load", "in_c_sales.new", orders).out
+    assert "note:" not in cli("load", "in_c_sales.keyed", orders, "--primary-key", "id").out
+
+
 def test_bad_records_fail_or_are_put_aside(cli: Run, lake: ab.Repository, folder: Path) -> None:
     (folder / "bad.csv").write_text("id,item,price\n7,oil,2.5\n8\n")
     error = cli("load", ORDERS, "bad.csv", "--json").error

@@ -7,6 +7,7 @@ field.
 """
 
 import inspect
+import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -354,6 +355,7 @@ def notes_on(memory: Memory, *, before: Memory | None) -> list[str]:
     """Return notes about a folder's new memory: what it replaced, and which variables override it."""
     notes = []
     if before is not None and before.repository != memory.repository:
-        notes.append(f"note: this folder worked with {before.repository} before")
+        back = shlex.join(["anabranch", "switch", before.branch, "--repo", before.repository])
+        notes.append(f"note: this folder worked with {before.repository} before; return to it with: {back}")
     notes += [f"note: {name} is set to another value, and overrides it" for name in overriding_variables(memory)]
     return notes

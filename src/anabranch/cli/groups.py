@@ -1,6 +1,7 @@
 """Groups of commands: what a group does without a command, and answers for commands that do not exist here."""
 
-from collections.abc import Mapping
+import shlex
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import typer
@@ -8,7 +9,7 @@ import typer
 from anabranch.cli.exit_codes import INTERRUPTED, USAGE
 from anabranch.cli.plain_values import PlainGroup
 
-__all__ = ["INSTEAD", "CommandInterruptedError", "ListGroup", "UnknownCommandError", "WordGroup"]
+__all__ = ["INSTEAD", "CommandInterruptedError", "ListGroup", "UnknownCommandError", "WordGroup", "hint_for_option"]
 
 # Words of git and of older versions, and what to use here.
 INSTEAD: dict[str, str] = {
@@ -27,6 +28,25 @@ INSTEAD: dict[str, str] = {
     "rm": "use 'anabranch table drop TABLE', 'anabranch branch delete BRANCH' or 'anabranch tag delete TAG'",
     "stash": "there are no uncommitted changes: create a branch with 'anabranch switch -c BRANCH' and work there",
 }
+
+# Options of git, and of other commands, and what to use here. The word after the option replaces '{}'.
+_OPTION_INSTEAD: dict[tuple[str, str], str] = {
+    ("branch list", "-d"): "use 'anabranch branch delete {}'",
+    ("branch list", "-D"): "use 'anabranch branch delete {}'",
+    ("reset", "--hard"): "there are no uncommitted changes: use 'anabranch reset {}'",
+    ("reset", "--soft"): "there are no uncommitted changes: use 'anabranch reset {}'",
+    ("tag list", "-d"): "use 'anabranch tag delete {}'",
+}
+
+
+def hint_for_option(option: str, context: Any, words: Sequence[str]) -> str | None:
+    """Return what to use instead of an option that a command does not have, or None. `words` is the command line."""
+    known = {each for parameter in context.command.params for each in parameter.opts}
+    hint = _OPTION_INSTEAD.get((context.command_path.partition(" ")[2], option))
+    if hint is None and option in ("--branch", "-b") and "--ref" in known:
+        hint = "use --ref {}"
+    after = words[words.index(option) + 1 :] if option in words else []
+    return hint and hint.replace("{}", shlex.quote(after[0]) if after else "NAME")
 
 
 class UnknownCommandError(typer.TyperException):

@@ -11,7 +11,7 @@ import typer
 import anabranch
 from anabranch.cli.completion import prepare_completion
 from anabranch.cli.exit_codes import INTERRUPTED, exit_code
-from anabranch.cli.groups import INSTEAD, CommandInterruptedError, UnknownCommandError, WordGroup
+from anabranch.cli.groups import INSTEAD, CommandInterruptedError, UnknownCommandError, WordGroup, hint_for_option
 from anabranch.cli.output import ErrorView, output_for, printable
 from anabranch.errors import AnabranchError, MergeConflictError
 from anabranch.hints import Door, words_at
@@ -140,7 +140,7 @@ class _App(WordGroup):
             output.stop(error.message)
             code = error.exit_code
         except typer.TyperException as error:
-            output.fail(_view_of_usage(error))
+            output.fail(_view_of_usage(error, given))
             code = error.exit_code
         sys.exit(code if isinstance(code, int) else 0)
 
@@ -172,11 +172,14 @@ def _view_of(error: AnabranchError) -> ErrorView:
     return with_conflicts(view, error)
 
 
-def _view_of_usage(error: typer.TyperException) -> ErrorView:
-    context = getattr(error, "ctx", None)
+def _view_of_usage(error: typer.TyperException, words: Sequence[str]) -> ErrorView:
+    context, option = getattr(error, "ctx", None), getattr(error, "option_name", None)
     command = "anabranch" if context is None else context.command_path
     message = error.format_message().rstrip(".")
-    hint = error.hint if isinstance(error, UnknownCommandError) else f"see '{command} --help'"
+    instead = hint_for_option(option, context, words) if context is not None and option is not None else None
+    if instead is not None:
+        message = f"there is no option {option}"
+    hint = error.hint if isinstance(error, UnknownCommandError) else instead or f"see '{command} --help'"
     return ErrorView(code="usage", message=message[:1].lower() + message[1:], hint=hint, retryable=False)
 
 

@@ -1,6 +1,7 @@
 """Listen on a port, and limit the time that connections take to send requests."""
 
 import asyncio
+import errno
 import gc
 import math
 import socket
@@ -32,9 +33,9 @@ def listen(*, host: str, port: int) -> socket.socket:
     try:
         listening = socket.create_server((host, port), family=family, backlog=_BACKLOG)
     except OSError as err:
-        raise InvalidInputError(
-            f"cannot listen on {host}, port {port}: {err.strerror}", hint="use another --port or --host"
-        ) from err
+        is_port = err.errno in (errno.EADDRINUSE, errno.EACCES)
+        hint = "use another --port" if is_port else "use another --host or --port"
+        raise InvalidInputError(f"cannot listen on {host}, port {port}: {err.strerror}", hint=hint) from err
     # Accepted connections inherit this option. asyncio sets it only for sockets whose `proto` is IPPROTO_TCP, which
     # `create_server` leaves at 0. Without it the body of an answer waits 40 ms for the client's delayed ACK.
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -12,7 +12,7 @@ from anabranch.cli.merging import CheckFiles, read_checks
 from anabranch.cli.options import REF_FORMS, AfterName, MaxListed, NamePrefix, TableName, parse_duration
 from anabranch.cli.output import Answer, Table, count
 from anabranch.config import remember
-from anabranch.errors import InvalidInputError
+from anabranch.errors import BranchNotFoundError, InvalidInputError
 from anabranch.ids import MAIN
 from anabranch.repo.log.entries import BranchMode
 
@@ -77,12 +77,13 @@ def create(
 def list_(
     here: Here,
     internal: Annotated[bool, typer.Option("--internal", help="List the hidden branches of runs too.")] = False,
+    deleted: Annotated[bool, typer.Option("--deleted", help="List the deleted branches instead.")] = False,
     prefix: NamePrefix = None,
     after: AfterName = None,
     limit: MaxListed = None,
 ) -> Answer:
     """List branches. A star marks the current branch."""
-    found = here.repository.branch_list(internal=internal, prefix=prefix, after=after, limit=limit)
+    found = here.repository.branch_list(internal=internal, deleted=deleted, prefix=prefix, after=after, limit=limit)
     rows = tuple(
         (
             "*" if branch.name == here.repository.branch else "",
@@ -136,7 +137,12 @@ def delete(
     A branch with child branches or active runs is not deleted. 'anabranch branch restore' brings the branch back, until
     gc collects it.
     """
-    here.repository.branch_delete(name, purge=purge)
+    try:
+        here.repository.branch_delete(name, purge=purge)
+    except BranchNotFoundError as err:
+        if not any(tag.name == name for tag in here.repository.tag_list(prefix=name)):
+            raise
+        raise BranchNotFoundError(err.problem, hint=f"it is a tag: use 'anabranch tag delete {name}'") from err
     undo = "its space is free" if purge else f"'anabranch branch restore {name}' brings it back"
     sentences = [f"deleted branch {name}; {undo}"]
     if name == here.repository.branch:

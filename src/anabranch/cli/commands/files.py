@@ -1,6 +1,6 @@
 """`anabranch load` and `anabranch export`: rows from files, and to files."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,6 +10,9 @@ from anabranch.cli.options import Columns, Message, RefOption, TableName, Where,
 from anabranch.cli.output import Answer, Table, count, human_size
 from anabranch.cli.step_progress import rows_bar
 from anabranch.files.formats import CsvOptions
+
+if TYPE_CHECKING:
+    from anabranch.repo.repository import Repository
 
 __all__ = ["app"]
 
@@ -107,6 +110,7 @@ def load(
 ) -> Answer:
     """Load rows from files into a table, as one commit. A missing table is created."""
     with rows_bar(f"loading {key}", as_json=here.as_json, in_bytes=True) as watch, here.on_current_branch():
+        is_new = primary_key is None and key not in here.snapshot(None)
         done = here.repository.load(
             key,
             sources,
@@ -136,11 +140,22 @@ def load(
         ("rows replaced by later rows", f"{done.rows_repeated:,}"),
         ("engine", done.engine.value),
     ]
-    sentence = f"nothing to load into {done.table}"
+    sentence, notes = f"nothing to load into {done.table}", []
     if done.commit_id is not None:
         where = f"{done.branch} at {short_id(done.commit_id)}"
         sentence = f"loaded {count(len(done.files), 'file')} into {done.table} on {where}"
-    return Answer(document=done, sentences=[sentence], tables=[Table(columns=("", ""), rows=tuple(facts))])
+        notes = _key_notes(here.repository, done.table, done.commit_id) if is_new else []
+    return Answer(document=done, sentences=[sentence, *notes], tables=[Table(columns=("", ""), rows=tuple(facts))])
+
+
+def _key_notes(repository: "Repository", table: str, commit_id: str) -> list[str]:
+    """Return a note about a new table that has no primary key."""
+    if repository.snapshot_of(commit_id)[table].primary_key:
+        return []
+    return [
+        f"note: {table} has no primary key, so its rows are not matched by key. To upsert rows, and to merge by row and"
+        " cell, create it with --primary-key COLUMN"
+    ]
 
 
 @command(

@@ -10,8 +10,8 @@ from anabranch.cli.commits import commit_line, mode_text, short_id
 from anabranch.cli.exit_codes import GENERAL
 from anabranch.cli.options import parse_pairs
 from anabranch.cli.output import Answer, Table, count
-from anabranch.config import new_repository_settings, remember
-from anabranch.errors import BranchNotFoundError
+from anabranch.config import Settings, Source, new_repository_settings, remember
+from anabranch.errors import BranchNotFoundError, RepositoryExistsError
 from anabranch.ids import MAIN
 
 if TYPE_CHECKING:
@@ -38,12 +38,14 @@ def init(
 ) -> Answer:
     """Create a repository.
 
-    The current folder remembers it: later commands in this folder, or below it, do not need --repo.
+    The current folder remembers it: later commands in this folder, or below it, do not need --repo. In a folder that
+    remembers a repository already, PATH is required.
     """
     import anabranch
 
     options = here.storage_options
     settings = new_repository_settings(path, actor=here.actor)
+    _refuse_second(settings)
     repository = anabranch.init(settings.repository, storage_options=options, actor=settings.actor)
     memory = remember(repository=repository.uri, branch=repository.branch, memory=settings.memory)
     commit_id = repository.head_commit_id_for_branch(repository.branch)
@@ -55,6 +57,16 @@ def init(
     }
     made = f"made a repository at {repository.uri}, with branch {repository.branch} at {short_id(commit_id)}"
     return Answer(document=document, sentences=[made, *notes_on(memory, before=settings.memory)])
+
+
+def _refuse_second(settings: Settings) -> None:
+    """Refuse a new repository around the one that the folder remembers, unless its path is given."""
+    if settings.memory is None or settings.repository_source is not Source.DEFAULT:
+        return
+    raise RepositoryExistsError(
+        f"this folder works with the repository {settings.memory.repository!r} already",
+        hint="see it with 'anabranch status'; to make another one, pass its path, such as 'anabranch init other'",
+    )
 
 
 @command(app, "status", "status", "status --json", on=(*BRANCH, *READS))

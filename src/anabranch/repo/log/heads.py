@@ -183,10 +183,11 @@ class Heads:
 
     def hint_for_any(self, missing: BranchName) -> str:
         """Return the hint for a branch that never existed: the one that was probably meant, deleted or not."""
+        way = "list the deleted branches with `branch_list(deleted=True)`"
         try:
-            return suggest(str(missing), self._list_public(), "list the branches, also the deleted ones")
+            return suggest(str(missing), self._list_public(), way)
         except AnabranchError:
-            return "list the branches, also the deleted ones"
+            return way
 
     def _list_public(self) -> builtins.list[str]:
         return [str(name) for name in self._list_branches() if not name.is_internal]
