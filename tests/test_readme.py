@@ -14,9 +14,9 @@ README, TOUR = ROOT / "README.md", ROOT / "docs" / "tour.md"
 
 
 def test_example_of_the_readme_works_as_written(tmp_path: Path) -> None:
-    (example,) = [block for block in read_blocks(README) if block.language == "python"]
+    example, commands = [block for block in read_blocks(README) if block.language in {"python", "console"}]
     assert len(example.text.splitlines()) <= 20
-    assert Reader(folder=tmp_path).follow(README, [example]) == 1
+    assert Reader(folder=tmp_path).follow(README, [example, commands]) == 5
 
 
 def test_tour_works_as_written(tmp_path: Path) -> None:

@@ -97,7 +97,8 @@ _OPTIONS: dict[str, tuple[Any, object]] = {
                 metavar="NAME",
                 show_default=False,
                 rich_help_panel=_PANEL,
-                help="Author of the change (default: ANABRANCH_ACTOR, else your user name).",
+                help="Author of the change (default: ANABRANCH_ACTOR, else the name set with 'anabranch config"
+                " set actor', else your user name).",
             ),
         ],
         None,

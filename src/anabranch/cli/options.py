@@ -71,12 +71,17 @@ MaxListed = Annotated[
 ]
 NamePrefix = Annotated[
     str | None,
-    typer.Option("--prefix", metavar="TEXT", show_default=False, help="List only names or ids that start with TEXT."),
+    typer.Option(
+        "--prefix", metavar="TEXT", show_default=False, help="List only those with a name or id that starts with TEXT."
+    ),
 ]
 AfterName = Annotated[
     str | None,
     typer.Option(
-        "--after", metavar="NAME", show_default=False, help="Continue after this name or id: the last of another page."
+        "--after",
+        metavar="NAME",
+        show_default=False,
+        help="Start after this name or id: the last one of the previous list.",
     ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Report what would change. Change nothing.")]

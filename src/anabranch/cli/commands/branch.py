@@ -61,8 +61,9 @@ def create(
 ) -> Answer:
     """Create a branch. No data is copied.
 
-    The branch shows its source as of now; a live branch follows main. The current branch does not change: use
-    'anabranch switch', or create and switch in one step with 'anabranch switch -c'.
+    Later commits to its source do not change the branch. With --live it shows later commits to main, except in tables
+    that were changed on the branch. The current branch does not change: use 'anabranch switch', or create and switch in
+    one step with 'anabranch switch -c'.
     """
     lifetime = parse_duration(expires_in, option="--expires-in")
     branch = create_branch(here, name, source=source, live=live, description=description, expires_in=lifetime)

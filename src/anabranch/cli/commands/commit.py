@@ -11,7 +11,7 @@ import typer
 from anabranch.cli.command import Here, command, group
 from anabranch.cli.commits import commit_line, draw, short_id, subject
 from anabranch.cli.documents import document_of
-from anabranch.cli.options import REF_FORMS, Limit, NamePrefix, parse_duration
+from anabranch.cli.options import REF_FORMS, Limit, parse_duration
 from anabranch.cli.output import Answer, Line, Table, count
 from anabranch.drawing.lanes import Node, newest_first
 from anabranch.errors import InvalidInputError
@@ -34,7 +34,9 @@ def log(
         str | None,
         typer.Argument(metavar="REF", show_default=False, help=REF_FORMS),
     ] = None,
-    graph: Annotated[bool, typer.Option("--graph", help="Draw the commit graph: of REF, or of all branches.")] = False,
+    graph: Annotated[
+        bool, typer.Option("--graph", help="Draw the commit graph of REF (without REF: of all branches).")
+    ] = False,
     oneline: Annotated[bool, typer.Option("--oneline", help="Print each commit in one line.")] = False,
     svg: Annotated[
         str | None,
@@ -56,10 +58,18 @@ def log(
     after: Annotated[
         str | None,
         typer.Option(
-            "--after", metavar="REF", show_default=False, help="Continue after this commit: the last of another page."
+            "--after",
+            metavar="REF",
+            show_default=False,
+            help="Start after this commit: the last one of the previous list.",
         ),
     ] = None,
-    prefix: NamePrefix = None,
+    prefix: Annotated[
+        str | None,
+        typer.Option(
+            "--prefix", metavar="TEXT", show_default=False, help="Only commits with an id that starts with TEXT."
+        ),
+    ] = None,
     table: Annotated[
         str | None,
         typer.Option("--table", metavar="TABLE", show_default=False, help="Only commits that changed this table."),

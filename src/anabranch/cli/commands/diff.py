@@ -37,8 +37,9 @@ def diff(
         typer.Argument(
             metavar="A",
             show_default=False,
-            help="Older side: a branch, tag, commit or main~3. Or both sides as a range: A..B, or A...B for what B"
-            " changed since the merge base of both (default: the changes of this branch since it left its parent).",
+            help="Older side: a branch, tag, commit or main~3. Or both sides in one word: A..B compares A with B;"
+            " A...B shows what B changed since the last commit that A and B have in common. Without A: PARENT...BRANCH,"
+            " of the current branch and the branch it was created from.",
         ),
     ] = None,
     after: Annotated[
@@ -68,9 +69,9 @@ def diff(
 ) -> Answer:
     """Compare two branches, tags or commits.
 
-    Without arguments, shows what the current branch changed since it left its parent. Shows the number of rows and the
-    columns that differ, or the rows with --rows. --stat also lists tables whose files were rewritten without a change
-    of rows.
+    Without arguments, shows what the current branch changed, but not what its parent changed. Shows the number of rows
+    and the columns that differ, or the rows with --rows. --stat also lists tables whose files were rewritten without a
+    change of rows.
     """
     with here.output.progress("comparing"), here.on_current_branch():
         found = here.repository.diff(before or _since_parent(here), after, tables=table, engine=engine)

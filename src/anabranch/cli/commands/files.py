@@ -88,7 +88,7 @@ def load(
             "--null",
             metavar="TEXT",
             show_default=False,
-            help="CSV: text that means null (default: nothing between separators). Repeatable.",
+            help="CSV: text that means null (default: an empty field, as in 1,,2). Repeatable.",
         ),
     ] = None,
     encoding: Annotated[str, typer.Option("--encoding", metavar="NAME", help="CSV: text encoding.")] = "utf-8",

@@ -33,9 +33,10 @@ def gc(
 ) -> Answer:
     """Free the space of data that nothing needs.
 
-    Data that a branch, tag, run or clone can reach is kept. Readers and writers may run concurrently. Without --keep-
-    newer-than and --keep-last, all history of all branches is kept, and only deleted and never published data is
-    removed. The exit code is 1 if tables are damaged; nothing of them is deleted.
+    Data that a branch, tag, run or clone can reach is kept. Readers and writers may run concurrently. By default, all
+    commits in the log of a branch or tag stay readable. gc removes the data of deleted branches, of commits that were
+    undone, and of writes that were never published. To remove the data of old commits too, use --keep-newer-than or
+    --keep-last. If a table is damaged, gc deletes none of its files, and the exit code is 1.
     """
     with here.output.progress("collecting garbage") as progress:
         report = here.repository.gc(dry_run=dry_run, progress=progress, **policy.parsed())

@@ -60,9 +60,16 @@ def merge(
     ] = False,
     ff_only: Annotated[
         bool,
-        typer.Option("--ff-only", help="Merge only if the branch has no commits that SOURCE lacks."),
+        typer.Option("--ff-only", help="Merge only if SOURCE contains all commits of the target branch."),
     ] = False,
-    no_ff: Annotated[bool, typer.Option("--no-ff", help="Make a merge commit. This is the default.")] = False,
+    no_ff: Annotated[
+        bool,
+        typer.Option(
+            "--no-ff",
+            help="Has no effect: a merge always makes a commit. '(fast-forward)' in the output means that only SOURCE"
+            " has new commits.",
+        ),
+    ] = False,
     engine: Engine = "auto",
     *,
     how: MergeOptions,

@@ -66,8 +66,8 @@ def undo(
 ) -> Answer:
     """Undo the last change of a branch.
 
-    The change may be a commit, a reset, a delete or a pull. A second undo undoes the change before it. 'anabranch redo'
-    is the opposite. No data is lost: each step is an entry of the reflog.
+    It undoes a commit, a merge, a reset, a pull or the deletion of the branch. A second undo undoes the change before
+    it. 'anabranch redo' is the opposite. No data is lost: 'anabranch reflog' lists each step.
     """
     name = branch or here.repository.branch
     undone = _repeat(here.repository.undo, name, steps)

@@ -31,7 +31,9 @@ def sql(
     here: Here,
     statement: Annotated[
         str | None,
-        typer.Argument(metavar="STATEMENT", show_default=False, help="SQL statement (default, or -: read from stdin)."),
+        typer.Argument(
+            metavar="STATEMENT", show_default=False, help="SQL statement. If it is missing or -, it is read from stdin."
+        ),
     ] = None,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV with a header.")] = False,
     wide: Annotated[bool, typer.Option("--wide", help="Print each value on its own line.")] = False,
