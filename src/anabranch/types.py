@@ -9,6 +9,7 @@ from anabranch.lazy import load_name
 
 if TYPE_CHECKING:
     from anabranch.display import Listing
+    from anabranch.drawing.lanes import LaneRow
     from anabranch.format.bases.compaction import CompactReport
     from anabranch.format.bases.relocate import RelocateReport, UnexplainedBase
     from anabranch.format.bases.removal import BaseRemoval
@@ -117,6 +118,7 @@ __all__ = [
     "HolderStorage",
     "IndexInfo",
     "IndexKind",
+    "LaneRow",
     "Layout",
     "LayoutFile",
     "LayoutKind",
@@ -221,6 +223,7 @@ _LOCATIONS = {
     "HolderStorage": ("anabranch.repo.gc.usage", "HolderStorage"),
     "IndexInfo": ("anabranch.format.staging", "IndexInfo"),
     "IndexKind": ("anabranch.format.staging", "IndexKind"),
+    "LaneRow": ("anabranch.drawing.lanes", "LaneRow"),
     "Layout": ("anabranch.format.layout.listing", "Layout"),
     "LayoutFile": ("anabranch.format.layout.listing", "LayoutFile"),
     "LayoutKind": ("anabranch.format.layout.listing", "LayoutKind"),

@@ -45,6 +45,7 @@ def test_people_read_what_was_made(run: Run, folder: Path) -> None:
 def test_without_a_path_the_folder_itself_becomes_one(run: Run, folder: Path) -> None:
     assert run("init", "--json").document["repository"] == str(folder)
     assert run("status", "--json").document["repository"] == str(folder)
+    assert run("doctor").out.endswith("is in order\n"), "the file in which the folder remembers its branch is known"
 
 
 def test_the_variable_gives_the_location_without_a_path(run: Run, folder: Path) -> None:

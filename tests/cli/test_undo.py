@@ -11,7 +11,7 @@ def test_the_last_commit_is_undone_and_redone(cli: Run, lake: ab.Repository) -> 
     before, after = lake.snapshot_of("main~1").id, lake.snapshot_of("main").id
     undone = cli("undo", "--actor", "eve", "--json").document
     movement = undone.pop("undone")
-    assert undone == {"branch": "main", "version": 4, "head_commit_id": before}
+    assert undone == {"branch": "main", "version": 4, "head_commit_id": before, "steps": 1}
     assert (movement["version"], movement["event"], movement["commit_id"]) == (3, "committed", after)
     assert CUSTOMERS not in lake.snapshot_of("main")
     assert lake.reflog(limit=1)[0].actor == "eve"
@@ -53,5 +53,12 @@ def test_several_changes_are_undone(cli: Run, lake: ab.Repository) -> None:
     assert cli("undo", "--steps", "2").out == f"undid main@v2 (committed); main is at {first}\n"
     assert cli("redo", "--steps", "2").out.endswith(f"main is at {short(lake, 'main')}\n")
     answer = cli("undo", "--steps", "9")
-    assert answer.code != 0
-    assert ", after 2 steps of 9" in answer.err
+    assert answer.code == 0
+    assert answer.out.endswith("undid 2 of 9 changes: there are no more\n")
+    assert cli("undo", "--steps", "9").code != 0, "no change is left, so that nothing changed"
+
+
+def test_undo_of_a_protection_is_reported(cli: Run, lake: ab.Repository) -> None:
+    lake.branch_protect("main")
+    assert cli("undo").out.endswith("main is not protected any more\n")
+    assert cli("redo").out.endswith("main is protected again\n")

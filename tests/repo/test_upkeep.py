@@ -155,7 +155,7 @@ def test_what_cannot_be_compacted_or_indexed_reports_why(web: ab.Repository) -> 
         with pytest.raises(SchemaMismatchError, match="'nope'"):
             web.index(EVENTS, "nope")
     found = web.snapshot()[EVENTS]
-    with pytest.raises(InvalidInputError, match="has 2 numbers, and those of 'embedding' have 8"):
+    with pytest.raises(InvalidInputError, match="has 2 dimensions, and column 'embedding' expects 8"):
         found.nearest("embedding", [1.0, 2.0])
     with pytest.raises(InvalidInputError, match="'id' is int64 and holds no vectors"):
         found.nearest("id", [1.0])

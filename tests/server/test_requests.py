@@ -216,5 +216,5 @@ def test_commit_beside_a_direct_write_answers_with_a_warning(running: Running, p
     lance.dataset(str(uri)).delete("id = 1")
     answer = project.client.post(f"{project.table()}/rows", json={"rows": [{"id": 5, "v": "x"}]})
     ok(answer)
-    assert "adopt('in_c_sales.orders', branch='main')" in answer.headers["anabranch-warning"]
+    assert "anabranch table adopt in_c_sales.orders --branch main" in answer.headers["anabranch-warning"]
     assert str(running.data) not in answer.headers["anabranch-warning"]

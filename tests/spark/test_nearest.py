@@ -60,7 +60,7 @@ def test_wrong_calls_of_nearest_name_the_argument(spark: SparkSession, catalog: 
         ("'s.points', 'v', 'x'", "the argument 'vector' of nearest() is STRING, not ARRAY<DOUBLE>"),
         ("'s.points', 'v', array(1, NULL)", "the vector of nearest() has a null at position 1"),
         ("'s points', 'v', array(1, 2)", "'s points' is not the name of a table"),
-        ("'s.points', 'v', array(1, 2, 3)", "the vector has 3 numbers, and those of 'v' have 2"),
+        ("'s.points', 'v', array(1, 2, 3)", "the vector has 3 dimensions, and column 'v' expects 2"),
         ("'s.points', 'id', array(1, 2)", "column 'id' is int64 and holds no vectors"),
         ("'s.points', 'v', array(1, 2), 0", "0 nearest rows cannot be found"),
     ]

@@ -316,13 +316,18 @@ def command(
         ]
         for each in (*own, *shared):
             for info in getattr(each.annotation, "__metadata__", ()):
-                add_completion(info, on_repository="repo" in on)
+                add_completion(info, _open_repository if "repo" in on else None)
         run.__signature__ = inspect.Signature([*own, *shared])  # type: ignore[attr-defined]
         run.__doc__ = act.__doc__
         app.command(name, epilog=_epilog(examples), cls=_Command)(run)
         return act
 
     return add
+
+
+def _open_repository(parameters: dict[str, Any]) -> "Repository":
+    """Open the repository that the parameters of a command line name."""
+    return Here(parameters).repository
 
 
 def _parameters(act: Callable[..., Any]) -> tuple[list[inspect.Parameter], dict[str, type[Any]]]:

@@ -31,6 +31,7 @@ SHELLS = ("bash", "zsh", "fish")
 _MOST = 500
 
 Complete = Callable[["Repository", Any, str], Iterable[str]]
+OpenRepository = Callable[[Any], "Repository"]
 
 
 def prepare_completion() -> None:
@@ -58,15 +59,18 @@ def _typer_completion() -> Any:
     return import_module("typer.completion")  # takes a while to load, and has no types
 
 
-def add_completion(info: Any, *, on_repository: bool) -> None:
-    """Let an argument or option be completed by its metavar, if that names something of a repository."""
+def add_completion(info: Any, open_repository: OpenRepository | None) -> None:
+    """Let an argument or option be completed by its metavar, if that names something of a repository.
+
+    `open_repository` opens the repository that the parameters of a command line name, None for other commands.
+    """
     metavar = info.metavar or ""
     if info.autocompletion is not None or not metavar:
         return
     if "|" in metavar:
         info.autocompletion = complete_choices(metavar.split("|"))
-    elif on_repository and metavar in _COMPLETERS:
-        info.autocompletion = _complete_from(_COMPLETERS[metavar])
+    elif open_repository is not None and metavar in _COMPLETERS:
+        info.autocompletion = _complete_from(_COMPLETERS[metavar], open_repository)
 
 
 def without_open_option(words: list[str], parameters: Iterable[Any]) -> list[str]:
@@ -87,12 +91,10 @@ def complete_choices(choices: Sequence[str]) -> Callable[[str], list[str]]:
     return complete
 
 
-def _complete_from(find: Complete) -> Callable[[Any, str], list[str]]:
+def _complete_from(find: Complete, open_repository: OpenRepository) -> Callable[[Any, str], list[str]]:
     def complete(ctx: Any, incomplete: str) -> list[str]:
-        from anabranch.cli.command import Here  # it imports this module
-
         try:
-            found = find(Here(ctx.params).repository, ctx, incomplete)
+            found = find(open_repository(ctx.params), ctx, incomplete)
             return [name for name in found if name.startswith(incomplete)]
         except (AnabranchError, OSError):
             return []

@@ -37,6 +37,7 @@ def alive() -> int:
 
 
 def test_twenty_thousand_conflicts_are_paged_while_few_are_in_memory(contested: ab.Repository) -> None:
+    others = alive()  # in caches that other tests filled
     conflicts = contested.conflicts("dev")
     seen: set[int] = set()
     most = 0
@@ -48,11 +49,11 @@ def test_twenty_thousand_conflicts_are_paged_while_few_are_in_memory(contested: 
             assert (found.kind, found.column, found.base, found.source, found.target) == expected(number)
             seen.add(number)
         if len(seen) % 5000 == 0:
-            most = max(most, alive())
+            most = max(most, alive() - others)
     assert seen == set(range(ROWS))
     assert 0 < most < ROWS // 2
     del page, found
-    assert alive() == 0
+    assert alive() <= others
 
 
 def expected(number: int) -> tuple[ConflictKind, str | None, object, object, object]:

@@ -1,6 +1,7 @@
 """`anabranch reflog`, `undo`, `redo` and `reset`: the positions of a branch."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -9,7 +10,8 @@ from anabranch.cli.command import BRANCH, WRITES, Here, command, group
 from anabranch.cli.commits import short_id
 from anabranch.cli.options import Limit
 from anabranch.cli.output import Answer, Table, count
-from anabranch.errors import AnabranchError
+from anabranch.errors import InvalidInputError
+from anabranch.repo.log.entries import BranchEvent
 
 if TYPE_CHECKING:
     from anabranch.repo.refs.reflog import Movement
@@ -70,8 +72,7 @@ def undo(
     it. 'anabranch redo' is the opposite. No data is lost: 'anabranch reflog' lists each step.
     """
     name = branch or here.repository.branch
-    undone = _repeat(here.repository.undo, name, steps)
-    return _moved(here, branch, undone, verb="undid", key="undone")
+    return _moved(here, name, _repeat(here.repository.undo, name, steps), verb="undid", key="undone")
 
 
 @command(app, "redo", "redo", "redo dev", "redo --steps 3", on=WRITES)
@@ -86,33 +87,48 @@ def redo(
     redo; 'anabranch reset' moves the branch to any position of its reflog.
     """
     name = branch or here.repository.branch
-    redone = _repeat(here.repository.redo, name, steps)
-    return _moved(here, branch, redone, verb="redid", key="redone")
+    return _moved(here, name, _repeat(here.repository.redo, name, steps), verb="redid", key="redone")
 
 
-def _repeat(move: "Callable[[str], Movement]", name: str, steps: int) -> "Movement":
-    """Undo or redo several changes. The error of a later step names how many were made."""
-    movement = move(name)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Repeated:
+    """Changes that were undone or redone: the last one, how many, and how many were asked for."""
+
+    last: "Movement"
+    done: int
+    asked: int
+
+
+def _repeat(move: "Callable[[str], Movement]", name: str, steps: int) -> _Repeated:
+    """Undo or redo several changes, or as many as there are. Raise an error if there is none."""
+    last = move(name)
     for done in range(1, steps):
         try:
-            movement = move(name)
-        except AnabranchError as err:
-            raise type(err)(f"{err.problem}, after {count(done, 'step')} of {steps}", hint=err.hint) from err
-    return movement
+            last = move(name)
+        except InvalidInputError:
+            # An error would be wrong here: the branch has moved, and errors mean that nothing changed.
+            return _Repeated(last=last, done=done, asked=steps)
+    return _Repeated(last=last, done=steps, asked=steps)
 
 
-def _moved(here: Here, branch: str | None, movement: "Movement", *, verb: str, key: str) -> Answer:
-    name = branch or here.repository.branch
+def _moved(here: Here, name: str, repeated: _Repeated, *, verb: str, key: str) -> Answer:
+    movement = repeated.last
     (now,) = here.repository.reflog(name, limit=1)
     document = {
         "branch": name,
         "version": now.number,
         "head_commit_id": None if now.is_deleted else now.commit_id,
         key: movement,
+        "steps": repeated.done,
     }
     where = f"{name} is deleted" if now.is_deleted else f"{name} is at {short_id(now.commit_id)}"
-    sentence = f"{verb} {name}@v{movement.number} ({movement.event.value}); {where}"
-    return Answer(document=document, sentences=[sentence])
+    sentences = [f"{verb} {name}@v{movement.number} ({movement.event.value}); {where}"]
+    if repeated.done < repeated.asked:
+        sentences.append(f"{verb} {repeated.done} of {repeated.asked} changes: there are no more")
+    if movement.event is BranchEvent.PROTECTED:
+        is_protected = here.repository.branch_get(name).is_protected
+        sentences.append(f"{name} is {'protected again' if is_protected else 'not protected any more'}")
+    return Answer(document=document, sentences=sentences)
 
 
 @command(app, "reset", "reset main~1", "reset dev@v7 --branch dev", on=(*BRANCH, *WRITES))

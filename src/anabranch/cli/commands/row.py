@@ -55,6 +55,8 @@ def insert(
     with here.on_current_branch():
         table = here.repository.snapshot()[key]
         given = _parse_rows(values if values else _read_lines(), table.schema, key)
+        if not given:
+            raise InvalidInputError("there are no rows to insert", hint="pass JSON objects, or one a line on stdin")
         if not upsert:  # an upsert would set columns that a row leaves out to null
             names = dict.fromkeys(name for row in given for name in row)
             given = [{name: row.get(name) for name in names} for row in given]

@@ -53,7 +53,9 @@ __all__ = [
 # Folders of pipelines: their definitions, and the output of failed steps.
 _OF_PIPELINES = ("_logs", "_pipelines")
 _OWN = (BRANCHES, CLOCK, CLONES, COMMITS, GC, LEASES, MARK, MARK_COPY, ORIGIN, RUNS, TABLES, TAGS)
-_KNOWN = frozenset({*_OWN, *history_tables.HISTORY_TABLES, *_OF_PIPELINES})
+# The command line remembers the branch of a folder in it, and that folder may be the root of the repository.
+_OF_COMMAND_LINE = frozenset({".anabranch.json"})
+_KNOWN = frozenset({*_OWN, *history_tables.HISTORY_TABLES, *_OF_PIPELINES, *_OF_COMMAND_LINE})
 # A lease that was not renewed for one duration has expired. The others are a margin for slow stores.
 _EXPIRED_LEASES = 3
 
