@@ -251,7 +251,6 @@ def test_a_table_key_has_a_bucket_and_a_table(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("orders", "is not of the form 'bucket.table'"),
         ("a.b.c", "is not of the form 'bucket.table'"),
         ("", "is not of the form 'bucket.table'"),
         (".orders", "has the invalid part ''"),
@@ -267,6 +266,11 @@ def test_a_wrong_table_key_is_refused_with_its_reason(text: str, problem: str) -
     with pytest.raises(InvalidNameError) as refusal:
         TableKey.parse(text)
     assert refusal.value.problem.startswith(f"table key {text!r} {problem}")
+
+
+def test_a_table_name_without_a_bucket_is_refused_with_an_example() -> None:
+    with pytest.raises(InvalidNameError, match=r"table name 'orders' has no bucket; write it like 'shop\.orders'"):
+        TableKey.parse("orders")
 
 
 KEY_LIKE = st.text(alphabet="ab-_.\n/é", max_size=6) | st.sampled_from(

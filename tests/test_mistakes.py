@@ -23,6 +23,8 @@ FILES = {
     "semicolons.csv": "id;name\n60;Zoe\n",
     "bad.csv": "id,name,city,email\n60,Zoe,Brno,z@example.com\n61,Max\n",
     "decided.json": "price: max",
+    "undecided.json": '[{"table": "shop.products", "key": {"id": 1}, "column": "price"}]',
+    "one.csv": "id,name,category,price\n1,tea,food,1\n",
 }
 
 # Python, and the text of the error that it raises. FOLDER is the folder of the lake, ID an id.
@@ -34,7 +36,7 @@ IN_PYTHON = {
     'repo["shop.order"]': (
         "there is no table 'shop.order' in commit ID; did you mean 'shop.orders'? list the tables to see which exist"
     ),
-    'repo["orders"]': "table key 'orders' is not of the form 'bucket.table'; did you mean 'shop.orders'?",
+    'repo["orders"]': "table name 'orders' has no bucket; did you mean 'shop.orders'?",
     'repo.table("shop.orders", ref="v1")': (
         "there is no branch, tag or commit 'v1'; did you mean 'v1.0'? list the branches, tags and commits to "
         "see which exist"
@@ -58,8 +60,7 @@ IN_PYTHON = {
     ),
     'repo["shop.orders"].to_arrow(where="amount > \'ten\'")': (
         "the filter \"amount > 'ten'\" does not work here: the text 'ten' is not of the type Decimal128(10, 2); "
-        "text is not compared with other types: write a value of the column's type; docs/predicates.md lists "
-        "what SQL is supported"
+        "text is not compared with other types: write a value of the column's type"
     ),
     'repo.sql("SELECT amont FROM shop.orders")': (
         'the SQL does not work: Binder Error: Referenced column "amont" not found in FROM clause! Candidate '
@@ -71,10 +72,11 @@ IN_PYTHON = {
         "those that exist"
     ),
     'repo.sql("DELETE FROM shop.orders")': (
-        "DELETE is not allowed: SQL here only reads; use SELECT, or a transaction to write"
+        "DELETE is not allowed: SQL here only reads; use SELECT, or `delete()` to delete rows"
     ),
     'repo.append("shop.products", [{"id": 1, "name": "green tea"}])': (
-        "1 key already exists in the table, for example {'id': 1}; upsert the rows, or append only new ones"
+        "1 key already exists in the table, for example {'id': 1}; replace them with `upsert()`, or append only new "
+        "ones"
     ),
     'repo.append("shop.products", [{"id": 50, "prise": 3}])': (
         "there is no column 'prise'; did you mean 'price'? the columns are id, name, category, price"
@@ -231,7 +233,7 @@ ON_THE_COMMAND_LINE = {
         "write it like '2026-11-15' or '2026-11-15T10:00:00Z'",
     ),
     "cat orders": (
-        "table key 'orders' is not of the form 'bucket.table'",
+        "table name 'orders' has no bucket",
         "did you mean 'shop.orders'?",
     ),
     "cat shop.orders --columns id,amont": (
@@ -279,6 +281,35 @@ ON_THE_COMMAND_LINE = {
     "gc --keep-newer-than 30": (
         "--keep-newer-than '30' is not a time span",
         "pass a number and a unit: 90s, 30m, 12h, 30d or 4w",
+    ),
+    "cat sensors": ("table name 'sensors' has no bucket", "write it like 'shop.sensors'"),
+    "sql 'UPDATE shop.orders SET amount = 1'": (
+        "UPDATE is not allowed: SQL here only reads",
+        "use SELECT, or 'anabranch row update' to change rows",
+    ),
+    "row insert shop.products '{\"id\": 1}'": (
+        "1 key already exists in the table, for example {'id': 1}",
+        "replace them with 'anabranch row insert --upsert', or append only new ones",
+    ),
+    "load shop.products one.csv": (
+        "1 key already exists in the table, for example {'id': 1}",
+        "replace them with --mode upsert, or append only new ones",
+    ),
+    "row update shop.products --set name --where true": (
+        "--set number 1 is not of the form COLUMN=SQL",
+        "write it like --set 'price=price * 2'",
+    ),
+    "row update shop.products --set 'price=1, name=2' --where 'id = 1'": (
+        "expression '1, name=2' does not work: it is not one expression",
+        "repeat --set for each column",
+    ),
+    "log --table shop.order": (
+        "no commit of 'main' changed a table 'shop.order'",
+        "did you mean 'shop.orders'? list the tables to see which exist",
+    ),
+    "merge sale --resolutions undecided.json": (
+        "no entry of the resolutions 'undecided.json' has 'take' or 'value'",
+        "add 'take' (source, target or base) or 'value' to each conflict that you decide",
     ),
     "branch -d sale": ("there is no option -d", "use 'anabranch branch delete sale'"),
     "tag -d v1.0": ("there is no option -d", "use 'anabranch tag delete v1.0'"),

@@ -26,12 +26,14 @@ COMMANDS: Mapping[str, str] = {
     "adopt": "table adopt",
     "alter_columns": "schema apply",
     "annotate": "schema apply",
+    "append": "row insert",
     "branch_create": "branch create",
     "branch_list": "branch list",
     "clone_drop": "dataset clone drop",
     "clone_release": "dataset clone release",
     "compact": "compact",
     "conflicts": "conflicts",
+    "delete": "row delete",
     "diff": "diff",
     "doctor": "doctor",
     "gc": "gc",
@@ -51,14 +53,19 @@ COMMANDS: Mapping[str, str] = {
     "sync_branch": "log",
     "to_arrow": "cat",
     "undo": "undo",
+    "update": "row update",
+    "upsert": "row insert --upsert",
 }
 # The route for each method that the HTTP service has, too.
 _ROUTES: Mapping[str, str] = {
     "alter_columns": "PATCH .../columns/{column}",
+    "append": "POST .../rows",
+    "delete": "DELETE .../rows",
     "diff": "GET .../diff",
     "load": "POST .../import",
     "set_primary_key": "PUT .../primary-key",
     "sync_branch": "GET .../commits",
+    "upsert": "PUT .../rows",
 }
 # Options whose name is not that of the argument.
 _OPTIONS: Mapping[str, str] = {

@@ -232,6 +232,8 @@ class TableKey:
     @classmethod
     def parse(cls, text: str) -> Self:
         parts = text.split(".") if _is_text(text) else []
+        if len(parts) == 1 and _TABLE_PART.fullmatch(text):
+            raise InvalidNameError(f"table name {text!r} has no bucket", hint=f"write it like {f'shop.{text}'!r}")
         if len(parts) != 2:
             raise InvalidNameError(
                 f"table key {text!r} is not of the form 'bucket.table'", hint="name it like 'in_c_sales.orders'"

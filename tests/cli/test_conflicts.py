@@ -36,7 +36,7 @@ def test_conflicts_are_listed_and_nothing_is_changed(cli: Run, contested: ab.Rep
     answer = cli("conflicts", "dev")
     assert (answer.code, answer.err) == (0, "")
     assert answer.out.splitlines()[0] == "2 conflicts"
-    assert ["table", "kind", "key", "column", "base", "source", "target"] in words(answer.out)
+    assert ["table", "kind", "key", "column", "base", "source", "(dev)", "target", "(main)"] in words(answer.out)
     assert [ORDERS, "divergent_update", "id=1", "price", "1.5", "1.7", "1.6"] in words(answer.out)
     assert "deleted" in next(line for line in answer.out.splitlines() if "delete_vs_update" in line)
     assert heads(contested) == before

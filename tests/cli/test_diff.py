@@ -148,3 +148,8 @@ def test_a_diff_is_written_as_one_page(cli: Run, lake: ab.Repository, folder: Pa
     assert page.startswith("<!doctype html>")
     assert "&lt;script&gt;alert(1)" in page
     assert all(word not in page for word in ("<script", "http://", "https://", "src="))
+
+
+def test_equal_columns_are_named_as_equal(cli: Run, lake: ab.Repository) -> None:
+    cli("row", "delete", ORDERS, "--where", "id = 1")
+    assert cli("diff", "main~1", "main", "--schema").out == "no differences in columns\n"

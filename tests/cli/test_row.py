@@ -14,7 +14,7 @@ def rows(lake: ab.Repository) -> list[dict[str, object]]:
 def test_each_command_makes_one_commit(cli: Run, lake: ab.Repository) -> None:
     before = len(lake.list_commits("main", limit=None))
     inserted = cli("row", "insert", ORDERS, '{"id": 7, "item": "ink", "price": 3}', '{"id": 8}', "--actor", "eve")
-    assert inserted.out.startswith(f"inserted 2 rows of {ORDERS} on main at ")
+    assert inserted.out.startswith(f"inserted 2 rows into {ORDERS} on main at ")
     assert rows(lake)[-2:] == [{"id": 7, "item": "ink", "price": 3.0}, {"id": 8, "item": None, "price": None}]
     updated = cli("row", "update", ORDERS, "--set", "price=price * 2", "--set", "item='pen'", "--where", "id = 7")
     assert updated.out.startswith("updated 1 row of ")
@@ -49,7 +49,7 @@ def test_nothing_that_matches_makes_no_commit(cli: Run, lake: ab.Repository) -> 
         (["insert", ORDERS, "7"], "7 is not a JSON object"),
         (["insert", ORDERS, '{"idd": 1}'], f"table '{ORDERS}' has no column 'idd'"),
         (["insert", ORDERS, '{"id": "x"}'], "cannot convert 'x' to int64 (column 'id')"),
-        (["update", ORDERS, "--set", "price", "--where", "true"], "--set number 1 is not of the form KEY=VALUE"),
+        (["update", ORDERS, "--set", "price", "--where", "true"], "--set number 1 is not of the form COLUMN=SQL"),
     ],
 )
 def test_wrong_input_changes_nothing(cli: Run, lake: ab.Repository, args: list[str], problem: str) -> None:

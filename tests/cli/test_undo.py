@@ -15,8 +15,8 @@ def test_the_last_commit_is_undone_and_redone(cli: Run, lake: ab.Repository) -> 
     assert (movement["version"], movement["event"], movement["commit_id"]) == (3, "committed", after)
     assert CUSTOMERS not in lake.snapshot_of("main")
     assert lake.reflog(limit=1)[0].actor == "eve"
-    assert cli("undo").out.startswith("undid main@v2 (committed); main is at ")
-    assert cli("redo").out == f"redid main@v2 (committed); main is at {before[:14]}\n"
+    assert cli("undo").out.startswith("undid main@v2 (committed: Load orders); main is at ")
+    assert cli("redo").out == f"redid main@v2 (committed: Load orders); main is at {before[:14]}\n"
     redone = cli("redo", "--actor", "bob", "--json").document
     assert (redone["head_commit_id"], redone["redone"]) == (after, movement)
     assert (lake.reflog(limit=1)[0].actor, lake.reflog(limit=1)[0].restores) == ("bob", 3)
@@ -50,7 +50,7 @@ def test_there_must_be_something_to_undo(cli: Run, lake: ab.Repository, tmp_path
 
 def test_several_changes_are_undone(cli: Run, lake: ab.Repository) -> None:
     first = short(lake, "main~2")
-    assert cli("undo", "--steps", "2").out == f"undid main@v2 (committed); main is at {first}\n"
+    assert cli("undo", "--steps", "2").out == f"undid main@v2 (committed: Load orders); main is at {first}\n"
     assert cli("redo", "--steps", "2").out.endswith(f"main is at {short(lake, 'main')}\n")
     answer = cli("undo", "--steps", "9")
     assert answer.code == 0

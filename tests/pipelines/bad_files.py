@@ -54,7 +54,7 @@ BAD_FILES: dict[str, tuple[str, int, str]] = {
     "no SQL": (SQL + '"-- nothing")\n', 4, "there is no SQL"),
     "SQL that is no text": (SQL + "7)\n", 4, "7 is not SQL"),
     "two statements": (SQL + '"SELECT 1; SELECT 2")\n', 4, "several SQL statements"),
-    "a name without a bucket": (SQL + '"SELECT * FROM orders")\n', 4, "table key 'orders'"),
+    "a name without a bucket": (SQL + '"SELECT * FROM orders")\n', 4, "table name 'orders'"),
     "a name with a catalog": (SQL + '"SELECT * FROM a.b.c")\n', 4, "table key 'a.b.c'"),
     "a file instead of a table": (SQL + '"SELECT * FROM parquet.`/etc/passwd`")\n', 4, "'/etc/passwd'"),
     "a table of another time": (SQL + '"SELECT * FROM bronze.orders VERSION AS OF 1")\n', 4, "another time"),
@@ -62,7 +62,7 @@ BAD_FILES: dict[str, tuple[str, int, str]] = {
     "an unknown parameter": (SQL + '"SELECT :until AS day")\n', 4, "names the parameter ':until'"),
     "a parameter without a name": (SQL + '"SELECT ? AS day")\n', 4, "'?' without a name"),
     "a bad key": ('pipeline.sql("gold/a", "SELECT 1 AS one")\n', 4, "table key 'gold/a'"),
-    "a bad input": ('@pipeline.table("gold.a", inputs=["orders"])\ndef a(orders): ...\n', 4, "table key 'orders'"),
+    "a bad input": ('@pipeline.table("gold.a", inputs=["orders"])\ndef a(orders): ...\n', 4, "table name 'orders'"),
     "inputs that are no list": (
         '@pipeline.table("gold.a", inputs="bronze.orders")\ndef a(orders): ...\n',
         4,

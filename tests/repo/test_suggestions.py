@@ -45,7 +45,7 @@ def test_an_unknown_table_gets_a_suggestion(lake: ab.Repository, use: Callable[[
 
 
 def test_a_key_without_its_bucket_gets_a_suggestion(lake: ab.Repository) -> None:
-    with pytest.raises(ab.InvalidNameError, match=f"table key 'orders' is not of the form .* did you mean '{ORDERS}'"):
+    with pytest.raises(ab.InvalidNameError, match=f"table name 'orders' has no bucket; did you mean '{ORDERS}'"):
         lake["orders"]
 
 

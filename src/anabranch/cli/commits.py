@@ -1,18 +1,20 @@
 """Commits and branches as people see them: in a line, or in a graph of characters."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from anabranch.cli.output import count
 from anabranch.display import short_id
 from anabranch.drawing.lanes import Node
+from anabranch.errors import TableNotFoundError
 from anabranch.repo.log.entries import BranchMode
+from anabranch.suggestions import suggest
 
 if TYPE_CHECKING:
     from anabranch.repo.log.entries import GraphCommit
     from anabranch.repo.refs.branches import BranchInfo
 
-__all__ = ["commit_line", "draw", "mode_text", "short_id", "subject"]
+__all__ = ["commit_line", "draw", "mode_text", "never_changed", "short_id", "subject"]
 
 
 def subject(commit: "GraphCommit") -> str:
@@ -29,6 +31,12 @@ def mode_text(branch: "BranchInfo") -> str:
     """How a branch sees its source, and how many tables a live one does not take from it."""
     own = f", {count(len(branch.own_tables), 'own table')}" if branch.mode is BranchMode.LIVE else ""
     return f"{branch.mode.value}{own}"
+
+
+def never_changed(table: str, ref: str, known: Iterable[str]) -> TableNotFoundError:
+    """Return the error for a table that no commit of a ref changed. `known` are the tables of the ref."""
+    hint = suggest(table, known, "list the tables to see which exist")
+    return TableNotFoundError(f"no commit of '{ref}' changed a table '{table}'", hint=hint)
 
 
 def draw(nodes: Sequence[Node], labels: Mapping[str, str]) -> Iterator[str]:

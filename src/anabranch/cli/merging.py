@@ -121,8 +121,10 @@ class MergeOptions(Resolving):
     def merge_arguments(self, repository: "Repository") -> dict[str, Any]:
         """Return the arguments of `merge`."""
         expected = None if self.expected_head is None else repository.snapshot_of(self.expected_head).id
+        arguments = self.arguments()
+        _require_decision(arguments["resolutions"], self.resolutions)
         return {
-            **self.arguments(),
+            **arguments,
             "checks": read_checks(self.check),
             "expected_head": expected,
             "dry_run": self.dry_run,
@@ -159,6 +161,15 @@ def _read_resolutions(path: Path | None) -> list[dict[str, Any]]:
     return parse(_read_text(path, "the resolutions", hint="name a JSON or CSV file in UTF-8").encode(), name=str(path))
 
 
+def _require_decision(resolutions: Sequence[Any], path: Path | None) -> None:
+    """Refuse a file in which no entry has a decision: it is the list of conflicts as it was printed."""
+    if resolutions and all(isinstance(entry, Mapping) and not {"take", "value"} & set(entry) for entry in resolutions):
+        raise InvalidInputError(
+            f"no entry of the resolutions {str(path)!r} has 'take' or 'value'",
+            hint="add 'take' (source, target or base) or 'value' to each conflict that you decide",
+        )
+
+
 def read_checks(files: Sequence[str] | None) -> dict[str, str]:
     """Read checks from files, by the names of the files, or by their paths if two files have one name."""
     paths = [Path(file) for file in dict.fromkeys(files or ())]
@@ -190,18 +201,26 @@ def with_conflicts(view: ErrorView, error: MergeConflictError) -> ErrorView:
     return replace(view, details=details, tables=[first_conflicts(error.conflicts, of=error.count)])
 
 
-def first_conflicts(conflicts: "Sequence[Conflict]", *, of: int) -> Table:
+def first_conflicts(
+    conflicts: "Sequence[Conflict]", *, of: int, source: str | None = None, target: str | None = None
+) -> Table:
     """Return a table of the first of `of` conflicts."""
     shown = conflicts[:_MOST_SHOWN]
     title = f"the first {len(shown)} of {of} conflicts" if of > len(shown) else "conflicts"
-    return conflict_table(shown, title=title)
+    return conflict_table(shown, title=title, source=source, target=target)
 
 
-def conflict_table(conflicts: "Sequence[Conflict]", *, title: str | None = None) -> Table:
-    """The conflicts for people, with the problem in words where the values do not show it."""
+def conflict_table(
+    conflicts: "Sequence[Conflict]", *, title: str | None = None, source: str | None = None, target: str | None = None
+) -> Table:
+    """The conflicts for people, with the problem in words where the values do not show it.
+
+    `source` and `target` are the names of the sides, for the headers.
+    """
     has_problems = any(conflict.key is None or conflict.hint for conflict in conflicts)
     has_decisions = any(conflict.decision for conflict in conflicts)
-    columns = ("table", "kind", "key", "column", "base", "source", "target", *(["problem"] if has_problems else []))
+    sides = (f"source ({source})" if source else "source", f"target ({target})" if target else "target")
+    columns = ("table", "kind", "key", "column", "base", *sides, *(["problem"] if has_problems else []))
     rows = tuple(_cells(conflict)[: len(columns)] for conflict in conflicts)
     styles = _STYLES[: len(columns)]
     if has_decisions:

@@ -149,14 +149,16 @@ def parse_names(text: str | None) -> list[str] | None:
     return None if text is None else [name.strip() for name in text.split(",")]
 
 
-def parse_pairs(texts: Sequence[str] | None, *, option: str, example: str = "KEY=VALUE") -> dict[str, str]:
+def parse_pairs(
+    texts: Sequence[str] | None, *, option: str, form: str = "KEY=VALUE", example: str | None = None
+) -> dict[str, str]:
     """Parse KEY=VALUE texts. A value may contain '='. Errors do not repeat a text, since it may be a secret."""
     pairs: dict[str, str] = {}
     for number, text in enumerate(texts or (), start=1):
         key, separator, value = text.partition("=")
         if not separator or not key:
             raise InvalidInputError(
-                f"{option} number {number} is not of the form KEY=VALUE", hint=f"write it like {option} {example}"
+                f"{option} number {number} is not of the form {form}", hint=f"write it like {option} {example or form}"
             )
         if key in pairs:
             raise InvalidInputError(f"{option} gives {key!r} twice", hint="leave one out")

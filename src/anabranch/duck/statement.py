@@ -171,6 +171,13 @@ def _parse(body: str, connection: duckdb.DuckDBPyConnection) -> Any:
     return tree["statements"][0]
 
 
+_WRITES = {
+    "DELETE": "use SELECT, or `delete()` to delete rows",
+    "INSERT": "use SELECT, or `append()` to add rows",
+    "UPDATE": "use SELECT, or `update()` to change rows",
+}
+
+
 def _refusal(tree: Any, body: str) -> InvalidExpressionError:
     if tree.get("error_type") != "not implemented":
         before = body.encode()[: int(tree.get("position") or 0)]
@@ -182,9 +189,8 @@ def _refusal(tree: Any, body: str) -> InvalidExpressionError:
     match = _FIRST_WORD.match(body)
     word = match.group(1).upper() if match else ""
     if word not in _QUERIES:
-        return InvalidExpressionError(
-            f"{word} is not allowed: SQL here only reads", hint="use SELECT, or a transaction to write"
-        )
+        hint = _WRITES.get(word, "use SELECT, or a transaction to write")
+        return InvalidExpressionError(f"{word} is not allowed: SQL here only reads", hint=hint)
     if "pivot" in body.lower():
         # DuckDB would look for the values first, and make a type of them.
         return InvalidExpressionError("PIVOT needs its values", hint="list them: PIVOT t ON c IN ('a', 'b') USING ...")

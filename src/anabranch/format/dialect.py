@@ -14,7 +14,6 @@ from anabranch.suggestions import closest, suggest
 
 __all__ = ["find_unknown_column", "hint_for", "to_lance_dialect"]
 
-_DOCS = "docs/predicates.md lists what SQL is supported"
 
 # The parts of an expression that are not code. One pattern, because each may contain the characters that start another.
 # The same as in Lance: quotes are escaped by doubling, a backslash is an ordinary character, comments do not nest.
@@ -93,11 +92,11 @@ def hint_for(complaint: str) -> str:
     """Return what to write instead of an expression that Lance refused with a complaint."""
     found = _TEXT_WITH.search(complaint)
     if found is None:
-        return f"correct it; {_DOCS}"
+        return "correct it: write an SQL expression over the columns, with text in single quotes"
     text, kind = found.groups()
     if kind is None:
-        return f"text is not compared with other types: write a value of the column's type; {_DOCS}"
-    return f"text is not compared with other types: write {kind.upper()} '{text}'; {_DOCS}"
+        return "text is not compared with other types: write a value of the column's type"
+    return f"text is not compared with other types: write {kind.upper()} '{text}'"
 
 
 def complaint_in(said: str) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from anabranch.cli.command import Here, command, group
-from anabranch.cli.commits import commit_line, draw, short_id, subject
+from anabranch.cli.commits import commit_line, draw, never_changed, short_id, subject
 from anabranch.cli.documents import document_of
 from anabranch.cli.options import REF_FORMS, Limit, parse_duration
 from anabranch.cli.output import Answer, Line, Table, count
@@ -92,7 +92,16 @@ def log(
         listed = here.repository.iter_commits(ref, table=table, after=after, prefix=prefix)
         chosen = _choose(listed, author=author, since=_moment(since))
         found = list(islice(chosen, limit + 1))
+        if table is not None and not found:
+            _require_changes(here, table, ref)
     return _list(ref or here.repository.branch, found, limit=limit, oneline=oneline)
+
+
+def _require_changes(here: Here, table: str, ref: str | None) -> None:
+    """Refuse a table that does not exist and never did. Other filters may leave out all commits of a table."""
+    snapshot = here.snapshot(ref)
+    if table not in snapshot and next(iter(here.repository.iter_commits(ref, table=table)), None) is None:
+        raise never_changed(table, ref or here.repository.branch, snapshot)
 
 
 def _moment(text: str | None) -> datetime | None:

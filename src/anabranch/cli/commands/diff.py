@@ -92,7 +92,7 @@ def diff(
             "after": found.after.id,
             "tables": [{"table": part.key, **_document(part, shown.get(part.key))} for part in different],
         },
-        sentences=[] if different else ["nothing differs"],
+        sentences=_unchanged(different, only_columns=schema and not (stat or rows)),
         lines=[line for part in different if rows for line in _lines(part, shown[part.key])],
         tables=[
             *([_counts(different)] if stat and different else []),
@@ -100,6 +100,12 @@ def diff(
         ],
         exit_code=code,
     )
+
+
+def _unchanged(different: "Sequence[TableDiff]", *, only_columns: bool) -> list[str]:
+    if not different:
+        return ["nothing differs"]
+    return ["no differences in columns"] if only_columns and not any(part.columns for part in different) else []
 
 
 def _stat(found: "Diff", *, exit_code: bool) -> Answer:

@@ -1,5 +1,7 @@
 """`anabranch load` and `anabranch export`: rows from files, and to files."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -9,6 +11,7 @@ from anabranch.cli.commits import short_id
 from anabranch.cli.options import Columns, Message, RefOption, TableName, Where, parse_names, parse_pairs
 from anabranch.cli.output import Answer, Table, count, human_size
 from anabranch.cli.step_progress import rows_bar
+from anabranch.errors import KeyConflictError
 from anabranch.files.formats import CsvOptions
 
 if TYPE_CHECKING:
@@ -109,7 +112,11 @@ def load(
     message: Message = None,
 ) -> Answer:
     """Load rows from files into a table, as one commit. A missing table is created."""
-    with rows_bar(f"loading {key}", as_json=here.as_json, in_bytes=True) as watch, here.on_current_branch():
+    with (
+        rows_bar(f"loading {key}", as_json=here.as_json, in_bytes=True) as watch,
+        _upsert_by_mode(),
+        here.on_current_branch(),
+    ):
         is_new = primary_key is None and key not in here.snapshot(None)
         done = here.repository.load(
             key,
@@ -146,6 +153,15 @@ def load(
         sentence = f"loaded {count(len(done.files), 'file')} into {done.table} on {where}"
         notes = _key_notes(here.repository, done.table, done.commit_id) if is_new else []
     return Answer(document=done, sentences=[sentence, *notes], tables=[Table(columns=("", ""), rows=tuple(facts))])
+
+
+@contextmanager
+def _upsert_by_mode() -> Iterator[None]:
+    """Name the option of load in hints to upsert."""
+    try:
+        yield
+    except KeyConflictError as err:
+        raise KeyConflictError(err.problem, hint=err.hint.replace("`upsert()`", "--mode upsert")) from err
 
 
 def _key_notes(repository: "Repository", table: str, commit_id: str) -> list[str]:

@@ -157,7 +157,7 @@ def _tables(plan: "MergePlan") -> Iterator[Table]:
         columns = ("table", "action", "inserted", "updated", "deleted", "columns", "conflicts")
         yield Table(columns=columns, rows=tuple(_row(table) for table in plan.tables))
     if plan.conflicts:
-        yield first_conflicts(plan.conflicts, of=plan.conflict_count)
+        yield first_conflicts(plan.conflicts, of=plan.conflict_count, source=plan.source, target=plan.into)
 
 
 def _row(table: "TablePlan") -> tuple[object, ...]:
@@ -226,14 +226,19 @@ def conflicts(
     wanted = (conflict for conflict in found if table in (None, conflict.table))
     of_what = {"source": source, "into": target}
     with here.output.progress("comparing"):
-        return _counts(wanted, of_what) if stat else _page(wanted, of_what, limit=limit, offset=offset)
+        return (
+            _counts(wanted, of_what)
+            if stat
+            else _page(wanted, source=source, target=target, limit=limit, offset=offset)
+        )
 
 
-def _page(found: Iterator["Conflict"], of_what: Mapping[str, object], *, limit: int, offset: int) -> Answer:
+def _page(found: Iterator["Conflict"], *, source: str, target: str, limit: int, offset: int) -> Answer:
     page = list(islice(found, offset, offset + limit + 1))
     has_more, page = len(page) > limit, page[:limit]
     document = {
-        **of_what,
+        "source": source,
+        "into": target,
         "offset": offset,
         "conflicts": page,
         "has_more": has_more,
@@ -241,7 +246,7 @@ def _page(found: Iterator["Conflict"], of_what: Mapping[str, object], *, limit: 
     return Answer(
         document=document,
         sentences=[_page_sentence(offset, len(page), has_more=has_more)] if page else [],
-        tables=[conflict_table(page)],
+        tables=[conflict_table(page, source=source, target=target)],
     )
 
 

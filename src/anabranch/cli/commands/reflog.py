@@ -122,13 +122,20 @@ def _moved(here: Here, name: str, repeated: _Repeated, *, verb: str, key: str) -
         "steps": repeated.done,
     }
     where = f"{name} is deleted" if now.is_deleted else f"{name} is at {short_id(now.commit_id)}"
-    sentences = [f"{verb} {name}@v{movement.number} ({movement.event.value}); {where}"]
+    sentences = [f"{verb} {name}@v{movement.number} ({_change(movement)}); {where}"]
     if repeated.done < repeated.asked:
         sentences.append(f"{verb} {repeated.done} of {repeated.asked} changes: there are no more")
     if movement.event is BranchEvent.PROTECTED:
         is_protected = here.repository.branch_get(name).is_protected
         sentences.append(f"{name} is {'protected again' if is_protected else 'not protected any more'}")
     return Answer(document=document, sentences=sentences)
+
+
+def _change(movement: "Movement") -> str:
+    """Return the event of a movement, with the message if it is a commit."""
+    message = movement.message.strip().partition("\n")[0]
+    has_message = movement.event is BranchEvent.COMMITTED and message
+    return f"{movement.event.value}: {message}" if has_message else movement.event.value
 
 
 @command(app, "reset", "reset main~1", "reset dev@v7 --branch dev", on=(*BRANCH, *WRITES))

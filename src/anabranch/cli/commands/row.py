@@ -1,7 +1,10 @@
 """`anabranch row`: insert, update and delete rows of a table. Each command makes one commit."""
 
 import json
+import re
 import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,7 +13,7 @@ from anabranch.cli.command import BRANCH, WRITES, Here, command, group
 from anabranch.cli.commits import short_id
 from anabranch.cli.options import Message, TableName, parse_pairs
 from anabranch.cli.output import Answer, count
-from anabranch.errors import InvalidInputError
+from anabranch.errors import InvalidExpressionError, InvalidInputError
 from anabranch.json_values import value_from_json
 
 if TYPE_CHECKING:
@@ -24,6 +27,7 @@ app = group()
 rows = group(help="Insert, update and delete rows. Each command makes one commit.")
 app.add_typer(rows, name="row")
 
+_SECOND_COLUMN = re.compile(r",\s*\w+\s*=")
 Where = Annotated[
     str | None,
     typer.Option(
@@ -63,7 +67,7 @@ def insert(
         write = here.repository.upsert if upsert else here.repository.append
         verb = "upsert" if upsert else "insert"
         commit = write(key, given, message=message or f"{verb.capitalize()} {count(len(given), 'row')} in {key}")
-    return _answer(here, key, commit, f"{verb}ed {count(len(given), 'row')}", rows=len(given))
+    return _answer(here, key, commit, f"{verb}ed {count(len(given), 'row')} into", rows=len(given))
 
 
 @command(
@@ -84,11 +88,26 @@ def update(
     message: Message = None,
 ) -> Answer:
     """Set columns of the rows that match a condition, as one commit."""
-    changes = parse_pairs(assignments, option="--set")
+    changes = parse_pairs(assignments, option="--set", form="COLUMN=SQL", example="'price=price * 2'")
     predicate = _require_where(where, "update")
-    with here.on_current_branch(), here.repository.transaction(message=message or f"Update rows of {key}") as tx:
+    subject = message or f"Update rows of {key}"
+    with here.on_current_branch(), _one_column_each(changes), here.repository.transaction(message=subject) as tx:
         changed = tx.update(key, changes, predicate)
-    return _answer(here, key, tx.published, f"updated {count(changed, 'row')}", rows=changed)
+    return _answer(here, key, tx.published, f"updated {count(changed, 'row')} of", rows=changed)
+
+
+@contextmanager
+def _one_column_each(changes: Mapping[str, str]) -> Iterator[None]:
+    """Explain an expression that does not work because it sets a second column."""
+    try:
+        yield
+    except InvalidExpressionError as err:
+        several = next((value for value in changes.values() if _SECOND_COLUMN.search(value)), None)
+        if several is None:
+            raise
+        raise InvalidExpressionError(
+            f"expression {several!r} does not work: it is not one expression", hint="repeat --set for each column"
+        ) from err
 
 
 @command(rows, "delete", "row delete in_c_sales.orders --where 'id = 7'", on=(*BRANCH, *WRITES))
@@ -97,7 +116,7 @@ def delete(here: Here, key: TableName, where: Where = None, message: Message = N
     predicate = _require_where(where, "delete")
     with here.on_current_branch(), here.repository.transaction(message=message or f"Delete rows of {key}") as tx:
         deleted = tx.delete(key, predicate)
-    return _answer(here, key, tx.published, f"deleted {count(deleted, 'row')}", rows=deleted)
+    return _answer(here, key, tx.published, f"deleted {count(deleted, 'row')} of", rows=deleted)
 
 
 def _require_where(where: str | None, verb: str) -> str:
@@ -115,7 +134,7 @@ def _answer(here: Here, key: str, commit: "GraphCommit | None", what: str, *, ro
     if commit is None:
         return Answer(document=document, sentences=[f"no rows match; {branch} did not change"])
     where = f"{key} on {branch} at {short_id(commit.graph_commit_id)}"
-    return Answer(document=document, sentences=[f"{what} of {where}"])
+    return Answer(document=document, sentences=[f"{what} {where}"])
 
 
 def _read_lines() -> list[str]:

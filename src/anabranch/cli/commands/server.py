@@ -22,7 +22,7 @@ _HOST = "127.0.0.1"
 def ui(
     here: Here,
     port: Annotated[
-        int, typer.Option("--port", min=0, max=65535, help="Port to listen on. 0 chooses a free port.")
+        int, typer.Option("--port", metavar="PORT", min=0, max=65535, help="Port to listen on. 0 chooses a free port.")
     ] = 0,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Do not open a browser.")] = False,
 ) -> None:
@@ -67,8 +67,8 @@ def serve(
             "--rebuild-metadata", help="Rebuild metadata.duckdb from the repositories first. All tokens are lost."
         ),
     ] = False,
-    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Port to listen on.")] = 8000,
+    host: Annotated[str, typer.Option("--host", metavar="HOST", help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", metavar="PORT", min=1, max=65535, help="Port to listen on.")] = 8000,
 ) -> None:
     """Serve projects over HTTP, with a web UI. Stop it with Ctrl-C."""
     try:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from anabranch.cli.command import BRANCH, WRITES, Here, add_group, command, group
-from anabranch.cli.commits import short_id, subject
+from anabranch.cli.commits import never_changed, short_id, subject
 from anabranch.cli.documents import document_of
 from anabranch.cli.options import (
     Columns,
@@ -19,10 +19,9 @@ from anabranch.cli.options import (
 )
 from anabranch.cli.output import Answer, Table, count
 from anabranch.cli.rows import value_table
-from anabranch.errors import InvalidInputError, TableNotFoundError
+from anabranch.errors import InvalidInputError
 from anabranch.files.plain_rows import csv_lines, plain_rows
 from anabranch.ids import TableKey
-from anabranch.suggestions import suggest
 
 if TYPE_CHECKING:
     from anabranch.repo.log.entries import GraphCommit
@@ -240,10 +239,7 @@ def _history(here: Here, key: TableKey, ref: str | None, *, limit: int) -> "list
         start = main
     found = here.commits(start, limit=limit, table=str(key))
     if not found:
-        raise TableNotFoundError(
-            f"no commit of '{ref or here.repository.branch}' changed a table '{key}'",
-            hint=suggest(str(key), seen, "list the tables to see which exist"),
-        )
+        raise never_changed(str(key), ref or here.repository.branch, seen)
     return found
 
 
