@@ -220,7 +220,6 @@ ONE_NAME: dict[str, tuple[dict[str, str], dict[str, str], str, str]] = {
     "added, renamed": ({"": "v"}, {"t": "v"}, "t5 u v", "u v5"),
     "both renamed": ({"t": "v"}, {"u": "v"}, "u v5", "t5 v"),
     "both renamed, the other way": ({"u": "v"}, {"t": "v"}, "t5 v", "u v5"),
-    "in a row": ({"t": "v"}, {"u": "v", "": "u"}, "u v5", "t5 u v"),
 }
 
 
@@ -263,3 +262,25 @@ def test_two_tables_of_one_name_are_decided_for_one_side(repo: ab.Repository, ca
             }
             assert " ".join(sorted(found)) == expected, (side, how)
             assert repo.merge("source", into).outcome == "already_up_to_date"
+
+
+@pytest.mark.parametrize("reusing", ["main", "dev"])
+@pytest.mark.parametrize("strategy", ["source", "target"])
+def test_old_name_of_a_renamed_table_that_a_new_one_got_is_not_decided(
+    repo: ab.Repository, reusing: str, strategy: str
+) -> None:
+    """Both sides rename a table in the same way, and one gives its old name to a new table."""
+    schema = pa.schema([("id", pa.int64()), ("v", pa.string())])
+    with repo.transaction() as tx:
+        tx.create_table("s.b", schema, primary_key=["id"])
+        tx.append("s.b", [{"id": 1, "v": "order"}])
+    repo.branch_create("dev")
+    for branch in ("main", "dev"):
+        with repo.transaction(branch) as tx:
+            tx.rename_table("s.b", "s.d")
+            tx.append("s.d", [{"id": len(branch), "v": branch}])
+    with repo.transaction(reusing) as tx:
+        tx.create_table("s.b", schema, primary_key=["id"])
+        tx.append("s.b", [{"id": 1, "v": "another table"}])
+    with nothing_changes(repo), pytest.raises(MergeConflictError):
+        repo.merge("dev", strategy=strategy)

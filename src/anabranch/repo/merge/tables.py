@@ -31,11 +31,24 @@ def plan_tables(
     base: TableMap, source: TableMap, target: TableMap, resolution: Resolution, *, has_same_content: HasSameContent
 ) -> PlannedTables:
     """Return the changes to the tables of the target."""
-    planner = _Planner(resolution, has_same_content)
+
+    def can_decide_names() -> bool:
+        return not _reuses_a_name(base, source) and not _reuses_a_name(base, target)
+
+    planner = _Planner(resolution, has_same_content, can_decide_names)
     for states in _match_tables(base, source, target):
         planner.plan(*states)
     planner.make_names_unique(target)
     return planner.planned
+
+
+def _reuses_a_name(base: TableMap, side: TableMap) -> bool:
+    """Return whether a side renamed a table of the base and gave its old name to another table."""
+    datasets = {entry.dataset for entry in side.values()}
+    for key, entry in base.items():
+        if key in side and side[key].dataset != entry.dataset and entry.dataset in datasets:
+            return True
+    return False
 
 
 def _match_tables(
@@ -62,8 +75,11 @@ def _find_state(tables: TableMap, key: TableKey) -> TableState | None:
 class _Planner:
     """Collects the changes of the tables, one by one."""
 
-    def __init__(self, resolution: Resolution, has_same_content: HasSameContent) -> None:
+    def __init__(
+        self, resolution: Resolution, has_same_content: HasSameContent, can_decide_names: Callable[[], bool]
+    ) -> None:
         self._resolution = resolution
+        self._can_decide_names = can_decide_names
         self._has_same_content = has_same_content
         self.planned = PlannedTables()
         # The names in the source of tables that both sides have, by their names in the target.
@@ -174,9 +190,14 @@ class _Planner:
 
     def _decide_on_name(self, name: TableKey) -> str:
         keys = (None, str(name), str(name))
-        side = self._resolution.of_table(TableNames.of([name])).for_schema(None, keys)
+        side = None
+        # Tables are matched by name. If a side gave the old name of a renamed table to a new one, the new one is
+        # matched with the old table, and a winner would take the rows of a table that is not related to it.
+        if self._can_decide_names():
+            side = self._resolution.of_table(TableNames.of([name])).for_schema(None, keys)
         if side is None:
-            self._conflict(name, ConflictKind.SCHEMA, "two tables would have this name", keys)
+            hint = "" if self._can_decide_names() else "rename one of the two tables on its branch, then merge again"
+            self._conflict(name, ConflictKind.SCHEMA, "two tables would have this name", keys, hint=hint)
         return side or "target"
 
     def _source_key(self, table: PlannedTable) -> TableKey | None:
@@ -200,10 +221,16 @@ class _Planner:
             tables.append(RenameTable(key=name, target=table.target))
 
     def _conflict(
-        self, key: TableKey, kind: ConflictKind, problem: str, keys: tuple[str | None, str | None, str | None]
+        self,
+        key: TableKey,
+        kind: ConflictKind,
+        problem: str,
+        keys: tuple[str | None, str | None, str | None],
+        *,
+        hint: str = "",
     ) -> None:
         base, source, target = keys
-        found = Conflict(table=str(key), kind=kind, base=base, source=source, target=target, problem=problem)
+        found = Conflict(table=str(key), kind=kind, base=base, source=source, target=target, problem=problem, hint=hint)
         self.planned.conflicts.append(found)
 
 
