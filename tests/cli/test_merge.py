@@ -105,7 +105,7 @@ def test_conflicts_are_shown_and_nothing_is_merged(cli: Run, contested: ab.Repos
     assert (answer.code, answer.out) == (9, "")
     lines = answer.err.splitlines()
     assert lines[0] == f"error: the merge of 'dev' into 'main' has 2 conflicts, in '{ORDERS}' (2)"
-    assert ["table", "kind", "key", "column", "base", "source", "target"] in words(answer.err)
+    assert ["table", "kind", "key", "column", "base", "source", "(dev)", "target", "(main)"] in words(answer.err)
     assert [ORDERS, "divergent_update", "id=1", "price", "1.5", "1.7", "1.6"] in words(answer.err)
     row = next(line for line in lines if "delete_vs_update" in line)
     assert row.split() == [ORDERS, "delete_vs_update", "id=3", "-", "item=salt", "deleted", "item=sea", "salt"]
@@ -403,3 +403,8 @@ def test_what_no_strategy_decides_is_named_with_the_way_out(cli: Run, lake: ab.R
     before = rows_of(lake, "dev")
     assert cli("merge", "dev", "--resolve", f"{ORDERS}=source", "--json").document["strategy_gaps"] == []
     assert rows_of(lake, "main") == before
+
+
+def test_the_conflicts_of_a_refused_merge_name_the_sides(cli: Run, contested: ab.Repository) -> None:
+    assert contested.branch == "main"
+    assert "base        source (dev)   target (main)" in cli("merge", "dev").err

@@ -22,6 +22,7 @@ __all__ = [
     "Into",
     "MergeOptions",
     "MergeSource",
+    "NamedConflictError",
     "ReplayOptions",
     "Resolving",
     "conflict_table",
@@ -195,10 +196,21 @@ def gap_notes(gaps: "Sequence[StrategyGap]") -> list[str]:
     return [f"note: {gap_text(gap)}" for gap in gaps]
 
 
+class NamedConflictError(MergeConflictError):
+    """The conflicts of a merge, with the names of its sides."""
+
+    def __init__(self, error: MergeConflictError, *, hint: str, source: str, target: str) -> None:
+        super().__init__(error.problem, hint=hint, conflicts=error.conflicts, count=error.count)
+        self.source = source
+        self.target = target
+
+
 def with_conflicts(view: ErrorView, error: MergeConflictError) -> ErrorView:
     """The view of an error with the conflicts that it is about."""
     details = {"conflict_count": error.count, "conflicts": error.conflicts}
-    return replace(view, details=details, tables=[first_conflicts(error.conflicts, of=error.count)])
+    source, target = (error.source, error.target) if isinstance(error, NamedConflictError) else (None, None)
+    table = first_conflicts(error.conflicts, of=error.count, source=source, target=target)
+    return replace(view, details=details, tables=[table])
 
 
 def first_conflicts(

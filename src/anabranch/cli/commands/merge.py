@@ -16,6 +16,7 @@ from anabranch.cli.merging import (
     Into,
     MergeOptions,
     MergeSource,
+    NamedConflictError,
     Resolving,
     conflict_table,
     first_conflicts,
@@ -83,7 +84,7 @@ def merge(
     if ff_only and no_ff:
         raise InvalidInputError("--ff-only and --no-ff do not go together", hint="leave one out")
     target, arguments = into or here.current().name, how.merge_arguments(here.repository)
-    with here.output.progress("merging"), _explained():
+    with here.output.progress("merging"), _explained(source, target):
         done = here.repository.merge(
             source,
             into=target,
@@ -109,15 +110,13 @@ def merge(
 
 
 @contextmanager
-def _explained() -> Iterator[None]:
-    """Add what to do about conflicts that the strategy does not decide."""
+def _explained(source: str, target: str) -> Iterator[None]:
+    """Add the names of the sides, and what to do about conflicts that the strategy does not decide."""
     try:
         yield
     except MergeConflictError as err:
         gaps = dict.fromkeys(f"; {each.table}: {each.hint}" for each in err.conflicts if each.hint)
-        raise MergeConflictError(
-            err.problem, hint=err.hint + "".join(gaps), conflicts=err.conflicts, count=err.count
-        ) from err
+        raise NamedConflictError(err, hint=err.hint + "".join(gaps), source=source, target=target) from err
 
 
 def _sentence(done: "MergeResult", *, dry_run: bool) -> str:
