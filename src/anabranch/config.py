@@ -51,6 +51,7 @@ MEMORY_FILE = ".anabranch.json"
 CONFIG_FILE = ".anabranch.config.json"
 _STORAGE = "storage."
 
+# A file with a larger number is refused: this version would ignore the fields that it does not know.
 _FORMAT = 1
 
 
@@ -97,6 +98,7 @@ def load_settings(
     here = folder or _current_folder()
     memory = find_memory(here)
     config = load_config(environment=environment, folder=here)
+    # `write_config` sets it for the user only: the repository of a folder is in its memory file.
     of_user = config.get("repository")
     location, location_source = _first(
         (repository, Source.OPTION),
@@ -134,6 +136,7 @@ def new_repository_settings(
 ) -> Settings:
     """Return the settings for a new repository: by default as the environment gives, else the current folder."""
     here = _current_folder()
+    # The memory of the folder is not a source: it names a repository that already exists.
     location, source = _first(
         (path, Source.OPTION), (environment.get(REPOSITORY_VARIABLE), Source.ENVIRONMENT), (".", Source.DEFAULT)
     )
@@ -171,6 +174,8 @@ def remember(*, repository: str, branch: str, memory: Memory | None = None, fold
     is_same = memory is not None and memory.repository == repository
     file = memory.file if memory is not None and is_same else (folder or _current_folder()) / MEMORY_FILE
     fields = {"format": _FORMAT, "repository": _relative(repository, file.parent), "branch": branch}
+    # Written beside the file and renamed, so that a crash or a concurrent command never leaves or reads half a file.
+    # The process id keeps the drafts of two commands apart.
     draft = file.with_name(f"{MEMORY_FILE}.{os.getpid()}")
     try:
         draft.write_text(json.dumps(fields, indent=2) + "\n", encoding="utf-8")
@@ -196,6 +201,7 @@ class ConfigValue:
 def load_config(*, environment: Mapping[str, str] = os.environ, folder: Path | None = None) -> dict[str, ConfigValue]:
     """Return all settings by name. The settings of the folder override those of the user."""
     found: dict[str, ConfigValue] = {}
+    # The folder is last, because `|=` keeps the later value.
     for source in (Source.USER, Source.FOLDER):
         file = _config_file(source, environment, folder or _current_folder())
         found |= {
@@ -230,6 +236,7 @@ def write_config(
         del settings[name]
     else:
         settings[name] = value
+    # Renamed into position, as in `remember`. There is no lock: of two commands at the same time, the last one wins.
     draft = file.with_name(f"{file.name}.{os.getpid()}")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -242,6 +249,8 @@ def write_config(
 
 
 def _check_setting(name: str, source: Source) -> None:
+    # By words, because each object store has its own names for credentials. A wrong match only means that the option
+    # has to be passed in the variable.
     secrets = ("secret", "token", "password", "key", "credential")
     if name.startswith(_STORAGE) and len(name) > len(_STORAGE):
         if any(word in name.lower() for word in secrets):
@@ -283,6 +292,7 @@ def _read_config(file: Path) -> dict[str, str]:
 
 def overriding_variables(memory: Memory, *, environment: Mapping[str, str] = os.environ) -> list[str]:
     """The variables that name something else than the folder remembers, and win over it."""
+    # The repository is normalised before it is compared: a relative path may name the same one.
     location, branch = environment.get(REPOSITORY_VARIABLE), environment.get(BRANCH_VARIABLE)
     found = [REPOSITORY_VARIABLE] if location and _normalise(location) != memory.repository else []
     return found + ([BRANCH_VARIABLE] if branch and branch != memory.branch else [])
@@ -319,6 +329,7 @@ def _decode(file: Path, text: str) -> Memory:
     repository, branch = fields.get("repository"), fields.get("branch")
     if not (isinstance(repository, str) and repository and isinstance(branch, str) and branch):
         raise _damaged(file)
+    # Relative to the file, not to the current folder: a command may run in any folder below it.
     location = repository if "://" in repository else str(file.parent / repository)
     return Memory(file=file, repository=_normalise(location), branch=branch)
 

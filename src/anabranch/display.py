@@ -60,6 +60,7 @@ class Listing(list[T]):
         return html_table(*self._cells(), more=len(self) - MAX_ROWS)
 
     def _cells(self) -> tuple[Sequence[str], list[list[object]]]:
+        # Sliced first: a long list does not format the rows that it does not show.
         rows = [item._repr_row_() for item in super().__getitem__(slice(MAX_ROWS))]
         return list(rows[0]) if rows else [], [list(row.values()) for row in rows]
 
@@ -96,6 +97,7 @@ def short_id(commit_id: str) -> str:
 
 def printable(text: str) -> str:
     """Escape control characters other than line breaks, and characters that change the direction of text."""
+    # An escape sequence in a name or message of another writer could move the cursor, or hide text in the terminal.
     return text if text.isprintable() else "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
 
 
@@ -114,6 +116,7 @@ def human_size(size: int) -> str:
 
 def _cell(value: object, *, most: int) -> str:
     """Return a value as one line of printable text."""
+    # Only the first line: the other lines of a message would break the row of the table.
     text = "" if value is None else str(value).strip().partition("\n")[0]
     text = text if len(text) <= most else text[: most - 3] + "..."
     return "".join(

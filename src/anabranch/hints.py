@@ -96,6 +96,7 @@ def _translate(door: Door, found: re.Match[str]) -> str:
         return _option(name, value) if door is Door.COMMAND_LINE else _field(name, value)
     if door is Door.HTTP and name in _ROUTES:
         return _ROUTES[name]
+    # A method without a route is for the operator of the service, so the hint names the command and where to run it.
     command = f"'{' '.join(['anabranch', COMMANDS[name], *_typed(arguments)])}'"
     return command if door is Door.COMMAND_LINE else f"{command} where the service runs"
 
@@ -118,6 +119,7 @@ def _field(name: str, value: str | None) -> str:
 
 def _typed(arguments: str) -> list[str]:
     """Return the arguments of a call as words and options of a command."""
+    # Parsed as Python, because an argument may contain commas and parentheses itself.
     call = ast.parse(f"call({arguments})", mode="eval").body
     if not isinstance(call, ast.Call):
         raise TypeError(f"{arguments!r} are not the arguments of a call")

@@ -31,8 +31,10 @@ def json_value(value: Any) -> Any:
     object that is not a value of a table or a document.
     """
     match value:
+        # First, because a StrEnum or IntEnum also matches str or int below.
         case Enum():
             return value.value
+        # Before int and Sequence: a bool is an int, and a string is a Sequence of characters.
         case None | bool() | str():
             return value
         case int():
@@ -41,6 +43,7 @@ def json_value(value: Any) -> Any:
             return value if math.isfinite(value) else not_finite(value)
         case Mapping():
             return {str(key): json_value(item) for key, item in value.items()}
+        # Before Sequence, which would turn bytes into a list of integers.
         case bytes() | bytearray() | memoryview():
             return base64.b64encode(value).decode("ascii")
         case Sequence():
@@ -51,6 +54,7 @@ def json_value(value: Any) -> Any:
 
 def _text(value: Any) -> str:
     match value:
+        # Before date: a datetime is a date too, and would not be converted to UTC.
         case datetime():
             return (value if value.tzinfo is None else value.astimezone(UTC)).isoformat().replace("+00:00", "Z")
         case date() | time():
@@ -98,10 +102,12 @@ def value_from_json(value: Any, kind: "pa.DataType") -> Any:
     if types.is_map(kind):
         return _map_value(value, kind)
     if types.is_nested(kind):
+        # Bytes are a Sequence of integers, and would pass as a list of numbers.
         if isinstance(value, bytes | Mapping) or not isinstance(value, Sequence):
             raise TypeError(f"expected a list, got {value!r}")
         return [value_from_json(item, kind.value_type) for item in value]
     if types.is_decimal(kind) and isinstance(value, int | float) and not isinstance(value, bool):
+        # By its text: Decimal(0.1) has all 55 digits of the binary fraction.
         return Decimal(str(value))
     return _value_from_text(value, kind) if isinstance(value, str) else value
 
@@ -120,6 +126,7 @@ def _struct_value(value: Any, kind: "pa.DataType") -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise TypeError(f"expected an object, got {value!r}")
     fields = {field.name: field.type for field in kind}
+    # Arrow ignores a field that the struct does not have, so a misspelt name would lose its value without an error.
     if unknown := [name for name in value if name not in fields]:
         raise ValueError(f"unknown field {unknown[0]!r}, expected {', '.join(fields)}")
     return {name: value_from_json(item, fields[name]) for name, item in value.items()}
@@ -138,6 +145,7 @@ def _value_from_text(text: str, kind: "pa.DataType") -> Any:
     if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
         return text
     if types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind):
+        # Without `validate`, other characters are skipped, and text that is not base 64 becomes some bytes.
         return base64.b64decode(text, validate=True)
     if types.is_duration(kind):
         return _duration_from_text(text, kind.unit)
@@ -163,6 +171,7 @@ def _duration_from_text(text: str, unit: str) -> int:
         raise ValueError(f"{text!r} is not a duration, such as 'PT90.5S'")
     digits = _DIGITS[unit]
     fraction = found[3] or ""
+    # Refused rather than rounded: zeros beyond the unit lose nothing, other digits would be lost.
     if fraction[digits:].strip("0"):
         raise ValueError(f"{text!r} does not fit a duration in {unit}")
     number = int(found[2] + fraction[:digits].ljust(digits, "0"))

@@ -13,6 +13,7 @@ def load_name(package: str, locations: Mapping[str, tuple[str, str]], name: str)
 
     `locations` has the module of each name, and its name there. Call this from the `__getattr__` of the package.
     """
+    # An AttributeError, so that hasattr() and getattr() with a default work as for any module.
     if name not in locations:
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
     module, attribute = locations[name]

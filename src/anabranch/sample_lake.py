@@ -145,6 +145,7 @@ def _start_preview(ada: Repository) -> None:
 def _continue_main(ada: Repository, ben: Repository) -> None:
     ada.update("shop.products", {"price": "13.50"}, "name = 'green tea'", message="Green tea costs more")
     ben.append("shop.orders", _orders(31, days=28), message="Add the orders of February")
+    # A mistake and its undo, so that `reflog` and `redo` have something to show.
     ben.delete("shop.orders", "status = 'open'", message="Delete open orders by mistake")
     ben.undo()
     ben.update("shop.customers", {"city": "'Vienna'"}, "id IN (3, 13)", message="Fix the city of two customers")
@@ -186,6 +187,7 @@ def _vectors() -> pa.Table:
     categories = sorted({category for _, category, _ in _PRODUCTS})
     vectors = []
     for number, (_, category, _) in enumerate(_PRODUCTS):
+        # A small part that depends on the number, so that no two products have the same vector.
         vector = [0.05 * number, 0.0, 0.0, 0.0]
         vector[1 + categories.index(category)] = 1.0
         vectors.append(vector)
@@ -196,6 +198,8 @@ def _orders(first_day: int, *, days: int) -> pa.Table:
     """Return the orders of some days, the same number on each day."""
     rows = []
     for number in range(first_day * _ORDERS_PER_DAY, (first_day + days) * _ORDERS_PER_DAY):
+        # The factors have no common divisor with the moduli, so that every value occurs. Unlike random numbers, the
+        # values are the same in each lake.
         product = number * 5 % len(_PRODUCTS)
         quantity = 1 + number * 3 % 4
         rows.append(

@@ -8,6 +8,8 @@ from contextvars import ContextVar
 
 __all__ = ["DurabilityWarning", "ExternalWriteWarning", "collect_warnings", "warn_of_external_write"]
 
+# A context variable, because `warnings.catch_warnings` changes the whole process: concurrent requests would collect
+# each other's warnings.
 _COLLECTED: ContextVar[list[str] | None] = ContextVar("anabranch_warnings", default=None)
 
 

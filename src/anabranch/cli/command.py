@@ -169,8 +169,11 @@ class Here:
 
     def describe_interruption(self) -> str:
         """Return what Ctrl-C left: usually nothing, but a commit may have been published just before."""
+        # The cached property is not there if no repository was opened. Nothing was committed then, and reading the
+        # property would open one.
         if "repository" in self.__dict__:
             newest = next(iter(self.repository.iter_graph()), None)
+            # It may also be a commit of another writer, so the message asks to check the log.
             if newest is not None and newest.created_at >= self._begun_at:
                 return f"interrupted; {newest.branch} was at {short_id(newest.graph_commit_id)} already, check the log"
         return "interrupted; nothing was committed"
@@ -248,6 +251,7 @@ class _Command(PlainCommand):
     """A command whose help shows the shared options in a section of their own."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        # Only while a shell completes: in a real command line, an option without its value is an error.
         return super().parse_args(ctx, without_open_option(args, self.params) if ctx.resilient_parsing else args)
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
@@ -306,6 +310,7 @@ def command(
                     here.output.show(answer)
             except KeyboardInterrupt as err:
                 raise CommandInterruptedError(here.describe_interruption()) from err
+            # After the answer is shown: an exit code of an answer is a result, such as a finding, and not an error.
             if answer is not None and answer.exit_code:
                 raise typer.Exit(answer.exit_code)
 
@@ -338,9 +343,12 @@ def _parameters(act: Callable[..., Any]) -> tuple[list[inspect.Parameter], dict[
     for each in own:
         kind = each.annotation
         if not (isinstance(kind, type) and is_dataclass(kind)):
+            # Keyword-only, because a signature refuses a positional parameter without a default after one with a
+            # default.
             found.append(each.replace(kind=inspect.Parameter.KEYWORD_ONLY))
             continue
         sets[each.name] = kind
+        # The declaration of the option is in Annotated, which is removed without `include_extras`.
         hints = get_type_hints(kind, include_extras=True)
         found += [
             inspect.Parameter(

@@ -89,6 +89,7 @@ class _Commands(Mapping[str, Any]):
             self._loaded |= typer.main.get_group(module.app).commands
         return self._loaded[name]
 
+    # The method of Mapping would read the item, and so import the module of the command.
     def __contains__(self, name: object) -> bool:
         return name in self._modules
 
@@ -142,6 +143,7 @@ class _App(WordGroup):
         except typer.TyperException as error:
             output.fail(_view_of_usage(error, given))
             code = error.exit_code
+        # Without the standalone mode Typer returns the value of the command, which is None after success.
         sys.exit(code if isinstance(code, int) else 0)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - Typer's signature
@@ -167,6 +169,7 @@ def _view_of(error: AnabranchError) -> ErrorView:
     view = ErrorView(code=error.code, message=error.problem, hint=hint, retryable=error.retryable)
     if not isinstance(error, MergeConflictError):
         return view
+    # Only a refused merge needs it, and every command line loads this module.
     from anabranch.cli.merging import with_conflicts
 
     return with_conflicts(view, error)

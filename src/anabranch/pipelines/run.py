@@ -78,6 +78,7 @@ def failed(repo: "Repository", run_id: str, output: Output, error: BaseException
     path = f"{_FOLDER}/{run_id}/{output.key}.log"
     try:
         store = open_store(repo.uri, repo.storage_options)
+        # `replace`, because a message may hold a lone surrogate, which UTF-8 cannot encode.
         store.put(path, "".join(traceback.format_exception(error)).encode(errors="replace"))
     # The failure of the step matters more than its log, and must not be replaced by another error.
     except StorageError:
@@ -115,6 +116,7 @@ def reason_of(error: BaseException) -> str:
 
 Session: TypeAlias = "SparkSession | Callable[[], SparkSession] | None"
 
+# An interrupt has no effect on a step that is between two Spark jobs, so it is repeated.
 _BETWEEN_INTERRUPTS_SECONDS = 0.5
 
 
@@ -270,6 +272,8 @@ class _Crew:
         with ThreadPoolExecutor(jobs, thread_name_prefix="anabranch-step") as threads:
             try:
                 while waiting or working:
+                    # Not more than there are threads: a step in the queue of the pool would be reported as started too
+                    # early.
                     for step in self._ready(waiting)[: jobs - len(working)]:
                         waiting.remove(step)
                         self._report(step, StepState.STARTED)

@@ -88,6 +88,7 @@ def export_table(  # noqa: PLR0913 - the options of one export
         files = _write_folder(store, target, rows, csv, counted, overwrite=overwrite)
     else:
         files = [path]
+        # Before the write: a refused export must not read the whole table first.
         _check_absent(store, path, target, overwrite=overwrite)
         write_file(store, path, target, _reader(rows.schema, _counting(rows, counted)), csv)
     size = sum(store.head(name).size for name in files)

@@ -47,6 +47,7 @@ REJECTS = pa.schema(
     ]
 )
 
+# The text of a bad record may be very long, for example after a quote that is not closed.
 _MAX_TEXT_SHOWN = 200
 
 WriteRows = Callable[[LoadTask], WrittenRows]
@@ -80,6 +81,8 @@ def load_files(tx: Transaction, request: LoadRequest, write: WriteRows) -> Loade
             raise SchemaMismatchError(f"the files have no key column {name!r}", hint="add the column to the files")
     task = _task(request, prepared, schema)
     written = write(task)
+    # Only after the write, because an engine finds bad records while it parses. The data files are not staged yet, so
+    # no commit refers to them.
     if written.bad and request.on_bad is OnBad.FAIL:
         raise _bad_record_error(written.bad)
     fragments, repeated = written.fragments, 0
@@ -117,6 +120,7 @@ def write_rows(task: LoadTask, *, progress: OnProgress) -> WrittenRows:
         for part in iter_parts(task.files, task.reading, task.parsed_schema, watch=count_bytes):
             rows_read += part.rows_read
             bad.extend(part.bad)
+            # The load fails anyway, so do not parse and write the remaining files.
             if part.bad and task.stops_at_bad:
                 return
             written += len(part.table)
@@ -155,6 +159,7 @@ def _target_schema(request: LoadRequest, table: Table | None) -> pa.Schema:
         return request.schema
     types = request.types or pa.schema([])
     found = find_columns(request.files, request.reading, types)
+    # A misspelt column would be ignored, and the real one would get an inferred type.
     for name in types.names:
         if name not in found.names:
             raise SchemaMismatchError(

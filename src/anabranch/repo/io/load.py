@@ -57,6 +57,7 @@ def load_frame(
         columns = new_schema if overwrites else prepared.version_ref.schema
         fragments = loader.write_frame(frame, prepared.version_ref, columns, for_overwrite=overwrites).fragments
         return _stage(tx, request, prepared, fragments, columns if overwrites else given), Choice.SPARK
+    # Rows of Python values do not have types. Those of the table are used, so that an inferred type does not conflict.
     known = _known_schema(request, table)
     reader = as_reader(frame, known)
     new_schema = _new_schema(request, reader.schema if has_own_types(frame) or known is None else known)
@@ -88,6 +89,7 @@ def _new_schema(request: FrameRequest, given: pa.Schema) -> pa.Schema:
 
 def _prepare(tx: Transaction, request: FrameRequest, table: Table | None, new_schema: pa.Schema) -> StagedTable:
     """Prepare the table of a request, which is created with `new_schema` if it does not exist."""
+    # An overwrite may change the types of the columns.
     if table is not None and request.mode is not LoadMode.OVERWRITE:
         check_types(request, table.schema)
     return prepare_table(
@@ -173,6 +175,7 @@ def _is_paths(source: Any) -> bool:
     """Return whether a source is a path or a list of paths. Everything else is a frame."""
     if isinstance(source, str | os.PathLike):
         return True
+    # A list of dicts is rows, so the items decide. An empty list counts as paths, and `_path_list` refuses it.
     return isinstance(source, list | tuple) and all(isinstance(item, str | os.PathLike) for item in source)
 
 
@@ -206,6 +209,7 @@ def _choose_loader(engine: Choice, size: int, find_loader: Callable[[], Loader |
     if engine is Choice.LOCAL or (engine is Choice.AUTO and size < _SPARK_FROM_BYTES):
         return None
     loader = find_loader()
+    # With AUTO, a large load without PySpark runs in this process: slower, but it works.
     if loader is None and engine is Choice.SPARK:
         raise MissingDependencyError("PySpark is not installed", hint="pip install 'anabranch[spark]'")
     return loader

@@ -130,14 +130,18 @@ def keep_last(
     # Only the keys are in memory at once. The other columns are read again, batch by batch.
     given = pa.Table.from_batches(read(keys), schema=pa.schema([staged.schema.field(name) for name in keys]))
     positions = pa.array(np.arange(len(given), dtype=np.int64))
+    # The data files are in the order of the source files, also if many workers wrote them, so the position decides
+    # which row is the last one.
     last = given.append_column(_POSITION, positions).group_by(list(keys)).aggregate([(_POSITION, "max")])
     repeated = len(given) - len(last)
     if not repeated:
         return tuple(fragments), 0
+    # One byte for each row: a set of positions would take many times the memory.
     is_kept = np.zeros(len(given), dtype=bool)
     is_kept[last.column(f"{_POSITION}_max").to_numpy()] = True
 
     def kept() -> Iterator[pa.RecordBatch]:
+        # Both reads return the rows in the same order, so the positions of the first read are valid in the second.
         at = 0
         for batch in read(None):
             yield batch.filter(pa.array(is_kept[at : at + len(batch)]))
@@ -160,6 +164,7 @@ def locate_repeated_key(error: KeyConflictError, task: LoadTask, keys: Sequence[
     if not len(repeated):
         return error  # The conflict is with rows that the table already has.
     key = {name: repeated.column(name)[0] for name in keys}
+    # Another pass over the files, for this one key: keeping the lines of all rows would need memory for each row.
     positions = _find_key(task, key)
     texts = [file if line is None else f"{file}, line {line}" for file, line in positions[:_MAX_SHOWN]]
     shown = " and ".join(texts) + (" and others" if len(positions) > _MAX_SHOWN else "")

@@ -228,6 +228,7 @@ def checked_schema(given: object) -> tuple[pa.Schema | None, pa.Schema | None]:
 
 def checked_key(given: Sequence[str] | None) -> tuple[str, ...] | None:
     """Return the columns of a primary key as a tuple. Raise InvalidInputError for a plain string."""
+    # A string is a Sequence too, and its characters would be taken for column names.
     if isinstance(given, str):
         raise InvalidInputError(f"primary_key must be a list, got {given!r}", hint=f"pass `primary_key=[{given!r}]`")
     if given is not None:

@@ -96,6 +96,7 @@ def apply_schema(
             began = config.clock()
             try:
                 return _apply_once(begin(), desired, allow_destructive=allow_destructive, dry_run=False)
+            # The old plan is not used again: its tables or columns may be gone in the new state.
             except WriteConflictError:
                 config.give_way(losses, config.clock() - began)
         return _apply_once(begin(), desired, allow_destructive=allow_destructive, dry_run=False)
@@ -108,6 +109,7 @@ def _apply_once(
         tables = {key: tx[key] for key in tx.tables if _concerns(desired, TableKey.parse(key))}
         current = read_current(tables.values())
         plan = SchemaPlan(branch=tx.branch, commit_id=tx.base_commit_id, steps=plan_schema(desired, current))
+        # Before the rows are read: the refusal does not depend on them.
         if not allow_destructive:
             _check_not_destructive(plan)
         _check_defaults(table for table in desired.tables if str(table.key) in plan.tables)
@@ -242,6 +244,7 @@ def _change_table(staged_table: StagedTable, *, table: TableSchema, steps: list[
     changes = _column_changes(steps)
     if changes:
         staged_table = columns.alter_columns(staged_table, changes)
+    # After the renames: a new column may take the name that a renamed one had.
     staged_table = _add_columns(staged_table, [step.column for step in steps if isinstance(step, AddColumn)])
     if new_key is not None:
         staged_table = columns.set_primary_key(staged_table, new_key.after)

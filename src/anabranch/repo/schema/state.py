@@ -211,6 +211,7 @@ def _column_document(column: Column) -> str | dict[str, Any]:
 
 def _index_document(index: Index) -> str | dict[str, Any]:
     found: dict[str, Any] = {"column": index.column, "type": index.kind.value}
+    # Left out if it is the default, so that the document does not depend on whether the name was given.
     if index.chosen_name != f"{index.column}_idx":
         found["name"] = index.name
     for name in ("metric", "num_partitions", "num_sub_vectors"):
