@@ -253,6 +253,7 @@ def are_table_keys(names: Sequence[object]) -> bool:
         text = "\n".join([*names, ""])  # type: ignore[list-item]
     except TypeError:
         return False  # one of them is not a string
+    # Counted, because a name that contains a line end would pass as two keys.
     return text.count("\n") == len(names) and _TABLE_KEYS.fullmatch(text) is not None
 
 
@@ -321,6 +322,8 @@ class Ref:
                 hint="use a branch, a tag, a commit id, 'main~3', 'main^2', 'main@v7' or 'main@{2026-11-15T10:00:00Z}'",
             )
         name, steps, version, at = match.group("name", "steps", "version", "at")
+        # Refused only if it can be neither: a ref is resolved later, and only then it is known which of the two it
+        # names.
         if (problem := _branch_problem(name)) and _tag_problem(name):
             raise InvalidNameError(f"ref {text!r} contains the name {name!r}, which {problem[0]}", hint=problem[1])
         if steps:
@@ -333,6 +336,7 @@ class Ref:
         return cls(name, version=int(version) if version is not None else None, at=at)
 
 
+# The numbers have a maximum length, because int() raises for texts of more than 4300 digits.
 _REF = re.compile(
     r"(?P<name>[^~^@{}]+)(?:(?P<steps>(?:[~^][0-9]{0,9})+)|@v(?P<version>[0-9]{1,20})|@\{(?P<at>[^{}]+)\})?"
 )
@@ -369,6 +373,7 @@ class RefRange:
         """Parse a range, or return None if the text is not one. No name of a branch or tag contains '..'."""
         if not _is_text(text) or ".." not in text:
             return None
+        # The longer one first, because it contains the shorter one.
         separator = "..." if "..." in text else ".."
         sides = tuple(side or None for side in text.split(separator, 1))
         if sides == (None, None):

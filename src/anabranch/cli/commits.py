@@ -46,6 +46,8 @@ def draw(nodes: Sequence[Node], labels: Mapping[str, str]) -> Iterator[str]:
         if node.id not in columns:
             columns.append(node.id)
         at = columns.index(node.id)
+        # Several children wait for this commit. Their columns join above its line, from the right, so that `at` stays
+        # valid.
         while columns.count(node.id) > 1:
             joining = len(columns) - 1 - columns[::-1].index(node.id)
             yield _joined(at, joining, len(columns))

@@ -45,6 +45,7 @@ def hint_for_option(option: str, context: Any, words: Sequence[str]) -> str | No
     hint = _OPTION_INSTEAD.get((context.command_path.partition(" ")[2], option))
     if hint is None and option in ("--branch", "-b") and "--ref" in known:
         hint = "use --ref {}"
+    # An option written as --branch=dev is not a word of its own.
     after = words[words.index(option) + 1 :] if option in words else []
     return hint and hint.replace("{}", shlex.quote(after[0]) if after else "NAME")
 
@@ -72,6 +73,7 @@ class WordGroup(PlainGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         word = args[0]
+        # Not while a shell completes: an error would appear in the line that is being typed.
         if word in self.instead and word not in self.commands and not ctx.resilient_parsing:
             raise UnknownCommandError(f"there is no command '{word}'", hint=self.instead[word])
         return super().resolve_command(ctx, args)
@@ -93,6 +95,7 @@ class ListGroup(PlainGroup):
         try:
             return super().resolve_command(ctx, args)
         except typer.TyperException as err:
+            # Typer has found a command with a similar name, which is more likely than a missing command.
             if self.otherwise is None or "Did you mean" in err.format_message():
                 raise
             hint = f"use '{self.otherwise} {' '.join(args)}', or see '{ctx.command_path} --help'"

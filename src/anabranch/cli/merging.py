@@ -123,6 +123,7 @@ class MergeOptions(Resolving):
         """Return the arguments of `merge`."""
         expected = None if self.expected_head is None else repository.snapshot_of(self.expected_head).id
         arguments = self.arguments()
+        # Not in `arguments`, which `conflicts` uses: that command may read a file that has no decisions yet.
         _require_decision(arguments["resolutions"], self.resolutions)
         return {
             **arguments,

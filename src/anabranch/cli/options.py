@@ -181,6 +181,7 @@ def parse_duration(text: str | None, *, option: str) -> timedelta | None:
     """Parse a time span such as 30d. None stays None."""
     if text is None:
         return None
+    # At most six digits, so that weeks fit too: a timedelta raises OverflowError above 999,999,999 days.
     found = re.fullmatch(r"([0-9]{1,6})([smhdw])", text.strip())
     if found is None:
         raise InvalidInputError(

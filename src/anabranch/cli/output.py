@@ -134,6 +134,7 @@ class TextOutput:
 
     @contextmanager
     def progress(self, what: str) -> "Iterator[OnProgress]":
+        # In a log file a bar would only leave control characters, and rich takes a while to load.
         if not sys.stderr.isatty():
             yield lambda _step: None
             return

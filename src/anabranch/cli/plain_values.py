@@ -46,6 +46,7 @@ class _PlainValues:
         found = _convert(value, self._parameter)
         if found is not _OTHER:
             return found
+        # Typer makes its own conversion only while this is None.
         self._parameter._runtime_param = None
         return self._parameter.get_runtime_param().coerce(value, param=param, ctx=ctx)
 
@@ -65,6 +66,7 @@ def _convert(value: Any, parameter: Any) -> Any:
 
 
 def _number(value: Any, limits: Any) -> Any:
+    # Only plain digits: int() also accepts spaces, underscores and digits of other scripts, which are left to Typer.
     if not isinstance(value, int | str) or not re.fullmatch("-?[0-9]{1,18}", str(value)):
         return _OTHER
     number = int(value)

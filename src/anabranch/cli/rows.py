@@ -102,6 +102,7 @@ def _iter_pieces(part: "TableDiff", row: ChangedRow) -> Iterator[tuple[str, str 
     old_names = {each.column: each.before for each in part.columns if each.change == "renamed"}
     key = () if part.after is None else part.after.primary_key
     separator = " "
+    # Without a key all cells are shown, because nothing shorter identifies the row.
     for name in dict.fromkeys([*(key or after), *row.columns]):
         if name not in row.columns:
             yield f"{separator}{_cell(name, after[name])}", None
@@ -128,5 +129,6 @@ def _iter_rows(part: "TableDiff", limit: int) -> Iterator[ChangedRow]:
         for change, names, before, after in zip(changes, columns, *sides, strict=True):
             yield ChangedRow(change=change, columns=names, before=before, after=after)
         left -= len(chosen)
+        # Before the next batch is read: its rows would be compared for nothing.
         if not left:
             return

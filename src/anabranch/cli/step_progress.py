@@ -59,6 +59,7 @@ def _on_terminal() -> "Iterator[OnProgress]":
                 working[step.table] = None
             else:
                 working.pop(step.table, None)
+                # Without markup: a line starts with text such as [1/3], and rich reads brackets as styles.
                 console.print(line, markup=False)
             status.update(f"building {', '.join(working)}" if working else "publishing")
 

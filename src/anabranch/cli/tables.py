@@ -184,6 +184,7 @@ def _iter_blocks(header: Sequence[str], rows: Sequence[Sequence[str]], width: in
 
 def _width(text: str) -> int:
     """Return the number of columns that a text takes on a terminal."""
+    # The usual case, and much faster than to look up each character.
     if text.isascii():
         return len(text)
     return sum(0 if unicodedata.combining(each) else 1 + (unicodedata.east_asian_width(each) in "WF") for each in text)

@@ -117,6 +117,7 @@ def lane_count(rows: Sequence[LaneRow]) -> int:
 def draw_row(row: LaneRow, *, lanes: int, is_merge: bool = False) -> str:
     """Draw the commit of a row, and the halves of the lines to the rows above and below it."""
     middle, width = ROW_HEIGHT / 2, lanes * _STEP + 2
+    # Sets, because lanes beyond the last one are drawn at one position: each line is drawn once.
     above, below = ({(_shown(start), _shown(end)) for start, end in lines} for lines in (row.above, row.below))
     # One path for each colour, and one line for a lane that passes: a graph of many branches has many lanes.
     paths: dict[str, list[str]] = defaultdict(list)
@@ -129,6 +130,7 @@ def draw_row(row: LaneRow, *, lanes: int, is_merge: bool = False) -> str:
             paths[_colour(start, end)].append(_half(start, end, upper=False))
     parts = [f'<path d="{"".join(found)}" stroke="{colour}"/>' for colour, found in paths.items()]
     colour, x = _COLOURS[_shown(row.lane) % len(_COLOURS)], _x(_shown(row.lane))
+    # A ring, so that a merge is recognised without its colour.
     fill = "var(--paper, #fff)" if is_merge else colour
     parts.append(f'<circle cx="{x:g}" cy="{middle:g}" r="{_RADIUS}" fill="{fill}" stroke="{colour}"/>')
     return (

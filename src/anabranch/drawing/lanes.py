@@ -70,6 +70,7 @@ def lay_out_lanes(nodes: Iterable[Node], *, start: int = 0) -> list[LaneRow]:
         LaneRow(id=step.id, lane=step.lane, above=above, below=below)
         for step, above, below in zip(steps, [(), *lines], [*lines, last], strict=True)
     ]
+    # With `start`, the first step is the row before it, which was needed for the lines above the first returned row.
     return rows[1:] if start else rows
 
 

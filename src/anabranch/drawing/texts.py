@@ -106,12 +106,14 @@ def _text_cell(text: str, *, note: str) -> Cell:
 
 
 def _bytes_cell(value: bytes) -> Cell:
+    # Cut first: a blob may have many megabytes.
     text = value[:_MOST_BYTES].hex(" ")
     return Cell(text=text) if len(value) <= _MOST_BYTES else Cell(text=f"{text} …", note=human_size(len(value)))
 
 
 def _list_cell(values: list[Any] | tuple[Any, ...]) -> Cell:
     note = f"{len(values):,} items"
+    # Cut first: an embedding has hundreds of items, and a page has many cells.
     shown = _text_cell(json.dumps(json_value(values[:_MOST_ITEMS]), ensure_ascii=False), note=note)
     if len(values) <= _MOST_ITEMS:
         return shown

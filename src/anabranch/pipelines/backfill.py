@@ -120,6 +120,7 @@ def _run_value(
     except AnabranchError as err:
         problem = f"the backfill stopped at {request.parameter}={value} ({where}): {err.problem}"
         hint = f"{err.hint}; the same command continues there"
+        # The same class, so that the exit code is that of the cause.
         raise type(err)(problem, hint=hint, details=err.details) from err
 
 

@@ -169,6 +169,7 @@ def _arguments(
 
 
 def _number(given: Setting, what: str) -> int:
+    # A bool is an int in Python, and `true` would count as 1.
     if isinstance(given.value, bool) or not isinstance(given.value, int) or given.value < 0:
         given.fail(f"{what} is {given.shown()}", hint="give a whole number from 0 on")
     return given.value

@@ -89,6 +89,7 @@ class SparkBuilder:
 
     def _read_new(self, snapshot: Snapshot, key: str, last: GraphCommit) -> "DataFrame":
         before = seen_input(self.repo, last, key)
+        # A table that the last build did not see is new as a whole.
         if key not in before:
             return self._read(snapshot, key)
         shown = shown_schema(snapshot[key].schema)
@@ -106,6 +107,7 @@ class SparkBuilder:
                 frame.createOrReplaceTempView(names[key])
             yield names
         finally:
+            # The session may be the caller's own and outlive the run, so no view is left in its catalog.
             for name in names.values():
                 self.session.catalog.dropTempView(name)
 

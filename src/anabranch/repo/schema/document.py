@@ -12,6 +12,7 @@ from anabranch.suggestions import suggest
 __all__ = ["Node", "read_values", "read_yaml"]
 
 _Made = TypeVar("_Made")
+# Nodes are read by recursion, for which Python has a limit. No real schema is nested this deeply.
 _MAX_DEPTH = 40
 _DATE = re.compile(r"\s*\d{4}-\d\d?-\d\d?")
 # YAML aliases can repeat parts exponentially. No real schema has this number of nodes.
@@ -152,8 +153,11 @@ class _YamlReader:
             here = Node(path=path, line=key.start_mark.line + 1, value=None)
             if not isinstance(key, self._yaml.ScalarNode):
                 here.fail("a name must be a text", hint="use text for names")
+            # It would be read as a table or column with the name '<<'.
             if key.tag == "tag:yaml.org,2002:merge":
                 here.fail("the merge key '<<' is not supported", hint="write the entries out")
+            # PyYAML keeps the last of two equal names without an error. The plan would then drop what only the first
+            # one declares.
             if key.value in found:
                 here.fail(f"{key.value!r} is given twice", hint="keep one of them")
             read = self.read(item, path=_join(path, key.value), depth=depth + 1)

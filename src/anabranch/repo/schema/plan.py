@@ -171,6 +171,7 @@ def _plan_column(table: TableSchema, before: Column, after: Column) -> Iterable[
 def _plan_type(table: TableSchema, before: Column, after: Column) -> ChangeType:
     try:
         old, new = before.arrow.type, after.arrow.type
+        # Checked here, so that a plan and a dry run refuse it too, and not only the apply.
         require_computable(old, after.arrow)
     except InvalidInputError:
         raise InvalidSchemaError(

@@ -84,6 +84,7 @@ _SUGGESTIONS = {
     "uuid": "extension<arrow.uuid>",
     "json": "extension<arrow.json>",
 }
+# The parser is recursive, so a text from a user must not decide how deep it goes.
 _MAX_DEPTH = 32
 _MAX_DIGITS, _MAX_DIGITS_256 = 38, 76
 # For larger sizes Arrow may abort the process instead of raising an error.

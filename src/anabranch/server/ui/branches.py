@@ -81,6 +81,7 @@ def _list_branches(lake: Lake, search: str, *, after: str | None, deleted: bool)
         for name in repository.branch_names(after=after)
         if search.lower() in name.lower() or search.lower() in names.get(name, "").lower()
     )
+    # `branch_get` raises for a deleted branch, so the whole list is read and filtered.
     if deleted:
         wanted = set(matching)
         return [info for info in repository.branch_list(after=after, deleted=True) if info.name in wanted][: _SIZE + 1]

@@ -49,6 +49,7 @@ class Sides:
     def of(cls, visit: Visit) -> "Sides":
         before, after = visit.query("before"), visit.query("after")
         is_since_base = visit.query("since") == "base"
+        # The longer one first, because it contains the shorter one.
         for dots in ("...", ".."):
             # A range such as main...dev in one field.
             if not after and dots in before:
@@ -126,6 +127,7 @@ def outlines_of(tables: Iterable[TableDiff], *, counted: str) -> list[TableChang
     for table in tables:
         one = outline_of(table, most=sys.maxsize if table.key == counted else left)
         if one.counts is not None and one.change == "changed":
+            # One limit for the page: many tables just below it would take as long as one table far above it.
             left = max(0, left - table.rows_to_compare)
         found.append(one)
     return found
@@ -156,6 +158,7 @@ def show_changed_rows(visit: Visit) -> Shown:
 def _with_rows(visit: Visit, view: DiffRowsView, diff: TableDiff) -> DiffRowsView:
     number = visit.number("page")
     start = (number - 1) * _ROWS
+    # One more than the page shows, to know whether there is another page.
     found = first_changes(diff, start + _ROWS + 1)
     changed, keys = found.slice(start, _ROWS), key_columns(diff)
     names = [name for name in list_columns(diff) if name not in keys]
@@ -203,6 +206,7 @@ def _flat(batch: "pa.RecordBatch") -> "pa.RecordBatch":
 
     change, columns, before, after = batch.columns
     arrays = [change, columns, *before.flatten(), *after.flatten()]
+    # Named by number, because both sides have columns of the same name. The header is written separately.
     return pa.record_batch(arrays, names=[str(number) for number in range(len(arrays))])
 
 

@@ -91,6 +91,7 @@ class Lake:
         """Return the names that fields for refs suggest. No branch or tag is read."""
         names = self.host.branch_names()
         found = self.repository.branch_names(limit=_MOST_NAMES)
+        # main is always there, also if it comes after the maximum number of names.
         branches = [MAIN, *(name for name in found if name != MAIN and not BranchName(name).is_internal)]
         return RefChoices(
             branches={name: names.get(name, name) for name in branches},

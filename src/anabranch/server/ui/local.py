@@ -63,10 +63,12 @@ class LocalGate:
 
     async def enter(self, request: Request) -> Response:
         """Exchange the one-time token for a cookie, and open the first page without the token in its address."""
+        # A visitor may open the link again. The token is used up then, but the cookie is still valid.
         if self.find_session(request) is None:
             if not self._token.use(request.query_params.get("token", "")):
                 return self.turn_away(request)
             response = RedirectResponse("/", status_code=303, headers=SECURITY_HEADERS)
+            # The loopback address is served by plain HTTP, over which browsers may not send a secure cookie.
             self.cookie.set(response, self.sessions.start().id, is_secure=False)
             return response
         return RedirectResponse("/", status_code=303, headers=SECURITY_HEADERS)

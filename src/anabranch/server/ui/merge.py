@@ -62,6 +62,7 @@ class Draft:
 
     def options(self) -> dict[str, Any]:
         """Return the decisions as the arguments of a merge."""
+        # The id of a conflict is its resolution in JSON without the decision, so no ids are kept between two requests.
         resolutions = [{**json.loads(name), **choice} for name, choice in self.decisions.items()]
         return {
             "strategy": self.strategy,
@@ -229,6 +230,7 @@ def _view(visit: Visit, draft: Draft) -> MergeView:
     repository = visit.lake.repository
     into = str(BranchName.parse_public(draft.into))
     kept = _list_kept(visit, draft)
+    # The plan is cached by commits and decisions: a visitor sends the form many times, and each plan compares rows.
     state = _state_of(visit, draft, kept)
     plan = visit.cached(lambda: _plan_of(visit, draft), "plan", state, draft.key(), weigh=_weigh_plan)
     view = MergeView(
@@ -293,6 +295,7 @@ def _with_conflicts(visit: Visit, view: MergeView, plan: MergePlan, state: tuple
     still_open = everything
     if draft.is_decided:
         found = visit.lake.repository.conflicts(draft.source, draft.into, **draft.options())
+        # Not read if the plan counted none: reading would compare the rows again.
         still_open = _by_id(islice(found, _MOST_LISTED)) if plan.conflict_count else {}
     # A decision about columns may lead to conflicts of rows that were not there before.
     listed = {**everything, **still_open}
@@ -302,6 +305,7 @@ def _with_conflicts(visit: Visit, view: MergeView, plan: MergePlan, state: tuple
         if name in still_open or not view.is_only_open
     ]
     pages = max(1, -(-len(shown) // _CONFLICTS))
+    # A decision may shorten the list of open conflicts, so that the page of the form does not exist any more.
     number = min(_number(visit.field("page")), pages)
     tables = sorted({conflict.table for conflict in listed.values()})
     columns = sorted({f"{one.table}.{one.column}" for one in listed.values() if one.column is not None})
@@ -398,6 +402,7 @@ def _draft_of(visit: Visit) -> Draft:
 
 
 def _object_of(visit: Visit, name: str) -> dict[str, Any]:
+    # The field comes from the browser. Deeply nested JSON raises RecursionError, which is not a ValueError.
     text = visit.field(name) or "{}"
     try:
         found = json.loads(text)
@@ -411,6 +416,7 @@ def _object_of(visit: Visit, name: str) -> dict[str, Any]:
 def _choice_of(choice: Any) -> dict[str, Any]:
     if isinstance(choice, dict) and choice.get("take") in _SIDES:
         return {"take": choice["take"]}
+    # The default is neither a str nor None, so that a missing value is refused. Null is a value.
     if isinstance(choice, dict) and isinstance(choice.get("value", 0), str | None):
         return {"value": choice["value"]}
     raise InvalidInputError(f"the decision {str(choice)[:200]!r} is not valid", hint="open the page again")
@@ -432,6 +438,7 @@ def _with_new_decisions(visit: Visit, draft: Draft) -> Draft:
         if not _is_id(name):
             continue
         take = visit.field(f"take.{number}")
+        # Removed first: if the visitor cleared the choice, the conflict is open again.
         decisions.pop(name, None)
         if take in _SIDES:
             decisions[name] = {"take": take}
@@ -457,6 +464,7 @@ def _with_rows(
     if not wanted:
         return decisions
     found = dict(decisions)
+    # All conflicts of the row, also those on another page.
     for name, conflict in _list_all(visit, draft)[0].items():
         if conflict.key is not None and (row := _row_id(conflict)) in wanted:
             found[name] = {"take": wanted[row]}
@@ -476,6 +484,8 @@ def _with_rule(visit: Visit, rules: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def _number(text: str) -> int:
+    # A wrong number shows the first page, because an error page would lose the decisions in the form. isdigit() alone
+    # also accepts characters such as '²', for which int() raises.
     return int(text) if text.isascii() and text.isdigit() and len(text) < 7 and int(text) > 0 else 1
 
 

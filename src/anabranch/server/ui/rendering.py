@@ -105,7 +105,9 @@ def render(template: str, view: object, *, frame: Frame, status: int = 200) -> R
 def _environment() -> Environment:
     environment = Environment(
         loader=PackageLoader("anabranch.server.ui"),
+        # Names, messages and values come from other writers, and Jinja does not escape by default.
         autoescape=True,
+        # A misspelt name in a template raises instead of rendering as an empty text.
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -45,6 +45,7 @@ def answer_text(text: str, *, name: str, media_type: str = "text/plain") -> Resp
         "Cache-Control": "no-store",
         "Content-Disposition": f"attachment; filename*=UTF-8''{quote(name, safe='')}",
     }
+    # A text may hold a lone surrogate, for which the strict encoder raises.
     return Response(text.encode("utf-8", "surrogatepass"), media_type=f"{media_type}; charset=utf-8", headers=headers)
 
 

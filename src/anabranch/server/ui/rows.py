@@ -123,6 +123,7 @@ def _key_of(visit: Visit, table: Table) -> tuple[Any, ...] | None:
         return tuple(
             pa.scalar(value_from_json(value, kind), kind).as_py() for value, kind in zip(given, kinds, strict=True)
         )
+    # The address may be typed by hand, and each step of the conversion has errors of its own.
     except (ValueError, TypeError, RecursionError, OverflowError, pa.ArrowException) as err:
         hint = "open the row from the table"
         raise InvalidInputError(f"the key {text[:200]!r} is not valid: {err}", hint=hint) from err
@@ -140,6 +141,8 @@ def _find_row(visit: Visit, head: TableHead, columns: Sequence[str]) -> Mapping[
 
 
 def _read_row(visit: Visit, head: TableHead, key: tuple[Any, ...]) -> tuple[Mapping[str, Any] | None]:
+    # In a tuple, because the cache takes None for a missing value, and a row that does not exist would be searched
+    # again.
     return (visit.lake.repository.entity_at(head.key, key, ref=head.ref),)
 
 
@@ -163,6 +166,7 @@ def _address_of_row(visit: Visit) -> dict[str, str]:
 def _row_history(visit: Visit, head: TableHead, key: tuple[Any, ...]) -> Paged[RowChangeView]:
     number = visit.number("page")
     start = (number - 1) * _CHANGES
+    # One more than the page shows, to know whether there is another page.
     limit = start + _CHANGES + 1
     find = partial(visit.lake.repository.entity_history, head.key, key, ref=head.ref, limit=limit)
     found = visit.cached(find, "row history", head.key, repr(key), head.commit.id, head.main_id, limit, weigh=_weigh)

@@ -35,6 +35,7 @@ _HOME = "/ui/"
 _STATIC = "/ui/static"
 _SIGN_IN = "/ui/sign-in"
 _SIGN_OUT = "/ui/sign-out"
+# A longer load continues as a job, and the page reports its id.
 _WAIT_SECONDS = 60.0
 
 
@@ -86,6 +87,7 @@ class ProjectHost:
         branch_id = DEFAULT_BRANCH if order.branch == MAIN else order.branch
         branch = service.branches.open(self.project_id, branch_id, self.token)
         request = ImportRequest(incremental=order.is_incremental)
+        # Before the file is copied, so that a refused import does not fill the disk.
         service.imports.check(branch, key, request)
         upload = keep_file(order.file, order.name, service.files.new_folder(self.project_id))
         submitted = service.imports.submit(
@@ -183,15 +185,19 @@ class ServiceGate:
         """Exchange a token for a session."""
         async with request.form(max_fields=10, max_files=0) as form:
             secret, wanted, value = (str(form.get(name, "")) for name in ("token", "wanted", "csrf"))
+        # The field comes from the browser: a forged one would lead the visitor to another site after the sign-in.
         wanted = wanted if _is_page(wanted) else _HOME
         try:
             check_same_site(request)
+            # There is no session yet, so the token of the form is compared with a cookie, which another site cannot
+            # read.
             expected = self._form_cookie.read(request) or ""
             if not expected or not hmac.compare_digest(expected.encode(), value.encode()):
                 raise ForbiddenError("the sign-in form has expired", hint="send it again")
             token = self._service.tokens.authenticate(secret.strip())
         except (ForbiddenError, UnauthenticatedError) as err:
             return self._show_sign_in(request, wanted=wanted, status=401, problem=err.problem)
+        # Always a new id: an id that an attacker set in the browser before the sign-in never becomes valid.
         session = self.sessions.start(token_id=token.id, token_hash=token.secret_hash)
         response = RedirectResponse(wanted, status_code=303, headers=SECURITY_HEADERS)
         self._form_cookie.delete(response)

@@ -42,6 +42,7 @@ class Session:
 
     def check_form(self, value: object) -> None:
         """Raise ForbiddenError unless a form contains the token of this session."""
+        # In constant time, and as bytes: for strings that are not ASCII, compare_digest raises TypeError.
         if not isinstance(value, str) or not hmac.compare_digest(value.encode(), self.csrf.encode()):
             raise ForbiddenError(
                 "the form does not belong to this session", hint="open the page again and send the form from there"
@@ -52,6 +53,7 @@ class Sessions:
     """All sessions, in memory: a restart of the process ends them."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+        # Monotonic by default: setting the system clock back must not extend a session.
         self._clock = clock
         self._changing = threading.Lock()
         self._by_id: OrderedDict[str, Session] = OrderedDict()
@@ -92,6 +94,7 @@ class OneTimeToken:
         """Return whether the value is the token and was not used before."""
         if not hmac.compare_digest(value.encode(), self.value.encode()):
             return False
+        # With a lock, because two concurrent requests must not both find the token unused.
         with self._using:
             was_used, self._is_used = self._is_used, True
         return not was_used
@@ -117,7 +120,9 @@ class Cookie:
 def check_same_site(request: Request) -> None:
     """Raise ForbiddenError if a browser sent the request from a page of another site."""
     site, origin = request.headers.get("Sec-Fetch-Site"), request.headers.get("Origin")
+    # 'none' is a request of the user, such as by the address bar or a bookmark.
     is_other_site = site not in (None, "same-origin", "none")
     is_other_origin = origin is not None and origin.partition("://")[2] != request.headers.get("Host")
+    # Sec-Fetch-Site decides if the browser sends it. Older browsers send only Origin.
     if is_other_site or (site is None and is_other_origin):
         raise ForbiddenError("the request comes from a page of another site", hint="open the page itself")

@@ -52,6 +52,7 @@ class Visit:
 
     def cached(self, make: Callable[[], T], *key: Hashable, weigh: Callable[[T], int] = lambda _: _USUAL_WEIGHT) -> T:
         """Return a value that follows from its key alone, such as from commit ids. It is made once and cached."""
+        # With the URI, because all lakes of the process share the cache, and their tables may have the same names.
         whole = (self.lake.repository.uri, *key)
         found: T | None = _VALUES.find(whole)
         if found is None:
@@ -65,6 +66,7 @@ class Visit:
     def number(self, name: str, default: int = 1) -> int:
         """Return a number of the query, at least 1."""
         text = self.query(name) or str(default)
+        # Cut before int(), which raises for very long texts. isascii() excludes digits such as '²'.
         if not (text.isascii() and text.isdigit() and 1 <= int(text[:12]) <= 10**9):
             raise InvalidInputError(f"{name} must be a number from 1 on, got {text[:50]!r}", hint=f"use {name}=1")
         return int(text)
@@ -72,6 +74,7 @@ class Visit:
     def ref(self, name: str = "ref") -> str:
         """Return the ref that the visitor chose, by default main. With a time, it is a branch as it was then."""
         ref, time = self.query(name) or MAIN, self.query("at")
+        # The time replaces a version or a time in the ref, because a ref has only one of them.
         return f"{ref.partition('@')[0]}@{{{time}}}" if time else ref
 
     def field(self, name: str) -> str:
@@ -227,6 +230,8 @@ class Site:
     def _checked(self, page: Page, request: Request, session: Session, form: FormData) -> Response:
         try:
             if page.method == "POST":
+                # Two independent checks against forged forms: the headers of the browser, and the token of the
+                # session.
                 check_same_site(request)
                 session.check_form(form.get("csrf"))
             branch = form.get(page.writes) if page.writes else None
@@ -252,6 +257,7 @@ class Site:
                 visit.session.notice = answer.notice or None
                 query = f"?{urlencode(answer.query)}" if answer.query else ""
                 base = "" if visit.opened is None else visit.opened.path
+                # Status 303: the browser opens the page with GET, so that reloading it does not send the form again.
                 return RedirectResponse(f"{base}{answer.path}{query}", status_code=303, headers=SECURITY_HEADERS)
             case response:
                 return response
@@ -261,6 +267,7 @@ class Site:
     ) -> Response:
         explained = self._gate.explain(error)
         status = status_of(explained)
+        # `_visit` has logged an unexpected error already, with its cause.
         if status >= 500 and error is not _UNEXPECTED:
             _log.error("a page failed", exc_info=error)
         return self._show(Shown("error.html", explained, status), request, session, lake)

@@ -54,6 +54,7 @@ def show_sql(visit: Visit) -> Shown:
         return Shown("sql.html", view)
     try:
         return Shown("sql.html", replace(view, result=_answer(visit, sql, ref)))
+    # Errors of the statement are shown beside it, so that the visitor can correct it.
     except (InvalidInputError, NotFoundError, TooSlowError) as err:
         return Shown("sql.html", replace(view, problem=err), status=status_of(err))
 
@@ -72,12 +73,14 @@ def download_result(visit: Visit) -> Response:
 def _answer(visit: Visit, sql: str, ref: str) -> SqlResult:
     with visit.lake.repository.sql_reader(_checked(sql), ref, timeout=_SECONDS, batch_rows=_BATCH_ROWS) as reader:
         fields = list(reader.schema)[:_COLUMNS]
+        # A maximum of cells, not of rows, so that the page has about the same size for wide and narrow results.
         most = _CELLS // max(1, len(fields))
         rows: list[tuple[Cell, ...]] = []
         for batch in reader:
             # Only what is shown becomes Python values.
             part = batch.slice(0, most + 1 - len(rows)).select(list(range(len(fields))))
             rows += [tuple(map(cell_of, row)) for row in plain_rows(part)]
+            # One more than the page shows is enough to know that there are more.
             if len(rows) > most:
                 break
     return SqlResult(

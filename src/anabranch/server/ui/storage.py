@@ -72,6 +72,8 @@ def show_storage(visit: Visit) -> Shown:
             storage = repository.storage_report(keep_last=policy.last, keep_newer_than=policy.newer_than)
             view = StorageView(policy=policy, storage=storage, bars=_bars(visit, storage))
         case "gc":
+            # A GET request deletes nothing: a link of another page could cause it. The deletion is a form with a
+            # token.
             report = repository.gc(keep_last=policy.last, keep_newer_than=policy.newer_than, dry_run=True)
             view = StorageView(policy=policy, gc=report)
         case "doctor":
