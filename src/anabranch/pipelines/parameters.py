@@ -39,6 +39,7 @@ def declare_parameters(given: Mapping[str, Any], location: SourceLocation) -> di
 
 
 def _declare(name: object, value: Any, location: SourceLocation) -> Parameter:
+    # Functions get parameters as keyword arguments, so a name must be an identifier, and the session has one of them.
     if not isinstance(name, str) or not name.isidentifier() or name == RESERVED:
         location.fail(f"a parameter cannot be called {name!r}", hint="use a name such as 'since'")
     is_required = isinstance(value, type)
@@ -72,6 +73,7 @@ def _converted(parameter: Parameter, value: Any, location: SourceLocation) -> An
     # Not `isinstance`: a bool is also an int, and a datetime is also a date.
     if type(value) is kind and _is_finite(value):
         return value
+    # A whole number is often written without a point, and it is the same value.
     if kind is float and type(value) is int:
         return float(value)
     try:

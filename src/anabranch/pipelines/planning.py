@@ -28,10 +28,12 @@ def plan_pipeline(
     if not pipeline.outputs:
         pipeline.location.fail(f"the pipeline {pipeline.name!r} has no outputs", hint="declare one with .sql or .table")
     values = bind_parameters(pipeline.parameters, parameters, pipeline.location)
+    # Of all outputs, not only of the selected ones: a cycle is refused in each run.
     order = in_order(pipeline.outputs)
     snapshot = repo.snapshot_of(branch or repo.branch)
     chosen = select_outputs(pipeline, repo, snapshot, selection)
     before = steps_before(chosen)
+    # Before anything is started: otherwise a step would fail only after the steps before it were built.
     for output in order:
         if output.key in chosen:
             _refuse_missing(output, chosen, snapshot, pipeline.outputs)

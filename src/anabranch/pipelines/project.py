@@ -28,6 +28,7 @@ _CHECKS = "checks"
 _FUNCTION = "model"
 _COMMENTS = {".sql": "--", ".py": "#"}
 _YAML = (".yml", ".yaml")
+# The files of a project become one document in memory, which is also kept in the repository for each version.
 _MOST_FILES = 5_000
 _LONGEST_FILE = 1_000_000
 _KINDS: dict[str, type] = {"str": str, "int": int, "float": float, "bool": bool, "date": date}
@@ -197,6 +198,7 @@ def _iter_models(files: Mapping[PurePosixPath, str], folder: str) -> Iterator[_M
         other = beside.pop(path.with_suffix(""), None)
         if other is not None:
             more = _known(read_settings(files[other], file=f"{folder}{other}"))
+            # Neither of the two overrides the other: the author would have to know which one wins.
             for name in more.keys() & settings.keys():
                 more[name].fail(f"{name!r} is also in the header of {file}", hint="keep one of them")
             settings = settings | more

@@ -132,6 +132,7 @@ def _parse(text: str) -> exp.Query:
         raise StatementError(
             f"the SQL does not parse: {text}{where}", hint="correct it", line=first.get("line") or 1
         ) from None
+    # The parser is recursive, and a deeply nested statement exhausts the stack.
     except (SqlglotError, RecursionError) as err:
         raise StatementError(f"the SQL does not parse: {err}", hint="correct it") from None
     if not trees:
@@ -152,6 +153,7 @@ def _is_other(table: exp.Table, common: set[str]) -> bool:
         if table.name.lower() == "identifier" or getattr(table.this, "name", "").lower() == "identifier":
             raise StatementError("IDENTIFIER(...) hides which table is read", hint="write the table's name")
         return True
+    # A name with a bucket is a table, also if a common table expression has the same last part.
     return not table.db and table.name.lower() in common
 
 

@@ -273,6 +273,7 @@ def switch(
         raise InvalidInputError(f"{option} is for a new branch", hint="add --create, or leave it out")
     if create:
         create_branch(here, branch, source=source, live=live)
+    # Before the folder remembers it: a misspelt branch must not become the current one.
     info = here.repository.branch_get(branch)
     memory = remember(repository=here.repository.uri, branch=info.name, memory=here.settings.memory)
     document = {

@@ -91,7 +91,9 @@ def log(
     with here.on_current_branch():
         listed = here.repository.iter_commits(ref, table=table, after=after, prefix=prefix)
         chosen = _choose(listed, author=author, since=_moment(since))
+        # One more than is shown, to know whether there are more.
         found = list(islice(chosen, limit + 1))
+        # Only if nothing was found, because the check may read the whole history.
         if table is not None and not found:
             _require_changes(here, table, ref)
     return _list(ref or here.repository.branch, found, limit=limit, oneline=oneline)
@@ -111,11 +113,13 @@ def _moment(text: str | None) -> datetime | None:
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
+        # A text such as 2026-13-45 is a wrong date, not a wrong time span.
         if not text[:1].isdigit() or "-" in text:
             raise InvalidInputError(
                 f"--since {text!r} is not a time", hint="pass a time span such as 7d, or a date such as 2026-11-15"
             ) from None
         return datetime.now(UTC) - parse_duration(text, option="--since")
+    # The log shows times in UTC, so a time without a zone is read as UTC too.
     return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 

@@ -41,6 +41,7 @@ def demo(
 
     target = Path(DEMO_FOLDER if folder is None else folder)
     repository = make_demo(target)
+    # In the folder of the demo: the current folder may remember another repository.
     remember(repository=repository.uri, branch=repository.branch, folder=target.absolute())
     tables, commits = repository.snapshot(), list(repository.iter_graph())
     branches, tags = repository.branch_list(), repository.tag_list()

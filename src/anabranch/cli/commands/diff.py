@@ -77,6 +77,7 @@ def diff(
         found = here.repository.diff(before or _since_parent(here), after, tables=table, engine=engine)
         if stat and not (schema or rows or html):
             return _stat(found, exit_code=exit_code)
+        # This compares rows: the files of a table may be rewritten without a change of its rows.
         different = [part for part in found.tables if not part.is_empty]
     code = _DIFFERENT if exit_code and different else 0
     if html is not None:

@@ -117,6 +117,7 @@ def load(
         _upsert_by_mode(),
         here.on_current_branch(),
     ):
+        # Read before the load: after it the table exists in any case.
         is_new = primary_key is None and key not in here.snapshot(None)
         done = here.repository.load(
             key,

@@ -233,6 +233,7 @@ def conflicts(
 
 
 def _page(found: Iterator["Conflict"], *, source: str, target: str, limit: int, offset: int) -> Answer:
+    # One more than is shown, to know whether there are more, but not all: the iterator compares rows while it is read.
     page = list(islice(found, offset, offset + limit + 1))
     has_more, page = len(page) > limit, page[:limit]
     document = {
@@ -288,6 +289,7 @@ def decisions(
     and the target of its conflict have the same values.
     """
     target = into or here.current().name
+    # Before they are deleted, so that the answer contains them.
     found = here.repository.decision_list(source, target)
     if clear:
         here.repository.decision_clear(source, target)

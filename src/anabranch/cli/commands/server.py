@@ -39,6 +39,8 @@ def ui(
     except ModuleNotFoundError as err:
         raise MissingDependencyError(f"{err.name} is not installed", hint="pip install 'anabranch[server]'") from err
     repository = here.repository
+    # Bound before the address is printed: with port 0 only the socket knows the port, and no other process can take
+    # it.
     listening = listen(host=_HOST, port=port)
     bound, token = listening.getsockname()[1], OneTimeToken()
     local_app = create_local_app(repository, port=bound, token=token)
@@ -89,6 +91,7 @@ def serve(
         sentences.append(f"rebuilt the metadata; projects: {rebuilt.projects}, dev branches: {rebuilt.branches}")
         sentences += [f"note: {name} cannot be opened as a repository" for name in rebuilt.skipped]
     service = open_service(settings)
+    # Before the token is created: if the port is taken, no token is created that is never shown.
     listening = listen(host=host, port=port)
     if init:
         document["token"] = create_first_token(service)

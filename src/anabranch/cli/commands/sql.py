@@ -49,6 +49,7 @@ def sql(
     text = _statement(statement)
     location = ref or here.current().name
     if as_csv:
+        # As a stream, because the result may be larger than the memory.
         reader = here.repository.sql_reader(text, ref=location)
         for part in csv_lines(reader.schema.names, reader):
             typer.echo(part, nl=False)
@@ -71,6 +72,7 @@ def _statement(given: str | None) -> str:
 
 def _objects(found: "pa.Table") -> list[dict[str, object]]:
     names = found.column_names
+    # A JSON object has one value for each name, so one of the columns would be lost.
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise InvalidInputError(f"two columns are called {twice!r}", hint="give one another name with AS")
