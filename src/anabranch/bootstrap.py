@@ -123,6 +123,8 @@ def doctor(
 def _is_repository(root: str, options: Mapping[str, str]) -> bool:
     """Whether a location holds a repository. If its marker file is lost, the folders of its logs count."""
     store = open_store(root, options)
+    # Both have a folder `_versions`. That of a repository holds folders, the logs of its branches; that of a Lance
+    # dataset holds files, its manifests.
     return store.find_info(MARK) is not None or bool(store.list_folders(BRANCHES) and not store.list_files(BRANCHES))
 
 
@@ -228,6 +230,7 @@ def _load_engine() -> SqlEngine:
 def _load_comparer() -> "RowComparer":
     from anabranch.repo.history.memory_comparer import LocalComparer
 
+    # As a function: a few rows are compared without DuckDB, which takes a while to load.
     return LocalComparer(load_engine=_load_duck_comparer)
 
 

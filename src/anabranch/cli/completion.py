@@ -125,6 +125,7 @@ def _tags(repository: "Repository", _: Any, incomplete: str) -> Iterable[str]:
 
 def _refs(repository: "Repository", ctx: Any, incomplete: str) -> Iterable[str]:
     """Return branches and tags, also after the dots of a range."""
+    # From the right: 'a...b' becomes 'a.', '..' and 'b', so the range keeps its dots when they are joined again.
     before, dots, last = incomplete.rpartition("..")
     names = [*_branches(repository, ctx, last), *_tags(repository, ctx, last)]
     return [f"{before}{dots}{name}" for name in names]

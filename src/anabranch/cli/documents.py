@@ -140,6 +140,7 @@ def _key(key: object) -> str:
     return str(key.value if isinstance(key, Enum) else key)
 
 
+# Cached by class, because a document may list thousands of values of one class.
 @cache
 def _reader(kind: Any) -> Callable[[Any], dict[str, Any]] | None:
     """Return a function that reads the members of a value, or None for plain values."""

@@ -194,6 +194,7 @@ def parse_ref(text: str | None) -> int | str | tuple[str | None, int | None] | N
     """Parse a position in the history of one dataset."""
     if text is None:
         return None
+    # A number is always a version: new branches and tags cannot have a name of digits only.
     if re.fullmatch("[0-9]{1,20}", text):
         return int(text)
     ref = Ref.parse(text)

@@ -166,6 +166,7 @@ def _head(text: str, width: int) -> str:
     for index, character in enumerate(text):
         used += _width(character)
         if used > width:
+            # At least one character: otherwise `_wrap` would not end for a wide character in a column of width 1.
             return text[: max(index, 1)]
     return text
 

@@ -230,6 +230,7 @@ def executed_source(file: str) -> Source:
 
 def execute(source: Source) -> ModuleType:
     """Execute a file as a module of its own."""
+    # Named by its content, so that two files of one name, or two versions of a file, have different modules.
     module = ModuleType(f"{MODULE}{source.hash[:16]}")
     module.__file__ = source.file
     # Where classes look for the names in their annotations, and tracebacks for lines.

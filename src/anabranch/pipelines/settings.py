@@ -114,6 +114,7 @@ class _Reader:
     def read(self, node: Any, *, depth: int) -> Setting:
         location = self._location(node)
         self._parts += 1
+        # YAML aliases can repeat parts exponentially, so a small file may have a very large number of parts.
         if self._parts > _MOST_PARTS or depth > _DEEPEST:
             location.fail("the YAML has too many parts", hint=f"use at most {_MOST_PARTS:,}, at most {_DEEPEST} deep")
         if isinstance(node, self._yaml.ScalarNode):
@@ -131,6 +132,7 @@ class _Reader:
             location = self._location(key)
             if not isinstance(key, self._yaml.ScalarNode) or key.value == "<<":
                 location.fail("a name is not a text", hint="write 'name: value'")
+            # PyYAML keeps the last of two equal names without an error.
             if key.value in found:
                 location.fail(f"{key.value!r} is given twice", hint="keep one of them")
             # The line of the name: a long value begins below it.
@@ -140,6 +142,7 @@ class _Reader:
     def _scalar(self, node: Any, location: SourceLocation) -> Scalar:
         try:
             return self._loader.construct_object(node)
+        # YAML reads a text such as 2026-02-30 as a date, and that date does not exist.
         except (ValueError, OverflowError) as err:
             location.fail(f"{node.value!r} is not a value: {err}", hint="put it in quotes if it is a text")
 

@@ -237,6 +237,7 @@ def list_(
     found: dict[str, dict[str, object]] = {}
     for commit in here.commits(ref, limit=limit):
         record = PipelineRecord.find(commit.metadata)
+        # Commits come newest first, so the first one of a pipeline is its last run.
         if record is not None and record.name not in found:
             found[record.name] = {
                 "pipeline": record.name,

@@ -41,6 +41,7 @@ def reflog(
     Every commit, reset, delete, restore and undo is an entry. 'anabranch reset dev@v7' returns to one of them.
     """
     name = branch or here.repository.branch
+    # One more than is shown, to know whether there are more.
     found = here.repository.reflog(name, limit=limit + 1)
     movements, has_more = found[:limit], len(found) > limit
     rows = tuple(
@@ -113,6 +114,7 @@ def _repeat(move: "Callable[[str], Movement]", name: str, steps: int) -> _Repeat
 
 def _moved(here: Here, name: str, repeated: _Repeated, *, verb: str, key: str) -> Answer:
     movement = repeated.last
+    # By the reflog, which a deleted branch has too: an undo or redo may leave the branch deleted.
     (now,) = here.repository.reflog(name, limit=1)
     document = {
         "branch": name,

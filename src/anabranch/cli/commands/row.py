@@ -57,6 +57,7 @@ def insert(
 ) -> Answer:
     """Insert rows, given as JSON objects, as one commit."""
     with here.on_current_branch():
+        # Read for its types: JSON has none for dates, decimals and bytes.
         table = here.repository.snapshot()[key]
         given = _parse_rows(values if values else _read_lines(), table.schema, key)
         if not given:
@@ -138,6 +139,7 @@ def _answer(here: Here, key: str, commit: "GraphCommit | None", what: str, *, ro
 
 
 def _read_lines() -> list[str]:
+    # On a terminal, reading would wait for input without any message.
     if sys.stdin.isatty():
         raise InvalidInputError("no rows are given", hint="pass a JSON object, such as '{\"id\": 7}', or pipe lines")
     return [line for line in sys.stdin.read().splitlines() if line.strip()]

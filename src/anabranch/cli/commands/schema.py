@@ -96,6 +96,7 @@ def apply(
 def _desired(file: str) -> str | Path:
     if file == "-":
         return sys.stdin.read()
+    # A Path is always read as a file. A string without a suffix such as .yaml would be read as YAML text.
     return file if "://" in file else Path(file)
 
 

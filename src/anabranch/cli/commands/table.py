@@ -235,6 +235,7 @@ def _history(here: Here, key: TableKey, ref: str | None, *, limit: int) -> "list
     """The commits that changed a table; where a live branch follows main, those of main."""
     seen = here.snapshot(ref)
     start, main = ref, seen.main_commit_id
+    # With an equal entry the branch shows the table of main, whose history is on main.
     if main is not None and here.repository.snapshot_of(main).entries.get(key) == seen.entries.get(key):
         start = main
     found = here.commits(start, limit=limit, table=str(key))
@@ -276,10 +277,12 @@ def cat(
     chosen = parse_names(columns)
     if as_csv:
         header = chosen or table.schema.names
+        # Batch by batch: without a limit this prints the whole table, which may be larger than the memory.
         for text in csv_lines(header, table.scan(columns=chosen, where=where, limit=limit)):
             typer.echo(text, nl=False)
         return None
     most = limit or _DEFAULT_LIMIT
+    # One more than is shown, to know whether there are more.
     found = table.to_arrow(columns=chosen, where=where, limit=most + 1)
     has_more = len(found) > most
     rows, names = plain_rows(found.slice(0, most)), found.column_names

@@ -46,6 +46,8 @@ def transact(
             losses += 1
             if losses > left:
                 raise
+        # Writers that lost against the same commit would prepare at the same time again, and all but one would lose
+        # again.
         config.give_way(losses, config.clock() - started)
 
 

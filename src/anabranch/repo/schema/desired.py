@@ -173,6 +173,7 @@ def _read_indices(node: Node, columns: tuple[Column, ...]) -> tuple[Index, ...]:
     indices = tuple(_read_index(item, columns) for item in node.items())
     names = [index.chosen_name for index in indices]
     for name in names:
+        # Lance identifies an index by its name.
         if names.count(name) > 1:
             node.fail(f"two indices have the name {name!r}", hint="set another 'name' for one of them")
     return indices

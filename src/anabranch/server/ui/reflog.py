@@ -56,6 +56,7 @@ def redo(visit: Visit) -> Redirect:
 
 def _move(visit: Visit, move: Callable[[str], Movement], word: str) -> Redirect:
     branch = visit.field("branch") or MAIN
+    # The visitor decided by the movements on the page. After a later movement, another change would be undone.
     if str(visit.lake.repository.branch_get(branch).version) != visit.field("version"):
         raise WriteConflictError(
             f"branch '{branch}' moved since the page was opened", hint="open the page again and read the new movements"

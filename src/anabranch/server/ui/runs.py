@@ -80,6 +80,7 @@ def show_lineage(visit: Visit) -> Shown:
     """Show what a table at a ref was made from."""
     ref, lake = visit.ref(), visit.lake
     table, snapshot = visit.request.path_params["table"], lake.repository.snapshot_of(ref)
+    # The path of the lake is part of the key, because the picture contains links.
     lineage, picture = visit.cached(
         lambda: _draw_lineage(lake, table, ref), "lineage", lake.path, table, snapshot.id, snapshot.main_commit_id
     )

@@ -112,6 +112,7 @@ class RowsQuery:
             raise InvalidInputError(
                 f"the filter has {len(self.where)} characters", hint=f"use at most {_LONGEST_FILTER}"
             )
+        # One more, because `limit` includes the row that shows whether there is another page.
         if self.sort and offset + limit > _MOST_SORTED + 1:
             raise InvalidInputError(
                 f"only the first {_MOST_SORTED} rows of an order can be shown", hint="filter the rows, or use SQL"
@@ -187,6 +188,7 @@ def show_rows(visit: Visit) -> Shown:
 def _read_page(visit: Visit, table: Table, query: RowsQuery, shown: Sequence[ColumnView]) -> Paged[RowView]:
     offset = (query.page - 1) * _ROWS
     names = [column.name for column in shown]
+    # With the key, also if its columns are not shown: the links to single rows need it.
     read = list(dict.fromkeys([*names, *table.primary_key]))
     request = query.to_request(columns=read, offset=offset, limit=_ROWS + 1)
     if query.where or query.sort:
@@ -204,6 +206,7 @@ def _read_page(visit: Visit, table: Table, query: RowsQuery, shown: Sequence[Col
                 query=_row_query(table, query, values, offset + number),
             )
         )
+    # To count the rows of a filter, the whole table would have to be read.
     total = None if query.where else len(table)
     return Paged(items=rows, number=query.page, size=_ROWS, has_more=found.num_rows > _ROWS, total=total)
 
@@ -239,6 +242,7 @@ def show_history(visit: Visit) -> Shown:
     head, number = head_of(visit, visit.ref()), visit.number("page")
     commits = visit.lake.repository.iter_commits(head.ref, table=head.key)
     start = (number - 1) * _COMMITS
+    # One more than the page shows, to know whether there is another page.
     found = list(islice(commits, start, start + _COMMITS + 1))
     page = Paged(items=found[:_COMMITS], number=number, size=_COMMITS, has_more=len(found) > _COMMITS)
     return Shown("tables/history.html", HistoryView(head=head, commits=page))
