@@ -70,6 +70,7 @@ def _draw_line(one: GraphLine, *, lanes: int, link: Link | None) -> str:
     more = max(0, len(one.branches) - _LABELS) + max(0, len(one.tags) - _LABELS)
     if more:
         labels.append(f'<span class="muted">+{more:,} more</span>')
+    # In bdi, because text that runs from right to left would otherwise reorder the labels beside it.
     message = f"<bdi>{line(one.message) or '(no message)'}</bdi>"
     return (
         f'<tr><td class="picture">{draw_row(one.row, lanes=lanes, is_merge=one.is_merge)}</td>'

@@ -43,6 +43,8 @@ def newest_first(nodes: Mapping[str, Node]) -> list[Node]:
         for parent in node.parents:
             if parent in children:
                 children[parent] -= 1
+                # Only after all its children: by time alone, a parent would come before a child whose writer had a
+                # slow clock.
                 if not children[parent]:
                     heappush(ready, (-nodes[parent].created_at, parent))
     return ordered

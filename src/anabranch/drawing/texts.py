@@ -65,6 +65,7 @@ def cell_of(value: Any) -> Cell:
             return NULL
         case bool():
             return Cell(text="true" if value else "false")
+        # After bool, which is an int. json_value gives NaN and integers beyond 64 bits the same text as in JSON.
         case int() | float():
             return Cell(text=str(json_value(value)), is_number=True)
         case str():

@@ -141,6 +141,7 @@ def delete(
     try:
         here.repository.branch_delete(name, purge=purge)
     except BranchNotFoundError as err:
+        # Only after the error: a tag of this name is a likely reason, but a deletion that works needs no list of tags.
         if not any(tag.name == name for tag in here.repository.tag_list(prefix=name)):
             raise
         raise BranchNotFoundError(err.problem, hint=f"it is a tag: use 'anabranch tag delete {name}'") from err

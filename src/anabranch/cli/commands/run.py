@@ -55,6 +55,7 @@ def list_(
 @command(runs, "show", "run show 01KA4T3JB6W9TTVN2MVF2FZ9AA")
 def show(here: Here, run_id: RunId) -> Answer:
     """Show the state, message, logs and tables of a run."""
+    # It takes a while to load, and only this command of the module needs it.
     from anabranch.pipelines.run import list_logs
 
     repository = here.repository

@@ -362,6 +362,7 @@ def _order(item: tuple[str, Conflict]) -> tuple[Any, ...]:
 def _conflict_view(draft: Draft, name: str, conflict: Conflict, *, is_open: bool) -> ConflictView:
     choice = draft.decisions.get(name, {})
     key = "" if conflict.key is None else json.dumps(json_value(conflict.key), ensure_ascii=False)
+    # A decision may be to set null, so the value alone does not show whether there is a decision.
     value = choice.get("value")
     return ConflictView(
         id=name if len(name) <= _LONGEST_ID else "",

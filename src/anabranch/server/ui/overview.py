@@ -77,6 +77,7 @@ def show_overview(visit: Visit) -> Shown:
         tag_count=len(repository.tag_names()),
         commits=tuple(repository.list_commits(ref, limit=_COMMITS)),
     )
+    # The commit of `init` counts, so a lake with one commit, one branch and no tables was never used.
     is_new = not len(snapshot) and view.branch_count == 1 and len(view.commits) == 1
     return Shown("first_steps.html" if is_new else "overview.html", view)
 

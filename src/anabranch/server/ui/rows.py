@@ -183,6 +183,7 @@ def _row_change(change: EntityChange) -> RowChangeView:
     before, after = change.before or {}, change.after or {}
     kind = "inserted" if change.before is None else "deleted" if change.after is None else "updated"
     names = list(dict.fromkeys([*after, *before]))
+    # An inserted or deleted row has only one side, so all its cells are shown.
     changed = [name for name in names if kind != "updated" or _text(before, name) != _text(after, name)]
     cells = tuple(
         CellChange(column=name, before=_cell(before, name), after=_cell(after, name))
