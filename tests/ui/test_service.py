@@ -116,6 +116,25 @@ def test_read_token_cannot_do_anything_but_read(running: Running, project: Proje
     assert tried >= 5
 
 
+@pytest.mark.parametrize("spelling", ["main", " main", "main\t", "main\u00a0", "", None])
+def test_branch_token_does_not_write_to_main_in_any_spelling(
+    running: Running, project: Project, spelling: str | None
+) -> None:
+    """An empty or missing name means main, and blanks around a name are not part of it."""
+    with running.client() as api:
+        secret = make_token(api, "branch", project_id=project.id)
+    tried = 0
+    with signed_in(running, secret) as (client, csrf):
+        for route in routes_of(running):
+            if route.page is not None and route.page.writes:
+                named = {} if spelling is None else {route.page.writes: spelling}
+                form = {"csrf": csrf, "source": "dev", "table": "in_c_sales.orders", "version": "2", **named}
+                answer = client.post(path_of(route, project), data=form)
+                assert answer.status_code == 403, (route.path, answer.text)
+                tried += 1
+    assert tried >= 8
+
+
 def test_forged_form_is_refused_by_every_action(running: Running, project: Project) -> None:
     with running.client() as api:
         before = ok(api.get(f"{project.path}/branches"))

@@ -210,7 +210,7 @@ def delete_tag(visit: Visit) -> Redirect:
 def _days(text: str) -> timedelta | None:
     if not text:
         return None
-    if not (text.isascii() and text.isdigit() and 0 < int(text[:6]) <= 36_500):
+    if not (text.isascii() and text.isdigit() and len(text) <= 5 and 0 < int(text) <= 36_500):
         raise InvalidInputError(f"the number of days must be from 1 to 36500, got {text[:50]!r}", hint="for example 7")
     return timedelta(days=int(text))
 

@@ -66,8 +66,8 @@ class Visit:
     def number(self, name: str, default: int = 1) -> int:
         """Return a number of the query, at least 1."""
         text = self.query(name) or str(default)
-        # Cut before int(), which raises for very long texts. isascii() excludes digits such as '²'.
-        if not (text.isascii() and text.isdigit() and 1 <= int(text[:12]) <= 10**9):
+        # Limited before int(), which raises for very long texts. isascii() excludes digits such as '²'.
+        if not (text.isascii() and text.isdigit() and len(text) <= 10 and 1 <= int(text) <= 10**9):
             raise InvalidInputError(f"{name} must be a number from 1 on, got {text[:50]!r}", hint=f"use {name}=1")
         return int(text)
 
@@ -79,13 +79,18 @@ class Visit:
 
     def field(self, name: str) -> str:
         """Return a text of the form, or an empty text."""
-        value = self.form.get(name)
-        return value.strip() if isinstance(value, str) else ""
+        return text_of(self.form, name)
 
     def file(self, name: str) -> UploadFile | None:
         """Return a file of the form that has a name, or None."""
         value = self.form.get(name)
         return value if isinstance(value, UploadFile) and value.filename else None
+
+
+def text_of(form: FormData, name: str) -> str:
+    """Return a text of a form without the blanks around it, or an empty text."""
+    value = form.get(name)
+    return value.strip() if isinstance(value, str) else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,9 +239,11 @@ class Site:
                 # session.
                 check_same_site(request)
                 session.check_form(form.get("csrf"))
-            branch = form.get(page.writes) if page.writes else None
+            # The same text as the handler reads, where an empty one means main: a check of another spelling would let a
+            # token for branches write to main.
+            branch = text_of(form, page.writes) or MAIN if page.writes else None
             if page.needs is not None:
-                self._gate.check(request, session, page.needs, branch if isinstance(branch, str) else None)
+                self._gate.check(request, session, page.needs, branch)
             with self._gate.open(request, session) as lake:
                 return self._visit(page, Visit(request=request, session=session, opened=lake, form=form))
         except AnabranchError as err:

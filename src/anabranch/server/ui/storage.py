@@ -27,7 +27,7 @@ class Policy:
     @classmethod
     def of(cls, keep_last: str, keep_days: str) -> "Policy":
         for name, text in (("number of commits", keep_last), ("number of days", keep_days)):
-            if text and not (text.isascii() and text.isdigit() and 0 < int(text[:6]) <= 36_500):
+            if text and not (text.isascii() and text.isdigit() and len(text) <= 5 and 0 < int(text) <= 36_500):
                 raise InvalidInputError(f"the {name} must be from 1 to 36500, got {text[:50]!r}", hint="for example 30")
         return cls(keep_last=keep_last, keep_days=keep_days)
 
