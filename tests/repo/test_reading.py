@@ -103,7 +103,7 @@ def test_a_snapshot_is_a_mapping_of_tables(lake: ab.Repository) -> None:
     assert {key: found.count_rows() for key, found in snapshot.items()} == {CUSTOMERS: 2, ORDERS: 3}
     with pytest.raises(KeyError):
         snapshot["s.none"]
-    with pytest.raises(InvalidNameError, match="'orders' is not of the form"):
+    with pytest.raises(InvalidNameError, match="'orders' has no bucket"):
         snapshot["orders"]
 
 

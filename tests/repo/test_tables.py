@@ -58,7 +58,7 @@ def test_tables_lists_the_keys_of_a_ref(lake: ab.Repository) -> None:
 def test_wrong_keys_and_refs_are_refused(lake: ab.Repository) -> None:
     with pytest.raises(KeyError):
         lake["s.none"]
-    with pytest.raises(InvalidNameError, match="'orders' is not of the form"):
+    with pytest.raises(InvalidNameError, match="'orders' has no bucket"):
         lake["orders"]
     with pytest.raises(InvalidNameError, match="ref"):
         lake.table(ORDERS, "")
