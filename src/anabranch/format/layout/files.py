@@ -330,7 +330,6 @@ def folder_of_index(description: bytes) -> FileMention:
         _number(values, _INDEX_BASE),
         # Older manifests do not list the files of an index.
         sum(sizes) if sizes else None,
-        # Indices that Lance keeps for itself are rebuilt by Lance, so a missing one is not damage.
         is_required=not _bytes(values, _INDEX_NAME).startswith(b"__lance_"),
     )
 

@@ -231,8 +231,7 @@ def without_base(data: bytes, path: str, *, name: str = "manifest") -> bytes:
         match field.number, field.value:
             case 18, bytes(value) if _read_base_path(value, name).id in removed:
                 return b""
-            # The feature flags of readers and writers state that there are bases. Without any, older clients may read
-            # it again.
+            # The feature flags of readers and writers state that there are bases.
             case (9 | 10) as flags, int(value) if is_last:
                 return varint_field(flags, value & ~_HAS_BASE_PATHS)
         return field.raw

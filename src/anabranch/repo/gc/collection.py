@@ -43,7 +43,7 @@ def list_expired_branches(repo_store: RepoStore) -> tuple[LogEntry, ...]:
     return tuple(
         entry
         for entry in repo_store.heads.list()
-        # main never expires, even if its entry has a time: live branches follow it.
+        # main never expires, even if its entry has a time.
         if not entry.state.is_deleted and entry.state.expires_at is not None and entry.state.expires_at <= now
         if str(entry.branch) != MAIN
     )
