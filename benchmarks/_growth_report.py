@@ -75,7 +75,8 @@ def _verdict(axis: str, sizes: BySize) -> str:
     pairs = list(zip(sizes[least], sizes[most], strict=True))
     grown = [(before, after) for before, after in pairs if _ratio(before, after) > FLAT]
     flat = f"{len(pairs) - len(grown)} of {len(pairs)} operations take at most {FLAT:g} times as long at {most:,}."
-    return "\n".join([flat, *(f"- {_explain(axis, sizes, before, after)}" for before, after in grown)])
+    reasons = [f"- {_explain(axis, sizes, before, after)}" for before, after in grown]
+    return "\n".join([flat, *(["", *reasons] if reasons else [])])
 
 
 def _explain(axis: str, sizes: BySize, before: Measured, after: Measured) -> str:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from PIL import Image
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 from tests.server.conftest import Running, make_token, new_project, ok
 from tests.server.conftest import serving as serving_service
 from tests.ui.conftest import CHROMIUM, LocalSite, serving
@@ -18,7 +18,8 @@ from tests.ui.lakes import shop
 
 import anabranch as ab
 
-# The name of the picture and the path of the page. "{commit}" is the newest commit of dev, "{run}" the newest run.
+# The name of the picture and the path of the page. "{commit}" is the newest commit of dev, "{run}" the newest run,
+# "{made}" its commit, and "{failed}" the run before it.
 PAGES: Mapping[str, str] = {
     "overview": "/",
     "branches": "/branches",
@@ -35,6 +36,8 @@ PAGES: Mapping[str, str] = {
     "sql": "/sql?sql=SELECT item, sum(amount) AS sold FROM shop.orders GROUP BY item ORDER BY item",
     "runs": "/runs",
     "run": "/runs/{run}",
+    "failed-run": "/runs/{failed}",
+    "provenance": "/commits/{made}",
     "lineage": "/lineage/shop.totals",
     "reflog": "/reflog?branch=dev",
     "storage": "/storage?show=storage",
@@ -110,12 +113,20 @@ def window(browser: Browser, look: str) -> Iterator[Page]:
 
 def take_lake(browser: Browser, site: LocalSite, camera: Camera, look: str) -> None:
     repository = site.repository
-    ids = {"commit": repository.branch_get("dev").head_commit_id, "run": repository.run_list()[0].id}
+    run, failed = repository.run_list(limit=2)
+    ids = {
+        "commit": repository.branch_get("dev").head_commit_id,
+        "run": run.id,
+        "made": run.commit_id,
+        "failed": failed.id,
+    }
     with window(browser, look) as page:
         page.goto(site.enter)
         for name, path in PAGES.items():
             if camera.takes(name):
                 page.goto(site.url + path.format(**ids))
+                # A page whose result is not there yet loads itself again.
+                expect(page.get_by_role("status")).to_have_count(0, timeout=60_000)
                 camera.take(page, name, look)
 
 

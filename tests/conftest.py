@@ -1,4 +1,4 @@
-"""Where tests put their data: a `place` is a fresh root on local disk or on a real S3 server. And one Spark for all."""
+"""Where tests put their data: a `location` is a fresh root on local disk or on an S3 server. And one Spark for all."""
 
 import os
 import re
@@ -28,7 +28,7 @@ settings.register_profile("proof", deadline=None, max_examples=500, suppress_hea
 
 
 @dataclass(frozen=True)
-class Place:
+class Location:
     """A root to put things below, and the options that reach it."""
 
     root: str
@@ -93,8 +93,8 @@ def real_syncs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Tests that take a `place` run on local disk; those marked s3, under --proof all not marked local, on S3 too."""
-    if "place" not in metafunc.fixturenames:
+    """Tests that take a `location` run on local disk; those marked s3, under --proof all not marked local, on S3."""
+    if "location" not in metafunc.fixturenames:
         return
     proof = metafunc.config.getoption("--proof")
     marked = {mark.name for mark in metafunc.definition.iter_markers()}
@@ -102,7 +102,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     # One worker holds the one server, unless there is enough to do for several.
     marks = [] if proof else [pytest.mark.xdist_group("s3")]
     remote = [pytest.param("s3", marks=marks)] if on_s3 else []
-    metafunc.parametrize("place", ["local", *remote], indirect=True)
+    metafunc.parametrize("location", ["local", *remote], indirect=True)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -138,7 +138,7 @@ def _is_on_s3(item: pytest.Item) -> bool:
     return (
         isinstance(item, pytest.Function)
         and getattr(item, "callspec", None) is not None
-        and (item.callspec.params.get("place") == "s3")
+        and (item.callspec.params.get("location") == "s3")
     )
 
 
@@ -163,21 +163,21 @@ def _make_folder(factory: pytest.TempPathFactory, title: str) -> Path:
 
 
 @pytest.fixture
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+def location(request: pytest.FixtureRequest, tmp_path: Path) -> Location:
     if request.param == "local":
-        return Place(root=str(tmp_path))
-    found: Place = request.getfixturevalue("s3_place")
+        return Location(root=str(tmp_path))
+    found: Location = request.getfixturevalue("s3_location")
     return found
 
 
 @pytest.fixture
-def s3_place(s3_options: dict[str, str]) -> Place:
+def s3_location(s3_options: dict[str, str]) -> Location:
     """A fresh root on S3, for what happens only there; mark such tests with `xdist_group("s3")`."""
-    return _remote_place(s3_options)
+    return _remote_location(s3_options)
 
 
-def _remote_place(options: dict[str, str]) -> Place:
-    return Place(root=f"s3://lake/{uuid4().hex}", storage_options=options, bucket="lake")
+def _remote_location(options: dict[str, str]) -> Location:
+    return Location(root=f"s3://lake/{uuid4().hex}", storage_options=options, bucket="lake")
 
 
 @pytest.fixture(scope="session")
@@ -188,16 +188,16 @@ def lake_templates() -> dict[tuple[Fill, str], LakeTemplate]:
 
 @pytest.fixture
 def cast(
-    place: Place, lake_templates: dict[tuple[Fill, str], LakeTemplate], tmp_path_factory: pytest.TempPathFactory
+    location: Location, lake_templates: dict[tuple[Fill, str], LakeTemplate], tmp_path_factory: pytest.TempPathFactory
 ) -> Cast:
     """Put a lake at the location that holds what a function fills it with, which is called only the first time."""
 
     def write_copy(fill: Fill) -> ab.Repository:
-        if (fill, place.bucket) not in lake_templates:
+        if (fill, location.bucket) not in lake_templates:
             folder = _make_folder(tmp_path_factory, fill.__name__)
-            built = Place(root=str(folder)) if place.is_local else _remote_place(place.storage_options)
-            lake_templates[fill, place.bucket] = LakeTemplate(built, fill)
-        return lake_templates[fill, place.bucket].write_copy(place)
+            built = Location(root=str(folder)) if location.is_local else _remote_location(location.storage_options)
+            lake_templates[fill, location.bucket] = LakeTemplate(built, fill)
+        return lake_templates[fill, location.bucket].write_copy(location)
 
     return write_copy
 

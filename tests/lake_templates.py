@@ -9,15 +9,15 @@ from anabranch.storage import in_parallel, open_store
 from tests.sealing import reseal
 
 if TYPE_CHECKING:
-    from tests.conftest import Place
+    from tests.conftest import Location
 
 Fill = Callable[[ab.Repository], object]
 Cast = Callable[[Fill], ab.Repository]
 
 
-def build(place: "Place", fill: Fill) -> ab.Repository:
+def build(location: "Location", fill: Fill) -> ab.Repository:
     """Make a repository of ada's at a location, and fill it."""
-    repo = ab.init(place / "lake", storage_options=place.storage_options, actor="ada")
+    repo = ab.init(location / "lake", storage_options=location.storage_options, actor="ada")
     fill(repo)
     return repo
 
@@ -29,30 +29,30 @@ class LakeTemplate:
     replace another without moving any other byte.
     """
 
-    def __init__(self, place: "Place", fill: Fill) -> None:
-        store = open_store(build(place, fill).uri, place.storage_options)
-        self._name = _name_of(place)
+    def __init__(self, location: "Location", fill: Fill) -> None:
+        store = open_store(build(location, fill).uri, location.storage_options)
+        self._name = _name_of(location)
         self._objects = {info.path: store.get(info.path) for info in store.list()}
 
-    def write_copy(self, place: "Place") -> ab.Repository:
+    def write_copy(self, location: "Location") -> ab.Repository:
         """Put a copy of the lake at a location, and open it as ada."""
-        name = _name_of(place)
+        name = _name_of(location)
         assert len(name) == len(self._name)
         objects = {path: _renamed(path, data, self._name, name) for path, data in self._objects.items()}
-        if place.is_local:
-            _write_files(Path(place / "lake"), objects)
+        if location.is_local:
+            _write_files(Path(location / "lake"), objects)
         else:
-            store = open_store(place / "lake", place.storage_options)
+            store = open_store(location / "lake", location.storage_options)
             in_parallel(lambda one: store.put(*one), objects.items())
-        return ab.open(place / "lake", storage_options=place.storage_options, actor="ada")
+        return ab.open(location / "lake", storage_options=location.storage_options, actor="ada")
 
 
 def _renamed(path: str, data: bytes, old: bytes, new: bytes) -> bytes:
     return reseal(path, data.replace(old, new)) if old in data else data
 
 
-def _name_of(place: "Place") -> bytes:
-    return place.root.rpartition("/")[2].encode()
+def _name_of(location: "Location") -> bytes:
+    return location.root.rpartition("/")[2].encode()
 
 
 def _write_files(folder: Path, objects: dict[str, bytes]) -> None:

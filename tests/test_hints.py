@@ -183,38 +183,76 @@ def test_every_method_in_a_hint_exists_in_python_and_as_a_command() -> None:
 def test_code_in_a_hint_can_be_translated(code: str) -> None:
     shown = words_at(Door.COMMAND_LINE, f"`{code}`")
     assert "`" not in shown
-    assert "`" not in words_at(Door.HTTP, f"`{code}`")
+    for door in Door:
+        assert "`" not in words_at(door, f"`{code}`")
     if "(" not in code:
         assert code.partition("=")[0] in WORDS | {"csv", "header"}
         assert shown.split()[0] in OPTIONS
 
 
 @pytest.mark.parametrize(
-    ("hint", "command_line", "http"),
+    ("hint", "command_line", "http", "page"),
     [
-        ("pass `overwrite=True`", "pass --overwrite", "pass overwrite=true"),
+        ("pass `overwrite=True`", "pass --overwrite", "pass overwrite=true", "pass --overwrite in a command"),
         (
             "pass `where=...`, or `where='true'`",
             "pass --where WHERE, or --where true",
             "pass 'where', or where=true",
+            "pass 'Rows where', or 'Rows where' true",
         ),
-        ("pass `primary_key=['id']`", "pass --primary-key id", "pass primary_key=['id']"),
-        ("leave `schema` out", "leave --type COLUMN=TYPE out", "leave 'schema' out"),
-        ("see `undo()`", "see 'anabranch undo'", "see 'anabranch undo' where the service runs"),
-        ("use `diff()`", "use 'anabranch diff'", "use GET .../diff"),
+        (
+            "pass `primary_key=['id']`",
+            "pass --primary-key id",
+            "pass primary_key=['id']",
+            "pass 'Primary key of a new table' id",
+        ),
+        (
+            "leave `schema` out",
+            "leave --type COLUMN=TYPE out",
+            "leave 'schema' out",
+            "leave --type COLUMN=TYPE in a command out",
+        ),
+        (
+            "see `undo()`",
+            "see 'anabranch undo'",
+            "see 'anabranch undo' where the service runs",
+            "see the page Reflog",
+        ),
+        ("use `diff()`", "use 'anabranch diff'", "use GET .../diff", "use the page Compare"),
         (
             "`settle('a.b', branch='dev', force=True)`",
             "'anabranch table settle a.b --branch dev --force'",
             "'anabranch table settle a.b --branch dev --force' where the service runs",
+            "'anabranch table settle a.b --branch dev --force'",
         ),
         (
             "`relocate('lake', mapping={'OLD': 'NEW'})`",
             "'anabranch relocate lake --mapping OLD=NEW'",
             "'anabranch relocate lake --mapping OLD=NEW' where the service runs",
+            "'anabranch relocate lake --mapping OLD=NEW'",
         ),
-        ("did you mean 'a`b'? use `x", "did you mean 'a`b'? use `x", "did you mean 'a`b'? use `x"),
+        ("did you mean 'a`b'? use `x", *["did you mean 'a`b'? use `x"] * 3),
     ],
 )
-def test_hints_are_translated_for_each_door(hint: str, command_line: str, http: str) -> None:
+def test_hints_are_translated_for_each_door(hint: str, command_line: str, http: str, page: str) -> None:
     assert words_at(Door.COMMAND_LINE, hint) == command_line
     assert words_at(Door.HTTP, hint) == http
+    assert words_at(Door.PAGE, hint) == page
+
+
+@pytest.mark.parametrize(
+    ("hint", "sql"),
+    [
+        ("pass `overwrite=True`", "pass overwrite => TRUE"),
+        ("pass `where=...`, or `where='true'`", "pass where => ..., or where => 'true'"),
+        ("pass `primary_key=['id']`", "pass primary_key => array('id')"),
+        ("`resolvers={'price': 'max'}`", "resolvers => map('price', 'max')"),
+        ("leave `schema` out", "leave 'schema' out"),
+        ("see `undo()`", "see CALL system.undo()"),
+        ("`branch_create('x', source='main')`", "CALL system.create_branch('x', source => 'main')"),
+        ("`upsert()`", "MERGE INTO"),
+        ("`settle('a.b', force=True)`", "'anabranch table settle a.b --force' in a shell"),
+    ],
+)
+def test_hints_of_spark_are_in_sql(hint: str, sql: str) -> None:
+    assert words_at(Door.SPARK_SQL, hint) == sql

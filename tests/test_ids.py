@@ -251,8 +251,8 @@ def test_a_table_key_has_a_bucket_and_a_table(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("a.b.c", "is not of the form 'bucket.table'"),
-        ("", "is not of the form 'bucket.table'"),
+        ("a.b.c", "does not have the form 'bucket.table'"),
+        ("", "does not have the form 'bucket.table'"),
         (".orders", "has the invalid part ''"),
         ("sales.", "has the invalid part ''"),
         ("sales.-x", "has the invalid part '-x'"),
@@ -265,7 +265,7 @@ def test_a_table_key_has_a_bucket_and_a_table(text: str) -> None:
 def test_a_wrong_table_key_is_refused_with_its_reason(text: str, problem: str) -> None:
     with pytest.raises(InvalidNameError) as refusal:
         TableKey.parse(text)
-    assert refusal.value.problem.startswith(f"table key {text!r} {problem}")
+    assert refusal.value.problem.startswith(f"table name {text!r} {problem}")
 
 
 def test_a_table_name_without_a_bucket_is_refused_with_an_example() -> None:

@@ -34,12 +34,12 @@ IN_PYTHON = {
         "there is no branch 'slae'; did you mean 'sale'? the branches are 'main', 'preview', 'sale'"
     ),
     'repo["shop.order"]': (
-        "there is no table 'shop.order' in commit ID; did you mean 'shop.orders'? list the tables to see which exist"
+        "there is no table 'shop.order' in commit ID; did you mean 'shop.orders'? list the tables with `tables()`"
     ),
     'repo["orders"]': "table name 'orders' has no bucket; did you mean 'shop.orders'?",
     'repo.table("shop.orders", ref="v1")': (
-        "there is no branch, tag or commit 'v1'; did you mean 'v1.0'? list the branches, tags and commits to "
-        "see which exist"
+        "there is no branch, tag or commit 'v1'; did you mean 'v1.0'? see `branch_list()`, `tag_list()` and "
+        "`list_commits()`"
     ),
     'repo.snapshot_of("main@{yesterday}")': (
         "ref 'main@{yesterday}' contains the invalid time 'yesterday'; write it like '2026-11-15' or "
@@ -47,7 +47,7 @@ IN_PYTHON = {
     ),
     'repo.snapshot_of("main~99")': "main~99 goes back before the first commit; go back less far",
     'repo.snapshot_of("v1.0")["shop.reviews"]': (
-        "there is no table 'shop.reviews' in commit ID; did you mean 'shop.orders'? list the tables to see which exist"
+        "there is no table 'shop.reviews' in commit ID; did you mean 'shop.orders'? list the tables with `tables()`"
     ),
     'repo["shop.orders"].to_arrow(columns=["amont"])': (
         "there is no column 'amont'; did you mean 'amount'? the columns are id, customer_id, product_id, "
@@ -75,8 +75,8 @@ IN_PYTHON = {
         "DELETE is not allowed: SQL here only reads; use SELECT, or `delete()` to delete rows"
     ),
     'repo.append("shop.products", [{"id": 1, "name": "green tea"}])': (
-        "1 key already exists in the table, for example {'id': 1}; replace them with `upsert()`, or append only new "
-        "ones"
+        "1 key already exists in the table, for example {'id': 1}; replace these rows with `upsert()`, or remove "
+        "them from the data"
     ),
     'repo.append("shop.products", [{"id": 50, "prise": 3}])': (
         "there is no column 'prise'; did you mean 'price'? the columns are id, name, category, price"
@@ -111,9 +111,9 @@ IN_PYTHON = {
         "column 'id' is part of the primary key of 'shop.products'; delete the rows and append new ones"
     ),
     'repo.merge("sale")': (
-        "the merge of 'sale' into 'main' has 1 conflict, in 'shop.products' (1); list them with "
-        "`conflicts('sale', into='main')`, then pass `resolvers`, `resolutions` or a `strategy`, or change one "
-        "side; nothing was merged"
+        "the merge of 'sale' into 'main' has 1 conflict, in 'shop.products' (1); nothing was merged; list the "
+        "conflicts with `conflicts('sale', into='main')`, then merge again with `resolvers`, `resolutions` or "
+        "`strategy`"
     ),
     'repo.merge("sale", resolvers={"price": "maximum"})': (
         "unknown resolver 'maximum' for 'price'; did you mean 'max'? use source, target, max, min, sum_delta, "
@@ -182,11 +182,11 @@ ON_THE_COMMAND_LINE = {
     ),
     "diff slae": (
         "there is no branch, tag or commit 'slae'",
-        "did you mean 'sale'? list the branches, tags and commits to see which exist",
+        "did you mean 'sale'? see 'anabranch branch list', 'anabranch tag list' and 'anabranch log'",
     ),
     "merge slae": (
         "there is no branch, tag or commit 'slae'",
-        "did you mean 'sale'? list the branches, tags and commits to see which exist",
+        "did you mean 'sale'? see 'anabranch branch list', 'anabranch tag list' and 'anabranch log'",
     ),
     "merge sale --resolve price": (
         "--resolve number 1 is not of the form KEY=VALUE",
@@ -222,11 +222,11 @@ ON_THE_COMMAND_LINE = {
     ),
     "tag delete v1": (
         "there is no tag 'v1'",
-        "did you mean 'v1.0'? list the tags to see which exist",
+        "did you mean 'v1.0'? list the tags with 'anabranch tag list'",
     ),
     "reset slae": (
         "there is no branch, tag or commit 'slae'",
-        "did you mean 'sale'? list the branches, tags and commits to see which exist",
+        "did you mean 'sale'? see 'anabranch branch list', 'anabranch tag list' and 'anabranch log'",
     ),
     "show 'main@{yesterday}'": (
         "ref 'main@{yesterday}' contains the invalid time 'yesterday'",
@@ -249,7 +249,7 @@ ON_THE_COMMAND_LINE = {
     ),
     "table history shop.order": (
         "no commit of 'main' changed a table 'shop.order'",
-        "did you mean 'shop.orders'? list the tables to see which exist",
+        "did you mean 'shop.orders'? list the tables with 'anabranch table list'",
     ),
     "load shop.customers semicolons.csv": (
         "the header of 'FOLDER/semicolons.csv', line 1, is one column 'id;name'",
@@ -289,11 +289,11 @@ ON_THE_COMMAND_LINE = {
     ),
     "row insert shop.products '{\"id\": 1}'": (
         "1 key already exists in the table, for example {'id': 1}",
-        "replace them with 'anabranch row insert --upsert', or append only new ones",
+        "replace these rows with 'anabranch row insert --upsert', or remove them from the data",
     ),
     "load shop.products one.csv": (
         "1 key already exists in the table, for example {'id': 1}",
-        "replace them with --mode upsert, or append only new ones",
+        "replace these rows with --mode upsert, or remove them from the data",
     ),
     "row update shop.products --set name --where true": (
         "--set number 1 is not of the form COLUMN=SQL",
@@ -305,13 +305,20 @@ ON_THE_COMMAND_LINE = {
     ),
     "log --table shop.order": (
         "no commit of 'main' changed a table 'shop.order'",
-        "did you mean 'shop.orders'? list the tables to see which exist",
+        "did you mean 'shop.orders'? list the tables with 'anabranch table list'",
     ),
     "merge sale --resolutions undecided.json": (
         "no entry of the resolutions 'undecided.json' has 'take' or 'value'",
         "add 'take' (source, target or base) or 'value' to each conflict that you decide",
     ),
     "branch -d sale": ("there is no option -d", "use 'anabranch branch delete sale'"),
+    "reset sale --to main~1": ("there is no option --to", "use 'anabranch reset main~1 --branch sale'"),
+    "reset sale --to=main~1": ("there is no option --to", "use 'anabranch reset main~1 --branch sale'"),
+    "rebase --onto main sale": ("there is no option --onto", "use 'anabranch rebase main --branch sale'"),
+    "cat a.b.c": (
+        "table name 'a.b.c' does not have the form 'bucket.table'",
+        "write the bucket and the table with one dot between them, such as 'shop.orders'",
+    ),
     "tag -d v1.0": ("there is no option -d", "use 'anabranch tag delete v1.0'"),
     "branch delete v1.0": ("there is no branch 'v1.0'", "it is a tag: use 'anabranch tag delete v1.0'"),
     "reset --hard v1.0": (

@@ -44,7 +44,8 @@ WORDS = {
     for line in (
         "actor after again allow_destructive assignments base bases batch_rows before branch by catalog cells",
         "changes check_keys checks clone_id clones column columns commit commit_id config csv data deleted",
-        "description desired dry_run durability end engine exclude expected_head expires_in ff_only folder force",
+        "description desired dry_run durability end engine exclude expected_head expected_source expected_version",
+        "expires_in ff_only folder force",
         "format fragment_id fragments function grace holder id include_decided incremental inputs internal into",
         "is_dataset_root jobs k keep_decisions keep_last keep_newer_than keys kind limit link mapping master",
         "message metadata mode n name names new notes offset on_bad on_duplicate only onto overwrite parameter",

@@ -55,7 +55,7 @@ def _described(typed: str, command: Any) -> str:
     usage = " ".join([typed, *map(_argument, arguments), *(["[OPTIONS]"] if len(own) > len(arguments) else [])])
     parts = [f"    {usage}", paragraphs(command.help)]
     if own:
-        parts.append("\n".join(["| | | by default |", "|---|---|---|", *map(_row, own)]))
+        parts.append("\n".join(["| Argument or option | Meaning | Default |", "|---|---|---|", *map(_row, own)]))
     if shared:
         parts.append(f"Also {listed(shared)}, see [what every command takes](#what-every-command-takes).")
     if command.epilog:

@@ -129,7 +129,7 @@ def _class(each: type, name: str) -> str:
     fields = public_fields(each)
     if fields:
         rows = [f"| `{key}` | {code(_type(_bound(told, each)))} |" for key, told in fields]
-        parts.append("\n".join(["| | |", "|---|---|", *rows]))
+        parts.append("\n".join(["| Field | Type |", "|---|---|", *rows]))
     if issubclass(each, str):
         parts.append("One of " + ", ".join(f"`{member.value}`" for member in typing.cast(Any, each)) + ".")
     for key, member in public_members(each):
@@ -157,4 +157,5 @@ def _errors() -> str:
         if inspect.isclass(error) and issubclass(error, anabranch.AnabranchError):
             parent = error.__mro__[1].__name__
             rows.append(f"| `{name}` | `{error.code}` | `{parent}` | {cell(first_paragraph(error.__doc__ or ''))} |")
-    return "\n".join(["Each is in `ab` and in `ab.errors`.", "", "| | code | is a | |", "|---|---|---|---|", *rows])
+    heads = ["| Error | Code | Is a | Meaning |", "|---|---|---|---|"]
+    return "\n".join(["Each is in `ab` and in `ab.errors`.", "", *heads, *rows])

@@ -1,4 +1,4 @@
-"""The table of all endpoints of the service."""
+"""The list of all endpoints of the service."""
 
 import tempfile
 from pathlib import Path
@@ -23,9 +23,9 @@ def routes() -> list[tuple[str, str, str]]:
 
 
 def write_routes(page: str) -> str:
-    """The page with the table of all endpoints between its marks."""
-    rows = [f"| `{method} {path}` | {cell(first_paragraph(told))} |" for method, path, told in routes()]
-    table = "\n".join(["| | |", "|---|---|", *rows])
+    """The page with the list of all endpoints between its marks."""
+    # Not a table: a path is so long that the second column would have two words in a line.
+    entries = "\n".join(f"- `{method} {path}`: {cell(first_paragraph(told))}" for method, path, told in routes())
     before, _, rest = page.partition(BEGIN)
     after = rest.partition(END)[2]
-    return f"{before}{BEGIN}\n\n{table}\n\n{END}{after}"
+    return f"{before}{BEGIN}\n\n{entries}\n\n{END}{after}"

@@ -79,7 +79,7 @@ Codes are stable: programs match on `code`, people read the message. The last pa
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self, TypeVar
 
 __all__ = [
     "AccessError",
@@ -158,6 +158,8 @@ __all__ = [
     "WriteConflictError",
 ]
 
+E = TypeVar("E", bound="AnabranchError")
+
 
 class AnabranchError(Exception):
     """The base class of all errors of Anabranch.
@@ -178,12 +180,19 @@ class AnabranchError(Exception):
     def __str__(self) -> str:
         return f"{self.problem}; {self.hint}"
 
+    def reworded(self, problem: str, *, hint: str | None = None) -> Self:
+        """Return an error of the same class and with the same values, with another text."""
+        error = _rebuild(type(self), problem, self.hint if hint is None else hint, self.details)
+        # Some classes have more attributes, such as the conflicts of a merge.
+        vars(error).update({name: value for name, value in vars(self).items() if name not in ("problem", "hint")})
+        return error
+
     def __reduce__(self) -> tuple[object, ...]:
         # The default pickling does not support keyword-only arguments, and Spark passes errors between processes.
         return _rebuild, (type(self), self.problem, self.hint, self.details)
 
 
-def _rebuild(cls: type[AnabranchError], problem: str, hint: str, details: Mapping[str, Any]) -> AnabranchError:
+def _rebuild(cls: type[E], problem: str, hint: str, details: Mapping[str, Any]) -> E:
     error = cls(problem, hint=hint)
     error.details = dict(details)
     return error
@@ -227,6 +236,8 @@ class DatasetNotFoundError(NotFoundError):
 
 class BranchNotFoundError(NotFoundError):
     code = "branch_not_found"
+    # The present name, if the branch was renamed.
+    renamed_to: str | None = None
 
 
 class RunNotFoundError(NotFoundError):

@@ -1,7 +1,8 @@
 """Hints in the words of the door at which a user reads them: an argument in Python, an option on the command line.
 
 The library writes the code of a hint in Python, between backticks: `overwrite=True` is an argument, `undo()` a method.
-That is how a Python program shows it. The command line and the HTTP service translate it with `words_at`.
+That is how a Python program shows it. The command line, the HTTP service, the web UI and Spark SQL translate it with
+`words_at`.
 """
 
 import ast
@@ -9,8 +10,9 @@ import re
 import shlex
 from collections.abc import Mapping
 from enum import StrEnum
+from typing import assert_never
 
-__all__ = ["COMMANDS", "Door", "code_in", "words_at"]
+__all__ = ["COMMANDS", "Door", "code_in", "shell_text", "words_at"]
 
 
 class Door(StrEnum):
@@ -18,6 +20,10 @@ class Door(StrEnum):
 
     COMMAND_LINE = "command_line"
     HTTP = "http"
+    # A page of `anabranch ui`, and a page of a service. They differ in where commands can be run.
+    PAGE = "page"
+    SERVICE_PAGE = "service_page"
+    SPARK_SQL = "spark_sql"
 
 
 # The command for each method that a hint may name.
@@ -29,7 +35,9 @@ COMMANDS: Mapping[str, str] = {
     "append": "row insert",
     "branch_create": "branch create",
     "branch_list": "branch list",
+    "branch_rename": "branch rename",
     "clone_drop": "dataset clone drop",
+    "clone_list": "clone list",
     "clone_release": "dataset clone release",
     "compact": "compact",
     "conflicts": "conflicts",
@@ -39,6 +47,7 @@ COMMANDS: Mapping[str, str] = {
     "gc": "gc",
     "index": "index",
     "iter_graph": "log --graph",
+    "list_commits": "log",
     "load": "load",
     "merge": "merge",
     "redo": "redo",
@@ -46,11 +55,14 @@ COMMANDS: Mapping[str, str] = {
     "relocate": "relocate",
     "reset": "reset",
     "run_get": "run show",
+    "run_list": "run list",
     "schema_apply": "schema apply",
     "schema_show": "schema show",
     "set_primary_key": "schema apply",
     "settle": "table settle",
     "sync_branch": "log",
+    "tables": "table list",
+    "tag_list": "tag list",
     "to_arrow": "cat",
     "undo": "undo",
     "update": "row update",
@@ -60,12 +72,80 @@ COMMANDS: Mapping[str, str] = {
 _ROUTES: Mapping[str, str] = {
     "alter_columns": "PATCH .../columns/{column}",
     "append": "POST .../rows",
+    "branch_list": "GET .../branches",
     "delete": "DELETE .../rows",
     "diff": "GET .../diff",
+    "list_commits": "GET .../commits",
     "load": "POST .../import",
     "set_primary_key": "PUT .../primary-key",
     "sync_branch": "GET .../commits",
+    "tables": "GET .../tables",
+    "tag_list": "GET .../tags",
     "upsert": "PUT .../rows",
+}
+# The page of the web UI for each method that has one.
+_PAGES: Mapping[str, str] = {
+    "branch_create": "Branches",
+    "branch_list": "Branches",
+    "conflicts": "Merge",
+    "diff": "Compare",
+    "doctor": "Storage",
+    "gc": "Storage",
+    "iter_graph": "Graph",
+    "list_commits": "Graph",
+    "load": "Load a file",
+    "merge": "Merge",
+    "redo": "Reflog",
+    "reflog": "Reflog",
+    "run_get": "Runs",
+    "run_list": "Runs",
+    "schema_show": "Schema",
+    "sync_branch": "Graph",
+    "tables": "Overview",
+    "tag_list": "Branches",
+    "to_arrow": "Table",
+    "undo": "Reflog",
+}
+# What the web UI calls an argument.
+_LABELS: Mapping[str, str] = {
+    "expected_head": "the plan that is shown now",
+    "expected_source": "the plan that is shown now",
+    "keep_last": "'Keep last commits of each branch'",
+    "keep_newer_than": "'Keep days'",
+    "primary_key": "'Primary key of a new table'",
+    "resolutions": "decisions on single conflicts",
+    "resolvers": "rules",
+    "strategy": "a choice for all conflicts that are left",
+    "where": "'Rows where'",
+}
+# The procedure of the Spark catalog, or the statement, for each method that Spark SQL has, too.
+_PROCEDURES: Mapping[str, str] = {
+    "branch_create": "create_branch",
+    "branch_list": "list_branches",
+    "branch_rename": "rename_branch",
+    "compact": "compact",
+    "conflicts": "conflicts",
+    "diff": "diff",
+    "gc": "gc",
+    "index": "index",
+    "load": "load",
+    "merge": "merge",
+    "redo": "redo",
+    "reset": "reset",
+    "undo": "undo",
+}
+_STATEMENTS: Mapping[str, str] = {
+    "alter_columns": "ALTER TABLE",
+    "append": "INSERT INTO",
+    "delete": "DELETE FROM",
+    "list_commits": "SELECT * FROM bucket.table.history",
+    "reflog": "SELECT * FROM bucket.table.history",
+    "sync_branch": "SELECT * FROM bucket.table.history",
+    "tables": "SHOW TABLES",
+    "tag_list": "SELECT * FROM bucket.table.refs",
+    "to_arrow": "SELECT",
+    "update": "UPDATE",
+    "upsert": "MERGE INTO",
 }
 # Options whose name is not that of the argument.
 _OPTIONS: Mapping[str, str] = {
@@ -93,12 +173,69 @@ def _translate(door: Door, found: re.Match[str]) -> str:
     if name == "csv" and (inner := _CSV.fullmatch(value or "")):
         name, value = inner.groups()  # the fields of CsvOptions are options and fields of their own
     if arguments is None:
-        return _option(name, value) if door is Door.COMMAND_LINE else _field(name, value)
-    if door is Door.HTTP and name in _ROUTES:
-        return _ROUTES[name]
-    # A method without a route is for the operator of the service, so the hint names the command and where to run it.
+        return _argument(door, name, value)
     command = f"'{' '.join(['anabranch', COMMANDS[name], *_typed(arguments)])}'"
-    return command if door is Door.COMMAND_LINE else f"{command} where the service runs"
+    match door:
+        case Door.COMMAND_LINE:
+            return command
+        # A method without a route or a page is for the operator of a service, so the hint names where to run it.
+        case Door.HTTP:
+            return _ROUTES.get(name, f"{command} where the service runs")
+        case Door.PAGE:
+            return f"the page {_PAGES[name]}" if name in _PAGES else command
+        case Door.SERVICE_PAGE:
+            return f"the page {_PAGES[name]}" if name in _PAGES else f"{command} where the service runs"
+        case Door.SPARK_SQL:
+            return _sql_call(name, arguments) or f"{command} in a shell"
+        case other:
+            assert_never(other)
+
+
+def _argument(door: Door, name: str, value: str | None) -> str:
+    match door:
+        case Door.COMMAND_LINE:
+            return _option(name, value)
+        case Door.HTTP:
+            return _field(name, value)
+        case Door.PAGE | Door.SERVICE_PAGE:
+            # A form has no name for most arguments, so that only a command can do it.
+            label = _LABELS.get(name, f"{_option(name, value)} in a command")
+            given = None if value in (None, "...", "True") or name not in _LABELS else _value_of(value or "")
+            return label if given is None else f"{label} {shell_text(given)}"
+        case Door.SPARK_SQL:
+            return _named(name, value)
+        case other:
+            assert_never(other)
+
+
+def _sql_call(name: str, arguments: str) -> str | None:
+    """Return a statement of Spark SQL for a method, or None if there is none."""
+    if name not in _PROCEDURES:
+        return _STATEMENTS.get(name)
+    call = _parse(arguments)
+    given = [_sql_literal(_value_of(ast.unparse(each))) for each in call.args]
+    given += [_named(each.arg, ast.unparse(each.value)) for each in call.keywords if each.arg is not None]
+    return f"CALL system.{_PROCEDURES[name]}({', '.join(given)})"
+
+
+def _named(name: str, value: str | None) -> str:
+    """Return an argument as a named argument of a procedure."""
+    return f"'{name}'" if value is None else f"{name} => {_sql_literal(_value_of(value))}"
+
+
+def _sql_literal(value: object) -> str:
+    match value:
+        case bool():
+            return str(value).upper()
+        case str():
+            doubled = value.replace("'", "''")
+            return f"'{doubled}'"
+        case list() | tuple():
+            return f"array({', '.join(map(_sql_literal, value))})"
+        case dict():
+            return f"map({', '.join(_sql_literal(each) for pair in value.items() for each in pair)})"
+        case _:
+            return "..." if value is ... else str(value)
 
 
 def _option(name: str, value: str | None) -> str:
@@ -107,7 +244,7 @@ def _option(name: str, value: str | None) -> str:
     option = f"--{'from' if name == 'source' else name.replace('_', '-')}"
     if value in (None, "True"):
         return option
-    return f"{option} {name.upper() if value == '...' else _shell_text(_value_of(value or ''))}"
+    return f"{option} {name.upper() if value == '...' else shell_text(_value_of(value or ''))}"
 
 
 def _field(name: str, value: str | None) -> str:
@@ -119,12 +256,17 @@ def _field(name: str, value: str | None) -> str:
 
 def _typed(arguments: str) -> list[str]:
     """Return the arguments of a call as words and options of a command."""
+    call = _parse(arguments)
+    words = [shell_text(_value_of(ast.unparse(argument))) for argument in call.args]
+    return words + [_option(one.arg, ast.unparse(one.value)) for one in call.keywords if one.arg is not None]
+
+
+def _parse(arguments: str) -> ast.Call:
     # Parsed as Python, because an argument may contain commas and parentheses itself.
     call = ast.parse(f"call({arguments})", mode="eval").body
     if not isinstance(call, ast.Call):
         raise TypeError(f"{arguments!r} are not the arguments of a call")
-    words = [_shell_text(_value_of(ast.unparse(argument))) for argument in call.args]
-    return words + [_option(one.arg, ast.unparse(one.value)) for one in call.keywords if one.arg is not None]
+    return call
 
 
 def _value_of(code: str) -> object:
@@ -135,7 +277,7 @@ def _value_of(code: str) -> object:
         return code
 
 
-def _shell_text(value: object) -> str:
+def shell_text(value: object) -> str:
     """Return a value as a word of a command; of a list or dict only the first, because the option is repeatable."""
     if isinstance(value, dict):
         return "=".join(map(str, next(iter(value.items()))))

@@ -236,12 +236,13 @@ class TableKey:
             raise InvalidNameError(f"table name {text!r} has no bucket", hint=f"write it like {f'shop.{text}'!r}")
         if len(parts) != 2:
             raise InvalidNameError(
-                f"table key {text!r} is not of the form 'bucket.table'", hint="name it like 'in_c_sales.orders'"
+                f"table name {text!r} does not have the form 'bucket.table'",
+                hint="write the bucket and the table with one dot between them, such as 'shop.orders'",
             )
         for part in parts:
             if not _TABLE_PART.fullmatch(part) or len(part) > _MAX_NEW_NAME:
                 raise InvalidNameError(
-                    f"table key {text!r} has the invalid part {part!r}",
+                    f"table name {text!r} has the invalid part {part!r}",
                     hint=f"use at most {_MAX_NEW_NAME} ASCII letters, digits, '_' and '-', and do not start with '-'",
                 )
         return cls(parts[0], parts[1])

@@ -1,7 +1,9 @@
 """The sample lake of `anabranch demo`: a small shop whose history has something to show for every command."""
 
 import os
+import shutil
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -17,6 +19,7 @@ __all__ = ["DEMO_FOLDER", "PIPELINE_FILE", "make_demo"]
 
 DEMO_FOLDER = "anabranch-demo"
 PIPELINE_FILE = "report.py"
+_LAKE = "lake"
 # The two people whose commits the lake has.
 _ADA, _BEN = "ada", "ben"
 
@@ -77,7 +80,8 @@ def make_demo(folder: str | os.PathLike[str] | None = None) -> Repository:
 
     The repository is the folder `lake` in it, and the file `report.py` beside it is the pipeline that built the
     reports. It has six tables, a merged branch, the branch `sale` with a conflict, the live branch `preview`, a tag
-    and a run. The rows are always the same. It needs no Spark. Raise ConflictError if the folder is not empty.
+    and a run. The rows are always the same. It needs no Spark. Raise ConflictError if the folder is not empty. After an
+    error, what was made is removed.
 
     >>> repo = ab.demo("my-shop")
     >>> [branch.name for branch in repo.branch_list()], [tag.name for tag in repo.tag_list()]
@@ -86,8 +90,22 @@ def make_demo(folder: str | os.PathLike[str] | None = None) -> Repository:
     target = Path(DEMO_FOLDER if folder is None else folder)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise ConflictError(f"the folder '{target}' is not empty", hint="name another folder, or delete this one")
+    is_new = not target.exists()
     target.mkdir(parents=True, exist_ok=True)
-    lake = target / "lake"
+    try:
+        return _fill(target)
+    # Half a lake has no use, and the next call would refuse the folder.
+    except BaseException:
+        shutil.rmtree(target / _LAKE, ignore_errors=True)
+        (target / PIPELINE_FILE).unlink(missing_ok=True)
+        if is_new:
+            with suppress(OSError):
+                target.rmdir()
+        raise
+
+
+def _fill(target: Path) -> Repository:
+    lake = target / _LAKE
     # Making the lake does not wait for the disk: if the power fails, it can be made again.
     ada = init_repository(lake, actor=_ADA, durability="none")
     ben = open_repository(lake, actor=_BEN, durability="none")

@@ -51,16 +51,15 @@ if TYPE_CHECKING:
     from anabranch.repo.history.comparer import Choice, TableCounts
     from anabranch.repo.history.diff import RowChange, RowChangeKind, SchemaChange, TableChangeKind, TableDiff
     from anabranch.repo.history.entities import EntityChange
-    from anabranch.repo.history.lineage.graph import Lineage
+    from anabranch.repo.history.lineage.drawings import Lineage
     from anabranch.repo.history.lineage.nodes import EdgeKind, LineageEdge, LineageNode, NodeKind
     from anabranch.repo.io.values import LoadMode
     from anabranch.repo.log.clones import CloneInfo, CloneKind, CloneState
-    from anabranch.repo.log.entries import BranchEvent, BranchMode, CommitKind, RunPhase
+    from anabranch.repo.log.entries import BranchEvent, BranchMode, CheckOutcome, CheckResult, CommitKind, RunPhase
     from anabranch.repo.log.history_tables import HistoryTables
     from anabranch.repo.merge.conflicts import ConflictKind, StrategyGap
     from anabranch.repo.merge.plan import CommitPlan, MergeOutcome, ReplayResult, TablePlan
-    from anabranch.repo.refs.branches import BranchInfo
-    from anabranch.repo.refs.drift import TableDrift
+    from anabranch.repo.refs.branches import BranchInfo, TableDrift
     from anabranch.repo.refs.reflog import Movement
     from anabranch.repo.refs.tags import TagInfo
     from anabranch.repo.runs.runs import RunInfo
@@ -82,6 +81,8 @@ __all__ = [
     "BranchInfo",
     "BranchMode",
     "BuiltOutput",
+    "CheckOutcome",
+    "CheckResult",
     "Choice",
     "CleanupReason",
     "CleanupReport",
@@ -187,6 +188,8 @@ _LOCATIONS = {
     "BranchInfo": ("anabranch.repo.refs.branches", "BranchInfo"),
     "BranchMode": ("anabranch.repo.log.entries", "BranchMode"),
     "BuiltOutput": ("anabranch.pipelines.provenance", "BuiltOutput"),
+    "CheckOutcome": ("anabranch.repo.log.entries", "CheckOutcome"),
+    "CheckResult": ("anabranch.repo.log.entries", "CheckResult"),
     "Choice": ("anabranch.repo.history.comparer", "Choice"),
     "CleanupReason": ("anabranch.format.cleanup.report", "CleanupReason"),
     "CleanupReport": ("anabranch.format.cleanup.report", "CleanupReport"),
@@ -227,7 +230,7 @@ _LOCATIONS = {
     "Layout": ("anabranch.format.layout.listing", "Layout"),
     "LayoutFile": ("anabranch.format.layout.listing", "LayoutFile"),
     "LayoutKind": ("anabranch.format.layout.listing", "LayoutKind"),
-    "Lineage": ("anabranch.repo.history.lineage.graph", "Lineage"),
+    "Lineage": ("anabranch.repo.history.lineage.drawings", "Lineage"),
     "LineageEdge": ("anabranch.repo.history.lineage.nodes", "LineageEdge"),
     "LineageNode": ("anabranch.repo.history.lineage.nodes", "LineageNode"),
     "Listing": ("anabranch.display", "Listing"),
@@ -265,7 +268,7 @@ _LOCATIONS = {
     "TableChangeKind": ("anabranch.repo.history.diff", "TableChangeKind"),
     "TableCounts": ("anabranch.repo.history.comparer", "TableCounts"),
     "TableDiff": ("anabranch.repo.history.diff", "TableDiff"),
-    "TableDrift": ("anabranch.repo.refs.drift", "TableDrift"),
+    "TableDrift": ("anabranch.repo.refs.branches", "TableDrift"),
     "TableKey": ("anabranch.ids", "TableKey"),
     "TablePlan": ("anabranch.repo.merge.plan", "TablePlan"),
     "TableSchema": ("anabranch.repo.schema.state", "TableSchema"),

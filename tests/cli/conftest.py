@@ -12,7 +12,7 @@ import pytest
 import anabranch as ab
 from anabranch.config import ACTOR_VARIABLE, BRANCH_VARIABLE, REPOSITORY_VARIABLE, remember
 from tests.command_line import Answer, invoke
-from tests.conftest import Place
+from tests.conftest import Location
 from tests.lake_templates import Cast
 
 
@@ -70,18 +70,18 @@ def run() -> Run:
 
 
 @pytest.fixture
-def table(place: Place) -> str:
+def table(location: Location) -> str:
     """A dataset with two versions: three rows, then a fourth in a fragment of its own."""
-    uri, options = place / "t.lance", place.storage_options or None
+    uri, options = location / "t.lance", location.storage_options or None
     lance.write_dataset(pa.table({"id": [1, 2, 3]}), uri, enable_stable_row_ids=True, storage_options=options)
     lance.write_dataset(pa.table({"id": [4]}), uri, mode="append", storage_options=options)
     return uri
 
 
 @pytest.fixture
-def reach(place: Place) -> list[str]:
+def reach(location: Location) -> list[str]:
     """The storage options that reach the dataset, as arguments."""
-    return [part for key, value in place.storage_options.items() for part in ("-o", f"{key}={value}")]
+    return [part for key, value in location.storage_options.items() for part in ("-o", f"{key}={value}")]
 
 
 @pytest.fixture

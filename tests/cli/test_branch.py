@@ -34,6 +34,39 @@ def test_a_branch_lives_from_create_to_restore(cli: Run, lake: ab.Repository) ->
     assert restored == {**created, "version": created["version"] + 2}
 
 
+def test_rename(cli: Run, lake: ab.Repository) -> None:
+    lake.branch_create("child", "dev")
+    cli("switch", "dev")
+    done = cli("branch", "rename", "dev", "prices")
+    assert done.out.splitlines()[0] == (
+        "renamed branch dev to prices; 'anabranch reflog dev' lists its changes up to now"
+    )
+    assert done.out.splitlines()[1].startswith("the current branch of ")
+    assert cli("status", "--json").document["branch"] == "prices"
+    assert cli("branch", "show", "child", "--json").document["parent"] == "prices"
+    assert "renamed from dev" in cli("reflog").out
+    assert "the branch was called dev before: 'anabranch reflog dev' shows more" in cli("reflog").out
+    assert "renamed to prices" in cli("reflog", "dev").out
+    failed = cli("log", "dev")
+    assert failed.code == 3
+    assert failed.err == "error: branch 'dev' was renamed to 'prices'\nhint: use the name 'prices'\n"
+    cli("switch", "child")
+    lake.branch_rename("child", "second")
+    assert cli("status").err.endswith("hint: switch with 'anabranch switch second'\n")
+    undone = cli("undo", "prices")
+    hint = (
+        "'anabranch branch rename prices dev' restores the old name; to undo an earlier change, "
+        "reset the branch to 'prices~1', or revert the commit"
+    )
+    assert undone.err.endswith(f"hint: {hint}\n")
+    back = cli("branch", "rename", "prices", "dev", "--json").document
+    assert list(back) == [*KEYS, "renamed_from"]
+    assert (back["name"], back["renamed_from"]) == ("dev", "prices")
+    assert cli("branch", "rename", "dev", "second").err == (
+        "error: branch 'second' already exists\nhint: choose another name, or delete it first\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("source", "parent", "start"),
     [
@@ -58,7 +91,7 @@ def test_people_read_sentences_and_tables(cli: Run, lake: ab.Repository) -> None
     assert cli("branch", "create", "fix").out == f"created branch fix at {head} of main\n"
     rows = [line.split() for line in cli("branch", "list").out.splitlines()[2:]]
     assert [row[0] for row in rows] == ["dev", "fix", "*"]
-    assert rows[2][:4] == ["*", "main", "pinned", head]
+    assert rows[2][:4] == ["*", "main", "-", head]
     assert rows[0][-1] == "prices"
     shown = cli("branch", "show", "dev").out
     assert "prices" in shown

@@ -7,47 +7,47 @@ import pytest
 
 import anabranch as ab
 from tests.cli.conftest import CUSTOMERS, ORDERS, Run, short
-from tests.conftest import Place
+from tests.conftest import Location
 
 
 @pytest.mark.s3
-def test_a_shallow_clone_lives_until_it_is_released(cli: Run, lake: ab.Repository, place: Place) -> None:
-    made = cli("clone", "create", lake.uri, place / "clone", "--actor", "bob", "--json").document
+def test_a_shallow_clone_lives_until_it_is_released(cli: Run, lake: ab.Repository, location: Location) -> None:
+    made = cli("clone", "create", lake.uri, location / "clone", "--actor", "bob", "--json").document
     keys = ["repository", "kind", "source", "source_commit_id", "clone_id", "head_commit_id", "tables"]
     assert list(made) == keys
-    assert (made["repository"], made["kind"], made["source"]) == (place / "clone", "shallow", lake.uri)
+    assert (made["repository"], made["kind"], made["source"]) == (location / "clone", "shallow", lake.uri)
     assert made["tables"] == [CUSTOMERS, ORDERS]
     (known,) = cli("clone", "list", "--json").document["clones"]
-    assert (known["id"], known["target"], known["state"]) == (made["clone_id"], place / "clone", "registered")
+    assert (known["id"], known["target"], known["state"]) == (made["clone_id"], location / "clone", "registered")
     assert (known["created_by"], known["kind"]) == ("bob", "shallow")
     released = cli("clone", "release", known["id"], "--json").document
     assert released == {**known, "state": "released"}
 
 
-def test_a_deep_clone_of_some_tables_of_a_ref(cli: Run, lake: ab.Repository, place: Place) -> None:
-    answer = cli("clone", "create", lake.uri, place / "clone", "--deep", "--ref", "dev", "--table", ORDERS)
-    assert answer.out == f"made a deep clone of {lake.uri} at {short(lake, 'dev')} in {place / 'clone'}: 1 table\n"
+def test_a_deep_clone_of_some_tables_of_a_ref(cli: Run, lake: ab.Repository, location: Location) -> None:
+    answer = cli("clone", "create", lake.uri, location / "clone", "--deep", "--ref", "dev", "--table", ORDERS)
+    assert answer.out == f"made a deep clone of {lake.uri} at {short(lake, 'dev')} in {location / 'clone'}: 1 table\n"
     assert (
-        cli("sql", "SELECT id FROM in_c_sales.orders ORDER BY id", "--repo", place / "clone", "--csv").out
+        cli("sql", "SELECT id FROM in_c_sales.orders ORDER BY id", "--repo", location / "clone", "--csv").out
         == "id\n1\n2\n"
     )
     assert "deep" in cli("clone", "list").out
     assert "released" in cli("clone", "list").out
 
 
-def test_people_read_who_reads_a_repository(cli: Run, lake: ab.Repository, place: Place) -> None:
+def test_people_read_who_reads_a_repository(cli: Run, lake: ab.Repository, location: Location) -> None:
     assert cli("clone", "list").out == "no clones\n"
-    cli("clone", "create", lake.uri, place / "clone")
+    cli("clone", "create", lake.uri, location / "clone")
     shown = cli("clone", "list").out
-    assert place / "clone" in shown
+    assert location / "clone" in shown
     assert "2 tables" in shown
     (known,) = lake.clone_list()
-    assert cli("clone", "release", known.id).out == f"released {known.id}, the clone at {place / 'clone'}\n"
+    assert cli("clone", "release", known.id).out == f"released {known.id}, the clone at {location / 'clone'}\n"
 
 
-def test_a_taken_location_and_an_unknown_clone_are_refused(cli: Run, lake: ab.Repository, place: Place) -> None:
-    cli("clone", "create", lake.uri, place / "clone")
-    refused = cli("clone", "create", lake.uri, place / "clone", "--json")
+def test_a_taken_location_and_an_unknown_clone_are_refused(cli: Run, lake: ab.Repository, location: Location) -> None:
+    cli("clone", "create", lake.uri, location / "clone")
+    refused = cli("clone", "create", lake.uri, location / "clone", "--json")
     assert (refused.code, refused.error["code"]) == (4, "repository_exists")
     unknown = cli("clone", "release", "nobody", "--json")
     assert (unknown.code, unknown.error["code"]) == (3, "not_found")

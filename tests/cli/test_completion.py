@@ -93,6 +93,25 @@ def test_scripts_are_printed_and_installed(run: Run, tmp_path: Path) -> None:
         assert Path(document["path"]).is_relative_to(tmp_path)
         assert Path(document["path"]).read_text().strip() == script.strip()
     assert "anabranch.sh" in (tmp_path / ".bashrc").read_text()
+
+
+def test_installation_names_the_files_that_it_changed(run: Run, tmp_path: Path) -> None:
+    (tmp_path / ".bashrc").write_text("alias ll='ls -l'\n")
+    first, again = (run("completion", "bash", "--install", env={"HOME": str(tmp_path)}).out for _ in range(2))
+    script = tmp_path / ".bash_completions" / "anabranch.sh"
+    line = f"source '{script}'"
+    assert first.splitlines() == [
+        f"installed the completion for bash in {script}; open a new shell to use it",
+        f"added to {tmp_path / '.bashrc'}:",
+        f"  {line}",
+        f"to undo it, delete {script} and remove this line from {tmp_path / '.bashrc'}",
+    ]
+    assert line in (tmp_path / ".bashrc").read_text().splitlines()
+    # The line is there already, so that nothing is added.
+    assert again.splitlines()[1:] == [f"to undo it, delete {script}"]
+
+
+def test_completion_for_an_unknown_shell(run: Run) -> None:
     error = run("completion", "fihs", "--json").error
     assert error["message"] == "there is no completion for the shell 'fihs'"
     assert error["hint"] == "did you mean 'fish'? use one of bash, zsh, fish"

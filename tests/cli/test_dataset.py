@@ -4,12 +4,12 @@ import lance
 import pytest
 
 from tests.cli.conftest import Run
-from tests.conftest import Place
+from tests.conftest import Location
 
 
 @pytest.mark.s3
-def test_a_dataset_is_shown_as_json(run: Run, table: str, reach: list[str], place: Place) -> None:
-    dataset = lance.dataset(table, storage_options=place.storage_options or None)
+def test_a_dataset_is_shown_as_json(run: Run, table: str, reach: list[str], location: Location) -> None:
+    dataset = lance.dataset(table, storage_options=location.storage_options or None)
     dataset.create_branch("dev", 1)
     dataset.tags.create("v1", 2)
     shown = run("dataset", "show", table, *reach, "--json").document
@@ -33,7 +33,7 @@ def test_a_dataset_is_shown_to_people(run: Run, table: str, reach: list[str]) ->
         assert text in answer.out
 
 
-def test_a_folder_without_a_dataset_is_not_found(run: Run, place: Place, reach: list[str]) -> None:
-    error = run("dataset", "show", place / "nothing", *reach, "--json").error
+def test_a_folder_without_a_dataset_is_not_found(run: Run, location: Location, reach: list[str]) -> None:
+    error = run("dataset", "show", location / "nothing", *reach, "--json").error
     assert error["code"] == "dataset_not_found"
-    assert place / "nothing" in error["message"]
+    assert location / "nothing" in error["message"]

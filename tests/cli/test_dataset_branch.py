@@ -7,13 +7,13 @@ import pytest
 
 from anabranch.storage import open_store
 from tests.cli.conftest import Run
-from tests.conftest import Place
+from tests.conftest import Location
 
 BRANCH_KEYS = ["name", "parent_branch", "parent_version", "created_at", "manifest_size", "metadata"]
 
 
 @pytest.mark.s3
-def test_a_branch_lives_from_create_to_delete(run: Run, table: str, reach: list[str], place: Place) -> None:
+def test_a_branch_lives_from_create_to_delete(run: Run, table: str, reach: list[str], location: Location) -> None:
     created = run("dataset", "branch", "create", table, "dev/x", "--from", "1", *reach, "--json").document
     assert list(created) == BRANCH_KEYS
     assert (created["name"], created["parent_branch"], created["parent_version"]) == ("dev/x", "main", 1)
@@ -24,7 +24,7 @@ def test_a_branch_lives_from_create_to_delete(run: Run, table: str, reach: list[
     }
     shown = run("dataset", "branch", "show", table, "dev/x", *reach, "--json").document
     assert shown == {**created, "version": 1, "rows": 3}
-    with_lance = lance.dataset(table, storage_options=place.storage_options or None)
+    with_lance = lance.dataset(table, storage_options=location.storage_options or None)
     assert with_lance.checkout_version(("dev/x", None)).count_rows() == 3
     assert run("dataset", "branch", "delete", table, "dev/x", *reach, "--json").document["deleted"] == "dev/x"
     assert run("dataset", "branch", "list", table, *reach, "--json").document == {"branches": [], "unreadable": []}
@@ -107,22 +107,24 @@ def test_names_that_would_be_dangerous_or_ambiguous_are_refused(
 
 
 def test_a_branch_below_main_that_another_tool_made_is_listed_and_deleted(
-    run: Run, table: str, reach: list[str], place: Place
+    run: Run, table: str, reach: list[str], location: Location
 ) -> None:
-    with_lance = lance.dataset(table, storage_options=place.storage_options or None)
+    with_lance = lance.dataset(table, storage_options=location.storage_options or None)
     with_lance.create_branch("main/hotfix")
     listed = run("dataset", "branch", "list", table, *reach, "--json").document
     assert [branch["name"] for branch in listed["branches"]] == ["main/hotfix"]
     run("dataset", "branch", "delete", table, "main/hotfix", *reach)
-    assert lance.dataset(table, storage_options=place.storage_options or None).count_rows() == with_lance.count_rows()
+    assert (
+        lance.dataset(table, storage_options=location.storage_options or None).count_rows() == with_lance.count_rows()
+    )
 
 
 def test_a_branch_that_cannot_be_read_is_named_beside_the_others(
-    run: Run, table: str, reach: list[str], place: Place
+    run: Run, table: str, reach: list[str], location: Location
 ) -> None:
     for name in ("dev", "other"):
         run("dataset", "branch", "create", table, name, *reach)
-    open_store(table, place.storage_options).put("_refs/branches/dev.json", b"noise")
+    open_store(table, location.storage_options).put("_refs/branches/dev.json", b"noise")
     listed = run("dataset", "branch", "list", table, *reach, "--json").document
     assert [branch["name"] for branch in listed["branches"]] == ["other"]
     problem = {"path": "_refs/branches/dev.json", "name": "dev", "problem": "it is not JSON"}

@@ -10,12 +10,12 @@ import pytest
 import anabranch as ab
 from anabranch.errors import BusyError
 from tests.cli.conftest import Run
-from tests.conftest import Place
+from tests.conftest import Location
 from tests.format.trees import contents
 
 
 @pytest.mark.s3
-def test_an_older_version_is_restored(run: Run, table: str, reach: list[str], place: Place) -> None:
+def test_an_older_version_is_restored(run: Run, table: str, reach: list[str], location: Location) -> None:
     run("dataset", "tag", "create", table, "v1", "--ref", "1", *reach)
     run("dataset", "branch", "create", table, "dev", "--from", "1", *reach)
     listed = run("dataset", "versions", table, *reach, "--json").document
@@ -25,15 +25,15 @@ def test_an_older_version_is_restored(run: Run, table: str, reach: list[str], pl
     ]
     restored = run("dataset", "restore", table, "1", *reach, "--json").document
     assert restored == {"branch": "main", "restored": 1, "version": 3}
-    assert lance.dataset(table, storage_options=place.storage_options or None).count_rows() == 3
+    assert lance.dataset(table, storage_options=location.storage_options or None).count_rows() == 3
     assert run("dataset", "restore", table, "2", *reach).out == "restored version 2 of main as version 4\n"
-    assert lance.dataset(table, storage_options=place.storage_options or None).count_rows() == 4
+    assert lance.dataset(table, storage_options=location.storage_options or None).count_rows() == 4
     missing = run("dataset", "restore", table, "77", *reach, "--json")
     assert (missing.code, missing.error["code"]) == (3, "version_not_found")
 
 
-def test_bases_added_since_then_stay_listed(run: Run, table: str, reach: list[str], place: Place) -> None:
-    run("dataset", "base", "add", table, place / "cold", "--name", "cold", *reach)
+def test_bases_added_since_then_stay_listed(run: Run, table: str, reach: list[str], location: Location) -> None:
+    run("dataset", "base", "add", table, location / "cold", "--name", "cold", *reach)
     run("dataset", "restore", table, "1", *reach)
     bases = run("dataset", "base", "list", table, *reach, "--json").document["bases"]
     assert [base["name"] for base in bases] == ["cold"]
@@ -57,11 +57,11 @@ def test_a_table_of_a_repository_is_not_compacted(run: Run, lake: ab.Repository)
     assert contents(str(folder)) == before
 
 
-def test_small_fragments_are_merged(run: Run, table: str, reach: list[str], place: Place) -> None:
+def test_small_fragments_are_merged(run: Run, table: str, reach: list[str], location: Location) -> None:
     done = run("dataset", "compact", table, *reach, "--json").document
     assert (done["fragments_removed"], done["fragments_added"]) == (2, 1)
     assert "nothing to merge" in run("dataset", "compact", table, *reach).out
-    opened = lance.dataset(table, storage_options=place.storage_options or None)
+    opened = lance.dataset(table, storage_options=location.storage_options or None)
     assert sorted(opened.to_table()["id"].to_pylist()) == [1, 2, 3, 4]
 
 

@@ -5,14 +5,14 @@ import pytest
 
 from anabranch.storage import open_store
 from tests.cli.conftest import Run
-from tests.conftest import Place
+from tests.conftest import Location
 from tests.format.trees import contents
 
 
 @pytest.fixture
-def tiered(run: Run, table: str, reach: list[str], place: Place) -> str:
+def tiered(run: Run, table: str, reach: list[str], location: Location) -> str:
     """The table with an empty base called cold."""
-    assert run("dataset", "base", "add", table, place / "cold", "--name", "cold", *reach).code == 0
+    assert run("dataset", "base", "add", table, location / "cold", "--name", "cold", *reach).code == 0
     return table
 
 
@@ -63,17 +63,17 @@ def test_a_wrong_filter_moves_nothing(run: Run, tiered: str, reach: list[str]) -
     assert run("dataset", "show", tiered, *reach, "--json").document["version"] == 3
 
 
-def test_people_read_a_report(run: Run, tiered: str, reach: list[str], place: Place) -> None:
+def test_people_read_a_report(run: Run, tiered: str, reach: list[str], location: Location) -> None:
     moved = run("dataset", "move", tiered, "--to", "cold", "--fragment", "0", "--fragment", "1", *reach)
     assert moved.out.startswith("moved 2 fragments (2 files, ")
     report = run("dataset", "report", tiered, *reach)
     assert report.out.startswith("version 4: 2 files, ")
-    assert place / "cold" in report.out
+    assert location / "cold" in report.out
 
 
 @pytest.mark.s3
-def test_every_file_is_classified(run: Run, table: str, reach: list[str], place: Place) -> None:
-    open_store(table, place.storage_options).put("notes.txt", b"mine")
+def test_every_file_is_classified(run: Run, table: str, reach: list[str], location: Location) -> None:
+    open_store(table, location.storage_options).put("notes.txt", b"mine")
     found = run("dataset", "layout", table, *reach, "--json").document
     assert list(found) == ["root", "total", "by_kind", "by_branch", "unreferenced_trees", "unknown_files", "files"]
     assert found["unknown_files"] == ["notes.txt"]
@@ -85,9 +85,9 @@ def test_every_file_is_classified(run: Run, table: str, reach: list[str], place:
 
 
 def test_people_see_totals_and_unknown_files_and_all_files_on_request(
-    run: Run, table: str, reach: list[str], place: Place
+    run: Run, table: str, reach: list[str], location: Location
 ) -> None:
-    open_store(table, place.storage_options).put("notes.txt", b"mine")
+    open_store(table, location.storage_options).put("notes.txt", b"mine")
     brief, full = run("dataset", "layout", table, *reach).out, run("dataset", "layout", table, "--files", *reach).out
     assert "notes.txt" in brief
     assert ".lance" not in brief
@@ -95,8 +95,8 @@ def test_people_see_totals_and_unknown_files_and_all_files_on_request(
     assert "unknown files" in brief
 
 
-def test_the_layout_of_a_damaged_dataset_is_shown(run: Run, table: str, reach: list[str], place: Place) -> None:
-    store = open_store(table, place.storage_options)
+def test_the_layout_of_a_damaged_dataset_is_shown(run: Run, table: str, reach: list[str], location: Location) -> None:
+    store = open_store(table, location.storage_options)
     for info in list(store.list("_versions")):
         store.put(info.path, b"damage")
     assert run("dataset", "show", table, *reach).code == 7
@@ -104,10 +104,10 @@ def test_the_layout_of_a_damaged_dataset_is_shown(run: Run, table: str, reach: l
 
 
 @pytest.mark.s3
-def test_a_move_with_prune_frees_the_hot_tier(run: Run, tiered: str, reach: list[str], place: Place) -> None:
+def test_a_move_with_prune_frees_the_hot_tier(run: Run, tiered: str, reach: list[str], location: Location) -> None:
     def hot() -> dict[str, bytes]:
         return {
-            path: data for path, data in contents(tiered, place.storage_options).items() if path.startswith("data/")
+            path: data for path, data in contents(tiered, location.storage_options).items() if path.startswith("data/")
         }
 
     before = hot()
@@ -118,11 +118,11 @@ def test_a_move_with_prune_frees_the_hot_tier(run: Run, tiered: str, reach: list
     assert (refused.code, refused.error["code"]) == (2, "invalid_input")
     planned = run(*args, "--dry-run", "--json").document
     assert (planned["moved"], planned["dry_run"], planned["pruned"]) == ([0], True, None)
-    assert contents(place / "cold", place.storage_options) == {}
+    assert contents(location / "cold", location.storage_options) == {}
     moved = run(*args, "--prune", "--keep-last", "1", "--grace", "0s", "--json").document
     assert (moved["files"], moved["bytes"]) == (planned["files"], planned["bytes"])
     gone = before.keys() - hot().keys()
     assert [f"{tiered}/{path}" for path in gone] == moved["left_behind"]
     assert sum(len(before[path]) for path in gone) == moved["bytes"]
     assert {file["path"] for file in moved["pruned"]["removed"]} >= gone
-    assert lance.dataset(tiered, storage_options=place.storage_options or None).count_rows() == 4
+    assert lance.dataset(tiered, storage_options=location.storage_options or None).count_rows() == 4

@@ -4,17 +4,17 @@ import lance
 import pytest
 
 from tests.cli.conftest import Run
-from tests.conftest import Place
+from tests.conftest import Location
 
 TAG_KEYS = ["name", "branch", "version", "manifest_size", "created_at", "updated_at", "metadata"]
 
 
 @pytest.mark.s3
-def test_a_tag_lives_from_create_to_delete(run: Run, table: str, reach: list[str], place: Place) -> None:
+def test_a_tag_lives_from_create_to_delete(run: Run, table: str, reach: list[str], location: Location) -> None:
     created = run("dataset", "tag", "create", table, "v1.0", "--ref", "1", *reach, "--json").document
     assert list(created) == TAG_KEYS
     assert (created["name"], created["branch"], created["version"]) == ("v1.0", "main", 1)
-    with_lance = lance.dataset(table, version="v1.0", storage_options=place.storage_options or None)
+    with_lance = lance.dataset(table, version="v1.0", storage_options=location.storage_options or None)
     assert with_lance.count_rows() == 3
     moved = run("dataset", "tag", "update", table, "v1.0", *reach, "--json").document
     assert moved["version"] == 2

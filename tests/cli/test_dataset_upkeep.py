@@ -11,7 +11,7 @@ import pytest
 
 from anabranch.storage import open_store
 from tests.cli.conftest import Run
-from tests.conftest import Place
+from tests.conftest import Location
 
 
 @pytest.fixture
@@ -65,8 +65,8 @@ def test_a_sound_dataset_is_in_order(run: Run, table: str, reach: list[str]) -> 
     assert "is in order" in run("dataset", "doctor", table, *reach).out
 
 
-def test_a_damaged_dataset_is_examined(run: Run, table: str, reach: list[str], place: Place) -> None:
-    store = open_store(table, place.storage_options)
+def test_a_damaged_dataset_is_examined(run: Run, table: str, reach: list[str], location: Location) -> None:
+    store = open_store(table, location.storage_options)
     newest = min(info.path for info in store.list("_versions") if info.path.endswith(".manifest"))
     store.put(newest, b"damage")
     answer = run("dataset", "doctor", table, *reach)
@@ -90,12 +90,12 @@ def test_a_missing_tree_is_named_and_repaired(run: Run, tmp_path: Path) -> None:
     assert run("dataset", "doctor", str(uri), "--json").document["findings"] == []
 
 
-def test_there_is_nothing_to_examine_where_nothing_is(run: Run, place: Place, reach: list[str]) -> None:
-    assert run("dataset", "doctor", place / "nothing", *reach, "--json").error["code"] == "dataset_not_found"
+def test_there_is_nothing_to_examine_where_nothing_is(run: Run, location: Location, reach: list[str]) -> None:
+    assert run("dataset", "doctor", location / "nothing", *reach, "--json").error["code"] == "dataset_not_found"
 
 
-def test_a_stray_manifest_that_stops_lance_is_named(run: Run, table: str, reach: list[str], place: Place) -> None:
-    open_store(table, place.storage_options).put("_versions/7.manifest", b"noise")
+def test_a_stray_manifest_that_stops_lance_is_named(run: Run, table: str, reach: list[str], location: Location) -> None:
+    open_store(table, location.storage_options).put("_versions/7.manifest", b"noise")
     assert run("dataset", "show", table, *reach).code != 0
     report = run("dataset", "doctor", table, *reach)
     assert report.code == 1

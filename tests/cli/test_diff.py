@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import lance
 import pyarrow as pa
 import pytest
 
@@ -153,3 +154,17 @@ def test_a_diff_is_written_as_one_page(cli: Run, lake: ab.Repository, folder: Pa
 def test_equal_columns_are_named_as_equal(cli: Run, lake: ab.Repository) -> None:
     cli("row", "delete", ORDERS, "--where", "id = 1")
     assert cli("diff", "main~1", "main", "--schema").out == "no differences in columns\n"
+
+
+def test_large_blobs_are_shortened(cli: Run, lake: ab.Repository) -> None:
+    schema = pa.schema([pa.field("id", pa.int64()), lance.blob_field("photo")])
+    for size in (1_000_000, 1_000_001):
+        rows = pa.table([pa.array([1]), lance.blob_array([b"\x01" * size])], schema=schema)
+        if size == 1_000_000:
+            lake.load("shop.photos", rows, primary_key=["id"])
+        else:
+            lake.upsert("shop.photos", rows)
+    answer = cli("diff", "main~1", "main", "--rows")
+    assert (answer.code, answer.err) == (0, "")
+    assert "(1000000 bytes) → 0x0101" in answer.out
+    assert len(answer.out) < 1_000

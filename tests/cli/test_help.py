@@ -2,6 +2,7 @@
 
 import anabranch
 from anabranch.cli.exit_codes import EXIT_CODES, MEANINGS
+from anabranch.ids import Ref
 from tests.cli.conftest import Run
 
 
@@ -16,6 +17,19 @@ def test_exit_codes_are_one_table(run: Run) -> None:
     shown = run("help", "exit-codes").out.splitlines()[2:]
     assert [int(line.split()[0]) for line in shown] == [*MEANINGS]
     assert {*EXIT_CODES.values()} <= {*MEANINGS}
+
+
+def test_refs_are_one_table_and_each_is_a_ref(run: Run) -> None:
+    shown = run("help", "refs").out.splitlines()[2:]
+    refs = [line.split()[0] for line in shown]
+    assert [*run("help", "refs", "--json").document] == refs
+    parsed = [Ref.parse(ref) for ref in refs]
+    assert [(ref.name, bool(ref.steps), ref.version, ref.at is not None) for ref in parsed[-4:]] == [
+        ("main", True, None, False),
+        ("main", True, None, False),
+        ("main", False, 7, False),
+        ("main", False, None, True),
+    ]
 
 
 def test_version(run: Run) -> None:

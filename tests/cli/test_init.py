@@ -9,30 +9,30 @@ import pytest
 import anabranch as ab
 from tests.cli.conftest import Run
 from tests.cli.test_main import in_a_process
-from tests.conftest import Place
+from tests.conftest import Location
 
 SECRET = "love-lace"  # noqa: S105
 
 
 @pytest.mark.s3
-def test_a_repository_is_made_and_remembered(cli: Run, place: Place, folder: Path) -> None:
-    made = cli("init", place / "lake", "--actor", "ada", "--json").document
+def test_a_repository_is_made_and_remembered(cli: Run, location: Location, folder: Path) -> None:
+    made = cli("init", location / "lake", "--actor", "ada", "--json").document
     assert list(made) == ["repository", "branch", "head_commit_id", "remembered_in"]
-    assert (made["repository"], made["branch"]) == (place / "lake", "main")
+    assert (made["repository"], made["branch"]) == (location / "lake", "main")
     assert made["remembered_in"] == str(folder / ".anabranch.json")
-    repo = ab.open(place / "lake", storage_options=place.storage_options)
+    repo = ab.open(location / "lake", storage_options=location.storage_options)
     assert repo.head_commit_id_for_branch("main") == made["head_commit_id"]
     assert repo.get_commit(made["head_commit_id"]).actor_id == "ada"
-    assert cli("status", "--json").document["repository"] == place / "lake"
+    assert cli("status", "--json").document["repository"] == location / "lake"
 
 
 @pytest.mark.s3
-def test_no_storage_option_is_remembered(cli: Run, place: Place, folder: Path) -> None:
-    cli("init", place / "lake", "-o", f"aws_session_token={SECRET}" if place.is_local else "client_max_retries=3")
+def test_no_storage_option_is_remembered(cli: Run, location: Location, folder: Path) -> None:
+    cli("init", location / "lake", "-o", f"aws_session_token={SECRET}" if location.is_local else "client_max_retries=3")
     remembered = json.loads((folder / ".anabranch.json").read_text())
     assert list(remembered) == ["format", "repository", "branch"]
     text = (folder / ".anabranch.json").read_text()
-    assert not any(value in text for value in [SECRET, "client_max_retries", *place.storage_options.values()])
+    assert not any(value in text for value in [SECRET, "client_max_retries", *location.storage_options.values()])
 
 
 def test_people_read_what_was_made(run: Run, folder: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 import anabranch as ab
 from tests.cli.conftest import CUSTOMERS, ORDERS, Run, orders, short
-from tests.conftest import Place
+from tests.conftest import Location
 
 REVENUE = "out_c_sales.revenue"
 HASH = "0123456789abcdef" * 4
@@ -80,11 +80,11 @@ def test_a_drawing_is_written_to_a_file(cli: Run, lake: ab.Repository, made: ab.
 
 
 @pytest.mark.s3
-def test_drawing_may_be_outside_the_repository(cli: Run, made: ab.GraphCommit, place: Place) -> None:
-    assert cli("lineage", REVENUE, "--svg", place / "drawn.svg").code == 0
+def test_drawing_may_be_outside_the_repository(cli: Run, made: ab.GraphCommit, location: Location) -> None:
+    assert cli("lineage", REVENUE, "--svg", location / "drawn.svg").code == 0
     from anabranch.storage import open_store
 
-    assert open_store(place.root, place.storage_options).get("drawn.svg").startswith(b"<svg ")
+    assert open_store(location.root, location.storage_options).get("drawn.svg").startswith(b"<svg ")
 
 
 def test_a_location_that_cannot_be_written_is_an_error(cli: Run, made: ab.GraphCommit, folder: Path) -> None:

@@ -71,6 +71,7 @@ def test_the_commands_are_these() -> None:
         *("blame", "branch create", "branch delete", "branch drift", "branch freeze", "branch list", "branch protect"),
         *(
             "branch pull",
+            "branch rename",
             "branch restore",
             "branch show",
             "cat",

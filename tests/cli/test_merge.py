@@ -1,6 +1,7 @@
 """`anabranch merge`."""
 
 import json
+import re
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -110,7 +111,7 @@ def test_conflicts_are_shown_and_nothing_is_merged(cli: Run, contested: ab.Repos
     row = next(line for line in lines if "delete_vs_update" in line)
     assert row.split() == [ORDERS, "delete_vs_update", "id=3", "-", "item=salt", "deleted", "item=sea", "salt"]
     assert lines[-1].startswith(
-        "hint: list them with 'anabranch conflicts dev --into main', then pass --resolve WHAT=HOW"
+        "hint: nothing was merged; list the conflicts with 'anabranch conflicts dev --into main', then merge again "
     )
     assert heads(contested) == before
 
@@ -403,6 +404,21 @@ def test_what_no_strategy_decides_is_named_with_the_way_out(cli: Run, lake: ab.R
     before = rows_of(lake, "dev")
     assert cli("merge", "dev", "--resolve", f"{ORDERS}=source", "--json").document["strategy_gaps"] == []
     assert rows_of(lake, "main") == before
+
+
+def test_two_tables_of_one_name_are_in_the_plan(cli: Run, lake: ab.Repository) -> None:
+    with lake.transaction("dev") as tx:
+        tx.rename_table(ORDERS, "in_c_sales.sales")
+    with lake.transaction("main") as tx:
+        tx.create_table("in_c_sales.sales", pa.schema([("id", pa.int64())]), primary_key=["id"])
+    planned = cli("merge", "dev", "--dry-run")
+    assert planned.code == 9
+    assert re.search(r"in_c_sales\.sales +undecided", planned.out)
+    document = json.loads(cli("merge", "dev", "--dry-run", "--json").out)
+    tables = {table["table"]: (table["action"], table["conflicts"]) for table in document["tables"]}
+    assert tables["in_c_sales.sales"] == ("undecided", 1)
+    (conflict,) = cli("conflicts", "dev", "--json").document["conflicts"]
+    assert (conflict["table"], conflict["problem"]) == ("in_c_sales.sales", "two tables would have this name")
 
 
 def test_the_conflicts_of_a_refused_merge_name_the_sides(cli: Run, contested: ab.Repository) -> None:

@@ -71,8 +71,8 @@ def test_people_read_the_plan_as_a_table(cli: Run, lake: ab.Repository, file: st
     assert (answer.code, answer.err) == (0, "")
     lines = [line.split() for line in answer.out.splitlines()]
     assert answer.out.startswith("prices on main: 2 steps; nothing was done\n")
-    assert ["1", "out.dear", "sql", "rebuild,", "creates", "it", ORDERS] in lines
-    assert ["2", "out.items", "python", "append,", "creates", "it", "out.dear", "(what", "is", "new)"] in lines
+    assert ["1", "out.dear", "sql", "rebuild", "(new", "table)", ORDERS] in lines
+    assert ["2", "out.items", "python", "append", "(new", "table)", "out.dear", "(what", "is", "new)"] in lines
     assert ["least", "1.5"] in lines
     assert "prices are there" in answer.out
     # The word for it may be written, too, and only some outputs chosen.

@@ -12,7 +12,8 @@ def test_the_document_shows_every_movement(cli: Run, lake: ab.Repository) -> Non
     found = cli("reflog", "dev", "--json").document
     assert (found["branch"], found["has_more"]) == ("dev", False)
     deleted, committed, created = found["movements"]
-    assert list(created) == ["version", "event", "at", "actor", "commit_id", "message", "is_deleted", "restores"]
+    names = ["version", "event", "at", "actor", "commit_id", "message", "is_deleted", "restores"]
+    assert list(created) == [*names, "renamed_from", "renamed_to"]
     assert [one["event"] for one in (deleted, committed, created)] == ["deleted", "committed", "created"]
     assert [one["is_deleted"] for one in (deleted, committed, created)] == [True, False, False]
     assert (committed["version"], committed["actor"], committed["message"]) == (2, "bob", "Fix a price")
@@ -30,7 +31,7 @@ def test_people_read_versions_that_they_can_ask_for(cli: Run, lake: ab.Repositor
 
 
 def test_the_limit_is_reported(cli: Run, lake: ab.Repository) -> None:
-    assert cli("reflog", "-n", "1").out.startswith("the newest 1 movement; --limit shows more\n")
+    assert cli("reflog", "-n", "1").out.startswith("the newest 1 change; --limit shows more\n")
     assert cli("reflog", "-n", "2", "--json").document["has_more"] is True
 
 

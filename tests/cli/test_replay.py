@@ -57,3 +57,25 @@ def test_expected_heads_and_checks_can_refuse(cli: Run, lake: ab.Repository, tmp
     assert cli(*args, "--expected-head", branch).code == 0
     assert heads(lake) != before
     assert rows_of(lake, branch)
+
+
+@pytest.mark.parametrize(
+    ("args", "source", "target"),
+    [
+        (["cherry-pick", "dev"], "picked commit", "main"),
+        (["revert", "main~1"], "before the commit", "main"),
+        (["rebase", "main", "--branch", "dev"], "commit of dev", "main"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_conflicts_name_the_sides_of_the_operation(
+    cli: Run, lake: ab.Repository, args: list[str], source: str, target: str
+) -> None:
+    contest(lake)
+    upsert(lake, "main", (1, "tea", 5.5))
+    for answer in (cli(*args).err, cli(*args, "--dry-run").out):
+        assert f"source ({source})" in answer
+        assert f"target ({target})" in answer
+    if args[0] != "revert":
+        listed = cli("conflicts", "dev", "--into", "main", "--by", args[0]).out
+        assert f"source ({source})" in listed

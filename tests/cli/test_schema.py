@@ -147,3 +147,11 @@ def test_a_file_that_is_not_there_is_an_error(cli: Run, lake: ab.Repository, tmp
         answer = cli("schema", command, str(tmp_path / "none.yaml"), "--json")
         assert (answer.code, answer.error["code"]) == (3, "object_not_found")
     assert cli("schema", "show", "--ref", "nope", "--json").error["code"] == "branch_not_found"
+
+
+@pytest.mark.usefixtures("lake")
+def test_text_from_stdin_is_never_a_path(cli: Run, tmp_path: Path) -> None:
+    file = tmp_path / "schema.yaml"
+    file.write_text(cli("schema", "show").out)
+    error = cli("schema", "plan", "-", "--json", typed=str(file)).error
+    assert error["code"] == "invalid_schema"

@@ -8,7 +8,7 @@ import pytest
 
 import anabranch as ab
 from tests.cli.conftest import ORDERS, Run, short
-from tests.conftest import Place
+from tests.conftest import Location
 
 
 @pytest.mark.s3
@@ -37,7 +37,7 @@ def test_people_read_the_same(cli: Run, lake: ab.Repository) -> None:
     lines = [line.split(maxsplit=1) for line in cli("status").out.splitlines()]
     facts = {name: value.strip() for name, value in lines}
     assert facts["repository"] == lake.uri
-    assert (facts["branch"], facts["mode"]) == ("main", "pinned")
+    assert (facts["branch"], facts["mode"]) == ("main", "-")
     assert facts["head"] == f"{short(lake, 'main')} Add customers"
     assert facts["tables"] == "2 tables, 3 rows"
 
@@ -49,8 +49,10 @@ def test_another_branch_can_be_asked_about(cli: Run, lake: ab.Repository) -> Non
 
 
 @pytest.mark.s3
-def test_a_direct_write_is_shown_until_it_is_adopted_or_set_aside(cli: Run, lake: ab.Repository, place: Place) -> None:
-    uri, options = lake.snapshot()[ORDERS].uri, place.storage_options or None
+def test_a_direct_write_is_shown_until_it_is_adopted_or_set_aside(
+    cli: Run, lake: ab.Repository, location: Location
+) -> None:
+    uri, options = lake.snapshot()[ORDERS].uri, location.storage_options or None
     lance.dataset(uri, storage_options=options).delete("id = 1")
     (write,) = cli("status", "--json").document["external_writes"]
     assert list(write) == ["table", "home", "problem"]

@@ -6,7 +6,7 @@ import pytest
 
 import anabranch as ab
 from tests.cli.conftest import ORDERS, Run, short
-from tests.conftest import Place
+from tests.conftest import Location
 
 
 @pytest.mark.s3
@@ -60,7 +60,9 @@ def test_from_below_the_memory_above_is_changed(
     assert cli("status", "--json").document["branch"] == "dev"
 
 
-def test_options_win_over_variables_and_those_over_the_memory(cli: Run, lake: ab.Repository, place: Place) -> None:
+def test_options_win_over_variables_and_those_over_the_memory(
+    cli: Run, lake: ab.Repository, location: Location
+) -> None:
     lake.branch_create("fix")
     cli("switch", "dev")
     env = {"ANABRANCH_BRANCH": "fix"}
@@ -68,10 +70,10 @@ def test_options_win_over_variables_and_those_over_the_memory(cli: Run, lake: ab
     assert cli("status", "--json", env=env).document["branch"] == "fix"
     assert cli("status", "--branch", "main", "--json", env=env).document["branch"] == "main"
     assert "note: ANABRANCH_BRANCH is set to another value, and overrides it" in cli("switch", "main", env=env).out
-    ab.init(place / "second", storage_options=place.storage_options)
-    second = {"ANABRANCH_REPO": place / "second"}
+    ab.init(location / "second", storage_options=location.storage_options)
+    second = {"ANABRANCH_REPO": location / "second"}
     found = cli("status", "--json", env=second).document
-    assert (found["repository"], found["branch"]) == (place / "second", "main")
+    assert (found["repository"], found["branch"]) == (location / "second", "main")
     assert cli("status", "--repo", lake.uri, "--json", env=second).document["repository"] == lake.uri
 
 

@@ -5,7 +5,7 @@ import pytest
 
 import anabranch as ab
 from tests.cli.conftest import CUSTOMERS, ORDERS, Run, short
-from tests.conftest import Place
+from tests.conftest import Location
 
 
 @pytest.mark.s3
@@ -34,7 +34,7 @@ def test_people_read_a_table_of_tables(cli: Run, lake: ab.Repository) -> None:
 
 
 @pytest.mark.s3
-def test_a_table_is_shown_with_its_columns_and_location(cli: Run, lake: ab.Repository, place: Place) -> None:
+def test_a_table_is_shown_with_its_columns_and_location(cli: Run, lake: ab.Repository, location: Location) -> None:
     shown = cli("table", "show", ORDERS, "--ref", "dev", "--json").document
     listed = cli("table", "list", "--ref", "dev", "--json").document
     assert shown["schema"] == [
@@ -44,7 +44,7 @@ def test_a_table_is_shown_with_its_columns_and_location(cli: Run, lake: ab.Repos
     ]
     assert listed["tables"] == [{key: shown[key] for key in listed["tables"][0]}]
     assert shown["commit_id"] == listed["commit_id"]
-    assert lance.dataset(shown["uri"], storage_options=place.storage_options or None).count_rows() == 2
+    assert lance.dataset(shown["uri"], storage_options=location.storage_options or None).count_rows() == 2
     text = cli("table", "show", ORDERS, "--ref", "dev").out
     for part in (ORDERS, shown["uri"], shown["commit_id"][:14], "int64", "nullable"):
         assert part in text
@@ -92,7 +92,7 @@ def test_settling_what_is_settled_changes_nothing(cli: Run, lake: ab.Repository)
         (["adopt", ORDERS], "not_found", 3),
         (["adopt", ORDERS, "-b", "nope"], "branch_not_found", 3),
         (["adopt", ORDERS, "--primary-key", "id"], "invalid_input", 2),
-        (["adopt", "a.b", "/no/such/place"], "dataset_not_found", 3),
+        (["adopt", "a.b", "/no/such/location"], "dataset_not_found", 3),
         (["settle", "no.such"], "table_not_found", 3),
         (["list", "--ref", "nope"], "branch_not_found", 3),
     ],

@@ -15,8 +15,8 @@ def test_the_last_commit_is_undone_and_redone(cli: Run, lake: ab.Repository) -> 
     assert (movement["version"], movement["event"], movement["commit_id"]) == (3, "committed", after)
     assert CUSTOMERS not in lake.snapshot_of("main")
     assert lake.reflog(limit=1)[0].actor == "eve"
-    assert cli("undo").out.startswith("undid main@v2 (committed: Load orders); main is at ")
-    assert cli("redo").out == f"redid main@v2 (committed: Load orders); main is at {before[:14]}\n"
+    assert cli("undo").out.startswith("undid change 2 of main (committed: Load orders); main is at ")
+    assert cli("redo").out == f"redid change 2 of main (committed: Load orders); main is at {before[:14]}\n"
     redone = cli("redo", "--actor", "bob", "--json").document
     assert (redone["head_commit_id"], redone["redone"]) == (after, movement)
     assert (lake.reflog(limit=1)[0].actor, lake.reflog(limit=1)[0].restores) == ("bob", 3)
@@ -27,9 +27,9 @@ def test_the_last_commit_is_undone_and_redone(cli: Run, lake: ab.Repository) -> 
 def test_a_deleted_branch_comes_back_and_a_new_one_goes(cli: Run, lake: ab.Repository) -> None:
     head = short(lake, "dev")
     cli("branch", "delete", "dev")
-    assert cli("undo", "dev").out == f"undid dev@v3 (deleted); dev is at {head}\n"
+    assert cli("undo", "dev").out == f"undid change 3 of dev (deleted); dev is at {head}\n"
     cli("branch", "create", "new")
-    assert cli("undo", "new").out == "undid new@v1 (created); new is deleted\n"
+    assert cli("undo", "new").out == "undid change 1 of new (created); new is deleted\n"
     assert [branch.name for branch in lake.branch_list()] == ["dev", "main"]
     cli("branch", "create", "new")
     assert cli("undo", "new", "--json").document["head_commit_id"] is None
@@ -50,7 +50,7 @@ def test_there_must_be_something_to_undo(cli: Run, lake: ab.Repository, tmp_path
 
 def test_several_changes_are_undone(cli: Run, lake: ab.Repository) -> None:
     first = short(lake, "main~2")
-    assert cli("undo", "--steps", "2").out == f"undid main@v2 (committed: Load orders); main is at {first}\n"
+    assert cli("undo", "--steps", "2").out == f"undid change 2 of main (committed: Load orders); main is at {first}\n"
     assert cli("redo", "--steps", "2").out.endswith(f"main is at {short(lake, 'main')}\n")
     answer = cli("undo", "--steps", "9")
     assert answer.code == 0

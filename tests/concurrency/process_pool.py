@@ -28,14 +28,14 @@ def work(reported: dict[str, Any]) -> dict[str, Any]:
 
     working, done = [start() for _ in range(reported["members"])], list[Child]()
 
-    def replace(place: int) -> None:
-        done.append(working[place])
-        working[place] = start()
+    def replace(location: int) -> None:
+        done.append(working[location])
+        working[location] = start()
 
     for _ in range(reported["kills"]):
         time.sleep(chance.uniform(0.05, SECONDS_BETWEEN_KILLS))
-        for place in [place for place, child in enumerate(working) if _has_ended(child)]:
-            replace(place)
+        for location in [location for location, child in enumerate(working) if _has_ended(child)]:
+            replace(location)
         victim = chance.randrange(len(working))
         os.kill(working[victim].pid, signal.SIGKILL)
         replace(victim)

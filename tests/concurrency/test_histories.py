@@ -14,7 +14,7 @@ from tests.concurrency.checking import SETUP, Fault, Violation, find_violations
 from tests.concurrency.evidence import Evidence, gather
 from tests.concurrency.member import Ground
 from tests.concurrency.recording import Call, Outcome, read_calls
-from tests.conftest import Place
+from tests.conftest import Location
 from tests.proof_log import record_proof
 from tests.repo.programs.running import Program
 
@@ -44,19 +44,19 @@ class Judged:
     counts: dict[str, object]
 
 
-def run_history(place: Place, tmp_path: Path, course: Course, *, seed: int) -> Judged:
+def run_history(location: Location, tmp_path: Path, course: Course, *, seed: int) -> Judged:
     """Let processes work on a new repository, and judge what they wrote down."""
     folder = tmp_path / "calls"
     folder.mkdir()
-    options = dict(place.storage_options)
-    repo = ab.init(place / "lake", storage_options=options, actor=SETUP)
+    options = dict(location.storage_options)
+    repo = ab.init(location / "lake", storage_options=options, actor=SETUP)
     marked.create(repo)
-    ground = Ground(uri=place / "lake", storage_options=options, folder=str(folder), seed=seed, lease=course.lease)
+    ground = Ground(uri=location / "lake", storage_options=options, folder=str(folder), seed=seed, lease=course.lease)
     began = time.monotonic()
     with Program("process_pool", package="tests.concurrency") as process_pool:
         reported = process_pool.ask("work", ground=asdict(ground), **asdict(course))
     assert reported["errors"] == []
-    after = ab.open(place / "lake", storage_options=options)
+    after = ab.open(location / "lake", storage_options=options)
     calls, evidence = read_calls(folder), gather(after)
     violations = find_violations(calls, evidence, grace=3 * course.lease)
     counts = {
@@ -72,7 +72,9 @@ def run_history(place: Place, tmp_path: Path, course: Course, *, seed: int) -> J
         "violations": len(violations),
     }
     if course.plant is None:
-        name = f"processes at once, {'local disk' if place.is_local else 'S3'}{', with kills' if course.kills else ''}"
+        name = (
+            f"processes at once, {'local disk' if location.is_local else 'S3'}{', with kills' if course.kills else ''}"
+        )
         record_proof(name, counts, seconds=time.monotonic() - began)
     findings = [found for found in after.doctor(rows=True).findings if _is_damage(found)]
     return Judged(calls=calls, evidence=evidence, violations=violations, findings=findings, counts=counts)
@@ -94,23 +96,23 @@ def assert_sound(judged: Judged, *, least: int) -> None:
 
 
 def test_three_processes(tmp_path: Path) -> None:
-    judged = run_history(Place(root=str(tmp_path)), tmp_path, Course(members=3, operations=25), seed=11)
+    judged = run_history(Location(root=str(tmp_path)), tmp_path, Course(members=3, operations=25), seed=11)
     assert_sound(judged, least=4)
 
 
 @pytest.mark.proof
 @pytest.mark.parametrize("seed", [1, 2])
-def test_eight_processes(place: Place, tmp_path: Path, seed: int) -> None:
-    course = Course(members=8, operations=250 if place.is_local else 60, lease=SHORT_LEASE)
-    assert_sound(run_history(place, tmp_path, course, seed=seed), least=10)
+def test_eight_processes(location: Location, tmp_path: Path, seed: int) -> None:
+    course = Course(members=8, operations=250 if location.is_local else 60, lease=SHORT_LEASE)
+    assert_sound(run_history(location, tmp_path, course, seed=seed), least=10)
 
 
 @pytest.mark.proof
 @pytest.mark.parametrize("seed", [3, 4])
-def test_eight_processes_of_which_many_are_killed(place: Place, tmp_path: Path, seed: int) -> None:
-    operations, kills = (120, 60) if place.is_local else (40, 20)
+def test_eight_processes_of_which_many_are_killed(location: Location, tmp_path: Path, seed: int) -> None:
+    operations, kills = (120, 60) if location.is_local else (40, 20)
     course = Course(members=8, operations=operations, kills=kills, lease=SHORT_LEASE)
-    judged = run_history(place, tmp_path, course, seed=seed)
+    judged = run_history(location, tmp_path, course, seed=seed)
     assert_sound(judged, least=10)
     assert sum(call.ended is None for call in judged.calls) > course.kills / 4  # others died between two calls
 
@@ -128,5 +130,5 @@ def test_eight_processes_of_which_many_are_killed(place: Place, tmp_path: Path, 
 )
 def test_planted_mistake_is_found(tmp_path: Path, plant: str, fault: Fault) -> None:
     course = Course(members=4, operations=20, plant=plant)
-    judged = run_history(Place(root=str(tmp_path)), tmp_path, course, seed=5)
+    judged = run_history(Location(root=str(tmp_path)), tmp_path, course, seed=5)
     assert fault in {violation.fault for violation in judged.violations}

@@ -9,7 +9,7 @@ import pytest
 
 import anabranch as ab
 from anabranch.errors import StorageDeniedError
-from tests.conftest import Place
+from tests.conftest import Location
 from tests.docs.pages import ROOT
 from tests.faults.proxy import Plan, Proxy, proxy_before
 from tests.s3_server import READER
@@ -51,11 +51,11 @@ def _needed(task: str) -> set[str]:
 
 
 @pytest.mark.xdist_group("s3")
-def test_operations_use_the_actions_of_the_page(s3_place: Place) -> None:
-    with proxy_before(s3_place.storage_options["aws_endpoint"]) as proxy:
-        options = {**s3_place.storage_options, "aws_endpoint": proxy.endpoint}
+def test_operations_use_the_actions_of_the_page(s3_location: Location) -> None:
+    with proxy_before(s3_location.storage_options["aws_endpoint"]) as proxy:
+        options = {**s3_location.storage_options, "aws_endpoint": proxy.endpoint}
         with _recorded(proxy) as write:
-            repo = ab.init(s3_place / "lake", storage_options=options)
+            repo = ab.init(s3_location / "lake", storage_options=options)
             repo.load("shop.orders", ORDERS, primary_key=["id"])
             repo.branch_create("dev")
             repo.update("shop.orders", {"amount": "amount + 1"}, "id = 1", branch="dev")
@@ -64,7 +64,7 @@ def test_operations_use_the_actions_of_the_page(s3_place: Place) -> None:
                 tx.delete("shop.orders", "id = 3")
             repo.tag_create("v1")
         with _recorded(proxy) as read:
-            reader = ab.open(s3_place / "lake", storage_options=options)
+            reader = ab.open(s3_location / "lake", storage_options=options)
             assert reader["shop.orders"].count_rows() == 2
             reader.list_commits()
             reader.sql("SELECT sum(amount) FROM shop.orders", "dev")
@@ -78,10 +78,10 @@ def test_operations_use_the_actions_of_the_page(s3_place: Place) -> None:
 
 
 @pytest.mark.xdist_group("s3")
-def test_key_that_may_only_read_reads_and_is_refused_to_write(s3_place: Place) -> None:
-    repo = ab.init(s3_place / "lake", storage_options=s3_place.storage_options)
+def test_key_that_may_only_read_reads_and_is_refused_to_write(s3_location: Location) -> None:
+    repo = ab.init(s3_location / "lake", storage_options=s3_location.storage_options)
     repo.load("shop.orders", ORDERS, primary_key=["id"])
-    reader = ab.open(s3_place / "lake", storage_options={**s3_place.storage_options, **READER})
+    reader = ab.open(s3_location / "lake", storage_options={**s3_location.storage_options, **READER})
     assert reader["shop.orders"].count_rows() == 3
     assert reader.sql("SELECT sum(amount) AS s FROM shop.orders").to_pylist() == [{"s": 6.0}]
     for refused in (

@@ -77,21 +77,34 @@ GENERATED = {ROOT / "docs" / name for name in ("api.md", "cli.md")}
 HAND_WRITTEN = sorted({*(ROOT / "docs").glob("*.md"), ROOT / "README.md"} - GENERATED)
 
 
+def _measure(site: Path, script: str, *, width: int) -> dict[str, int]:
+    """Return the answer of a script for each page of the site, in a window of this width."""
+    if not CHROMIUM.exists():
+        pytest.skip(MISSING_CHROMIUM)
+    found = {}
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": width, "height": 800})
+        for file in site.rglob("index.html"):
+            page.goto(file.as_uri(), wait_until="load")
+            found[str(file.parent.relative_to(site))] = page.evaluate(script)
+        browser.close()
+    assert len(found) > 40
+    return found
+
+
 @pytest.mark.proof
 def test_no_page_is_wider_than_a_phone(site: Path) -> None:
     """Code and tables scroll by themselves; the page does not."""
-    if not CHROMIUM.exists():
-        pytest.skip(MISSING_CHROMIUM)
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": 390, "height": 800})
-        widths = {}
-        for file in site.rglob("index.html"):
-            page.goto(file.as_uri(), wait_until="domcontentloaded")
-            widths[str(file.parent.relative_to(site))] = page.evaluate("document.documentElement.scrollWidth")
-        browser.close()
-    assert len(widths) > 40
+    widths = _measure(site, "document.documentElement.scrollWidth", width=390)
     assert {name: width for name, width in widths.items() if width > 390} == {}
+
+
+@pytest.mark.proof
+def test_no_code_and_no_table_scrolls_on_a_desktop(site: Path) -> None:
+    scrolling = """[...document.querySelectorAll('.md-content pre code, .md-typeset__scrollwrap')]
+        .filter(each => each.scrollWidth > each.clientWidth + 1).length"""
+    assert {name: count for name, count in _measure(site, scrolling, width=1280).items() if count} == {}
 
 
 @pytest.mark.parametrize("page", HAND_WRITTEN, ids=lambda page: page.stem)

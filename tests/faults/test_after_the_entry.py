@@ -8,7 +8,7 @@ import pytest
 
 import anabranch as ab
 from anabranch.errors import StorageUnavailableError
-from tests.conftest import Place
+from tests.conftest import Location
 from tests.faults.lakes import RIVAL, fill
 from tests.faults.trouble import Kind, Trouble, all_stores_through
 from tests.faults.writes import Act, commit_on_main
@@ -52,7 +52,7 @@ class _NoReadsAfter(Trouble):
 
 
 @pytest.mark.parametrize("name", WRITES)
-def test_reads_that_fail_after_the_entry_take_nothing_back(place: Place, cast: Cast, name: str) -> None:
+def test_reads_that_fail_after_the_entry_take_nothing_back(location: Location, cast: Cast, name: str) -> None:
     lake, (branch, act) = cast(fill), WRITES[name]
     before = lake.branch_get(branch).version
     with all_stores_through(trouble := _NoReadsAfter()):
@@ -63,7 +63,7 @@ def test_reads_that_fail_after_the_entry_take_nothing_back(place: Place, cast: C
     assert repo.snapshot().id == lake.snapshot_of(branch).id
 
 
-def test_raw_readers_see_a_reset_after_a_concurrent_commit(place: Place, cast: Cast) -> None:
+def test_raw_readers_see_a_reset_after_a_concurrent_commit(location: Location, cast: Cast) -> None:
     lake = cast(fill)
     requests = [
         number
@@ -80,9 +80,9 @@ def test_raw_readers_see_a_reset_after_a_concurrent_commit(place: Place, cast: C
     assert rows(raw(lake, RIVAL)) == rows(lake.snapshot_of("main")[RIVAL])
 
 
-def test_a_file_that_cannot_be_reached_is_not_called_missing(place: Place, cast: Cast) -> None:
+def test_a_file_that_cannot_be_reached_is_not_called_missing(location: Location, cast: Cast) -> None:
     lake = cast(fill)
-    file = Path(place / "rows.csv")
+    file = Path(location / "rows.csv")
     file.write_text("id,v\n80,x\n")
     with all_stores_through(trouble := Trouble(1, Kind.ERROR)):
         repo = ab.open(lake.uri)
@@ -92,7 +92,7 @@ def test_a_file_that_cannot_be_reached_is_not_called_missing(place: Place, cast:
     assert lake.load(ORDERS, file, engine="local").rows_loaded == 1
 
 
-def test_undo_of_a_damaged_commit_is_done_though_its_changes_cannot_be_read(place: Place, cast: Cast) -> None:
+def test_undo_of_a_damaged_commit_is_done_though_its_changes_cannot_be_read(location: Location, cast: Cast) -> None:
     lake = cast(fill)
     with lake.transaction(message="to be damaged") as tx:
         tx.delete(CUSTOMERS, "id > 0")
@@ -110,7 +110,9 @@ def test_undo_of_a_damaged_commit_is_done_though_its_changes_cannot_be_read(plac
     ],
     ids=["undo", "reset"],
 )
-def test_move_is_rolled_back_if_its_commit_cannot_be_checked(place: Place, cast: Cast, act: Act, back: Act) -> None:
+def test_move_is_rolled_back_if_its_commit_cannot_be_checked(
+    location: Location, cast: Cast, act: Act, back: Act
+) -> None:
     lake = cast(fill)
     before = lake.head_commit_id_for_branch("dev")
     requests: list[str] = []
@@ -129,7 +131,7 @@ def test_move_is_rolled_back_if_its_commit_cannot_be_checked(place: Place, cast:
 
 @pytest.mark.parametrize("look", ["list_folders _versions", "list _leases/dev"])
 def test_deletion_is_rolled_back_if_the_use_of_the_branch_cannot_be_checked(
-    place: Place, cast: Cast, look: str
+    location: Location, cast: Cast, look: str
 ) -> None:
     lake = cast(fill)
     before = rows(lake.snapshot_of("dev")[ORDERS])
@@ -146,7 +148,7 @@ def test_deletion_is_rolled_back_if_the_use_of_the_branch_cannot_be_checked(
     assert rows(lake.snapshot_of("dev")[ORDERS]) == before
 
 
-def test_branch_whose_first_manifest_was_put_without_an_answer_is_written(place: Place, cast: Cast) -> None:
+def test_branch_whose_first_manifest_was_put_without_an_answer_is_written(location: Location, cast: Cast) -> None:
     lake = cast(fill)
 
     def write(repo: ab.Repository, branch: str) -> None:
@@ -164,12 +166,12 @@ def test_branch_whose_first_manifest_was_put_without_an_answer_is_written(place:
     assert rows(lake.snapshot_of("two")[ORDERS]) == rows(lake.snapshot_of("one")[ORDERS])
 
 
-def test_clone_asks_for_nothing_once_it_is_there(place: Place, cast: Cast) -> None:
+def test_clone_asks_for_nothing_once_it_is_there(location: Location, cast: Cast) -> None:
     lake = cast(fill)
-    requests = requests_of(lake, lambda repo: ab.clone(repo.uri, str(place / "clone")))
+    requests = requests_of(lake, lambda repo: ab.clone(repo.uri, str(location / "clone")))
     # The copy of the mark is only for repairs, and a failed write of it is ignored.
     assert requests[-2:] == ["put_if_absent _repo.json", "put _repo_copy.json"]
-    assert rows(ab.open(str(place / "clone")).snapshot()[ORDERS]) == rows(lake.snapshot_of("main")[ORDERS])
+    assert rows(ab.open(str(location / "clone")).snapshot()[ORDERS]) == rows(lake.snapshot_of("main")[ORDERS])
 
 
 class _EntryUnderWay(Trouble):
@@ -188,7 +190,7 @@ class _EntryUnderWay(Trouble):
 
 @pytest.mark.parametrize("is_late", [False, True], ids=["never", "late"])
 def test_what_is_added_to_a_run_after_its_publishing_failed_is_published(
-    place: Place, cast: Cast, *, is_late: bool
+    location: Location, cast: Cast, *, is_late: bool
 ) -> None:
     """An entry that is still under way when the run continues would hold what the run had until then."""
     lake = cast(fill)

@@ -10,7 +10,7 @@ import anabranch as ab
 from anabranch.repo.run import Run
 from anabranch.repo.runs.engine_access import EngineAccess
 from anabranch.repo.write.table_writes import TableWrites
-from tests.conftest import Place
+from tests.conftest import Location
 from tests.conftest import _make_folder as make_folder
 from tests.faults.datasets import DATASET_READS, DATASET_WRITES, fill_stock
 from tests.faults.lakes import fill
@@ -84,10 +84,10 @@ def trial(
     lake_templates: dict[tuple[Fill, str], LakeTemplate], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[MakeTrial]:
     """Make a trial of a write on the lake that it is for."""
-    used: list[Place] = []
+    used: list[Location] = []
 
-    def new_location() -> Place:
-        used.append(Place(root=str(make_folder(tmp_path_factory, "fault"))))
+    def new_location() -> Location:
+        used.append(Location(root=str(make_folder(tmp_path_factory, "fault"))))
         return used[-1]
 
     def make(name: str) -> Trial:
@@ -95,7 +95,7 @@ def trial(
         wanted = fill_stock if is_stock else fill
         if (wanted, "") not in lake_templates:
             lake_templates[wanted, ""] = LakeTemplate(
-                Place(root=str(make_folder(tmp_path_factory, "template"))), wanted
+                Location(root=str(make_folder(tmp_path_factory, "template"))), wanted
             )
         return Trial(
             write=ALL[name],
@@ -106,8 +106,8 @@ def trial(
         )
 
     yield make
-    for place in used:
-        rmtree(place.root)
+    for location in used:
+        rmtree(location.root)
 
 
 @pytest.mark.parametrize("name", ALL)

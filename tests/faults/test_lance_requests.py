@@ -10,7 +10,7 @@ from anabranch.errors import AnabranchError, BusyError, StorageError
 from anabranch.format.doctor.findings import Severity
 from anabranch.repo.leases.leases import LEASES
 from anabranch.storage import open_store
-from tests.conftest import Place
+from tests.conftest import Location
 from tests.faults.proxy import Mishap, Plan, Proxy, proxy_before
 from tests.faults.remote_writes import REMOTE_WRITES, RemoteWrite, fill_remote
 from tests.faults.tallying import Tally, reported, spread
@@ -113,18 +113,18 @@ MakeJourney = Callable[..., Journey]
 
 
 @pytest.fixture
-def journey(s3_place: Place, proxy: Proxy) -> MakeJourney:
+def journey(s3_location: Location, proxy: Proxy) -> MakeJourney:
     def make(name: str, patience: str) -> Journey:
-        lake = ab.init(s3_place / "lake", storage_options=s3_place.storage_options, actor="ada")
+        lake = ab.init(s3_location / "lake", storage_options=s3_location.storage_options, actor="ada")
         fill_remote(lake)
         return Journey(lake=lake, proxy=proxy, write=REMOTE_WRITES[name], tries_again=TRIES_AGAIN[patience])
 
     return make
 
 
-def test_a_proxy_carries_requests_unchanged(s3_place: Place, proxy: Proxy) -> None:
-    options = {**s3_place.storage_options, "aws_endpoint": proxy.endpoint}
-    store, direct = open_store(s3_place.root, options), open_store(s3_place.root, s3_place.storage_options)
+def test_a_proxy_carries_requests_unchanged(s3_location: Location, proxy: Proxy) -> None:
+    options = {**s3_location.storage_options, "aws_endpoint": proxy.endpoint}
+    store, direct = open_store(s3_location.root, options), open_store(s3_location.root, s3_location.storage_options)
     proxy.plan = plan = Plan()
     large = bytes(range(256)) * 20_000
     store.put("large", large)
@@ -137,9 +137,14 @@ def test_a_proxy_carries_requests_unchanged(s3_place: Place, proxy: Proxy) -> No
 
 
 @pytest.mark.parametrize("mishap", Mishap)
-def test_a_mishap_happens_to_the_nth_request(s3_place: Place, proxy: Proxy, mishap: Mishap) -> None:
-    options = {**s3_place.storage_options, "aws_endpoint": proxy.endpoint, "client_max_retries": "0", "timeout": "1s"}
-    store, direct = open_store(s3_place.root, options), open_store(s3_place.root, s3_place.storage_options)
+def test_a_mishap_happens_to_the_nth_request(s3_location: Location, proxy: Proxy, mishap: Mishap) -> None:
+    options = {
+        **s3_location.storage_options,
+        "aws_endpoint": proxy.endpoint,
+        "client_max_retries": "0",
+        "timeout": "1s",
+    }
+    store, direct = open_store(s3_location.root, options), open_store(s3_location.root, s3_location.storage_options)
     proxy.plan = plan = Plan(nth=2, mishap=mishap, methods=frozenset({"PUT"}))
     store.put("a", b"1")
     try:

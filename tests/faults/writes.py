@@ -1,6 +1,7 @@
 """Every public write of a repository and of a run, as something that can be done to the lake."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 import anabranch as ab
-from anabranch.errors import RepositoryNotFoundError
+from anabranch.errors import BranchExistsError, BranchNotFoundError, RepositoryNotFoundError
 from anabranch.ids import TableKey
 from anabranch.repo.log.once import Once
 from anabranch.repo.run import Run
@@ -36,6 +37,11 @@ def _commit_on_dev(repo: ab.Repository) -> None:
     _commit(repo, "dev")
 
 
+def _commit_on_dev_if_there(repo: ab.Repository) -> None:
+    with suppress(BranchNotFoundError):
+        _commit_on_dev(repo)
+
+
 def _commit(repo: ab.Repository, branch: str) -> None:
     with repo.transaction(branch, message=RIVAL) as tx:
         tx.append(RIVAL, table(99))
@@ -48,7 +54,8 @@ class Write:
 
     One of a dataset by itself has no log to roll it back with: it `may_be_done` though it raised, when what fails is
     reading what it made. So may the deletion of a branch when what fails is to free its space, and a file that is
-    to be overwritten: both can be done again.
+    to be overwritten: both can be done again. One that `is_local` is never on a remote store. No request of a disk is
+    carried out after the caller has given up.
     """
 
     act: Act
@@ -56,6 +63,7 @@ class Write:
     look: Look = look
     rival: Act = commit_on_main
     may_be_done: bool = False
+    is_local: bool = False
 
 
 def names(words: str) -> frozenset[str]:
@@ -132,6 +140,15 @@ def _file_aside(repo: ab.Repository) -> None:
     Path(_aside(repo, "rows.csv")).write_text("id,v\n80,x\n81,y\n")
 
 
+def _read_demo(repo: ab.Repository) -> State:
+    """The lake, and the demo beside it: nothing at all, or what a user can see of it."""
+    folder = Path(_aside(repo, "demo"))
+    shown = None
+    if folder.exists():
+        shown = {**look(ab.open(folder / "lake")), "files": sorted(path.name for path in folder.iterdir())}
+    return {**look(repo), "demo": shown}
+
+
 def _read_export(repo: ab.Repository) -> State:
     """The lake, and the exported file: none, or a whole one."""
     file = Path(_aside(repo, "out.csv"))
@@ -181,6 +198,26 @@ def _damage(repo: ab.Repository) -> None:
     Path(repo.uri, "_versions", "dev", "hint").write_text("torn")
 
 
+def _rename(repo: ab.Repository) -> None:
+    """Rename a branch. If an interrupted rename has left the new name, delete it first, as the error asks for."""
+    try:
+        repo.branch_rename("dev", "new")
+    except BranchExistsError as err:
+        if "delete 'new', then rename again" not in err.hint:
+            raise
+        repo.branch_delete("new")
+        repo.branch_rename("dev", "new")
+
+
+def _read_renamed(repo: ab.Repository) -> State:
+    """The lake. While both names exist, the branch has not been renamed, and the new one shows the same (ADR 23)."""
+    state = look(repo)
+    branches = state["branches"]
+    if "dev" in branches and "new" in branches:
+        assert branches.pop("new") == branches["dev"]
+    return state
+
+
 def _clone_first(repo: ab.Repository) -> None:
     ab.clone(repo.uri, _aside(repo, "clone"))
 
@@ -197,6 +234,7 @@ def _two_more_undone(repo: ab.Repository) -> None:
 
 
 MODULE_WRITES: dict[str, list[Write]] = {
+    "demo": [Write(act=lambda repo: ab.demo(_aside(repo, "demo")), look=_read_demo, is_local=True)],
     "init": [Write(act=lambda repo: ab.init(_aside(repo, "new")), look=_read_new)],
     "clone": [
         Write(act=lambda repo: ab.clone(repo.uri, _aside(repo, "clone")), look=_read_clone),
@@ -225,6 +263,7 @@ REPOSITORY_WRITES: dict[str, list[Write]] = {
     ],
     "branch_protect": [Write(act=lambda repo: repo.branch_protect("dev"))],
     "branch_pull": [Write(act=lambda repo: repo.branch_pull("live", CUSTOMERS))],
+    "branch_rename": [Write(act=_rename, look=_read_renamed, rival=_commit_on_dev_if_there)],
     "branch_restore": [Write(act=lambda repo: repo.branch_restore("gone"))],
     "branch_unprotect": [Write(act=lambda repo: repo.branch_unprotect("guarded"))],
     "cherry_pick": [Write(act=lambda repo: repo.cherry_pick("dev", branch="main"))],
@@ -295,5 +334,4 @@ REPOSITORY_READS = names(
 )
 ENGINE_READS = names("published_snapshot_of snapshot_at_begin")
 RUN_READS = names("branch info snapshot sql")
-# `demo` makes a lake of its own by calling writes that have cases here.
-MODULE_READS = names("dataset demo doctor open spark_session tables")
+MODULE_READS = names("dataset doctor open spark_session tables")

@@ -9,7 +9,7 @@ import pytest
 
 from anabranch.format import staging
 from anabranch.format.home import Home
-from anabranch.format.staging.alignment import aligned
+from anabranch.format.staging.incoming import aligned
 
 COUNT = 5
 

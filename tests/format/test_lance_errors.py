@@ -9,7 +9,7 @@ from anabranch.format.home import Home
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.staging import append
 from anabranch.format.staging.version_ref import VersionRef
-from tests.conftest import Place
+from tests.conftest import Location
 
 
 @pytest.mark.parametrize(
@@ -29,8 +29,8 @@ def test_prose_that_needs_a_race_or_a_cloud_to_be_seen(said: str, error: type[Ex
     assert type(caught.value) is error
 
 
-def test_a_dataset_with_manifests_of_the_first_scheme_reports_how_to_stage_on_it(place: Place) -> None:
-    home = Home.at(place / "t.lance", place.storage_options)
+def test_a_dataset_with_manifests_of_the_first_scheme_reports_how_to_stage_on_it(location: Location) -> None:
+    home = Home.at(location / "t.lance", location.storage_options)
     lance.write_dataset(
         pa.table({"id": [1]}), home.root, enable_v2_manifest_paths=False, storage_options=home.lance_options()
     )

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from lance.fragment import FragmentMetadata
 
-from tests.conftest import Place
+from tests.conftest import Location
 
 
 def rows(start: int, stop: int) -> pa.Table:
@@ -168,10 +168,10 @@ def test_large_blobs_are_in_a_folder_beside_their_data_file(tmp_path: Path) -> N
 
 
 @pytest.mark.xdist_group("s3")
-def test_a_write_to_a_base_wants_the_storage_options_again(s3_place: Place) -> None:
-    options = s3_place.storage_options
-    made = lance.write_dataset(rows(0, 10), s3_place / "t.lance", storage_options=options)
-    far = s3_place.root.replace("s3://lake", "s3://cold")
+def test_a_write_to_a_base_wants_the_storage_options_again(s3_location: Location) -> None:
+    options = s3_location.storage_options
+    made = lance.write_dataset(rows(0, 10), s3_location / "t.lance", storage_options=options)
+    far = s3_location.root.replace("s3://lake", "s3://cold")
     made.add_bases([lance.DatasetBasePath(far, name="cold", is_dataset_root=True)])
     dataset = lance.dataset(made.uri, storage_options=options)
     with pytest.raises(OSError, match="S3"):

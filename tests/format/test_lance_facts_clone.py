@@ -12,7 +12,7 @@ from lance.fragment import write_fragments
 from anabranch.format.home import Home
 from anabranch.format.layout.manifest import read_manifest
 from anabranch.storage import open_store
-from tests.conftest import Place
+from tests.conftest import Location
 
 ROWS = pa.table({"id": [1, 2, 3]})
 
@@ -101,22 +101,22 @@ def test_dropping_a_dataset_removes_its_folder(root: str) -> None:
 
 
 @pytest.mark.xdist_group("s3")
-def test_on_s3_a_clone_into_another_bucket_lands_in_the_sources(s3_place: Place) -> None:
-    home = Home.at(s3_place / "t.lance", s3_place.storage_options)
+def test_on_s3_a_clone_into_another_bucket_lands_in_the_sources(s3_location: Location) -> None:
+    home = Home.at(s3_location / "t.lance", s3_location.storage_options)
     dataset = lance.write_dataset(ROWS, home.root, storage_options=home.lance_options())
-    target = (s3_place / "clone.lance").replace("s3://lake/", "s3://other/")
+    target = (s3_location / "clone.lance").replace("s3://lake/", "s3://other/")
     with pytest.raises(ValueError, match="was not found"):
         dataset.shallow_clone(target, 1)
-    assert list(open_store(s3_place / "clone.lance", s3_place.storage_options).list("_versions"))
-    assert not list(open_store(target, s3_place.storage_options).list())
+    assert list(open_store(s3_location / "clone.lance", s3_location.storage_options).list("_versions"))
+    assert not list(open_store(target, s3_location.storage_options).list())
 
 
 @pytest.mark.xdist_group("s3")
-def test_on_s3_a_version_with_bases_cannot_be_cloned_deeply(s3_place: Place) -> None:
-    home = Home.at(s3_place / "t.lance", s3_place.storage_options)
+def test_on_s3_a_version_with_bases_cannot_be_cloned_deeply(s3_location: Location) -> None:
+    home = Home.at(s3_location / "t.lance", s3_location.storage_options)
     lance.write_dataset(ROWS, home.root, storage_options=home.lance_options()).create_branch("dev")
     with pytest.raises(OSError, match="empty path segment"):
-        home.on("dev").open().deep_clone(s3_place / "deep.lance", 1)
+        home.on("dev").open().deep_clone(s3_location / "deep.lance", 1)
 
 
 def test_on_local_disk_a_version_with_bases_is_cloned_deeply(root: str, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from anabranch.format.bases.relocate import relocate
 from anabranch.format.clone.clone import shallow_clone
 from anabranch.format.home import Home
 from anabranch.storage import open_store
-from tests.conftest import Place
+from tests.conftest import Location
 
 BRANCHES = ("dev", "feature/x", "feature/of-dev")
 
@@ -241,12 +241,12 @@ def test_a_clone_follows_its_moved_source_by_a_mapping(tmp_path: Path) -> None:
 
 
 @pytest.mark.s3
-def test_a_dataset_copied_object_by_object_is_relocated(place: Place) -> None:
-    made = lived_in(place / "old.lance", place.storage_options)
-    whole = open_store(place.root, place.storage_options)
+def test_a_dataset_copied_object_by_object_is_relocated(location: Location) -> None:
+    made = lived_in(location / "old.lance", location.storage_options)
+    whole = open_store(location.root, location.storage_options)
     for found in list(whole.list("old.lance")):
         whole.copy(found.path, found.path.replace("old.lance", "new.lance", 1))
-    new = place / "new.lance"
+    new = location / "new.lance"
     with pytest.raises(StaleBaseError):
         check_bases(made.home(new, "dev"))
     relocate(made.home(new))

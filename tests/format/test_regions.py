@@ -14,7 +14,7 @@ from anabranch.format.bases.bases import add_base, append_to_base, fragments_of_
 from anabranch.format.bases.compaction import compact_bases
 from anabranch.format.home import Home
 from anabranch.format.storage_report import storage_report
-from tests.conftest import Place
+from tests.conftest import Location
 from tests.format.reading import read_base
 
 REGIONS = ("us-east", "eu-west", "ap-south")
@@ -26,17 +26,19 @@ def users(region: str, count: int = 4) -> pa.Table:
     return pa.table({"id": range(start, start + count), "region": [region] * count})
 
 
-def root_of(place: Place, region: str) -> str:
+def root_of(location: Location, region: str) -> str:
     """A folder for each region, or a bucket where there are buckets."""
-    return place / region if place.is_local else place.root.replace("s3://lake", f"s3://{BUCKETS[region]}") + "/t"
+    return (
+        location / region if location.is_local else location.root.replace("s3://lake", f"s3://{BUCKETS[region]}") + "/t"
+    )
 
 
-def make(place: Place) -> Home:
+def make(location: Location) -> Home:
     """A dataset in us-east, with a base in each of the two other regions, and rows in all three."""
-    home = Home.at(root_of(place, "us-east"), place.storage_options)
+    home = Home.at(root_of(location, "us-east"), location.storage_options)
     lance.write_dataset(users("us-east"), home.root, enable_stable_row_ids=True, storage_options=home.lance_options())
     for region in REGIONS[1:]:
-        add_base(home, root_of(place, region), name=region, is_dataset_root=True)
+        add_base(home, root_of(location, region), name=region, is_dataset_root=True)
         append_to_base(home, users(region), base=region)
     return home
 
@@ -46,8 +48,8 @@ def ids(table: pa.Table) -> list[int]:
 
 
 @pytest.mark.s3
-def test_each_region_holds_its_own_rows(place: Place) -> None:
-    home = make(place)
+def test_each_region_holds_its_own_rows(location: Location) -> None:
+    home = make(location)
     assert ids(home.open().to_table()) == [0, 1, 2, 3, 100, 101, 102, 103, 200, 201, 202, 203]
     assert ids(read_base(home, "root")) == [0, 1, 2, 3]
     for region in REGIONS[1:]:
@@ -60,8 +62,8 @@ def test_each_region_holds_its_own_rows(place: Place) -> None:
 
 
 @pytest.mark.s3
-def test_regions_hold_after_an_index_deletions_and_a_compaction(place: Place) -> None:
-    home = make(place)
+def test_regions_hold_after_an_index_deletions_and_a_compaction(location: Location) -> None:
+    home = make(location)
     home.open().create_scalar_index("id", "BTREE")
     home.open().delete("id in (1, 101)")
     assert [read_base(home, base, where="id = 102").num_rows for base in ("root", *REGIONS[1:])] == [0, 1, 0]
@@ -79,14 +81,14 @@ def test_regions_hold_after_an_index_deletions_and_a_compaction(place: Place) ->
 
 
 def test_a_job_in_one_region_needs_no_file_of_another(tmp_path: Path) -> None:
-    home = make(Place(root=str(tmp_path)))
+    home = make(Location(root=str(tmp_path)))
     shutil.rmtree(tmp_path / "ap-south")
     shutil.rmtree(tmp_path / "us-east" / "data")
     assert ids(read_base(home, "eu-west")) == [100, 101, 102, 103]
 
 
 def test_every_fragment_belongs_to_one_base_after_columns_were_added(tmp_path: Path) -> None:
-    home = make(Place(root=str(tmp_path)))
+    home = make(Location(root=str(tmp_path)))
     home.open().add_columns({"twice": "id * 2"})
     parts = [read_base(home, base) for base in ("root", *REGIONS[1:])]
     assert pa.concat_tables(parts).sort_by("id") == home.open().to_table().sort_by("id")
@@ -94,7 +96,7 @@ def test_every_fragment_belongs_to_one_base_after_columns_were_added(tmp_path: P
 
 
 def test_a_base_without_rows_reads_as_an_empty_table(tmp_path: Path) -> None:
-    home = make(Place(root=str(tmp_path)))
+    home = make(Location(root=str(tmp_path)))
     add_base(home, str(tmp_path / "sa-east"), name="sa-east")
     assert read_base(home, "sa-east").schema == home.open().schema
     assert read_base(home, "sa-east", columns=["id"], where="id >= 0").to_pylist() == []
@@ -102,7 +104,7 @@ def test_a_base_without_rows_reads_as_an_empty_table(tmp_path: Path) -> None:
 
 
 def test_an_older_version_has_its_own_fragments(tmp_path: Path) -> None:
-    home = make(Place(root=str(tmp_path)))
+    home = make(Location(root=str(tmp_path)))
     assert [fragment.fragment_id for fragment in fragments_of_base(home, "eu-west")] == [1]
     assert fragments_of_base(home, "eu-west", version=2) == []
     with pytest.raises(BaseNotFoundError, match=r"no base 'ap-south'; the bases are: 1 \(eu-west\)"):
@@ -110,7 +112,7 @@ def test_an_older_version_has_its_own_fragments(tmp_path: Path) -> None:
 
 
 def test_a_branch_writes_to_a_region_and_main_does_not_see_it(tmp_path: Path) -> None:
-    main = make(Place(root=str(tmp_path)))
+    main = make(Location(root=str(tmp_path)))
     main.open().create_branch("dev")
     dev = main.on("dev")
     append_to_base(dev, users("eu-west", count=2), base="eu-west")
@@ -120,7 +122,7 @@ def test_a_branch_writes_to_a_region_and_main_does_not_see_it(tmp_path: Path) ->
 
 
 def test_a_wrong_question_is_answered_clearly(tmp_path: Path) -> None:
-    home = make(Place(root=str(tmp_path)))
+    home = make(Location(root=str(tmp_path)))
     with pytest.raises(BaseNotFoundError, match="no base 'mars'"):
         read_base(home, "mars")
     with pytest.raises(SchemaMismatchError, match="nope"):
@@ -132,8 +134,8 @@ def test_a_wrong_question_is_answered_clearly(tmp_path: Path) -> None:
         read_base(home, "eu-west", limit=-1)
 
 
-def test_rows_of_a_region_are_read_and_written_by_the_handle(place: Place) -> None:
-    dataset = ab.dataset(make(place).root, place.storage_options)
+def test_rows_of_a_region_are_read_and_written_by_the_handle(location: Location) -> None:
+    dataset = ab.dataset(make(location).root, location.storage_options)
     dataset.append(users("eu-west", count=2), base="eu-west")
     assert [dataset.to_arrow(base=base).num_rows for base in ("root", *REGIONS[1:])] == [4, 6, 4]
     assert dataset.to_arrow(base="eu-west", columns=["id"], limit=5).shape == (5, 1)

@@ -12,8 +12,8 @@ import pytest
 import anabranch as ab
 from anabranch.format.home import Home
 from anabranch.format.staging import VersionRef, append, create_empty
-from anabranch.format.transactions import alone, find_transaction
-from tests.conftest import Place
+from anabranch.format.staging.external_versions import alone, find_transaction
+from tests.conftest import Location
 
 SCHEMA = pa.schema([("id", pa.int64())])
 
@@ -67,8 +67,8 @@ def test_a_transaction_is_read_while_others_use_the_version(staged: VersionRef) 
     assert all(made is not None and isinstance(made.operation, lance.LanceOperation.Append) for made in found)
 
 
-def test_a_table_is_read_while_an_index_is_built(place: Place) -> None:
-    repo = ab.init(place / "lake", storage_options=place.storage_options)
+def test_a_table_is_read_while_an_index_is_built(location: Location) -> None:
+    repo = ab.init(location / "lake", storage_options=location.storage_options)
     numbers = np.random.default_rng(7).random(20_000 * 32, dtype=np.float32)
     vectors = pa.FixedSizeListArray.from_arrays(pa.array(numbers), 32)
     rows = pa.table({"id": np.arange(20_000), "v": vectors})

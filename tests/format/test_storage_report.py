@@ -13,15 +13,15 @@ from anabranch.format.bases.tiering import move_fragments
 from anabranch.format.home import Home
 from anabranch.format.storage_report import BaseUsage, StorageReport, Usage, storage_report
 from anabranch.storage import open_store
-from tests.conftest import Place
+from tests.conftest import Location
 
 
 def rows(start: int, stop: int) -> pa.Table:
     return pa.table({"id": range(start, stop)})
 
 
-def make(place: Place) -> Home:
-    home = Home.at(place / "t.lance", place.storage_options)
+def make(location: Location) -> Home:
+    home = Home.at(location / "t.lance", location.storage_options)
     options = home.lance_options()
     lance.write_dataset(
         rows(0, 100), home.root, max_rows_per_file=25, enable_stable_row_ids=True, storage_options=options
@@ -33,18 +33,18 @@ def of(report: StorageReport, name: str) -> BaseUsage:
     return next(base for base in report.bases if base.name == name)
 
 
-def stored(place: Place, folder: str) -> Usage:
-    found = list(open_store(folder, place.storage_options).list())
+def stored(location: Location, folder: str) -> Usage:
+    found = list(open_store(folder, location.storage_options).list())
     return Usage(files=len(found), bytes=sum(one.size for one in found))
 
 
 @pytest.mark.s3
-def test_files_and_bytes_are_counted_by_base_and_kind(place: Place) -> None:
-    home = make(place)
-    far = place / "cold" if place.is_local else place.root.replace("s3://lake", "s3://cold")
+def test_files_and_bytes_are_counted_by_base_and_kind(location: Location) -> None:
+    home = make(location)
+    far = location / "cold" if location.is_local else location.root.replace("s3://lake", "s3://cold")
     add_base(home, far, name="cold", is_dataset_root=True)
-    add_base(home, place / "flat", name="flat")
-    add_base(home, place / "unused", name="unused")
+    add_base(home, location / "flat", name="flat")
+    add_base(home, location / "unused", name="unused")
     append_to_base(home, rows(100, 200), base="cold")
     append_to_base(home, rows(200, 210), base="flat")
     home.open().delete("id in (3, 150)")
@@ -53,25 +53,25 @@ def test_files_and_bytes_are_counted_by_base_and_kind(place: Place) -> None:
     assert [(base.name, base.path) for base in report.bases] == [
         ("root", home.root),
         ("cold", far),
-        ("flat", place / "flat"),
-        ("unused", place / "unused"),
+        ("flat", location / "flat"),
+        ("unused", location / "unused"),
     ]
     root = of(report, "root")
     assert root.base is None
-    assert root.data == stored(place, f"{home.root}/data")
-    assert root.deletion == stored(place, f"{home.root}/_deletions")
-    assert root.index == stored(place, f"{home.root}/_indices")
+    assert root.data == stored(location, f"{home.root}/data")
+    assert root.deletion == stored(location, f"{home.root}/_deletions")
+    assert root.index == stored(location, f"{home.root}/_indices")
     assert (root.data.files, root.deletion.files) == (4, 2)
-    assert of(report, "cold").data == of(report, "cold").total == stored(place, far)
-    assert of(report, "flat").data == stored(place, place / "flat")
+    assert of(report, "cold").data == of(report, "cold").total == stored(location, far)
+    assert of(report, "flat").data == stored(location, location / "flat")
     assert of(report, "unused").total == Usage()
     assert report.total == sum((base.total for base in report.bases), Usage())
     assert (report.version, report.missing) == (home.open().version, ())
 
 
 @pytest.mark.s3
-def test_a_branch_counts_what_it_inherits_where_it_lies(place: Place) -> None:
-    main = make(place)
+def test_a_branch_counts_what_it_inherits_where_it_lies(location: Location) -> None:
+    main = make(location)
     main.open().delete("id = 1")
     main.open().create_branch("dev")
     dev = main.on("dev")
@@ -85,7 +85,7 @@ def test_a_branch_counts_what_it_inherits_where_it_lies(place: Place) -> None:
 
 
 def test_only_live_files_count(tmp_path: Path) -> None:
-    home = make(Place(root=str(tmp_path)))
+    home = make(Location(root=str(tmp_path)))
     before = storage_report(home).total
     add_base(home, str(tmp_path / "cold"), name="cold")
     move_fragments(home, to="cold", ids=[0, 1, 2])
@@ -98,7 +98,7 @@ def test_only_live_files_count(tmp_path: Path) -> None:
 
 
 def test_the_own_root_listed_as_a_base_is_counted_once(tmp_path: Path) -> None:
-    home = make(Place(root=str(tmp_path)))
+    home = make(Location(root=str(tmp_path)))
     home.open().add_bases([lance.DatasetBasePath(home.root, name="hot", is_dataset_root=True)])
     append_to_base(home, rows(100, 110), base="hot")
     lance.write_dataset(rows(110, 120), home.open(), mode="append", target_bases=["hot"])
@@ -107,7 +107,7 @@ def test_the_own_root_listed_as_a_base_is_counted_once(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_is_named_and_the_rest_counted(tmp_path: Path) -> None:
-    home = make(Place(root=str(tmp_path)))
+    home = make(Location(root=str(tmp_path)))
     victim = next(Path(home.root, "data").iterdir())
     victim.unlink()
     report = storage_report(home)
@@ -127,15 +127,15 @@ def test_a_path_without_a_dataset_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.s3
-def test_a_local_dataset_may_have_its_archive_in_a_bucket(place: Place, tmp_path: Path) -> None:
-    home = Home.at(str(tmp_path / "local.lance"), place.storage_options)
+def test_a_local_dataset_may_have_its_archive_in_a_bucket(location: Location, tmp_path: Path) -> None:
+    home = Home.at(str(tmp_path / "local.lance"), location.storage_options)
     lance.write_dataset(rows(0, 100), home.root, max_rows_per_file=25)
-    add_base(home, place / "archive", name="cold", is_dataset_root=True)
+    add_base(home, location / "archive", name="cold", is_dataset_root=True)
     append_to_base(home, rows(100, 110), base="cold")
     move_fragments(home, to="cold", where="id < 50")
     report = storage_report(home)
     assert [base.data.files for base in report.bases] == [2, 3]
-    assert of(report, "cold").data == stored(place, place / "archive")
+    assert of(report, "cold").data == stored(location, location / "archive")
     assert home.open().to_table().num_rows == 110
 
 

@@ -7,7 +7,7 @@ import pytest
 
 import anabranch as ab
 from anabranch.storage import open_store
-from tests.conftest import Place
+from tests.conftest import Location
 
 ORDERS = "in_c_sales.orders"
 REJECTS = "in_c_sales.orders_rejects"
@@ -22,18 +22,18 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture
-def repo(place: Place) -> ab.Repository:
-    return ab.init(place / "lake", storage_options=place.storage_options, actor="ada")
+def repo(location: Location) -> ab.Repository:
+    return ab.init(location / "lake", storage_options=location.storage_options, actor="ada")
 
 
 @pytest.fixture
-def put(place: Place) -> Put:
+def put(location: Location) -> Put:
     """Put a file, and return its path."""
 
     def put(name: str, content: str | bytes) -> str:
         data = content if isinstance(content, bytes) else content.encode()
-        open_store(place / "in", place.storage_options).put(name, data)
-        return place / f"in/{name}"
+        open_store(location / "in", location.storage_options).put(name, data)
+        return location / f"in/{name}"
 
     return put
 

@@ -8,7 +8,7 @@ import pytest
 
 import anabranch as ab
 from anabranch.errors import BadRecordError, DamagedFileError, KeyConflictError, SchemaMismatchError
-from tests.conftest import Place
+from tests.conftest import Location
 from tests.loading.conftest import ORDERS, REJECTS, Put, rows
 from tests.repo.conftest import nothing_changes
 
@@ -123,7 +123,9 @@ def test_many_bad_records_are_all_reported(repo: ab.Repository, put: Put) -> Non
     assert repo.snapshot()[ORDERS].count_rows() == 20_000 - len(bad)
 
 
-def test_whatever_fails_leaves_everything_as_it_was(repo: ab.Repository, put: Put, place: Place, engine: str) -> None:
+def test_whatever_fails_leaves_everything_as_it_was(
+    repo: ab.Repository, put: Put, location: Location, engine: str
+) -> None:
     repo.load(ORDERS, put("a.csv", "id,v\n1,a\n"), primary_key=["id"])
     failures: Iterator[tuple[str, str, type[Exception]]] = iter(
         [

@@ -3,6 +3,7 @@
 import datetime
 import gzip
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -184,6 +185,14 @@ def test_compressed_files_load_like_others(repo: ab.Repository, put: Put, engine
     assert [row["id"] for row in rows(repo)] == [1, 2, 3]
 
 
+def test_only_the_suffix_of_a_file_chooses_tabs(repo: ab.Repository, put: Put, tmp_path: Path) -> None:
+    repo.load(ORDERS, put("a.tsv.d/x.csv", "id,v\n1,a\n"))
+    assert rows(repo) == [{"id": 1, "v": "a"}]
+    (tmp_path / "b.tsv.d").mkdir()
+    repo.export(ORDERS, tmp_path / "b.tsv.d/not.tsv.csv")
+    assert (tmp_path / "b.tsv.d/not.tsv.csv").read_text() == '"id","v"\n1,"a"\n'
+
+
 def test_a_damaged_archive_is_not_a_short_file(repo: ab.Repository, put: Put) -> None:
     whole = gzip.compress(b"id,v\n" + b"1,a\n" * 100_000)
     with pytest.raises(ab.errors.DamagedFileError, match=r"a\.csv\.gz' is not a complete gzip file"):
@@ -221,6 +230,7 @@ def test_csv_options_are_checked_once(options: dict[str, Any], said: str) -> Non
 
 def test_csv_options_of_one_meaning_are_equal() -> None:
     assert ab.CsvOptions(delimiter="tab") == ab.CsvOptions().for_file("a.tsv.gz") == ab.CsvOptions(delimiter="\t")
+    assert ab.CsvOptions().for_file("a.TSV") == ab.CsvOptions(delimiter="tab")
     assert ab.CsvOptions(quote="") == ab.CsvOptions(quote=None)
     assert ab.CsvOptions(escape='"', null=["", "NA"]) == ab.CsvOptions(null=("", "NA"))
 

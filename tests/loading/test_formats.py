@@ -20,7 +20,7 @@ from anabranch.errors import (
     TableNotFoundError,
 )
 from anabranch.storage import open_store
-from tests.conftest import Place
+from tests.conftest import Location
 from tests.loading.conftest import ORDERS, Put, rows, types
 
 TABLE = pa.table(
@@ -46,23 +46,72 @@ def lake(repo: ab.Repository) -> ab.Repository:
 @pytest.mark.parametrize(
     "name", ["a.csv", "a.csv.gz", "a.tsv", "a.json", "a.json.zst", "a.ndjson", "a.parquet", "a.orc", "a.lance"]
 )
-def test_what_was_exported_loads_as_it_was(lake: ab.Repository, place: Place, name: str) -> None:
-    report = lake.export(ORDERS, place / f"out/{name}")
-    assert (report.rows, report.files, report.commit_id) == (3, (place / f"out/{name}",), lake.snapshot().id)
-    lake.load("s.again", place / f"out/{name}", schema=TABLE.schema)
+def test_what_was_exported_loads_as_it_was(lake: ab.Repository, location: Location, name: str) -> None:
+    report = lake.export(ORDERS, location / f"out/{name}")
+    assert (report.rows, report.files, report.commit_id) == (3, (location / f"out/{name}",), lake.snapshot().id)
+    lake.load("s.again", location / f"out/{name}", schema=TABLE.schema)
     assert rows(lake, "s.again") == TABLE.to_pylist()
     assert lake.snapshot()["s.again"].schema == TABLE.schema
 
 
 @pytest.mark.parametrize("name", ["a.parquet", "a.orc", "a.lance"])
-def test_files_with_types_bring_them_along(lake: ab.Repository, place: Place, name: str, engine: str) -> None:
-    lake.export(ORDERS, place / f"out/{name}")
-    report = lake.load("s.again", place / f"out/{name}", engine=engine)
+def test_files_with_types_bring_them_along(lake: ab.Repository, location: Location, name: str, engine: str) -> None:
+    lake.export(ORDERS, location / f"out/{name}")
+    report = lake.load("s.again", location / f"out/{name}", engine=engine)
     assert (report.engine, rows(lake, "s.again")) == (engine, TABLE.to_pylist())
     assert types(lake, "s.again")["price"] == "decimal128(10, 2)"
 
 
-def test_a_parquet_file_of_other_types_is_refused_by_name(lake: ab.Repository, place: Place, tmp_path: Path) -> None:
+def test_json_has_times_vectors_and_nested_dates(repo: ab.Repository, tmp_path: Path) -> None:
+    data = pa.table(
+        {
+            "at": pa.array([datetime.time(23, 59, 59, 999999), None], pa.time64("us")),
+            "hour": pa.array([datetime.time(7), None], pa.time32("s")),
+            "vector": pa.array([[1.0, 2.0], None], pa.list_(pa.float32(), 2)),
+            "half": pa.array([1.5, None], pa.float16()),
+            "days": pa.array([[datetime.date(2026, 1, 5)], None], pa.large_list(pa.date32())),
+            "others": pa.array([[datetime.date(2026, 1, 5), None], []], pa.list_(pa.date32())),
+            "who": pa.array([{"born": datetime.date(1970, 1, 1)}, None], pa.struct([("born", pa.date32())])),
+        }
+    )
+    repo.load("s.t", data)
+    repo.export("s.t", tmp_path / "a.json")
+    repo.load("s.t", tmp_path / "a.json")
+    assert rows(repo, "s.t") == data.to_pylist() * 2
+    (tmp_path / "b.json").write_text('{"at": "10:00"}\n{"at": "25:00"}\n')
+    with pytest.raises(ab.errors.BadRecordError, match=r"line 2: column 'at' takes time64\[us\]: .*'25:00'"):
+        repo.load("s.t", tmp_path / "b.json")
+    repo.load("s.map", pa.table({"m": pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64()))}))
+    repo.export("s.map", tmp_path / "m.json")
+    with pytest.raises(SchemaMismatchError, match="a type that JSON has no form for"):
+        repo.load("s.map", tmp_path / "m.json")
+
+
+def test_an_empty_list_does_not_empty_a_table(lake: ab.Repository) -> None:
+    with pytest.raises(InvalidInputError, match="the list to load is empty"):
+        lake.load(ORDERS, [], mode="overwrite")
+    assert rows(lake) == TABLE.to_pylist()
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.lance"])
+def test_exported_files_have_no_notes_of_the_repository(lake: ab.Repository, tmp_path: Path, name: str) -> None:
+    with lake.transaction() as tx:
+        tx.annotate(
+            ORDERS,
+            {"anabranch:description": "all orders"},
+            columns={"text": {"anabranch:description": "free text", "anabranch:default": "'-'", "unit": "word"}},
+        )
+    lake.export(ORDERS, tmp_path / name)
+    found = pq.read_schema(tmp_path / name) if name == "a.parquet" else lance.dataset(tmp_path / name).schema
+    assert (found.metadata or {}, found.field("text").metadata) == ({}, {b"unit": b"word"})
+    lake.load("s.again", tmp_path / name)
+    lake.append("s.again", [{"id": 4}])
+    assert rows(lake, "s.again")[-1]["text"] is None
+
+
+def test_a_parquet_file_of_other_types_is_refused_by_name(
+    lake: ab.Repository, location: Location, tmp_path: Path
+) -> None:
     file = tmp_path / "wrong.parquet"
     pq.write_table(TABLE.set_column(2, "amount", pa.array(["x", "y", "z"])), file)
     with pytest.raises(SchemaMismatchError, match=r"wrong\.parquet': column 'amount' was expected to be double"):
@@ -128,12 +177,12 @@ def test_types_of_json_hold_for_the_whole_input(repo: ab.Repository, put: Put) -
     assert types(repo) == {"id": "double", "note": "string"}
 
 
-def test_an_export_takes_columns_rows_and_an_old_state(lake: ab.Repository, place: Place) -> None:
+def test_an_export_takes_columns_rows_and_an_old_state(lake: ab.Repository, location: Location) -> None:
     with lake.transaction() as tx:
         tx.delete(ORDERS, "id < 3")
-    target = place / "out/some.csv"
+    target = location / "out/some.csv"
     report = lake.export(ORDERS, target, ref="main~1", columns=["ok", "id"], where="id < 3")
-    store = open_store(place / "out", place.storage_options)
+    store = open_store(location / "out", location.storage_options)
     assert store.get("some.csv") == b'"ok","id"\ntrue,1\n,2\n'
     assert report.rows == 2
     lake.export(ORDERS, target, columns=["id"], csv=ab.CsvOptions(header=False), overwrite=True)
@@ -172,59 +221,59 @@ def test_bytes_are_not_exported_as_json(repo: ab.Repository, tmp_path: Path, kin
 
 
 @pytest.mark.s3
-def test_nothing_is_written_over_unasked(lake: ab.Repository, place: Place) -> None:
+def test_nothing_is_written_over_unasked(lake: ab.Repository, location: Location) -> None:
     for name in ("a.csv", "a.lance", "folder"):
-        lake.export(ORDERS, place / f"out/{name}", format="csv" if name == "folder" else None)
+        lake.export(ORDERS, location / f"out/{name}", format="csv" if name == "folder" else None)
         with pytest.raises((ObjectExistsError, DatasetExistsError)):
-            lake.export(ORDERS, place / f"out/{name}", format="csv" if name == "folder" else None, columns=["id"])
+            lake.export(ORDERS, location / f"out/{name}", format="csv" if name == "folder" else None, columns=["id"])
         lake.export(
-            ORDERS, place / f"out/{name}", format="csv" if name == "folder" else None, columns=["id"], overwrite=True
+            ORDERS, location / f"out/{name}", format="csv" if name == "folder" else None, columns=["id"], overwrite=True
         )
-        lake.load("s.t", place / f"out/{name}", mode="overwrite", schema=pa.schema([("id", pa.int64())]))
+        lake.load("s.t", location / f"out/{name}", mode="overwrite", schema=pa.schema([("id", pa.int64())]))
         assert rows(lake, "s.t") == [{"id": 1}, {"id": 2}, {"id": 3}]
 
 
-def test_in_a_folder_only_files_of_older_exports_make_way(lake: ab.Repository, place: Place) -> None:
-    store = open_store(place / "out", place.storage_options)
+def test_in_a_folder_only_files_of_older_exports_make_way(lake: ab.Repository, location: Location) -> None:
+    store = open_store(location / "out", location.storage_options)
     for name in ("part-00000.csv", "part-00007.csv.gz", "notes.txt", "deep/part-00001.csv"):
         store.put(name, b"old")
-    lake.export(ORDERS, place / "out", format="csv", columns=["id"], overwrite=True)
+    lake.export(ORDERS, location / "out", format="csv", columns=["id"], overwrite=True)
     assert sorted(info.path for info in store.list()) == ["deep/part-00001.csv", "notes.txt", "part-00000.csv"]
     assert (store.get("part-00000.csv"), store.get("notes.txt")) == (b'"id"\n1\n2\n3\n', b"old")
 
 
 @pytest.mark.s3
-def test_an_export_that_fails_leaves_no_file(lake: ab.Repository, place: Place) -> None:
+def test_an_export_that_fails_leaves_no_file(lake: ab.Repository, location: Location) -> None:
     lake.load("s.lists", pa.table({"id": range(200_000), "tags": [["a"]] * 200_000}))
     with pytest.raises(InvalidInputError, match="these rows have no form in csv"):
-        lake.export("s.lists", place / "out/a.csv")
+        lake.export("s.lists", location / "out/a.csv")
     with pytest.raises(InvalidExpressionError):
-        lake.export("s.lists", place / "out/b.parquet", where="no_such > 1")
-    assert list(open_store(place / "out", place.storage_options).list()) == []
+        lake.export("s.lists", location / "out/b.parquet", where="no_such > 1")
+    assert list(open_store(location / "out", location.storage_options).list()) == []
 
 
-def test_a_folder_gets_files_of_about_a_million_rows(lake: ab.Repository, place: Place) -> None:
+def test_a_folder_gets_files_of_about_a_million_rows(lake: ab.Repository, location: Location) -> None:
     lake.load("s.many", pa.table({"id": range(2_500_000)}))
-    report = lake.export("s.many", place / "out/many", format="parquet")
+    report = lake.export("s.many", location / "out/many", format="parquet")
     names = [file.rpartition("/")[2] for file in report.files]
     assert names == ["part-00000.parquet", "part-00001.parquet", "part-00002.parquet"]
-    assert lake.load("s.again", place / "out/many").rows_loaded == 2_500_000
-    one = lake.export("s.many", place / "out/one", format="parquet", single_file=True)
-    assert one.files == (place / "out/one",)
+    assert lake.load("s.again", location / "out/many").rows_loaded == 2_500_000
+    one = lake.export("s.many", location / "out/one", format="parquet", single_file=True)
+    assert one.files == (location / "out/one",)
 
 
-def test_a_target_that_makes_no_sense_is_refused(lake: ab.Repository, place: Place) -> None:
+def test_a_target_that_makes_no_sense_is_refused(lake: ab.Repository, location: Location) -> None:
     for target, options, said in (
         ("out/a", {}, "does not have the suffix of a format"),
         ("out/a.parquet.gz", {}, "parquet files compress by themselves"),
         ("out/a.csv", {"format": "xml"}, "the format 'xml' is not known"),
     ):
         with pytest.raises(InvalidInputError, match=said):
-            lake.export(ORDERS, place / target, **options)  # type: ignore[arg-type]
+            lake.export(ORDERS, location / target, **options)  # type: ignore[arg-type]
     with pytest.raises(TableNotFoundError):
-        lake.export("s.none", place / "out/a.csv")
+        lake.export("s.none", location / "out/a.csv")
 
 
-def test_an_exported_dataset_is_plain_lance(lake: ab.Repository, place: Place) -> None:
-    lake.export(ORDERS, place / "out/plain.lance", columns=["id"])
-    assert lance.dataset(place / "out/plain.lance").to_table() == TABLE.select(["id"])
+def test_an_exported_dataset_is_plain_lance(lake: ab.Repository, location: Location) -> None:
+    lake.export(ORDERS, location / "out/plain.lance", columns=["id"])
+    assert lance.dataset(location / "out/plain.lance").to_table() == TABLE.select(["id"])

@@ -8,7 +8,7 @@ import pytest
 
 import anabranch as ab
 from anabranch.errors import InvalidInputError, KeyConflictError, ObjectNotFoundError, SchemaMismatchError
-from tests.conftest import Place
+from tests.conftest import Location
 from tests.loading.conftest import ORDERS, Put, rows, types
 
 
@@ -91,11 +91,11 @@ def test_a_load_is_a_commit_of_a_branch(lake: ab.Repository, put: Put) -> None:
     assert (len(rows(lake)), len(rows(lake, ref="dev"))) == (2, 3)
 
 
-def test_files_folders_patterns_and_lists(repo: ab.Repository, put: Put, place: Place) -> None:
+def test_files_folders_patterns_and_lists(repo: ab.Repository, put: Put, location: Location) -> None:
     for name in ("x/1.csv", "x/y/2.csv", "x/_tmp/3.csv", "x/.hidden.csv", "x/readme.md"):
         put(name, "id\n1\n")
     put("x/10.csv", "id\n1\n")
-    root = place / "in/x"
+    root = location / "in/x"
 
     def loaded(source: object, **options: str) -> list[str]:
         report = repo.load("s.t", source, mode="overwrite", **options)  # type: ignore[arg-type]

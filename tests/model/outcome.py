@@ -87,6 +87,14 @@ class Seen:
             for key, table in step.changes.items()
         )
 
+    def __str__(self) -> str:
+        if self.error is not None:
+            return str(self.error)
+        tables = (
+            f"{key}: {table.to_arrow().to_pylist()}" for one in self.snapshots.values() for key, table in one.items()
+        )
+        return "\n".join(tables)
+
     def _is_now(self, snapshot: Snapshot, key: str, table: ModelTable | None) -> bool:
         """Return whether a table is in the expected state.
 
@@ -132,7 +140,7 @@ class Prediction(Generic[_Made]):
             if refusal is None and isinstance(answer, Result) and seen.shows(answer):
                 return answer
         answers = "\n".join(map(str, self.answers))
-        raise AssertionError(f"{seen.error or seen.snapshots} is not one of the right answers:\n{answers}")
+        raise AssertionError(f"{seen}\nis not one of the right answers:\n{answers}")
 
     def _refusal_of(self, answer: Answer | Refusal) -> AnabranchError | None:
         if isinstance(answer, Refusal):

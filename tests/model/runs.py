@@ -1,12 +1,11 @@
 """Runs of the model: the state that each began on, and the log of its hidden branch."""
 
-from collections.abc import Set
 from dataclasses import dataclass, field
 
 from anabranch.errors import KeyConflictError, RunEndedError
 from anabranch.repo.log.entries import RunPhase
 from tests.model.history import ModelCommit, ModelEntry, ModelTransaction, Tables
-from tests.model.merge import merge_tables, subsets, with_tables
+from tests.model.merge import merge_tables, subsets, with_other_names, with_tables
 from tests.model.outcome import Answer
 from tests.model.table import ModelTable
 
@@ -91,7 +90,7 @@ def publish_tables(run: ModelRun, theirs: Tables, *, may_lose_ids: bool) -> list
     }
     found: list[Answer] = []
     for kept in subsets(still):
-        merged = _with_same_dataset(run, mine.keys() - appended.keys() - kept)
+        merged = with_other_names(mine.keys() - appended.keys() - kept, mine.keys(), run.ground, run.tables)
         base, source = ({key: side[key] for key in merged if key in side} for side in (run.ground, run.tables))
         answers = merge_tables(base, source, theirs, may_lose_ids=may_lose_ids)
         known = {key: mine[key] for key in kept - merged} | {key: appended[key] for key in appended.keys() - merged}
@@ -110,11 +109,3 @@ def _append_again(run: ModelRun, key: str, theirs: ModelTable | None) -> ModelTa
         return theirs.append(mine.columns, rows)
     except KeyConflictError:
         return None
-
-
-def _with_same_dataset(run: ModelRun, keys: Set[str]) -> set[str]:
-    def datasets(key: str) -> set[object]:
-        return {side[key].dataset for side in (run.ground, run.tables) if key in side}
-
-    touched = {dataset for key in keys for dataset in datasets(key)}
-    return {key for key in run.changes if key in keys or touched & datasets(key)}

@@ -15,8 +15,15 @@ _HINT = "the model has no advice"
 
 
 def new_ids(things: Sequence[object]) -> tuple[object, ...]:
-    """Return a new identity for each row or column."""
+    """Return a new identity for each row."""
     return tuple(object() for _ in things)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ColumnId:
+    """The identity of a column, and the name that it had at first."""
+
+    name: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -41,7 +48,7 @@ class ModelTable:
 
     def __post_init__(self) -> None:
         if len(self.fields) != len(self.columns):
-            object.__setattr__(self, "fields", new_ids(self.columns))
+            object.__setattr__(self, "fields", tuple(map(ColumnId, self.columns)))
 
     @classmethod
     def create(
@@ -120,14 +127,14 @@ class ModelTable:
                 raise SchemaMismatchError(f"the data has no {name!r}", hint=_HINT)
         self._require_good_keys(rows)
         known = dict(zip(self.columns, self.fields, strict=True))
-        after = self._reshaped(tuple(columns), tuple(rows), tuple(known.get(name, object()) for name in columns))
+        after = self._reshaped(tuple(columns), tuple(rows), tuple(known.get(name, ColumnId(name)) for name in columns))
         return replace(after, row_ids=new_ids(rows))
 
     def add_column(self, name: str, value: Expression) -> "ModelTable":
         if name in self.columns:
             raise InvalidNameError(f"there is a column {name!r}", hint=_HINT)
         rows = tuple({**row, name: value(row)} for row in self.rows)
-        return self._reshaped((*self.columns, name), rows, (*self.fields, object()))
+        return self._reshaped((*self.columns, name), rows, (*self.fields, ColumnId(name)))
 
     def rename_column(self, old: str, new: str) -> "ModelTable":
         self._require_present([old])

@@ -8,17 +8,22 @@ answers:
 - A table that the target did not change becomes the table of the source, with the columns in the order of either.
 - Rows without a key are matched by their row ids. If states since the base were collected, the ids may be lost.
 
+If one side changed the key, rows are matched by a key of any side that is unique on all of them, as docs/merge.md
+states. The rows are those of one table, so such a key identifies them also where it is not declared. Columns that both
+sides added are matched by identity, then by name: a column that came by a cherry-pick is the same one under another
+name.
+
 It raises UnclearError if there are too many to state: rows without a key whose ids are not known.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from itertools import chain, combinations
 from typing import Literal
 
 from tests.model.outcome import Conflicts, UnclearError
-from tests.model.table import ModelTable, Row, Value, content_of, new_ids
+from tests.model.table import ColumnId, ModelTable, Row, Value, content_of, new_ids
 
 # What to do with conflicts: refuse them, or let a side win. "neither" is for virtual bases.
 Strategy = Literal["fail", "source", "target", "neither"]
@@ -32,21 +37,34 @@ class _Restored:
     field: object
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Joined:
+    """A column that had different identities on the two sides of a merge. It has all of them now."""
+
+    fields: frozenset[object]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Column:
-    """A column of the result, and its names in the base and on both sides."""
+    """A column of the result, and its names in the base and on both sides. `is_undecided`: it has a conflict."""
 
     name: str
     base: str | None
     source: str | None
     target: str | None
     field: object
+    is_undecided: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
 class _Shape:
     columns: list[_Column] = field(default_factory=list)
     conflicts: int = 0
+
+
+def _repeated_names(columns: Iterable[_Column]) -> set[str]:
+    counts = Counter(column.name for column in columns)
+    return {name for name, count in counts.items() if count > 1}
 
 
 # The names that columns of the base have on one side.
@@ -58,22 +76,22 @@ def merge_table(
 ) -> list[Outcome]:
     """Return all right outcomes of a merge. The target itself is one if the merge changes nothing."""
     found: list[Outcome] = []
-    for ours in _pairings(base, source):
-        for theirs in _pairings(base, target):
-            merge = _Merge(
-                base=base,
-                source=source,
-                target=target,
-                strategy=strategy,
-                ours=ours,
-                theirs=theirs,
-                may_lose_ids=may_lose_ids,
-            )
-            for outcome in merge.outcomes():
-                # A side itself and a new state with the same content are different answers.
-                sides = (outcome is target, outcome is source)
-                if not any(_is_same(outcome, other) and (other is target, other is source) == sides for other in found):
-                    found.append(outcome)
+    for ours, theirs, both_added in _all_pairings(base, source, target):
+        merge = _Merge(
+            base=base,
+            source=source,
+            target=target,
+            strategy=strategy,
+            ours=ours,
+            theirs=theirs,
+            both_added=both_added,
+            may_lose_ids=may_lose_ids,
+        )
+        for outcome in merge.outcomes():
+            # A side itself and a new state with the same content are different answers.
+            sides = (outcome is target, outcome is source)
+            if not any(_is_same(outcome, other) and (other is target, other is source) == sides for other in found):
+                found.append(outcome)
     if any(_is_same(outcome, target) for outcome in found) and not any(outcome is target for outcome in found):
         found.append(target)  # for example if both sides renamed a column alike
     return found
@@ -101,10 +119,12 @@ def virtual_bases(lower: ModelTable | None, one: ModelTable, other: ModelTable) 
     if len({(table.columns, table.primary_key) for table in tables}) > 1 or not one.primary_key:
         raise UnclearError("bases with different columns or without a key")
     pairs = {} if lower is None else {name: name for name in lower.columns}
-    merge = _Merge(base=lower, source=other, target=one, strategy="neither", ours=pairs, theirs=pairs)
-    (found,) = merge.outcomes()
-    assert isinstance(found, ModelTable)
-    return [found, *(table for table in (one, other) if table is not found and _is_same(table, found))]
+    added = {name: name for name in one.columns if name not in pairs}
+    merge = _Merge(base=lower, source=other, target=one, strategy="neither", ours=pairs, theirs=pairs, both_added=added)
+    # All outcomes have the same content: if columns of the bases have different identities, the product may join them.
+    found = [outcome for outcome in merge.outcomes() if isinstance(outcome, ModelTable)]
+    sides = (table for table in (one, other) if not any(table is outcome for outcome in found))
+    return [*found, *(table for table in sides if _is_same(table, found[0]))]
 
 
 def _is_same(one: Outcome, other: Outcome) -> bool:
@@ -113,40 +133,79 @@ def _is_same(one: Outcome, other: Outcome) -> bool:
     return one == other
 
 
-def _pairings(base: ModelTable | None, table: ModelTable) -> Iterator[_Pairs]:
-    """Yield all ways to match the columns of the base. There are several only if a renamed column may be another."""
-    if base is None:
-        yield {}
-        return
-    is_same_dataset = base.dataset == table.dataset
-    renamed = dict(_iter_renamed(base.fields, base, table.fields, table)) if is_same_dataset else {}
-    unclear = _iter_renamed(map(_origin, base.fields), base, map(_origin, table.fields), table)
+def _all_pairings(
+    base: ModelTable | None, source: ModelTable, target: ModelTable
+) -> Iterator[tuple[_Pairs, _Pairs, _Pairs]]:
+    """Yield all ways to match the columns: base and source, base and target, and those that both sides added.
+
+    The last are the names in the source by those in the target.
+    """
+    nothing: list[_Pairs] = [{}]
+    for ours in nothing if base is None else _pairings(base, source):
+        for theirs in nothing if base is None else _pairings(base, target):
+            came, new = (
+                _only(table, [name for name in table.columns if name not in pairs.values()])
+                for table, pairs in ((source, ours), (target, theirs))
+            )
+            for both_added in _pairings(new, came):
+                yield ours, theirs, both_added
+
+
+def _only(table: ModelTable, names: Sequence[str]) -> ModelTable:
+    """Return a table with some of its columns."""
+    fields = dict(zip(table.columns, table.fields, strict=True))
+    return replace(table, columns=tuple(names), fields=tuple(fields[name] for name in names))
+
+
+def _pairings(before: ModelTable, table: ModelTable) -> Iterator[_Pairs]:
+    """Yield all ways to match the columns of a table. There are several only if a renamed column may be another."""
+    is_same_dataset = before.dataset == table.dataset
+    renamed = dict(_iter_renamed(before, table, _ids_of)) if is_same_dataset else {}
+    unclear = _iter_renamed(before, table, origins_of)
     uncertain = [pair for pair in unclear if pair not in renamed.items()]
     for followed in chain.from_iterable(combinations(uncertain, size) for size in range(len(uncertain), -1, -1)):
         pairs = renamed | dict(followed)
         for name in table.columns:
-            if name not in pairs.values() and name in base.columns and name not in pairs:
+            if name not in pairs.values() and name in before.columns and name not in pairs:
                 pairs[name] = name
         yield pairs
 
 
 def _iter_renamed(
-    before: Iterable[object], base: ModelTable, after: Iterable[object], table: ModelTable
+    before: ModelTable, table: ModelTable, ids_of: Callable[[object], Set[object]]
 ) -> Iterator[tuple[str, str]]:
-    """Yield the old and the new names of renamed columns, given the identities of all columns."""
-    was = dict(zip(before, base.columns, strict=True))
-    for number, name in zip(after, table.columns, strict=True):
-        if number in was and was[number] != name:
-            yield was[number], name
+    """Yield the old and the new names of renamed columns, given the identities of a column."""
+    was = {
+        identity: name
+        for number, name in zip(before.fields, before.columns, strict=True)
+        for identity in ids_of(number)
+    }
+    for number, name in zip(table.fields, table.columns, strict=True):
+        found = {was[identity] for identity in ids_of(number) if identity in was}
+        if len(found) == 1 and name not in found:
+            yield found.pop(), name
 
 
-def _origin(number: object) -> object:
-    return number.field if isinstance(number, _Restored) else number
+def _ids_of(number: object) -> Set[object]:
+    """Return the identities of a column."""
+    return number.fields if isinstance(number, _Joined) else {number}
+
+
+def origins_of(number: object) -> Set[object]:
+    """Return the identities of a column, also of one that a merge brought back."""
+    if isinstance(number, _Restored):
+        return set() if number.field is None else origins_of(number.field)
+    if isinstance(number, _Joined):
+        return {origin for each in number.fields for origin in origins_of(each)}
+    return {number}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Merge:
-    """A merge with one way to match the columns: `ours` are those of the source, `theirs` those of the target."""
+    """A merge with one way to match the columns: `ours` are those of the source, `theirs` those of the target.
+
+    `both_added` are those of the source that both sides added, by their names in the target.
+    """
 
     base: ModelTable | None
     source: ModelTable
@@ -154,19 +213,35 @@ class _Merge:
     strategy: Strategy
     ours: _Pairs
     theirs: _Pairs
+    both_added: _Pairs
     may_lose_ids: bool = False
 
     def outcomes(self) -> Iterator[Outcome]:
         if self.base is self.target:
             yield from self._taken_over()
             return
-        key_conflicts, key, has_one_key = self._merge_keys()
+        for outcome in self._merged():
+            yield outcome
+            if outcome is self.target and self._joins_columns:
+                # The identities of columns are part of the state, but not of the content.
+                fields = tuple(number for _, _, name, number in self._triples() if name is not None)
+                yield replace(self.target, fields=fields, shape=object(), appended_to=None, made_from=self.target)
+
+    @property
+    def _joins_columns(self) -> bool:
+        """Whether a column has different identities on both sides."""
+        is_elsewhere = self.source.dataset != self.target.dataset
+        return is_elsewhere or any(isinstance(number, _Joined) for *_, number in self._triples())
+
+    def _merged(self) -> Iterator[Outcome]:
+        key_conflicts, key = self._merge_keys()
         shape = self._merge_columns()
         shape.conflicts += key_conflicts
-        if has_one_key:
-            yield self._merge_rows(shape, key, by_key=True)
+        matched_by = self._matching_key()
+        if matched_by:
+            yield self._merge_rows(shape, key, matched_by)
         elif self._has_row_ids:
-            yield self._merge_rows(shape, key, by_key=False)
+            yield self._merge_rows(shape, key)
             if self.may_lose_ids:
                 yield self._merge_unmatched(shape, key)
         else:
@@ -199,7 +274,7 @@ class _Merge:
         numbers = dict(zip(self.target.columns, self.target.fields, strict=True))
         for name, number in zip(self.source.columns, self.source.fields, strict=True):
             old = numbers.get(before.get(name, ""), number)
-            yield number if old is number else _Restored(_origin(old))
+            yield number if old is number else _Restored(old)
 
     # Tables whose rows cannot be matched
 
@@ -245,52 +320,88 @@ class _Merge:
         shape = _Shape()
         for base, source, target, number in self._triples():
             self._add_column(shape, base, source, target, number)
-        names = Counter(column.name for column in shape.columns)
-        shape.conflicts += sum(1 for count in names.values() if count > 1)
+        self._decide_names(shape)
         return shape
+
+    def _decide_names(self, shape: _Shape) -> None:
+        """Decide on names that two columns would have.
+
+        A column that loses its name gets the one that it has on the side that wins, or is left out if it is not there.
+        """
+        while names := _repeated_names(shape.columns):
+            if self.strategy == "fail":
+                # The name may be free after the conflict of the column itself is decided.
+                undecided = {column.name for column in shape.columns if column.is_undecided}
+                shape.conflicts += len(names - undecided)
+                return
+            columns = []
+            for column in shape.columns:
+                name = column.source if self.strategy == "source" else column.target
+                if column.name not in names or name == column.name:
+                    columns.append(column)
+                elif name is not None:
+                    columns.append(replace(column, name=name))
+            shape.columns = columns
 
     def _triples(self) -> Iterator[tuple[str | None, str | None, str | None, object]]:
         """Yield the matching columns in the order of the result: those of the target first."""
         ours, theirs = self.ours, self.theirs
         was = {now: before for before, now in theirs.items()}
-        came = [name for name in self.source.columns if name not in ours.values()]
+        both_added = self.both_added
+        numbers = dict(zip(self.source.columns, self.source.fields, strict=True))
         for name, number in zip(self.target.columns, self.target.fields, strict=True):
             before = was.get(name)
-            source = ours.get(before) if before is not None else name if name in came else None
-            yield before, source, name, number
-        numbers = dict(zip(self.source.columns, self.source.fields, strict=True))
+            source = both_added.get(name) if before is None else ours.get(before)
+            ids = _ids_of(number) if source is None else _ids_of(number) | _ids_of(numbers[source])
+            yield before, source, name, number if ids == _ids_of(number) else _Joined(frozenset(ids))
         for name in () if self.base is None else self.base.columns:
             if name not in theirs:
                 source = ours.get(name)
-                yield name, source, None, _Restored(None if source is None else _origin(numbers[source]))
-        new = {name for name in self.target.columns if name not in was}
+                yield name, source, None, _Restored(None if source is None else numbers[source])
         for name, number in zip(self.source.columns, self.source.fields, strict=True):
-            if name in came and name not in new:
+            if name not in ours.values() and name not in both_added.values():
                 yield None, name, None, number
 
     def _add_column(
         self, shape: _Shape, base: str | None, source: str | None, target: str | None, number: object
     ) -> None:
         if base is None:
-            name = source if target is None else target
-            shape.columns.append(_Column(name=name or "", base=None, source=source, target=target, field=number))
+            name = self._name_of_added(shape, source, target)
+            shape.columns.append(_Column(name=name, base=None, source=source, target=target, field=number))
         elif source is not None and target is not None:
             name = target if source in (base, target) else source
+            is_undecided = source not in (base, target) and target != base and self.strategy == "fail"
             if source not in (base, target) and target != base:
-                shape.conflicts += self.strategy == "fail"
+                shape.conflicts += is_undecided
                 name = source if self.strategy == "source" else target
-            shape.columns.append(_Column(name=name, base=base, source=source, target=target, field=number))
+            shape.columns.append(
+                _Column(name=name, base=base, source=source, target=target, field=number, is_undecided=is_undecided)
+            )
         elif source is not None or target is not None:
             self._add_dropped(shape, base, source, target, number)
+
+    def _name_of_added(self, shape: _Shape, source: str | None, target: str | None) -> str:
+        """Return the name of an added column. A side that has another name than at first has renamed it."""
+        if source is None or target is None or source == target:
+            return target or source or ""
+        fields = (dict(zip(table.columns, table.fields, strict=True)) for table in (self.source, self.target))
+        ours, theirs = (origins_of(numbers[name]) for numbers, name in zip(fields, (source, target), strict=True))
+        first = {shared.name for shared in ours & theirs if isinstance(shared, ColumnId)}
+        if (source in first) is not (target in first):
+            return target if source in first else source
+        shape.conflicts += self.strategy == "fail"
+        return source if self.strategy == "source" else target
 
     def _add_dropped(self, shape: _Shape, base: str, source: str | None, target: str | None, number: object) -> None:
         """Merge a column that one side dropped: it is a conflict only if the other side used it."""
         table, name = (self.source, source) if source is not None else (self.target, target)
         if name == base and not self._is_used(table, name):
             return
-        shape.conflicts += self.strategy == "fail"
+        is_undecided = self.strategy == "fail"
+        shape.conflicts += is_undecided
         if self.strategy != "source" and target is not None:
-            shape.columns.append(_Column(name=target, base=base, source=None, target=target, field=number))
+            kept = _Column(name=target, base=base, source=None, target=target, field=number, is_undecided=is_undecided)
+            shape.columns.append(kept)
         if self.strategy == "source" and source is not None:
             shape.columns.append(_Column(name=source, base=None, source=source, target=None, field=number))
 
@@ -311,22 +422,36 @@ class _Merge:
 
     # Keys
 
-    def _merge_keys(self) -> tuple[int, tuple[str, ...], bool]:
-        """Return the number of conflicts, the key, and whether all sides have the same one."""
+    def _merge_keys(self) -> tuple[int, tuple[str, ...]]:
+        """Return the number of conflicts, and the key. Columns of a key are never renamed here."""
         source, target = self.source.primary_key, self.target.primary_key
         base = target if self.base is None else self.base.primary_key
         if source in (base, target):
-            return 0, target, bool(target) and source == target == base
+            return 0, target
         if target == base and self.base is not None:
-            return 0, source, False
-        return int(self.strategy == "fail"), source if self.strategy == "source" else target, False
+            return 0, source
+        return int(self.strategy == "fail"), source if self.strategy == "source" else target
+
+    def _matching_key(self) -> tuple[str, ...]:
+        """Return the key that rows are matched by: one that both sides have, the old one, or that of one side.
+
+        Without a base the tables are two, and two keys are those of two tables.
+        """
+        source, target = self.source.primary_key, self.target.primary_key
+        keys = [source] if source == target else []
+        if self.base is not None:
+            keys += [self.base.primary_key, source, target]
+        tables = [table for table in (self.base, self.source, self.target) if table is not None]
+        return next((key for key in keys if key and all(_is_unique(table.rows, key) for table in tables)), ())
 
     @property
     def _has_row_ids(self) -> bool:
         """Whether rows without a key can be matched by their ids: both sides must come from the base."""
         sides = (self.source, self.target)
-        if self.base is None or any(side.primary_key for side in sides):
+        if self.base is None:
             return False
+        if any(table.primary_key for table in (self.base, *sides)):
+            raise UnclearError("rows that only a key of one side identifies, which may have new ids")
         steps = [side.steps_since(self.base) for side in sides]
         if any(found is None for found in steps):
             return False
@@ -345,14 +470,14 @@ class _Merge:
 
     # Rows
 
-    def _merge_rows(self, shape: _Shape, key: tuple[str, ...], *, by_key: bool) -> Outcome:
+    def _merge_rows(self, shape: _Shape, key: tuple[str, ...], matched_by: tuple[str, ...] = ()) -> Outcome:
+        """Merge rows that are matched by a key, or else by their row ids."""
         base, source, target = (
-            {} if table is None else _by_identity(table, by_key=by_key)
-            for table in (self.base, self.source, self.target)
+            {} if table is None else _by_identity(table, matched_by) for table in (self.base, self.source, self.target)
         )
         conflicts = shape.conflicts
         rows: dict[object, Row] = {}
-        if not by_key:  # A row that the source added is new, even if the target got the same row from this source.
+        if not matched_by:  # A row that the source added is new, even if the target got the same row from this source.
             source = {identity if identity in base else object(): row for identity, row in source.items()}
         for identity in dict.fromkeys([*target, *source]):
             count, row = self._merge_row(shape.columns, base.get(identity), source.get(identity), target.get(identity))
@@ -361,8 +486,10 @@ class _Merge:
                 rows[identity] = row
         if conflicts:
             return Conflicts(conflicts)
-        row_ids = [identity if identity in target else object() for identity in rows]
-        return self._result(shape, key, rows.values(), row_ids)
+        if matched_by != key and not _is_unique(rows.values(), key):
+            return Conflicts(1)  # No strategy decides which of two rows with one value of the new key stays.
+        known = dict(zip(target, self.target.row_ids, strict=True))
+        return self._result(shape, key, rows.values(), [known.get(identity, object()) for identity in rows])
 
     def _result(
         self, shape: _Shape, key: tuple[str, ...], rows: Iterable[Row], row_ids: Iterable[object]
@@ -397,7 +524,9 @@ class _Merge:
         kept = _in_result(columns, row, name)
         if base is None or row is None:
             return 0, kept
-        if not _differ(columns, base, "base", row, name):
+        # All columns of the base count, also those that the other side dropped.
+        pairs = self.ours if name == "source" else self.theirs
+        if all(base[before] == row[now] for before, now in pairs.items()):
             return 0, None
         if self.strategy == "neither":
             key = self.target.primary_key
@@ -439,10 +568,16 @@ def _has_new_values(before: ModelTable, after: ModelTable, name: str) -> bool:
     return False
 
 
-def _by_identity(table: ModelTable, *, by_key: bool) -> dict[object, Row]:
-    if by_key:
-        return {table.key_of(row): row for row in table.rows}
+def _by_identity(table: ModelTable, matched_by: tuple[str, ...]) -> dict[object, Row]:
+    if matched_by:
+        return {tuple(row[name] for name in matched_by): row for row in table.rows}
     return dict(zip(table.row_ids, table.rows, strict=True))
+
+
+def _is_unique(rows: Iterable[Row], key: tuple[str, ...]) -> bool:
+    """Return whether no two rows have the same values of a key, and none has a null."""
+    values = [tuple(row[name] for name in key) for row in rows]
+    return not key or (len(set(values)) == len(values) and not any(None in value for value in values))
 
 
 def _cell(row: Row, name: str | None) -> Value:
@@ -451,9 +586,3 @@ def _cell(row: Row, name: str | None) -> Value:
 
 def _in_result(columns: Iterable[_Column], row: Row | None, side: str) -> Row | None:
     return None if row is None else {column.name: _cell(row, getattr(column, side)) for column in columns}
-
-
-def _differ(columns: Iterable[_Column], one: Row, side: str, other: Row, other_side: str) -> bool:
-    """Return whether two sides differ in the columns that both have."""
-    names = ((getattr(column, side), getattr(column, other_side)) for column in columns)
-    return any(one[name] != other[other_name] for name, other_name in names if name and other_name)

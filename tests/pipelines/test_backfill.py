@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import anabranch as ab
-from anabranch.errors import CheckFailedError, InvalidInputError, InvalidPipelineError
+from anabranch.errors import CheckFailedError, InvalidInputError, InvalidPipelineError, MergeConflictError
 from anabranch.types import BackfillProgress, StepProgress
 from tests.command_line import invoke
 from tests.pipelines.conftest import ORDERS, WriteProject
@@ -128,6 +128,23 @@ def test_bad_range_is_refused(
     assert caught.value.hint
     assert lake.snapshot_of("dev").id == before
     assert not lake.run_list()
+
+
+def test_conflict_of_a_value_is_reported_with_its_rows(lake: ab.Repository, project: Path) -> None:
+    """Another writer changes the row of a value while the value is built."""
+    pipeline = ab.Pipeline.load(project)
+    pipeline.backfill(lake, "day", branch="dev", start="2026-01-01", end="2026-01-01")
+
+    def interfere(progress: ab.Progress) -> None:
+        if isinstance(progress, StepProgress) and progress.done == 0:
+            lake.update("gold.days", {"n": "n + 100"}, where="true", branch="dev")
+
+    with pytest.raises(MergeConflictError, match=r"stopped at day=2026-01-01 \(1 of 1\)") as caught:
+        pipeline.backfill(
+            lake, "day", branch="dev", parameters={"least": 9}, progress=interfere, start="2026-01-01", end="2026-01-01"
+        )
+    assert caught.value.hint.endswith("the same command continues there")
+    assert caught.value.count == len(caught.value.conflicts) == 1
 
 
 def test_command_names_the_values_and_the_failure(lake: ab.Repository, project: Path) -> None:

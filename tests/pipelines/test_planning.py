@@ -119,7 +119,7 @@ def test_a_file_can_use_what_python_offers(lake: ab.Repository, write_file: Writ
 
 
 @pytest.mark.s3
-def test_file_may_be_in_an_object_store(lake: ab.Repository, place: object, write_file: WriteFile) -> None:
+def test_file_may_be_in_an_object_store(lake: ab.Repository, location: object, write_file: WriteFile) -> None:
     from anabranch.storage import open_store
 
     text = write_file(FIVE).read_bytes()

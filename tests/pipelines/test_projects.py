@@ -289,7 +289,7 @@ def test_appended_rows_must_fit_the_table(lake: ab.Repository, sql: str, problem
 
 
 @pytest.mark.s3
-def test_project_may_be_in_an_object_store(lake: ab.Repository, place: object) -> None:
+def test_project_may_be_in_an_object_store(lake: ab.Repository, location: object) -> None:
     from anabranch.storage import open_store
 
     store = open_store(lake.uri, lake.storage_options)

@@ -10,7 +10,7 @@ from anabranch.cli.exit_codes import DIFFERENT
 from anabranch.errors import InvalidInputError, ObjectNotFoundError
 from anabranch.storage import open_store
 from tests.command_line import invoke
-from tests.conftest import Place
+from tests.conftest import Location
 from tests.lake_templates import build
 from tests.pipelines.conftest import HEAD, ORDERS, WriteFile, anabranch, fill_lake, orders
 
@@ -30,7 +30,7 @@ THREE = """
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> ab.Repository:
     """One for all tests; each makes a branch of its own."""
-    return build(Place(root=str(tmp_path_factory.mktemp("recorded"))), fill_lake)
+    return build(Location(root=str(tmp_path_factory.mktemp("recorded"))), fill_lake)
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from anabranch.repo.log.entries import TableEntry
 from anabranch.repo.snapshot import Snapshot, Table
 from anabranch.storage import open_store
 from anabranch.storage.options import lance_options
-from tests.conftest import Place
+from tests.conftest import Location
 from tests.lake_templates import Cast
 from tests.repo.programs.running import Program
 
@@ -53,9 +53,9 @@ def engine(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def repo(place: Place, engine: str) -> ab.Repository:
+def repo(location: Location, engine: str) -> ab.Repository:
     """An empty repository."""
-    made = ab.init(place / "lake", storage_options=place.storage_options, actor="ada")
+    made = ab.init(location / "lake", storage_options=location.storage_options, actor="ada")
     return made if engine == "local" else on_spark(made)
 
 

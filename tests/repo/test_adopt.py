@@ -20,7 +20,7 @@ from anabranch.errors import (
     TableNotFoundError,
 )
 from anabranch.storage.options import lance_options
-from tests.conftest import Place
+from tests.conftest import Location
 from tests.repo.conftest import (
     CUSTOMERS,
     ORDERS,
@@ -225,10 +225,10 @@ def test_settling_a_table_that_is_not_there_is_refused(lake: ab.Repository) -> N
 
 
 @pytest.fixture
-def elsewhere(place: Place) -> str:
+def elsewhere(location: Location) -> str:
     """A Lance table with rows 1 to 3 outside the repository."""
-    uri = place / "elsewhere.lance"
-    options = lance_options(place.storage_options) if place.storage_options else None
+    uri = location / "elsewhere.lance"
+    options = lance_options(location.storage_options) if location.storage_options else None
     lance.write_dataset(table(1, 2, 3), uri, enable_stable_row_ids=True, storage_options=options)
     return uri
 
@@ -270,17 +270,17 @@ def test_an_adopted_table_can_be_branched(lake: ab.Repository, elsewhere: str) -
     assert ids(lake.snapshot_of("dev"), "ext.numbers") == [1, 2, 3, 4]
 
 
-def test_a_table_without_stable_row_ids_is_refused(lake: ab.Repository, place: Place) -> None:
-    uri = place / "unstable.lance"
-    options = lance_options(place.storage_options) if place.storage_options else None
+def test_a_table_without_stable_row_ids_is_refused(lake: ab.Repository, location: Location) -> None:
+    uri = location / "unstable.lance"
+    options = lance_options(location.storage_options) if location.storage_options else None
     lance.write_dataset(table(1), uri, storage_options=options)
     with nothing_changes(lake), pytest.raises(SchemaMismatchError, match=r"no stable row ids.*; load a copy"):
         lake.adopt("ext.numbers", uri)
 
 
-def test_the_primary_key_of_a_table_taken_in_must_hold(lake: ab.Repository, place: Place) -> None:
-    uri = place / "repeated.lance"
-    options = lance_options(place.storage_options) if place.storage_options else None
+def test_the_primary_key_of_a_table_taken_in_must_hold(lake: ab.Repository, location: Location) -> None:
+    uri = location / "repeated.lance"
+    options = lance_options(location.storage_options) if location.storage_options else None
     data = pa.table({"id": [1, 1], "n": pa.array([1, None], pa.int64()), "f": [1.0, 2.0]})
     lance.write_dataset(data, uri, enable_stable_row_ids=True, storage_options=options)
     for keys, error, text in (
@@ -300,9 +300,9 @@ def test_a_table_is_not_taken_in_over_another(lake: ab.Repository, elsewhere: st
         lake.adopt(ORDERS, elsewhere)
 
 
-def test_a_uri_without_a_table_is_refused(lake: ab.Repository, place: Place) -> None:
+def test_a_uri_without_a_table_is_refused(lake: ab.Repository, location: Location) -> None:
     with nothing_changes(lake), pytest.raises(DatasetNotFoundError, match=r"none\.lance"):
-        lake.adopt("ext.numbers", place / "none.lance")
+        lake.adopt("ext.numbers", location / "none.lance")
 
 
 def test_a_dropped_name_can_be_given_to_a_table_taken_in(lake: ab.Repository, elsewhere: str) -> None:

@@ -14,7 +14,7 @@ from anabranch.ids import MAIN, BranchName
 from anabranch.repo.history.ancestry import Ancestry, find_merge_bases, is_ancestor
 from anabranch.repo.log.entries import CommitRecord
 from anabranch.repo.log.store import RepoStore
-from tests.conftest import Place
+from tests.conftest import Location
 from tests.repo.conftest import another, objects
 from tests.repo.graphs import Graph, T, U, ancestors, lowest
 from tests.repo.test_budgets import open_counted
@@ -218,9 +218,11 @@ def test_bases_are_those_of_a_plain_search(steps: list[tuple[str, str, str, int]
 # Costs
 
 
-def cost(place: Place, ask: Callable[[RepoStore, CommitRecord, CommitRecord], object], ours: str, theirs: str) -> int:
+def cost(
+    location: Location, ask: Callable[[RepoStore, CommitRecord, CommitRecord], object], ours: str, theirs: str
+) -> int:
     """The requests of a question about two branches whose heads are known."""
-    repo, store = open_counted(place)
+    repo, store = open_counted(location)
     repo_store = RepoStore.of(repo._config)
     heads = [repo_store.heads.get(BranchName(name)).head for name in (ours, theirs)]
     store.reset()
@@ -230,10 +232,10 @@ def cost(place: Place, ask: Callable[[RepoStore, CommitRecord, CommitRecord], ob
 
 
 @pytest.fixture(scope="module")
-def deep(tmp_path_factory: pytest.TempPathFactory) -> Place:
+def deep(tmp_path_factory: pytest.TempPathFactory) -> Location:
     """Two thousand commits; branches that left 5, 500 and 1990 commits ago, and a merge of the last one."""
-    place = Place(root=str(tmp_path_factory.mktemp("deep")))
-    graph = Graph(ab.init(place / "lake"))
+    location = Location(root=str(tmp_path_factory.mktemp("deep")))
+    graph = Graph(ab.init(location / "lake"))
     for number in range(2000):
         if number == 10:
             graph.branch("ancient")
@@ -247,12 +249,12 @@ def deep(tmp_path_factory: pytest.TempPathFactory) -> Place:
             graph.branch("new")
             graph.commit("new")
         graph.commit()
-    return place
+    return location
 
 
 @pytest.mark.parametrize("ask", [find_merge_bases, lambda repo_store, a, b: is_ancestor(repo_store, b, a)])
 def test_the_cost_grows_with_the_distance_and_not_with_the_history(
-    deep: Place, ask: Callable[[RepoStore, CommitRecord, CommitRecord], object]
+    deep: Location, ask: Callable[[RepoStore, CommitRecord, CommitRecord], object]
 ) -> None:
     assert cost(deep, ask, MAIN, MAIN) == 0
     assert cost(deep, ask, MAIN, "new") <= 1
@@ -261,7 +263,7 @@ def test_the_cost_grows_with_the_distance_and_not_with_the_history(
     assert cost(deep, ask, "old", MAIN) <= 500 // 64 + 3
 
 
-def test_the_deep_bases_are_right(deep: Place) -> None:
+def test_the_deep_bases_are_right(deep: Location) -> None:
     graph = Graph(ab.open(deep / "lake"))
     for branch, generation in (("new", 1995), ("old", 1500)):
         (base,) = find_merge_bases(graph.repo_store, graph.tip(), graph.tip(branch))
@@ -270,7 +272,7 @@ def test_the_deep_bases_are_right(deep: Place) -> None:
     assert bases(graph, MAIN, "ancient") == [graph.tip("ancient").commit.graph_commit_id]
 
 
-def test_many_tables_are_looked_up_for_the_price_of_one(deep: Place) -> None:
+def test_many_tables_are_looked_up_for_the_price_of_one(deep: Location) -> None:
     def ask(times: int) -> Callable[[RepoStore, CommitRecord, CommitRecord], object]:
         def many(repo_store: RepoStore, ours: CommitRecord, theirs: CommitRecord) -> None:
             ancestry = Ancestry(repo_store)

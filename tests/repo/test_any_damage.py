@@ -12,7 +12,7 @@ import pytest
 import anabranch as ab
 from anabranch.errors import AnabranchError
 from anabranch.format.doctor.findings import DoctorReport
-from tests.conftest import Place
+from tests.conftest import Location
 from tests.lake_templates import LakeTemplate
 from tests.proof_log import record_proof
 from tests.repo.ailing import Contents, Files, furnish, read_all
@@ -46,8 +46,8 @@ def read_readable(repo: ab.Repository) -> Contents:
 @pytest.fixture
 def make(tmp_path: Path) -> Callable[[], ab.Repository]:
     """Puts down the same healthy repository again and again."""
-    template, places = LakeTemplate(Place(root=str(tmp_path / "well-000")), furnish), iter(range(1, 1000))
-    return lambda: template.write_copy(Place(root=str(tmp_path / f"well-{next(places):03}")))
+    template, places = LakeTemplate(Location(root=str(tmp_path / "well-000")), furnish), iter(range(1, 1000))
+    return lambda: template.write_copy(Location(root=str(tmp_path / f"well-{next(places):03}")))
 
 
 def is_named(report: DoctorReport, path: str) -> bool:

@@ -26,7 +26,7 @@ from anabranch.errors import (
     StaleBaseError,
     UnsupportedFormatError,
 )
-from tests.conftest import Place
+from tests.conftest import Location
 from tests.repo.conftest import (
     CUSTOMERS,
     ORDERS,
@@ -186,9 +186,7 @@ def test_what_is_not_a_ref_is_not_taken_for_the_bound_branch(lake: ab.Repository
 
 def test_ref_that_names_nothing_is_distinguished_from_a_deleted_branch(lake: ab.Repository) -> None:
     for ref in ("nope", "nope~2", "01ABCDEF"):
-        with pytest.raises(
-            BranchNotFoundError, match=r"there is no branch, tag or commit '\w+'; list the branches, tags"
-        ):
+        with pytest.raises(BranchNotFoundError, match=r"there is no branch, tag or commit '\w+'; see `branch_list"):
             lake.snapshot_of(ref)
     lake.branch_create("dev")
     lake.branch_delete("dev")
@@ -229,7 +227,7 @@ def test_a_branch_that_is_not_there_is_refused_everywhere(lake: ab.Repository) -
             lambda: lake.adopt(ORDERS, branch="nope"),
             lambda: ab.open(lake.uri, branch="nope", storage_options=lake.storage_options).snapshot(),
         ):
-            with pytest.raises(BranchNotFoundError, match=r"'nope'; (list the branches|the branches are 'main')"):
+            with pytest.raises(BranchNotFoundError, match=r"'nope'; (see `branch_list|the branches are 'main')"):
                 use()
     assert lake.branch == "main"
 
@@ -384,9 +382,9 @@ def test_a_refused_operation_is_one_of_several_and_none_is_kept(lake: ab.Reposit
 # Repositories
 
 
-def test_a_path_without_a_repository_is_refused(place: Place) -> None:
+def test_a_path_without_a_repository_is_refused(location: Location) -> None:
     with pytest.raises(RepositoryNotFoundError, match=r"nowhere'; create one there first"):
-        ab.open(place / "nowhere", storage_options=place.storage_options)
+        ab.open(location / "nowhere", storage_options=location.storage_options)
 
 
 def test_a_folder_or_file_that_is_not_a_repository_is_refused(tmp_path: Path) -> None:

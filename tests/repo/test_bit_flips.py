@@ -14,7 +14,7 @@ import anabranch as ab
 from anabranch import testing
 from anabranch.errors import CorruptError
 from anabranch.repo.log.creation import RESERVE
-from tests.conftest import Place
+from tests.conftest import Location
 from tests.lake_templates import build
 from tests.proof_log import record_proof
 from tests.repo.ailing import furnish
@@ -88,7 +88,7 @@ class Flip:
 @pytest.fixture(scope="module")
 def lakes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Lake, ...]]:
     """A lake with an object of every kind, and a clone of it, which has the log of where it came from."""
-    source = build(Place(root=str(tmp_path_factory.mktemp("source"))), furnish)
+    source = build(Location(root=str(tmp_path_factory.mktemp("source"))), furnish)
     pass_time(source)
     assert source.gc(keep_last=2).commits
     clone = ab.clone(source.uri, tmp_path_factory.mktemp("clone") / "lake", actor="ada")

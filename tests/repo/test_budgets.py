@@ -20,7 +20,7 @@ from anabranch.repo.repository import Repository
 from anabranch.repo.write.publish import put_commit
 from anabranch.storage import open_store
 from anabranch.storage.wrappers import CountingStore
-from tests.conftest import Place
+from tests.conftest import Location
 from tests.handles import open_with
 
 REAL = ("s.one", "s.two", "s.three")
@@ -46,18 +46,18 @@ def entry_of(number: int, *, version: int) -> TableEntry:
     )
 
 
-def begin(place: Place, *, tables: int) -> None:
+def begin(location: Location, *, tables: int) -> None:
     """A repository with a given number of tables, three of which have data, made in two commits."""
-    repo = ab.init(place / "lake", storage_options=place.storage_options, actor="ada")
+    repo = ab.init(location / "lake", storage_options=location.storage_options, actor="ada")
     with repo.transaction(message="first") as tx:
         for key in REAL:
             tx.create_table(key, SCHEMA)
     commit(repo, [{key_of(number): entry_of(number, version=1) for number in range(tables)}])
 
 
-def grow(place: Place, *, tables: int, until: int) -> None:
+def grow(location: Location, *, tables: int, until: int) -> None:
     """Commit to one table after the other until there are `count` commits."""
-    repo = ab.open(place / "lake", storage_options=place.storage_options, actor="ada")
+    repo = ab.open(location / "lake", storage_options=location.storage_options, actor="ada")
     made = repo._repo_store.heads.get(BranchName(MAIN)).head.commit.generation
     commit(repo, ({key_of(n % tables): entry_of(n % tables, version=n)} for n in range(made, until)))
 
@@ -71,11 +71,11 @@ def commit(repo: Repository, many: Iterable[Changes]) -> None:
         head = put_commit(repo._repo_store, expected=head, changes=changes, spec=ABOUT, rebase=refuse).entry
 
 
-def open_counted(place: Place) -> tuple[Repository, CountingStore]:
+def open_counted(location: Location) -> tuple[Repository, CountingStore]:
     """A handle that has read nothing but the mark, as `ab.open` gives it."""
-    root = place / "lake"
-    store = CountingStore(open_store(root, place.storage_options))
-    config = RepoConfig(root=root, store=store, storage_options=place.storage_options, actor="ada")
+    root = location / "lake"
+    store = CountingStore(open_store(root, location.storage_options))
+    config = RepoConfig(root=root, store=store, storage_options=location.storage_options, actor="ada")
     return open_with(replace(config, made_at=check_repository(config).root)), store
 
 
@@ -96,21 +96,21 @@ class Budgets:
     commits_listed: Counter[str]
 
 
-def measure(place: Place) -> Budgets:
+def measure(location: Location) -> Budgets:
     def cost(operation: Callable[[Repository], object]) -> Counter[str]:
-        repo, store = open_counted(place)
+        repo, store = open_counted(location)
         operation(repo)
         return store.counts
 
     def branch() -> Counter[str]:
-        repo, store = open_counted(place)
+        repo, store = open_counted(location)
         repo.snapshot()  # opens its source
         store.reset()
         repo.branch_create(f"b-{uuid4().hex}")
         return store.counts
 
     def publish(*keys: str) -> Counter[str]:
-        repo, store = open_counted(place)
+        repo, store = open_counted(location)
         repo.snapshot()
         store.reset()
         with repo.transaction(message="append") as tx:
@@ -119,7 +119,7 @@ def measure(place: Place) -> Budgets:
         return store.counts
 
     def begin_run() -> Counter[str]:
-        repo, store = open_counted(place)
+        repo, store = open_counted(location)
         repo.snapshot()
         store.reset()
         run = repo.begin_run()
@@ -128,7 +128,7 @@ def measure(place: Place) -> Budgets:
         return counts
 
     def publish_run(*keys: str) -> Counter[str]:
-        repo, store = open_counted(place)
+        repo, store = open_counted(location)
         run = repo.begin_run()
         with run.transaction() as tx:
             for key in keys:
@@ -137,7 +137,7 @@ def measure(place: Place) -> Budgets:
         run.publish()
         return store.counts
 
-    repo, _ = open_counted(place)
+    repo, _ = open_counted(location)
     history = repo.list_commits(limit=None)
     return Budgets(
         opened=cost(lambda repo: repo.snapshot()),
@@ -192,18 +192,20 @@ def assert_within_budget(found: Budgets, *, is_local: bool) -> None:
 
 
 @pytest.fixture(scope="module", params=[1, 1000], ids=lambda tables: f"{tables} tables")
-def grown(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Place, Budgets, Budgets]:
+def grown(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Location, Budgets, Budgets]:
     """A repository of 2,000 commits, and its budgets at 10 commits and at 2,000."""
-    place = Place(root=str(tmp_path_factory.mktemp("lake")))
-    begin(place, tables=request.param)
-    grow(place, tables=request.param, until=10)
-    early = measure(place)
-    grow(place, tables=request.param, until=2000)
-    return place, early, measure(place)
+    location = Location(root=str(tmp_path_factory.mktemp("lake")))
+    begin(location, tables=request.param)
+    grow(location, tables=request.param, until=10)
+    early = measure(location)
+    grow(location, tables=request.param, until=2000)
+    return location, early, measure(location)
 
 
 def test_operations_cost_the_same_requests_at_10_and_at_2000_commits_at_1_and_at_1000_tables(
-    grown: tuple[Place, Budgets, Budgets],
+    grown: tuple[Location, Budgets, Budgets],
 ) -> None:
     _, early, late = grown
     assert early.commits < 20
@@ -212,18 +214,18 @@ def test_operations_cost_the_same_requests_at_10_and_at_2000_commits_at_1_and_at
         assert_within_budget(found, is_local=True)
 
 
-def test_log_entries_do_not_grow_with_the_history(grown: tuple[Place, Budgets, Budgets]) -> None:
-    place, _, _ = grown
-    sizes = [info.size for info in sorted(open_store(place / "lake").list("_versions/main"), key=lambda i: i.path)]
+def test_log_entries_do_not_grow_with_the_history(grown: tuple[Location, Budgets, Budgets]) -> None:
+    location, _, _ = grown
+    sizes = [info.size for info in sorted(open_store(location / "lake").list("_versions/main"), key=lambda i: i.path)]
     newest, oldest = sizes[: len(sizes) // 2], sizes[len(sizes) // 2 :]
     assert max(newest) < 16 * 1024
     assert max(newest) < max(oldest) * 1.05
     assert sum(size > 16 * 1024 for size in sizes) <= 1  # the commit that made all tables names them
 
 
-def test_listed_commits_are_those_that_were_made(grown: tuple[Place, Budgets, Budgets]) -> None:
-    place, _, _ = grown
-    repo = ab.open(place / "lake")
+def test_listed_commits_are_those_that_were_made(grown: tuple[Location, Budgets, Budgets]) -> None:
+    location, _, _ = grown
+    repo = ab.open(location / "lake")
     newest = repo.list_commits(limit=2 * PAGE + 10)
     assert newest == [repo.get_commit(commit.graph_commit_id) for commit in newest]
     assert newest[PAGE + 5 :] == repo.list_commits(after=newest[PAGE + 4].graph_commit_id, limit=PAGE + 5)
@@ -231,9 +233,9 @@ def test_listed_commits_are_those_that_were_made(grown: tuple[Place, Budgets, Bu
     assert first == [repo.get_commit(commit.graph_commit_id) for commit in first]
 
 
-def test_commits_are_iterated_lazily(grown: tuple[Place, Budgets, Budgets]) -> None:
-    place, _, _ = grown
-    repo, store = open_counted(place)
+def test_commits_are_iterated_lazily(grown: tuple[Location, Budgets, Budgets]) -> None:
+    location, _, _ = grown
+    repo, store = open_counted(location)
     store.reset()
     commits = repo.iter_commits()
     first = [next(commits) for _ in range(3)]
@@ -254,29 +256,29 @@ def test_full_map_is_due_where_it_costs_less_than_repeating_changes(new: int, ta
     assert not is_due_for_full_map(new=new, since_base=enough - 1, tables=tables)
 
 
-def test_commits_rarely_hold_the_full_map(grown: tuple[Place, Budgets, Budgets]) -> None:
-    place, _, late = grown
-    written = [info.size for info in open_store(place / "lake").list("_commits")]
+def test_commits_rarely_hold_the_full_map(grown: tuple[Location, Budgets, Budgets]) -> None:
+    location, _, late = grown
+    written = [info.size for info in open_store(location / "lake").list("_commits")]
     assert sum(written) / late.commits < 16 * 1024
     assert sum(size > 64 * 1024 for size in written) < late.commits / 30
 
 
 @pytest.mark.s3
-def test_operations_cost_the_same_requests_on_every_store(place: Place) -> None:
+def test_operations_cost_the_same_requests_on_every_store(location: Location) -> None:
     for tables, commits in ((1, 10), (40, 70)):
-        begin(replace(place, root=place / f"{tables}"), tables=tables)
-        grow(replace(place, root=place / f"{tables}"), tables=tables, until=commits)
-        assert_within_budget(measure(replace(place, root=place / f"{tables}")), is_local=place.is_local)
+        begin(replace(location, root=location / f"{tables}"), tables=tables)
+        grow(replace(location, root=location / f"{tables}"), tables=tables, until=commits)
+        assert_within_budget(measure(replace(location, root=location / f"{tables}")), is_local=location.is_local)
 
 
-def test_a_version_asked_for_again_is_not_read_again(place: Place) -> None:
-    begin(place, tables=1)
-    made = ab.open(place / "lake", storage_options=place.storage_options)
+def test_a_version_asked_for_again_is_not_read_again(location: Location) -> None:
+    begin(location, tables=1)
+    made = ab.open(location / "lake", storage_options=location.storage_options)
     with made.transaction() as tx:
         tx.create_table("s.keyed", SCHEMA, primary_key=["id"])
         tx.append("s.keyed", ROW)
     version = made.snapshot().version
-    repo, store = open_counted(place)
+    repo, store = open_counted(location)
     store.reset()
     assert repo.entity_at("s.keyed", 1, version=version) == {"id": 1}
     assert store.total <= 2
@@ -286,21 +288,21 @@ def test_a_version_asked_for_again_is_not_read_again(place: Place) -> None:
 
 
 @pytest.mark.s3
-def test_opening_a_branch_checks_it_within_the_budget_of_its_snapshot(place: Place) -> None:
-    begin(place, tables=1)
-    ab.open(place / "lake", storage_options=place.storage_options).branch_create("dev")
-    main, store = open_counted(place)
+def test_opening_a_branch_checks_it_within_the_budget_of_its_snapshot(location: Location) -> None:
+    begin(location, tables=1)
+    ab.open(location / "lake", storage_options=location.storage_options).branch_create("dev")
+    main, store = open_counted(location)
     repo = testing.open(main, branch="dev")
     repo.branch_get("dev")  # as `ab.open` does for any branch but main
-    assert store.counts == MARK + HEAD[place.is_local]
+    assert store.counts == MARK + HEAD[location.is_local]
     repo.snapshot()
     assert store.total <= 5
 
 
 @pytest.mark.s3
-def test_runs_that_are_over_cost_only_those_who_ask_for_them(place: Place) -> None:
-    begin(place, tables=1)
-    repo, store = open_counted(place)
+def test_runs_that_are_over_cost_only_those_who_ask_for_them(location: Location) -> None:
+    begin(location, tables=1)
+    repo, store = open_counted(location)
 
     def cost(operation: Callable[[], object]) -> Counter[str]:
         store.reset()
@@ -311,7 +313,7 @@ def test_runs_that_are_over_cost_only_those_who_ask_for_them(place: Place) -> No
     for _ in range(20):
         repo.begin_run().abort()
     assert cost(repo.branch_list) == alone
-    head = HEAD[place.is_local]
+    head = HEAD[location.is_local]
     one_page = Counter({name: 16 * number for name, number in head.items()}) + Counter(list_folders=1)
     assert cost(lambda: repo.run_list(limit=3)) == one_page
     assert cost(lambda: repo.run_list(limit=None)).total() == 20 * head.total() + 1

@@ -16,7 +16,7 @@ from anabranch.repo.history.changes import CommitChanges
 from anabranch.repo.history.comparer import TableCounts
 from anabranch.repo.history.diff import TableChangeKind, find_appended_rows
 from anabranch.repo.repository import Repository
-from tests.conftest import Place
+from tests.conftest import Location
 from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, append, ids, table
 from tests.repo.test_budgets import PAGE, commit, entry_of, key_of, open_counted
 
@@ -320,13 +320,13 @@ def test_a_frozen_branch_shows_with_the_freeze_what_it_took_from_main(lake: ab.R
     assert reported(lake.changes(ORDERS, until="dev"))[1:] == [("Freeze dev", [("inserted", None, (4, "d"))])]
 
 
-def feed(place: Place) -> tuple[Repository, Any]:
-    repo, store = open_counted(place)
+def feed(location: Location) -> tuple[Repository, Any]:
+    repo, store = open_counted(location)
     return Repository(repo._config, engines=replace(ENGINES, load_comparer=default_comparer)), store
 
 
-def test_commits_of_other_tables_are_not_read(place: Place) -> None:
-    repo = ab.init(place / "lake", storage_options=place.storage_options)
+def test_commits_of_other_tables_are_not_read(location: Location) -> None:
+    repo = ab.init(location / "lake", storage_options=location.storage_options)
     with repo.transaction(message="first") as tx:
         tx.create_table(ORDERS, SCHEMA, primary_key=["id"])
     costs = {}
@@ -339,7 +339,7 @@ def test_commits_of_other_tables_are_not_read(place: Place) -> None:
         made += others
         repo.sync_branch("main")
         append(repo, others + 1)
-        counted, store = feed(place)
+        counted, store = feed(location)
         assert [step.counts.inserted for step in counted.changes(ORDERS, since=since)] == [1, 1]
         costs[others] = store.counts.total()
         assert {operation for operation, _ in store.requests} <= {"get", "list"}

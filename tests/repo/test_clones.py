@@ -17,7 +17,7 @@ from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.store import RepoStore
 from anabranch.storage import open_store
 from anabranch.storage.wrappers import _WrappedStore
-from tests.conftest import Place
+from tests.conftest import Location
 from tests.repo.conftest import CUSTOMERS, ORDERS
 
 T = TypeVar("T")
@@ -63,12 +63,12 @@ class _CollectedConcurrently(_WrappedStore):
         return result
 
 
-def test_a_commit_that_is_collected_at_the_same_time_is_not_cloned(lake: ab.Repository, place: Place) -> None:
-    config, target = lake._config, open_store(place / "clone", place.storage_options)
+def test_a_commit_that_is_collected_at_the_same_time_is_not_cloned(lake: ab.Repository, location: Location) -> None:
+    config, target = lake._config, open_store(location / "clone", location.storage_options)
     store = _CollectedConcurrently(config, lake.head_commit_id_for_branch("main"))
     request = request_clone(
         RepoStore.of(replace(config, store=store)),
-        replace(config, root=place / "clone", store=target),
+        replace(config, root=location / "clone", store=target),
         ref="main",
         tables=None,
         kind=CloneKind.SHALLOW,

@@ -20,7 +20,8 @@ from anabranch.errors import (
     TableNotFoundError,
 )
 from anabranch.storage import documents, open_store
-from tests.conftest import Place
+from tests.conftest import Location
+from tests.faults.trouble import Trouble, all_stores_through
 from tests.repo.conftest import CUSTOMERS, ORDERS, append, data_files, fill_lake, ids, objects, rows, table
 from tests.repo.gc.passing import pass_time
 from tests.repo.moving import furnish, remove_objects
@@ -36,12 +37,12 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def clone(place: Place, lake: ab.Repository, kind: str) -> Clone:
+def clone(location: Location, lake: ab.Repository, kind: str) -> Clone:
     """Clone the lake to a location of that name."""
 
     def make(name: str = "clone", **choices: Any) -> ab.Repository:
-        options = {"storage_options": place.storage_options, "shallow": kind == "shallow", "actor": "bob", **choices}
-        return ab.clone(lake.uri, place / name, **options)
+        options = {"storage_options": location.storage_options, "shallow": kind == "shallow", "actor": "bob", **choices}
+        return ab.clone(lake.uri, location / name, **options)
 
     return make
 
@@ -99,10 +100,10 @@ def test_a_clone_can_do_all_that_a_repository_can(lake: ab.Repository, clone: Cl
     assert {path: size for path, size in objects(lake).items() if not path.startswith("_clones/")} == before
 
 
-def test_a_repository_without_tables(place: Place, kind: str) -> None:
-    options = place.storage_options
-    empty = ab.init(place / "empty", storage_options=options)
-    made = ab.clone(empty.uri, place / "clone", shallow=kind == "shallow", storage_options=options)
+def test_a_repository_without_tables(location: Location, kind: str) -> None:
+    options = location.storage_options
+    empty = ab.init(location / "empty", storage_options=options)
+    made = ab.clone(empty.uri, location / "clone", shallow=kind == "shallow", storage_options=options)
     assert list(made.snapshot()) == []
 
 
@@ -113,55 +114,55 @@ def test_some_tables_only(lake: ab.Repository, clone: Clone) -> None:
     assert known.tables == (CUSTOMERS,)
 
 
-def test_a_source_knows_its_shallow_clones(lake: ab.Repository, place: Place) -> None:
-    options = place.storage_options
-    made = ab.clone(lake.uri, place / "clone", storage_options=options)
-    ab.clone(lake.uri, place / "deep", shallow=False, storage_options=options)
+def test_a_source_knows_its_shallow_clones(lake: ab.Repository, location: Location) -> None:
+    options = location.storage_options
+    made = ab.clone(lake.uri, location / "clone", storage_options=options)
+    ab.clone(lake.uri, location / "deep", shallow=False, storage_options=options)
     head = lake.head_commit_id_for_branch("main")
     known = [(each.target, each.kind, each.commit_id, each.is_held) for each in lake.clone_list()]
-    assert known == [(place / "clone", "shallow", head, True), (place / "deep", "deep", head, False)]
+    assert known == [(location / "clone", "shallow", head, True), (location / "deep", "deep", head, False)]
     assert made.list_commits()[0].metadata["clone_id"] == lake.clone_list()[0].id
     assert [repo.doctor(rows=True).findings for repo in (lake, made)] == [(), ()]
     assert not lake.clone_release(lake.clone_list()[0].id).is_held
 
 
 @pytest.mark.s3
-def test_a_clone_of_a_clone_is_known_to_both(lake: ab.Repository, place: Place) -> None:
-    options = place.storage_options
+def test_a_clone_of_a_clone_is_known_to_both(lake: ab.Repository, location: Location) -> None:
+    options = location.storage_options
     lake.branch_create("dev")
     append(lake, 4, branch="dev")
-    child = ab.clone(lake.uri, place / "child", ref="dev", storage_options=options)
+    child = ab.clone(lake.uri, location / "child", ref="dev", storage_options=options)
     append(child, 50)
-    grandchild = ab.clone(child.uri, place / "grandchild", storage_options=options)
+    grandchild = ab.clone(child.uri, location / "grandchild", storage_options=options)
     append(grandchild, 51)
     assert ids(grandchild) == [1, 2, 3, 4, 50, 51]
     assert [each.target for each in child.clone_list()] == [grandchild.uri]
     assert [each.target for each in lake.clone_list()] == [child.uri, grandchild.uri]
-    great = ab.clone(grandchild.uri, place / "great", storage_options=options, tables=[ORDERS])
+    great = ab.clone(grandchild.uri, location / "great", storage_options=options, tables=[ORDERS])
     assert [each.target for each in lake.clone_list()] == [child.uri, grandchild.uri, great.uri]
     # A deep one needs none of them.
-    alone = ab.clone(grandchild.uri, place / "alone", storage_options=options, shallow=False)
+    alone = ab.clone(grandchild.uri, location / "alone", storage_options=options, shallow=False)
     assert len(lake.clone_list()) == 3
     for other in (lake, child, grandchild):
         remove_objects(other.uri, options)
     assert ids(alone) == [1, 2, 3, 4, 50, 51]
     with pytest.raises(RepositoryNotFoundError):
-        ab.clone(great.uri, place / "late", storage_options=options)
+        ab.clone(great.uri, location / "late", storage_options=options)
 
 
-def test_a_deep_clone_survives_the_deletion_of_its_source(lake: ab.Repository, place: Place) -> None:
+def test_a_deep_clone_survives_the_deletion_of_its_source(lake: ab.Repository, location: Location) -> None:
     furnish(lake)
     expected = everything(lake, "dev/deeper")
     done: list[tuple[int, int]] = []
     made = ab.clone(
         lake.uri,
-        place / "clone",
+        location / "clone",
         ref="dev/deeper",
         shallow=False,
-        storage_options=place.storage_options,
+        storage_options=location.storage_options,
         progress=lambda step: done.append((step.done, step.total)),
     )
-    remove_objects(lake.uri, place.storage_options)
+    remove_objects(lake.uri, location.storage_options)
     assert everything(made) == expected
     assert [step for step, _ in done] == list(range(1, done[-1][1] + 1))
 
@@ -202,18 +203,18 @@ def test_a_shallow_clone_survives_the_garbage_collection_of_its_source(tmp_path:
 
 
 @pytest.mark.xdist_group("s3")
-def test_from_store_to_store(tmp_path: Path, s3_place: Place) -> None:
+def test_from_store_to_store(tmp_path: Path, s3_location: Location) -> None:
     lake = ab.init(tmp_path / "lake")
     with lake.transaction(message="first") as tx:
         tx.create_table(ORDERS, table(1).schema, primary_key=["id"])
         tx.append(ORDERS, table(1, 2, 3))
-    there = s3_place.storage_options
+    there = s3_location.storage_options
     with pytest.raises(InvalidInputError, match="deep clone"):
-        ab.clone(lake.uri, s3_place / "up", target_storage_options=there)
+        ab.clone(lake.uri, s3_location / "up", target_storage_options=there)
     assert lake.clone_list() == []
-    up = ab.clone(lake.uri, s3_place / "up", shallow=False, target_storage_options=there)
+    up = ab.clone(lake.uri, s3_location / "up", shallow=False, target_storage_options=there)
     append(up, 4)
-    beside = ab.clone(up.uri, s3_place.root.replace("s3://lake/", "s3://other/"), storage_options=there)
+    beside = ab.clone(up.uri, s3_location.root.replace("s3://lake/", "s3://other/"), storage_options=there)
     append(beside, 5)
     assert ids(beside) == [1, 2, 3, 4, 5]
     down = ab.clone(up.uri, tmp_path / "down", shallow=False, storage_options=there, target_storage_options={})
@@ -221,7 +222,9 @@ def test_from_store_to_store(tmp_path: Path, s3_place: Place) -> None:
     assert down.storage_options == {}
 
 
-def test_what_cannot_be_cloned_is_refused_and_leaves_nothing(lake: ab.Repository, place: Place, clone: Clone) -> None:
+def test_what_cannot_be_cloned_is_refused_and_leaves_nothing(
+    lake: ab.Repository, location: Location, clone: Clone
+) -> None:
     lake.branch_create_from("main", "live", mode="live")
     append(lake, 4)
     with pytest.raises(TableNotFoundError, match="to clone"):
@@ -235,25 +238,45 @@ def test_what_cannot_be_cloned_is_refused_and_leaves_nothing(lake: ab.Repository
     with pytest.raises(InvalidPathError, match="one is inside the other"):
         clone("lake/inside")
     with pytest.raises(RepositoryNotFoundError):
-        ab.clone(place / "nothing", place / "clone", storage_options=place.storage_options)
+        ab.clone(location / "nothing", location / "clone", storage_options=location.storage_options)
     assert lake.clone_list() == []
-    assert not list(open_store(place / "clone", place.storage_options).list())
+    assert not list(open_store(location / "clone", location.storage_options).list())
 
 
-def test_a_taken_location_is_refused(lake: ab.Repository, place: Place, clone: Clone) -> None:
+def test_a_taken_location_is_refused(lake: ab.Repository, location: Location, clone: Clone) -> None:
     with pytest.raises(InvalidPathError):
-        ab.clone(lake.uri, lake.uri, storage_options=place.storage_options)
+        ab.clone(lake.uri, lake.uri, storage_options=location.storage_options)
     clone("first")
     with pytest.raises(RepositoryExistsError):
         clone("first")
-    open_store(place / "taken", place.storage_options).put("x", b"x")
+    open_store(location / "taken", location.storage_options).put("x", b"x")
     with pytest.raises(ConflictError, match="choose an empty folder"):
         clone("taken")
     known = [each.target for each in lake.clone_list()]
-    assert known == [place / "first"]
+    assert known == [location / "first"]
 
 
-def test_of_two_clones_to_one_location_one_is_whole(lake: ab.Repository, place: Place, clone: Clone) -> None:
+def test_deep_clone_that_cannot_be_released_is_complete(lake: ab.Repository, location: Location) -> None:
+    """The clone is a repository by then, and its registration in the source can be released later."""
+
+    def clone(target: str, trouble: Trouble) -> None:
+        with all_stores_through(trouble):
+            trouble.arm()
+            ab.clone(lake.uri, location / target, shallow=False, storage_options=location.storage_options)
+
+    clone("first", counted := Trouble())
+    release = [at for at, request in enumerate(counted.requests, 1) if request.startswith("put_if_absent _clones/")][-1]
+    clone("second", failed := Trouble(release))
+    assert failed.is_reached
+    second = ab.open(location / "second", storage_options=location.storage_options)
+    assert everything(second) == everything(lake)
+    held = [each for each in lake.clone_list() if each.is_held]
+    assert [each.target for each in held] == [location / "second"]
+    lake.clone_release(held[0].id)
+    assert not any(each.is_held for each in lake.clone_list())
+
+
+def test_of_two_clones_to_one_location_one_is_whole(lake: ab.Repository, location: Location, clone: Clone) -> None:
     made: list[ab.Repository] = []
 
     def clone_again(_step: ab.Progress) -> None:
@@ -262,7 +285,7 @@ def test_of_two_clones_to_one_location_one_is_whole(lake: ab.Repository, place: 
 
     with pytest.raises(BusyError, match="another process began to clone"):
         clone(progress=clone_again)
-    assert everything(ab.open(place / "clone", storage_options=place.storage_options)) == {
+    assert everything(ab.open(location / "clone", storage_options=location.storage_options)) == {
         CUSTOMERS: rows(lake.snapshot()[CUSTOMERS])
     }
     append(made[0], 30, key=CUSTOMERS)

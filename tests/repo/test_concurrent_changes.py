@@ -14,7 +14,7 @@ from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.repository import Repository
 from anabranch.repo.transaction import Transaction
 from anabranch.storage import open_store
-from tests.conftest import Place
+from tests.conftest import Location
 from tests.handles import open_with
 from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, another, append, ids, objects, raw, rows, table
 
@@ -165,7 +165,7 @@ def test_transaction_on_a_branch_that_went_away_leaves_it_alone(lake: Repository
         late.commit()
 
 
-def test_writer_that_keeps_losing_gives_way_and_gets_there(lake: Repository, place: Place) -> None:
+def test_writer_that_keeps_losing_gives_way_and_gets_there(lake: Repository, location: Location) -> None:
     gave_way: list[int] = []
     attempts = count(1)
 
@@ -175,11 +175,11 @@ def test_writer_that_keeps_losing_gives_way_and_gets_there(lake: Repository, pla
             append(lake, 200 + attempt)
         return new_ulid()
 
-    uri = place / "lake"
+    uri = location / "lake"
     config = RepoConfig(
         root=uri,
-        store=open_store(uri, place.storage_options),
-        storage_options=place.storage_options,
+        store=open_store(uri, location.storage_options),
+        storage_options=location.storage_options,
         new_id=lose_three_times,
         give_way=lambda losses, _: gave_way.append(losses),
     )

@@ -11,7 +11,7 @@ import pytest
 import anabranch as ab
 from anabranch import testing
 from anabranch.storage.wrappers import CountingStore
-from tests.conftest import Place
+from tests.conftest import Location
 from tests.repo.conftest import CUSTOMERS, ORDERS, append
 from tests.repo.test_budgets import open_counted
 
@@ -121,8 +121,8 @@ def hostile_values(repo: ab.Repository) -> list[Any]:
     return [repo["s.t"], repo.snapshot(), repo.list_commits(), repo.tag_list(), repo.branch_list(), repo.run_list()]
 
 
-def test_hostile_text_is_escaped(place: Place) -> None:
-    repo = ab.init(place / "lake", storage_options=place.storage_options, actor=HOSTILE)
+def test_hostile_text_is_escaped(location: Location) -> None:
+    repo = ab.init(location / "lake", storage_options=location.storage_options, actor=HOSTILE)
     for value in [*hostile_values(repo), repo.reflog(), repo]:
         assert "\x1b" not in repr(value)
         shown = value._repr_html_()
@@ -141,11 +141,11 @@ def test_hostile_text_is_escaped(place: Place) -> None:
     ],
     ids=["repository", "snapshot", "diff", "table"],
 )
-def test_printing_costs_no_requests(place: Place, show: Callable[[ab.Repository], Any]) -> None:
-    made = ab.init(place / "lake", storage_options=place.storage_options)
+def test_printing_costs_no_requests(location: Location, show: Callable[[ab.Repository], Any]) -> None:
+    made = ab.init(location / "lake", storage_options=location.storage_options)
     with made.transaction() as tx:
         tx.create_table("s.one", pa.schema([("id", pa.int64())]))
-    repo, store = open_counted(place)
+    repo, store = open_counted(location)
     value = show(repo)
     assert isinstance(store, CountingStore)
     store.reset()

@@ -21,7 +21,7 @@ from anabranch.errors import (
 from anabranch.format.compare.entities import find_row
 from anabranch.format.staging import VersionRef
 from anabranch.repo.history.entities import EntityChange
-from tests.conftest import Place
+from tests.conftest import Location
 from tests.faults.trouble import Trouble, all_stores_through
 from tests.repo import histories
 from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, another, append, entry, table
@@ -172,8 +172,8 @@ def test_repeated_key_is_reported(repo: ab.Repository) -> None:
 
 
 @pytest.mark.s3
-def test_row_is_read_with_two_gets(place: Place) -> None:
-    repo = ab.init(place / "lake", storage_options=place.storage_options)
+def test_row_is_read_with_two_gets(location: Location) -> None:
+    repo = ab.init(location / "lake", storage_options=location.storage_options)
     with repo.transaction(message="first") as tx:
         for number in range(12):
             tx.create_table(f"s.t{number}", SCHEMA, primary_key=["id"])
@@ -182,7 +182,7 @@ def test_row_is_read_with_two_gets(place: Place) -> None:
         append(repo, number, key="s.t8")
     commit = repo.list_commits()[2].graph_commit_id
     for where in ({"version": 4}, {"ref": commit}):
-        counted, store = open_counted(place)
+        counted, store = open_counted(location)
         assert counted.entity_at("s.t7", 1, **where) == {"id": 1, "v": "a"}
         assert (store.counts - MARK)["get"] <= 2
         assert (store.counts - MARK).total() <= 2
@@ -330,8 +330,8 @@ def test_history_on_a_live_branch_shows_main_dropping_the_table(lake: ab.Reposit
     ]
 
 
-def test_history_costs_nothing_for_commits_of_other_tables(place: Place) -> None:
-    repo = ab.init(place / "lake", storage_options=place.storage_options)
+def test_history_costs_nothing_for_commits_of_other_tables(location: Location) -> None:
+    repo = ab.init(location / "lake", storage_options=location.storage_options)
     with repo.transaction(message="first") as tx:
         for key in (ORDERS, CUSTOMERS):
             tx.create_table(key, SCHEMA, primary_key=["id"])
@@ -340,7 +340,7 @@ def test_history_costs_nothing_for_commits_of_other_tables(place: Place) -> None
     for few in (range(2, 4), range(4, 30)):
         for number in few:
             append(repo, number, key=CUSTOMERS)
-        counted, store = open_counted(place)
+        counted, store = open_counted(location)
         assert len(counted.entity_history(ORDERS, 1)) == 1
         costs.append(store.counts.total())
     assert costs[0] == costs[1]
@@ -422,9 +422,9 @@ def test_history_of_many_tables_is_what_the_diff_of_each_commit_shows(repo: ab.R
     check_history(repo, seed, steps=40)
 
 
-def test_history_costs_what_changed_the_row(place: Place) -> None:
+def test_history_costs_what_changed_the_row(location: Location) -> None:
     """The requests grow with the logarithm of the number of commits to the table, and with the pages of the log."""
-    repo = ab.init(place / "lake", storage_options=place.storage_options)
+    repo = ab.init(location / "lake", storage_options=location.storage_options)
     with repo.transaction(message="first") as tx:
         tx.create_table(ORDERS, SCHEMA, primary_key=["id"])
         tx.append(ORDERS, table(1, 2, 3))
@@ -435,7 +435,7 @@ def test_history_costs_what_changed_the_row(place: Place) -> None:
                 tx.upsert(ORDERS, table(2, number, v=f"{number}"))
         trouble = Trouble()
         with all_stores_through(trouble):
-            counted = ab.open(place / "lake", storage_options=place.storage_options)
+            counted = ab.open(location / "lake", storage_options=location.storage_options)
             trouble.arm()
             assert [len(counted.entity_history(ORDERS, key)) for key in (1, number)] == [1, 1]
         costs.append(len(trouble.requests))
@@ -458,3 +458,15 @@ def test_rows_are_found_in_a_table_of_very_many_fragments(repo: ab.Repository, t
     assert [(change.after or {})["v"] for change in repo.entity_history(ORDERS, 500)] == ["later", "f"]
     assert [(change.after or {})["v"] for change in repo.entity_history(ORDERS, 1000)] == ["new"]
     assert repo.entity_history(ORDERS, 2000) == []
+
+
+@pytest.mark.local
+def test_repeated_key_is_reported_in_a_table_of_very_many_fragments(repo: ab.Repository, tmp_path: Path) -> None:
+    """Each fragment has one row. The two rows of the key are in the middle and at the end."""
+    raw = str(tmp_path / "raw.lance")
+    lance.write_dataset(table(*range(400)), raw, max_rows_per_file=1, enable_stable_row_ids=True)
+    repo.adopt(ORDERS, raw, primary_key=["id"])
+    with repo.transaction(message="repeated") as tx:
+        tx.append(ORDERS, table(100, v="again"), check_keys=False)
+    with pytest.raises(KeyConflictError, match="more than once"):
+        repo.entity_history(ORDERS, 100)

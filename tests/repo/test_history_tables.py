@@ -12,7 +12,7 @@ from anabranch.format.home import Home
 from anabranch.format.plain_tables import add_rows, find_newest, make_table, replace_rows
 from anabranch.storage import open_store
 from anabranch.storage.options import lance_options
-from tests.conftest import Place
+from tests.conftest import Location
 from tests.repo.conftest import CUSTOMERS, ORDERS, another, append
 from tests.repo.test_budgets import open_counted
 
@@ -100,15 +100,15 @@ def test_first_commit_on_a_branch_is_recorded_later(lake: ab.Repository) -> None
     assert recorded(lake) == expected(made, *lake.list_commits(limit=None))
 
 
-def test_actors_get_a_table_with_the_first_of_them(place: Place) -> None:
-    repo = ab.init(place / "lake", storage_options=place.storage_options)
+def test_actors_get_a_table_with_the_first_of_them(location: Location) -> None:
+    repo = ab.init(location / "lake", storage_options=location.storage_options)
     with repo.transaction(message="nobody") as tx:
         tx.create_table(ORDERS, pa.schema([("id", pa.int64()), ("v", pa.string())]))
     assert repo.history_sync().actors_uri is None
     assert repo.history_rebuild().actors_uri is None
-    store = open_store(repo.uri, place.storage_options)
+    store = open_store(repo.uri, location.storage_options)
     assert not list(store.list(ACTORS))
-    with ab.open(repo.uri, storage_options=place.storage_options, actor="ada").transaction(message="ada") as tx:
+    with ab.open(repo.uri, storage_options=location.storage_options, actor="ada").transaction(message="ada") as tx:
         tx.append(ORDERS, pa.table({"id": [1], "v": ["a"]}))
     assert repo.history_sync().actors_uri == f"{repo.uri}/{ACTORS}"
     assert recorded(repo) == expected(*repo.list_commits())
@@ -179,8 +179,8 @@ def test_many_who_bring_the_tables_up_to_date_at_once_repeat_nothing(lake: ab.Re
 
 
 @pytest.mark.s3
-def test_of_two_changes_of_one_version_one_happens(place: Place) -> None:
-    home = Home.at(place / "t.lance", place.storage_options)
+def test_of_two_changes_of_one_version_one_happens(location: Location) -> None:
+    home = Home.at(location / "t.lance", location.storage_options)
     one = make_table(home, pa.schema([("n", pa.int64())]))
     assert make_table(home, pa.schema([("n", pa.int64())])) == one
     assert add_rows(one, pa.table({"n": [1]}))
@@ -191,8 +191,8 @@ def test_of_two_changes_of_one_version_one_happens(place: Place) -> None:
     assert two.open().to_table().to_pydict() == {"n": [1]}
 
 
-def test_table_of_many_small_changes_stays_small_and_keeps_its_row_ids(place: Place) -> None:
-    home = Home.at(place / "t.lance", place.storage_options)
+def test_table_of_many_small_changes_stays_small_and_keeps_its_row_ids(location: Location) -> None:
+    home = Home.at(location / "t.lance", location.storage_options)
     version_ref = make_table(home, pa.schema([("n", pa.int64())]))
     for number in range(70):
         assert add_rows(version_ref, pa.table({"n": [number]}))
@@ -203,14 +203,16 @@ def test_table_of_many_small_changes_stays_small_and_keeps_its_row_ids(place: Pl
     assert found.column("n").to_pylist() == list(range(70))
     assert found.column("_rowid").to_pylist() == list(range(70))
     assert len(version_ref.open().get_fragments()) < 10
-    staged = [info.path for info in open_store(home.root, place.storage_options).list("_versions") if "/d" in info.path]
+    staged = [
+        info.path for info in open_store(home.root, location.storage_options).list("_versions") if "/d" in info.path
+    ]
     assert staged == []
 
 
-def test_tables_of_a_long_history_are_read_from_few_entries(lake: ab.Repository, place: Place) -> None:
+def test_tables_of_a_long_history_are_read_from_few_entries(lake: ab.Repository, location: Location) -> None:
     for number in range(4, 104):
         append(lake, number, key=CUSTOMERS)
-    counted, store = open_counted(place)
+    counted, store = open_counted(location)
     assert counted.history_rebuild().added == 102
     assert store.counts["get"] < 8
     assert recorded(lake) == expected(*lake.list_commits(limit=None))

@@ -11,8 +11,8 @@ import pytest
 
 import anabranch as ab
 from anabranch.errors import InvalidNameError, TableNotFoundError
-from anabranch.repo.history.lineage.graph import Lineage
-from tests.conftest import Place
+from anabranch.repo.history.lineage.drawings import Lineage
+from tests.conftest import Location
 from tests.repo.conftest import another
 from tests.repo.test_budgets import open_counted
 
@@ -421,29 +421,29 @@ def test_a_table_that_is_not_there_is_an_error(repo: ab.Repository) -> None:
         repo.lineage("orders")
 
 
-def requests(place: Place, key: str) -> int:
-    repo, store = open_counted(place)
+def requests(location: Location, key: str) -> int:
+    repo, store = open_counted(location)
     store.reset()
     repo.lineage(key)
     return sum(store.counts.values())
 
 
-def test_it_costs_no_more_for_commits_of_other_tables(place: Place, repo: ab.Repository) -> None:
+def test_it_costs_no_more_for_commits_of_other_tables(location: Location, repo: ab.Repository) -> None:
     load(repo, "b.raw")
     for _ in range(5):
         run(repo, "p", {"s.out": ["b.raw"]}, how="append")
-    before = requests(place, "s.out")
+    before = requests(location, "s.out")
     for _ in range(30):
         write(repo, "o.other")
-    assert requests(place, "s.out") <= before + 2
+    assert requests(location, "s.out") <= before + 2
 
 
-def test_it_costs_a_few_requests_for_each_run(place: Place, repo: ab.Repository) -> None:
+def test_it_costs_a_few_requests_for_each_run(location: Location, repo: ab.Repository) -> None:
     def make(runs: int) -> int:
         for _ in range(runs):
             load(repo, "b.raw")
             run(repo, "p", {"s.out": ["b.raw", "s.out"], "g.out": ["s.out"]}, how="append")
-        return requests(place, "g.out")
+        return requests(location, "g.out")
 
     make(5)
     few = make(10)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import anabranch as ab
-from anabranch.repo.history.lineage.graph import Lineage
+from anabranch.repo.history.lineage.drawings import Lineage
 from anabranch.repo.history.lineage.layout import Box, lay_out
 from anabranch.repo.history.lineage.nodes import EdgeKind, LineageEdge, LineageNode, NodeKind
 from tests.repo.test_lineage import load, run, write

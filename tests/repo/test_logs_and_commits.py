@@ -24,7 +24,7 @@ from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.creation import create_repository
 from anabranch.repo.log.store import RepoStore
 from anabranch.storage import open_store
-from tests.conftest import Place
+from tests.conftest import Location
 from tests.handles import open_with
 from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, another, append, ids, nothing_changes, objects, table
 from tests.sealing import sealed
@@ -135,13 +135,13 @@ def test_all_forms_of_a_ref_find_their_commit(lake: ab.Repository) -> None:
     assert lake.get_commit(third.graph_commit_id[:25]) == third
 
 
-def test_a_moment_between_two_commits_is_the_older_one(place: Place) -> None:
+def test_a_moment_between_two_commits_is_the_older_one(location: Location) -> None:
     ticks = iter(range(1_000_000_000_000_000, 2_000_000_000_000_000, 1_000_000))
-    store = open_store(place / "lake", place.storage_options)
+    store = open_store(location / "lake", location.storage_options)
     config = RepoConfig(
-        root=place / "lake",
+        root=location / "lake",
         store=store,
-        storage_options=place.storage_options,
+        storage_options=location.storage_options,
         clock=lambda: next(ticks),
         clock_tolerance=None,
     )

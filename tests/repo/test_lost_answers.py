@@ -15,7 +15,7 @@ from anabranch.repo.log.creation import create_repository
 from anabranch.repo.repository import Repository
 from anabranch.storage import ObjectStore, open_store
 from anabranch.storage.wrappers import Fault, FaultyStore, _WrappedStore
-from tests.conftest import Place
+from tests.conftest import Location
 from tests.handles import open_with
 from tests.repo.programs import ledger
 
@@ -30,16 +30,16 @@ class RepeatingStore(_WrappedStore):
         return send() if operation == "put_if_absent" else result
 
 
-def config_through(place: Place, wrap: Callable[[ObjectStore], ObjectStore] = lambda store: store) -> RepoConfig:
-    uri = place / "lake"
+def config_through(location: Location, wrap: Callable[[ObjectStore], ObjectStore] = lambda store: store) -> RepoConfig:
+    uri = location / "lake"
     return RepoConfig(
-        root=uri, store=wrap(open_store(uri, place.storage_options)), storage_options=place.storage_options
+        root=uri, store=wrap(open_store(uri, location.storage_options)), storage_options=location.storage_options
     )
 
 
 @pytest.fixture
-def lake(place: Place) -> Repository:
-    repo = ab.init(place / "lake", storage_options=place.storage_options)
+def lake(location: Location) -> Repository:
+    repo = ab.init(location / "lake", storage_options=location.storage_options)
     ledger.create(repo)
     return repo
 
@@ -53,9 +53,9 @@ def assert_whole(lake: Repository, branch: str = "main") -> list[str]:
 
 @pytest.mark.parametrize("fault", [Fault.FAIL, Fault.LOSE_ANSWER])
 @pytest.mark.parametrize("operation", ["put_if_absent", "put", "get", "list"])
-def test_one_request_of_a_commit_goes_wrong(lake: Repository, place: Place, operation: str, fault: Fault) -> None:
+def test_one_request_of_a_commit_goes_wrong(lake: Repository, location: Location, operation: str, fault: Fault) -> None:
     for nth in count(1):
-        mark, config = ledger.mark_of(1, nth), config_through(place)
+        mark, config = ledger.mark_of(1, nth), config_through(location)
         store = FaultyStore(config.store, nth=nth, fault=fault, operation=operation)
         try:
             ledger.commit(open_with(replace(config, store=store)), mark)
@@ -67,12 +67,12 @@ def test_one_request_of_a_commit_goes_wrong(lake: Repository, place: Place, oper
         assert assert_whole(lake)[-1] == mark
         if not store.reached.is_set():
             break
-    assert nth > {"put_if_absent": 2, "put": 1, "get": 3, "list": 0}[operation] or not place.is_local
+    assert nth > {"put_if_absent": 2, "put": 1, "get": 3, "list": 0}[operation] or not location.is_local
 
 
 @pytest.mark.s3
-def test_conditional_puts_that_meet_their_own_first_try_succeed_once(place: Place) -> None:
-    config = config_through(place, RepeatingStore)
+def test_conditional_puts_that_meet_their_own_first_try_succeed_once(location: Location) -> None:
+    config = config_through(location, RepeatingStore)
     create_repository(config)
     repo = open_with(config)
     ledger.create(repo)
@@ -101,12 +101,12 @@ class SilentAfter(_WrappedStore):
         return send()
 
 
-def test_transaction_with_an_unknown_outcome_is_not_published_again(lake: Repository, place: Place) -> None:
+def test_transaction_with_an_unknown_outcome_is_not_published_again(lake: Repository, location: Location) -> None:
     # The entry of the log is put, its answer is lost, and so is that of the read that follows.
     def wrap(inner: ObjectStore) -> ObjectStore:
         return SilentAfter(FaultyStore(inner, nth=2, fault=Fault.LOSE_ANSWER, operation="put_if_absent"))
 
-    tx = open_with(config_through(place, wrap)).transaction(message="1-0")
+    tx = open_with(config_through(location, wrap)).transaction(message="1-0")
     ledger.write(tx, "1-0")
     with pytest.raises(StorageUnavailableError):
         tx.commit()
@@ -115,11 +115,11 @@ def test_transaction_with_an_unknown_outcome_is_not_published_again(lake: Reposi
     assert assert_whole(lake) == ["1-0"]
 
 
-def test_lost_answer_to_the_tombstone_of_a_branch(lake: Repository, place: Place) -> None:
+def test_lost_answer_to_the_tombstone_of_a_branch(lake: Repository, location: Location) -> None:
     lake.branch_create("dev")
     faulty = open_with(
         config_through(
-            place, lambda inner: FaultyStore(inner, nth=1, fault=Fault.LOSE_ANSWER, operation="put_if_absent")
+            location, lambda inner: FaultyStore(inner, nth=1, fault=Fault.LOSE_ANSWER, operation="put_if_absent")
         )
     )
     faulty.branch_delete("dev")
@@ -127,12 +127,12 @@ def test_lost_answer_to_the_tombstone_of_a_branch(lake: Repository, place: Place
 
 
 def test_init_whose_last_answer_is_lost_left_a_repository(tmp_path: Path) -> None:
-    place = Place(root=str(tmp_path))
+    location = Location(root=str(tmp_path))
     config = config_through(
-        place, lambda inner: FaultyStore(inner, nth=3, fault=Fault.LOSE_ANSWER, operation="put_if_absent")
+        location, lambda inner: FaultyStore(inner, nth=3, fault=Fault.LOSE_ANSWER, operation="put_if_absent")
     )
     create_repository(config)
-    ledger.create(ab.open(place / "lake"))
+    ledger.create(ab.open(location / "lake"))
 
 
 def test_repeating_store_refuses_what_others_put(tmp_path: Path) -> None:

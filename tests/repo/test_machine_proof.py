@@ -4,7 +4,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from tests.conftest import Place
+from tests.conftest import Location
 from tests.repo.machines.counting import NOTED, recorded
 from tests.repo.machines.killing import KillingMachine
 from tests.repo.machines.merging import MergingMachine
@@ -42,9 +42,9 @@ def test_histories_on_local_disk(part: int) -> None:
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-def test_histories_on_s3(part: int, s3_place: Place) -> None:
+def test_histories_on_s3(part: int, s3_location: Location) -> None:
     with recorded(f"model on S3, part {part + 1} of {PARTS}"):
-        run_histories(type("RemoteMachine", (RepositoryMachine,), {"place": s3_place}), REMOTE, part=part)
+        run_histories(type("RemoteMachine", (RepositoryMachine,), {"location": s3_location}), REMOTE, part=part)
 
 
 def test_histories_of_merges() -> None:

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 import anabranch as ab
-from anabranch.errors import MergeConflictError
+from anabranch.errors import InvalidInputError, MergeConflictError
 from anabranch.format.staging import ColumnChange
 from tests.repo.gc.passing import pass_time
 
@@ -72,3 +72,41 @@ def test_empty_table_that_took_over_the_name_of_an_empty_one_is_merged(tmp_path:
     repo.merge("main", into="dev", strategy=strategy)
     merged = repo.snapshot_of("dev")
     assert {key: merged[key].schema.names for key in merged} == {"s.a": ["id"], "s.b": ["id", "n"]}
+
+
+@pytest.mark.parametrize("strategy", ["fail", "source", "target"])
+def test_rows_merge_with_a_table_that_was_created_again_without_its_key(lake: ab.Repository, strategy: str) -> None:
+    with lake.transaction("dev") as tx:
+        tx.drop_table(KEY)
+    with lake.transaction("dev") as tx:
+        tx.create_table(KEY, pa.schema([("id", pa.int64()), ("m", pa.int64()), ("n", pa.int64())]))
+        tx.append(KEY, pa.table({"id": [9], "m": [9]}))
+    with lake.transaction("main") as tx:
+        tx.append(KEY, pa.table({"id": [8], "n": [8]}))
+    lake.merge("dev", into="main", strategy=strategy)
+    merged = lake.snapshot()[KEY]
+    assert merged.primary_key == ()
+    assert merged.to_arrow().to_pylist() == [{"id": 8, "n": 8, "m": None}, {"id": 9, "n": None, "m": 9}]
+
+
+def test_cherry_pick_of_a_table_whose_column_was_renamed_since_changes_nothing(lake: ab.Repository) -> None:
+    created = lake.head_commit_id_for_branch("dev")
+    with lake.transaction("dev") as tx:
+        tx.alter_columns(KEY, [ColumnChange(path="n", name="m")])
+    with pytest.raises(InvalidInputError, match="would change nothing"):
+        lake.cherry_pick(created, branch="dev")
+
+
+def test_cherry_pick_of_an_equal_column_merges_with_a_new_key(tmp_path: Path) -> None:
+    repo = ab.init(tmp_path / "lake")
+    with repo.transaction() as tx:
+        tx.create_table(KEY, SCHEMA)
+        tx.append(KEY, pa.table({"id": [0, 1], "n": [0, 1]}, schema=SCHEMA))
+    repo.branch_create("dev")
+    for branch in ("main", "dev"):
+        with repo.transaction(branch) as tx:
+            tx.add_columns(KEY, {"m": "id"})
+    with repo.transaction("dev") as tx:
+        tx.set_primary_key(KEY, ["id"])
+    plan = repo.cherry_pick("main", branch="dev", dry_run=True).plan
+    assert [(one.conflict_count, one.tables[0].counts.updated) for one in plan] == [(0, 0)]

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import anabranch as ab
-from tests.conftest import Place
+from tests.conftest import Location
 from tests.faults.trouble import Trouble, all_stores_through
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
@@ -30,7 +30,9 @@ def by_schema(repo: ab.Repository, count: int) -> None:
     repo.schema_apply({"tables": {"s": tables}})
 
 
-def cost_of(create: Create, place: Place, count: int, monkeypatch: pytest.MonkeyPatch) -> tuple[int, Counter[str]]:
+def cost_of(
+    create: Create, location: Location, count: int, monkeypatch: pytest.MonkeyPatch
+) -> tuple[int, Counter[str]]:
     """Return the number of datasets that were opened, and the requests by kind."""
     opened: list[str] = []
     open_dataset = lance.dataset
@@ -40,23 +42,23 @@ def cost_of(create: Create, place: Place, count: int, monkeypatch: pytest.Monkey
             opened.append(uri)
         return open_dataset(uri, *args, **options)
 
-    root = place / f"lake-{count}"
-    ab.init(root, storage_options=place.storage_options)
+    root = location / f"lake-{count}"
+    ab.init(root, storage_options=location.storage_options)
     trouble = Trouble()
     with all_stores_through(trouble), monkeypatch.context() as patch:
         patch.setattr(lance, "dataset", open_counted)
-        repo = ab.open(root, storage_options=place.storage_options)
+        repo = ab.open(root, storage_options=location.storage_options)
         trouble.arm()
         create(repo, count)
-    assert len(ab.open(root, storage_options=place.storage_options).snapshot()) == count
+    assert len(ab.open(root, storage_options=location.storage_options).snapshot()) == count
     return len(opened), Counter(request.partition(" ")[0] for request in trouble.requests)
 
 
 @pytest.mark.s3
 @pytest.mark.parametrize("create", [in_transaction, by_schema])
-def test_cost_of_a_new_table_does_not_grow(place: Place, create: Create, monkeypatch: pytest.MonkeyPatch) -> None:
-    few_opened, few = cost_of(create, place, FEW, monkeypatch)
-    many_opened, many = cost_of(create, place, MANY, monkeypatch)
+def test_cost_of_a_new_table_does_not_grow(location: Location, create: Create, monkeypatch: pytest.MonkeyPatch) -> None:
+    few_opened, few = cost_of(create, location, FEW, monkeypatch)
+    many_opened, many = cost_of(create, location, MANY, monkeypatch)
     assert (few_opened, many_opened) == (0, 0)
     new = MANY - FEW
     assert (many - few).total() <= 3 * new  # the size of the manifest, the mark, and whether the mark has to be synced

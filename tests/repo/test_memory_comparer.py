@@ -32,6 +32,9 @@ OTHER_NAN = struct.unpack("<d", struct.pack("<Q", 0x7FF8000000000001))[0]
 # Few values of each type, so that most keys are on several sides.
 KEYS: list[tuple[pa.DataType, list[Any]]] = [
     (pa.int64(), [1, 2, 3, 4, None]),
+    (pa.int64(), [0, -1, 1 << 62, (1 << 63) - 1, -(1 << 63)]),
+    (pa.uint64(), [0, 1, 1 << 63, (1 << 64) - 1]),
+    (pa.int8(), [0, -1, 127]),
     (pa.float64(), [0.0, -0.0, math.nan, OTHER_NAN, 1.5, None]),
     (pa.float32(), [0.0, -0.0, 1.5]),
     (pa.string(), ["", "a", "A", "é\0x", None]),

@@ -12,7 +12,7 @@ import pytest
 
 import anabranch as ab
 from anabranch.storage.options import lance_options
-from tests.conftest import Place
+from tests.conftest import Location
 from tests.proof_log import record_proof
 from tests.repo.conftest import ORDERS, raw, table
 from tests.repo.programs.native_race import SCHEMA, TABLE, rows
@@ -27,19 +27,19 @@ WRITERS = 2
         pytest.param(100, id="full", marks=[pytest.mark.proof, pytest.mark.s3]),
     ],
 )
-def test_native_writers_and_commits_on_one_table_lose_nothing(place: Place, steps: int) -> None:
+def test_native_writers_and_commits_on_one_table_lose_nothing(location: Location, steps: int) -> None:
     began = time.monotonic()
-    repo = ab.init(place / "lake", storage_options=place.storage_options)
+    repo = ab.init(location / "lake", storage_options=location.storage_options)
     with repo.transaction() as tx:
         tx.create_table(TABLE, SCHEMA, primary_key=["id"])
         tx.append(TABLE, rows({1: "first"}))
     table_uri = repo.snapshot()[TABLE].uri
-    native_options = lance_options(place.storage_options) if place.storage_options else {}
+    native_options = lance_options(location.storage_options) if location.storage_options else {}
     native = {"steps": steps, "native": True, "uri": table_uri, "options": native_options}
-    ours = {"steps": steps, "native": False, "uri": repo.uri, "options": dict(place.storage_options)}
+    ours = {"steps": steps, "native": False, "uri": repo.uri, "options": dict(location.storage_options)}
     kinds = [native] * WRITERS + [ours] * WRITERS
     reports = race([{**kind, "number": number} for number, kind in enumerate(kinds)], steps)
-    repo = ab.open(repo.uri, storage_options=place.storage_options)
+    repo = ab.open(repo.uri, storage_options=location.storage_options)
     if repo.list_external_writes():
         repo.adopt(TABLE)
     expected = {1: "first"}

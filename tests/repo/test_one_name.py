@@ -11,7 +11,7 @@ import anabranch as ab
 from anabranch import testing
 from anabranch.errors import AnabranchError, InvalidInputError
 from anabranch.storage.wrappers import Fault, FaultyStore
-from tests.conftest import Place
+from tests.conftest import Location
 from tests.repo.conftest import append
 from tests.repo.programs.running import Program
 from tests.repo.rivals import raced_by
@@ -168,10 +168,10 @@ def test_however_they_cross_the_name_has_one_owner_who_knows_it(
 
 
 @pytest.mark.s3
-def test_processes_that_want_a_name_for_a_branch_and_for_a_tag_do_not_both_get_it(place: Place) -> None:
-    repo = ab.init(place / "lake", storage_options=place.storage_options)
+def test_processes_that_want_a_name_for_a_branch_and_for_a_tag_do_not_both_get_it(location: Location) -> None:
+    repo = ab.init(location / "lake", storage_options=location.storage_options)
     names = [f"n{number}" for number in range(20)]
-    course = {"uri": place / "lake", "branch": "main", "storage_options": place.storage_options}
+    course = {"uri": location / "lake", "branch": "main", "storage_options": location.storage_options}
     with Program("process_pool") as process_pool:
         results = process_pool.ask("contest", course=course, names=names)
     assert [result for result in results if "done" not in result] == []

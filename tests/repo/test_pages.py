@@ -10,7 +10,7 @@ import anabranch as ab
 from anabranch.errors import InvalidInputError
 from anabranch.ids import MAIN, BranchName
 from anabranch.repo.log import codec
-from tests.conftest import Place
+from tests.conftest import Location
 from tests.repo.test_budgets import HEAD, open_counted
 
 NAMES = ["a", "b/1", "b/2", "b-1", "c"]
@@ -86,15 +86,15 @@ def test_pages_of_wrong_arguments_are_refused(repo: ab.Repository, name: str, op
 
 
 @pytest.mark.s3
-def test_first_50_of_1000_branch_names_cost_at_most_3_requests(place: Place) -> None:
-    made = ab.init(place / "lake", storage_options=place.storage_options)
-    names = [f"team/b{number:04d}" for number in range(1000 if place.is_local else 100)]
+def test_first_50_of_1000_branch_names_cost_at_most_3_requests(location: Location) -> None:
+    made = ab.init(location / "lake", storage_options=location.storage_options)
+    names = [f"team/b{number:04d}" for number in range(1000 if location.is_local else 100)]
     make_branches(made, names)
-    repo, store = open_counted(place)
+    repo, store = open_counted(location)
     store.reset()
     assert repo.branch_names(prefix="team/", limit=50) == names[:50]
     assert store.total <= 3
     store.reset()
     assert [info.name for info in repo.branch_list(prefix="team/", limit=50)] == names[:50]
     # Without a hint, which these logs do not have, a local head costs a list and a get more.
-    assert store.total <= 1 + 50 * (HEAD[place.is_local].total() + 2)
+    assert store.total <= 1 + 50 * (HEAD[location.is_local].total() + 2)

@@ -12,7 +12,7 @@ import pytest
 
 import anabranch as ab
 from anabranch.errors import KeyConflictError, LinkError, SchemaMismatchError
-from tests.conftest import Place
+from tests.conftest import Location
 from tests.faults.proxy import Meeting, Proxy, proxy_before
 
 KEYS = [f"shop.t{number}" for number in range(8)]
@@ -38,11 +38,11 @@ def lake(tmp_path: Path) -> ab.Repository:
 
 
 @pytest.fixture
-def proxied(s3_place: Place) -> Iterator[tuple[Proxy, ab.Repository]]:
+def proxied(s3_location: Location) -> Iterator[tuple[Proxy, ab.Repository]]:
     """A lake behind a proxy."""
-    with proxy_before(s3_place.storage_options["aws_endpoint"]) as proxy:
-        options = {**s3_place.storage_options, "aws_endpoint": proxy.endpoint, "timeout": "90s"}
-        yield proxy, make_tables(ab.init(s3_place / "lake", storage_options=options))
+    with proxy_before(s3_location.storage_options["aws_endpoint"]) as proxy:
+        options = {**s3_location.storage_options, "aws_endpoint": proxy.endpoint, "timeout": "90s"}
+        yield proxy, make_tables(ab.init(s3_location / "lake", storage_options=options))
 
 
 @contextmanager

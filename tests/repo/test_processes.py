@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import anabranch as ab
-from tests.conftest import Place
+from tests.conftest import Location
 from tests.repo.conftest import CUSTOMERS, ORDERS, append, ids
 
 _IN_A_CHILD = """
@@ -63,8 +63,8 @@ def in_a_process(program: str, *args: str, given: bytes = b"", seconds: float = 
 
 
 @pytest.fixture
-def local(lake: ab.Repository, place: Place) -> ab.Repository:
-    if place.storage_options:
+def local(lake: ab.Repository, location: Location) -> ab.Repository:
+    if location.storage_options:
         pytest.skip("the children of this test run on local disk")
     return lake
 
@@ -92,9 +92,11 @@ print(table.to_arrow().num_rows, repo.sql("select count(*) as n from in_c_sales.
 
 
 @pytest.mark.s3
-def test_repository_and_snapshot_work_after_pickling_into_another_process(lake: ab.Repository, place: Place) -> None:
+def test_repository_and_snapshot_work_after_pickling_into_another_process(
+    lake: ab.Repository, location: Location
+) -> None:
     lake.branch_create("dev")
-    repo = ab.open(lake.uri, branch="dev", actor="bob", storage_options=place.storage_options)
+    repo = ab.open(lake.uri, branch="dev", actor="bob", storage_options=location.storage_options)
     old = repo.snapshot()
     append(repo, 4, branch="dev")
     given = pickle.dumps((repo, old, old[CUSTOMERS]))
@@ -103,7 +105,7 @@ def test_repository_and_snapshot_work_after_pickling_into_another_process(lake: 
         f"{old.id} {old.version} ['in_c_sales.customers', 'in_c_sales.orders'] [1, 2, 3]",
         "2 [{'n': 5}]",
     ]
-    assert ids(ab.open(lake.uri, branch="dev", storage_options=place.storage_options)) == [1, 2, 3, 4, 5]
+    assert ids(ab.open(lake.uri, branch="dev", storage_options=location.storage_options)) == [1, 2, 3, 4, 5]
 
 
 def test_snapshot_of_a_live_branch_shows_the_same_after_pickling(lake: ab.Repository) -> None:

@@ -30,7 +30,7 @@ def protected(lake: ab.Repository) -> ab.Repository:
 )
 def test_nothing_moves_a_protected_branch(protected: ab.Repository, move: Callable[[ab.Repository], object]) -> None:
     before = protected.branch_get("dev")
-    with pytest.raises(errors.BranchProtectedError, match="branch 'dev' is protected and does not move"):
+    with pytest.raises(errors.BranchProtectedError, match="branch 'dev' is protected: only merges can change it"):
         move(protected)
     assert protected.branch_get("dev") == before
 

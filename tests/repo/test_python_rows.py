@@ -2,10 +2,12 @@
 
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
 
@@ -200,6 +202,49 @@ def test_an_unnamed_index_is_dropped_and_a_named_one_is_a_column(lake: ab.Reposi
 def test_a_frame_that_cannot_be_read_is_refused(lake: ab.Repository, frame: pd.DataFrame, said: str) -> None:
     with nothing_changes(lake), pytest.raises(SchemaMismatchError, match=said), lake.transaction() as tx:
         tx.append(ORDERS, frame)
+
+
+def test_categories_load_and_new_ones_are_added(repo: ab.Repository, tmp_path: Path) -> None:
+    few = pd.DataFrame({"id": [0, 1], "c": pd.Categorical(["a", None])})
+    many = pd.DataFrame({"id": range(300), "c": pd.Categorical([f"p{number}" for number in range(300)])})
+    lazily = pl.DataFrame({"id": [1], "c": pl.Series(["polars"], dtype=pl.Categorical)})
+    repo.load("s.t", few)
+    repo.append("s.t", many)
+    repo.append("s.t", lazily)
+    repo.append("s.t", pa.table({"id": [2], "c": ["arrow"]}))
+    (tmp_path / "a.csv").write_text("id,c\n3,csv\n")
+    (tmp_path / "a.json").write_text('{"id": 4, "c": "json"}\n')
+    for name in ("a.csv", "a.json"):
+        repo.load("s.t", tmp_path / name)
+    found = repo["s.t"].to_pandas()
+    assert found["c"].dtype == "category"
+    assert found["c"].dropna().tolist() == ["a", *many["c"], "polars", "arrow", "csv", "json"]
+    repo.load("s.p", lazily)
+    assert repo["s.p"].to_arrow().to_pylist() == [{"id": 1, "c": "polars"}]
+    with pytest.raises(SchemaMismatchError, match="column 'c' was expected to be dictionary"):
+        repo.append("s.t", pa.table({"id": [2], "c": [5]}))
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.decimal32(5, 2),
+        pa.month_day_nano_interval(),
+        pa.run_end_encoded(pa.int32(), pa.string()),
+        pa.sparse_union([pa.field("a", pa.int64())]),
+        pa.list_(pa.decimal64(9, 1)),
+    ],
+    ids=str,
+)
+def test_types_that_no_table_holds_are_refused_by_column(lake: ab.Repository, kind: pa.DataType) -> None:
+    schema = pa.schema([("id", pa.int64()), ("odd", kind)])
+    empty = pa.RecordBatchReader.from_batches(schema, [])
+    refused = pytest.raises(InvalidInputError, match="column 'odd' has type")
+    with nothing_changes(lake), lake.transaction() as tx:
+        with refused:
+            tx.create_table("s.odd", schema)
+        with refused:
+            tx.overwrite(ORDERS, empty)
 
 
 def test_a_dataset_appends_python_values(lake: ab.Repository) -> None:

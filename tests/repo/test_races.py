@@ -8,16 +8,16 @@ import pytest
 import anabranch as ab
 from anabranch.repo.log.entries import GraphCommit
 from anabranch.repo.repository import Repository
-from tests.conftest import Place
+from tests.conftest import Location
 from tests.repo.programs import ledger
 from tests.repo.programs.running import Program
 
 BEFORE = ledger.mark_of(99, 0)
 
 
-def race(process_pool: Program, place: Place, *, writers: int, commits: int, branch: str) -> None:
+def race(process_pool: Program, location: Location, *, writers: int, commits: int, branch: str) -> None:
     """Let processes commit to one branch at the same time, while another one reads its homes with plain Lance."""
-    course = {"uri": place / "lake", "branch": branch, "storage_options": place.storage_options}
+    course = {"uri": location / "lake", "branch": branch, "storage_options": location.storage_options}
     results = process_pool.ask("race", course=course, writers=writers, commits=commits)
     assert [result for result in results["writers"] if "done" not in result] == []
     (seen,) = results["readers"]
@@ -26,7 +26,7 @@ def race(process_pool: Program, place: Place, *, writers: int, commits: int, bra
     assert seen["done"]["versions"] > len(ledger.TABLES)
 
 
-def assert_race_is_won_by_all(repo: Repository, place: Place, branch: str, *, writers: int, commits: int) -> None:
+def assert_race_is_won_by_all(repo: Repository, location: Location, branch: str, *, writers: int, commits: int) -> None:
     wanted = [ledger.mark_of(writer, number) for writer in range(writers) for number in range(commits)]
     published = [mark for mark in ledger.marks(repo, branch) if mark != BEFORE]
     assert len(published) == len(wanted)
@@ -38,7 +38,7 @@ def assert_race_is_won_by_all(repo: Repository, place: Place, branch: str, *, wr
     assert_every_commit_is_whole(repo, branch, len(wanted))
     rows = ledger.read(repo, branch)
     for key, path in ledger.homes(repo, branch).items():
-        assert ledger.read_plain(path, place.storage_options) == rows[key]
+        assert ledger.read_plain(path, location.storage_options) == rows[key]
 
 
 def assert_one_line(history: list[GraphCommit]) -> None:
@@ -68,30 +68,30 @@ def test_eight_processes_commit_to_the_same_three_tables(
     process_pool: Program, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     commits = 25 if request.config.getoption("--proof") else 5
-    place = Place(root=str(tmp_path))
-    repo = ab.init(place / "lake")
+    location = Location(root=str(tmp_path))
+    repo = ab.init(location / "lake")
     ledger.create(repo)
-    race(process_pool, place, writers=8, commits=commits, branch="main")
-    assert_race_is_won_by_all(repo, place, "main", writers=8, commits=commits)
+    race(process_pool, location, writers=8, commits=commits, branch="main")
+    assert_race_is_won_by_all(repo, location, "main", writers=8, commits=commits)
 
 
 def test_processes_fork_the_same_tables_at_the_same_time(process_pool: Program, tmp_path: Path) -> None:
-    place = Place(root=str(tmp_path))
-    repo = ab.init(place / "lake")
+    location = Location(root=str(tmp_path))
+    repo = ab.init(location / "lake")
     ledger.create(repo)
     ledger.commit(repo, BEFORE)
     repo.branch_create("dev")
-    race(process_pool, place, writers=4, commits=4, branch="dev")
-    assert_race_is_won_by_all(repo, place, "dev", writers=4, commits=4)
+    race(process_pool, location, writers=4, commits=4, branch="dev")
+    assert_race_is_won_by_all(repo, location, "dev", writers=4, commits=4)
     assert ledger.read(repo, "main") == ledger.expected([BEFORE])
 
 
 @pytest.mark.s3
 def test_four_processes_commit_to_the_same_three_tables(
-    process_pool: Program, place: Place, request: pytest.FixtureRequest
+    process_pool: Program, location: Location, request: pytest.FixtureRequest
 ) -> None:
     commits = 25 if request.config.getoption("--proof") else 3
-    repo = ab.init(place / "lake", storage_options=place.storage_options)
+    repo = ab.init(location / "lake", storage_options=location.storage_options)
     ledger.create(repo)
-    race(process_pool, place, writers=4, commits=commits, branch="main")
-    assert_race_is_won_by_all(repo, place, "main", writers=4, commits=commits)
+    race(process_pool, location, writers=4, commits=commits, branch="main")
+    assert_race_is_won_by_all(repo, location, "main", writers=4, commits=commits)

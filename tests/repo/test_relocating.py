@@ -12,7 +12,7 @@ from anabranch.bootstrap import open_damaged_repository
 from anabranch.errors import InvalidInputError, RepositoryNotFoundError, StaleBaseError
 from anabranch.format.layout.manifest import read_manifest
 from anabranch.storage import open_store
-from tests.conftest import Place
+from tests.conftest import Location
 from tests.repo.conftest import CUSTOMERS, ORDERS, append, fill_lake, ids, objects, rows, table
 from tests.repo.gc.passing import pass_time
 from tests.repo.moving import copy_objects, furnish, move_objects, read_all, remove_objects
@@ -31,9 +31,9 @@ def bases(repo: ab.Repository) -> set[str]:
     return {base.path for path in manifests for base in read_manifest(store.get(path)).base_paths}
 
 
-def test_main_of_a_moved_repository_is_read_and_written_at_once(lake: ab.Repository, place: Place) -> None:
-    move_objects(lake.uri, place / "moved", place.storage_options)
-    moved = ab.open(place / "moved", storage_options=place.storage_options)
+def test_main_of_a_moved_repository_is_read_and_written_at_once(lake: ab.Repository, location: Location) -> None:
+    move_objects(lake.uri, location / "moved", location.storage_options)
+    moved = ab.open(location / "moved", storage_options=location.storage_options)
     append(moved, 4)
     moved.branch_create("dev")
     append(moved, 5, branch="dev")
@@ -57,9 +57,9 @@ OPERATIONS: dict[str, Callable[[ab.Repository], object]] = {
 }
 
 
-def test_a_copy_never_reads_the_original(furnished: tuple[ab.Repository, str], place: Place) -> None:
+def test_a_copy_never_reads_the_original(furnished: tuple[ab.Repository, str], location: Location) -> None:
     lake, run_id = furnished
-    copy_objects(lake.uri, place / "copy", place.storage_options)
+    copy_objects(lake.uri, location / "copy", location.storage_options)
     before = objects(lake)
 
     def read_run(repo: ab.Repository) -> object:
@@ -67,51 +67,51 @@ def test_a_copy_never_reads_the_original(furnished: tuple[ab.Repository, str], p
 
     for name, operation in {**OPERATIONS, "read a run": read_run}.items():
         with pytest.raises(StaleBaseError) as refused:
-            operation(ab.open(place / "copy", storage_options=place.storage_options))
-        assert place / "copy" in refused.value.problem, name
+            operation(ab.open(location / "copy", storage_options=location.storage_options))
+        assert location / "copy" in refused.value.problem, name
         assert f"{lake.uri!r}" in refused.value.problem, name
-        assert f"`relocate({place / 'copy'!r})`" in refused.value.hint, name
+        assert f"`relocate({location / 'copy'!r})`" in refused.value.hint, name
     assert objects(lake) == before
 
 
-def test_of_a_branch_half_relocated_the_version_that_is_read_counts(lake: ab.Repository, place: Place) -> None:
+def test_of_a_branch_half_relocated_the_version_that_is_read_counts(lake: ab.Repository, location: Location) -> None:
     lake.branch_create("dev")
     append(lake, 4, branch="dev")
     assert lake.snapshot_of("dev")[ORDERS].version_ref.is_staged
-    copy_objects(lake.uri, place / "copy", place.storage_options)
-    ab.relocate(place / "copy", storage_options=place.storage_options)
-    store = open_store(place / "copy", place.storage_options)
+    copy_objects(lake.uri, location / "copy", location.storage_options)
+    ab.relocate(location / "copy", storage_options=location.storage_options)
+    store = open_store(location / "copy", location.storage_options)
     ordinary = {
         info.path: store.get(info.path)
         for info in store.list("tables")
         if info.path.endswith(".manifest") and "/_versions/d" not in info.path
     }
-    copy_objects(lake.uri, place / "copy", place.storage_options)
+    copy_objects(lake.uri, location / "copy", location.storage_options)
     for path, data in ordinary.items():
         store.put(path, data)
     with pytest.raises(StaleBaseError):
-        ids(ab.open(place / "copy", branch="dev", storage_options=place.storage_options))
+        ids(ab.open(location / "copy", branch="dev", storage_options=location.storage_options))
 
 
 @pytest.mark.s3
 def test_after_relocating_all_is_read_from_the_new_location_alone(
-    furnished: tuple[ab.Repository, str], place: Place
+    furnished: tuple[ab.Repository, str], location: Location
 ) -> None:
     lake, run_id = furnished
     before = read_all(lake, run_id)
-    move_objects(lake.uri, place / "moved", place.storage_options)
+    move_objects(lake.uri, location / "moved", location.storage_options)
     done: list[tuple[int, int]] = []
     report = ab.relocate(
-        place / "moved",
-        storage_options=place.storage_options,
+        location / "moved",
+        storage_options=location.storage_options,
         progress=lambda step: done.append((step.done, step.total)),
     )
-    assert (report.root, report.former_root, report.is_complete) == (place / "moved", lake.uri, True)
+    assert (report.root, report.former_root, report.is_complete) == (location / "moved", lake.uri, True)
     assert report.rewritten > 0
     assert done[-1] == (report.datasets, report.datasets)
 
-    moved = ab.open(place / "moved", storage_options=place.storage_options)
-    assert all(base.startswith(place / "moved/") for base in bases(moved))
+    moved = ab.open(location / "moved", storage_options=location.storage_options)
+    assert all(base.startswith(location / "moved/") for base in bases(moved))
     assert read_all(moved, run_id) == before
     for branch in ("dev", "dev/untouched", "dev/deeper", "live"):
         append(moved, 100, branch=branch)
@@ -119,38 +119,38 @@ def test_after_relocating_all_is_read_from_the_new_location_alone(
     moved.run_get(run_id).publish()
     assert ids(moved.snapshot_of("dev/deeper")) == [2, 3, 4, 5, 7, 100]
     assert moved.history_sync().added >= 0
-    again = ab.relocate(place / "moved", storage_options=place.storage_options)
-    assert (again.rewritten, again.former_root) == (0, place / "moved")
+    again = ab.relocate(location / "moved", storage_options=location.storage_options)
+    assert (again.rewritten, again.former_root) == (0, location / "moved")
 
 
-def test_a_copy_and_its_original_go_their_own_ways(furnished: tuple[ab.Repository, str], place: Place) -> None:
+def test_a_copy_and_its_original_go_their_own_ways(furnished: tuple[ab.Repository, str], location: Location) -> None:
     lake, run_id = furnished
     before = read_all(lake, run_id)
-    copy_objects(lake.uri, place / "copy", place.storage_options)
-    ab.relocate(place / "copy", storage_options=place.storage_options)
+    copy_objects(lake.uri, location / "copy", location.storage_options)
+    ab.relocate(location / "copy", storage_options=location.storage_options)
     for branch in ("main", "dev", "dev/deeper"):
         with lake.transaction(branch, message="the original goes on") as tx:
             tx.delete(ORDERS, "true")
         lake.compact(branch=branch)
-    copy = ab.open(place / "copy", storage_options=place.storage_options)
+    copy = ab.open(location / "copy", storage_options=location.storage_options)
     assert read_all(copy, run_id) == before
     append(copy, 200, branch="dev")
     assert ids(lake.snapshot_of("dev")) == []
 
 
-def test_moved_twice_with_work_in_between(furnished: tuple[ab.Repository, str], place: Place) -> None:
+def test_moved_twice_with_work_in_between(furnished: tuple[ab.Repository, str], location: Location) -> None:
     lake, run_id = furnished
     before = read_all(lake, run_id)
-    move_objects(lake.uri, place / "first", place.storage_options)
-    between = ab.open(place / "first", storage_options=place.storage_options)
+    move_objects(lake.uri, location / "first", location.storage_options)
+    between = ab.open(location / "first", storage_options=location.storage_options)
     between.branch_create("made-there")
     append(between, 50, branch="made-there")
-    move_objects(place / "first", place / "second", place.storage_options)
-    second = ab.open(place / "second", storage_options=place.storage_options)
+    move_objects(location / "first", location / "second", location.storage_options)
+    second = ab.open(location / "second", storage_options=location.storage_options)
     with pytest.raises(StaleBaseError):
         ids(second.snapshot_of("made-there"))
-    assert ab.relocate(place / "second", storage_options=place.storage_options).is_complete
-    second = ab.open(place / "second", storage_options=place.storage_options)
+    assert ab.relocate(location / "second", storage_options=location.storage_options).is_complete
+    second = ab.open(location / "second", storage_options=location.storage_options)
     after = read_all(second, run_id)
     assert [row["id"] for row in after.pop("made-there")[ORDERS]] == [1, 2, 3, 50]
     assert after == before
@@ -158,17 +158,17 @@ def test_moved_twice_with_work_in_between(furnished: tuple[ab.Repository, str], 
 
 @pytest.mark.parametrize("target", ["lake/inner", "lak"])
 def test_locations_whose_names_contain_one_another(
-    furnished: tuple[ab.Repository, str], place: Place, target: str
+    furnished: tuple[ab.Repository, str], location: Location, target: str
 ) -> None:
     lake, run_id = furnished
     before = read_all(lake, run_id)
-    copy_objects(lake.uri, place / "aside", place.storage_options)
-    remove_objects(lake.uri, place.storage_options)
-    copy_objects(place / "aside", place / target, place.storage_options)
-    remove_objects(place / "aside", place.storage_options)
+    copy_objects(lake.uri, location / "aside", location.storage_options)
+    remove_objects(lake.uri, location.storage_options)
+    copy_objects(location / "aside", location / target, location.storage_options)
+    remove_objects(location / "aside", location.storage_options)
     for _ in range(2):
-        assert ab.relocate(place / target, storage_options=place.storage_options).is_complete
-    assert read_all(ab.open(place / target, storage_options=place.storage_options), run_id) == before
+        assert ab.relocate(location / target, storage_options=location.storage_options).is_complete
+    assert read_all(ab.open(location / target, storage_options=location.storage_options), run_id) == before
 
 
 def test_a_link_to_a_repository_is_not_a_move(tmp_path: Path) -> None:
@@ -199,16 +199,16 @@ def test_no_garbage_is_collected_before_a_repository_is_relocated(tmp_path: Path
 
 @pytest.mark.parametrize("open_copy", [ab.open, open_damaged_repository])
 def test_a_doctor_who_comes_too_early_does_no_harm(
-    furnished: tuple[ab.Repository, str], place: Place, open_copy: Callable[..., ab.Repository]
+    furnished: tuple[ab.Repository, str], location: Location, open_copy: Callable[..., ab.Repository]
 ) -> None:
     lake, run_id = furnished
     before = read_all(lake, run_id)
-    copy_objects(lake.uri, place / "copy", place.storage_options)
-    report = open_copy(place / "copy", storage_options=place.storage_options).doctor(repair=True)
+    copy_objects(lake.uri, location / "copy", location.storage_options)
+    report = open_copy(location / "copy", storage_options=location.storage_options).doctor(repair=True)
     assert not report.is_clean
     assert any("relocate" in finding.remedy for finding in report.findings)
-    ab.relocate(place / "copy", storage_options=place.storage_options)
-    copy = ab.open(place / "copy", storage_options=place.storage_options)
+    ab.relocate(location / "copy", storage_options=location.storage_options)
+    copy = ab.open(location / "copy", storage_options=location.storage_options)
     assert read_all(copy, run_id) == before
     assert copy.doctor(rows=True).is_clean
 
@@ -230,38 +230,38 @@ def test_through_a_link_no_file_of_a_branch_is_taken_for_garbage(tmp_path: Path)
     assert ids(linked) == ids(ab.open(lake.uri)) == [1, 2, 3, 4]
 
 
-def test_other_locations_stay_unchanged(furnished: tuple[ab.Repository, str], place: Place) -> None:
+def test_other_locations_stay_unchanged(furnished: tuple[ab.Repository, str], location: Location) -> None:
     lake, _ = furnished
-    clone = ab.clone(lake.uri, place / "clone", ref="dev/deeper", storage_options=place.storage_options)
+    clone = ab.clone(lake.uri, location / "clone", ref="dev/deeper", storage_options=location.storage_options)
     clone.branch_create("dev")
     append(clone, 60, branch="dev")
     before = ids(clone.snapshot_of("dev"))
     foreign = {base for base in bases(clone) if base.startswith(lake.uri)}
-    move_objects(place / "clone", place / "moved", place.storage_options)
-    assert ids(ab.open(place / "moved", storage_options=place.storage_options)) == [2, 3, 4, 5]
-    ab.relocate(place / "moved", storage_options=place.storage_options)
-    moved = ab.open(place / "moved", storage_options=place.storage_options)
+    move_objects(location / "clone", location / "moved", location.storage_options)
+    assert ids(ab.open(location / "moved", storage_options=location.storage_options)) == [2, 3, 4, 5]
+    ab.relocate(location / "moved", storage_options=location.storage_options)
+    moved = ab.open(location / "moved", storage_options=location.storage_options)
     assert ids(moved.snapshot_of("dev")) == before
     assert {base for base in bases(moved) if base.startswith(lake.uri)} == foreign
 
 
-def test_a_clone_follows_its_source(furnished: tuple[ab.Repository, str], place: Place) -> None:
+def test_a_clone_follows_its_source(furnished: tuple[ab.Repository, str], location: Location) -> None:
     lake, _ = furnished
-    options = place.storage_options
-    clone = ab.clone(lake.uri, place / "clone", ref="dev", storage_options=options)
+    options = location.storage_options
+    clone = ab.clone(lake.uri, location / "clone", ref="dev", storage_options=options)
     append(clone, 60)
     clone.branch_create("dev")
     append(clone, 61, branch="dev")
-    move_objects(lake.uri, place / "moved", options)
-    ab.relocate(place / "moved", storage_options=options)
-    report = ab.relocate(place / "clone", mapping={lake.uri: place / "moved"}, storage_options=options)
+    move_objects(lake.uri, location / "moved", options)
+    ab.relocate(location / "moved", storage_options=options)
+    report = ab.relocate(location / "clone", mapping={lake.uri: location / "moved"}, storage_options=options)
     assert report.rewritten > 0
-    clone = ab.open(place / "clone", storage_options=options)
+    clone = ab.open(location / "clone", storage_options=options)
     assert ids(clone.snapshot_of("dev")) == [2, 3, 4, 60, 61]
     # What reads the clone reads the source as well, and is known to it at its new location.
-    ab.clone(clone.uri, place / "grandchild", storage_options=options)
-    known = ab.open(place / "moved", storage_options=options).clone_list()
-    assert [found.target for found in known] == [place / "clone", place / "grandchild"]
+    ab.clone(clone.uri, location / "grandchild", storage_options=options)
+    known = ab.open(location / "moved", storage_options=options).clone_list()
+    assert [found.target for found in known] == [location / "clone", location / "grandchild"]
 
 
 def test_what_cannot_be_explained_is_reported_and_still_refused(tmp_path: Path) -> None:
@@ -288,11 +288,11 @@ def test_what_cannot_be_explained_is_reported_and_still_refused(tmp_path: Path) 
     assert ids(ab.open(tmp_path / "moved", branch="dev")) == [1, 2, 3, 4]
 
 
-def test_wrong_calls_are_refused(lake: ab.Repository, place: Place) -> None:
+def test_wrong_calls_are_refused(lake: ab.Repository, location: Location) -> None:
     with pytest.raises(RepositoryNotFoundError):
-        ab.relocate(place / "nothing", storage_options=place.storage_options)
+        ab.relocate(location / "nothing", storage_options=location.storage_options)
     with pytest.raises(InvalidInputError, match="itself"):
-        ab.relocate(lake.uri, mapping={"/x": "/x/"}, storage_options=place.storage_options)
+        ab.relocate(lake.uri, mapping={"/x": "/x/"}, storage_options=location.storage_options)
 
 
 def test_a_relocation_killed_at_any_write_is_done_again(

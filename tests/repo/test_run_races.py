@@ -19,7 +19,7 @@ from anabranch.repo.merge import run_publish
 from anabranch.repo.merge.combiner import Combiner
 from anabranch.repo.repository import Repository
 from anabranch.repo.runs.runs import RUN_ID
-from tests.conftest import Place
+from tests.conftest import Location
 from tests.repo.leases import expire
 from tests.repo.programs import ledger, runs
 from tests.repo.programs.running import Program
@@ -47,8 +47,8 @@ def let_act(process_pool: Program, repo: Repository, names: list[str], *acts: st
     return list(zip(*(result["done"] for result in results), strict=True))
 
 
-def race(process_pool: Program, place: Place, *, writers: int, count: int, branch: str) -> None:
-    course = {"uri": place / "lake", "branch": branch, "storage_options": place.storage_options}
+def race(process_pool: Program, location: Location, *, writers: int, count: int, branch: str) -> None:
+    course = {"uri": location / "lake", "branch": branch, "storage_options": location.storage_options}
     results = process_pool.ask("race of runs", course=course, writers=writers, runs=count)
     assert [result for result in results["writers"] if "done" not in result] == []
     for seen in results["readers"]:
@@ -58,7 +58,7 @@ def race(process_pool: Program, place: Place, *, writers: int, count: int, branc
 
 
 def assert_all_runs_are_there_once(
-    repo: Repository, place: Place, branch: str, *, writers: int, count: int, before: int
+    repo: Repository, location: Location, branch: str, *, writers: int, count: int, before: int
 ) -> None:
     wanted = [ledger.mark_of(writer, number) for writer in range(writers) for number in range(count)]
     history = repo.list_commits(branch, limit=None)
@@ -72,7 +72,7 @@ def assert_all_runs_are_there_once(
     homes = ledger.homes(repo, branch)
     for key in runs.APPENDED:
         assert ledger.found(snapshot[key].to_arrow()) == ledger.expected(wanted)[key]
-        assert ledger.read_plain(homes[key], place.storage_options) == ledger.expected(wanted)[key]
+        assert ledger.read_plain(homes[key], location.storage_options) == ledger.expected(wanted)[key]
     for writer in range(writers):
         own = [ledger.mark_of(writer, number) for number in range(count)]
         assert ledger.found(snapshot[ledger.own_table(writer)].to_arrow()) == ledger.expected(own)[ledger.ORDERS]
@@ -82,23 +82,23 @@ def test_eight_processes_with_runs_of_their_own(
     process_pool: Program, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     count = 25 if request.config.getoption("--proof") else 2
-    place = Place(root=str(tmp_path))
-    repo = ab.init(place / "lake")
+    location = Location(root=str(tmp_path))
+    repo = ab.init(location / "lake")
     ledger.create(repo)
-    race(process_pool, place, writers=8, count=count, branch="main")
-    assert_all_runs_are_there_once(repo, place, "main", writers=8, count=count, before=2)
+    race(process_pool, location, writers=8, count=count, branch="main")
+    assert_all_runs_are_there_once(repo, location, "main", writers=8, count=count, before=2)
 
 
 @pytest.mark.s3
 def test_processes_with_runs_that_fork_the_same_tables(
-    process_pool: Program, place: Place, request: pytest.FixtureRequest
+    process_pool: Program, location: Location, request: pytest.FixtureRequest
 ) -> None:
     count = 10 if request.config.getoption("--proof") else 1
-    repo = ab.init(place / "lake", storage_options=place.storage_options)
+    repo = ab.init(location / "lake", storage_options=location.storage_options)
     ledger.create(repo)
     repo.branch_create("dev")
-    race(process_pool, place, writers=3, count=count, branch="dev")
-    assert_all_runs_are_there_once(repo, place, "dev", writers=3, count=count, before=2)
+    race(process_pool, location, writers=3, count=count, branch="dev")
+    assert_all_runs_are_there_once(repo, location, "dev", writers=3, count=count, before=2)
     assert all(ledger.read(repo, "main")[key] == [] for key in ledger.TABLES)
 
 

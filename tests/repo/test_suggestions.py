@@ -14,7 +14,7 @@ from anabranch.errors import (
     TableNotFoundError,
     TagNotFoundError,
 )
-from tests.conftest import Place
+from tests.conftest import Location
 from tests.repo.conftest import ORDERS, table
 from tests.repo.test_budgets import begin, open_counted
 
@@ -131,12 +131,12 @@ def test_open_refuses_an_unknown_branch_with_those_that_exist(lake: ab.Repositor
         ab.open(lake.uri, branch="dev", storage_options=options)
 
 
-def test_a_suggestion_costs_few_requests_however_many_branches_there_are(place: Place) -> None:
-    begin(place, tables=1)
-    made = ab.open(place / "lake", storage_options=place.storage_options)
+def test_a_suggestion_costs_few_requests_however_many_branches_there_are(location: Location) -> None:
+    begin(location, tables=1)
+    made = ab.open(location / "lake", storage_options=location.storage_options)
     for number in range(40):
         made.branch_create(f"feature-{number}")
-    repo, store = open_counted(place)
+    repo, store = open_counted(location)
     repo.snapshot()
     store.reset()
     with pytest.raises(BranchNotFoundError, match=r"did you mean 'feature-\d+'. list the branches"):

@@ -11,15 +11,15 @@ import anabranch as ab
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.repository import Repository
 from anabranch.repo.write.queue import WRITERS, Writer, WriterQueue
-from tests.conftest import Place
+from tests.conftest import Location
 from tests.repo.programs import ledger
 
 THREADS, ROUNDS = 8, 4
 
 
 @pytest.fixture
-def lake(place: Place) -> Repository:
-    repo = ab.init(place / "lake", storage_options=place.storage_options)
+def lake(location: Location) -> Repository:
+    repo = ab.init(location / "lake", storage_options=location.storage_options)
     ledger.create(repo)
     return repo
 

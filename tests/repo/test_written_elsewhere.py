@@ -134,6 +134,21 @@ def test_an_append_goes_on_top_of_what_came_concurrently(lake: ab.Repository) ->
     assert ids(lake, CUSTOMERS) == [10, 20, 30]
 
 
+def test_refused_files_are_not_published_by_a_later_commit(lake: ab.Repository) -> None:
+    """A caller that catches the conflict and commits the rest must not undo the commit of the other writer."""
+    prepared = prepare(lake)
+    fragments = written(prepared, table(9), for_overwrite=True)
+    append(lake, 4)
+    with lake.transaction() as tx:
+        with pytest.raises(WriteConflictError):
+            table_writes(tx).overwrite_fragments(prepared, fragments, schema=SCHEMA)
+        assert ids(tx[ORDERS]) == [1, 2, 3, 4]
+        tx.append(CUSTOMERS, table(30))
+        tx.append(ORDERS, table(5))
+    assert ids(lake) == [1, 2, 3, 4, 5]
+    assert ids(lake, CUSTOMERS) == [10, 20, 30]
+
+
 def test_two_first_writers_of_a_branch_both_get_in(lake: ab.Repository) -> None:
     lake.branch_create("dev")
     first, second = prepare(lake, branch="dev"), prepare(lake, branch="dev")

@@ -247,3 +247,27 @@ def test_the_audit_shows_who_did_what(running: Running, project: Project) -> Non
     page = ok(project.client.get(f"{project.path}/audit", params={"limit": 2}))
     rest = ok(project.client.get(f"{project.path}/audit", params={"before": page["next"]}))
     assert page["events"] + rest["events"] == events
+
+
+def test_audit_pages_have_each_event_of_one_microsecond(running: Running, project: Project) -> None:
+    for value in range(4, 10):
+        project.insert(value)
+    assert running.service is not None
+    # Two writes of one transaction may have one time; here the six last are in groups of three.
+    running.service.database.write(
+        "UPDATE audit_events SET happened_at = TIMESTAMPTZ '2026-01-01 00:00:00+00'"
+        " + INTERVAL 1 MICROSECOND * (rowid // 3) WHERE project_id = ?",
+        [project.id],
+    )
+    events = ok(project.client.get(f"{project.path}/audit"))["events"]
+    assert len({event["request_id"] for event in events}) == len(events) > len({e["happened_at"] for e in events})
+    for limit in (1, 2, 3):
+        seen, before = [], None
+        while True:
+            asked = {"limit": limit} if before is None else {"limit": limit, "before": before}
+            page = ok(project.client.get(f"{project.path}/audit", params=asked))
+            seen += page["events"]
+            before = page["next"]
+            if before is None:
+                break
+        assert seen == events

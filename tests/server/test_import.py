@@ -2,20 +2,25 @@
 
 import gzip
 import io
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from anabranch.server.files import FileRows
+from anabranch.server.job_runner import JobRows
 from anabranch.server.settings import Limits
 from tests.server.conftest import Project, Running, new_project, ok, refused, serving
+
+T = TypeVar("T")
 
 
 def send(
@@ -270,6 +275,44 @@ def test_a_large_file_may_take_longer_if_it_keeps_coming(tmp_path: Path) -> None
         assert ok(sent)["imported_rows"] == 5
         refused(client.post(f"{project.table()}/import", content=slow(1), headers=form), 408, "too_slow")
         assert left_files(running, project) == []
+
+
+@pytest.mark.parametrize("route", ["files", "import"])
+def test_the_file_of_a_request_that_timed_out_is_whole_or_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, route: str
+) -> None:
+    """The thread that records the file, or the job that imports it, continues after the request has ended."""
+    rows_of, reached, answered = FileRows if route == "files" else JobRows, threading.Event(), threading.Event()
+    insert = rows_of.insert
+
+    def insert_late(*args: Any) -> None:
+        reached.set()
+        answered.wait(60)
+        insert(*args)
+
+    with serving(tmp_path) as running, running.client() as client:
+        made = new_project(client)
+    with serving(tmp_path, limits=Limits(request_seconds=3.0)) as running, running.client() as client:
+        project = Project(client, made.id)
+        monkeypatch.setattr(rows_of, "insert", insert_late)
+        path = f"{project.path}/files" if route == "files" else f"{project.table()}/import"
+        refused(client.post(path, files={"file": ("a.csv", b"id,v\n7,seven\n")}), 408, "too_slow")
+        assert reached.is_set()
+        monkeypatch.undo()
+        answered.set()
+        if route == "files":
+            kept = wait_for(lambda: ok(client.get(f"{project.path}/files"))["files"])
+            ok(client.post(f"{project.table()}/import", params={"file_id": kept[0]["id"]}))
+        wait_for(lambda: rows(project) == [(7, "seven")])
+
+
+def wait_for(find: Callable[[], T]) -> T:
+    """Return what a function finds, as soon as it finds something."""
+    deadline = time.monotonic() + 60
+    while not (found := find()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return found
 
 
 def test_a_project_takes_its_files_with_it(running: Running, client: httpx.Client) -> None:

@@ -1,5 +1,6 @@
 """`metadata.duckdb`: one process at a time, what a crash leaves, and how it is rebuilt."""
 
+import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -144,6 +145,21 @@ def test_branch_row_and_audit_event_are_written_together(tmp_path: Path) -> None
         events = database.read("SELECT path, status FROM audit_events WHERE action = 'create_branch'")
         assert [(event["path"], event["status"]) for event in events] == [(f"{project.path}/branches", 201)]
         assert [row["id"] for row in database.read("SELECT id FROM branches")] == [branch]
+
+
+def test_files_and_deletions_of_projects_are_durable_before_their_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    with serving(tmp_path) as running, running.client() as client:
+        project = new_project(client)
+        monkeypatch.setattr(os, "fsync", lambda file: synced.append(os.readlink(f"/proc/self/fd/{file}")))
+        sent = ok(client.post(f"{project.path}/files", files={"file": ("a.csv", b"id,v\n")}))
+        folder = tmp_path / "files" / project.id / sent["id"]
+        assert {str(folder / "data.csv"), str(folder), str(folder.parent), str(folder.parent.parent)} <= set(synced)
+        synced.clear()
+        assert client.delete(project.path).status_code == 204
+        assert str(tmp_path) in synced
 
 
 def test_inserts_of_waiting_writes_become_one_statement(tmp_path: Path) -> None:

@@ -419,6 +419,8 @@ CALLS: tuple[Call | Read, ...] = (
         table=_MERGED,
         answer={"table": "s.items", "inserted": 1},
     ),
+    Read(sql="CALL {system.rename_branch}('work', to => 'other')", words=("other",)),
+    Read(sql="CALL {system.rename_branch}('other', to => 'work')", words=("work",)),
     Read(sql="CALL {system.delete_branch}('work')", words=("work",)),
     Read(sql="CALL {system.restore_branch}('work')", words=("work",)),
     Read(sql="CALL {system.delete_branch}('work', purge => true)", words=("work",)),

@@ -13,7 +13,7 @@ from pyspark.sql import Row, SparkSession
 
 import anabranch as ab
 from anabranch.spark.spark_errors import spark_errors
-from tests.conftest import Place
+from tests.conftest import Location
 from tests.lake_templates import Cast, build
 from tests.spark.conftest import add_catalog, slow
 from tests.spark.statements import SOME_STATEMENTS, STATEMENTS, Call, FrameWrite, Read, Table, Write, fill_items
@@ -155,8 +155,8 @@ def test_each_statement_on_a_branch_with_each_naming_in_turn(spark: SparkSession
 
 
 @pytest.mark.xdist_group("s3")
-def test_statements_of_each_kind_on_s3(spark: SparkSession, s3_place: Place, tmp_path: Path) -> None:
-    with make_runner(spark, build(s3_place, fill_items), "branch in the name", tmp_path) as runner:
+def test_statements_of_each_kind_on_s3(spark: SparkSession, s3_location: Location, tmp_path: Path) -> None:
+    with make_runner(spark, build(s3_location, fill_items), "branch in the name", tmp_path) as runner:
         for step in SOME_STATEMENTS:
             runner.run(step)
     assert runner.repo.doctor(rows=True).is_clean

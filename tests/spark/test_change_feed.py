@@ -27,7 +27,7 @@ from anabranch.spark.change_feed import ChangeStreamReader
 from anabranch.spark.spark_errors import spark_errors
 from anabranch.storage.wrappers import CountingStore
 from pyspark_anabranch import DefaultSource
-from tests.conftest import Place
+from tests.conftest import Location
 from tests.spark.conftest import ORDERS, Read, options, orders, rows, slow
 from tests.spark.following import changes, follow, read_batches, replay, write_down
 
@@ -39,9 +39,9 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @pytest.fixture
-def small(place: Place) -> ab.Repository:
+def small(location: Location) -> ab.Repository:
     """A repository with two tables, one of which has the rows 1 ('a') and 2 ('b')."""
-    repo = ab.init(place / "lake", storage_options=place.storage_options, actor="ada")
+    repo = ab.init(location / "lake", storage_options=location.storage_options, actor="ada")
     with repo.transaction(message="first") as tx:
         tx.create_table(SMALL, orders(0, 1).schema, primary_key=["id"])
         tx.append(SMALL, pa.table({"id": [1, 2], "v": ["a", "b"]}))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Place
+from tests.conftest import Location
 from tests.s3_server import ACCESS_KEY, SECRET_KEY
 from tests.spark.clusters import cluster_environment, connect_server
 
@@ -17,9 +17,9 @@ pytestmark = pytest.mark.spark
 PROJECT = Path(__file__).parents[2]
 
 
-def collect_output(place: Place, master: str, folder: Path, environment: dict[str, str]) -> str:
+def collect_output(location: Location, master: str, folder: Path, environment: dict[str, str]) -> str:
     """The whole output of a program with credentials, and of Spark below it."""
-    arguments = [master, place / "lake", json.dumps(place.storage_options), str(folder)]
+    arguments = [master, location / "lake", json.dumps(location.storage_options), str(folder)]
     command = [sys.executable, "-m", "tests.spark.programs.with_secrets", *arguments]
     answer = subprocess.run(command, cwd=PROJECT, env=environment, capture_output=True, text=True, check=False)
     assert answer.returncode == 0, answer.stderr[-3000:] + answer.stdout[-2000:]
@@ -34,15 +34,15 @@ def is_written(file: Path) -> bool:
 
 
 @pytest.mark.proof
-def test_spark_shows_no_credentials(s3_place: Place, tmp_path: Path) -> None:
+def test_spark_shows_no_credentials(s3_location: Location, tmp_path: Path) -> None:
     environment = cluster_environment(sys.executable)
-    assert_no_secrets(collect_output(s3_place, "local[2]", tmp_path, environment))
+    assert_no_secrets(collect_output(s3_location, "local[2]", tmp_path, environment))
 
 
 @pytest.mark.proof
-def test_spark_connect_shows_no_credentials(s3_place: Place, tmp_path: Path) -> None:
+def test_spark_connect_shows_no_credentials(s3_location: Location, tmp_path: Path) -> None:
     with connect_server(tmp_path / "cluster") as cluster:
-        reported = collect_output(s3_place, cluster.master, cluster.folder, cluster.environment)
+        reported = collect_output(s3_location, cluster.master, cluster.folder, cluster.environment)
     assert_no_secrets(reported)
 
 

@@ -13,7 +13,7 @@ MISTAKES = [
     ("SELECT * FROM {lake}.s.order", "`s`.`order` cannot be found", "Verify the spelling"),
     ("SELECT * FROM {lake}.s.orders.dev", "'s.orders.dev' ends with 'dev'", "write s.orders.branch_dev"),
     ("SELECT * FROM {lake}.s.orders.branch_dve", "no branch, tag or commit 'dve'", "system.list_branches()"),
-    ("SELECT * FROM {lake}.s.orders VERSION AS OF 99", "branch 'main' has no version 99", "list its commits"),
+    ("SELECT * FROM {lake}.s.orders VERSION AS OF 99", "branch 'main' has no version 99", "table.history"),
     ("SELECT * FROM {lake}.s.orders TIMESTAMP AS OF '2001-01-01'", "'main' did not exist at 2001", "a later time"),
     ("INSERT INTO {lake}.s.orders VALUES (3)", "not enough data columns", "Table columns: `id`, `v`"),
     (
@@ -30,11 +30,14 @@ MISTAKES = [
     ("CALL {lake}.system.create_branch(nme => 'x')", "named `nme`", "Did you mean"),
     ("CALL {lake}.system.branch('x')", "there is no procedure 'system.branch'", "create_branch"),
     ("CALL {lake}.system.merge('dev', strategy => 'mine')", "unknown strategy 'mine'", "source"),
+    ("CALL {lake}.system.reset('main', to => 'v9')", "no branch, tag or commit 'v9'", "system.list_branches()"),
+    ("CALL {lake}.system.undo('dev')", "the last change of branch 'dev'", "CALL system.rename_branch('dev', 'old')"),
 ]
 
 
 def test_errors_name_the_value_and_the_way_out(spark: SparkSession, lake: ab.Repository, catalog: str) -> None:
-    lake.branch_create("dev")
+    lake.branch_create("old")
+    lake.branch_rename("old", "dev")
     lake.tag_create("v1")
     heads = [lake.head_commit_id_for_branch(branch) for branch in ("main", "dev")]
     for statement, problem, way_out in MISTAKES:

@@ -6,8 +6,10 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
+import anabranch as ab
 from anabranch.errors import InvalidInputError, ObjectExistsError, StorageError, StorageFullError
 from anabranch.storage import ObjectStore, open_store
 from anabranch.storage.local_files import remove_empty_folders
@@ -207,3 +209,22 @@ def test_full_disk_is_reported_as_such(store: ObjectStore, monkeypatch: pytest.M
     monkeypatch.setattr(os, "write", fail)
     with pytest.raises(StorageFullError, match="no space left"):
         store.put_if_absent("a", b"1")
+
+
+def test_branch_of_a_table_gets_its_name_after_its_bytes_and_its_manifest(tmp_path: Path, disk: Disk) -> None:
+    """Lance would write the name first. A power loss would leave an empty ref, which stops listings of branches."""
+    repo = ab.init(str(tmp_path / "lake"))
+    rows = pa.table({"id": [1]})
+    with repo.transaction() as tx:
+        tx.create_table("shop.orders", rows.schema)
+        tx.append("shop.orders", rows)
+    repo.branch_create_from("main", "dev")
+    disk.events.clear()
+    with repo.transaction(branch="dev") as tx:
+        tx.append("shop.orders", rows)
+    named = disk.position("link", lambda path: "/_refs/branches/dev%2F" in path)
+    assert disk.position("sync", lambda path: "/_refs/branches/dev%2F" in path) < named
+    assert disk.position("sync", lambda path: "/tree/dev/" in path and path.endswith(".manifest")) < named
+    assert disk.position("sync", lambda path: "/tree/dev/" in path and path.endswith("/_versions")) < named
+    folder = disk.events[named][1].rpartition("/")[0]
+    assert ("sync", folder) in disk.events[named:]

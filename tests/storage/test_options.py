@@ -19,7 +19,7 @@ from anabranch.format.home import Home
 from anabranch.format.lance_errors import lance_errors
 from anabranch.storage import ObjectStore, open_store
 from anabranch.storage.options import client_settings, lance_options, redact
-from tests.conftest import Place
+from tests.conftest import Location
 
 SECRET = "love/lace+secret"  # noqa: S105
 NOBODY_LISTENS = {
@@ -71,12 +71,12 @@ SPELLINGS: dict[str, Callable[[dict[str, str]], dict[str, str]]] = {
 
 @pytest.mark.s3
 @pytest.mark.parametrize("spelling", SPELLINGS)
-def test_one_spelling_serves_lance_and_the_store(place: Place, spelling: str) -> None:
-    options = SPELLINGS[spelling](place.storage_options)
-    given_to_lance = None if place.is_local else lance_options(options)
-    lance.write_dataset(pa.table({"id": [1]}), place / "t.lance", storage_options=given_to_lance)
-    assert "_versions" in open_store(place / "t.lance", options).list_folders()
-    assert Home.at(place / "t.lance", options).open().count_rows() == 1
+def test_one_spelling_serves_lance_and_the_store(location: Location, spelling: str) -> None:
+    options = SPELLINGS[spelling](location.storage_options)
+    given_to_lance = None if location.is_local else lance_options(options)
+    lance.write_dataset(pa.table({"id": [1]}), location / "t.lance", storage_options=given_to_lance)
+    assert "_versions" in open_store(location / "t.lance", options).list_folders()
+    assert Home.at(location / "t.lance", options).open().count_rows() == 1
 
 
 @pytest.mark.parametrize("request_name", REQUESTS)

@@ -25,15 +25,15 @@ from anabranch.errors import (
 )
 from anabranch.storage import ObjectStore, copy_between, copy_verified, open_files, open_store
 from anabranch.storage.wrappers import _WrappedStore
-from tests.conftest import Place
+from tests.conftest import Location
 
 MB = 1 << 20
 T = TypeVar("T")
 
 
 @pytest.fixture
-def store(place: Place) -> ObjectStore:
-    return open_store(place / "lake", place.storage_options)
+def store(location: Location) -> ObjectStore:
+    return open_store(location / "lake", location.storage_options)
 
 
 def paths(store: ObjectStore, prefix: str = "") -> list[str]:
@@ -194,10 +194,10 @@ def test_lance_and_the_store_agree_on_an_odd_root_on_disk(tmp_path: Path, name: 
 
 @pytest.mark.s3
 @pytest.mark.parametrize("name", ["a b", "ünï 日本", "a+b", "a=b", "a:b", "[a]"])
-def test_lance_and_the_store_agree_on_an_odd_root(place: Place, name: str) -> None:
-    lance.write_dataset(pa.table({"id": [1]}), place / name, storage_options=place.storage_options or None)
-    assert "_versions" in open_store(place / name, place.storage_options).list_folders()
-    assert open_store(place.root, place.storage_options).list_folders() == (name,)
+def test_lance_and_the_store_agree_on_an_odd_root(location: Location, name: str) -> None:
+    lance.write_dataset(pa.table({"id": [1]}), location / name, storage_options=location.storage_options or None)
+    assert "_versions" in open_store(location / name, location.storage_options).list_folders()
+    assert open_store(location.root, location.storage_options).list_folders() == (name,)
 
 
 @given(data=st.binary(max_size=100), chunks=st.lists(st.binary(max_size=40), max_size=5))
@@ -212,9 +212,9 @@ def test_any_bytes_survive_whole_and_in_pieces(
 
 
 @pytest.mark.s3
-def test_a_large_object_goes_from_store_to_store_and_back(place: Place, tmp_path: Path) -> None:
+def test_a_large_object_goes_from_store_to_store_and_back(location: Location, tmp_path: Path) -> None:
     data = os.urandom(MB) * 20
-    here, there = open_store(tmp_path / "here"), open_store(place / "there", place.storage_options)
+    here, there = open_store(tmp_path / "here"), open_store(location / "there", location.storage_options)
     here.put("large", data)
     copy_between(here, "large", there, "a/large")
     assert there.head("a/large").size == len(data)
@@ -243,8 +243,8 @@ def test_an_object_whose_pieces_broke_off_never_appears(store: ObjectStore) -> N
 
 
 @pytest.mark.s3
-def test_a_missing_source_leaves_no_target(place: Place) -> None:
-    source, target = (open_store(place / name, place.storage_options) for name in ("source", "target"))
+def test_a_missing_source_leaves_no_target(location: Location) -> None:
+    source, target = (open_store(location / name, location.storage_options) for name in ("source", "target"))
     with pytest.raises(ObjectNotFoundError):
         copy_between(source, "a", target, "b")
     assert paths(target) == []

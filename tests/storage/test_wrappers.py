@@ -9,7 +9,7 @@ import pytest
 from anabranch.errors import ObjectExistsError, ObjectNotFoundError, StorageUnavailableError
 from anabranch.storage import ObjectStore, open_store
 from anabranch.storage.wrappers import CountingStore, Fault, FaultyStore
-from tests.conftest import Place
+from tests.conftest import Location
 
 REQUESTS: dict[str, tuple[str, Callable[[ObjectStore], object]]] = {
     "get": ("get", lambda store: store.get("there")),
@@ -80,8 +80,8 @@ def test_a_failed_request_is_never_sent(inner: ObjectStore, name: str) -> None:
 
 
 @pytest.mark.s3
-def test_a_lost_answer_leaves_the_object_there(place: Place) -> None:
-    inner = open_store(place / "lake", place.storage_options)
+def test_a_lost_answer_leaves_the_object_there(location: Location) -> None:
+    inner = open_store(location / "lake", location.storage_options)
     faulty = FaultyStore(inner, nth=1, fault=Fault.LOSE_ANSWER, operation="put_if_absent")
     with pytest.raises(StorageUnavailableError) as failure:
         faulty.put_if_absent("log/1", b"mine")

@@ -19,6 +19,7 @@ import anabranch as ab
 from anabranch.server.connections import listen
 from anabranch.server.ui.local import ENTER_PATH, create_local_app
 from anabranch.server.ui.session import OneTimeToken
+from anabranch.server.ui.sql_process import limited_processes
 
 CHROMIUM = Path("/usr/bin/chromium")
 MISSING_CHROMIUM = "chromium is not installed: apt-get install chromium"
@@ -90,6 +91,7 @@ def serving(repository: ab.Repository) -> Iterator[LocalSite]:
 def browser() -> Iterator[Browser]:
     if not CHROMIUM.exists():
         pytest.skip(MISSING_CHROMIUM)
+    limited_processes().start()  # what the SQL console needs: it takes seconds, and longer on a busy machine
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
         yield browser
@@ -142,6 +144,7 @@ def visiting(browser: Browser, site: str, *, enter: str | None = None, **options
     """Yield a browser window of its own that has entered the site."""
     context: BrowserContext = browser.new_context(**options)  # type: ignore[arg-type]
     context.set_default_timeout(15_000)
+    context.set_default_navigation_timeout(60_000)
     try:
         visitor = Visitor(page=context.new_page(), site=site)
         visitor.watch()

@@ -1,11 +1,14 @@
 """Lakes for the tests of the UI."""
 
 import json
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
 
 import anabranch as ab
+from anabranch.errors import CheckFailedError
+from anabranch.repo.write.checks import Check
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 RIGHT_TO_LEFT = "\u202eevil\u202c"
@@ -27,17 +30,39 @@ def shop(path: Path) -> ab.Repository:
     repository.merge("fix", "main", message="Merge fix")
     repository.update("shop.orders", {"amount": "7.0"}, "id = 2", message="Cups cost less")
     repository.branch_create("preview", mode="live", description="follows main")
-    record = _pipeline("shop.totals", "shop.orders")
-    with repository.begin_run("main", message="Nightly", metadata=record) as run, run.transaction() as tx:
-        tx.create_table("shop.totals", pa.schema([("sold", pa.float64())]))
-        tx.append("shop.totals", [{"sold": 19.5}])
+    _run_totals(repository, "Too early", [{"sold": 19.5}, {"sold": -1.0}])
+    _run_totals(repository, "Nightly", [{"sold": 19.5}])
     return repository
 
 
-def _pipeline(table: str, source: str, *, name: str = "nightly") -> dict[str, str]:
+def _run_totals(repository: ab.Repository, message: str, rows: list[dict[str, object]]) -> None:
+    """Make the totals by a run with three checks. It fails if a total is negative."""
+    checks: dict[str, Check] = {
+        "totals exist": "SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM shop.totals)",
+        "no negative totals": "SELECT sold FROM shop.totals WHERE sold < 0",
+        "a total for each order": lambda snapshot: len(snapshot["shop.totals"]) > 0,
+    }
+    record = _pipeline("shop.totals", "shop.orders", input_id=repository.snapshot().id)
+    with (
+        suppress(CheckFailedError),
+        repository.begin_run("main", message=message, metadata=record, checks=checks) as run,
+        run.transaction() as tx,
+    ):
+        tx.create_table("shop.totals", pa.schema([("sold", pa.float64())]))
+        tx.append("shop.totals", rows)
+
+
+def _pipeline(table: str, source: str, *, name: str = "nightly", input_id: str = "") -> dict[str, str]:
     """Return what a pipeline records in the commit that it publishes."""
-    outputs = {table: {"inputs": [source], "write": "rebuild", "rows": 1, "seconds": 0.5}}
-    return {"pipeline": name, "pipeline.parameters": json.dumps({"day": name}), "pipeline.outputs": json.dumps(outputs)}
+    step = {"inputs": [source], "write": "rebuild", "kind": "sql", "rows": 1, "seconds": 0.5, "code_hash": "c0de" * 16}
+    return {
+        "pipeline": name,
+        "pipeline.file": f"{name}.py",
+        "pipeline.source_hash": "5a1e" * 16,
+        "pipeline.input": input_id,
+        "pipeline.parameters": json.dumps({"day": name}),
+        "pipeline.outputs": json.dumps({table: step}),
+    }
 
 
 def _orders() -> list[dict[str, object]]:
@@ -68,6 +93,13 @@ def hostile_lake(path: Path) -> ab.Repository:
     repository.update("evil.rows", {"long": "'<b>bold</b>'"}, "true", branch="dev", message=HOSTILE)
     repository.tag_create("v1", description=HOSTILE)
     record = _pipeline("evil.rows", "evil.rows", name=HOSTILE)
-    with repository.begin_run("dev", message=HOSTILE, metadata=record) as run, run.transaction(message=HOSTILE) as tx:
-        tx.update("evil.rows", {"long": "'again'"}, "true")
+    passing = {HOSTILE: f"SELECT '{HOSTILE}' FROM evil.rows WHERE false"}
+    failing = {**passing, RIGHT_TO_LEFT: "SELECT id FROM evil.rows"}
+    for checks in (failing, passing):
+        with (
+            suppress(CheckFailedError),
+            repository.begin_run("dev", message=HOSTILE, metadata=record, checks=checks) as run,
+            run.transaction(message=HOSTILE) as tx,
+        ):
+            tx.update("evil.rows", {"long": "'again'"}, "true")
     return repository

@@ -1,5 +1,6 @@
 """The page of branches and tags, in a browser."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -75,3 +76,19 @@ def test_protected_branch_has_no_delete_button(browser: Browser, site: LocalSite
         expect(page.get_by_role("row", name="dev").get_by_text("protected")).to_have_count(1)
         expect(page.get_by_label("Delete branch dev")).to_have_count(0)
         expect(page.get_by_label("Delete branch preview")).to_have_count(1)
+
+
+def test_deleted_and_renamed_branches_are_neither_counted_nor_suggested(tmp_path: Path) -> None:
+    repository = ab.init(tmp_path / "lake", durability="none")
+    for name in ("gone", "old"):
+        repository.branch_create(name)
+    repository.branch_delete("gone")
+    repository.branch_rename("old", "new")
+    with serving(repository) as site, site.client() as client:
+        overview, compare = client.get("/").text, client.get("/compare").text
+    count = re.search(r"<dt>Branches</dt><dd><a[^>]*>(\d+)</a>", overview)
+    assert count is not None
+    assert count[1] == "2"
+    assert 'value="new"' in compare
+    assert 'value="gone"' not in compare
+    assert 'value="old"' not in compare

@@ -1,7 +1,9 @@
 """The UI of a service: sign-in by token, and the scopes of the API."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from html import unescape
 
 import httpx
 import pytest
@@ -11,6 +13,7 @@ from anabranch.server.ui.site import PageRoute
 from tests.server.conftest import Project, Running, make_token, new_project, ok
 from tests.server.conftest import running as running
 from tests.ui.conftest import visiting
+from tests.ui.test_sessions import BROKEN_FORMS, check_error_page, check_headers
 
 
 @pytest.fixture(scope="module")
@@ -158,7 +161,8 @@ def test_page_without_a_scope_is_only_the_start_and_sign_out(running: Running) -
     routes = routes_of(running)
     assert {route.path for route in routes if route.page is None} == {"/ui/static/{name:path}", "/ui/sign-in"}
     open_to_all = {route.path for route in routes if route.page is not None and route.page.needs is None}
-    assert open_to_all == {"/ui/", "/ui/sign-out"}
+    # The list of jobs contains what the token may read.
+    assert open_to_all == {"/ui/", "/ui/sign-out", "/ui/jobs"}
 
 
 def test_read_token_opens_the_pages_that_read(running: Running, project: Project) -> None:
@@ -174,7 +178,91 @@ def test_read_token_opens_the_pages_that_read(running: Running, project: Project
                     refused.add(route.path.removeprefix("/ui/projects/{project_id}"))
                 forms = answer.text.partition("<main")[2].count('method="post"')
                 assert not forms, f"{route.path} has a form that the visitor may not send"
-    assert refused == {"/storage", "/tokens", "/audit", "/ui/tokens", "/ui/audit", "/ui/jobs"}
+    assert refused == {"/storage", "/tokens", "/audit", "/ui/tokens", "/ui/audit"}
+
+
+def test_jobs_page_shows_what_the_api_lists(running: Running, project: Project) -> None:
+    with running.client() as api:
+        other = new_project(api, rows=2)
+        for one in (project, other):
+            ok(api.post(f"{one.table()}/export", json={}))
+        secrets = {
+            "read": make_token(api, "read", project_id=project.id),
+            "branch": make_token(api, "branch", project_id=project.id, branch_id=project.branch()),
+            "admin": running.secret,
+        }
+    for name, secret in secrets.items():
+        with signed_in(running, secret) as (client, _), running.client(secret) as reader:
+            page = client.get("/ui/jobs")
+            listed = [job["id"] for job in ok(reader.get("/jobs"))["jobs"]]
+            assert re.findall(r"job_\w+", page.text) == listed, name
+            assert bool(listed) == (name != "branch")
+            assert 'href="/ui/jobs"' in page.text
+            of_project = client.get(f"/ui/projects/{project.id}/jobs")
+            answer = reader.get("/jobs", params={"project_id": project.id})
+            if name != "branch":
+                assert re.findall(r"job_\w+", of_project.text) == [job["id"] for job in ok(answer)["jobs"]]
+
+
+def test_every_answer_has_the_security_headers(running: Running, project: Project) -> None:
+    paths = [path_of(route, project) for route in routes_of(running)]
+    paths += ["/ui", "/ui/nothing", f"/ui/projects/{project.id}/nothing", "/ui/static/nothing", "/ui/tokens/"]
+    with signed_in(running, running.secret) as (client, _), httpx.Client(base_url=running.url) as other:
+        for path in dict.fromkeys(paths):
+            # All of them are refused or read: a form without its token does nothing.
+            for method in ("GET", "HEAD", "POST", "PUT", "OPTIONS"):
+                for sender in (client, other):
+                    answer = sender.request(method, path)
+                    check_headers(answer)
+                    assert answer.status_code < 500, (method, path)
+                    if answer.status_code >= 400:
+                        assert answer.headers["content-type"].startswith("text/html"), (method, path)
+        assert "content-security-policy" not in client.get("/projects").headers
+
+
+def test_errors_are_pages_with_a_way_back(running: Running, project: Project) -> None:
+    path = f"/ui/projects/{project.id}"
+    with signed_in(running, running.secret) as (client, _), httpx.Client(base_url=running.url) as other:
+        for sender in (client, other):
+            check_error_page(sender.get("/ui/nothing"), 404, "/ui/")
+            check_error_page(sender.get(f"{path}/merge/nothing"), 404, "/ui/")
+            check_error_page(sender.get("/ui/static/nothing.css"), 404, "/ui/")
+            refused = sender.delete(f"{path}/branches")
+            check_error_page(refused, 405, "/ui/")
+            assert refused.headers["allow"] == "GET, HEAD"
+        for headers, body in BROKEN_FORMS.values():
+            check_error_page(client.post(f"{path}/branches/create", headers=headers, content=body), 400, "/ui/")
+        large = client.post(f"{path}/branches/create", content=b"x" * (65 << 20))
+        check_error_page(large, 413, "/ui/")
+        # Clients of the API still read JSON.
+        assert client.get("/nothing").json()["code"] == "route_not_found"
+
+
+def test_dev_branch_is_not_merged_as_in_the_api(running: Running, project: Project) -> None:
+    with running.client() as api:
+        branch = project.branch()
+        project.insert(20, branch=branch)
+        refused = api.post(f"{project.path}/merges/plan", json={"source": branch})
+        commit = ok(api.get(f"{project.path}/branches/{branch}/commits"))["commits"][0]["id"]
+        before = ok(api.get(f"{project.path}/branches/default/commits"))
+    assert refused.status_code == 400
+    path = f"/ui/projects/{project.id}"
+    with signed_in(running, running.secret) as (client, csrf):
+        page = client.get(f"{path}/merge", params={"source": branch})
+        assert page.status_code == 400
+        assert unescape(page.text).count(refused.json()["message"]) == 1
+        assert 'formaction="' not in page.text
+        for source, into in ((branch, "main"), (commit, "main"), (f"{branch}~0", "main"), ("main", branch)):
+            data = {"csrf": csrf, "source": source, "into": into, "source_head": commit, "target_head": commit}
+            for action in ("decide", "apply"):
+                answer = client.post(f"{path}/merge/{action}", data=data)
+                assert answer.status_code == 400, (source, answer.text)
+                assert "is a dev branch" in answer.text
+        picked = client.post(f"{path}/commits/{commit}/cherry-pick", data={"csrf": csrf, "branch": "main"})
+        assert picked.status_code == 400
+        assert "is a dev branch" in picked.text
+    with running.client() as api:
+        assert ok(api.get(f"{project.path}/branches/default/commits")) == before
 
 
 def test_token_of_another_project_is_refused(running: Running, project: Project) -> None:
@@ -231,6 +319,22 @@ def test_actions_are_in_the_audit(running: Running, project: Project) -> None:
         events = ok(api.get("/audit", params={"limit": 2}))["events"]
     assert [(event["action"], event["status"]) for event in events] == [("create_branch", 403), ("create_branch", 303)]
     assert events[0]["actor"] == "admin"
+
+
+def test_audit_names_the_branch_of_an_action(running: Running, project: Project) -> None:
+    with running.client() as api:
+        branch = project.branch()
+    path = f"/ui/projects/{project.id}"
+    with signed_in(running, running.secret) as (client, csrf):
+        for name in ("main", branch, "x" * 1000):
+            client.post(f"{path}/reflog/undo", data={"csrf": csrf, "branch": name, "version": "999999"})
+        client.post(f"{path}/merge/apply", data={"csrf": csrf, "source": branch, "into": "main"})
+        page = client.get(f"{path}/audit").text
+    with running.client() as api:
+        events = ok(api.get("/audit", params={"limit": 4}))["events"]
+    found = [(event["action"], event["branch_id"]) for event in reversed(events)]
+    assert found == [("undo", "default"), ("undo", branch), ("undo", "x" * 200), ("apply_merge", "default")]
+    assert f"<td>{branch}</td>" in page
 
 
 def test_session_ends_with_its_token(running: Running, project: Project) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 import anabranch as ab
 from anabranch.server.ui.pages import PAGES
+from anabranch.server.ui.responses import SECURITY_HEADERS
 from tests.ui.conftest import LocalSite, serving
 
 
@@ -36,6 +37,14 @@ def test_printed_address_works_once(site: LocalSite) -> None:
         assert first.get(site.enter).status_code == 303
 
 
+def test_head_request_does_not_use_the_printed_address_up(site: LocalSite) -> None:
+    with httpx.Client(base_url=site.url) as preview:
+        assert preview.head(site.enter).status_code == 303
+        assert not preview.cookies
+    with site.client() as client:
+        assert client.get("/").status_code == 200
+
+
 def test_no_page_answers_without_a_session(site: LocalSite) -> None:
     for path in ("/", "/branches"):
         assert httpx.get(f"{site.url}{path}").status_code == 401
@@ -50,14 +59,90 @@ def test_other_host_names_are_refused(site: LocalSite) -> None:
         assert client.get("/static/anabranch.css", headers={"Host": "attacker.example"}).status_code == 421
 
 
-@pytest.mark.parametrize("path", ["/", "/branches", "/static/anabranch.css", "/static/nothing.css", "/enter?token=x"])
-def test_every_answer_has_the_security_headers(site: LocalSite, path: str) -> None:
+def check_headers(answer: httpx.Response) -> None:
+    """Fail if an answer has not each security header once."""
+    for name, value in SECURITY_HEADERS.items():
+        assert answer.headers.get_list(name) == [value], (answer.request.method, answer.request.url, name)
+    assert "default-src 'self'" in answer.headers["content-security-policy"]
+
+
+def check_error_page(answer: httpx.Response, status: int, way_back: str) -> None:
+    """Fail if an answer is not a page about an error, with a link to a page that works."""
+    check_headers(answer)
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    if answer.request.method != "HEAD":
+        assert f'<a href="{way_back}">' in answer.text, answer.text
+
+
+# Forms that cannot be read.
+BROKEN_FORMS: dict[str, tuple[dict[str, str], bytes]] = {
+    "no boundary": ({"Content-Type": "multipart/form-data"}, b"x"),
+    "wrong boundary": ({"Content-Type": "multipart/form-data; boundary=a"}, b"--b\r\n\r\n"),
+    "large part": (
+        {"Content-Type": "multipart/form-data; boundary=a"},
+        b'--a\r\nContent-Disposition: form-data; name="x"\r\n\r\n' + b"x" * (2 << 20) + b"\r\n--a--\r\n",
+    ),
+    "many fields": (
+        {"Content-Type": "multipart/form-data; boundary=a"},
+        b'--a\r\nContent-Disposition: form-data; name="x"\r\n\r\nx\r\n' * 6000 + b"--a--\r\n",
+    ),
+}
+
+
+def test_every_answer_has_the_security_headers(site: LocalSite) -> None:
+    paths = [page.path.format(commit_id="0" * 26, table="a.b", run_id="0" * 26) for page in PAGES]
+    paths += ["/static/anabranch.css", "/static/nothing.css", "/enter?token=x", "/nothing", "/branches/", "//", "/%00"]
+    with site.client() as client, httpx.Client(base_url=site.url) as other:
+        for path in paths:
+            for method in ("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "NONSENSE"):
+                for sender in (client, other):
+                    answer = sender.request(method, path)
+                    check_headers(answer)
+                    assert answer.status_code < 500, (method, path)
+
+
+def test_errors_are_pages_with_a_way_back(site: LocalSite) -> None:
+    with site.client() as client, httpx.Client(base_url=site.url) as other:
+        for sender in (client, other):
+            check_error_page(sender.get("/nothing"), 404, "/")
+            check_error_page(sender.get("/static/nothing.css"), 404, "/")
+            refused = sender.put("/branches")
+            check_error_page(refused, 405, "/")
+            assert refused.headers["allow"] == "GET, HEAD"
+            check_error_page(sender.get("/branches/create"), 405, "/")
+        home = f"{site.url}/"
+        check_error_page(client.get("/", headers={"Host": "attacker.example"}), 421, home)
+        for headers, body in BROKEN_FORMS.values():
+            check_error_page(client.post("/branches/create", headers=headers, content=body), 400, "/")
+    assert [branch.name for branch in site.repository.branch_list()] == ["main"]
+
+
+def test_error_of_the_server_is_a_page(site: LocalSite, monkeypatch: pytest.MonkeyPatch) -> None:
     with site.client() as client:
-        headers = client.get(path).headers
-    assert "default-src 'self'" in headers["content-security-policy"]
-    assert "frame-ancestors 'none'" in headers["content-security-policy"]
-    assert headers["referrer-policy"] == "no-referrer"
-    assert headers["x-content-type-options"] == "nosniff"
+        monkeypatch.setattr("anabranch.server.ui.site.text_of", None)
+        answer = client.post("/branches/create", data={"csrf": csrf_of(client)})
+        check_error_page(answer, 500, "/")
+        assert "NoneType" not in answer.text
+
+
+def test_wrong_address_leaves_the_message_for_the_next_page(site: LocalSite) -> None:
+    with site.client() as client:
+        client.post("/branches/create", data={"csrf": csrf_of(client), "name": "dev"})
+        assert "was created" not in client.get("/favicon.ico").text
+        assert not client.head("/branches").text
+        assert "Branch dev was created" in client.get("/branches").text
+
+
+def test_hints_are_in_the_words_of_the_page(site: LocalSite) -> None:
+    with site.client() as client:
+        csrf = csrf_of(client)
+        version = str(site.repository.branch_get("main").version)
+        answer = client.post("/reflog/redo", data={"csrf": csrf, "branch": "main", "version": version})
+        assert answer.status_code == 400
+        assert "the page Reflog lists all positions" in answer.text
+        assert "anabranch reset&#39; goes to any of them" in answer.text
+        assert "where the service runs" not in answer.text
 
 
 def test_pages_are_not_kept_by_browsers(site: LocalSite) -> None:

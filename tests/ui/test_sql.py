@@ -1,11 +1,23 @@
 """The SQL console: it reads tables of any ref, in bounds, and cannot do anything else."""
 
+import os
+import resource
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from playwright.sync_api import Browser, expect
 
+import anabranch as ab
+from anabranch.errors import TooLargeError, TooManyRequestsError, TooSlowError
+from anabranch.server.ui.sql_process import LimitedProcesses, limited_processes
+from tests.conftest import Location
 from tests.ui.conftest import LocalSite, Visitor, serving, visiting
 from tests.ui.lakes import HOSTILE, hostile_lake, shop
 
@@ -135,3 +147,159 @@ def test_hostile_values_stay_texts(browser: Browser, tmp_path: Path) -> None:
         assert HOSTILE in page.inner_text("main")
         assert len(page.content()) < 300_000
         visitor.check_width()
+
+
+# More than a gigabyte each, in ways that DuckDB's own limit does not count, or in one value that cannot be interrupted.
+LARGE = (
+    "SELECT repeat('x', 1000000000)",
+    "SELECT repeat('x', 1000000) FROM range(100000)",
+    "SELECT list_resize([1], 400000000)",
+)
+
+
+def test_statement_takes_limited_memory(tmp_path: Path) -> None:
+    """The process that serves the pages does not grow, and the one of the statement is stopped."""
+    with serving(shop(tmp_path / "shop")) as site, site.client() as client:
+        client.get("/sql", params={"sql": "SELECT 1"})
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        for sql in LARGE:
+            for path in ("/sql", "/sql.csv"):
+                answer = client.get(path, params={"sql": sql})
+                assert answer.status_code in (400, 413), (sql, answer.text)
+                assert "emory" in answer.text or "characters" in answer.text, sql
+                assert len(answer.content) < 300_000
+                # Other pages, and other statements, are answered as before.
+                assert client.get("/branches").status_code == 200
+                assert ">7</" in client.get("/sql", params={"sql": "SELECT '7' AS n"}).text
+        grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert grown < 200 << 10, f"the process of the pages grew by {grown >> 10} MiB"
+
+
+def test_process_of_a_statement_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its peak is the memory of the imports and the limit."""
+    # Modules of the working directory are not imported.
+    (tmp_path / "duckdb.py").write_text("raise SystemExit")
+    monkeypatch.chdir(tmp_path)
+    processes = LimitedProcesses(memory_bytes=256 << 20)
+    try:
+        with pytest.raises(TooLargeError, match="more than 256 MiB"):
+            processes.run(partial(bytearray, 300 << 20), seconds=60)
+        assert processes.run(partial(len, bytearray(100)), seconds=60) == 100
+        peak = processes.run(partial(fill_and_measure, 200 << 20), seconds=60)
+        assert 200 < peak >> 10 < 800
+        # A process that dies, such as in a library that cannot allocate, is reported and does no harm.
+        with pytest.raises(TooLargeError):
+            processes.run(partial(os.abort), seconds=60)
+        # Any other error is a bug, and not a lack of memory.
+        with pytest.raises(RuntimeError, match="ValueError: invalid literal"):
+            processes.run(partial(int, "x"), seconds=60)
+        with pytest.raises(TooSlowError, match=r"more than 0\.2 seconds"):
+            processes.run(partial(time.sleep, 60), seconds=0.2)
+        assert processes.run(partial(len, b"ab"), seconds=60) == 2
+    finally:
+        processes.close()
+
+
+def fill_and_measure(size: int) -> int:
+    """Return the peak of the memory of this process in KiB, with an object of a size."""
+    held = bytearray(size)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss if held else 0
+
+
+def test_statement_that_cannot_be_interrupted_is_ended(visitor: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("anabranch.server.ui.sql._SECONDS", 0.5)
+    run(visitor, "SELECT length(lpad('x', 900000000, 'y'))")
+    expect(visitor.page.get_by_role("alert")).to_contain_text("0.5 seconds", timeout=15_000)
+
+
+def test_console_starts_again_after_its_process_was_ended(tmp_path: Path) -> None:
+    with serving(shop(tmp_path / "shop")) as site, site.client() as client:
+        client.get("/sql", params={"sql": "SELECT 1"})
+        forking = limited_processes()._forking
+        assert forking is not None
+        forking.kill()
+        forking.wait()
+        assert ">8</" in client.get("/sql", params={"sql": "SELECT '8' AS n"}).text
+
+
+# Code as text, so that the process of a statement does not import the tests.
+SLEEP = "(__import__('time').sleep(1), __import__('os').getpid())[1]"
+WRITE_PIDS_AND_SLEEP = """
+import os, time
+with open({file!r} + ".new", "w") as file:
+    file.write(f"{{os.getpid()}} {{os.getppid()}}")
+os.replace({file!r} + ".new", {file!r})
+time.sleep(3600)
+"""
+RUN = """
+from functools import partial
+from anabranch.server.ui.sql_process import limited_processes
+limited_processes().run(partial(exec, {code!r}), seconds=3600)
+"""
+
+
+def test_many_statements_at_once_are_answered_or_refused() -> None:
+    """Few wait, because each of them keeps a thread of the server."""
+    processes = LimitedProcesses(at_once=1, waiting=1)
+
+    def attempt(_: int) -> str:
+        try:
+            return str(processes.run(partial(eval, SLEEP), seconds=60))
+        except TooManyRequestsError:
+            return "refused"
+
+    try:
+        processes.run(partial(len, b""), seconds=60)
+        with ThreadPoolExecutor(20) as threads:
+            outcomes = sorted(threads.map(attempt, range(20)))
+        assert outcomes[-1] == "refused"
+        pids = [int(outcome) for outcome in outcomes if outcome != "refused"]
+        assert 2 <= len(pids) < 20
+        wait_for_ends(pids)
+    finally:
+        processes.close()
+
+
+def wait_for_ends(pids: list[int]) -> None:
+    deadline = time.monotonic() + 60
+    while left := [pid for pid in pids if Path(f"/proc/{pid}").exists()]:
+        assert time.monotonic() < deadline, f"{left} did not end"
+        time.sleep(0.05)
+
+
+def test_processes_end_with_a_server_that_is_killed(tmp_path: Path) -> None:
+    file = tmp_path / "pids"
+    program = RUN.format(code=WRITE_PIDS_AND_SLEEP.format(file=str(file)))
+    server = subprocess.Popen([sys.executable, "-c", program])
+    try:
+        while not file.exists():
+            assert server.poll() is None
+            time.sleep(0.05)
+    finally:
+        server.kill()
+        server.wait()
+    wait_for_ends([int(pid) for pid in file.read_text().split()])
+
+
+def test_statement_runs_in_the_server_where_memory_cannot_be_limited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Systems other than Linux have no /proc."""
+    monkeypatch.setattr("anabranch.server.ui.sql_process._STATUS", tmp_path / "missing")
+    processes = LimitedProcesses()
+    assert processes.run(os.getpid, seconds=60) == os.getpid()
+    processes.start()
+    assert processes._forking is None
+    with serving(shop(tmp_path / "shop")) as site, site.client() as client:
+        assert client.get("/sql").status_code == 200
+        assert "tea" in client.get("/sql", params={"sql": "SELECT item FROM shop.orders"}).text
+        assert client.get("/sql", params={"sql": "SELEC"}).status_code == 400
+
+
+@pytest.mark.xdist_group("s3")
+def test_statement_reads_a_repository_on_s3(s3_location: Location) -> None:
+    repository = ab.init(s3_location.root, storage_options=s3_location.storage_options)
+    repository.load("shop.orders", pa.table({"id": [1, 2]}), message="load")
+    with serving(repository) as site, site.client() as client:
+        answer = client.get("/sql.csv", params={"sql": "SELECT sum(id) AS n FROM shop.orders"})
+    assert answer.text == "n\n3\n"

@@ -83,8 +83,8 @@ _OPTIONS: dict[str, tuple[Any, object]] = {
                 metavar="URI",
                 show_default=False,
                 rich_help_panel=_PANEL,
-                help="Repository: a folder, or an s3://, gs:// or az:// address (default: ANABRANCH_REPO, else the"
-                " repository of this folder).",
+                help="Repository: a folder, or an s3://, gs:// or az:// address. Default: the variable ANABRANCH_REPO,"
+                " then the repository that 'init' or 'switch' set for the current folder.",
             ),
         ],
         None,
@@ -97,8 +97,8 @@ _OPTIONS: dict[str, tuple[Any, object]] = {
                 metavar="NAME",
                 show_default=False,
                 rich_help_panel=_PANEL,
-                help="Author of the change (default: ANABRANCH_ACTOR, else the name set with 'anabranch config"
-                " set actor', else your user name).",
+                help="Author of the change. Default: the variable ANABRANCH_ACTOR, then the setting 'actor' of"
+                " 'anabranch config', then your user name.",
             ),
         ],
         None,
@@ -114,8 +114,9 @@ _OPTIONS: dict[str, tuple[Any, object]] = {
                 show_envvar=False,
                 show_default=False,
                 rich_help_panel=_PANEL,
-                help="Option of the object store, such as aws_region=us-east-1. Repeatable. Pass secrets in the"
-                " variable ANABRANCH_STORAGE_OPTIONS, separated by spaces: other users can see command lines.",
+                help="Option of the object store, such as aws_region=us-east-1. Repeatable. Do not pass secrets here,"
+                " because other users can see command lines. Set the variable ANABRANCH_STORAGE_OPTIONS to 'KEY=VALUE"
+                " KEY=VALUE' instead.",
             ),
         ],
         None,
@@ -233,13 +234,15 @@ class Here:
             yield
         except BranchNotFoundError as err:
             settings = self.settings
-            if f"'{settings.branch}'" not in err.problem:
+            if f"'{settings.branch}'" not in err.problem or settings.branch == err.renamed_to:
                 raise  # it is about a ref that the command names
             match settings.branch_source:
                 case Source.FOLDER if settings.memory is not None:
                     where, name = f"of this folder ({settings.memory.file})", settings.branch
                     hint = f"switch with 'anabranch switch {MAIN}'"
                     hint += f", or bring it back with 'anabranch branch restore {name}'"
+                    if err.renamed_to is not None:
+                        hint = f"switch with 'anabranch switch {err.renamed_to}'"
                 case Source.ENVIRONMENT:
                     where, hint = f"by {BRANCH_VARIABLE}", "set the variable to another branch, or unset it"
                 case _:

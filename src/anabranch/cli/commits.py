@@ -7,6 +7,7 @@ from anabranch.cli.output import count
 from anabranch.display import short_id
 from anabranch.drawing.lanes import Node
 from anabranch.errors import TableNotFoundError
+from anabranch.ids import MAIN
 from anabranch.repo.log.entries import BranchMode
 from anabranch.suggestions import suggest
 
@@ -28,14 +29,16 @@ def commit_line(commit: "GraphCommit") -> str:
 
 
 def mode_text(branch: "BranchInfo") -> str:
-    """How a branch sees its source, and how many tables a live one does not take from it."""
+    """How a branch sees its source, and how many tables a live one does not take from it. Main has no source."""
+    if branch.name == MAIN:
+        return "-"
     own = f", {count(len(branch.own_tables), 'own table')}" if branch.mode is BranchMode.LIVE else ""
     return f"{branch.mode.value}{own}"
 
 
 def never_changed(table: str, ref: str, known: Iterable[str]) -> TableNotFoundError:
     """Return the error for a table that no commit of a ref changed. `known` are the tables of the ref."""
-    hint = suggest(table, known, "list the tables to see which exist")
+    hint = suggest(table, known, "list the tables with `tables()`")
     return TableNotFoundError(f"no commit of '{ref}' changed a table '{table}'", hint=hint)
 
 

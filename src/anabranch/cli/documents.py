@@ -58,12 +58,14 @@ MEMBERS: dict[str, str] = {
     " deleted=counts.deleted added_columns dropped_columns altered_columns built_indices dropped_indices conflicts",
     "repo.refs.branches.BranchInfo": "name mode parent parent_commit_id head_commit_id version created_at=created"
     " created_by description expires_at=expires own_tables is_protected checks=*",
-    "repo.refs.reflog.Movement": "version=number event at=moved actor commit_id message is_deleted restores",
+    "repo.refs.reflog.Movement": "version=number event at=moved actor commit_id message is_deleted restores"
+    " renamed_from renamed_to",
     "repo.refs.tags.TagInfo": "name commit_id created_at=created created_by description",
+    "repo.log.entries.CheckOutcome": "name sql result problem",
     "repo.runs.runs.RunInfo": "id branch=target state message metadata tables begun_at=begun begun_by"
-    " changed_at=changed commit_id error",
+    " changed_at=changed commit_id error checks",
     "repo.snapshot.Table": "table=key rows=* primary_key dataset=entry.dataset home=entry.home version=*",
-    "repo.refs.drift.TableDrift": "table has_drifted branch_rows main_rows forked_version=* main_version=*",
+    "repo.refs.branches.TableDrift": "table has_drifted branch_rows main_rows forked_version=* main_version=*",
 }
 
 
@@ -118,7 +120,7 @@ COMPUTED: dict[str, Mapping[str, Callable[[Any], object]]] = {
         "rows": lambda table: table.count_rows(),
         "version": lambda table: str(table.entry.version),
     },
-    "repo.refs.drift.TableDrift": {
+    "repo.refs.branches.TableDrift": {
         "forked_version": lambda drift: None if drift.forked_version is None else str(drift.forked_version),
         "main_version": lambda drift: None if drift.main_version is None else str(drift.main_version),
     },

@@ -1,6 +1,5 @@
 """Groups of commands: what a group does without a command, and answers for commands that do not exist here."""
 
-import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -8,6 +7,7 @@ import typer
 
 from anabranch.cli.exit_codes import INTERRUPTED, USAGE
 from anabranch.cli.plain_values import PlainGroup
+from anabranch.hints import shell_text
 
 __all__ = ["INSTEAD", "CommandInterruptedError", "ListGroup", "UnknownCommandError", "WordGroup", "hint_for_option"]
 
@@ -29,13 +29,16 @@ INSTEAD: dict[str, str] = {
     "stash": "there are no uncommitted changes: create a branch with 'anabranch switch -c BRANCH' and work there",
 }
 
-# Options of git, and of other commands, and what to use here. The word after the option replaces '{}'.
+# Options of git, of older versions and of other commands, and what to use here. The value of the option replaces
+# {value}, and the argument of the command {argument}.
 _OPTION_INSTEAD: dict[tuple[str, str], str] = {
-    ("branch list", "-d"): "use 'anabranch branch delete {}'",
-    ("branch list", "-D"): "use 'anabranch branch delete {}'",
-    ("reset", "--hard"): "there are no uncommitted changes: use 'anabranch reset {}'",
-    ("reset", "--soft"): "there are no uncommitted changes: use 'anabranch reset {}'",
-    ("tag list", "-d"): "use 'anabranch tag delete {}'",
+    ("branch list", "-d"): "use 'anabranch branch delete {value}'",
+    ("branch list", "-D"): "use 'anabranch branch delete {value}'",
+    ("reset", "--hard"): "there are no uncommitted changes: use 'anabranch reset {value}'",
+    ("rebase", "--onto"): "use 'anabranch rebase {value} --branch {argument}'",
+    ("reset", "--to"): "use 'anabranch reset {value} --branch {argument}'",
+    ("reset", "--soft"): "there are no uncommitted changes: use 'anabranch reset {value}'",
+    ("tag list", "-d"): "use 'anabranch tag delete {value}'",
 }
 
 
@@ -44,10 +47,25 @@ def hint_for_option(option: str, context: Any, words: Sequence[str]) -> str | No
     known = {each for parameter in context.command.params for each in parameter.opts}
     hint = _OPTION_INSTEAD.get((context.command_path.partition(" ")[2], option))
     if hint is None and option in ("--branch", "-b") and "--ref" in known:
-        hint = "use --ref {}"
-    # An option written as --branch=dev is not a word of its own.
-    after = words[words.index(option) + 1 :] if option in words else []
-    return hint and hint.replace("{}", shlex.quote(after[0]) if after else "NAME")
+        hint = "use --ref {value}"
+    if hint is None:
+        return None
+    value, rest = _split_option(option, words)
+    arguments = [word for word in rest if not word.startswith("-")][len(context.command_path.split()) - 1 :]
+    given = {"{value}": value or "NAME", "{argument}": arguments[0] if arguments else "BRANCH"}
+    for place, word in given.items():
+        hint = hint.replace(place, shell_text(word))
+    return hint
+
+
+def _split_option(option: str, words: Sequence[str]) -> tuple[str | None, list[str]]:
+    """Return the value of an option, also of one that is written as --to=dev, and the other words."""
+    for at, word in enumerate(words):
+        if word == option:
+            return next(iter(words[at + 1 :]), None), [*words[:at], *words[at + 2 :]]
+        if word.startswith(f"{option}="):
+            return word.partition("=")[2], [*words[:at], *words[at + 1 :]]
+    return None, list(words)
 
 
 class UnknownCommandError(typer.TyperException):

@@ -194,7 +194,8 @@ def create_app() -> typer.Typer:
         invoke_without_command=True,
         add_completion=False,
         rich_markup_mode=None,
-        epilog="'anabranch help COMMAND' explains a command, 'anabranch help exit-codes' the exit codes.",
+        epilog="'anabranch help COMMAND' explains a command. 'anabranch help refs' explains the names of older"
+        " states, such as main~3. 'anabranch help exit-codes' lists the exit codes.",
         # Its tracebacks would show local variables, storage options among them.
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},

@@ -1,6 +1,7 @@
 """The options of the commands that merge, and conflicts as people see them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,16 +26,18 @@ __all__ = [
     "NamedConflictError",
     "ReplayOptions",
     "Resolving",
+    "Sides",
     "conflict_table",
     "first_conflicts",
     "gap_notes",
+    "naming",
     "read_checks",
     "with_conflicts",
 ]
 
 MergeSource = Annotated[
     str,
-    typer.Argument(metavar="SOURCE", show_default=False, help="Branch to merge, or another ref, such as a tag."),
+    typer.Argument(metavar="SOURCE", show_default=False, help="Branch to merge. It can also be a tag or a commit."),
 ]
 Into = Annotated[
     str | None,
@@ -48,7 +51,8 @@ CheckFiles = Annotated[
         "--check",
         metavar="FILE",
         show_default=False,
-        help="File with one SELECT that must find no rows in the new state. Otherwise nothing changes. Repeatable.",
+        help="SQL file with one SELECT, which looks for bad rows in the result. If it finds a row, nothing changes."
+        " Repeatable.",
     ),
 ]
 
@@ -63,7 +67,7 @@ class Resolving:
             "--strategy",
             "-s",
             metavar="fail|source|target",
-            help="Side that wins if both changed the same cell and no --resolve applies.",
+            help="What to do with conflicts that no other option decides: fail, or use the value of one side.",
         ),
     ] = "fail"
     resolve: Annotated[
@@ -73,8 +77,10 @@ class Resolving:
             "-r",
             metavar="WHAT=HOW",
             show_default=False,
-            help="Resolver for a column (price=max), a table (bucket.table=source) or a column of a table"
-            " (bucket.table.price=min): source, target, max, min, sum_delta, concat or latest_by(COLUMN). Repeatable.",
+            help="Rule for the conflicts of a column (price=max), a table (shop.orders=source) or a column of a table"
+            " (shop.orders.price=min). Rules: source, target, max, min, sum_delta (the base value plus the change of"
+            " each side), concat (join both texts), latest_by(COLUMN) (the side with the larger value in COLUMN)."
+            " Repeatable.",
         ),
     ] = None
     resolutions: Annotated[
@@ -83,9 +89,10 @@ class Resolving:
             "--resolutions",
             metavar="FILE",
             show_default=False,
-            help="File with decisions on single conflicts. JSON: the output of 'anabranch conflicts --json', with"
-            " 'take' (source, target or base) or 'value' added to each conflict. CSV: the columns table, key, column,"
-            " path, take and value.",
+            help="JSON or CSV file with a decision for each conflict. To make one, save the output of 'anabranch"
+            ' conflicts --json\'. Then add one field to each conflict: either "take" (source, target or base) or'
+            ' "value" (your own value). A CSV file has the columns table, key, column, path, take and value. The column'
+            " 'path' is empty, except for a conflict inside a struct or JSON column.",
         ),
     ] = None
 
@@ -109,7 +116,7 @@ class MergeOptions(Resolving):
             "--expected-head",
             metavar="COMMIT",
             show_default=False,
-            help="Change nothing unless the branch is at this commit.",
+            help="Stop if COMMIT is not the newest commit of the target branch.",
         ),
     ] = None
     dry_run: Annotated[
@@ -197,43 +204,68 @@ def gap_notes(gaps: "Sequence[StrategyGap]") -> list[str]:
     return [f"note: {gap_text(gap)}" for gap in gaps]
 
 
-class NamedConflictError(MergeConflictError):
-    """The conflicts of a merge, with the names of its sides."""
+@dataclass(frozen=True, kw_only=True)
+class Sides:
+    """What the source and the target of a conflict are, for the headers of a table."""
 
-    def __init__(self, error: MergeConflictError, *, hint: str, source: str, target: str) -> None:
+    source: str
+    target: str
+
+    @classmethod
+    def of(cls, operation: str, source: str, target: str) -> "Sides":
+        """Return the sides of an operation. Only those of a merge are two branches.
+
+        The target is the branch that gets the changes. A rebase applies them to the new base.
+        """
+        match operation:
+            case "cherry-pick":
+                return cls(source="picked commit", target=target)
+            case "revert":
+                return cls(source="before the commit", target=target)
+            case "rebase":
+                return cls(source=f"commit of {source}", target=target)
+            case _:
+                return cls(source=source, target=target)
+
+
+class NamedConflictError(MergeConflictError):
+    """The conflicts of an operation, with the names of its sides."""
+
+    def __init__(self, error: MergeConflictError, *, hint: str, sides: Sides) -> None:
         super().__init__(error.problem, hint=hint, conflicts=error.conflicts, count=error.count)
-        self.source = source
-        self.target = target
+        self.sides = sides
+
+
+@contextmanager
+def naming(sides: Sides) -> Iterator[None]:
+    """Add the names of the sides, and what to do about conflicts that the strategy does not decide."""
+    try:
+        yield
+    except MergeConflictError as err:
+        gaps = dict.fromkeys(f"; {each.table}: {each.hint}" for each in err.conflicts if each.hint)
+        raise NamedConflictError(err, hint=err.hint + "".join(gaps), sides=sides) from err
 
 
 def with_conflicts(view: ErrorView, error: MergeConflictError) -> ErrorView:
     """The view of an error with the conflicts that it is about."""
     details = {"conflict_count": error.count, "conflicts": error.conflicts}
-    source, target = (error.source, error.target) if isinstance(error, NamedConflictError) else (None, None)
-    table = first_conflicts(error.conflicts, of=error.count, source=source, target=target)
-    return replace(view, details=details, tables=[table])
+    sides = error.sides if isinstance(error, NamedConflictError) else None
+    return replace(view, details=details, tables=[first_conflicts(error.conflicts, of=error.count, sides=sides)])
 
 
-def first_conflicts(
-    conflicts: "Sequence[Conflict]", *, of: int, source: str | None = None, target: str | None = None
-) -> Table:
+def first_conflicts(conflicts: "Sequence[Conflict]", *, of: int, sides: Sides | None = None) -> Table:
     """Return a table of the first of `of` conflicts."""
     shown = conflicts[:_MOST_SHOWN]
     title = f"the first {len(shown)} of {of} conflicts" if of > len(shown) else "conflicts"
-    return conflict_table(shown, title=title, source=source, target=target)
+    return conflict_table(shown, title=title, sides=sides)
 
 
-def conflict_table(
-    conflicts: "Sequence[Conflict]", *, title: str | None = None, source: str | None = None, target: str | None = None
-) -> Table:
-    """The conflicts for people, with the problem in words where the values do not show it.
-
-    `source` and `target` are the names of the sides, for the headers.
-    """
+def conflict_table(conflicts: "Sequence[Conflict]", *, title: str | None = None, sides: Sides | None = None) -> Table:
+    """The conflicts for people, with the problem in words where the values do not show it."""
     has_problems = any(conflict.key is None or conflict.hint for conflict in conflicts)
     has_decisions = any(conflict.decision for conflict in conflicts)
-    sides = (f"source ({source})" if source else "source", f"target ({target})" if target else "target")
-    columns = ("table", "kind", "key", "column", "base", *sides, *(["problem"] if has_problems else []))
+    named = ("source", "target") if sides is None else (f"source ({sides.source})", f"target ({sides.target})")
+    columns = ("table", "kind", "key", "column", "base", *named, *(["problem"] if has_problems else []))
     rows = tuple(_cells(conflict)[: len(columns)] for conflict in conflicts)
     styles = _STYLES[: len(columns)]
     if has_decisions:

@@ -40,7 +40,8 @@ __all__ = [
 ]
 
 REF_FORMS = (
-    "A branch, tag, commit, main~3, main^2, main@v7 or main@{2026-11-15T10:00:00Z} (default: the current branch)."
+    "A branch, a tag, a commit, or an older state such as main~3 (default: the current branch). 'anabranch help refs'"
+    " lists all forms."
 )
 _DATASET_REF_FORMS = (
     "A version (7), branch, tag, or version of a branch (dev@v7) (default: the newest version of main)."
@@ -60,9 +61,12 @@ Message = Annotated[
     str | None, typer.Option("--message", "-m", metavar="TEXT", show_default=False, help="Message of the new commit.")
 ]
 Engine = Annotated[
-    str, typer.Option("--engine", metavar="NAME", help="Engine that compares rows: auto, local, or spark on a cluster.")
+    str,
+    typer.Option(
+        "--engine", metavar="NAME", help="Engine that compares rows: local, spark, or auto (spark for many rows)."
+    ),
 ]
-Limit = Annotated[int, typer.Option("--limit", "-n", metavar="N", min=1, help="Maximum number to show.")]
+Limit = Annotated[int, typer.Option("--limit", "-n", metavar="N", min=1, help="Maximum number of entries to show.")]
 MaxListed = Annotated[
     int | None,
     typer.Option(
@@ -81,12 +85,12 @@ AfterName = Annotated[
         "--after",
         metavar="NAME",
         show_default=False,
-        help="Start after this name or id: the last one of the previous list.",
+        help="Continue a list: start after this name or id.",
     ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Report what would change. Change nothing.")]
 TableName = Annotated[
-    str, typer.Argument(metavar="TABLE", show_default=False, help="Name of the table, such as in_c_sales.orders.")
+    str, typer.Argument(metavar="TABLE", show_default=False, help="Name of the table, such as shop.orders.")
 ]
 TableNames = Annotated[
     list[str] | None,
@@ -104,7 +108,7 @@ Columns = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class KeepPolicy:
-    """The options of gc and of a storage report about which commits to keep."""
+    """The options about what to keep: commits of a repository, or versions of a dataset."""
 
     keep_newer_than: Annotated[
         str | None,
@@ -112,7 +116,8 @@ class KeepPolicy:
             "--keep-newer-than",
             metavar="TIME",
             show_default=False,
-            help="Keep commits of each branch that are younger than this, such as 30d or 12h. Collect older ones.",
+            help="Keep commits (of a dataset: versions) that are younger than this, such as 30d or 12h. Older ones are"
+            " removed.",
         ),
     ] = None
     keep_last: Annotated[
@@ -122,7 +127,7 @@ class KeepPolicy:
             metavar="N",
             min=1,
             show_default=False,
-            help="Keep the newest N commits of each branch, whatever their age.",
+            help="Keep the newest N commits (of a dataset: versions) of each branch, whatever their age.",
         ),
     ] = None
     grace: Annotated[

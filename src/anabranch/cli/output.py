@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Protocol
 
 import typer
@@ -15,12 +16,9 @@ from anabranch.cli.tables import Table, iter_lines
 from anabranch.display import human_size, printable
 
 if TYPE_CHECKING:
-    from anabranch.storage.progress import OnProgress
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
     from anabranch.format.layout.listing import Total
     from anabranch.format.storage_report import Usage
+    from anabranch.storage.progress import OnProgress
 
 __all__ = [
     "Answer",
@@ -33,6 +31,7 @@ __all__ = [
     "count",
     "human_size",
     "output_for",
+    "print_stream",
     "printable",
     "usage_text",
 ]
@@ -134,16 +133,24 @@ class TextOutput:
 
     @contextmanager
     def progress(self, what: str) -> "Iterator[OnProgress]":
-        # In a log file a bar would only leave control characters, and rich takes a while to load.
-        if not sys.stderr.isatty():
-            yield lambda _step: None
-            return
-        from rich.console import Console
-        from rich.progress import Progress as Bar
+        from anabranch.cli.progress import watch_steps
 
-        with Bar(console=Console(stderr=True), transient=True) as bar:
-            task = bar.add_task(what, total=None)
-            yield lambda step: bar.update(task, completed=step.done, total=step.total)
+        with watch_steps(what) as watch:
+            yield watch
+
+
+def print_stream(output: Output, what: str, texts: Iterator[str]) -> None:
+    """Print text that may be larger than the memory, piece by piece."""
+    with output.progress(what):
+        first = next(texts, "")
+        # In a file the text does not mix with the bar, so that the bar can stay until the end.
+        if not sys.stdout.isatty():
+            typer.echo(first, nl=False)
+            for text in texts:
+                typer.echo(text, nl=False)
+            return
+    for text in chain([first], texts):
+        typer.echo(text, nl=False)
 
 
 def _coloured(text: str, colour: str | None) -> str:

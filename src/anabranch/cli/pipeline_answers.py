@@ -43,7 +43,7 @@ def _plan_tables(plan: "Plan") -> list[Table]:
 
 def _step_row(number: int, step: "Step") -> tuple[int, str, str, str, str | None]:
     output = step.output
-    write = f"{output.write.value}{', creates it' if step.creates else ''}"
+    write = f"{output.write.value}{' (new table)' if step.creates else ''}"
     reads = [f"{name} (what is new)" if name in output.incremental else name for name in output.inputs]
     return number, step.key, output.kind, write, ", ".join(reads) or None
 

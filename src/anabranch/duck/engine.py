@@ -69,6 +69,15 @@ class DuckEngine:
             session.close()
             raise
 
+    def tables_of(self, sql: str) -> tuple[str, ...]:
+        """Return the tables that a statement names. Raise an error if it is not valid."""
+        session = self.database.session()
+        try:
+            uses = parse_statement(sql, session.connection).tables
+        finally:
+            session.close()
+        return tuple(dict.fromkeys(f"{use.bucket}.{use.table}" for use in uses if use.bucket is not None))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Run:

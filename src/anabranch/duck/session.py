@@ -178,7 +178,9 @@ def is_about_pushing(error: Exception) -> bool:
 
 
 def translate(said: str) -> AnabranchError:
-    problem = " ".join(said.partition("\n\nLINE ")[0].partition("\n\nAt:")[0].split())
+    # What DuckDB proposes for too little memory is settings, which a statement cannot change here.
+    ends = ("\n\nLINE ", "\n\nAt:", "\n\nPossible solutions:")
+    problem = " ".join(min((said.partition(end)[0] for end in ends), key=len).split())
     hint = next((hint for start, hint in _HINTS if problem.startswith(start)), "correct the SQL")
     if candidate := _CANDIDATE.search(problem):
         hint = f"did you mean {candidate[1]!r}? {hint}"

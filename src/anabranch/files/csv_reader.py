@@ -12,7 +12,7 @@ import pyarrow.csv as pa_csv
 
 from anabranch.errors import DamagedFileError, SchemaMismatchError
 from anabranch.files.formats import CsvOptions
-from anabranch.files.parser import Parsed, Refusal, parse_by_parts, refuse_nulls
+from anabranch.files.parser import Parsed, Refusal, parse_by_parts, parsed_type, refuse_nulls
 from anabranch.files.records import BadRecord, Block, Dialect, iter_blocks
 from anabranch.files.search import SourceFile
 from anabranch.files.streams import Watch, iter_text, without_lines
@@ -111,17 +111,17 @@ class CsvReader:
     def _convert(
         self, data: bytes, names: tuple[str, ...], schema: pa.Schema, wrong: list[tuple[int, int]]
     ) -> pa.Table:
-        types = {field.name: field.type for field in schema}
+        types = {field.name: parsed_type(field.type) for field in schema}
+        # Nulls in a column that takes none are found afterwards, row by row, to name their lines.
+        wanted = pa.schema([field.with_nullable(nullable=True) for field in schema])
         try:
-            table = self._read(data, names, schema.names, types, wrong)
+            return self._read(data, names, schema.names, types, wrong).cast(wanted)
         except pa.ArrowInvalid as err:
             raise Refusal(_reason(str(err), names, schema)) from None
         except pa.ArrowNotImplementedError as err:
             raise SchemaMismatchError(
                 f"a column has a type that CSV has no text for: {err}", hint="load it from JSON or Parquet"
             ) from None
-        # Nulls in a column that takes none are found afterwards, row by row, to name their lines.
-        return table.cast(pa.schema([field.with_nullable(nullable=True) for field in schema]))
 
     def _read(
         self,

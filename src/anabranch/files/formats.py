@@ -46,14 +46,18 @@ _COMPRESSIONS = {"gz": Compression.GZIP, "gzip": Compression.GZIP, "zst": Compre
 
 def format_of_name(name: str) -> tuple[FileFormat | None, Compression]:
     """Return the format and compression by the suffix of a file. The format is None if the suffix is unknown."""
+    suffix, compression = _suffixes(name)
+    return _FORMATS.get(suffix), compression
+
+
+def _suffixes(name: str) -> tuple[str, Compression]:
+    """Return the suffix of the format in lower case, empty if there is none, and the compression."""
     stem, _, last = name.lower().rpartition(".")
     compression = _COMPRESSIONS.get(last, Compression.NONE) if stem else Compression.NONE
     # `a.csv.gz` has its format before the last suffix.
     if compression is not Compression.NONE:
-        last = stem.rpartition(".")[2] if "." in stem else ""
-    elif not stem:
-        last = ""
-    return _FORMATS.get(last), compression
+        return stem.rpartition(".")[2] if "." in stem else "", compression
+    return last if stem else "", compression
 
 
 def checked_format(text: str) -> FileFormat:
@@ -111,7 +115,9 @@ class CsvOptions:
 
     def for_file(self, path: str) -> "CsvOptions":
         """Return the options with the default delimiter of a file name."""
-        return self if self.delimiter is not None else replace(self, delimiter="\t" if ".tsv" in path.lower() else ",")
+        if self.delimiter is not None:
+            return self
+        return replace(self, delimiter="\t" if _suffixes(path)[0] == "tsv" else ",")
 
     def _normalise(self) -> None:
         """Give each meaning one form, so that equal options are equal."""

@@ -6,10 +6,11 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.json as pa_json
 
 from anabranch.errors import DamagedFileError, InvalidInputError, SchemaMismatchError
-from anabranch.files.parser import Parsed, Refusal, parse_by_parts, refuse_nulls
+from anabranch.files.parser import Parsed, Refusal, parse_by_parts, parsed_type, refuse_nulls
 from anabranch.files.records import Block, Dialect, Record, iter_blocks
 from anabranch.files.search import SourceFile
 from anabranch.files.streams import Watch, iter_text
@@ -21,6 +22,8 @@ _LARGEST_ARRAY = 256 << 20
 # Lines that are null, and whatever begins with it: Arrow makes rows of the former and dies of the latter.
 _NULL = re.compile(rb"\A\s*null|\n[ \t\r]*null[ \t\r]*(?:\n|\Z)")
 
+# The day to which a time is added to be parsed.
+_DAY = "1970-01-01T"
 _NOT_FINITE = re.compile(rb'"(?:NaN|-?Infinity)"')
 _NOT_FINITE_TEXTS = ("NaN", "Infinity", "-Infinity")
 
@@ -92,7 +95,9 @@ def _read(data: bytes, schema: pa.Schema | None) -> pa.Table:
             read_options=pa_json.ReadOptions(use_threads=False, block_size=len(data) + 2),
             parse_options=pa_json.ParseOptions(explicit_schema=schema),
         )
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as err:
+    except pa.ArrowNotImplementedError as err:
+        raise _no_form(err) from None
+    except pa.ArrowInvalid as err:
         # The row number of Arrow is that of the part, not of the file.
         raise Refusal(str(err).removeprefix("JSON parse error: ").replace(" in row 0", "")) from None
 
@@ -147,15 +152,29 @@ def _is_any_list(kind: pa.DataType) -> bool:
 
 
 def _written_type(kind: pa.DataType) -> pa.DataType:
-    """What Arrow is to read where JSON has only text: it would take dates for numbers."""
-    return pa.string() if pa.types.is_date(kind) or pa.types.is_time(kind) else kind
+    """Return the type that Arrow is to read: text for dates and times, which it would take for numbers."""
+    if _is_any_list(kind):
+        # Arrow reads no other kinds of lists.
+        return pa.list_(kind.value_field.with_type(_written_type(kind.value_type)))
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_written_type(field.type)) for field in kind])
+    return pa.string() if pa.types.is_date(kind) or pa.types.is_time(kind) else parsed_type(kind)
 
 
 def _cast(values: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
     try:
+        if pa.types.is_time(field.type):
+            # Arrow reads a time from text only as a part of a timestamp.
+            values = pc.binary_join_element_wise(_DAY, values, "").cast(pa.timestamp("ns"))
         return values.cast(field.type)
+    except pa.ArrowNotImplementedError as err:
+        raise _no_form(err) from None
     except pa.ArrowInvalid as err:
-        raise Refusal(f"column {field.name!r} takes {field.type}: {err}") from None
+        raise Refusal(f"column {field.name!r} takes {field.type}: {str(err).replace(_DAY, '')}") from None
+
+
+def _no_form(err: pa.ArrowNotImplementedError) -> SchemaMismatchError:
+    return SchemaMismatchError(f"a column has a type that JSON has no form for: {err}", hint="load it from Parquet")
 
 
 def _array(file: SourceFile, pieces: Iterator[bytes]) -> Block:

@@ -12,7 +12,7 @@ from anabranch.files.records import BadRecord, Block, Record
 from anabranch.files.search import SourceFile
 from anabranch.files.streams import Watch
 
-__all__ = ["Parsed", "Refusal", "TextReader", "parse_by_parts", "refuse_nulls"]
+__all__ = ["Parsed", "Refusal", "TextReader", "parse_by_parts", "parsed_type", "refuse_nulls"]
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,13 @@ class TextReader(Protocol):
     def blocks(self, file: SourceFile, *, watch: Watch | None = None) -> Iterator[Block]: ...
 
     def parse(self, file: SourceFile, block: Block, schema: pa.Schema) -> Parsed: ...
+
+
+def parsed_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type to parse text as, from which Arrow casts to the type of a column."""
+    if pa.types.is_dictionary(kind):
+        return parsed_type(kind.value_type)
+    return pa.float32() if pa.types.is_float16(kind) else kind
 
 
 class Refusal(Exception):  # noqa: N818 - it never leaves this package

@@ -121,7 +121,7 @@ def _run_value(
         problem = f"the backfill stopped at {request.parameter}={value} ({where}): {err.problem}"
         hint = f"{err.hint}; the same command continues there"
         # The same class, so that the exit code is that of the cause.
-        raise type(err)(problem, hint=hint, details=err.details) from err
+        raise err.reworded(problem, hint=hint) from err
 
 
 def _values(pipeline: PipelineDefinition, request: Request) -> tuple[Any, ...]:

@@ -9,7 +9,7 @@ from math import isfinite
 from typing import Any
 
 from anabranch.duck.engine import default_engine
-from anabranch.duck.statement import parse_statement, quoted
+from anabranch.duck.statement import quoted
 from anabranch.errors import AnabranchError
 from anabranch.pipelines.declarations import DeclaredCheck, SourceLocation, parse_key
 from anabranch.pipelines.settings import Setting
@@ -32,14 +32,10 @@ def declare_check(name: Any, check: Any, location: SourceLocation) -> DeclaredCh
 
 
 def _tables_of(sql: str, location: SourceLocation) -> tuple[str, ...]:
-    session = default_engine().database.session()
     try:
-        uses = parse_statement(sql, session.connection).tables
+        return default_engine().tables_of(sql)
     except AnabranchError as err:
         location.inside(sql, err.details.get("line", 1)).fail(err.problem, hint=err.hint)
-    finally:
-        session.close()
-    return tuple(dict.fromkeys(f"{use.bucket}.{use.table}" for use in uses if use.bucket is not None))
 
 
 def declare_ready_made(key: str, given: Setting) -> Iterator[DeclaredCheck]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from anabranch.pipelines.declarations import DeclaredCheck, Output, SourceLocation
 from anabranch.pipelines.outputs import Source
-from anabranch.repo.history.lineage.svg import DrawnBox, DrawnEdge, draw_boxes
+from anabranch.repo.history.lineage.drawings import DrawnBox, DrawnEdge, draw_boxes
 
 __all__ = ["Plan", "Step", "chosen_outputs", "in_order", "steps_before"]
 

@@ -30,7 +30,7 @@ from anabranch.repo.log.arguments import (
 )
 from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import BranchMode, CommitKind, CommitRecord, GraphCommit, LogEntry, TableMap
-from anabranch.repo.log.pages import NamePage
+from anabranch.repo.log.numbered import NamePage
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.refs.resolve import Resolved, refuse_internal, require_kept, require_published, resolve
 from anabranch.repo.snapshot import Snapshot, Table
@@ -51,13 +51,14 @@ if TYPE_CHECKING:
     from anabranch.repo.history.comparer import LargeComparer, RowComparer
     from anabranch.repo.history.diff import Diff
     from anabranch.repo.history.entities import EntityChange
-    from anabranch.repo.history.lineage.graph import Lineage
+    from anabranch.repo.history.lineage.drawings import Lineage
     from anabranch.repo.io.one_step import OneStepWrites
     from anabranch.repo.io.values import ExportReport, Loader, LoadReport
     from anabranch.repo.leases.leases import Lease
     from anabranch.repo.log.clones import CloneInfo
     from anabranch.repo.log.history_tables import HistoryTables
     from anabranch.repo.log.making import Inspect
+    from anabranch.repo.log.once import Once
     from anabranch.repo.merge.cherry_pick import Pick
     from anabranch.repo.merge.combiner import Combiner
     from anabranch.repo.merge.conflicts import Conflict
@@ -67,8 +68,7 @@ if TYPE_CHECKING:
     from anabranch.repo.merge.rebase import Rebase
     from anabranch.repo.merge.replay import Replayed
     from anabranch.repo.merge.resolvers import Resolvers
-    from anabranch.repo.refs.branches import BranchInfo
-    from anabranch.repo.refs.drift import TableDrift
+    from anabranch.repo.refs.branches import BranchInfo, TableDrift
     from anabranch.repo.refs.reflog import Movement
     from anabranch.repo.refs.tags import TagInfo
     from anabranch.repo.run import Run
@@ -139,6 +139,7 @@ class Repository:
         self._seen: dict[BranchName, int] = {}  # the newest version of each branch that this handle read or put
         self._moving = threading.Lock()
         self.external_writes: tuple[ExternalWrite, ...] = ()
+        self._once: Once | None = None
 
     def __repr__(self) -> str:
         return f"Repository({self.uri!r}, branch={self.branch!r})"
@@ -260,6 +261,12 @@ class Repository:
             parse_branch=self._named,
             on_published=self._on_published,
         )
+
+    def _publishing_once(self, once: "Once | None") -> "Repository":
+        """Return a handle of its own, because other callers may use this one at the same time."""
+        handle = Repository(self._config, engines=self._engines, branch=self.branch)
+        handle._once = once
+        return handle
 
     def _on_published(self, published: "Published") -> None:
         self._move_to(published.entry)
@@ -947,7 +954,34 @@ class Repository:
         """
         from anabranch.repo.refs.branches import BranchInfo
 
-        return BranchInfo.of(self._repo_store.heads.get(BranchName.parse_public(name)))
+        return BranchInfo.of(self._repo_store.heads.get(BranchName.parse_public(name)), self._repo_store.heads.follow)
+
+    def branch_rename(self, name: str, new: str) -> "BranchInfo":
+        """Rename a branch. Its tables, history, expiry and the branches made from it stay as they are.
+
+        `main`, a protected branch and one with an active run are refused. Handles that are bound to the old name raise
+        BranchNotFoundError with the new one. The old name can be used again. `reflog` of the old name lists the
+        movements before the rename.
+
+        >>> repo.branch_create("dev").name
+        'dev'
+        >>> repo.branch_rename("dev", "prices").name
+        'prices'
+        >>> repo.branch_get("dev")
+        Traceback (most recent call last):
+            ...
+        anabranch.errors.BranchNotFoundError: branch 'dev' was renamed to 'prices'; use the name 'prices'
+        """
+        from anabranch.repo.merge.kept_decisions import move_decisions
+        from anabranch.repo.write.rename import rename_branch
+
+        before, after = BranchName.parse_public(name), BranchName.parse_new(new)
+        renamed = rename_branch(self._repo_store, before, after)
+        self._seen[after] = renamed.version
+        self._seen.pop(before, None)
+        with suppress(StorageError):  # The branch is renamed. Decisions that are left do no harm.
+            move_decisions(self._config, before, after)
+        return renamed
 
     def branch_delete(self, name: str, *, purge: bool = False) -> None:
         """Delete a branch; it can be restored until garbage collection.
@@ -967,7 +1001,8 @@ class Repository:
         target = BranchName.parse_public(name)
         found = self._repo_store.heads.find(target) if purge else None
         if found is not None and found.state.is_deleted:
-            if not self._purge(found):
+            # The commits of a renamed branch belong to its new name.
+            if found.state.renamed_to is not None or not self._purge(found):
                 self._repo_store.heads.get(target)  # raises, because the branch is deleted
             return
         tombstone = freeing_space(self._config, lambda: branches.delete_branch(self._repo_store, target))
@@ -1024,7 +1059,7 @@ class Repository:
 
         published = pull.freeze_branch(self._repo_store, BranchName.parse_public(name))
         self._on_published(published)
-        return BranchInfo.of(published.entry)
+        return BranchInfo.of(published.entry, self._repo_store.heads.follow)
 
     def branch_protect(self, name: str, *, checks: "Checks" = ()) -> "BranchInfo":
         """Allow a branch to move only by merges that pass the checks, until `branch_unprotect`.
@@ -1065,7 +1100,7 @@ class Repository:
         >>> repo.branch_drift("preview")
         []
         """
-        from anabranch.repo.refs.drift import branch_drift
+        from anabranch.repo.refs.branches import branch_drift
 
         return list(branch_drift(self._repo_store, BranchName.parse_public(name)))
 
@@ -1150,12 +1185,12 @@ class Repository:
         name = BranchName.parse_public(branch)
         self._on_moved(reset.reset_branch(self._repo_store, name, self._resolve_published(to)))
 
-    def undo(self, branch: str | None = None) -> "Movement":
+    def undo(self, branch: str | None = None, *, expected_version: int | None = None) -> "Movement":
         """Undo the last movement of a branch by a new entry of its log, and return that movement.
 
         Another `undo` undoes the movement before it, and so on. `redo` goes the other way, as long as the branch has
         not moved otherwise. The log keeps every position. Refused if another writer moved the branch since this handle
-        moved or read it.
+        moved or read it, or since the version that is given.
 
         >>> with repo.transaction(message="Oops") as tx:
         ...     tx.delete("shop.orders", "id > 0")
@@ -1168,15 +1203,17 @@ class Repository:
         from anabranch.repo.refs import reset
 
         target = self._named(branch)
-        entry, movement = reset.undo_last(self._repo_store, target, seen=self._seen.get(target))
+        seen = self._seen.get(target) if expected_version is None else expected_version
+        entry, movement = reset.undo_last(self._repo_store, target, seen=seen)
         self._on_moved(entry)
         return movement
 
-    def redo(self, branch: str | None = None) -> "Movement":
+    def redo(self, branch: str | None = None, *, expected_version: int | None = None) -> "Movement":
         """Redo the movement that the last `undo` undid, and return that movement.
 
         Several times, it redoes several undone movements, the last one undone first. After any other movement of the
-        branch there is nothing to redo: use `reset` with a position of the reflog.
+        branch there is nothing to redo: use `reset` with a position of the reflog. Refused as `undo` is if another
+        writer moved the branch.
 
         >>> commit = repo.append("shop.orders", [{"id": 4, "item": "tea", "amount": 12.5}], message="More tea")
         >>> repo.undo().message, len(repo["shop.orders"])
@@ -1187,7 +1224,8 @@ class Repository:
         from anabranch.repo.refs import reset
 
         target = self._named(branch)
-        entry, movement = reset.redo_last(self._repo_store, target, seen=self._seen.get(target))
+        seen = self._seen.get(target) if expected_version is None else expected_version
+        entry, movement = reset.redo_last(self._repo_store, target, seen=seen)
         self._on_moved(entry)
         return movement
 
@@ -1198,7 +1236,7 @@ class Repository:
         entry, has_moved = protection.set_protection(self._repo_store, name, protect=protect, checks=checks)
         if has_moved:
             self._move_to(entry)
-        return BranchInfo.of(entry)
+        return BranchInfo.of(entry, self._repo_store.heads.follow)
 
     # Write tables.
 
@@ -1379,7 +1417,7 @@ class Repository:
         head = self._repo_store.heads.get(target).head
         if self._repo_store.commits.find_table(head, parsed) is None:
             known = map(str, self._repo_store.commits.tables_of(head))
-            hint = suggest(table, known, "list the tables to see which exist")
+            hint = suggest(table, known, "list the tables with `tables()`")
             raise TableNotFoundError(f"there is no table '{table}' on branch '{target}'", hint=hint)
         settle_table(self._repo_store, target, parsed, force=force)
         self._forget_external_writes(parsed)
@@ -1556,6 +1594,7 @@ class Repository:
         message: str | None = None,
         metadata: Mapping[str, str] | None = None,
         expected_head: str | None = None,
+        expected_source: str | None = None,
         squash: bool = False,
         ff_only: bool = False,
         dry_run: bool = False,
@@ -1568,6 +1607,9 @@ class Repository:
         'target' takes that side's value. If any conflict is left, nothing changes. The checks run on the result before
         it is published. Rows are matched in this process or, if there are many, by Spark; `engine` forces 'local' or
         'spark'.
+
+        `expected_head` and `expected_source` are the commits that the branch and the source must be on, such as those
+        of a plan that was shown. If one of them has moved, WriteConflictError is raised and nothing changes.
 
         A merge always makes a commit, also a fast-forward. With `ff_only` it is refused if the branch has commits that
         the source does not have.
@@ -1586,9 +1628,12 @@ class Repository:
         """
         from anabranch.repo.merge.merge import BranchMerge, merge_branch, plan_merge
         from anabranch.repo.merge.plan import MergeResult
+        from anabranch.repo.merge.replay import check_expected_source
         from anabranch.repo.write.settle import settle_head
 
+        # What is resolved here is what is merged, also if the source moves from now on.
         resolved = self._resolve_published(source)
+        check_expected_source(source, resolved.view.commit, expected_source)
         kept = self._kept_decisions(resolved, into, require=source if keep_decisions else None)
         combiner = self._combiner(
             self._named(into), strategy=strategy, resolvers=resolvers, resolutions=resolutions, kept=kept, engine=engine
@@ -1602,6 +1647,7 @@ class Repository:
             ff_only=ff_only,
             inspect=self._inspecting(checks),
             guard=self._guard,
+            once=self._once,
         )
         if dry_run:
             return MergeResult(plan=plan_merge(self._repo_store, wanted))

@@ -10,7 +10,7 @@ from anabranch.errors import AnabranchError, RunEndedError
 from anabranch.ids import BranchName
 from anabranch.repo.leases.leases import Lease
 from anabranch.repo.log.arguments import checked_metadata, checked_text
-from anabranch.repo.log.entries import CommitKind, CommitRecord, GraphCommit, RunPhase, TableMap
+from anabranch.repo.log.entries import CheckOutcome, CommitKind, CommitRecord, GraphCommit, RunPhase, TableMap
 from anabranch.repo.log.making import CommitSpec
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.merge.run_publish import LoadCombiner, publish_run
@@ -24,6 +24,7 @@ from anabranch.repo.write.checks import (
     Query,
     callable_checks,
     checked_checks,
+    outcomes_of,
     run_checks,
 )
 from anabranch.repo.write.publish import Published
@@ -72,6 +73,8 @@ class Run:
         self._checks = checks  # those that the run began with
         # The checks of the last `publish`: they hold until the run ends, so that leaving the block runs them again.
         self._added_checks: tuple[NamedCheck, ...] = ()
+        # The results of the last attempt to publish.
+        self._ran: list[CheckOutcome] = []
         self._warning = weakref.finalize(self, _warn_dropped, run_id) if warns_if_dropped else None
         self.id = run_id
 
@@ -173,7 +176,8 @@ class Run:
 
         def inspect(record: CommitRecord, tables: TableMap) -> None:
             snapshot = Snapshot(self._repo_store, record, version=record.commit.manifest_version, tables=tables)
-            run_checks(named, snapshot, self._query)
+            self._ran.clear()  # of an attempt on an earlier head of the target
+            run_checks(named, snapshot, self._query, record=self._ran.append)
 
         self._lease.renew()
         try:
@@ -183,6 +187,7 @@ class Run:
                 inspect=inspect if named else None,
                 metadata=more,
                 load_combiner=self._load_combiner,
+                outcomes=self._outcomes,
             )
         # Another process has ended the run, so that its lease must not be renewed any more.
         except RunEndedError:
@@ -204,6 +209,9 @@ class Run:
         abort_run(self._repo_store, self.id)
         self._end()
 
+    def _outcomes(self) -> tuple[CheckOutcome, ...]:
+        return outcomes_of((*self._checks, *self._added_checks), self._ran)
+
     def _end(self) -> None:
         if self._warning is not None:
             self._warning.detach()
@@ -213,7 +221,7 @@ class Run:
         """Discard the run because of an error. A second error, while discarding, must not hide the first."""
         try:
             text = f"{type(error).__name__}: {error}"[:_LONGEST_ERROR]
-            abort_run(self._repo_store, self.id, phase=RunPhase.FAILED, error=text)
+            abort_run(self._repo_store, self.id, phase=RunPhase.FAILED, error=text, outcomes=self._outcomes())
         except AnabranchError:
             return  # it expires
         finally:

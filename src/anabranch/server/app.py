@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import anyio.to_thread
-from fastapi import FastAPI
+from fastapi import FastAPI, Request, Response
 
 import anabranch
 from anabranch.server import (
@@ -24,12 +24,13 @@ from anabranch.server import (
     tags,
     tokens,
 )
-from anabranch.server.envelope import add_handlers
+from anabranch.server.envelope import add_handlers, answer_error
 from anabranch.server.middleware import LimitingMiddleware, WarningMiddleware
 from anabranch.server.service import Service, open_service
 from anabranch.server.settings import Settings
 from anabranch.server.status import MetricsMiddleware
-from anabranch.server.ui.service_pages import ServiceGate, make_routes
+from anabranch.server.ui.responses import SecurityHeadersMiddleware, is_below
+from anabranch.server.ui.service_pages import UI_PATH, ServiceGate, make_routes, make_site
 
 __all__ = ["create_app"]
 
@@ -74,14 +75,25 @@ def create_app(settings: Settings, *, service: Service | None = None) -> FastAPI
         openapi_url=None,
     )
     app.state.service = opened
-    add_handlers(app)
-    app.add_middleware(WarningMiddleware)
     gate = ServiceGate(opened)
+    site = make_site(gate)
+
+    def answer(request: Request, error: Exception) -> Response | None:
+        """Return an error of the web UI as a page, None for other paths."""
+        return site.answer_failure(request, error) if is_below(UI_PATH, request.url.path) else None
+
+    add_handlers(app, answer=answer)
+    app.add_middleware(WarningMiddleware)
     app.add_middleware(
-        LimitingMiddleware, limits=settings.limits, find_token=opened.tokens.find, find_visitor=gate.find_token
+        LimitingMiddleware,
+        limits=settings.limits,
+        find_token=opened.tokens.find,
+        find_visitor=gate.find_token,
+        answer=lambda request, error: answer(request, error) or answer_error(error),
     )
     # The middleware that is added last runs first, so the metrics also count requests that the limits refuse.
     app.add_middleware(MetricsMiddleware, metrics=opened.metrics)
+    app.add_middleware(SecurityHeadersMiddleware, path=UI_PATH)
     for router in _ROUTERS:
         # Not `include_router`: matching a path against nested routers takes three times as long.
         app.router.routes.extend(router.routes)

@@ -42,6 +42,16 @@ class PendingEvent:
     status: int | None = None
 
 
+class AuditEvents(BaseModel):
+    """`next` is the value of `before` for the next page, and null on the last page.
+
+    A page has all events of the microsecond of its last event, and so may have more than `limit`.
+    """
+
+    events: list[AuditEvent]
+    next: datetime | None
+
+
 # The pending event of the request that this task or thread works for.
 _pending: ContextVar[PendingEvent | None] = ContextVar("pending_event", default=None)
 
@@ -53,8 +63,13 @@ class AuditLog:
         self._database = database
         self._clock = clock
 
-    def begin(self, request: Request, *, action: str, success_status: int) -> PendingEvent:
-        """Return the event of a request with a valid token, to be recorded with the status of its answer."""
+    def begin(
+        self, request: Request, *, action: str, success_status: int, branch_id: str | None = None
+    ) -> PendingEvent:
+        """Return the event of a request with a valid token, to be recorded with the status of its answer.
+
+        The branch is that of the path, unless another one is given.
+        """
         token: Token = request.state.token
 
         def make(status: int) -> AuditEvent:
@@ -65,7 +80,7 @@ class AuditLog:
                 actor=token.name,
                 action=action,
                 project_id=request.path_params.get("project_id"),
-                branch_id=request.path_params.get("branch_id"),
+                branch_id=branch_id or request.path_params.get("branch_id"),
                 # The client determines the length of the path, and events are never deleted.
                 path=request.url.path[:1000],
                 status=status,
@@ -97,16 +112,29 @@ class AuditLog:
         # Only after the transaction: if it fails, the route records the event again, with the status of the error.
         pending.status = status
 
-    def list_all(
-        self, *, project_id: str | None = None, before: datetime | None = None, limit: int = 100
-    ) -> list[AuditEvent]:
-        """Return the events of all projects or of one, newest first."""
+    def list_page(self, *, project_id: str | None = None, before: datetime | None = None, limit: int) -> AuditEvents:
+        """Return a page of the events of all projects or of one, newest first.
+
+        The page also has the other events of the time of its last one, above the limit: the next page begins before
+        that time.
+        """
+        chosen = (
+            "FROM audit_events WHERE ($1::VARCHAR IS NULL OR project_id = $1)"
+            " AND ($2::TIMESTAMPTZ IS NULL OR happened_at < $2)"
+        )
+        newest = f"SELECT happened_at {chosen} ORDER BY happened_at DESC LIMIT $3"
+        # Rows are never deleted or changed, so the row id is the order in which they were written.
         rows = self._database.read(
-            "SELECT * FROM audit_events WHERE ($1::VARCHAR IS NULL OR project_id = $1)"
-            " AND ($2::TIMESTAMPTZ IS NULL OR happened_at < $2) ORDER BY happened_at DESC LIMIT $3",
+            f"SELECT * {chosen} AND happened_at >= (SELECT min(happened_at) FROM ({newest}))"  # noqa: S608
+            " ORDER BY happened_at DESC, rowid DESC",
             [project_id, before, limit],
         )
-        return [AuditEvent(**row) for row in rows]
+        events = [AuditEvent(**row) for row in rows]
+        if len(events) < limit:
+            return AuditEvents(events=events, next=None)
+        oldest = events[-1].happened_at
+        has_more = self._database.read_one(f"SELECT 1 {chosen} LIMIT 1", [project_id, oldest]) is not None
+        return AuditEvents(events=events, next=oldest if has_more else None)
 
 
 router = make_router("audit")
@@ -126,27 +154,14 @@ Before = Annotated[
 ]
 
 
-class AuditEvents(BaseModel):
-    """`next` is the value of `before` for the next page, and null on the last page."""
-
-    events: list[AuditEvent]
-    next: datetime | None
-
-
 @router.get("/audit")
 def list_audit(call: ForAdmin, limit: Limit = 100, before: Before = None) -> AuditEvents:
     """List all writes, successful and refused, newest first."""
-    return _page(call.part(AuditLog).list_all(before=before, limit=limit + 1), limit)
+    return call.part(AuditLog).list_page(before=before, limit=limit)
 
 
 @router.get("/projects/{project_id}/audit")
 def list_project_audit(call: ProjectToChange, limit: Limit = 100, before: Before = None) -> AuditEvents:
     """List the writes to a project, successful and refused, newest first."""
     call.service.projects.get(call.project_id)
-    found = call.part(AuditLog).list_all(project_id=call.project_id, before=before, limit=limit + 1)
-    return _page(found, limit)
-
-
-def _page(found: list[AuditEvent], limit: int) -> AuditEvents:
-    shown = found[:limit]
-    return AuditEvents(events=shown, next=shown[-1].happened_at if len(found) > limit else None)
+    return call.part(AuditLog).list_page(project_id=call.project_id, before=before, limit=limit)

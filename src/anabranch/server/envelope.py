@@ -2,12 +2,12 @@
 
 import logging
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict
@@ -24,6 +24,7 @@ __all__ = [
     "add_handlers",
     "answer_error",
     "envelope_of",
+    "methods_at",
     "status_of",
     "without_data_folder",
 ]
@@ -54,6 +55,10 @@ UNEXPECTED: Mapping[str, Any] = {
 }
 # The codes of errors that FastAPI and Starlette raise. Others get the phrase of their status.
 _CODES = {404: "route_not_found", 405: "method_not_allowed", 413: "too_large", 422: "invalid_request"}
+
+
+Answer = Callable[[Request, Exception], Response | None]
+_Handler = Callable[[Request, Exception], Awaitable[Response]]
 
 
 class Envelope(BaseModel):
@@ -115,11 +120,23 @@ def envelope_of(error: AnabranchError) -> dict[str, Any]:
     return {"code": error.code, "message": error.problem, "details": details}
 
 
-def add_handlers(app: FastAPI) -> None:
-    app.add_exception_handler(AnabranchError, _on_error)
-    app.add_exception_handler(HTTPException, _on_http_error)
-    app.add_exception_handler(RequestValidationError, _on_invalid)
-    app.add_exception_handler(Exception, _on_unexpected)
+def add_handlers(app: FastAPI, *, answer: Answer) -> None:
+    """Answer all errors in JSON, except those that `answer` answers, such as with a page."""
+    kinds: Mapping[type[Exception], _Handler] = {
+        AnabranchError: _on_error,
+        HTTPException: _on_http_error,
+        RequestValidationError: _on_invalid,
+        Exception: _on_unexpected,
+    }
+    for kind, handle in kinds.items():
+        app.add_exception_handler(kind, _unless_answered(handle, answer))
+
+
+def _unless_answered(handle: _Handler, answer: Answer) -> _Handler:
+    async def on_error(request: Request, error: Exception) -> Response:
+        return answer(request, error) or await handle(request, error)
+
+    return on_error
 
 
 async def _on_error(request: Request, error: Exception) -> JSONResponse:
@@ -138,11 +155,11 @@ async def _on_http_error(request: Request, error: Exception) -> JSONResponse:
     # Starlette reports only the methods of the first route that matches the path.
     headers = dict(error.headers or {})
     if status == 405:
-        headers["Allow"] = ", ".join(sorted(_methods_at(request.app.routes, request.url.path)))
+        headers["Allow"] = ", ".join(sorted(methods_at(request.app.routes, request.url.path)))
     return _answer(status, code=code, message=str(error.detail), details={"retryable": False}, headers=headers)
 
 
-def _methods_at(routes: Iterable[Any], path: str) -> set[str]:
+def methods_at(routes: Iterable[Any], path: str) -> set[str]:
     """Return the methods of a path. Each route by itself reports only its own."""
     return set[str]().union(*(route.methods for route in routes if route.path_regex.match(path)))
 

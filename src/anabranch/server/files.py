@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Callable, Set
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -17,7 +18,8 @@ from anabranch.errors import FileMissingError
 from anabranch.server.database import Database
 from anabranch.server.routing import ProjectToBranch, ProjectToRead, make_router
 from anabranch.server.settings import Settings
-from anabranch.server.uploads import UPLOAD_BODY, Upload, mark_taken, upload_of
+from anabranch.server.uploads import UPLOAD_BODY, Upload, take_upload, upload_of
+from anabranch.storage.local_files import sync_files
 
 __all__ = ["FILE_ID", "FileRows", "Files", "StagedFile", "router"]
 
@@ -107,6 +109,8 @@ class Files:
             created_at=self._clock(),
             created_by=actor,
         )
+        # The row will be on disk, so the file and the names of its folders have to be there first.
+        sync_files([str(upload.path)])
         self._rows.insert(file)
         return file
 
@@ -178,8 +182,8 @@ class FileList(BaseModel):
 async def upload_file(call: ProjectToBranch, request: Request) -> FileInfo:
     """Upload a file as the part `file` of a form. It is kept until it is deleted."""
     upload = await upload_of(request)
-    kept = await run_in_threadpool(call.part(Files).keep, call.project_id, upload, actor=call.token.name)
-    mark_taken(request)
+    keep = partial(call.part(Files).keep, call.project_id, upload, actor=call.token.name)
+    kept = await run_in_threadpool(take_upload, request, keep)
     return FileInfo.model_validate(kept)
 
 

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from importlib.util import find_spec
 from typing import Annotated, Any
 
@@ -40,7 +41,7 @@ from anabranch.server.projects import Projects
 from anabranch.server.routing import BranchCall, BranchToChange, BucketName, TableName, make_router
 from anabranch.server.settings import Settings
 from anabranch.server.tables import find_table
-from anabranch.server.uploads import UPLOAD_BODY, Upload, check_unpacked_size, is_upload, mark_taken, upload_of
+from anabranch.server.uploads import UPLOAD_BODY, Upload, check_unpacked_size, is_upload, take_upload, upload_of
 from anabranch.warnings import collect_warnings
 
 __all__ = ["ImportOrder", "ImportRequest", "Imports", "errors_about", "format_of", "router"]
@@ -237,7 +238,9 @@ def errors_about(upload: Upload) -> Iterator[None]:
                 details = {"file": upload.name, "line": None, "reason": problem}
                 raise SchemaMismatchError(problem, hint=err.hint, details=details) from err
             case _ if problem != err.problem:
-                raise type(err)(problem, hint=err.hint, details=details) from err
+                found = err.reworded(problem)
+                found.details = details
+                raise found from err
             case _:
                 raise
 
@@ -350,8 +353,8 @@ async def import_table(
     else:
         upload = await run_in_threadpool(call.part(Files).find_upload, call.project_id, options.file_id)
     order = ImportOrder(branch=branch, key=key, request=wanted, upload=upload, is_kept=options.file_id is not None)
-    job = await run_in_threadpool(call.part(Imports).submit, order)
-    mark_taken(request)
+    submit = partial(call.part(Imports).submit, order)
+    job = await (run_in_threadpool(submit) if order.is_kept else run_in_threadpool(take_upload, request, submit))
     return answer_job(await call.part(Jobs).wait(job.id, options.wait))
 
 

@@ -20,7 +20,7 @@ from anabranch.repo.merge.decisions import read_resolutions
 from anabranch.repo.merge.plan import MergeOutcome
 from anabranch.repo.merge.resolve import Strategy
 from anabranch.repo.repository import Repository
-from anabranch.repo.runs.engine_access import EngineAccess
+from anabranch.repo.runs.engine_access import EngineAccess, publishing_once
 from anabranch.server.branches import Branches
 from anabranch.server.files import FILE_ID, Files
 from anabranch.server.history import Commit
@@ -28,7 +28,7 @@ from anabranch.server.idempotency import IDEMPOTENCY_KEY, Attempt
 from anabranch.server.projects import Projects
 from anabranch.server.routing import Body, FreeText, Limit, ProjectCall, ProjectToChange, ProjectToRead, make_router
 
-__all__ = ["router"]
+__all__ = ["refuse_dev_branches", "router"]
 
 router = make_router("merges", prefix="/projects/{project_id}/merges")
 
@@ -89,6 +89,13 @@ class MergeOrder(MergeQuestion):
     )
     expected_head: Annotated[
         str | None, Field(max_length=26, description="Refuse if the branch is not on this commit any more.")
+    ] = None
+    expected_source: Annotated[
+        str | None,
+        Field(
+            max_length=26,
+            description="Refuse if the source is not on this commit any more, such as `source_commit_id` of a plan.",
+        ),
     ] = None
     squash: Annotated[bool, Field(description="Leave the history of the source out.")] = False
     ff_only: Annotated[bool, Field(description="Refuse if the branch has commits that the source has not.")] = False
@@ -209,13 +216,16 @@ def merge_branches(call: ProjectToChange, body: MergeOrder, request: Request) ->
     made = None if attempt is None else attempt.find_commit(repository, body.into)
     if made is not None:
         return Merged(commit=Commit.model_validate(made), plan=None)
+    # A put of an earlier attempt that timed out may still arrive. Then publishing finds it and changes nothing.
+    handle = publishing_once(repository, None if attempt is None else attempt.once(body.into))
     with _conflicts_in_details():
-        result = repository.merge(
+        result = handle.merge(
             body.source,
             body.into,
             message=body.message,
             metadata={**body.metadata, **_metadata(call, attempt)},
             expected_head=body.expected_head,
+            expected_source=body.expected_source,
             squash=body.squash,
             ff_only=body.ff_only,
             keep_decisions=body.keep_decisions,
@@ -228,16 +238,19 @@ def merge_branches(call: ProjectToChange, body: MergeOrder, request: Request) ->
 def _open(call: ProjectCall, body: MergeQuestion) -> Repository:
     """Return the repository of a project. Raise InvalidInputError if one of the sides is a dev branch."""
     repository = call.part(Projects).open(call.project_id, actor=call.token.name)
-    branches = call.part(Branches)
-    # A commit or a tag may be of a dev branch, too.
-    made_on = EngineAccess(repository).published_snapshot_of(body.source).commit.branch
-    for name in (body.source, made_on, body.into):
-        if branches.is_dev_branch(call.project_id, name):
+    refuse_dev_branches(call.part(Branches), call.project_id, repository, source=body.source, into=body.into)
+    return repository
+
+
+def refuse_dev_branches(branches: Branches, project_id: str, repository: Repository, *, source: str, into: str) -> None:
+    """Raise InvalidInputError if a side of a merge is a dev branch, or a commit or a tag of one."""
+    made_on = EngineAccess(repository).published_snapshot_of(source).commit.branch
+    for name in (source, made_on, into):
+        if branches.is_dev_branch(project_id, name):
             raise InvalidInputError(
-                f"'{name}' is a dev branch, and these are not merged over HTTP",
+                f"'{name}' is a dev branch, and these are not merged by the service",
                 hint="export its tables, or merge it with the library or the command line",
             )
-    return repository
 
 
 def _decisions(call: ProjectCall, body: MergeQuestion) -> dict[str, Any]:

@@ -6,12 +6,13 @@ import time
 from collections.abc import Callable
 
 from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from anabranch.errors import AnabranchError, TooLargeError, TooManyRequestsError, TooSlowError
 from anabranch.hints import Door, words_at
 from anabranch.server.auth import Token, find_secret
-from anabranch.server.envelope import EnvelopeException, answer_error
+from anabranch.server.envelope import EnvelopeException
 from anabranch.server.settings import Limits
 from anabranch.warnings import collect_warnings
 
@@ -52,11 +53,13 @@ class LimitingMiddleware:
         limits: Limits,
         find_token: Callable[[str], Token | None],
         find_visitor: Callable[[Request], Token | None],
+        answer: Callable[[Request, AnabranchError], Response],
     ) -> None:
         self._app = app
         self._limits = limits
         self._find_token = find_token
         self._find_visitor = find_visitor
+        self._answer = answer
         self._known = _Slots(limits.requests_at_once)
         self._anonymous = _Slots(limits.anonymous_requests_at_once)
         self._bodies = _Slots(limits.bodies_bytes_at_once)
@@ -78,7 +81,7 @@ class LimitingMiddleware:
         slots = self._known if is_known else self._anonymous
         if slots.is_full and scope["path"] not in _ALWAYS_ANSWERED:
             error = TooManyRequestsError(f"{slots.used} requests are running", hint="try again later")
-            await answer_error(error)(scope, receive, send)
+            await self._answer(Request(scope), error)(scope, receive, send)
             return
         # No lock is needed: the event loop runs nothing else between the check and this line.
         slots.used += 1
@@ -128,9 +131,9 @@ class LimitingMiddleware:
             error = TooSlowError(
                 f"the request took more than {seconds:g} seconds", hint="check its effect before sending it again"
             )
-            await answer_error(error)(scope, receive, send)
+            await self._answer(Request(scope), error)(scope, receive, send)
         except AnabranchError as err:
-            await answer_error(err)(scope, receive, send)
+            await self._answer(Request(scope), err)(scope, receive, send)
 
 
 class WarningMiddleware:

@@ -22,6 +22,7 @@ from anabranch.server.database import Database, row_of
 from anabranch.server.routing import Body, ForAdmin, FreeName, FreeText, ProjectToEnd, ProjectToRead, make_router
 from anabranch.server.settings import Settings
 from anabranch.server.tokens import Tokens
+from anabranch.storage.local_files import forget_folders, sync_folders
 
 __all__ = ["Intent", "IntentKind", "Project", "ProjectRows", "Projects", "router"]
 
@@ -170,10 +171,9 @@ class Projects:
         finally:
             with self._changed:
                 self._users[project_id] -= 1
+                # Requests may name projects that do not exist, and the counter must not grow.
                 if not self._users[project_id]:
-                    del self._users[
-                        project_id
-                    ]  # requests may name projects that do not exist, and the counter must not grow
+                    del self._users[project_id]
                 self._changed.notify_all()
 
     def delete(self, project_id: str) -> None:
@@ -239,6 +239,8 @@ class Projects:
         left = folder.with_name(f"{_DELETED}{folder.name}_{intent.id}")
         if folder.exists():
             folder.rename(left)
+            # The rows are deleted on disk, and a folder without a row would keep its id from being used again.
+            sync_folders([str(self._settings.data)])
         with self._opening:
             for key in [key for key in self._handles if key[0] == intent.project_id]:
                 del self._handles[key]
@@ -257,6 +259,7 @@ def _remove(left: Path) -> None:
         shutil.rmtree(left)
     except OSError:
         _log.exception("%s could not be deleted", left.name)
+    forget_folders()
 
 
 def _not_found(project_id: str) -> ProjectNotFoundError:

@@ -1,12 +1,12 @@
 """Uploads: files of requests, written to disk while they arrive."""
 
 import hashlib
-import os
 import shutil
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
 import pyarrow as pa
 from fastapi import Request
@@ -15,7 +15,7 @@ from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.requests import ClientDisconnect
 
-from anabranch.errors import InvalidInputError, TooLargeError
+from anabranch.errors import InvalidInputError, TooLargeError, TooSlowError
 from anabranch.files.formats import format_of_name
 from anabranch.server.settings import Limits
 
@@ -27,8 +27,8 @@ __all__ = [
     "has_upload",
     "is_upload",
     "keep_file",
-    "mark_taken",
     "receive",
+    "take_upload",
     "upload_of",
 ]
 
@@ -47,6 +47,9 @@ UPLOAD_BODY = {
     }
 }
 
+T = TypeVar("T")
+
+_TAKING = threading.Lock()
 _PART_NAME = "file"
 _BYTES_AT_A_TIME = 1 << 20
 _LONGEST_NAME = 255
@@ -94,9 +97,19 @@ async def upload_of(request: Request) -> Upload:
     return found
 
 
-def mark_taken(request: Request) -> None:
-    """Keep the file of a request when the request ends."""
-    request.state.upload = None
+def take_upload(request: Request, use: Callable[[], T]) -> T:
+    """Call a function that uses the file of a request beyond its end. If it fails, delete the file.
+
+    The request may time out while the function runs in its thread. So the file is taken before, and not after.
+    """
+    upload = _take(request)
+    if upload is None:
+        raise TooSlowError("the request timed out before its file was taken", hint="send it again")
+    try:
+        return use()
+    except BaseException:
+        upload.discard()
+        raise
 
 
 def has_upload(request: Request) -> bool:
@@ -106,9 +119,17 @@ def has_upload(request: Request) -> bool:
 
 def discard_untaken(request: Request) -> None:
     """Delete the file of a request that failed."""
-    upload: Upload | None = getattr(request.state, "upload", None)
+    upload = _take(request)
     if upload is not None:
         upload.discard()
+
+
+def _take(request: Request) -> Upload | None:
+    """Return the file of a request to one of two threads: the one that uses it, or the one that ends the request."""
+    with _TAKING:
+        upload: Upload | None = getattr(request.state, "upload", None)
+        request.state.upload = None
+    return upload
 
 
 async def receive(request: Request, folder: Path) -> Upload:
@@ -192,8 +213,6 @@ class _Receiver:
                 "the body has no file", hint=f"send it as the part '{_PART_NAME}' of multipart/form-data"
             )
         self._file.flush()
-        # The row of the file will be on disk, so its bytes have to be there first.
-        os.fsync(self._file.fileno())
         upload = _complete(
             self._folder, self._name, start=self._start, size=self._file.tell(), sha256=self._digest.hexdigest()
         )

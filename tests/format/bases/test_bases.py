@@ -33,7 +33,7 @@ from anabranch.format.home import Home
 from anabranch.format.layout.files import FileKind, resolve_path
 from anabranch.format.layout.manifest import BasePath
 from anabranch.storage import open_store
-from tests.conftest import Place
+from tests.conftest import Location
 from tests.format.live_files import list_live_files
 from tests.format.reading import read_base
 
@@ -42,9 +42,9 @@ def rows(start: int, stop: int) -> pa.Table:
     return pa.table({"id": range(start, stop), "v": [i * 0.5 for i in range(start, stop)]})
 
 
-def make(place: Place, *, name: str = "t.lance", branch: str | None = None) -> Home:
+def make(location: Location, *, name: str = "t.lance", branch: str | None = None) -> Home:
     """A table of 100 rows in four fragments."""
-    home = Home.at(place / name, place.storage_options)
+    home = Home.at(location / name, location.storage_options)
     options = home.lance_options()
     made = lance.write_dataset(
         rows(0, 100), home.root, max_rows_per_file=25, enable_stable_row_ids=True, storage_options=options
@@ -94,10 +94,10 @@ def test_an_unknown_base_id_is_named_with_those_that_exist() -> None:
 
 
 @pytest.mark.s3
-def test_every_file_lies_where_its_path_resolves_to(place: Place) -> None:
-    main = make(place)
-    add_base(main, place / "cold", name="cold", is_dataset_root=True)
-    add_base(main, place / "flat", name="flat")
+def test_every_file_lies_where_its_path_resolves_to(location: Location) -> None:
+    main = make(location)
+    add_base(main, location / "cold", name="cold", is_dataset_root=True)
+    add_base(main, location / "flat", name="flat")
     append_to_base(main, rows(100, 110), base="cold")
     append_to_base(main, rows(110, 120), base="flat")
     main.open().delete("id in (3, 105, 115)")
@@ -111,22 +111,24 @@ def test_every_file_lies_where_its_path_resolves_to(place: Place) -> None:
         files = list_live_files(home, home.open())
         assert {file.kind for file in files} == set(FileKind)
         for file in files:
-            found = list(open_store(file.uri.rpartition("/")[0], place.storage_options).list())
+            found = list(open_store(file.uri.rpartition("/")[0], location.storage_options).list())
             name = file.uri.rpartition("/")[2]
             assert any(one.path == name or one.path.startswith(f"{name}/") for one in found), file
 
 
 @pytest.mark.s3
-def test_an_added_base_is_listed_and_can_be_written_to(place: Place) -> None:
-    home = make(place)
-    added = add_base(home, f"{place.root}/cold/", name="cold", is_dataset_root=True)
-    assert added == BasePath(id=1, path=place / "cold", name="cold", is_dataset_root=True)
+def test_an_added_base_is_listed_and_can_be_written_to(location: Location) -> None:
+    home = make(location)
+    added = add_base(home, f"{location.root}/cold/", name="cold", is_dataset_root=True)
+    assert added == BasePath(id=1, path=location / "cold", name="cold", is_dataset_root=True)
     assert list_bases(home) == (added,)
     assert list_bases(home, version=1) == ()
     version = append_to_base(home, rows(100, 110), base="cold")
     assert home.open().version == version
     assert home.open().count_rows() == 110
-    assert [found.path.partition("/")[0] for found in open_store(added.path, place.storage_options).list()] == ["data"]
+    assert [found.path.partition("/")[0] for found in open_store(added.path, location.storage_options).list()] == [
+        "data"
+    ]
 
 
 def test_a_base_is_found_by_name_path_and_id() -> None:
@@ -143,7 +145,7 @@ def test_a_base_is_found_by_name_path_and_id() -> None:
 
 @pytest.mark.parametrize("name", ["", "a b", "é", "a/b", ".hidden", "-x", "x" * 101, "root", "17"])
 def test_a_bad_base_name_is_refused_and_nothing_changes(tmp_path: Path, name: str) -> None:
-    home = make(Place(root=str(tmp_path)))
+    home = make(Location(root=str(tmp_path)))
     with pytest.raises(InvalidNameError, match="base name"):
         add_base(home, str(tmp_path / "cold"), name=name)
     assert home.open().version == 1
@@ -151,14 +153,14 @@ def test_a_bad_base_name_is_refused_and_nothing_changes(tmp_path: Path, name: st
 
 @pytest.mark.parametrize("below", ["", "/", "/data", "/tree/dev", "/cold"])
 def test_a_base_inside_the_dataset_is_refused(tmp_path: Path, below: str) -> None:
-    home = make(Place(root=str(tmp_path)), branch="dev")
+    home = make(Location(root=str(tmp_path)), branch="dev")
     with pytest.raises(InvalidPathError, match="in the dataset"):
         add_base(home, home.root + below, name="own")
     assert list_bases(home.on(None)) == ()
 
 
 def test_a_base_that_is_a_file_or_of_an_unknown_scheme_is_refused(tmp_path: Path) -> None:
-    home = make(Place(root=str(tmp_path)))
+    home = make(Location(root=str(tmp_path)))
     (tmp_path / "file").write_text("x")
     for path in ("file", "file/below", "file/far/below"):
         with pytest.raises(InvalidPathError, match="is a file, or is below one"):
@@ -177,7 +179,7 @@ def test_a_base_in_a_store_that_cannot_be_reached_is_refused(tmp_path: Path) -> 
         "allow_http": "true",
         "client_max_retries": "0",
     }
-    make(Place(root=str(tmp_path)))
+    make(Location(root=str(tmp_path)))
     home = Home.at(str(tmp_path / "t.lance"), options)
     with pytest.raises(StorageError, match="cannot be reached") as caught:
         add_base(home, "s3://cold/x", name="cold")
@@ -186,22 +188,22 @@ def test_a_base_in_a_store_that_cannot_be_reached_is_refused(tmp_path: Path) -> 
 
 
 def test_a_base_in_a_folder_that_is_not_there_yet_is_fine(tmp_path: Path) -> None:
-    home = make(Place(root=str(tmp_path)))
+    home = make(Location(root=str(tmp_path)))
     assert add_base(home, f"{tmp_path}/not/yet", name="cold").path == f"{tmp_path}/not/yet"
     append_to_base(home, rows(100, 110), base="cold")
     assert read_base(home, "cold").num_rows == 10
 
 
 @pytest.mark.xdist_group("s3")
-def test_a_base_in_a_missing_bucket_is_refused(s3_place: Place) -> None:
-    home = make(s3_place)
+def test_a_base_in_a_missing_bucket_is_refused(s3_location: Location) -> None:
+    home = make(s3_location)
     with pytest.raises(NotFoundError, match=r"bucket of .*does not exist"):
         add_base(home, "s3://no-such-bucket/cold", name="cold")
     assert home.open().version == 1
 
 
 def test_a_name_or_path_that_is_taken_is_refused(tmp_path: Path) -> None:
-    home = make(Place(root=str(tmp_path)))
+    home = make(Location(root=str(tmp_path)))
     add_base(home, str(tmp_path / "cold"), name="cold")
     for path, name in [("cold", "other"), ("cold/", "other"), ("x/../cold", "other"), ("other", "cold")]:
         with pytest.raises(BaseExistsError, match="has the base 'cold' at"):
@@ -210,13 +212,13 @@ def test_a_name_or_path_that_is_taken_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_relative_path_is_recorded_as_an_absolute_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    home = make(Place(root=str(tmp_path)))
+    home = make(Location(root=str(tmp_path)))
     monkeypatch.chdir(tmp_path)
     assert add_base(home, "cold", name="cold").path == str(tmp_path / "cold")
 
 
 def test_a_base_added_on_a_branch_is_listed_on_main_too(tmp_path: Path) -> None:
-    dev = make(Place(root=str(tmp_path)), branch="dev")
+    dev = make(Location(root=str(tmp_path)), branch="dev")
     added = add_base(dev, str(tmp_path / "cold"), name="cold", is_dataset_root=True)
     assert added in list_bases(dev)
     assert [entry.path for entry in list_bases(dev.on(None))] == [added.path]
@@ -226,7 +228,7 @@ def test_a_base_added_on_a_branch_is_listed_on_main_too(tmp_path: Path) -> None:
 
 
 def test_a_base_of_main_can_be_added_to_an_older_branch(tmp_path: Path) -> None:
-    dev = make(Place(root=str(tmp_path)), branch="dev")
+    dev = make(Location(root=str(tmp_path)), branch="dev")
     add_base(dev.on(None), str(tmp_path / "warm"), name="warm", is_dataset_root=True)
     add_base(dev.on(None), str(tmp_path / "cold"), name="cold", is_dataset_root=True)
     assert add_base(dev, str(tmp_path / "cold"), name="cold", is_dataset_root=True).id == 1
@@ -235,16 +237,16 @@ def test_a_base_of_main_can_be_added_to_an_older_branch(tmp_path: Path) -> None:
 
 
 @pytest.mark.s3
-def test_bases_added_at_the_same_time_are_all_listed(place: Place) -> None:
-    home = make(place)
+def test_bases_added_at_the_same_time_are_all_listed(location: Location) -> None:
+    home = make(location)
     with ThreadPoolExecutor(6) as pool:
-        list(pool.map(lambda n: add_base(home, place / f"b{n}", name=f"b{n}"), range(6)))
+        list(pool.map(lambda n: add_base(home, location / f"b{n}", name=f"b{n}"), range(6)))
     assert sorted(entry.name or "" for entry in list_bases(home)) == [f"b{n}" for n in range(6)]
     assert len({entry.id for entry in list_bases(home)}) == 6
 
 
 def test_one_base_added_by_many_at_the_same_time_is_listed_once(tmp_path: Path) -> None:
-    home = make(Place(root=str(tmp_path)))
+    home = make(Location(root=str(tmp_path)))
 
     def attempt(_: int) -> AnabranchError | None:
         try:
@@ -260,14 +262,14 @@ def test_one_base_added_by_many_at_the_same_time_is_listed_once(tmp_path: Path) 
 
 
 def test_writing_to_an_unknown_base_changes_nothing(tmp_path: Path) -> None:
-    home = make(Place(root=str(tmp_path)))
+    home = make(Location(root=str(tmp_path)))
     with pytest.raises(BaseNotFoundError, match="no base 'cold'"):
         append_to_base(home, rows(0, 1), base="cold")
     assert home.open().version == 1
 
 
 def test_rows_of_another_schema_are_refused(tmp_path: Path) -> None:
-    home = make(Place(root=str(tmp_path)))
+    home = make(Location(root=str(tmp_path)))
     add_base(home, str(tmp_path / "cold"), name="cold")
     with pytest.raises(SchemaMismatchError):
         append_to_base(home, pa.table({"other": ["x"]}), base="cold")
@@ -275,8 +277,8 @@ def test_rows_of_another_schema_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.s3
-def test_a_branch_does_not_write_into_the_locations_it_inherits_from(place: Place) -> None:
-    dev = make(place, branch="dev")
+def test_a_branch_does_not_write_into_the_locations_it_inherits_from(location: Location) -> None:
+    dev = make(location, branch="dev")
     dev.open().create_branch("sub")
     sub = dev.on("sub")
     cases: list[tuple[Home, str | int]] = [(dev, dev.root), (dev, 0), (sub, "dev"), (sub, "0")]
@@ -289,7 +291,7 @@ def test_a_branch_does_not_write_into_the_locations_it_inherits_from(place: Plac
 
 
 def test_a_clone_does_not_write_into_its_source(tmp_path: Path) -> None:
-    source = make(Place(root=str(tmp_path)))
+    source = make(Location(root=str(tmp_path)))
     source.open().shallow_clone(str(tmp_path / "c1.lance"), 1)
     lance.dataset(str(tmp_path / "c1.lance")).shallow_clone(str(tmp_path / "c2.lance"), 1)
     for name in ("c1.lance", "c2.lance"):
@@ -302,15 +304,15 @@ def test_a_clone_does_not_write_into_its_source(tmp_path: Path) -> None:
 
 
 def test_a_dataset_that_lists_its_own_root_writes_there(tmp_path: Path) -> None:
-    home = make(Place(root=str(tmp_path)))
+    home = make(Location(root=str(tmp_path)))
     home.open().add_bases([lance.DatasetBasePath(home.root, name="hot", is_dataset_root=True)])
     append_to_base(home, rows(100, 110), base="hot")
     assert home.open().to_table().num_rows == read_base(home, "hot").num_rows == read_base(home, "root").num_rows == 110
 
 
 @pytest.mark.s3
-def test_fresh_branches_are_not_stale(place: Place) -> None:
-    dev = make(place, branch="dev/a")
+def test_fresh_branches_are_not_stale(location: Location) -> None:
+    dev = make(location, branch="dev/a")
     dev.open().create_branch("dev/b")
     for home in (dev.on(None), dev, dev.on("dev/b")):
         check_bases(home)
@@ -318,7 +320,7 @@ def test_fresh_branches_are_not_stale(place: Place) -> None:
 
 
 def test_a_branch_of_a_moved_dataset_is_stale_until_its_root_is_listed_on_main(tmp_path: Path) -> None:
-    old = make(Place(root=str(tmp_path)), branch="dev")
+    old = make(Location(root=str(tmp_path)), branch="dev")
     old.open().create_branch("dev2")
     (tmp_path / "t.lance").rename(tmp_path / "moved.lance")
     main = Home.at(str(tmp_path / "moved.lance"))

@@ -11,7 +11,7 @@ from anabranch.format.bases.bases import add_base, append_to_base, fragments_of_
 from anabranch.format.bases.compaction import compact_bases
 from anabranch.format.home import Home
 from anabranch.format.storage_report import storage_report
-from tests.conftest import Place
+from tests.conftest import Location
 from tests.format.reading import read_base
 
 
@@ -19,13 +19,13 @@ def rows(start: int, stop: int, region: str) -> pa.Table:
     return pa.table({"id": range(start, stop), "region": [region] * (stop - start)})
 
 
-def make(place: Place, *, stable: bool = True) -> Home:
+def make(location: Location, *, stable: bool = True) -> Home:
     """Six fragments, by turns in the own root and in 'eu', indexed, with two rows deleted."""
-    home = Home.at(place / "t.lance", place.storage_options)
+    home = Home.at(location / "t.lance", location.storage_options)
     lance.write_dataset(
         rows(0, 10, "us"), home.root, enable_stable_row_ids=stable, storage_options=home.lance_options()
     )
-    add_base(home, place / "eu", name="eu", is_dataset_root=True)
+    add_base(home, location / "eu", name="eu", is_dataset_root=True)
     for start in (10, 30):
         append_to_base(home, rows(start, start + 10, "eu"), base="eu")
         append_to_base(home, rows(start + 10, start + 20, "us"))
@@ -37,9 +37,9 @@ def make(place: Place, *, stable: bool = True) -> Home:
 
 @pytest.mark.s3
 @pytest.mark.parametrize("rows_by", ["id", "address"])
-def test_fragments_are_merged_within_their_base_and_stay_there(place: Place, rows_by: str) -> None:
+def test_fragments_are_merged_within_their_base_and_stay_there(location: Location, rows_by: str) -> None:
     stable = rows_by == "id"
-    home = make(place, stable=stable)
+    home = make(location, stable=stable)
     before = home.open().to_table(with_row_id=stable).sort_by("id")
     report = compact_bases(home)
     assert (report.fragments_removed, report.fragments_added, report.version) == (6, 2, home.open().version)
@@ -53,7 +53,7 @@ def test_fragments_are_merged_within_their_base_and_stay_there(place: Place, row
 
 
 def test_nothing_of_a_base_is_left_in_the_own_root(tmp_path: Path) -> None:
-    home = make(Place(root=str(tmp_path)))
+    home = make(Location(root=str(tmp_path)))
     compact_bases(home)
     live = {path for fragment in fragments_of_base(home, None) for path in [fragment.metadata.files[0].path]}
     old = {file.path for fragment in home.open(1).get_fragments() for file in fragment.metadata.files}
@@ -64,7 +64,7 @@ def test_nothing_of_a_base_is_left_in_the_own_root(tmp_path: Path) -> None:
 
 
 def test_a_branch_compacts_what_it_inherits_into_its_own_root(tmp_path: Path) -> None:
-    main = make(Place(root=str(tmp_path)))
+    main = make(Location(root=str(tmp_path)))
     main.open().create_branch("dev")
     dev = main.on("dev")
     append_to_base(dev, rows(60, 70, "us"))
@@ -86,13 +86,13 @@ def test_a_table_without_bases_compacts_as_ever(tmp_path: Path) -> None:
 
 @pytest.mark.s3
 @pytest.mark.parametrize("rows_by", ["id", "address"])
-def test_an_inherited_index_is_copied_before_a_compaction(place: Place, rows_by: str) -> None:
+def test_an_inherited_index_is_copied_before_a_compaction(location: Location, rows_by: str) -> None:
     """Lance alone would leave an index that no reader finds; see the facts about bases."""
-    home = make(place, stable=rows_by == "id")
+    home = make(location, stable=rows_by == "id")
     home.open().create_branch("dev", storage_options=home.lance_options())
-    clone_uri = place / "clone.lance"
-    ab.dataset(home.root, place.storage_options).shallow_clone(clone_uri)
-    for heir in (home.on("dev"), Home.at(clone_uri, place.storage_options)):
+    clone_uri = location / "clone.lance"
+    ab.dataset(home.root, location.storage_options).shallow_clone(clone_uri)
+    for heir in (home.on("dev"), Home.at(clone_uri, location.storage_options)):
         assert compact_bases(heir).fragments_removed > 0
         assert [heir.open().count_rows(f"id = {i}") for i in (4, 5, 15, 59, 60)] == [1, 0, 0, 1, 0]
         assert "ScalarIndexQuery" in heir.open().scanner(filter="id = 4").explain_plan()

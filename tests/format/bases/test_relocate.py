@@ -21,7 +21,7 @@ from anabranch.format.layout.manifest import read_manifest
 from anabranch.format.layout.names import manifest_path
 from anabranch.format.layout.wire import iter_fields
 from anabranch.format.staging import VersionRef, append
-from tests.conftest import Place
+from tests.conftest import Location
 
 
 def rows(*ids: int) -> pa.Table:
@@ -216,18 +216,18 @@ def test_where_two_bases_could_be_the_former_root_the_user_decides(nameless: Pat
 
 
 @pytest.mark.s3
-def test_a_mapping_moves_all_below_a_prefix_on_main_too(place: Place) -> None:
-    home = Home.at(place / "t.lance", place.storage_options)
+def test_a_mapping_moves_all_below_a_prefix_on_main_too(location: Location) -> None:
+    home = Home.at(location / "t.lance", location.storage_options)
     lance.write_dataset(rows(1), home.root, storage_options=home.lance_options())
-    add_base(home, place / "tiers/cold", name="cold")
-    add_base(home, place / "tiers-not-these/files", name="files", is_dataset_root=False)
-    report = relocate(home, mapping={place / "tiers/": place / "archive/2026"})
-    assert report.changes == {place / "tiers/cold": place / "archive/2026/cold"}
+    add_base(home, location / "tiers/cold", name="cold")
+    add_base(home, location / "tiers-not-these/files", name="files", is_dataset_root=False)
+    report = relocate(home, mapping={location / "tiers/": location / "archive/2026"})
+    assert report.changes == {location / "tiers/cold": location / "archive/2026/cold"}
     assert {base.name: base.path for base in home.open().base_paths().values()} == {
-        "cold": place / "archive/2026/cold",
-        "files": place / "tiers-not-these/files",
+        "cold": location / "archive/2026/cold",
+        "files": location / "tiers-not-these/files",
     }
-    assert relocate(home, mapping={place / "tiers": place / "archive/2026"}).rewritten == ()
+    assert relocate(home, mapping={location / "tiers": location / "archive/2026"}).rewritten == ()
 
 
 def test_the_longest_prefix_wins(old: Path, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 import anabranch as ab
 from anabranch.errors import BaseNotFoundError, ConflictError, InvalidInputError
-from tests.conftest import Place
+from tests.conftest import Location
 from tests.format.trees import contents
 
 
@@ -17,30 +17,30 @@ def rows(*ids: int) -> pa.Table:
     return pa.table({"id": pa.array(ids, pa.int64())})
 
 
-def make(place: Place) -> ab.Dataset:
+def make(location: Location) -> ab.Dataset:
     """Two fragments and an index on main; a branch; and an empty base 'cold'."""
-    options = place.storage_options or None
-    root = place / "t.lance"
+    options = location.storage_options or None
+    root = location / "t.lance"
     lance.write_dataset(rows(1, 2), root, storage_options=options, enable_stable_row_ids=True)
     lance.dataset(root, storage_options=options).insert(rows(3))
     lance.dataset(root, storage_options=options).create_scalar_index("id", "BTREE")
-    dataset = ab.dataset(root, place.storage_options)
-    dataset.base_add(place / "cold", name="cold")
+    dataset = ab.dataset(root, location.storage_options)
+    dataset.base_add(location / "cold", name="cold")
     dataset.branch_create("dev")
     return dataset
 
 
 @pytest.fixture
 def local(tmp_path: Path) -> ab.Dataset:
-    return make(Place(root=str(tmp_path)))
+    return make(Location(root=str(tmp_path)))
 
 
 @pytest.mark.s3
-def test_an_unused_base_is_removed_from_main_and_branches(place: Place) -> None:
-    dataset, options = make(place), place.storage_options or None
-    before = contents(dataset.uri, place.storage_options)
+def test_an_unused_base_is_removed_from_main_and_branches(location: Location) -> None:
+    dataset, options = make(location), location.storage_options or None
+    before = contents(dataset.uri, location.storage_options)
     planned = dataset.base_remove("cold", dry_run=True)
-    assert contents(dataset.uri, place.storage_options) == before
+    assert contents(dataset.uri, location.storage_options) == before
     done = dataset.base_remove("cold")
     assert set(planned.versions) == set(done.versions) == {"main", "dev"}
     assert dataset.base_list() == []
@@ -55,7 +55,7 @@ def test_an_unused_base_is_removed_from_main_and_branches(place: Place) -> None:
         assert sorted(lance.dataset(uri, storage_options=options).to_table()["id"].to_pylist()) == [2, 3, 9]
     with pytest.raises(BaseNotFoundError):
         dataset.base_remove("cold")
-    assert dataset.base_add(place / "cold", name="cold").name == "cold"
+    assert dataset.base_add(location / "cold", name="cold").name == "cold"
     dataset.append(rows(10), base="cold")
     assert dataset.count_rows() == 4
     assert dataset.doctor().is_clean

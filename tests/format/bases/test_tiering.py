@@ -25,7 +25,7 @@ from anabranch.format.bases.tiering import move_fragments
 from anabranch.format.home import Home
 from anabranch.format.storage_report import storage_report
 from anabranch.storage import open_store
-from tests.conftest import Place
+from tests.conftest import Location
 from tests.format.live_files import list_live_files
 from tests.format.reading import read_base
 
@@ -34,21 +34,21 @@ def rows(start: int, stop: int) -> pa.Table:
     return pa.table({"id": range(start, stop), "year": [2000 + i // 10 for i in range(start, stop)]})
 
 
-def make(place: Place, *, cold: str | None = None, stable: bool = True) -> Home:
+def make(location: Location, *, cold: str | None = None, stable: bool = True) -> Home:
     """A table of 100 rows in four fragments, indexed, with rows deleted, and an empty base 'cold'."""
-    home = Home.at(place / "t.lance", place.storage_options)
+    home = Home.at(location / "t.lance", location.storage_options)
     options = home.lance_options()
     made = lance.write_dataset(
         rows(0, 100), home.root, max_rows_per_file=25, enable_stable_row_ids=stable, storage_options=options
     )
     made.delete("id in (3, 30)")
     made.create_scalar_index("id", "BTREE")
-    add_base(home, cold or place / "cold", name="cold", is_dataset_root=True)
+    add_base(home, cold or location / "cold", name="cold", is_dataset_root=True)
     return home
 
 
 def local(tmp_path: Path) -> Home:
-    return make(Place(root=str(tmp_path)))
+    return make(Location(root=str(tmp_path)))
 
 
 def content(home: Home) -> pa.Table:
@@ -71,8 +71,8 @@ def uses_index(home: Home, condition: str) -> bool:
 
 
 @pytest.mark.s3
-def test_fragments_move_to_a_base_and_back_and_stay_what_they_are(place: Place) -> None:
-    home = make(place)
+def test_fragments_move_to_a_base_and_back_and_stay_what_they_are(location: Location) -> None:
+    home = make(location)
     before = content(home)
     covered = indexed(home)
     out = move_fragments(home, to="cold", ids=[0, 1])
@@ -90,14 +90,14 @@ def test_fragments_move_to_a_base_and_back_and_stay_what_they_are(place: Place) 
 
 
 @pytest.mark.s3
-def test_moved_fragments_are_read_from_their_new_location_only(place: Place) -> None:
-    home = make(place)
+def test_moved_fragments_are_read_from_their_new_location_only(location: Location) -> None:
+    home = make(location)
     before = content(home)
     report = move_fragments(home, to="cold", ids=[0, 1, 2, 3])
     assert len(report.left_behind) == 4
     for uri in report.left_behind:
         folder, _, name = uri.rpartition("/")
-        store = open_store(folder, place.storage_options)
+        store = open_store(folder, location.storage_options)
         assert store.head(name).size > 0  # an older version still reads it
         store.delete(name)
     assert content(home) == before
@@ -111,8 +111,8 @@ def test_an_older_version_still_reads_the_files_left_behind(tmp_path: Path) -> N
 
 
 @pytest.mark.s3
-def test_a_filter_moves_fragments_whose_live_rows_all_match(place: Place) -> None:
-    home = make(place)
+def test_a_filter_moves_fragments_whose_live_rows_all_match(location: Location) -> None:
+    home = make(location)
     # Fragment 1 holds 25..49, of which 30 is deleted.
     report = move_fragments(home, to="cold", where="id < 60 and id != 30 and id != 3")
     assert (report.moved, report.partly_matching) == ((0, 1), (2,))
@@ -158,8 +158,8 @@ def test_a_wrong_call_is_refused_and_changes_nothing(
 
 
 @pytest.mark.s3
-def test_a_branch_moves_the_fragments_it_inherits_and_main_keeps_its_own(place: Place) -> None:
-    main = make(place)
+def test_a_branch_moves_the_fragments_it_inherits_and_main_keeps_its_own(location: Location) -> None:
+    main = make(location)
     main.open().create_branch("dev")
     dev = main.on("dev")
     append_to_base(dev, rows(100, 110))
@@ -210,7 +210,7 @@ def _data_file_size(home: Home) -> int:
 
 
 def test_a_table_without_stable_row_ids_moves_too(tmp_path: Path) -> None:
-    home = make(Place(root=str(tmp_path)), stable=False)
+    home = make(Location(root=str(tmp_path)), stable=False)
     before = home.open().to_table(with_row_id=True)
     move_fragments(home, to="cold", where="id < 50")
     assert home.open().to_table(with_row_id=True) == before
@@ -307,8 +307,8 @@ def move_the_same(home: Home) -> None:
 @pytest.mark.parametrize(
     "write", [delete_in_moving, delete_elsewhere, update_in_moving, append, add_column, move_the_same]
 )
-def test_what_others_write_while_files_are_copied_is_kept(place: Place, write: Callable[[Home], None]) -> None:
-    home = make(place)
+def test_what_others_write_while_files_are_copied_is_kept(location: Location, write: Callable[[Home], None]) -> None:
+    home = make(location)
     written: list[pa.Table] = []
 
     def interfere(done: int, total: int) -> None:
@@ -365,10 +365,10 @@ def test_fragments_that_vanish_while_they_are_copied_are_reported(tmp_path: Path
 
 
 @pytest.mark.s3
-def test_hot_and_cold_hold_after_a_compaction_and_an_index(place: Place) -> None:
+def test_hot_and_cold_hold_after_a_compaction_and_an_index(location: Location) -> None:
     """Worked example 1 of the storage layout specification, in two buckets where there are buckets."""
-    archive = place / "dataset-archive" if place.is_local else place.root.replace("s3://lake", "s3://cold")
-    home = make(place, cold=archive)
+    archive = location / "dataset-archive" if location.is_local else location.root.replace("s3://lake", "s3://cold")
+    home = make(location, cold=archive)
     before = content(home)
     move_fragments(home, to="cold", where="year < 2005")
     files = [file.uri for file in list_live_files(home, home.open()) if file.kind == "data"]

@@ -19,7 +19,7 @@ from anabranch.errors import (
     StaleBaseError,
 )
 from anabranch.format.layout.listing import LayoutKind
-from tests.conftest import Place
+from tests.conftest import Location
 from tests.format.trees import contents
 
 NOW = timedelta(0)
@@ -36,13 +36,13 @@ def ids(uri: str, version: int | str | None = None, options: dict[str, str] | No
     return sorted(opened.to_table()["id"].to_pylist())
 
 
-def make(place: Place) -> ab.Dataset:
+def make(location: Location) -> ab.Dataset:
     """Five versions on main: two appends, an index, a deletion; and a branch dev from version 2, with one more row."""
-    options = place.storage_options or None
-    root = place / "t.lance"
+    options = location.storage_options or None
+    root = location / "t.lance"
     lance.write_dataset(rows(*range(10)), root, storage_options=options, enable_stable_row_ids=True)
     lance.dataset(root, storage_options=options).insert(rows(10))
-    dataset = ab.dataset(root, place.storage_options)
+    dataset = ab.dataset(root, location.storage_options)
     dataset.branch_create("dev", 2)
     dataset.branch_checkout("dev").append(rows(100))
     lance.dataset(root, storage_options=options).create_scalar_index("id", "BTREE")
@@ -52,13 +52,13 @@ def make(place: Place) -> ab.Dataset:
 
 
 @pytest.fixture
-def dataset(place: Place) -> ab.Dataset:
-    return make(place)
+def dataset(location: Location) -> ab.Dataset:
+    return make(location)
 
 
 @pytest.fixture
 def local(tmp_path: Path) -> ab.Dataset:
-    return make(Place(root=str(tmp_path)))
+    return make(Location(root=str(tmp_path)))
 
 
 def data_files(folder: str | Path) -> set[str]:
@@ -74,8 +74,8 @@ def age(folder: str | Path, days: float) -> None:
 
 
 @pytest.mark.s3
-def test_a_cleanup_keeps_heads_forks_and_tags_and_removes_the_rest(dataset: ab.Dataset, place: Place) -> None:
-    root, options = dataset.uri, place.storage_options
+def test_a_cleanup_keeps_heads_forks_and_tags_and_removes_the_rest(dataset: ab.Dataset, location: Location) -> None:
+    root, options = dataset.uri, location.storage_options
     dataset.tag_create("v3", 3)
     before = {version: ids(root, version, options) for version in (2, 3, 5)}
     planned = dataset.cleanup(keep_last=1, grace=NOW, dry_run=True)
@@ -129,10 +129,10 @@ def test_versions_are_kept_by_age_or_number(local: ab.Dataset) -> None:
 
 
 @pytest.mark.s3
-def test_after_a_move_the_copies_in_the_hot_tier_are_freed(dataset: ab.Dataset, place: Place) -> None:
-    root, options = dataset.uri, place.storage_options
+def test_after_a_move_the_copies_in_the_hot_tier_are_freed(dataset: ab.Dataset, location: Location) -> None:
+    root, options = dataset.uri, location.storage_options
     dataset.branch_delete("dev")
-    dataset.base_add(place / "cold", name="cold")
+    dataset.base_add(location / "cold", name="cold")
     before = ids(root, None, options)
     moved = dataset.move_fragments(to="cold", fragments=[0, 1])
     assert len(moved.left_behind) == 2

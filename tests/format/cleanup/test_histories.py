@@ -19,7 +19,7 @@ from tests.format.trees import contents
 
 NOW = timedelta(0)
 
-Place = tuple[str, int]
+Location = tuple[str, int]
 
 
 def rows(*ids: int) -> pa.Table:
@@ -58,7 +58,7 @@ class History:
         self._next += 1
         return self._next
 
-    def any_version(self) -> Place:
+    def any_version(self) -> Location:
         head = self.head()
         return head.branch, self.rng.choice(head.version_list())
 
@@ -114,7 +114,7 @@ class History:
         if clones := self.dataset.clone_list():
             self.dataset.clone_drop(str(self.rng.choice(clones).uri))
 
-    def versions(self) -> dict[Place, list[int]]:
+    def versions(self) -> dict[Location, list[int]]:
         """The rows of each version of each branch, read by plain pylance."""
         found = {}
         for branch in ["main", *(info.name for info in self.dataset.branch_list())]:
@@ -127,11 +127,11 @@ class History:
         uris = [str(clone.uri) for clone in self.dataset.clone_list()]
         return {uri: sorted(lance.dataset(uri).to_table()["id"].to_pylist()) for uri in uris}
 
-    def expected(self, keep_last: int) -> set[Place]:
+    def expected(self, keep_last: int) -> set[Location]:
         """Which versions stay, by the words of the documentation."""
         tags = {(tag.branch or "main", tag.version) for tag in self.dataset.tag_list()}
         forks = {(info.parent_branch or "main", info.parent_version) for info in self.dataset.branch_list()}
-        newest: set[Place] = {(info.name, info.parent_version) for info in self.dataset.branch_list()}
+        newest: set[Location] = {(info.name, info.parent_version) for info in self.dataset.branch_list()}
         for branch in ["main", *(info.name for info in self.dataset.branch_list())]:
             newest |= {
                 (branch, version) for version in self.dataset.branch_checkout(branch).version_list()[-keep_last:]
@@ -177,7 +177,7 @@ def check_cleanup(history: History) -> None:
     assert removed == named
     assert set(planned.files) == set(done.files)
     assert set(planned.versions) == set(done.versions) == before.keys() - kept
-    assert history.versions() == {place: before[place] for place in kept}
+    assert history.versions() == {location: before[location] for location in kept}
     assert history.clones() == clones
     folders = [Path(history.root), history.cold] if bases else [Path(history.root)]
     assert history.present(*folders) <= history.referenced()

@@ -44,7 +44,7 @@ from anabranch.format.clone.holds import take_hold
 from anabranch.format.home import Home
 from anabranch.format.refs.branch_deletion import delete_branch
 from anabranch.storage import open_store
-from tests.conftest import Place
+from tests.conftest import Location
 
 
 def rows(*ids: int) -> pa.Table:
@@ -55,9 +55,9 @@ def ids(home: Home, version: int | None = None) -> list[int]:
     return sorted(home.open(version).to_table()["id"].to_pylist())
 
 
-def elsewhere(place: Place, name: str) -> str:
+def elsewhere(location: Location, name: str) -> str:
     """A root in another bucket; on local disk, in another folder."""
-    return place.root.replace("s3://lake/", "s3://other/") + f"/experiments/{name}"
+    return location.root.replace("s3://lake/", "s3://other/") + f"/experiments/{name}"
 
 
 def make(root: str, storage_options: dict[str, str] | None = None) -> Home:
@@ -118,9 +118,9 @@ NEWEST = [*V1, 10]
 
 
 @pytest.mark.s3
-def test_the_shallow_clone_of_the_storage_layout_specification(place: Place) -> None:
-    source = make(place / "production/main-dataset", place.storage_options)
-    clone = Home.at(elsewhere(place, "test-variant"), place.storage_options)
+def test_the_shallow_clone_of_the_storage_layout_specification(location: Location) -> None:
+    source = make(location / "production/main-dataset", location.storage_options)
+    clone = Home.at(elsewhere(location, "test-variant"), location.storage_options)
     shallow_clone(source, clone.root, ref="v1.0")
     assert [(base.path, base.name, base.is_dataset_root) for base in list_bases(clone)] == [(source.root, "v1.0", True)]
     assert not list(clone.store().list("data"))
@@ -143,11 +143,11 @@ def test_the_shallow_clone_of_the_storage_layout_specification(place: Place) -> 
 
 
 @pytest.mark.s3
-def test_a_clone_changes_without_touching_its_source(place: Place) -> None:
-    source = make(place / "source.lance", place.storage_options)
-    before = contents(source.root, place.storage_options)
-    info = shallow_clone(source, place / "clone.lance")
-    clone = Home.at(place / "clone.lance", place.storage_options)
+def test_a_clone_changes_without_touching_its_source(location: Location) -> None:
+    source = make(location / "source.lance", location.storage_options)
+    before = contents(source.root, location.storage_options)
+    info = shallow_clone(source, location / "clone.lance")
+    clone = Home.at(location / "clone.lance", location.storage_options)
     assert ids(clone) == NEWEST
     clone.open().insert(rows(77))
     clone.open().delete("id < 5")
@@ -155,7 +155,7 @@ def test_a_clone_changes_without_touching_its_source(place: Place) -> None:
     clone.open().update({"id": "id + 1000"}, where="id = 9")
     clone.open().drop_columns(["twice"])
     assert ids(clone) == [5, 6, 7, 8, 10, 77, 1009]
-    after = contents(source.root, place.storage_options)
+    after = contents(source.root, location.storage_options)
     assert after.pop(f"_refs/tags/{info.tag}.json")
     assert after == before
 
@@ -203,12 +203,12 @@ def test_without_a_hold_a_cleanup_breaks_the_clone(source: Home, tmp_path: Path)
 
 
 @pytest.mark.s3
-def test_a_clone_of_a_branch_is_held_there(place: Place) -> None:
-    source = make(place / "source.lance", place.storage_options)
+def test_a_clone_of_a_branch_is_held_there(location: Location) -> None:
+    source = make(location / "source.lance", location.storage_options)
     source.open().create_branch("dev")
     dev = source.on("dev")
     dev.open().insert(rows(20))
-    clone = Home.at(elsewhere(place, "clone.lance"), place.storage_options)
+    clone = Home.at(elsewhere(location, "clone.lance"), location.storage_options)
     info = shallow_clone(dev, clone.root)
     assert (info.branch, info.source_version) == ("dev", 5)
     assert ids(clone) == [*NEWEST, 20]
@@ -230,20 +230,20 @@ def test_a_tag_on_a_branch_names_the_base_of_that_branch(source: Home, tmp_path:
     assert named == {source.root: None, source.on("dev").uri: "dev-v1"}
 
 
-def test_a_staged_version_is_cloned_and_survives_every_cleanup(place: Place) -> None:
-    source = make(place / "source.lance", place.storage_options)
+def test_a_staged_version_is_cloned_and_survives_every_cleanup(location: Location) -> None:
+    source = make(location / "source.lance", location.storage_options)
     source.open().create_branch("dev")
     for branch in (None, "dev"):
         home = source.on(branch)
         staged = stage(home, rows(50))
-        clone = Home.at(elsewhere(place, f"{branch}.lance"), place.storage_options)
+        clone = Home.at(elsewhere(location, f"{branch}.lance"), location.storage_options)
         info = shallow_clone(home, clone.root, ref=staged)
         assert (info.branch, info.source_version) == (branch, staged)
-        deep_clone(home, place / f"{branch}-deep.lance", ref=staged)
+        deep_clone(home, location / f"{branch}-deep.lance", ref=staged)
         wear_out(home)
         clone.open().insert(rows(51))
         assert ids(clone) == [*NEWEST, 50, 51]
-        assert ids(Home.at(place / f"{branch}-deep.lance", place.storage_options)) == [*NEWEST, 50]
+        assert ids(Home.at(location / f"{branch}-deep.lance", location.storage_options)) == [*NEWEST, 50]
     before = len(source.open().branches.list())
     for info in list_clones(source):
         assert info.uri is not None
@@ -280,28 +280,28 @@ def test_a_tag_that_cannot_name_a_base_leaves_the_hold_as_name(source: Home, tmp
 
 
 @pytest.mark.s3
-def test_a_deep_clone_depends_on_nothing(place: Place, tmp_path: Path) -> None:
-    source = make(place / "source.lance", place.storage_options)
-    shallow = Home.at(elsewhere(place, "shallow.lance"), place.storage_options)
+def test_a_deep_clone_depends_on_nothing(location: Location, tmp_path: Path) -> None:
+    source = make(location / "source.lance", location.storage_options)
+    shallow = Home.at(elsewhere(location, "shallow.lance"), location.storage_options)
     shallow_clone(source, shallow.root)
     shallow.open().insert(rows(11))
-    far, near = elsewhere(place, "deep.lance"), str(tmp_path / "deep-of-shallow.lance")
+    far, near = elsewhere(location, "deep.lance"), str(tmp_path / "deep-of-shallow.lance")
     deep_clone(source, far)
     deep_clone(shallow, near)
     for root in (source.root, shallow.root):
-        store = open_store(root, place.storage_options)
+        store = open_store(root, location.storage_options)
         for info in list(store.list()):
             store.delete(info.path)
     for uri, expected in {far: NEWEST, near: [*NEWEST, 11]}.items():
-        deep = Home.at(uri, place.storage_options)
+        deep = Home.at(uri, location.storage_options)
         assert list_bases(deep) == ()
         assert ids(deep) == expected
         assert [index.name for index in deep.open().describe_indices()] == ["id_idx"]
         assert (deep.open().count_rows("id = 5"), deep.open().count_rows("id = 3")) == (1, 0)
         deep.open().insert(rows(99))
         assert deep.open().count_rows("id = 99") == 1
-    back = Home.at(place / "back.lance", place.storage_options)
-    deep_clone(Home.at(near), back.root, storage_options=place.storage_options)
+    back = Home.at(location / "back.lance", location.storage_options)
+    deep_clone(Home.at(near), back.root, storage_options=location.storage_options)
     assert ids(back) == [*NEWEST, 11, 99]
 
 
@@ -496,11 +496,11 @@ def test_a_dataset_without_clones_has_none(source: Home) -> None:
 
 
 @pytest.mark.xdist_group("s3")
-def test_a_clone_reached_by_options_of_its_own_is_listed_and_dropped(s3_place: Place) -> None:
+def test_a_clone_reached_by_options_of_its_own_is_listed_and_dropped(s3_location: Location) -> None:
     """The source's options are right for it, and hopeless where the clone is."""
-    source, target = s3_place / "source.lance", s3_place / "clone.lance"
-    lance.write_dataset(rows(1), source, storage_options=s3_place.storage_options)
-    right, wrong = s3_place.storage_options, {**s3_place.storage_options, "aws_secret_access_key": "wrong"}
+    source, target = s3_location / "source.lance", s3_location / "clone.lance"
+    lance.write_dataset(rows(1), source, storage_options=s3_location.storage_options)
+    right, wrong = s3_location.storage_options, {**s3_location.storage_options, "aws_secret_access_key": "wrong"}
     dataset = ab.dataset(source, right)
     dataset.shallow_clone(target, storage_options=right)
     assert [clone.exists for clone in dataset.clone_list(storage_options=wrong)] == [None]

@@ -9,7 +9,7 @@ import pytest
 
 import anabranch as ab
 from anabranch.errors import BranchInUseError, DatasetInUseError, InvalidNameError
-from tests.conftest import Place
+from tests.conftest import Location
 from tests.format.trees import contents
 
 
@@ -17,23 +17,23 @@ def rows(*ids: int) -> pa.Table:
     return pa.table({"id": pa.array(ids, pa.int64())})
 
 
-def make(place: Place) -> ab.Dataset:
+def make(location: Location) -> ab.Dataset:
     """Three rows on main, and a branch dev with a fourth."""
-    lance.write_dataset(rows(1, 2, 3), place / "source.lance", storage_options=place.storage_options or None)
-    source = ab.dataset(place / "source.lance", place.storage_options)
+    lance.write_dataset(rows(1, 2, 3), location / "source.lance", storage_options=location.storage_options or None)
+    source = ab.dataset(location / "source.lance", location.storage_options)
     source.branch_create("dev")
     source.branch_checkout("dev").append(rows(4))
     return source
 
 
 @pytest.fixture
-def source(place: Place) -> ab.Dataset:
-    return make(place)
+def source(location: Location) -> ab.Dataset:
+    return make(location)
 
 
 @pytest.fixture
 def local(tmp_path: Path) -> ab.Dataset:
-    return make(Place(root=str(tmp_path)))
+    return make(Location(root=str(tmp_path)))
 
 
 def hold_of(source: ab.Dataset, clone: str) -> str:
@@ -43,12 +43,12 @@ def hold_of(source: ab.Dataset, clone: str) -> str:
 
 
 @pytest.mark.s3
-def test_a_hold_is_neither_deleted_nor_moved_as_a_tag(source: ab.Dataset, place: Place) -> None:
-    clone = place / "clone.lance"
+def test_a_hold_is_neither_deleted_nor_moved_as_a_tag(source: ab.Dataset, location: Location) -> None:
+    clone = location / "clone.lance"
     tag = source.shallow_clone(clone).tag
     assert tag is not None
     source.append(rows(9))
-    before = contents(source.uri, place.storage_options)
+    before = contents(source.uri, location.storage_options)
     for change in (
         lambda: source.tag_delete(tag),
         lambda: source.tag_update(tag),
@@ -58,7 +58,7 @@ def test_a_hold_is_neither_deleted_nor_moved_as_a_tag(source: ab.Dataset, place:
             change()
         assert clone in refused.value.problem
         assert "clone_drop" in refused.value.hint
-        assert contents(source.uri, place.storage_options) == before
+        assert contents(source.uri, location.storage_options) == before
     source.clone_drop(clone)
     assert source.tag_list() == []
 

@@ -24,7 +24,7 @@ from anabranch.format.layout.names import branch_ref_path, manifest_path, tag_re
 from anabranch.format.refs.branches import get_branch
 from anabranch.format.staging import VersionRef, append, fork
 from anabranch.storage import open_store
-from tests.conftest import Place
+from tests.conftest import Location
 
 NOW = timedelta(0)
 
@@ -34,9 +34,9 @@ def rows(*ids: int) -> pa.Table:
 
 
 @pytest.fixture
-def home(place: Place) -> Home:
+def home(location: Location) -> Home:
     """Two versions on main, a branch with rows of its own, a branch of that branch, a nested name, and a tag."""
-    home = Home.at(place / "t.lance", place.storage_options)
+    home = Home.at(location / "t.lance", location.storage_options)
     dataset = lance.write_dataset(rows(1, 2, 3), home.root, storage_options=home.lance_options())
     dataset.insert(rows(4))
     dataset.create_branch("dev")
@@ -227,17 +227,17 @@ def test_a_tree_that_a_tag_names_gets_its_metadata_back(home: Home) -> None:
     assert ids(home, "release") == [1, 2, 3, 4]
 
 
-def test_a_tree_that_a_known_clone_reads_is_kept(home: Home, place: Place) -> None:
+def test_a_tree_that_a_known_clone_reads_is_kept(home: Home, location: Location) -> None:
     home.open().create_branch("x")
     home.on("x").open().insert(rows(9))
-    clone = Home.at(place / "clone.lance", place.storage_options)
+    clone = Home.at(location / "clone.lance", location.storage_options)
     home.on("x").open().shallow_clone(clone.root, 3, storage_options=home.lance_options())
     home.store().delete(branch_ref_path("x"))
     home.store().delete(f"tree/x/{manifest_path(2)}")
     before = files(home)
     assert doctor(home, repair=True, grace=NOW, clones=[clone]).findings[0].needed_by == (f"clone {clone.root!r}",)
     assert files(home) == before
-    gone = Home.at(place / "gone.lance", place.storage_options)
+    gone = Home.at(location / "gone.lance", location.storage_options)
     assert doctor(home, repair=True, grace=NOW, clones=[gone]).is_clean
     assert not any(path.startswith("tree/x/") for path in files(home))
     assert kinds(doctor(clone)) == [FindingKind.MISSING_DATA_FILE]
@@ -496,18 +496,18 @@ def test_a_missing_index_is_reported(home: Home) -> None:
     assert finding.subject.startswith("_indices/")
 
 
-def test_bases_and_clones_are_healthy_until_a_file_elsewhere_is_missing(home: Home, place: Place) -> None:
+def test_bases_and_clones_are_healthy_until_a_file_elsewhere_is_missing(home: Home, location: Location) -> None:
     for name in ("cold", "warm"):
-        add_base(home, place / name, name=name, is_dataset_root=name == "warm")
+        add_base(home, location / name, name=name, is_dataset_root=name == "warm")
         append_to_base(home, rows(8), base=name)
-    shallow_clone(home, place / "clone.lance")
-    clone = Home.at(place / "clone.lance", place.storage_options)
+    shallow_clone(home, location / "clone.lance")
+    clone = Home.at(location / "clone.lance", location.storage_options)
     assert doctor(home).findings == doctor(clone).findings == ()
     for name in ("cold", "warm"):
-        elsewhere = open_store(place / name, place.storage_options)
+        elsewhere = open_store(location / name, location.storage_options)
         (info,) = elsewhere.list()
         elsewhere.delete(info.path)
-        missing = f"{place / name}/{info.path}"
+        missing = f"{location / name}/{info.path}"
         for one in (home, clone):
             assert (FindingKind.MISSING_DATA_FILE, missing) in {(f.kind, f.subject) for f in doctor(one).findings}
 
@@ -562,9 +562,9 @@ def test_half_written_refs_are_removed_and_half_written_data_is_left(home: Home)
     assert files(home) == {**before, data: b"{"}
 
 
-def test_a_location_without_a_dataset_is_refused(place: Place) -> None:
+def test_a_location_without_a_dataset_is_refused(location: Location) -> None:
     with pytest.raises(DatasetNotFoundError):
-        doctor(Home.at(place / "nothing.lance", place.storage_options))
+        doctor(Home.at(location / "nothing.lance", location.storage_options))
 
 
 def test_progress_counts_the_versions_that_were_read(tmp_path: Path) -> None:

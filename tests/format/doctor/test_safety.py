@@ -21,7 +21,7 @@ from anabranch.format.doctor.trees import diagnose_trees
 from anabranch.format.home import Home, branch_folder
 from anabranch.format.layout.listing import layout
 from anabranch.format.layout.names import branch_ref_path, manifest_path
-from tests.conftest import Place
+from tests.conftest import Location
 
 NOW = timedelta(0)
 LONG_AGO = -timedelta(days=1)
@@ -41,8 +41,8 @@ def ids(home: Home, version: int | None = None) -> list[int]:
 
 
 @pytest.fixture
-def home(place: Place) -> Home:
-    home = Home.at(place / "t.lance", place.storage_options)
+def home(location: Location) -> Home:
+    home = Home.at(location / "t.lance", location.storage_options)
     lance.write_dataset(rows(1), home.root, storage_options=home.lance_options()).insert(rows(2))
     return home
 

@@ -10,14 +10,14 @@ import anabranch as ab
 from anabranch.errors import DamagedFileError, InvalidNameError, NotFoundError
 from anabranch.format.home import Home
 from anabranch.format.layout.deletions import deleted_offsets, read_deletion_file
-from tests.conftest import Place
+from tests.conftest import Location
 
 # Lance writes a bitmap from this many deleted rows of one fragment on.
 BITMAP_FROM = 5000
 
 
-def written(place: Place, rows: int, predicate: str, *, per_file: int | None = None) -> Home:
-    home = Home.at(place / "t.lance", place.storage_options)
+def written(location: Location, rows: int, predicate: str, *, per_file: int | None = None) -> Home:
+    home = Home.at(location / "t.lance", location.storage_options)
     table = pa.table({"id": pa.array(range(rows), pa.int64())})
     dataset = lance.write_dataset(
         table, home.root, storage_options=home.lance_options(), max_rows_per_file=per_file or rows
@@ -44,8 +44,8 @@ def suffixes(home: Home) -> set[str]:
     [("id % 997 = 3", "arrow"), ("id % 2 = 1", "bin")],
     ids=["sparse", "dense"],
 )
-def test_offsets_are_those_that_a_scan_does_not_see(place: Place, predicate: str, suffix: str) -> None:
-    home = written(place, 3 * BITMAP_FROM, predicate)
+def test_offsets_are_those_that_a_scan_does_not_see(location: Location, predicate: str, suffix: str) -> None:
+    home = written(location, 3 * BITMAP_FROM, predicate)
     offsets = deleted_offsets(home, None, 0)
     assert suffixes(home) == {suffix}
     assert offsets.dtype == np.uint32
@@ -54,19 +54,19 @@ def test_offsets_are_those_that_a_scan_does_not_see(place: Place, predicate: str
 
 
 @pytest.mark.parametrize(("count", "suffix"), [(BITMAP_FROM - 1, "arrow"), (BITMAP_FROM, "bin")])
-def test_both_sides_of_the_switch_are_read(place: Place, count: int, suffix: str) -> None:
-    home = written(place, 2 * BITMAP_FROM, f"id < {count}")
+def test_both_sides_of_the_switch_are_read(location: Location, count: int, suffix: str) -> None:
+    home = written(location, 2 * BITMAP_FROM, f"id < {count}")
     assert suffixes(home) == {suffix}
     assert deleted_offsets(home, None, 0).tolist() == list(range(count))
 
 
-def test_each_fragment_has_its_own_offsets(place: Place) -> None:
-    home = written(place, 30, "id in (0, 9, 10, 25)", per_file=10)
+def test_each_fragment_has_its_own_offsets(location: Location) -> None:
+    home = written(location, 30, "id in (0, 9, 10, 25)", per_file=10)
     assert [deleted_offsets(home, None, number).tolist() for number in range(3)] == [[0, 9], [0], [5]]
 
 
-def test_a_branch_reads_the_deletions_it_inherited_and_its_own(place: Place) -> None:
-    home = written(place, 20, "id in (1, 3)", per_file=10)
+def test_a_branch_reads_the_deletions_it_inherited_and_its_own(location: Location) -> None:
+    home = written(location, 20, "id in (1, 3)", per_file=10)
     home.open().create_branch("dev")
     home.on("dev").open().create_branch("dev2", ("dev", None))
     dev, dev2 = home.on("dev"), home.on("dev2")
@@ -79,29 +79,29 @@ def test_a_branch_reads_the_deletions_it_inherited_and_its_own(place: Place) -> 
 
 
 @pytest.mark.parametrize("fragment", [7, -1, 1 << 64])
-def test_an_unknown_fragment_is_refused(place: Place, fragment: int) -> None:
-    home = written(place, 10, "id = 1")
+def test_an_unknown_fragment_is_refused(location: Location, fragment: int) -> None:
+    home = written(location, 10, "id = 1")
     with pytest.raises(NotFoundError, match=f"has no fragment {fragment}; it has 1 fragments, up to 0"):
         deleted_offsets(home, None, fragment)
 
 
-def test_a_handle_shows_the_offsets_of_the_version_it_reads(place: Place) -> None:
-    dataset = ab.dataset(written(place, 10, "id = 1").root, place.storage_options)
+def test_a_handle_shows_the_offsets_of_the_version_it_reads(location: Location) -> None:
+    dataset = ab.dataset(written(location, 10, "id = 1").root, location.storage_options)
     dataset.open().delete("id = 3")
     assert dataset.deleted_offsets(0).tolist() == [1, 3]
     assert dataset.branch_checkout("main", 2).deleted_offsets(0).tolist() == [1]
 
 
-def test_a_missing_file_is_named(place: Place) -> None:
-    home = written(place, 10, "id = 1")
+def test_a_missing_file_is_named(location: Location) -> None:
+    home = written(location, 10, "id = 1")
     (info,) = home.store().list("_deletions")
     home.store().delete(info.path)
     with pytest.raises(DamagedFileError, match=info.path):
         deleted_offsets(home, None, 0)
 
 
-def test_a_file_with_another_count_than_its_manifest_records_is_damaged(place: Place) -> None:
-    home = written(place, 2 * BITMAP_FROM, f"id < {BITMAP_FROM}")
+def test_a_file_with_another_count_than_its_manifest_records_is_damaged(location: Location) -> None:
+    home = written(location, 2 * BITMAP_FROM, f"id < {BITMAP_FROM}")
     (info,) = home.store().list("_deletions")
     home.store().put(info.path, BitMap([1, 2, 3]).serialize())
     with pytest.raises(DamagedFileError, match="holds 3 offsets, and its manifest records 5000"):

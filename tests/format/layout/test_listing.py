@@ -16,7 +16,7 @@ from anabranch.format.home import Home
 from anabranch.format.layout.listing import Layout, LayoutKind, Total, lay_out, layout
 from anabranch.format.layout.names import branch_ref_path
 from anabranch.storage import ObjectInfo
-from tests.conftest import Place
+from tests.conftest import Location
 
 DATA = "101100101101010011010110a1b2c3d4e5f60718293a4b5c6d"
 UUID = "550e8400-e29b-41d4-a716-446655440000"
@@ -32,9 +32,9 @@ def kind_of(path: str) -> LayoutKind:
     return laid_out(path).files[0].kind
 
 
-def rich_dataset(place: Place) -> Home:
+def rich_dataset(location: Location) -> Home:
     """Every kind of file that an ordinary table, its branches and staged versions have."""
-    home = Home.at(place / "t.lance", place.storage_options)
+    home = Home.at(location / "t.lance", location.storage_options)
     table = pa.table({"id": range(100), "word": ["w"] * 100})
     dataset = lance.write_dataset(table, home.root, storage_options=home.lance_options())
     dataset.create_scalar_index("id", "BTREE")
@@ -52,8 +52,8 @@ def rich_dataset(place: Place) -> Home:
 
 
 @pytest.mark.s3
-def test_everything_that_lance_writes_is_known(place: Place) -> None:
-    home = rich_dataset(place)
+def test_everything_that_lance_writes_is_known(location: Location) -> None:
+    home = rich_dataset(location)
     found = layout(home)
     assert found.unknown_files == ()
     assert found.unreferenced_trees == ()
@@ -75,8 +75,8 @@ def test_everything_that_lance_writes_is_known(place: Place) -> None:
     assert layout(home.on("dev")) == found
 
 
-def test_totals_by_kind_and_by_branch_add_up(place: Place) -> None:
-    found = layout(rich_dataset(place))
+def test_totals_by_kind_and_by_branch_add_up(location: Location) -> None:
+    found = layout(rich_dataset(location))
     assert set(found.by_branch) == {None, "dev", "dev/deep", "from-staged"}
     for totals in (found.by_kind.values(), found.by_branch.values()):
         assert sum(total.files for total in totals) == found.total.files == len(found.files)
@@ -87,16 +87,16 @@ def test_totals_by_kind_and_by_branch_add_up(place: Place) -> None:
 
 @pytest.mark.parametrize("version", ["legacy", "2.0", "2.1", "2.2"])
 def test_every_storage_version_uses_the_same_names(
-    place: Place, version: Literal["legacy", "2.0", "2.1", "2.2"]
+    location: Location, version: Literal["legacy", "2.0", "2.1", "2.2"]
 ) -> None:
-    home = Home.at(place / "t.lance", place.storage_options)
+    home = Home.at(location / "t.lance", location.storage_options)
     table = pa.table({"id": [1, 2]})
     lance.write_dataset(table, home.root, data_storage_version=version, storage_options=home.lance_options())
     assert layout(home).unknown_files == ()
 
 
-def test_manifests_of_the_first_scheme_are_known(place: Place) -> None:
-    home = Home.at(place / "t.lance", place.storage_options)
+def test_manifests_of_the_first_scheme_are_known(location: Location) -> None:
+    home = Home.at(location / "t.lance", location.storage_options)
     dataset = lance.write_dataset(
         pa.table({"id": [1]}), home.root, enable_v2_manifest_paths=False, storage_options=home.lance_options()
     )
@@ -106,8 +106,8 @@ def test_manifests_of_the_first_scheme_are_known(place: Place) -> None:
     assert found.unknown_files == ()
 
 
-def test_large_values_and_vector_indices_are_known(place: Place) -> None:
-    home = Home.at(place / "t.lance", place.storage_options)
+def test_large_values_and_vector_indices_are_known(location: Location) -> None:
+    home = Home.at(location / "t.lance", location.storage_options)
     vectors = pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(256 * 4, dtype=np.float32)), 4)
     schema = pa.schema([lance.blob_field("body"), pa.field("v", vectors.type)])
     table = pa.table([lance.blob_array([b"x" * 100_000] * 256), vectors], schema=schema)
@@ -120,8 +120,8 @@ def test_large_values_and_vector_indices_are_known(place: Place) -> None:
 
 
 @pytest.mark.s3
-def test_unknown_files_and_unreferenced_trees_are_distinguished(place: Place) -> None:
-    home = rich_dataset(place)
+def test_unknown_files_and_unreferenced_trees_are_distinguished(location: Location) -> None:
+    home = rich_dataset(location)
     store = home.store()
     store.delete("_refs/branches/dev%2Fdeep.json")
     for path in ("notes.txt", "data/part-0.parquet", "tree/dev/readme.md", "tree/dev/deep/data/x.lance", "tree/x.txt"):
@@ -140,10 +140,10 @@ def test_unknown_files_and_unreferenced_trees_are_distinguished(place: Place) ->
 
 
 @pytest.mark.parametrize("path", ["", "/nothing-here"])
-def test_a_location_without_a_dataset_is_refused(place: Place, path: str) -> None:
-    Home.at(place.root, place.storage_options).store().put("file.txt", b"text")
+def test_a_location_without_a_dataset_is_refused(location: Location, path: str) -> None:
+    Home.at(location.root, location.storage_options).store().put("file.txt", b"text")
     with pytest.raises(DatasetNotFoundError, match="there is no Lance dataset"):
-        layout(Home.at(place.root + path, place.storage_options))
+        layout(Home.at(location.root + path, location.storage_options))
 
 
 @pytest.mark.parametrize(

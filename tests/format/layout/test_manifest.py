@@ -10,7 +10,7 @@ import pytest
 from anabranch.errors import DamagedFileError
 from anabranch.format.home import Home
 from anabranch.format.layout.manifest import BasePath, read_manifest, with_base_paths, with_version
-from tests.conftest import Place
+from tests.conftest import Location
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def test_version_branch_and_base_paths_are_read(branched: Path) -> None:
 
 
 def test_lance_reads_a_manifest_whose_base_path_changed(branched: Path, tmp_path: Path) -> None:
-    moved = tmp_path / "moved-to-a-place-with-a-much-longer-name.lance"
+    moved = tmp_path / "moved-to-a-location-with-a-much-longer-name.lance"
     branched.rename(moved)
     manifest = manifest_of(moved / "tree" / "dev")
     manifest.write_bytes(with_base_paths(manifest.read_bytes(), lambda base: replace(base, path=str(moved))))
@@ -75,10 +75,10 @@ def test_a_damaged_manifest_is_refused_by_name(branched: Path, damage: object) -
 
 
 @pytest.mark.s3
-def test_a_home_opens_by_its_folder(place: Place) -> None:
-    root = place / "t.lance"
-    written = lance.write_dataset(pa.table({"id": [1]}), root, storage_options=place.storage_options or None)
+def test_a_home_opens_by_its_folder(location: Location) -> None:
+    root = location / "t.lance"
+    written = lance.write_dataset(pa.table({"id": [1]}), root, storage_options=location.storage_options or None)
     written.create_branch("dev")
-    home = Home.at(root, place.storage_options).on("dev")
+    home = Home.at(root, location.storage_options).on("dev")
     assert home.open().uri.endswith("/tree/dev")
     assert home.open().count_rows() == 1

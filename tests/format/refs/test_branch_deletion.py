@@ -10,7 +10,7 @@ import pytest
 import anabranch as ab
 from anabranch import errors
 from anabranch.format.layout.names import branch_ref_path
-from tests.conftest import Place
+from tests.conftest import Location
 
 # Every legal shape of a nested name, and shapes that only other tools make.
 OTHERS = ("a/b", "a/b2", "ab", "b/a", "c/d/e", "c/d/f", "x", "main2")
@@ -18,14 +18,14 @@ SHAPES = ("a/c", "a", "a/b/c", "c", "c/d", "c/d/g", "c/d/e/f", "b", "z", "mai", 
 
 
 @pytest.fixture
-def dataset(place: Place) -> ab.Dataset:
+def dataset(location: Location) -> ab.Dataset:
     """A dataset with branches of many names, made by pylance, each with a row of its own."""
-    root = place / "t.lance"
-    plain = lance.write_dataset(rows(1, 2), root, storage_options=place.storage_options or None)
+    root = location / "t.lance"
+    plain = lance.write_dataset(rows(1, 2), root, storage_options=location.storage_options or None)
     for name in OTHERS:
         make_branch(plain, name)
     plain.tags.create("v1", 1)
-    return ab.dataset(root, place.storage_options)
+    return ab.dataset(root, location.storage_options)
 
 
 def rows(*ids: int) -> pa.Table:

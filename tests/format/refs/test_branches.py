@@ -15,16 +15,16 @@ import pytest
 
 import anabranch as ab
 from anabranch import errors
-from tests.conftest import Place
+from tests.conftest import Location
 
 
 @pytest.fixture
-def dataset(place: Place) -> ab.Dataset:
+def dataset(location: Location) -> ab.Dataset:
     """Three versions: ids 0-1, then 2, then 3."""
-    root = place / "t.lance"
+    root = location / "t.lance"
     for ids, mode in (([0, 1], "create"), ([2], "append"), ([3], "append")):
-        write(root, ids, place.storage_options, mode=mode)
-    return ab.dataset(root, place.storage_options)
+        write(root, ids, location.storage_options, mode=mode)
+    return ab.dataset(root, location.storage_options)
 
 
 def write(uri: str, ids: list[int], options: dict[str, str], *, mode: str = "append") -> None:
@@ -37,7 +37,7 @@ def ids(dataset: ab.Dataset) -> list[int]:
 
 
 @pytest.mark.s3
-def test_a_branch_shows_its_source_and_goes_its_own_way(dataset: ab.Dataset, place: Place) -> None:
+def test_a_branch_shows_its_source_and_goes_its_own_way(dataset: ab.Dataset, location: Location) -> None:
     made = dataset.branch_create("bugfix/issue-123")
     branch = dataset.branch_checkout("bugfix/issue-123")
     assert (made.parent_branch, made.parent_version) == (None, 3)
@@ -106,9 +106,9 @@ def test_branches_are_listed_by_name(dataset: ab.Dataset) -> None:
     assert [branch.name for branch in dataset.branch_list()] == ["a/x", "a/y", "b"]
 
 
-def test_plain_pylance_reads_our_branches_and_we_read_its(dataset: ab.Dataset, place: Place) -> None:
+def test_plain_pylance_reads_our_branches_and_we_read_its(dataset: ab.Dataset, location: Location) -> None:
     dataset.branch_create("ours", 2)
-    plain = lance.dataset(dataset.uri, storage_options=place.storage_options or None)
+    plain = lance.dataset(dataset.uri, storage_options=location.storage_options or None)
     assert plain.checkout_version(("ours", None)).count_rows() == 3
     assert set(plain.branches.list()) == {"ours"}
     plain.create_branch("theirs", 1)
@@ -117,8 +117,8 @@ def test_plain_pylance_reads_our_branches_and_we_read_its(dataset: ab.Dataset, p
     assert [branch.name for branch in dataset.branch_list()] == ["theirs"]
 
 
-def test_names_that_pylance_accepts_and_we_do_not_are_still_read(dataset: ab.Dataset, place: Place) -> None:
-    plain = lance.dataset(dataset.uri, storage_options=place.storage_options or None)
+def test_names_that_pylance_accepts_and_we_do_not_are_still_read(dataset: ab.Dataset, location: Location) -> None:
+    plain = lance.dataset(dataset.uri, storage_options=location.storage_options or None)
     plain.create_branch("été", 1)
     assert [branch.name for branch in dataset.branch_list()] == ["été"]
     assert ids(dataset.branch_checkout("été")) == [0, 1]
@@ -216,11 +216,11 @@ def test_bad_input_changes_nothing(
     assert {info.path: info.size for info in dataset.home.store().list()} == before
 
 
-def test_a_pinned_handle_refuses_to_write(dataset: ab.Dataset, place: Place) -> None:
+def test_a_pinned_handle_refuses_to_write(dataset: ab.Dataset, location: Location) -> None:
     pinned = dataset.branch_checkout("main", 1)
     writes: list[Callable[[], object]] = [
         lambda: pinned.append(pa.table({"id": [7]})),
-        lambda: pinned.base_add(place / "cold", name="cold"),
+        lambda: pinned.base_add(location / "cold", name="cold"),
         lambda: pinned.move_fragments(to="root", fragments=[0]),
         lambda: pinned.compact(),
     ]
@@ -269,10 +269,10 @@ def test_an_unreachable_endpoint_is_reported_and_keeps_the_secret() -> None:
 
 
 @pytest.mark.parametrize("name", ["dev", "a/b"])
-def test_the_folder_of_a_branch_is_opened_as_that_branch(dataset: ab.Dataset, place: Place, name: str) -> None:
+def test_the_folder_of_a_branch_is_opened_as_that_branch(dataset: ab.Dataset, location: Location, name: str) -> None:
     dataset.branch_create(name)
     dataset.branch_checkout(name).append(pa.table({"id": [7]}))
-    branch = ab.dataset(f"{dataset.uri}/tree/{name}", place.storage_options)
+    branch = ab.dataset(f"{dataset.uri}/tree/{name}", location.storage_options)
     assert (branch.uri, branch.branch, ids(branch)) == (dataset.uri, name, [0, 1, 2, 3, 7])
     branch.branch_create("child")
     branch.tag_create("here")
@@ -335,13 +335,13 @@ def test_a_name_and_a_name_inside_its_folder_are_never_both_made(
     dataset: ab.Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two creators that both looked before either wrote: each sees the other afterwards."""
-    make, both_looked = lance.LanceDataset.create_branch, threading.Barrier(2, timeout=60)
+    make, both_looked = lance.LanceDataset.commit, threading.Barrier(2, timeout=60)
 
     def make_together(*args: Any, **options: Any) -> lance.LanceDataset:
         both_looked.wait()
         return make(*args, **options)
 
-    monkeypatch.setattr(lance.LanceDataset, "create_branch", make_together)
+    monkeypatch.setattr(lance.LanceDataset, "commit", make_together)
     before = {info.path for info in dataset.home.store().list()}
 
     def attempt(name: str) -> str | None:
@@ -378,7 +378,7 @@ def test_a_branch_whose_parent_is_deleted_at_the_same_time_is_rolled_back(
     dataset: ab.Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dataset.branch_create("parent")
-    make = lance.LanceDataset.create_branch
+    make = lance.LanceDataset.commit
 
     def make_late(*args: Any, **options: Any) -> lance.LanceDataset:
         monkeypatch.undo()
@@ -387,7 +387,7 @@ def test_a_branch_whose_parent_is_deleted_at_the_same_time_is_rolled_back(
         dataset.home.store().delete("_refs/branches/parent.json")  # the first step of its deletion
         return made
 
-    monkeypatch.setattr(lance.LanceDataset, "create_branch", make_late)
+    monkeypatch.setattr(lance.LanceDataset, "commit", make_late)
     with pytest.raises(errors.BranchNotFoundError, match="no branch 'parent'"):
         dataset.branch_create("child", "parent")
     assert [branch.name for branch in dataset.branch_list()] == ["other"]
@@ -414,4 +414,71 @@ def test_a_branch_that_gets_a_child_while_it_is_deleted_is_kept(
         with pytest.raises(errors.BranchInUseError, match="is the parent of 'child'"):
             dataset.branch_delete("parent")
     assert [branch.name for branch in dataset.branch_list()] == ["child", "parent"]
+    assert dataset.doctor().findings == ()
+
+
+def lose_ref(dataset: ab.Dataset, name: str) -> None:
+    """Leave what a creator leaves that fails at the ref of a branch."""
+    dataset.home.store().delete(f"_refs/branches/{name}.json")
+
+
+@pytest.mark.s3
+def test_creation_that_failed_at_the_ref_is_repeated(dataset: ab.Dataset) -> None:
+    for version in (2, 3):
+        name = f"from-{version}"
+        dataset.branch_create(name, version)
+        lose_ref(dataset, name)
+        assert dataset.branch_create(name, version).parent_version == version
+        assert ids(dataset.branch_checkout(name)) == list(range(version + 1))
+        dataset.branch_checkout(name).append(pa.table({"id": pa.array([9], pa.int64())}))
+        assert ids(dataset.branch_checkout(name))[-1] == 9
+    # Files that come before the first manifest are no reason to refuse.
+    dataset.home.store().put("tree/early/_transactions/1-x.txn", b"")
+    dataset.branch_create("early", 1)
+    assert ids(dataset.branch_checkout("early")) == [0, 1]
+    assert dataset.doctor().is_clean
+
+
+def test_files_of_another_state_are_not_taken_for_an_unfinished_branch(dataset: ab.Dataset) -> None:
+    rows = [pa.table({"id": pa.array([number], pa.int64())}) for number in (10, 20, 30)]
+    # From another version.
+    dataset.branch_create("a", 2)
+    lose_ref(dataset, "a")
+    # From a branch that was deleted. Another one has its name and the same version.
+    dataset.branch_create("source")
+    dataset.branch_checkout("source").append(rows[0])
+    dataset.branch_create("b", "source")
+    lose_ref(dataset, "b")
+    dataset.branch_delete("source")
+    dataset.branch_create("source")
+    dataset.branch_checkout("source").append(rows[1])
+    # A branch with a commit of its own.
+    dataset.branch_create("c")
+    dataset.branch_checkout("c").append(rows[2])
+    lose_ref(dataset, "c")
+    for name, source in (("a", 3), ("b", "source"), ("c", 3)):
+        with pytest.raises(errors.BranchExistsError, match="files of an unfinished branch"):
+            dataset.branch_create(name, source)
+    assert [branch.name for branch in dataset.branch_list()] == ["source"]
+
+
+def test_branch_created_with_files_that_are_being_deleted_is_not_left_broken(
+    dataset: ab.Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset.branch_create("dev")
+    store = dataset.home.store()
+    delete = type(store).delete
+
+    def create_before(self: Any, path: str) -> None:
+        if path.endswith(".manifest"):
+            monkeypatch.undo()
+            dataset.branch_create("dev")
+        delete(self, path)
+
+    monkeypatch.setattr(type(store), "delete", create_before)
+    dataset.branch_delete("dev")
+    assert dataset.branch_list() == []
+    assert list(store.list("tree")) == []
+    dataset.branch_create("dev")
+    assert ids(dataset.branch_checkout("dev")) == [0, 1, 2, 3]
     assert dataset.doctor().findings == ()

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from typing import Any
 
 import lance
 import pyarrow as pa
@@ -9,16 +10,16 @@ import pytest
 
 import anabranch as ab
 from anabranch import errors
-from tests.conftest import Place
+from tests.conftest import Location
 
 
 @pytest.fixture
-def dataset(place: Place) -> ab.Dataset:
+def dataset(location: Location) -> ab.Dataset:
     """Two versions on main (1 and 2 rows), and a branch dev with a third (3 rows)."""
-    root, options = place / "t.lance", place.storage_options or None
+    root, options = location / "t.lance", location.storage_options or None
     lance.write_dataset(pa.table({"id": [0]}), root, storage_options=options)
     lance.write_dataset(pa.table({"id": [1]}), root, mode="append", storage_options=options)
-    handle = ab.dataset(root, place.storage_options)
+    handle = ab.dataset(root, location.storage_options)
     handle.branch_create("dev")
     handle.branch_checkout("dev").append(pa.table({"id": [2]}))
     return handle
@@ -53,8 +54,29 @@ def test_a_tag_can_move_to_another_branch(dataset: ab.Dataset) -> None:
     assert dataset.tag_update("t", ("main", 1)).branch is None
 
 
-def test_plain_pylance_reads_our_tags_and_we_read_its(dataset: ab.Dataset, place: Place) -> None:
-    options = place.storage_options or None
+@pytest.mark.parametrize("former", ["main", "old"])
+def test_tag_that_moves_to_a_branch_while_that_is_deleted_stays_where_it_was(
+    dataset: ab.Dataset, monkeypatch: pytest.MonkeyPatch, former: str
+) -> None:
+    """The deletion has listed the tags already. If the former branch goes in between, too, the tag has no version."""
+    dataset.branch_create("old", 1)
+    dataset.tag_create("t", (former, 1))
+    tags = type(dataset.open().tags)
+    update = tags.update
+
+    def update_late(*args: Any) -> None:
+        update(*args)
+        for branch in ("dev", "old"):
+            dataset.home.store().delete(f"_refs/branches/{branch}.json")  # the first step of a deletion
+
+    monkeypatch.setattr(tags, "update", update_late)
+    with pytest.raises(errors.BranchNotFoundError, match="no branch 'dev'"):
+        dataset.tag_update("t", ("dev", 3))
+    assert [(tag.branch, tag.version) for tag in dataset.tag_list()] == ([(None, 1)] if former == "main" else [])
+
+
+def test_plain_pylance_reads_our_tags_and_we_read_its(dataset: ab.Dataset, location: Location) -> None:
+    options = location.storage_options or None
     dataset.tag_create("ours", 1)
     assert lance.dataset(dataset.uri, version="ours", storage_options=options).count_rows() == 1
     lance.dataset(dataset.uri, storage_options=options).tags.create("theirs", ("dev", 3))
@@ -106,12 +128,14 @@ def test_bad_input_changes_nothing(
 
 
 @pytest.mark.parametrize("kind", ["shallow_clone", "deep_clone"])
-def test_a_name_means_the_same_in_a_clone_as_in_a_branch(dataset: ab.Dataset, place: Place, kind: str) -> None:
+def test_a_name_means_the_same_in_a_clone_as_in_a_branch(dataset: ab.Dataset, location: Location, kind: str) -> None:
     for name in ("main", "dev"):
-        lance.dataset(dataset.uri, storage_options=place.storage_options or None).tags.create(name, 1)
+        lance.dataset(dataset.uri, storage_options=location.storage_options or None).tags.create(name, 1)
     clone = getattr(dataset, kind)
     assert (
-        clone(place / "clone.lance", "main").source_version == dataset.branch_create("new", "main").parent_version == 2
+        clone(location / "clone.lance", "main").source_version
+        == dataset.branch_create("new", "main").parent_version
+        == 2
     )
     with pytest.raises(errors.InvalidInputError, match="'dev' is a branch and a tag"):
-        clone(place / "other.lance", "dev")
+        clone(location / "other.lance", "dev")

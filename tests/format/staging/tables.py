@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from anabranch.format.home import Home
 from anabranch.format.staging import VersionRef, append, create_empty
-from tests.conftest import Place
+from tests.conftest import Location
 
 SCHEMA = pa.schema(
     [
@@ -26,9 +26,9 @@ def rows(ids: Iterable[int], v: float | None = 0.0) -> pa.Table:
     )
 
 
-def new_table(place: Place, *ids: Iterable[int]) -> VersionRef:
+def new_table(location: Location, *ids: Iterable[int]) -> VersionRef:
     """A staged table with one fragment for each list of ids."""
-    version_ref = create_empty(Home.at(place / "t.lance", place.storage_options), SCHEMA)
+    version_ref = create_empty(Home.at(location / "t.lance", location.storage_options), SCHEMA)
     for part in ids:
         version_ref = append(version_ref, rows(part))
     return version_ref

@@ -9,7 +9,7 @@ from anabranch.errors import SchemaMismatchError
 from anabranch.format import staging
 from anabranch.format.home import Home
 from anabranch.format.staging import ColumnChange, VersionRef
-from tests.conftest import Place
+from tests.conftest import Location
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
 
@@ -19,8 +19,8 @@ def table(*ids: int) -> pa.Table:
 
 
 @pytest.fixture
-def empty(place: Place) -> VersionRef:
-    return staging.create_empty(Home.at(place / "t.lance", place.storage_options), SCHEMA)
+def empty(location: Location) -> VersionRef:
+    return staging.create_empty(Home.at(location / "t.lance", location.storage_options), SCHEMA)
 
 
 @pytest.fixture

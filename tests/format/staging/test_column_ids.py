@@ -24,7 +24,7 @@ from anabranch.format.staging import (
     write_fragments,
 )
 from anabranch.format.staging.notes import COLUMN_ID
-from tests.conftest import Place
+from tests.conftest import Location
 from tests.duck.test_comparer import CASES, column
 from tests.format.staging.tables import contents, new_table, raw
 
@@ -55,12 +55,12 @@ def many_types() -> pa.Table:
     return pa.table({"id": [1, 2], **columns})
 
 
-def test_overwrite_in_another_order_of_columns_reads_back_every_type(place: Place) -> None:
+def test_overwrite_in_another_order_of_columns_reads_back_every_type(location: Location) -> None:
     given = many_types().append_column("d", pa.array(["x", "y"]).dictionary_encode())
     text = pa.field("text", pa.string(), metadata={"lance-encoding:compression": "zstd"})
     given = given.append_column(text, pa.array(["1", "22"]))
     backwards = given.select(given.column_names[::-1])
-    home = Home.at(place / "t.lance", place.storage_options)
+    home = Home.at(location / "t.lance", location.storage_options)
     before = append(create_empty(home, backwards.schema), backwards)
     after = overwrite(before, given)
     noted = [field.name for field in after.schema if COLUMN_ID.encode() in (field.metadata or {})]
@@ -75,8 +75,8 @@ def test_overwrite_in_another_order_of_columns_reads_back_every_type(place: Plac
     assert raw(settled(more)).to_table().slice(0, 2).to_pylist() == given.to_pylist()
 
 
-def test_fragments_written_for_an_overwrite_fit_whatever_identities_the_columns_have(place: Place) -> None:
-    before = rename(add_columns(new_table(place, [1, 2]), {"w": "v + 1"}), "s", "t")
+def test_fragments_written_for_an_overwrite_fit_whatever_identities_the_columns_have(location: Location) -> None:
+    before = rename(add_columns(new_table(location, [1, 2]), {"w": "v + 1"}), "s", "t")
     data = pa.table({"w": [1.5], "t": ["new"], "id": [7], "extra": [1]})
     written = write_fragments(before, data, for_overwrite=True)
     after = overwrite_fragments(before, written, schema=data.schema)
@@ -87,8 +87,8 @@ def test_fragments_written_for_an_overwrite_fit_whatever_identities_the_columns_
     assert pairs(before, renamed) == {("t", "u"), ("w", "x"), (None, "extra"), ("v", None), ("st", None)}
 
 
-def test_identity_of_the_data_given_to_an_overwrite_does_not_count(place: Place) -> None:
-    before = rename(new_table(place, [1]), "s", "t")
+def test_identity_of_the_data_given_to_an_overwrite_does_not_count(location: Location) -> None:
+    before = rename(new_table(location, [1]), "s", "t")
     found = before.open().to_table()
     assert found.schema.field("t").metadata
     copied = pa.schema([found.schema.field("t").with_name(name) for name in ("x", "y")])
@@ -96,13 +96,13 @@ def test_identity_of_the_data_given_to_an_overwrite_does_not_count(place: Place)
     assert {(None, "x"), (None, "y"), ("t", None)} <= pairs(before, after)
 
 
-def test_column_without_rows_is_followed(place: Place) -> None:
-    before = add_columns(new_table(place), pa.schema([("empty", pa.int64())]))
+def test_column_without_rows_is_followed(location: Location) -> None:
+    before = add_columns(new_table(location), pa.schema([("empty", pa.int64())]))
     assert pairs(before, rename(before, "empty", "void")) == {("empty", "void")}
 
 
-def test_columns_added_to_two_forks_are_different_although_their_field_ids_are_equal(place: Place) -> None:
-    base = new_table(place, [1])
+def test_columns_added_to_two_forks_are_different_although_their_field_ids_are_equal(location: Location) -> None:
+    base = new_table(location, [1])
     homes = [fork(base, name) for name in ("one", "other")]
     one, other = (add_columns(VersionRef(home=home, version=home.head_version()), {"x": "1"}) for home in homes)
     assert one.open().max_field_id == other.open().max_field_id
@@ -110,9 +110,9 @@ def test_columns_added_to_two_forks_are_different_although_their_field_ids_are_e
 
 
 def test_column_that_an_external_writer_renamed_is_followed_while_files_are_shared_or_its_identity_is_noted(
-    place: Place,
+    location: Location,
 ) -> None:
-    before = settled(rename(new_table(place, [1, 2]), "s", "t"))
+    before = settled(rename(new_table(location, [1, 2]), "s", "t"))
     dataset = raw(before)
     for old, new in (("t", "u"), ("v", "w")):
         dataset.alter_columns({"path": old, "name": new})  # type: ignore[dict-item]
@@ -123,8 +123,8 @@ def test_column_that_an_external_writer_renamed_is_followed_while_files_are_shar
     assert pairs(before, after) == {("t", "u"), ("v", None), (None, "w")}
 
 
-def test_column_of_an_external_writer_with_a_reused_field_id_is_not_the_dropped_one(place: Place) -> None:
-    before = settled(drop_columns(new_table(place, [1, 2]), ["st"]))
+def test_column_of_an_external_writer_with_a_reused_field_id_is_not_the_dropped_one(location: Location) -> None:
+    before = settled(drop_columns(new_table(location, [1, 2]), ["st"]))
     dataset = raw(before)
     dataset.drop_columns(["s"])
     dataset.update({"id": "id + 10"})
@@ -137,12 +137,12 @@ def test_column_of_an_external_writer_with_a_reused_field_id_is_not_the_dropped_
     assert pairs(before, renamed) == {("s", None), (None, "y")}
 
 
-def test_noted_identity_has_precedence_over_a_reused_field_id(place: Place) -> None:
+def test_noted_identity_has_precedence_over_a_reused_field_id(location: Location) -> None:
     """An external overwrite that keeps the metadata of fields gives the old field id and name to a new column."""
-    before = settled(new_table(place, [1]))
+    before = settled(new_table(location, [1]))
     renamed = settled(rename(before, "v", "w"))
     given = raw(renamed).to_table(["id", "w"]).add_column(1, "v", pa.array([9.0]))
-    lance.write_dataset(given, renamed.home.uri, mode="overwrite", storage_options=place.storage_options or None)
+    lance.write_dataset(given, renamed.home.uri, mode="overwrite", storage_options=location.storage_options or None)
     after = VersionRef(home=renamed.home, version=renamed.home.head_version())
     assert {field.name(): field.id() for field in after.open().lance_schema.fields()}["v"] == 1
     assert pairs(before, after) == {("v", "w"), (None, "v"), ("s", None), ("st", None)}

@@ -27,7 +27,7 @@ from anabranch.format.staging import (
     upsert,
 )
 from anabranch.format.staging.fields import FieldTree
-from tests.conftest import Place
+from tests.conftest import Location
 from tests.format.staging.tables import contents, covered, ids, new_table, raw, row_ids, rows
 
 
@@ -40,8 +40,8 @@ def data_files(version_ref: VersionRef) -> set[str]:
 
 
 @pytest.mark.s3
-def test_columns_are_computed_for_every_row(place: Place) -> None:
-    version_ref = delete(new_table(place, [1, 2], [3, 4]), "id = 2").version_ref
+def test_columns_are_computed_for_every_row(location: Location) -> None:
+    version_ref = delete(new_table(location, [1, 2], [3, 4]), "id = 2").version_ref
     added = add_columns(version_ref, {"w": "id * 2", "one": "1", "inner": "st.a"})
     assert contents(added, "id", "w", "one", "inner") == [
         {"id": 1, "w": 2, "one": 1, "inner": 1},
@@ -53,8 +53,8 @@ def test_columns_are_computed_for_every_row(place: Place) -> None:
     assert contents(append(added, rows([9])), where="id = 9")[0]["w"] is None
 
 
-def test_empty_columns_write_no_data(place: Place) -> None:
-    version_ref = new_table(place, [1, 2])
+def test_empty_columns_write_no_data(location: Location) -> None:
+    version_ref = new_table(location, [1, 2])
     kind = pa.struct([("x", pa.int8()), ("y", pa.list_(pa.string()))])
     added = add_columns(version_ref, pa.schema([("e", kind), ("f", pa.float32())]))
     assert data_files(added) == data_files(version_ref)
@@ -64,8 +64,8 @@ def test_empty_columns_write_no_data(place: Place) -> None:
 
 
 @pytest.mark.parametrize("filled", [True, False], ids=["rows", "no rows"])
-def test_every_change_works_with_and_without_rows(place: Place, filled: bool) -> None:  # noqa: FBT001
-    version_ref = new_table(place, [1, 2]) if filled else new_table(place)
+def test_every_change_works_with_and_without_rows(location: Location, filled: bool) -> None:  # noqa: FBT001
+    version_ref = new_table(location, [1, 2]) if filled else new_table(location)
     version_ref = add_columns(version_ref, {"w": "id * 2"})
     version_ref = add_columns(version_ref, pa.schema([("e", pa.int32())]))
     version_ref = alter_columns(
@@ -79,15 +79,15 @@ def test_every_change_works_with_and_without_rows(place: Place, filled: bool) ->
     assert contents(version_ref, "id", "w", where="id = 7") == [{"id": 7, "w": 14}]
 
 
-def test_dropped_column_does_not_come_back_under_its_old_name(place: Place) -> None:
-    version_ref = new_table(place, [1, 2])
+def test_dropped_column_does_not_come_back_under_its_old_name(location: Location) -> None:
+    version_ref = new_table(location, [1, 2])
     again = add_columns(drop_columns(version_ref, ["st"]), pa.schema([version_ref.schema.field("st")]))
     assert contents(again, "st") == [{"st": None}] * 2
     assert field_ids(again)["st"] > max(field_ids(version_ref).values())
 
 
-def test_rename_keeps_field_ids_data_and_indices(place: Place) -> None:
-    version_ref = index(new_table(place, range(20)), "s", IndexKind.BTREE)
+def test_rename_keeps_field_ids_data_and_indices(location: Location) -> None:
+    version_ref = index(new_table(location, range(20)), "s", IndexKind.BTREE)
     renamed = alter_columns(
         version_ref,
         [ColumnChange(path="s", name="v"), ColumnChange(path="v", name="s"), ColumnChange(path="st.a", name="z")],
@@ -101,8 +101,8 @@ def test_rename_keeps_field_ids_data_and_indices(place: Place) -> None:
     assert row_ids(renamed) == row_ids(version_ref)
 
 
-def test_nullability_changes_where_the_data_allows(place: Place) -> None:
-    version_ref = new_table(place, [1, 2])
+def test_nullability_changes_where_the_data_allows(location: Location) -> None:
+    version_ref = new_table(location, [1, 2])
     strict = alter_columns(
         version_ref, [ColumnChange(path="v", nullable=False), ColumnChange(path="id", nullable=True)]
     )
@@ -113,8 +113,8 @@ def test_nullability_changes_where_the_data_allows(place: Place) -> None:
         alter_columns(version_ref, [ColumnChange(path="st", nullable=False)])
 
 
-def test_new_type_keeps_position_values_and_row_ids_and_drops_the_index(place: Place) -> None:
-    version_ref = index(index(new_table(place, [1, 2], [3]), "id", IndexKind.BTREE), "s", IndexKind.BITMAP)
+def test_new_type_keeps_position_values_and_row_ids_and_drops_the_index(location: Location) -> None:
+    version_ref = index(index(new_table(location, [1, 2], [3]), "id", IndexKind.BTREE), "s", IndexKind.BITMAP)
     kind = pa.struct([("a", pa.int64()), ("b", pa.list_(pa.string()))])
     changed = alter_columns(
         delete(version_ref, "id = 1").version_ref,
@@ -129,30 +129,30 @@ def test_new_type_keeps_position_values_and_row_ids_and_drops_the_index(place: P
     assert (more.updated, more.inserted) == (1, 1)
 
 
-def test_values_that_do_not_fit_the_new_type_are_refused(place: Place) -> None:
-    version_ref = append(new_table(place, [1]), rows([2**40]))
+def test_values_that_do_not_fit_the_new_type_are_refused(location: Location) -> None:
+    version_ref = append(new_table(location, [1]), rows([2**40]))
     with pytest.raises(SchemaMismatchError, match="column 'id' takes int32"):
         alter_columns(version_ref, [ColumnChange(path="id", type=pa.int32())])
 
 
-def test_nested_fields_can_be_dropped(place: Place) -> None:
-    version_ref = drop_columns(new_table(place, [1, 2]), ["st.a", "v"])
+def test_nested_fields_can_be_dropped(location: Location) -> None:
+    version_ref = drop_columns(new_table(location, [1, 2]), ["st.a", "v"])
     assert contents(version_ref) == [{"id": 1, "s": "s1", "st": {"b": ["b1"]}}, {"id": 2, "s": "s2", "st": None}]
 
 
-def test_index_goes_with_its_column(place: Place) -> None:
-    version_ref = index(index(new_table(place, range(9)), "s", IndexKind.BTREE), "id", IndexKind.BTREE)
+def test_index_goes_with_its_column(location: Location) -> None:
+    version_ref = index(index(new_table(location, range(9)), "s", IndexKind.BTREE), "id", IndexKind.BTREE)
     dropped = drop_columns(version_ref, ["s"])
     assert list(covered(dropped)) == ["id_idx"]
     assert ids(dropped, "id = 4") == [4]
 
 
-def test_metadata_and_key_marks_survive(place: Place) -> None:
+def test_metadata_and_key_marks_survive(location: Location) -> None:
     mark = {b"lance-schema:unenforced-primary-key": b"true"}
     schema = pa.schema(
         [pa.field("id", pa.int64(), nullable=False, metadata=mark), ("x", pa.int32())], metadata={"owner": "ada"}
     )
-    version_ref = create_empty(Home.at(place / "marked.lance", place.storage_options), schema)
+    version_ref = create_empty(Home.at(location / "marked.lance", location.storage_options), schema)
     version_ref = append(version_ref, pa.table({"id": [1], "x": [2]}))
     changes: list[Callable[[VersionRef], VersionRef]] = [
         lambda p: alter_columns(p, [ColumnChange(path="x", name="y")]),
@@ -207,14 +207,14 @@ REFUSED: dict[str, tuple[Callable[[VersionRef], VersionRef], type[AnabranchError
 
 @pytest.mark.parametrize(("change", "error", "message"), REFUSED.values(), ids=REFUSED.keys())
 def test_changes_that_cannot_be_are_refused(
-    place: Place, change: Callable[[VersionRef], VersionRef], error: type[AnabranchError], message: str
+    location: Location, change: Callable[[VersionRef], VersionRef], error: type[AnabranchError], message: str
 ) -> None:
     with pytest.raises(error, match=message):
-        change(new_table(place, [1, 2]))
+        change(new_table(location, [1, 2]))
 
 
-def test_changing_nothing_returns_the_same_version(place: Place) -> None:
-    version_ref = new_table(place, [1])
+def test_changing_nothing_returns_the_same_version(location: Location) -> None:
+    version_ref = new_table(location, [1])
     assert (
         alter_columns(version_ref, []) == alter_columns(version_ref, [ColumnChange(path="v", name="v")]) == version_ref
     )

@@ -8,13 +8,15 @@ import pytest
 from anabranch.errors import InvalidExpressionError, SchemaMismatchError
 from anabranch.format.home import Home
 from anabranch.format.staging import DEFAULT, VersionRef, append, create_empty, find_wrong_default
-from tests.conftest import Place
+from tests.conftest import Location
 from tests.format.staging.tables import contents
 
 
-def table(place: Place, kind: pa.DataType, default: str, *, nullable: bool = True) -> VersionRef:
+def table(location: Location, kind: pa.DataType, default: str, *, nullable: bool = True) -> VersionRef:
     column = pa.field("c", kind, nullable=nullable, metadata={DEFAULT: default})
-    return create_empty(Home.at(place / "t.lance", place.storage_options), pa.schema([("id", pa.int64()), column]))
+    return create_empty(
+        Home.at(location / "t.lance", location.storage_options), pa.schema([("id", pa.int64()), column])
+    )
 
 
 def filled(version_ref: VersionRef, rows: int = 2) -> list[Any]:
@@ -34,44 +36,48 @@ def filled(version_ref: VersionRef, rows: int = 2) -> list[Any]:
         (pa.int64(), "id * 2", None),  # what needs other columns cannot be computed without them
     ],
 )
-def test_rows_without_the_column_get_its_default(place: Place, kind: pa.DataType, default: str, value: object) -> None:
-    assert filled(table(place, kind, default)) == [value, value]
+def test_rows_without_the_column_get_its_default(
+    location: Location, kind: pa.DataType, default: str, value: object
+) -> None:
+    assert filled(table(location, kind, default)) == [value, value]
 
 
-def test_a_column_without_nulls_may_be_left_out_if_it_has_a_default(place: Place) -> None:
-    assert filled(table(place, pa.int64(), "0", nullable=False)) == [0, 0]
+def test_a_column_without_nulls_may_be_left_out_if_it_has_a_default(location: Location) -> None:
+    assert filled(table(location, pa.int64(), "0", nullable=False)) == [0, 0]
 
 
-def test_a_null_default_is_refused_for_a_column_without_nulls(place: Place) -> None:
+def test_a_null_default_is_refused_for_a_column_without_nulls(location: Location) -> None:
     with pytest.raises(SchemaMismatchError, match="takes no nulls"):
-        filled(table(place, pa.int64(), "NULL", nullable=False))
+        filled(table(location, pa.int64(), "NULL", nullable=False))
 
 
-def test_a_default_that_needs_other_columns_is_refused_for_a_column_without_nulls(place: Place) -> None:
+def test_a_default_that_needs_other_columns_is_refused_for_a_column_without_nulls(location: Location) -> None:
     with pytest.raises(SchemaMismatchError, match="is expected"):
-        filled(table(place, pa.int64(), "id * 2", nullable=False))
+        filled(table(location, pa.int64(), "id * 2", nullable=False))
 
 
 @pytest.mark.parametrize("kind", [pa.timestamp("s"), pa.timestamp("us", "UTC"), pa.timestamp("ns")])
-def test_the_time_fits_any_timestamp(place: Place, kind: pa.DataType) -> None:
-    found = append(table(place, kind, "now()"), pa.table({"id": [1, 2]})).open().to_table()
+def test_the_time_fits_any_timestamp(location: Location, kind: pa.DataType) -> None:
+    found = append(table(location, kind, "now()"), pa.table({"id": [1, 2]})).open().to_table()
     assert found.schema.field("c").type == kind
     assert found.column("c").null_count == 0
 
 
-def test_each_row_has_its_own_uuid(place: Place) -> None:
-    assert len(set(filled(table(place, pa.string(), "uuid()"), rows=50))) == 50
+def test_each_row_has_its_own_uuid(location: Location) -> None:
+    assert len(set(filled(table(location, pa.string(), "uuid()"), rows=50))) == 50
 
 
-def test_values_that_are_given_win_nulls_too(place: Place) -> None:
-    version_ref = append(table(place, pa.int64(), "7"), pa.table({"id": [1, 2], "c": pa.array([None, 3], pa.int64())}))
+def test_values_that_are_given_win_nulls_too(location: Location) -> None:
+    version_ref = append(
+        table(location, pa.int64(), "7"), pa.table({"id": [1, 2], "c": pa.array([None, 3], pa.int64())})
+    )
     assert [row["c"] for row in contents(version_ref)] == [None, 3]
 
 
-def test_a_default_is_computed_for_each_batch(place: Place) -> None:
+def test_a_default_is_computed_for_each_batch(location: Location) -> None:
     batches = [pa.record_batch({"id": [n, n + 1]}) for n in range(0, 6, 2)]
     reader = pa.RecordBatchReader.from_batches(batches[0].schema, batches)
-    assert len(contents(append(table(place, pa.int64(), "7"), reader), where="c = 7")) == 6
+    assert len(contents(append(table(location, pa.int64(), "7"), reader), where="c = 7")) == 6
 
 
 @pytest.mark.parametrize(

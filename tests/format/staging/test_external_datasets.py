@@ -23,12 +23,12 @@ from anabranch.format.staging import (
     update,
     upsert,
 )
-from tests.conftest import Place
+from tests.conftest import Location
 from tests.format.staging.tables import SCHEMA, contents, covered, fragment_ids, ids, rows
 
 
-def made_elsewhere(place: Place) -> VersionRef:
-    home = Home.at(place / "stranger.lance", place.storage_options)
+def made_elsewhere(location: Location) -> VersionRef:
+    home = Home.at(location / "stranger.lance", location.storage_options)
     options = home.lance_options()
     lance.write_dataset(rows(range(10)), home.uri, storage_options=options, max_rows_per_file=4)
     dataset = lance.write_dataset(rows(range(10, 15)), home.uri, mode="append", storage_options=options)
@@ -38,8 +38,8 @@ def made_elsewhere(place: Place) -> VersionRef:
 
 
 @pytest.mark.s3
-def test_every_recipe_works_without_stable_row_ids(place: Place) -> None:
-    version_ref = made_elsewhere(place)
+def test_every_recipe_works_without_stable_row_ids(location: Location) -> None:
+    version_ref = made_elsewhere(location)
     assert not version_ref.open().has_stable_row_ids
     at = append(version_ref, rows([20]))
     at = update(at, {"v": "5.0"}, where="id IN (2, 20)").version_ref
@@ -61,8 +61,8 @@ def test_every_recipe_works_without_stable_row_ids(place: Place) -> None:
     assert version_ref.home.open().count_rows() == packed.count_rows()
 
 
-def test_leftover_dataset_of_another_schema_can_be_taken_over(place: Place) -> None:
-    home = Home.at(place / "left.lance", place.storage_options)
+def test_leftover_dataset_of_another_schema_can_be_taken_over(location: Location) -> None:
+    home = Home.at(location / "left.lance", location.storage_options)
     lance.write_dataset(pa.table({"x": ["old"]}), home.uri, storage_options=home.lance_options())
     version_ref = overwrite(VersionRef(home=home, version=1), rows([1]))
     assert (version_ref.schema.names, ids(append(version_ref, rows([2])))) == (SCHEMA.names, [1, 2])

@@ -21,7 +21,7 @@ from anabranch.format.staging import (
     update,
     upsert,
 )
-from tests.conftest import Place
+from tests.conftest import Location
 from tests.format.staging.tables import contents, ids, new_table, raw, row_ids, rows
 
 
@@ -30,8 +30,8 @@ def head(home: Home) -> VersionRef:
 
 
 @pytest.mark.s3
-def test_fork_of_a_staged_version_holds_just_that(place: Place) -> None:
-    version_ref = index(new_table(place, [1, 2], [3]), "id", IndexKind.BTREE)
+def test_fork_of_a_staged_version_holds_just_that(location: Location) -> None:
+    version_ref = index(new_table(location, [1, 2], [3]), "id", IndexKind.BTREE)
     version_ref = delete(version_ref, "id = 2").version_ref
     fork_home = fork(version_ref, "dev/1")
     assert fork_home == version_ref.home.on("dev/1")
@@ -42,8 +42,8 @@ def test_fork_of_a_staged_version_holds_just_that(place: Place) -> None:
     assert fork_home.open().version == 1
 
 
-def test_fork_of_an_ordinary_version_keeps_its_number(place: Place) -> None:
-    version_ref = new_table(place, [1])
+def test_fork_of_an_ordinary_version_keeps_its_number(location: Location) -> None:
+    version_ref = new_table(location, [1])
     settle(version_ref.home, version_ref.version, expected_head=1)
     settle(version_ref.home, append(version_ref, rows([2])).version, expected_head=2)
     old = fork(VersionRef(home=version_ref.home, version=2), "old")
@@ -51,8 +51,8 @@ def test_fork_of_an_ordinary_version_keeps_its_number(place: Place) -> None:
 
 
 @pytest.mark.s3
-def test_forks_of_forks_are_made_from_staged_and_ordinary_versions(place: Place) -> None:
-    version_ref = new_table(place, [1])
+def test_forks_of_forks_are_made_from_staged_and_ordinary_versions(location: Location) -> None:
+    version_ref = new_table(location, [1])
     first = fork(version_ref, "a/1")
     staged = append(head(first), rows([2]))
     second = fork(staged, "b/1")
@@ -67,8 +67,8 @@ def test_forks_of_forks_are_made_from_staged_and_ordinary_versions(place: Place)
     assert version_ref.home.open().branches.list()["d/1"]["parent_branch"] == "c/1"
 
 
-def test_every_recipe_works_on_a_fork_and_leaves_the_source_alone(place: Place) -> None:
-    version_ref = index(new_table(place, range(10), range(10, 20)), "id", IndexKind.BTREE)
+def test_every_recipe_works_on_a_fork_and_leaves_the_source_alone(location: Location) -> None:
+    version_ref = index(new_table(location, range(10), range(10, 20)), "id", IndexKind.BTREE)
     before = contents(version_ref)
     at = head(fork(version_ref, "dev/1"))
     at = upsert(at, rows([3, 100], v=1.0), ["id"]).version_ref
@@ -83,8 +83,8 @@ def test_every_recipe_works_on_a_fork_and_leaves_the_source_alone(place: Place) 
     assert raw(version_ref).count_rows() == 0
 
 
-def test_raw_lance_can_write_to_a_fork_and_delete_it(place: Place) -> None:
-    version_ref = new_table(place, [1])
+def test_raw_lance_can_write_to_a_fork_and_delete_it(location: Location) -> None:
+    version_ref = new_table(location, [1])
     home = fork(version_ref, "dev/1")
     options = home.lance_options()
     lance.write_dataset(rows([5]), home.uri, mode="append", storage_options=options)
@@ -98,16 +98,16 @@ def test_raw_lance_can_write_to_a_fork_and_delete_it(place: Place) -> None:
     assert ids(version_ref) == [1]
 
 
-def test_name_in_use_is_refused_and_stays_as_it_is(place: Place) -> None:
-    version_ref = new_table(place, [1])
+def test_name_in_use_is_refused_and_stays_as_it_is(location: Location) -> None:
+    version_ref = new_table(location, [1])
     home = fork(version_ref, "dev/1")
     with pytest.raises(BranchExistsError, match="dev/1"):
         fork(append(version_ref, rows([2])), "dev/1")
     assert ids(head(home)) == [1]
 
 
-def test_version_that_is_not_there_is_named(place: Place) -> None:
-    version_ref = new_table(place)
+def test_version_that_is_not_there_is_named(location: Location) -> None:
+    version_ref = new_table(location)
     with pytest.raises(VersionNotFoundError, match="no version 9"):
         fork(VersionRef(home=version_ref.home, version=9), "dev/1")
     with pytest.raises(VersionNotFoundError):

@@ -36,13 +36,13 @@ from anabranch.format.staging import (
     overwrite_fragments,
     write_fragments,
 )
-from tests.conftest import Place
+from tests.conftest import Location
 from tests.format.staging.tables import SCHEMA, contents, ids, new_table, raw, row_ids, rows
 
 
 @pytest.mark.s3
-def test_staged_rows_are_seen_only_by_those_who_know_the_version(place: Place) -> None:
-    empty = new_table(place)
+def test_staged_rows_are_seen_only_by_those_who_know_the_version(location: Location) -> None:
+    empty = new_table(location)
     first = append(empty, rows([1, 2]))
     second = append(first, rows([3]))
     sibling = append(first, rows([4]))
@@ -53,8 +53,8 @@ def test_staged_rows_are_seen_only_by_those_who_know_the_version(place: Place) -
     assert len({empty, first, second, sibling}) == 4
 
 
-def test_new_dataset_has_stable_row_ids_and_sortable_manifests(place: Place) -> None:
-    version_ref = new_table(place)
+def test_new_dataset_has_stable_row_ids_and_sortable_manifests(location: Location) -> None:
+    version_ref = new_table(location)
     assert version_ref.open().has_stable_row_ids
     assert f"_versions/{2**64 - 2:020d}.manifest" in [
         found.path for found in version_ref.home.store().list("_versions")
@@ -63,24 +63,24 @@ def test_new_dataset_has_stable_row_ids_and_sortable_manifests(place: Place) -> 
         create_empty(version_ref.home, SCHEMA)
 
 
-def test_dataset_is_created_at_the_root_only(place: Place) -> None:
+def test_dataset_is_created_at_the_root_only(location: Location) -> None:
     with pytest.raises(InvalidInputError, match="branch 'dev'"):
-        create_empty(Home.at(place / "t.lance", place.storage_options).on("dev"), SCHEMA)
+        create_empty(Home.at(location / "t.lance", location.storage_options).on("dev"), SCHEMA)
 
 
 @pytest.mark.parametrize("name", ["", "a.b", "a`b", "a\0b", "_rowid"])
-def test_column_names_that_lance_cannot_hold_are_refused(place: Place, name: str) -> None:
+def test_column_names_that_lance_cannot_hold_are_refused(location: Location, name: str) -> None:
     with pytest.raises(InvalidNameError, match="column name"):
-        create_empty(Home.at(place / "t.lance", place.storage_options), pa.schema([(name, pa.int64())]))
+        create_empty(Home.at(location / "t.lance", location.storage_options), pa.schema([(name, pa.int64())]))
 
 
-def test_appending_nothing_returns_the_same_version(place: Place) -> None:
-    version_ref = new_table(place, [1])
+def test_appending_nothing_returns_the_same_version(location: Location) -> None:
+    version_ref = new_table(location, [1])
     assert append(version_ref, SCHEMA.empty_table()) == version_ref
 
 
-def test_columns_may_come_in_any_order_and_nullable_ones_may_be_missing(place: Place) -> None:
-    version_ref = append(new_table(place), pa.table({"s": ["x"], "id": pa.array([1], pa.int32())}))
+def test_columns_may_come_in_any_order_and_nullable_ones_may_be_missing(location: Location) -> None:
+    version_ref = append(new_table(location), pa.table({"s": ["x"], "id": pa.array([1], pa.int32())}))
     assert contents(version_ref) == [{"id": 1, "v": None, "s": "x", "st": None}]
 
 
@@ -95,13 +95,13 @@ def test_columns_may_come_in_any_order_and_nullable_ones_may_be_missing(place: P
     ],
     ids=["table", "batch", "reader", "dataset", "scanner"],
 )
-def test_rows_come_from_anything_arrow_can_read(place: Place, data: Callable[[], object]) -> None:
-    assert ids(append(new_table(place), data())) == [1]
+def test_rows_come_from_anything_arrow_can_read(location: Location, data: Callable[[], object]) -> None:
+    assert ids(append(new_table(location), data())) == [1]
 
 
-def test_what_arrow_cannot_read_is_refused(place: Place) -> None:
+def test_what_arrow_cannot_read_is_refused(location: Location) -> None:
     with pytest.raises(InvalidInputError, match=r"7 \(int\)"):
-        append(new_table(place), 7)
+        append(new_table(location), 7)
 
 
 @pytest.mark.parametrize(
@@ -122,8 +122,8 @@ def test_what_arrow_cannot_read_is_refused(place: Place) -> None:
     ],
     ids=str,
 )
-def test_types_that_lose_nothing_are_cast(place: Place, column: str, given: pa.Array) -> None:
-    version_ref = append(new_table(place), pa.table({"id": [1]} | {column: given}))
+def test_types_that_lose_nothing_are_cast(location: Location, column: str, given: pa.Array) -> None:
+    version_ref = append(new_table(location), pa.table({"id": [1]} | {column: given}))
     assert contents(version_ref)[0][column] == given.to_pylist()[0]
 
 
@@ -143,30 +143,32 @@ def test_types_that_lose_nothing_are_cast(place: Place, column: str, given: pa.A
         ("st", pa.array([{"a": 1}]), "column 'st' was expected to be struct"),
     ],
 )
-def test_data_that_does_not_fit_is_refused_by_column(place: Place, column: str, given: pa.Array, message: str) -> None:
-    version_ref = new_table(place)
+def test_data_that_does_not_fit_is_refused_by_column(
+    location: Location, column: str, given: pa.Array, message: str
+) -> None:
+    version_ref = new_table(location)
     with pytest.raises(SchemaMismatchError, match=message):
         append(version_ref, pa.table({"id": pa.array([1])} | {column: given}))
 
 
-def test_missing_required_column_is_refused(place: Place) -> None:
+def test_missing_required_column_is_refused(location: Location) -> None:
     with pytest.raises(SchemaMismatchError, match=r"column 'id' is expected \(int64, not null\)"):
-        append(new_table(place), pa.table({"s": ["x"]}))
+        append(new_table(location), pa.table({"s": ["x"]}))
 
 
-def test_failure_of_the_reader_is_raised_as_it_was(place: Place) -> None:
+def test_failure_of_the_reader_is_raised_as_it_was(location: Location) -> None:
     def broken() -> object:
         yield rows([1]).to_batches()[0]
         raise LookupError("the source went away")
 
-    version_ref = new_table(place)
+    version_ref = new_table(location)
     with pytest.raises(Exception, match="the source went away"):
         append(version_ref, pa.RecordBatchReader.from_batches(SCHEMA, broken()))
 
 
 @pytest.mark.s3
-def test_fragments_travel_as_json_and_are_staged_again_elsewhere(place: Place) -> None:
-    version_ref = new_table(place, [1])
+def test_fragments_travel_as_json_and_are_staged_again_elsewhere(location: Location) -> None:
+    version_ref = new_table(location, [1])
     written = [WrittenFragment.from_json(f.to_json()) for f in write_fragments(version_ref, rows([2, 3]))]
     assert [f.rows for f in written] == [2]
     assert ids(append_fragments(version_ref, written)) == [1, 2, 3]
@@ -186,8 +188,8 @@ def _stage_in_another_process(
     answers.put(append_fragments(version_ref, [WrittenFragment.from_json(text) for text in fragments]))
 
 
-def test_one_process_writes_and_another_stages(place: Place) -> None:
-    version_ref = new_table(place, [1])
+def test_one_process_writes_and_another_stages(location: Location) -> None:
+    version_ref = new_table(location, [1])
     spawn = multiprocessing.get_context("spawn")
     texts, version_refs = spawn.Queue(), spawn.Queue()
     writer = spawn.Process(target=_write_in_another_process, args=(version_ref, texts))
@@ -219,34 +221,34 @@ def write_and_dump(version_ref: VersionRef) -> list[str]:
     ],
     ids=["column added", "dropped", "renamed", "nullable", "retyped", "made anew", "order"],
 )
-def test_fragments_are_refused_on_a_version_with_another_schema(place: Place, change: object) -> None:
+def test_fragments_are_refused_on_a_version_with_another_schema(location: Location, change: object) -> None:
     assert callable(change)
-    version_ref = new_table(place, [1])
+    version_ref = new_table(location, [1])
     written = write_fragments(version_ref, rows([2]))
     with pytest.raises(SchemaMismatchError, match="another schema"):
         append_fragments(change(version_ref), written)
 
 
-def test_fragments_are_refused_in_another_home(place: Place) -> None:
-    version_ref = new_table(place, [1])
+def test_fragments_are_refused_in_another_home(location: Location) -> None:
+    version_ref = new_table(location, [1])
     written = write_fragments(version_ref, rows([2]))
     home = fork(version_ref, "dev/1")
     with pytest.raises(SchemaMismatchError, match="written for"):
         append_fragments(VersionRef(home=home, version=home.open().version), written)
 
 
-def test_fragments_are_refused_where_base_paths_differ(place: Place) -> None:
-    version_ref = new_table(place, [1])
+def test_fragments_are_refused_where_base_paths_differ(location: Location) -> None:
+    version_ref = new_table(location, [1])
     (written,) = write_fragments(version_ref, rows([2]))
     other = replace(written, fingerprint=replace(written.fingerprint, base_paths="other"))
     with pytest.raises(SchemaMismatchError, match="other base paths"):
         append_fragments(version_ref, [other])
 
 
-def test_fragments_go_to_the_named_base(place: Place) -> None:
-    version_ref = new_table(place)
+def test_fragments_go_to_the_named_base(location: Location) -> None:
+    version_ref = new_table(location)
     dataset = version_ref.open()
-    dataset.add_bases([lance.DatasetBasePath(place / "cold", name="cold", is_dataset_root=False)])
+    dataset.add_bases([lance.DatasetBasePath(location / "cold", name="cold", is_dataset_root=False)])
     version_ref = VersionRef(home=version_ref.home, version=version_ref.home.open().version)
     written = write_fragments(version_ref, rows([1, 2]), base="cold")
     (file,) = json.loads(written[0].metadata)["files"]
@@ -261,8 +263,8 @@ def test_fragments_go_to_the_named_base(place: Place) -> None:
         )
 
 
-def test_overwrite_brings_its_own_schema_and_new_row_ids(place: Place) -> None:
-    version_ref = new_table(place, [1, 2])
+def test_overwrite_brings_its_own_schema_and_new_row_ids(location: Location) -> None:
+    version_ref = new_table(location, [1, 2])
     other = overwrite(version_ref, pa.table({"id": pa.array([1], pa.int32()), "new": ["x"]}))
     assert contents(other) == [{"id": 1, "new": "x"}]
     assert other.open().has_stable_row_ids
@@ -271,23 +273,23 @@ def test_overwrite_brings_its_own_schema_and_new_row_ids(place: Place) -> None:
     assert ids(version_ref) == [1, 2]
 
 
-def test_overwrite_with_no_rows_leaves_an_empty_table(place: Place) -> None:
-    empty = overwrite(new_table(place, [1, 2]), pa.schema([("id", pa.int64())]).empty_table())
+def test_overwrite_with_no_rows_leaves_an_empty_table(location: Location) -> None:
+    empty = overwrite(new_table(location, [1, 2]), pa.schema([("id", pa.int64())]).empty_table())
     assert contents(empty) == []
     assert ids(append(empty, pa.table({"id": [3]}))) == [3]
     assert ids(overwrite_fragments(empty, [], schema=SCHEMA)) == []
 
 
-def test_overwrite_fragments_of_another_schema_are_refused(place: Place) -> None:
-    version_ref = new_table(place, [1])
+def test_overwrite_fragments_of_another_schema_are_refused(location: Location) -> None:
+    version_ref = new_table(location, [1])
     written = write_fragments(version_ref, pa.table({"a": [1]}), for_overwrite=True)
     assert overwrite_fragments(version_ref, written, schema=pa.schema([("a", pa.int64())])).count_rows() == 1
     with pytest.raises(SchemaMismatchError, match="another schema"):
         overwrite_fragments(version_ref, written, schema=pa.schema([("b", pa.int64())]))
 
 
-def test_version_that_is_not_there_is_named(place: Place) -> None:
-    version_ref = new_table(place)
+def test_version_that_is_not_there_is_named(location: Location) -> None:
+    version_ref = new_table(location)
     with pytest.raises(VersionNotFoundError, match="no version 77"):
         append(replace(version_ref, version=77), rows([1]))
 

@@ -24,7 +24,7 @@ from anabranch.format.staging import (
     settle,
     upsert,
 )
-from tests.conftest import Place
+from tests.conftest import Location
 from tests.format.staging.tables import contents, covered, fragment_ids, ids, new_table, raw, row_ids, rows
 
 WORDS = ["red", "green", "blue", "white"]
@@ -46,8 +46,8 @@ def items(keys: range) -> pa.Table:
     )
 
 
-def catalogue(place: Place) -> VersionRef:
-    version_ref = create_empty(Home.at(place / "items.lance", place.storage_options), SCHEMA)
+def catalogue(location: Location) -> VersionRef:
+    version_ref = create_empty(Home.at(location / "items.lance", location.storage_options), SCHEMA)
     return append(append(version_ref, items(range(300))), items(range(300, 320)))
 
 
@@ -66,8 +66,8 @@ def worded(version_ref: VersionRef, word: str) -> set[int]:
 
 
 @pytest.mark.s3
-def test_index_is_used_and_unseen_by_others(place: Place) -> None:
-    version_ref = new_table(place, range(20), range(20, 40))
+def test_index_is_used_and_unseen_by_others(location: Location) -> None:
+    version_ref = new_table(location, range(20), range(20, 40))
     indexed = index(version_ref, "id", IndexKind.BTREE)
     assert "ScalarIndexQuery" in indexed.open().scanner(filter="id = 5").explain_plan()
     assert ids(indexed, "id IN (5, 25)") == [5, 25]
@@ -88,9 +88,9 @@ def test_index_is_used_and_unseen_by_others(place: Place) -> None:
     ],
 )
 def test_each_kind_answers_right_before_and_after_a_compaction(
-    place: Place, column: str, kind: IndexKind, predicate: str
+    location: Location, column: str, kind: IndexKind, predicate: str
 ) -> None:
-    version_ref = index(catalogue(place), column, kind)
+    version_ref = index(catalogue(location), column, kind)
     assert ids(version_ref, predicate) == [301]
     packed = compact(delete(version_ref, "id < 100").version_ref)
     assert ids(packed, predicate) == [301]
@@ -98,8 +98,8 @@ def test_each_kind_answers_right_before_and_after_a_compaction(
 
 
 @pytest.mark.s3
-def test_words_are_found_through_every_step(place: Place) -> None:
-    version_ref = index(catalogue(place), "s", IndexKind.INVERTED, name="words")
+def test_words_are_found_through_every_step(location: Location) -> None:
+    version_ref = index(catalogue(location), "s", IndexKind.INVERTED, name="words")
     expected = set(range(1, 320, 4))
     assert worded(version_ref, "green") == expected
     version_ref = upsert(version_ref, pa.table({"id": [1, 2], "s": ["black", "green"]}), ["id"]).version_ref
@@ -123,9 +123,9 @@ def test_words_are_found_through_every_step(place: Place) -> None:
     ],
 )
 def test_nearest_neighbours_are_found_before_and_after_a_compaction(
-    place: Place, kind: IndexKind, options: VectorOptions
+    location: Location, kind: IndexKind, options: VectorOptions
 ) -> None:
-    version_ref = index(catalogue(place), "vec", kind, vector=options)
+    version_ref = index(catalogue(location), "vec", kind, vector=options)
     assert nearest(version_ref, 150) == 150
     version_ref = append(version_ref, items(range(320, 321)))
     assert nearest(version_ref, 320) == 320
@@ -139,8 +139,8 @@ def test_nearest_neighbours_are_found_before_and_after_a_compaction(
     assert covered(packed)["vec_idx"] == fragment_ids(packed)
 
 
-def test_index_of_the_same_name_is_replaced(place: Place) -> None:
-    version_ref = index(new_table(place, range(9)), "id", IndexKind.BTREE, name="x")
+def test_index_of_the_same_name_is_replaced(location: Location) -> None:
+    version_ref = index(new_table(location, range(9)), "id", IndexKind.BTREE, name="x")
     version_ref = append(version_ref, rows([20]))
     (found,) = list_indices(index(version_ref, "id", IndexKind.BITMAP, name="x"))
     assert found == IndexInfo(name="x", columns=("id",), kind="bitmap", covered_rows=10)
@@ -148,8 +148,8 @@ def test_index_of_the_same_name_is_replaced(place: Place) -> None:
         index(version_ref, "s", IndexKind.BITMAP, name="x")
 
 
-def test_index_is_dropped(place: Place) -> None:
-    version_ref = index(new_table(place, range(9)), "id", IndexKind.BTREE)
+def test_index_is_dropped(location: Location) -> None:
+    version_ref = index(new_table(location, range(9)), "id", IndexKind.BTREE)
     assert not list_indices(drop_index(version_ref, "id_idx"))
     with pytest.raises(InvalidInputError, match="no index 'nope'"):
         drop_index(version_ref, "nope")
@@ -165,19 +165,19 @@ def test_index_is_dropped(place: Place) -> None:
     ],
 )
 def test_indices_that_cannot_be_are_refused(
-    place: Place, column: str, kind: IndexKind, error: type[Exception], message: str
+    location: Location, column: str, kind: IndexKind, error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):
-        index(new_table(place, [1]), column, kind)
+        index(new_table(location, [1]), column, kind)
 
 
-def test_index_needs_rows(place: Place) -> None:
+def test_index_needs_rows(location: Location) -> None:
     with pytest.raises(InvalidInputError, match="holds no rows"):
-        index(new_table(place), "id", IndexKind.BTREE)
+        index(new_table(location), "id", IndexKind.BTREE)
 
 
-def test_vector_index_that_finds_nothing_to_learn_from_is_dropped_by_a_compaction(place: Place) -> None:
-    version_ref = index(catalogue(place), "vec", IndexKind.IVF_FLAT, vector=VectorOptions(num_partitions=1))
+def test_vector_index_that_finds_nothing_to_learn_from_is_dropped_by_a_compaction(location: Location) -> None:
+    version_ref = index(catalogue(location), "vec", IndexKind.IVF_FLAT, vector=VectorOptions(num_partitions=1))
     version_ref = append(append(version_ref, pa.table({"id": [900]})), pa.table({"id": [901]}))
     packed = compact(delete(version_ref, "id < 900").version_ref)
     assert ids(packed) == [900, 901]
@@ -187,8 +187,8 @@ def test_vector_index_that_finds_nothing_to_learn_from_is_dropped_by_a_compactio
 
 
 @pytest.mark.s3
-def test_compaction_keeps_rows_and_row_ids(place: Place) -> None:
-    version_ref = new_table(place, *([i, i + 100] for i in range(10)))
+def test_compaction_keeps_rows_and_row_ids(location: Location) -> None:
+    version_ref = new_table(location, *([i, i + 100] for i in range(10)))
     version_ref = delete(version_ref, "id IN (3, 104)").version_ref
     packed = compact(version_ref)
     assert len(packed.open().get_fragments()) == 1
@@ -198,13 +198,13 @@ def test_compaction_keeps_rows_and_row_ids(place: Place) -> None:
     assert len(set(row_ids(append(packed, rows([500]))).values())) == 19
 
 
-def test_compaction_aims_at_a_size(place: Place) -> None:
-    packed = compact(new_table(place, *([i] for i in range(10))), target_rows_per_fragment=5)
+def test_compaction_aims_at_a_size(location: Location) -> None:
+    packed = compact(new_table(location, *([i] for i in range(10))), target_rows_per_fragment=5)
     assert 1 < len(packed.open().get_fragments()) < 10
     with pytest.raises(InvalidInputError, match="0 rows"):
         compact(packed, target_rows_per_fragment=0)
 
 
-def test_compacting_an_empty_table_does_nothing(place: Place) -> None:
-    version_ref = new_table(place)
+def test_compacting_an_empty_table_does_nothing(location: Location) -> None:
+    version_ref = new_table(location)
     assert compact(version_ref) == version_ref

@@ -18,13 +18,13 @@ from anabranch.format.staging import (
     index,
     upsert,
 )
-from tests.conftest import Place
+from tests.conftest import Location
 from tests.format.staging.tables import SCHEMA, contents, ids, new_table, raw, row_ids, rows
 
 
 @pytest.mark.s3
-def test_upsert_replaces_by_key_keeping_row_ids_and_adds_the_rest(place: Place) -> None:
-    version_ref = new_table(place, [1, 2, 3], [4])
+def test_upsert_replaces_by_key_keeping_row_ids_and_adds_the_rest(location: Location) -> None:
+    version_ref = new_table(location, [1, 2, 3], [4])
     result = upsert(version_ref, rows([9, 4, 2], v=5.0), ["id"])
     assert (result.updated, result.inserted) == (2, 1)
     assert {row["id"]: row["v"] for row in contents(result.version_ref)} == {1: 0.0, 2: 5.0, 3: 0.0, 4: 5.0, 9: 5.0}
@@ -34,18 +34,18 @@ def test_upsert_replaces_by_key_keeping_row_ids_and_adds_the_rest(place: Place) 
     assert raw(version_ref).count_rows() == 0
 
 
-def test_upsert_into_an_empty_table_only_adds(place: Place) -> None:
-    result = upsert(new_table(place), rows([1, 2]), ["id"])
+def test_upsert_into_an_empty_table_only_adds(location: Location) -> None:
+    result = upsert(new_table(location), rows([1, 2]), ["id"])
     assert (result.updated, result.inserted, ids(result.version_ref)) == (0, 2, [1, 2])
 
 
-def test_upsert_of_nothing_returns_the_same_version(place: Place) -> None:
-    version_ref = new_table(place, [1])
+def test_upsert_of_nothing_returns_the_same_version(location: Location) -> None:
+    version_ref = new_table(location, [1])
     assert upsert(version_ref, SCHEMA.empty_table(), ["id"]) == RowsChanged(version_ref=version_ref)
 
 
-def test_columns_not_given_keep_their_values_and_are_null_in_new_rows(place: Place) -> None:
-    result = upsert(new_table(place, [1, 2]), pa.table({"s": ["x", "y"], "id": [7, 1]}), ["id"])
+def test_columns_not_given_keep_their_values_and_are_null_in_new_rows(location: Location) -> None:
+    result = upsert(new_table(location, [1, 2]), pa.table({"s": ["x", "y"], "id": [7, 1]}), ["id"])
     assert contents(result.version_ref) == [
         {"id": 1, "v": 0.0, "s": "y", "st": {"a": 1, "b": ["b1"]}},
         {"id": 2, "v": 0.0, "s": "s2", "st": None},
@@ -53,15 +53,15 @@ def test_columns_not_given_keep_their_values_and_are_null_in_new_rows(place: Pla
     ]
 
 
-def keyed(place: Place) -> VersionRef:
+def keyed(location: Location) -> VersionRef:
     schema = pa.schema([("region", pa.string()), ("day", pa.date32()), pa.field("amount", pa.int64(), nullable=False)])
-    version_ref = create_empty(Home.at(place / "keyed.lance", place.storage_options), schema)
+    version_ref = create_empty(Home.at(location / "keyed.lance", location.storage_options), schema)
     data = {"region": ["eu", "eu", "us", None], "day": pa.array([1, 2, 1, 1], pa.date32()), "amount": [1, 2, 3, 4]}
     return append(version_ref, pa.table(data))
 
 
-def test_composite_keys_match_as_a_whole_and_rows_with_null_keys_stay(place: Place) -> None:
-    version_ref = keyed(place)
+def test_composite_keys_match_as_a_whole_and_rows_with_null_keys_stay(location: Location) -> None:
+    version_ref = keyed(location)
     data = {"region": ["eu", "us"], "day": pa.array([2, 2], pa.date32()), "amount": [20, 30]}
     result = upsert(version_ref, pa.table(data), ["region", "day"])
     assert (result.updated, result.inserted) == (1, 1)
@@ -70,8 +70,8 @@ def test_composite_keys_match_as_a_whole_and_rows_with_null_keys_stay(place: Pla
     assert None in found.column("region").to_pylist()
 
 
-def test_new_rows_need_every_column_that_takes_no_nulls(place: Place) -> None:
-    version_ref = keyed(place)
+def test_new_rows_need_every_column_that_takes_no_nulls(location: Location) -> None:
+    version_ref = keyed(location)
     known = pa.table({"region": ["eu"], "day": pa.array([2], pa.date32())})
     assert upsert(version_ref, known, ["region", "day"]).updated == 1
     with pytest.raises(SchemaMismatchError, match="'amount' is expected"):
@@ -79,17 +79,17 @@ def test_new_rows_need_every_column_that_takes_no_nulls(place: Place) -> None:
 
 
 @pytest.mark.parametrize("recipe", [upsert, find_existing_keys])
-def test_repeated_and_null_keys_are_refused(place: Place, recipe: object) -> None:
+def test_repeated_and_null_keys_are_refused(location: Location, recipe: object) -> None:
     assert callable(recipe)
     with pytest.raises(KeyConflictError, match=r"1 key occurs more than once in the data, such as \{'id': 2\}"):
-        recipe(new_table(place, [1]), rows([2, 3, 2]), ["id"])
+        recipe(new_table(location, [1]), rows([2, 3, 2]), ["id"])
     data = {"region": [None, "eu"], "day": pa.array([1, 1], pa.date32()), "amount": [1, 1]}
     with pytest.raises(KeyConflictError, match="1 rows have no value in the key column 'region'"):
-        recipe(keyed(place), pa.table(data), ["region", "day"])
+        recipe(keyed(location), pa.table(data), ["region", "day"])
 
 
-def test_table_that_repeats_a_key_is_not_upserted(place: Place) -> None:
-    version_ref = new_table(place, [1, 2], [2])
+def test_table_that_repeats_a_key_is_not_upserted(location: Location) -> None:
+    version_ref = new_table(location, [1, 2], [2])
     with pytest.raises(KeyConflictError, match=r"the table holds the key \{'id': 2\} more than once"):
         upsert(version_ref, rows([2]), ["id"])
     assert upsert(version_ref, rows([1]), ["id"]).updated == 1
@@ -103,31 +103,31 @@ def test_table_that_repeats_a_key_is_not_upserted(place: Place) -> None:
         (["st"], InvalidInputError, "cannot be a key"),
     ],
 )
-def test_bad_keys_are_refused(place: Place, keys: list[str], error: type[Exception], message: str) -> None:
+def test_bad_keys_are_refused(location: Location, keys: list[str], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
-        upsert(new_table(place), rows([1]), keys)
+        upsert(new_table(location), rows([1]), keys)
 
 
-def test_data_without_its_key_is_refused(place: Place) -> None:
+def test_data_without_its_key_is_refused(location: Location) -> None:
     with pytest.raises(SchemaMismatchError, match="no key column 'id'"):
-        upsert(new_table(place), pa.table({"s": ["x"]}), ["id"])
+        upsert(new_table(location), pa.table({"s": ["x"]}), ["id"])
 
 
-def test_delete_keys_ignores_what_is_not_there_and_what_is_given_twice(place: Place) -> None:
-    version_ref = new_table(place, [1, 2], [3])
+def test_delete_keys_ignores_what_is_not_there_and_what_is_given_twice(location: Location) -> None:
+    version_ref = new_table(location, [1, 2], [3])
     result = delete_keys(version_ref, pa.table({"id": [3, 1, 3, 99]}), ["id"])
     assert (result.deleted, ids(result.version_ref)) == (2, [2])
     assert delete_keys(version_ref, pa.table({"id": [77]}), ["id"]) == RowsChanged(version_ref=version_ref)
 
 
-def test_existing_keys_are_found(place: Place) -> None:
-    version_ref = new_table(place, [1, 2], [3])
+def test_existing_keys_are_found(location: Location) -> None:
+    version_ref = new_table(location, [1, 2], [3])
     assert find_existing_keys(version_ref, rows([3, 4, 1]), ["id"]).column("id").to_pylist() == [3, 1]
     assert find_existing_keys(version_ref, rows([]), ["id"]).num_rows == 0
 
 
-def test_indices_answer_right_after_an_upsert(place: Place) -> None:
-    version_ref = index(index(new_table(place, range(50)), "id", IndexKind.BTREE), "s", IndexKind.BITMAP)
+def test_indices_answer_right_after_an_upsert(location: Location) -> None:
+    version_ref = index(index(new_table(location, range(50)), "id", IndexKind.BTREE), "s", IndexKind.BITMAP)
     version_ref = append(version_ref, rows([60, 61]))
     version_ref = upsert(version_ref, pa.table({"id": [5, 60, 70], "s": ["new", "new", "new"]}), ["id"]).version_ref
     version_ref = upsert(version_ref, pa.table({"id": [5, 61], "v": [1.0, 1.0]}), ["id"]).version_ref
@@ -151,10 +151,11 @@ def test_indices_answer_right_after_an_upsert(place: Place) -> None:
     ],
     ids=lambda values: str(values.type),
 )
-def test_any_plain_type_can_be_a_key(place: Place, values: pa.Array) -> None:
+def test_any_plain_type_can_be_a_key(location: Location, values: pa.Array) -> None:
     schema = pa.schema([("k", values.type), ("n", pa.int64())])
     version_ref = append(
-        create_empty(Home.at(place / "k.lance", place.storage_options), schema), pa.table({"k": values[:1], "n": [1]})
+        create_empty(Home.at(location / "k.lance", location.storage_options), schema),
+        pa.table({"k": values[:1], "n": [1]}),
     )
     result = upsert(version_ref, pa.table({"k": values, "n": [10, 20]}), ["k"])
     assert (result.updated, result.inserted) == (1, 1)
@@ -180,8 +181,8 @@ def paired(pairs: set[tuple[str, int]]) -> pa.Table:
     return pa.Table.from_pylist([{"s": s, "n": n} for s, n in sorted(pairs)], schema=PAIRS)
 
 
-def test_many_keys_are_matched_without_listing_them(place: Place) -> None:
-    version_ref = new_table(place, range(0, 2000, 2))
+def test_many_keys_are_matched_without_listing_them(location: Location) -> None:
+    version_ref = new_table(location, range(0, 2000, 2))
     result = upsert(version_ref, rows(range(1500), v=1.0), ["id"])
     assert (result.updated, result.inserted) == (750, 750)
     assert len(ids(result.version_ref, "v = 1.0")) == 1500

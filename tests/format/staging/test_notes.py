@@ -27,7 +27,7 @@ from anabranch.format.staging import (
     upsert,
 )
 from anabranch.format.staging.notes import COLUMN_ID
-from tests.conftest import Place
+from tests.conftest import Location
 from tests.format.staging.tables import contents, new_table, raw, row_ids, rows
 
 
@@ -52,8 +52,8 @@ COLUMN = {b"anabranch:description": "wört".encode(), b"k": b"1"}
 
 
 @pytest.mark.s3
-def test_notes_are_kept_without_writing_data(place: Place) -> None:
-    before = index(new_table(place, [1, 2]), "id", IndexKind.BTREE)
+def test_notes_are_kept_without_writing_data(location: Location) -> None:
+    before = index(new_table(location, [1, 2]), "id", IndexKind.BTREE)
     after = noted(before)
     assert notes(after) == (TABLE, {"v": COLUMN})
     assert notes(before) == ({}, {})
@@ -69,8 +69,8 @@ def test_notes_are_kept_without_writing_data(place: Place) -> None:
     assert raw(after).schema.metadata == TABLE
 
 
-def test_notes_are_changed_and_removed_one_by_one(place: Place) -> None:
-    version_ref = noted(new_table(place, [1]))
+def test_notes_are_changed_and_removed_one_by_one(location: Location) -> None:
+    version_ref = noted(new_table(location, [1]))
     assert noted(version_ref) == version_ref  # nothing to change, nothing staged
     version_ref = annotate(version_ref, {"more": "x"}, columns={"v": {"k": None, "l": ""}, "s": {"gone": None}})
     assert notes(version_ref) == (
@@ -81,13 +81,13 @@ def test_notes_are_changed_and_removed_one_by_one(place: Place) -> None:
     assert notes(version_ref)[0] == {}
 
 
-def test_a_column_that_is_not_there_takes_no_notes(place: Place) -> None:
+def test_a_column_that_is_not_there_takes_no_notes(location: Location) -> None:
     with pytest.raises(SchemaMismatchError, match="no column 'nope'"):
-        annotate(new_table(place, [1]), {}, columns={"nope": {"k": "v"}})
+        annotate(new_table(location, [1]), {}, columns={"nope": {"k": "v"}})
 
 
-def test_every_recipe_keeps_notes(place: Place) -> None:
-    version_ref = noted(new_table(place, [1, 2], [3]))
+def test_every_recipe_keeps_notes(location: Location) -> None:
+    version_ref = noted(new_table(location, [1, 2], [3]))
     version_ref = append(version_ref, rows([4]))
     version_ref = upsert(version_ref, rows([4, 5], v=1.0), ["id"]).version_ref
     version_ref = update(version_ref, {"v": "v + 1"}).version_ref
@@ -100,28 +100,28 @@ def test_every_recipe_keeps_notes(place: Place) -> None:
     assert notes(VersionRef(home=home, version=home.head_version())) == (TABLE, {"v": COLUMN})
 
 
-def test_a_column_takes_its_notes_along_to_another_name_and_type(place: Place) -> None:
-    version_ref = noted(new_table(place, [1, 2]))
+def test_a_column_takes_its_notes_along_to_another_name_and_type(location: Location) -> None:
+    version_ref = noted(new_table(location, [1, 2]))
     version_ref = alter_columns(version_ref, [ColumnChange(path="v", name="x", type=pa.float32())])
     assert notes(version_ref) == (TABLE, {"x": COLUMN})
     assert version_ref.schema.field("x").type == pa.float32()
     assert [row["x"] for row in contents(version_ref)] == [0.0, 0.0]
 
 
-def test_what_is_noted_of_a_type_stays_with_that_type(place: Place) -> None:
+def test_what_is_noted_of_a_type_stays_with_that_type(location: Location) -> None:
     schema = pa.schema(
         [("id", pa.int64()), pa.field("b", pa.string(), metadata={"lance-encoding:compression": "zstd"})]
     )
-    version_ref = create_empty(Home.at(place / "t.lance", place.storage_options), schema)
+    version_ref = create_empty(Home.at(location / "t.lance", location.storage_options), schema)
     version_ref = alter_columns(
         annotate(version_ref, {}, columns={"b": {"k": "v"}}), [ColumnChange(path="b", type=pa.large_string())]
     )
     assert notes(version_ref)[1] == {"b": {b"k": b"v"}}
 
 
-def test_an_overwrite_loses_notes_unless_they_are_kept(place: Place) -> None:
+def test_an_overwrite_loses_notes_unless_they_are_kept(location: Location) -> None:
     before = annotate(
-        new_table(place, [1]),
+        new_table(location, [1]),
         {"anabranch:description": "t", "other": "x"},
         columns={
             "v": {"anabranch:description": "a", "anabranch:default": "1", "other": "x"},

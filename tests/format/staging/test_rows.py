@@ -1,18 +1,33 @@
 """Rows deleted and updated by predicate."""
 
+from typing import Any
+
+import lance
 import pyarrow as pa
 import pytest
+from lance.fragment import write_fragments
 
 from anabranch.errors import InvalidExpressionError, InvalidInputError, SchemaMismatchError
 from anabranch.format.home import Home
-from anabranch.format.staging import IndexKind, RowsChanged, VersionRef, append, create_empty, delete, index, update
-from tests.conftest import Place
+from anabranch.format.staging import (
+    IndexKind,
+    RowsChanged,
+    VersionRef,
+    append,
+    create_empty,
+    delete,
+    fork,
+    index,
+    update,
+    upsert,
+)
+from tests.conftest import Location
 from tests.format.staging.tables import contents, ids, new_table, raw, row_ids, rows
 
 
 @pytest.mark.s3
-def test_delete_takes_rows_from_every_fragment_and_keeps_the_row_ids_of_the_rest(place: Place) -> None:
-    version_ref = new_table(place, [1, 2, 3], [4, 5], [6])
+def test_delete_takes_rows_from_every_fragment_and_keeps_the_row_ids_of_the_rest(location: Location) -> None:
+    version_ref = new_table(location, [1, 2, 3], [4, 5], [6])
     result = delete(version_ref, "id IN (2, 4, 5)")
     assert result.deleted == 3
     assert ids(result.version_ref) == [1, 3, 6]
@@ -23,23 +38,23 @@ def test_delete_takes_rows_from_every_fragment_and_keeps_the_row_ids_of_the_rest
     assert raw(version_ref).count_rows() == 0
 
 
-def test_deletes_add_up(place: Place) -> None:
-    version_ref = new_table(place, range(10))
+def test_deletes_add_up(location: Location) -> None:
+    version_ref = new_table(location, range(10))
     for key in (3, 7, 0):
         version_ref = delete(version_ref, f"id = {key}").version_ref
     assert ids(version_ref) == [1, 2, 4, 5, 6, 8, 9]
     assert ids(delete(version_ref, "true").version_ref) == []
 
 
-def test_deleting_nothing_returns_the_same_version(place: Place) -> None:
-    version_ref = new_table(place, [1])
+def test_deleting_nothing_returns_the_same_version(location: Location) -> None:
+    version_ref = new_table(location, [1])
     assert delete(version_ref, "id = 9") == RowsChanged(version_ref=version_ref)
-    empty = new_table_elsewhere(place)
+    empty = new_table_elsewhere(location)
     assert delete(empty, "true") == RowsChanged(version_ref=empty)
 
 
-def new_table_elsewhere(place: Place) -> VersionRef:
-    return create_empty(Home.at(place / "empty.lance", place.storage_options), pa.schema([("id", pa.int64())]))
+def new_table_elsewhere(location: Location) -> VersionRef:
+    return create_empty(Home.at(location / "empty.lance", location.storage_options), pa.schema([("id", pa.int64())]))
 
 
 @pytest.mark.parametrize(
@@ -59,8 +74,8 @@ def new_table_elsewhere(place: Place) -> VersionRef:
         "CAST(s AS INT) > 1",
     ],
 )
-def test_bad_predicates_are_refused_and_quoted(place: Place, predicate: str) -> None:
-    version_ref = new_table(place, [1, 2])
+def test_bad_predicates_are_refused_and_quoted(location: Location, predicate: str) -> None:
+    version_ref = new_table(location, [1, 2])
     with pytest.raises(InvalidExpressionError) as from_delete:
         delete(version_ref, predicate)
     with pytest.raises(InvalidExpressionError) as from_update:
@@ -69,13 +84,13 @@ def test_bad_predicates_are_refused_and_quoted(place: Place, predicate: str) -> 
     assert repr(predicate) in from_update.value.problem
 
 
-def test_predicate_may_end_with_a_comment(place: Place) -> None:
-    assert ids(delete(new_table(place, [1, 2]), "id = 1 -- the first").version_ref) == [2]
+def test_predicate_may_end_with_a_comment(location: Location) -> None:
+    assert ids(delete(new_table(location, [1, 2]), "id = 1 -- the first").version_ref) == [2]
 
 
 @pytest.mark.s3
-def test_update_computes_from_old_values_and_keeps_row_ids(place: Place) -> None:
-    version_ref = append(new_table(place, [1, 2], [3, 4]), rows([5], v=None))
+def test_update_computes_from_old_values_and_keeps_row_ids(location: Location) -> None:
+    version_ref = append(new_table(location, [1, 2], [3, 4]), rows([5], v=None))
     result = update(version_ref, {"v": "v + id", "s": "concat(s, '!')"}, where="id > 1")
     assert result.updated == 4
     found = contents(result.version_ref)
@@ -86,8 +101,8 @@ def test_update_computes_from_old_values_and_keeps_row_ids(place: Place) -> None
     assert [row["v"] for row in contents(version_ref)] == [0.0, 0.0, 0.0, 0.0, None]
 
 
-def test_update_without_a_condition_touches_every_row(place: Place) -> None:
-    version_ref = new_table(place, [1, 2], [3])
+def test_update_without_a_condition_touches_every_row(location: Location) -> None:
+    version_ref = new_table(location, [1, 2], [3])
     result = update(version_ref, {"v": "7"})
     assert {row["v"] for row in contents(result.version_ref)} == {7.0}
     assert row_ids(result.version_ref) == row_ids(version_ref)
@@ -95,18 +110,18 @@ def test_update_without_a_condition_touches_every_row(place: Place) -> None:
     assert len(set(row_ids(fresh).values())) == 4
 
 
-def test_update_keeps_rows_apart_that_look_the_same(place: Place) -> None:
+def test_update_keeps_rows_apart_that_look_the_same(location: Location) -> None:
     schema = pa.schema([("a", pa.int64()), ("b", pa.string())])
-    version_ref = create_empty(Home.at(place / "keyless.lance", place.storage_options), schema)
+    version_ref = create_empty(Home.at(location / "keyless.lance", location.storage_options), schema)
     version_ref = append(version_ref, pa.table({"a": [1, 1, None, None], "b": ["x", "x", None, "y"]}))
     result = update(version_ref, {"a": "coalesce(a, 0) + 1"})
     assert result.updated == 4
     assert sorted(result.version_ref.open().to_table().column("a").to_pylist()) == [1, 1, 2, 2]
 
 
-def test_update_computes_numbers_into_narrower_columns_if_they_fit(place: Place) -> None:
+def test_update_computes_numbers_into_narrower_columns_if_they_fit(location: Location) -> None:
     schema = pa.schema([("id", pa.int64()), ("small", pa.int8()), ("single", pa.float32())])
-    version_ref = create_empty(Home.at(place / "narrow.lance", place.storage_options), schema)
+    version_ref = create_empty(Home.at(location / "narrow.lance", location.storage_options), schema)
     version_ref = append(
         version_ref, pa.table({"id": [1], "small": pa.array([100], pa.int8()), "single": pa.array([1.5], pa.float32())})
     )
@@ -130,20 +145,20 @@ def test_update_computes_numbers_into_narrower_columns_if_they_fit(place: Place)
     ],
 )
 def test_bad_updates_are_refused(
-    place: Place, assignments: dict[str, str], error: type[Exception], message: str
+    location: Location, assignments: dict[str, str], error: type[Exception], message: str
 ) -> None:
-    version_ref = new_table(place, [1, 2])
+    version_ref = new_table(location, [1, 2])
     with pytest.raises(error, match=message):
         update(version_ref, assignments)
 
 
-def test_update_of_no_rows_returns_the_same_version(place: Place) -> None:
-    version_ref = new_table(place, [1])
+def test_update_of_no_rows_returns_the_same_version(location: Location) -> None:
+    version_ref = new_table(location, [1])
     assert update(version_ref, {"v": "1.0"}, where="id = 9") == RowsChanged(version_ref=version_ref)
 
 
-def test_indices_answer_right_after_rows_moved(place: Place) -> None:
-    version_ref = index(index(new_table(place, range(50)), "id", IndexKind.BTREE), "v", IndexKind.BTREE)
+def test_indices_answer_right_after_rows_moved(location: Location) -> None:
+    version_ref = index(index(new_table(location, range(50)), "id", IndexKind.BTREE), "v", IndexKind.BTREE)
     version_ref = append(version_ref, rows([50, 51], v=5.0))
     version_ref = update(version_ref, {"v": "9.0"}, where="id IN (3, 50)").version_ref
     version_ref = update(version_ref, {"id": "id + 1000"}, where="id = 4").version_ref
@@ -154,9 +169,63 @@ def test_indices_answer_right_after_rows_moved(place: Place) -> None:
     assert len(ids(version_ref, "v = 0.0")) == 48
 
 
-def test_odd_column_names_survive_an_update(place: Place) -> None:
+def test_odd_column_names_survive_an_update(location: Location) -> None:
     schema = pa.schema([("Id", pa.int64()), ("we ird", pa.string()), ("ü", pa.int64()), ('q"t', pa.int64())])
-    version_ref = create_empty(Home.at(place / "odd.lance", place.storage_options), schema)
+    version_ref = create_empty(Home.at(location / "odd.lance", location.storage_options), schema)
     version_ref = append(version_ref, pa.table({"Id": [1], "we ird": ["x"], "ü": [2], 'q"t': [3]}))
     updated = update(version_ref, {"ü": '`ü` + `q"t`'}, where="`we ird` = 'x'").version_ref
     assert updated.open().to_table().to_pylist() == [{"Id": 1, "we ird": "x", "ü": 5, 'q"t': 3}]
+
+
+def described(dataset: lance.LanceDataset) -> list[dict[str, Any]]:
+    """The fragments as their manifest describes them, without the random names of files."""
+    found = [fragment.metadata.to_json() for fragment in dataset.get_fragments()]
+    for fragment in found:
+        fragment["files"] = [{**file, "path": ""} for file in fragment["files"]]
+        fragment["deletion_file"] = fragment["deletion_file"] and {**fragment["deletion_file"], "id": 0}
+    return found
+
+
+def lance_commit(version_ref: VersionRef, change: lance.LanceOperation.BaseOperation) -> lance.LanceDataset:
+    return lance.LanceDataset.commit(version_ref.open(), change, read_version=version_ref.version, detached=True)
+
+
+@pytest.mark.s3
+def test_staged_rows_are_described_as_lance_describes_them(location: Location) -> None:
+    base = new_table(location, range(5), range(5, 8))
+    home = fork(base, "dev/one")
+    forked = VersionRef(home=home, version=home.head_version())
+    for version_ref in (base, forked, delete(base, "id = 6").version_ref):
+        home, dataset = version_ref.home, version_ref.open()
+        written = write_fragments(rows([20, 21]), dataset, mode="append")
+        expected = lance_commit(version_ref, lance.LanceOperation.Append(written))
+        appended = append(version_ref, rows([20, 21])).open()
+        assert described(appended) == described(expected)
+        updated = update(version_ref, {"v": "1.0"}, where="id IN (1, 3)").version_ref
+        step = lance.dataset(home.uri, updated.version, storage_options=home.lance_options()).read_transaction(
+            updated.version
+        )
+        assert step is not None
+        assert step.read_version == version_ref.version
+        # Lance makes of the transaction the version that was put with it, except for the versions of rows.
+        same = [
+            {key: value for key, value in fragment.items() if not key.endswith("_version_meta")}
+            for dataset in (updated.open(), lance_commit(version_ref, step.operation))
+            for fragment in described(dataset)
+        ]
+        assert same[: len(same) // 2] == same[len(same) // 2 :]
+
+
+def test_upserts_of_upserts_keep_one_id_for_each_row_and_manifests_do_not_grow(location: Location) -> None:
+    version_ref = new_table(location, range(5))
+    known: dict[int, int] = row_ids(version_ref)
+    sizes = []
+    for number in range(6):
+        version_ref = upsert(version_ref, rows([0, 10 + number], v=float(number)), ["id"]).version_ref
+        version_ref = delete(version_ref, f"id = {10 + number}").version_ref
+        sizes.append(len(version_ref.home.store().get(f"_versions/d{version_ref.version}.manifest")))
+    assert row_ids(version_ref) == known
+    assert len(set(known.values())) == 5
+    assert contents(version_ref, "v", where="id = 0") == [{"v": 5.0}]
+    # Each step removes the fragments of the one before, so that a transaction that is left behind would show.
+    assert max(sizes) - min(sizes) < 64

@@ -28,7 +28,7 @@ from anabranch.format.staging import (
     upsert,
 )
 from anabranch.storage import open_store
-from tests.conftest import Place
+from tests.conftest import Location
 from tests.format.staging.tables import new_table, raw, rows
 
 NATIVE: dict[str, Callable[[Any], object]] = {
@@ -55,8 +55,8 @@ OURS: dict[str, Callable[[VersionRef], VersionRef]] = {
 }
 
 
-def settled_table(place: Place) -> VersionRef:
-    version_ref = new_table(place, range(5), range(5, 10))
+def settled_table(location: Location) -> VersionRef:
+    version_ref = new_table(location, range(5), range(5, 10))
     settle(version_ref.home, version_ref.version, expected_head=1)
     return version_ref
 
@@ -70,8 +70,10 @@ def values(table: lance.LanceDataset) -> dict[int, float]:
 
 @pytest.mark.parametrize("native", sorted(NATIVE))
 @pytest.mark.parametrize("ours", sorted(OURS))
-def test_native_writer_with_an_older_version_rebases_over_a_settled_chain(place: Place, ours: str, native: str) -> None:
-    version_ref = settled_table(place)
+def test_native_writer_with_an_older_version_rebases_over_a_settled_chain(
+    location: Location, ours: str, native: str
+) -> None:
+    version_ref = settled_table(location)
     beside = lance.dataset(version_ref.home.uri, storage_options=version_ref.home.lance_options())
     staged = OURS[ours](version_ref)
     expected = values(staged.open())
@@ -88,8 +90,8 @@ def test_native_writer_with_an_older_version_rebases_over_a_settled_chain(place:
     assert values(seen.checkout_version(3)) == expected
 
 
-def test_native_writer_finds_rows_by_an_index_that_was_settled(place: Place) -> None:
-    version_ref = settled_table(place)
+def test_native_writer_finds_rows_by_an_index_that_was_settled(location: Location) -> None:
+    version_ref = settled_table(location)
     staged = index(append(version_ref, rows([50])), "id", IndexKind.BTREE)
     settle(version_ref.home, staged.version, expected_head=2)
     seen: Any = raw(version_ref)
@@ -99,8 +101,8 @@ def test_native_writer_finds_rows_by_an_index_that_was_settled(place: Place) -> 
     assert settle(version_ref.home, append(staged, rows([51])).version, expected_head=4).version == 5
 
 
-def test_change_of_columns_conflicts_with_a_native_writer_instead_of_corrupting(place: Place) -> None:
-    version_ref = settled_table(place)
+def test_change_of_columns_conflicts_with_a_native_writer_instead_of_corrupting(location: Location) -> None:
+    version_ref = settled_table(location)
     beside: Any = raw(version_ref)
     staged = alter_columns(version_ref, [ColumnChange(path="v", name="w")])
     assert prepare_settle(version_ref.home, staged.version, expected_head=2).is_restore
@@ -110,8 +112,8 @@ def test_change_of_columns_conflicts_with_a_native_writer_instead_of_corrupting(
     assert raw(version_ref).schema.names == ["id", "w", "s", "st"]
 
 
-def test_return_to_an_older_version_conflicts_with_a_native_writer(place: Place) -> None:
-    version_ref = settled_table(place)
+def test_return_to_an_older_version_conflicts_with_a_native_writer(location: Location) -> None:
+    version_ref = settled_table(location)
     settle(version_ref.home, append(version_ref, rows([50])).version, expected_head=2)
     assert prepare_settle(version_ref.home, version_ref.version, expected_head=3).is_restore
     settle(version_ref.home, version_ref.version, expected_head=3)
@@ -128,8 +130,8 @@ def row_versions(table: lance.LanceDataset) -> dict[int, tuple[int, int]]:
     return {row["id"]: (row[columns[1]], row[columns[2]]) for row in table.to_table(columns=columns).to_pylist()}
 
 
-def test_row_versions_of_plain_readers_are_ordinary_numbers(place: Place) -> None:
-    version_ref = new_table(place, [1, 2, 3], [4, 5])
+def test_row_versions_of_plain_readers_are_ordinary_numbers(location: Location) -> None:
+    version_ref = new_table(location, [1, 2, 3], [4, 5])
     settle(version_ref.home, version_ref.version, expected_head=1)
     assert row_versions(raw(version_ref)) == dict.fromkeys(range(1, 6), (2, 2))
     version_ref = upsert(append(version_ref, rows([6])), rows([2, 7], v=5.0), ["id"]).version_ref
@@ -146,8 +148,8 @@ def test_row_versions_of_plain_readers_are_ordinary_numbers(place: Place) -> Non
     assert row_versions(raw(version_ref)) == expected
 
 
-def test_row_versions_agree_with_those_that_lance_writes_itself(place: Place) -> None:
-    ours, native = settled_table(place), Home.at(place / "native.lance", place.storage_options)
+def test_row_versions_agree_with_those_that_lance_writes_itself(location: Location) -> None:
+    ours, native = settled_table(location), Home.at(location / "native.lance", location.storage_options)
     options = native.lance_options()
     lance.write_dataset(rows([]), native.uri, enable_stable_row_ids=True, storage_options=options)
     lance.write_dataset(rows(range(10)), native.uri, mode="append", storage_options=options)
@@ -169,8 +171,8 @@ def test_row_versions_agree_with_those_that_lance_writes_itself(place: Place) ->
     assert row_versions(raw(version_ref)) == row_versions(native.open())
 
 
-def test_row_versions_on_a_fork_of_a_settled_version_are_those_of_its_source(place: Place) -> None:
-    version_ref = settled_table(place)
+def test_row_versions_on_a_fork_of_a_settled_version_are_those_of_its_source(location: Location) -> None:
+    version_ref = settled_table(location)
     version_ref = update(append(version_ref, rows([50])), {"v": "1.0"}, where="id IN (3, 50)").version_ref
     settle(version_ref.home, version_ref.version, expected_head=2)
     home = fork(version_ref, "dev/1")
@@ -183,12 +185,12 @@ def test_row_versions_on_a_fork_of_a_settled_version_are_those_of_its_source(pla
 # Files
 
 
-def test_prepared_settle_names_the_files_that_are_new(place: Place) -> None:
-    version_ref = settled_table(place)
+def test_prepared_settle_names_the_files_that_are_new(location: Location) -> None:
+    version_ref = settled_table(location)
     staged = index(delete(append(version_ref, rows([50])), "id = 1").version_ref, "id", IndexKind.BTREE)
     prepared = prepare_settle(version_ref.home, staged.version, expected_head=2)
     assert (prepared.number, prepared.path) == (3, manifest_path(3))
-    store = open_store(version_ref.home.root, place.storage_options)
+    store = open_store(version_ref.home.root, location.storage_options)
     names = [uri.removeprefix(f"{version_ref.home.root}/") for uri in prepared.list_new_files()]
     for name in names:
         store.head(name)
@@ -198,8 +200,8 @@ def test_prepared_settle_names_the_files_that_are_new(place: Place) -> None:
     assert prepare_settle(version_ref.home, version_ref.version, expected_head=2).is_settled
 
 
-def test_files_of_a_fork_that_its_source_holds_are_not_new(place: Place) -> None:
-    version_ref = settled_table(place)
+def test_files_of_a_fork_that_its_source_holds_are_not_new(location: Location) -> None:
+    version_ref = settled_table(location)
     home = fork(version_ref, "dev/1")
     at = delete(VersionRef(home=home, version=home.head_version()), "id = 1").version_ref
     prepared = prepare_settle(home, at.version, expected_head=home.head_version())
@@ -219,13 +221,13 @@ def fields_of(message: bytes) -> dict[int, Any]:
 
 def transaction_of(home: Home, version: int) -> dict[int, Any]:
     data = home.store().get(manifest_path(version))
-    found = inline_transaction(data, read_parts(data, name="manifest"))
+    found = inline_transaction(read_parts(data, name="manifest"))
     assert found is not None
     return fields_of(found)
 
 
-def test_field_numbers_of_an_update_are_those_of_lance(place: Place) -> None:
-    version_ref = settled_table(place)
+def test_field_numbers_of_an_update_are_those_of_lance(location: Location) -> None:
+    version_ref = settled_table(location)
     native: Any = raw(version_ref)
     native.update({"v": "1.0"}, where="id = 1 OR id >= 5")  # One fragment updated, one removed, new ones.
     written = transaction_of(version_ref.home, 3)
@@ -244,8 +246,8 @@ def test_field_numbers_of_an_update_are_those_of_lance(place: Place) -> None:
     assert fields_of(transaction_of(version_ref.home, 5)[103]).keys() == {1}
 
 
-def test_lance_reads_the_transaction_of_a_settled_version(place: Place) -> None:
-    version_ref = settled_table(place)
+def test_lance_reads_the_transaction_of_a_settled_version(location: Location) -> None:
+    version_ref = settled_table(location)
     staged = delete(append(version_ref, rows([50])), "id = 1 OR id >= 5 AND id < 10").version_ref
     settle(version_ref.home, staged.version, expected_head=2, stamp={"commit": "c1"})
     found: Any = raw(version_ref).read_transaction(3)
@@ -256,8 +258,8 @@ def test_lance_reads_the_transaction_of_a_settled_version(place: Place) -> None:
     assert [fragment.id for fragment in found.operation.new_fragments] == [2]
 
 
-def test_dictionary_columns_survive_settling(place: Place) -> None:
-    home = Home.at(place / "d.lance", place.storage_options)
+def test_dictionary_columns_survive_settling(location: Location) -> None:
+    home = Home.at(location / "d.lance", location.storage_options)
     data = pa.table({"id": [1, 2], "d": pa.array(["x", "y"]).dictionary_encode()})
     lance.write_dataset(data, home.uri, enable_stable_row_ids=True, storage_options=home.lance_options())
     version_ref = append(VersionRef(home=home, version=1), data)
@@ -268,8 +270,8 @@ def test_dictionary_columns_survive_settling(place: Place) -> None:
 # Descent
 
 
-def test_native_version_on_a_settled_one_descends_from_the_staged_version(place: Place) -> None:
-    version_ref = settled_table(place)
+def test_native_version_on_a_settled_one_descends_from_the_staged_version(location: Location) -> None:
+    version_ref = settled_table(location)
     later = append(append(version_ref, rows([50])), rows([51]))
     settle(version_ref.home, later.version, expected_head=2)
     native: Any = raw(version_ref)

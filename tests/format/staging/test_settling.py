@@ -24,7 +24,7 @@ from anabranch.format.staging import (
     settle,
     settle_by_force,
 )
-from tests.conftest import Place
+from tests.conftest import Location
 from tests.format.staging.tables import ids, new_table, raw, rows
 
 
@@ -34,8 +34,8 @@ def append_externally(home: Home, *keys: int) -> int:
 
 
 @pytest.mark.s3
-def test_settled_version_is_what_raw_readers_see(place: Place) -> None:
-    version_ref = new_table(place, [1, 2])
+def test_settled_version_is_what_raw_readers_see(location: Location) -> None:
+    version_ref = new_table(location, [1, 2])
     settled = settle(version_ref.home, version_ref.version, expected_head=1, stamp={"commit": "c1"})
     assert (settled.version, settled.between) == (2, ())
     assert raw(version_ref).version == 2
@@ -47,8 +47,8 @@ def test_settled_version_is_what_raw_readers_see(place: Place) -> None:
     assert (made.transaction_properties or {})["commit"] == "c1"
 
 
-def test_chain_continues_from_staged_and_from_settled_versions(place: Place) -> None:
-    version_ref = new_table(place, [1])
+def test_chain_continues_from_staged_and_from_settled_versions(location: Location) -> None:
+    version_ref = new_table(location, [1])
     settle(version_ref.home, version_ref.version, expected_head=1)
     assert (
         ids(append(version_ref, rows([2])))
@@ -57,16 +57,16 @@ def test_chain_continues_from_staged_and_from_settled_versions(place: Place) -> 
     )
 
 
-def test_settling_again_names_our_own_versions_in_between(place: Place) -> None:
-    version_ref = new_table(place, [1])
+def test_settling_again_names_our_own_versions_in_between(location: Location) -> None:
+    version_ref = new_table(location, [1])
     settle(version_ref.home, version_ref.version, expected_head=1)
     settled = settle(version_ref.home, append(version_ref, rows([2])).version, expected_head=1)
     assert (settled.version, settled.between) == (3, (2,))
 
 
 @pytest.mark.s3
-def test_earlier_external_write_is_kept_and_reported(place: Place) -> None:
-    version_ref = new_table(place, [1])
+def test_earlier_external_write_is_kept_and_reported(location: Location) -> None:
+    version_ref = new_table(location, [1])
     external = append_externally(version_ref.home, 50)
     with pytest.raises(ExternalWriteError, match=f"version {external}"):
         settle(version_ref.home, version_ref.version, expected_head=1)
@@ -75,8 +75,8 @@ def test_earlier_external_write_is_kept_and_reported(place: Place) -> None:
     assert not is_our_restore(version_ref.home, external)
 
 
-def test_external_write_between_preparation_and_put_is_kept_and_reported(place: Place) -> None:
-    version_ref = new_table(place, [1])
+def test_external_write_between_preparation_and_put_is_kept_and_reported(location: Location) -> None:
+    version_ref = new_table(location, [1])
     prepared = prepare_settle(version_ref.home, version_ref.version, expected_head=1)
     external = append_externally(version_ref.home, 50)
     with pytest.raises(ExternalWriteError, match=f"version {external}"):
@@ -86,8 +86,8 @@ def test_external_write_between_preparation_and_put_is_kept_and_reported(place: 
     assert list_external_versions(version_ref.home, since=1) == (external,)
 
 
-def test_settle_that_lost_against_another_of_ours_takes_the_next_number(place: Place) -> None:
-    version_ref = new_table(place, [1])
+def test_settle_that_lost_against_another_of_ours_takes_the_next_number(location: Location) -> None:
+    version_ref = new_table(location, [1])
     prepared = prepare_settle(version_ref.home, append(version_ref, rows([2])).version, expected_head=1)
     settle(version_ref.home, version_ref.version, expected_head=1)
     settled = link(prepared)
@@ -96,23 +96,23 @@ def test_settle_that_lost_against_another_of_ours_takes_the_next_number(place: P
     assert raw(version_ref).to_table().column("id").to_pylist() == [1, 2]
 
 
-def test_version_that_is_not_published_any_more_is_not_put_on_a_newer_one(place: Place) -> None:
-    version_ref = new_table(place, [1])
+def test_version_that_is_not_published_any_more_is_not_put_on_a_newer_one(location: Location) -> None:
+    version_ref = new_table(location, [1])
     prepared = prepare_settle(version_ref.home, version_ref.version, expected_head=1)
     settle(version_ref.home, append(version_ref, rows([2])).version, expected_head=1)
     assert link(prepared, is_current=lambda: False) is None
     assert raw(version_ref).to_table().column("id").to_pylist() == [1, 2]
 
 
-def test_version_is_settled_once(place: Place) -> None:
-    version_ref = new_table(place, [1])
+def test_version_is_settled_once(location: Location) -> None:
+    version_ref = new_table(location, [1])
     assert settle(version_ref.home, version_ref.version, expected_head=1).version == 2
     assert settle(version_ref.home, version_ref.version, expected_head=1).version == 2
     assert raw(version_ref).version == 2
 
 
-def test_foreign_rewrites_that_lance_cannot_show_are_foreign(place: Place) -> None:
-    version_ref = index(new_table(place, range(5), range(5, 10)), "id", IndexKind.BTREE)
+def test_foreign_rewrites_that_lance_cannot_show_are_foreign(location: Location) -> None:
+    version_ref = index(new_table(location, range(5), range(5, 10)), "id", IndexKind.BTREE)
     head = settle(version_ref.home, version_ref.version, expected_head=1).version
     dataset = raw(version_ref)
     dataset.optimize.compact_files()
@@ -121,8 +121,8 @@ def test_foreign_rewrites_that_lance_cannot_show_are_foreign(place: Place) -> No
     assert list_external_versions(version_ref.home, since=1) == list_external_versions(version_ref.home, since=head)
 
 
-def test_collected_version_is_not_an_external_write(place: Place) -> None:
-    version_ref = new_table(place, [1])
+def test_collected_version_is_not_an_external_write(location: Location) -> None:
+    version_ref = new_table(location, [1])
     for key in (2, 3):
         settle(version_ref.home, append(version_ref, rows([key])).version, expected_head=1)
     version_ref.home.store().delete(f"_versions/{2**64 - 1 - 2:020d}.manifest")
@@ -139,8 +139,8 @@ def restore_as_earlier_releases_did(home: Home, version: int, **stamp: str) -> i
     return int(lance.LanceDataset.commit(home.open(), change).version)
 
 
-def test_restores_of_earlier_releases_are_ours(place: Place) -> None:
-    version_ref = new_table(place, [1])
+def test_restores_of_earlier_releases_are_ours(location: Location) -> None:
+    version_ref = new_table(location, [1])
     assert restore_as_earlier_releases_did(version_ref.home, version_ref.version) == 2
     assert is_our_restore(version_ref.home, 2)
     assert restored_version(version_ref.home, 2) == version_ref.version
@@ -148,8 +148,8 @@ def test_restores_of_earlier_releases_are_ours(place: Place) -> None:
     assert settle(version_ref.home, append(version_ref, rows([2])).version, expected_head=1).version == 3
 
 
-def test_external_version_that_an_earlier_release_put_back_is_foreign(place: Place) -> None:
-    version_ref = new_table(place, [1])
+def test_external_version_that_an_earlier_release_put_back_is_foreign(location: Location) -> None:
+    version_ref = new_table(location, [1])
     append_externally(version_ref.home, 50)
     restore_as_earlier_releases_did(version_ref.home, version_ref.version)
     restore_as_earlier_releases_did(version_ref.home, 2, put_back="2")
@@ -159,23 +159,23 @@ def test_external_version_that_an_earlier_release_put_back_is_foreign(place: Pla
     assert list_external_versions(version_ref.home, since=1) == ()
 
 
-def test_unstamped_restore_is_foreign(place: Place) -> None:
-    version_ref = new_table(place, [1])
+def test_unstamped_restore_is_foreign(location: Location) -> None:
+    version_ref = new_table(location, [1])
     settle(version_ref.home, version_ref.version, expected_head=1)
     dataset: Any = lance.dataset(version_ref.home.uri, version=1, storage_options=version_ref.home.lance_options())
     dataset.restore()
     assert list_external_versions(version_ref.home, since=1) == (3,)
 
 
-def test_version_that_is_not_there_is_never_restored(place: Place) -> None:
-    version_ref = new_table(place, [1])
+def test_version_that_is_not_there_is_never_restored(location: Location) -> None:
+    version_ref = new_table(location, [1])
     with pytest.raises(VersionNotFoundError):
         settle(version_ref.home, (1 << 63) + 5, expected_head=1)
     assert raw(version_ref).version == 1
 
 
-def test_any_staged_shape_can_be_settled(place: Place) -> None:
-    version_ref = overwrite(new_table(place, [1, 2]), pa.table({"other": ["x"]}))
+def test_any_staged_shape_can_be_settled(location: Location) -> None:
+    version_ref = overwrite(new_table(location, [1, 2]), pa.table({"other": ["x"]}))
     settle(version_ref.home, version_ref.version, expected_head=1)
     assert raw(version_ref).to_table().to_pylist() == [{"other": "x"}]
     empty = delete(version_ref, "true").version_ref
@@ -183,8 +183,8 @@ def test_any_staged_shape_can_be_settled(place: Place) -> None:
     assert raw(version_ref).count_rows() == 0
 
 
-def test_settling_at_the_same_time_leaves_one_of_the_versions_and_no_external_write(place: Place) -> None:
-    version_ref = new_table(place)
+def test_settling_at_the_same_time_leaves_one_of_the_versions_and_no_external_write(location: Location) -> None:
+    version_ref = new_table(location)
     staged = [append(version_ref, rows([key])) for key in range(4)]
     threads = [
         threading.Thread(target=lambda one=one: settle(version_ref.home, one.version, expected_head=1))
@@ -199,8 +199,8 @@ def test_settling_at_the_same_time_leaves_one_of_the_versions_and_no_external_wr
     assert raw(version_ref).to_table().column("id").to_pylist() in [[0], [1], [2], [3]]
 
 
-def test_siblings_staged_at_the_same_time_do_not_disturb_each_other(place: Place) -> None:
-    version_ref = new_table(place, [100])
+def test_siblings_staged_at_the_same_time_do_not_disturb_each_other(location: Location) -> None:
+    version_ref = new_table(location, [100])
     made: dict[int, VersionRef] = {}
 
     def work(key: int) -> None:

@@ -17,7 +17,7 @@ _OWN_HOME = re.compile(r".+/[0-9A-Z]{26}")
 _NEWEST = (1 << 64) - 1
 _STAGED = 1 << 63
 
-Place = tuple[str | None, int]
+Location = tuple[str | None, int]
 
 
 def list_commit_ids(repo: ab.Repository) -> list[str]:
@@ -87,7 +87,7 @@ class _Dataset:
         self._paths = sorted(str(path.relative_to(folder)) for path in _list_files(folder))
         self._manifests = dict(self._iter_manifests())
 
-    def _iter_manifests(self) -> Iterator[tuple[Place, str]]:
+    def _iter_manifests(self) -> Iterator[tuple[Location, str]]:
         for path in self._paths:
             home, _, name = path.rpartition("_versions/")
             found = _MANIFEST.fullmatch(name)
@@ -104,13 +104,13 @@ class _Dataset:
         places = wanted | tagged
         missing = places - self._manifests.keys()
         assert not missing, f"{self._folder} has lost {missing}"
-        places |= {place for place in self._manifests if place[0] in strangers}
+        places |= {location for location in self._manifests if location[0] in strangers}
         for home in homes:
             places.update(self._ordinary(home, heads))
         steps = [step for entry in entries if not entry.primary_key for step in self._steps_to(entry, wanted)]
         needed = {f"_refs/branches/{home.replace('/', '%2F')}.json" for home in homes if home is not None}
-        for place in places:
-            needed |= self._files_of(place)
+        for location in places:
+            needed |= self._files_of(location)
         for step in steps:
             needed |= self._own_files_of(step)
         names = {path.rpartition("/")[2] for path in needed}
@@ -126,7 +126,7 @@ class _Dataset:
             or path.endswith("latest_version_hint.json")
         }
 
-    def _tagged(self) -> set[Place]:
+    def _tagged(self) -> set[Location]:
         if not any(path.startswith("_refs/tags/") for path in self._paths):
             return set()
         tags = lance.dataset(str(self._folder)).tags.list()
@@ -142,42 +142,42 @@ class _Dataset:
                     homes.add(home)
         return homes
 
-    def _ordinary(self, home: str | None, heads: set[TableEntry]) -> set[Place]:
+    def _ordinary(self, home: str | None, heads: set[TableEntry]) -> set[Location]:
         """The newest version of a home, and those among which the next writer looks for external writes."""
         versions = [version for where, version in self._manifests if where == home and version < _STAGED]
         since = min([entry.head for entry in heads if entry.home == home] + [max(versions)])
         return {(home, version) for version in versions if version >= since}
 
-    def _steps_to(self, entry: TableEntry, wanted: set[Place]) -> list[Place]:
+    def _steps_to(self, entry: TableEntry, wanted: set[Location]) -> list[Location]:
         """The steps back from a table without a key to another state that is kept, if there is a way."""
-        steps: list[Place] = []
+        steps: list[Location] = []
         here = self._step_back((entry.home, entry.version))
         while here is not None and here not in wanted:
             steps.append(here)
             here = self._step_back(here)
         return [] if here is None else steps
 
-    def _step_back(self, place: Place) -> Place | None:
+    def _step_back(self, location: Location) -> Location | None:
         try:
-            step = self._open(place).read_transaction(place[1])
+            step = self._open(location).read_transaction(location[1])
         except (TypeError, ValueError):
             return None
         match None if step is None else step.operation:
             case lance.LanceOperation.Clone() as made:
                 found = (made.ref_name, made.ref_version)
             case lance.LanceOperation.Restore() as made:
-                found = (place[0], made.version)
+                found = (location[0], made.version)
             case _:
-                found = (place[0], 0 if step is None else step.read_version)
+                found = (location[0], 0 if step is None else step.read_version)
         return found if found in self._manifests else None
 
-    def _open(self, place: Place) -> lance.LanceDataset:
-        home, version = place
+    def _open(self, location: Location) -> lance.LanceDataset:
+        home, version = location
         return lance.dataset(str(self._folder if home is None else self._folder / "tree" / home), version=version)
 
-    def _files_of(self, place: Place) -> set[str]:
-        dataset, found = self._open(place), self._own_files_of(place)
-        home = self._manifests[place].rpartition("_versions/")[0]
+    def _files_of(self, location: Location) -> set[str]:
+        dataset, found = self._open(location), self._own_files_of(location)
+        home = self._manifests[location].rpartition("_versions/")[0]
         for fragment in dataset.get_fragments():
             found.update(f"{home}data/{file.path}" for file in fragment.metadata.files)
             if fragment.metadata.deletion_file is not None:
@@ -186,8 +186,8 @@ class _Dataset:
             found.update(f"{home}_indices/{part.uuid}" for part in index.segments)
         return found
 
-    def _own_files_of(self, place: Place) -> set[str]:
-        manifest = self._manifests[place]
+    def _own_files_of(self, location: Location) -> set[str]:
+        manifest = self._manifests[location]
         return {manifest, *self._transactions_of(manifest, manifest.rpartition("_versions/")[0])}
 
     def _transactions_of(self, manifest: str, home: str) -> Iterator[str]:

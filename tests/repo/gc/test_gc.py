@@ -143,9 +143,12 @@ def test_expired_branches_that_others_hang_on_stay_until_these_go(lake: Reposito
     lake.branch_create_from("a", "a/b", expires_in=timedelta(hours=1))
     lake.branch_create_from("main", "c", expires_in=timedelta(hours=1))
     lake.branch_create_from("c", "d")
+    lake.branch_create_from("main", "kept", expires_in=timedelta(hours=1))
+    lake.branch_protect("kept")
     handle = at_store_time(lake, timedelta(hours=2))
+    assert handle.gc(dry_run=True).branches == ("a", "a/b")
     assert handle.gc().branches == ("a", "a/b")
-    assert [branch.name for branch in lake.branch_list()] == ["c", "d", "main"]
+    assert [branch.name for branch in lake.branch_list()] == ["c", "d", "kept", "main"]
 
 
 def test_dead_run_is_ended_and_a_live_one_is_kept(lake: Repository) -> None:

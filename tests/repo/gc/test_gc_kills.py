@@ -63,7 +63,7 @@ def test_killed_collection_is_done_again(process_pool: Program, tmp_path: Path, 
     end, collected = state_of(lake), collected_in(lake, commits)
     assert find_unreachable(lake) == {}
     assert 0 < len(collected) < len(commits)
-    assert sum(point.startswith("before delete tables/") for point in points) > 30
+    assert sum(point.startswith("before delete tables/") for point in points) > 20
     fatal = [number for number, point in enumerate(points) if point.split()[1] in ("put", "delete")]
     for number in fatal[::every]:
         shutil.rmtree(uri)

@@ -19,7 +19,7 @@ from anabranch.repo.log.entries import RunPhase
 from anabranch.repo.repository import Repository
 from anabranch.repo.run import Run
 from anabranch.repo.snapshot import Snapshot
-from tests.conftest import Place
+from tests.conftest import Location
 from tests.model.history import ModelCommit, ModelTransaction, ModelView
 from tests.model.invariants import (
     check_branch,
@@ -57,16 +57,16 @@ class Open:
 
 
 class PairMachine(RuleBasedStateMachine):
-    """A repository and its model. Without a `place` it is in a new folder."""
+    """A repository and its model. Without a `location` it is in a new folder."""
 
-    place: ClassVar[Place | None] = None
+    location: ClassVar[Location | None] = None
 
     def __init__(self) -> None:
         super().__init__()
         self._rules_strategy = AllRules(self)
-        self._folder = None if self.place else tempfile.mkdtemp(prefix="anabranch-machine-")
-        root = self._folder if self.place is None else self.place / uuid4().hex
-        self.uri, self._options = f"{root}/lake", self.place.storage_options if self.place else {}
+        self._folder = None if self.location else tempfile.mkdtemp(prefix="anabranch-machine-")
+        root = self._folder if self.location is None else self.location / uuid4().hex
+        self.uri, self._options = f"{root}/lake", self.location.storage_options if self.location else {}
         ab.init(self.uri, storage_options=self._options, actor="ada")
         self.handles = [Handle(self._reopened()) for _ in range(HANDLES)]
         self.model = ModelRepository(self.handles[0].repo.head_commit_id_for_branch("main"))

@@ -1,5 +1,7 @@
 """What a merge is as a commit: its parents, its words, what it expects and what it is checked for."""
 
+from typing import Any
+
 import pyarrow as pa
 import pytest
 
@@ -14,7 +16,9 @@ from anabranch.errors import (
     WriteConflictError,
 )
 from anabranch.repo.log.entries import CommitKind
+from anabranch.repo.log.once import Once
 from anabranch.repo.merge.plan import MergeOutcome
+from anabranch.repo.runs.engine_access import publishing_once
 from anabranch.repo.snapshot import Snapshot
 from tests.repo.conftest import CUSTOMERS, ORDERS, append, data_files, ids, nothing_changes, objects, table
 from tests.repo.rivals import raced_by
@@ -161,3 +165,31 @@ def test_a_merge_that_another_writer_made_concurrently_is_not_made_again(forked:
 def test_what_is_not_a_message_metadata_or_check_is_refused(forked: ab.Repository, words: dict[str, object]) -> None:
     with nothing_changes(forked), pytest.raises(InvalidInputError):
         forked.merge("dev", **words)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("is_same", [True, False], ids=["the same request", "another one"])
+def test_squash_that_arrives_late_is_not_made_twice(repo: ab.Repository, *, is_same: bool) -> None:
+    """The commit of an earlier attempt appears while the next attempt is checked. A second one would add 7 again."""
+    schema = pa.schema([("id", pa.int64()), ("n", pa.int64())])
+    with repo.transaction() as tx:
+        tx.create_table("s.t", schema, primary_key=["id"])
+        tx.append("s.t", [{"id": 1, "n": 0}])
+    repo.branch_create("dev")
+    for branch, number in (("dev", 7), ("main", 5)):
+        repo.update("s.t", {"n": str(number)}, where="id = 1", branch=branch)
+    request: dict[str, Any] = {"squash": True, "resolvers": {"n": "sum_delta" if is_same else "max"}}
+    made: list[ab.MergeResult] = []
+
+    def arrive(_: Snapshot) -> bool:
+        if not made:
+            made.append(ab.open(repo.uri).merge("dev", **request, metadata={"request": "1"} if is_same else {}))
+        return True
+
+    handle = publishing_once(repo, Once(key="request", value="1", since=0) if is_same else None)
+    result = handle.merge("dev", **request, checks={"arrive": arrive})
+    assert result.outcome is MergeOutcome.ALREADY_UP_TO_DATE
+    assert result.commit == (made[0].commit if is_same else None)
+    assert repo["s.t"].to_arrow()["n"].to_pylist() == [12 if is_same else 7]
+    assert repo.get_commit("main") == made[0].commit
+    if is_same:
+        assert handle.merge("dev", **request, expected_head="0" * 26).commit == made[0].commit

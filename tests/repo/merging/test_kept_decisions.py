@@ -120,6 +120,32 @@ def test_two_merges_that_fail_at_the_same_time_both_keep_their_decisions(parted:
     assert objects(parted, "_decisions") == {}
 
 
+class StoppedStore(_WrappedStore):
+    """A store of a process that is stopped before it deletes an object with decisions."""
+
+    def _request(self, operation: str, path: str, send: Callable[[], T]) -> T:
+        if operation == "delete" and path.startswith("_decisions/"):
+            raise KeyboardInterrupt
+        return send()
+
+
+def test_newest_decision_wins_if_its_clock_was_behind_and_its_process_stopped(parted: ab.Repository) -> None:
+    try_merge(parted, decide(1, take="source"))
+    store = testing.store_of(parted)
+    (path,) = objects(parted, "_decisions")
+    # The name that a machine gives whose clock is ahead.
+    store.put(f"{path.rpartition('/')[0]}/7ZZZZZZZZZZZZZZZZZZZZZZZZZ.json", store.get(path))
+    store.delete(path)
+    stopped = testing.open(parted, store=StoppedStore(store))
+    with pytest.raises(KeyboardInterrupt):
+        stopped.merge("dev", resolutions=[decide(1, take="target")], keep_decisions=True)
+    assert len(objects(parted, "_decisions")) == 2
+    assert [entry["take"] for entry in parted.decision_list("dev")] == ["target"]
+    try_merge(parted, decide(2, take="target"))
+    assert len(objects(parted, "_decisions")) == 1
+    assert [entry["take"] for entry in parted.decision_list("dev")] == ["target", "target"]
+
+
 def test_conflicts_show_which_ones_are_decided(parted: ab.Repository) -> None:
     try_merge(parted, decide(1, take="source"))
     found = parted.conflicts("dev", resolutions=[decide(3, value="x")], include_decided=True)

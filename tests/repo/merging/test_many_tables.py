@@ -11,7 +11,7 @@ from anabranch.errors import MergeConflictError
 from anabranch.format import home
 from anabranch.repo.merge import combiner
 from anabranch.repo.merge.conflicts import Conflict
-from tests.conftest import Place
+from tests.conftest import Location
 from tests.faults.proxy import Meeting, Proxy, proxy_before
 
 KEYS = [f"s.t{number}" for number in range(4)]
@@ -63,22 +63,22 @@ def opened_version(method: str, path: str) -> str | None:
 
 
 @pytest.fixture
-def proxy(s3_place: Place) -> Iterator[Proxy]:
-    with proxy_before(s3_place.storage_options["aws_endpoint"]) as proxy:
+def proxy(s3_location: Location) -> Iterator[Proxy]:
+    with proxy_before(s3_location.storage_options["aws_endpoint"]) as proxy:
         yield proxy
 
 
-def open_through(proxy: Proxy, place: Place) -> ab.Repository:
+def open_through(proxy: Proxy, location: Location) -> ab.Repository:
     """Open a lake through a proxy, without what this process has read of its tables."""
     home._STAGED.forget(lambda _: True)
-    options = {**place.storage_options, "aws_endpoint": proxy.endpoint, "timeout": "90s"}
-    return ab.open(place / "lake", storage_options=options)
+    options = {**location.storage_options, "aws_endpoint": proxy.endpoint, "timeout": "90s"}
+    return ab.open(location / "lake", storage_options=options)
 
 
 @pytest.mark.xdist_group("s3")
-def test_all_tables_of_a_merge_are_written_at_the_same_time(s3_place: Place, proxy: Proxy) -> None:
-    fork(ab.init(s3_place / "lake", storage_options=s3_place.storage_options))
-    repo = open_through(proxy, s3_place)
+def test_all_tables_of_a_merge_are_written_at_the_same_time(s3_location: Location, proxy: Proxy) -> None:
+    fork(ab.init(s3_location / "lake", storage_options=s3_location.storage_options))
+    repo = open_through(proxy, s3_location)
     proxy.plan = meeting = Meeting(party_of=table_of_data, parties=len(KEYS))
     repo.merge("dev")
     assert meeting.arrived == {*KEYS}
@@ -87,8 +87,8 @@ def test_all_tables_of_a_merge_are_written_at_the_same_time(s3_place: Place, pro
 
 
 @pytest.mark.xdist_group("s3")
-def test_base_and_both_sides_of_a_table_are_opened_at_the_same_time(s3_place: Place, proxy: Proxy) -> None:
-    repo = ab.init(s3_place / "lake", storage_options=s3_place.storage_options)
+def test_base_and_both_sides_of_a_table_are_opened_at_the_same_time(s3_location: Location, proxy: Proxy) -> None:
+    repo = ab.init(s3_location / "lake", storage_options=s3_location.storage_options)
     with repo.transaction() as tx:
         tx.create_table(KEYS[0], SCHEMA, primary_key=["id"])
         tx.append(KEYS[0], rows(1, 2, 3))
@@ -96,7 +96,7 @@ def test_base_and_both_sides_of_a_table_are_opened_at_the_same_time(s3_place: Pl
     for branch, column in (("dev", "a"), ("main", "b")):
         with repo.transaction(branch) as tx:
             tx.update(KEYS[0], {column: "7"}, where="id = 1")
-    repo = open_through(proxy, s3_place)
+    repo = open_through(proxy, s3_location)
     proxy.plan = meeting = Meeting(party_of=opened_version, parties=3)
     repo.merge("dev")
     assert len(meeting.arrived) == 3

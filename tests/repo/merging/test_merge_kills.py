@@ -59,7 +59,7 @@ def test_a_rebase_killed_anywhere_is_all_or_nothing(process_pool: Program, tmp_p
     for fatal in range(0, points, every):
         repo = made(tmp_path / f"lake{fatal}")
         before = {branch: merges.state(repo, branch) for branch in ("main", "dev")}
-        process_pool.ask("kill", scenario="rebase", uri=repo.uri, name="dev", fatal=fatal)
+        assert "killed" in process_pool.ask("kill", scenario="rebase", uri=repo.uri, name="dev", fatal=fatal)
         other = ab.open(repo.uri)
         assert merges.state(other, "main") == before["main"]
         assert merges.state(other, "dev") in (before["dev"], wanted)

@@ -6,6 +6,7 @@ from collections import Counter
 from decimal import Decimal
 from typing import Any
 
+import lance
 import pyarrow as pa
 import pytest
 
@@ -54,6 +55,17 @@ def append(repo: ab.Repository, branch: str, *ids: int, n: int = 0) -> None:
 
 def content(repo: ab.Repository, branch: str = "main") -> Counter[tuple[Any, ...]]:
     return Counter(tuple(row.values()) for row in repo.snapshot_of(branch)[T].to_arrow().to_pylist())
+
+
+def test_large_blobs_of_a_new_table_are_merged(repo: ab.Repository) -> None:
+    blobs = [b"inline", b"p" * 200_000, b"d" * 5_000_000]
+    schema = pa.schema([pa.field("id", pa.int64()), lance.blob_field("blob")])
+    repo.branch_create("dev")
+    repo.load(T, pa.table([[1, 2, 3], lance.blob_array(blobs)], schema=schema), primary_key=["id"], branch="dev")
+    repo.load("s.other", [{"id": 1}])  # not a fast-forward
+    repo.merge("dev")
+    repo.branch_delete("dev", purge=True)
+    assert [blob and blob.read() for blob in raw(repo, T).take_blobs("blob", indices=[0, 1, 2])] == blobs
 
 
 # Names and types

@@ -1,7 +1,6 @@
 """Every pair of things that can be done to a whole table, under every strategy, against what is written down here."""
 
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import Any
 
 import pyarrow as pa
@@ -212,75 +211,3 @@ def test_pairs_that_conflict_are_reported_or_decided_as_it_is_written_down(repo:
         states = found(repo, into)
         for kind, pair in pairs:
             assert states.get(prefix_of(kind, pair), "-") == expected(kind, strategy, pair), (kind, pair)
-
-
-# Two tables would have one name, s.v. What the sides do to s.t and s.u, and what comes of it under each strategy.
-ONE_NAME: dict[str, tuple[dict[str, str], dict[str, str], str, str]] = {
-    "renamed, added": ({"t": "v"}, {"": "v"}, "u v5", "t5 u v"),
-    "added, renamed": ({"": "v"}, {"t": "v"}, "t5 u v", "u v5"),
-    "both renamed": ({"t": "v"}, {"u": "v"}, "u v5", "t5 v"),
-    "both renamed, the other way": ({"u": "v"}, {"t": "v"}, "t5 v", "u v5"),
-}
-
-
-@pytest.mark.parametrize("case", ONE_NAME)
-def test_two_tables_of_one_name_are_decided_for_one_side(repo: ab.Repository, case: str) -> None:
-    """The table of the other side gets back its name on the side that wins, or is left out if it is new."""
-    source, target, *merged = ONE_NAME[case]
-    with repo.transaction() as tx:
-        create(tx, "s.", "", key=["id"])
-        tx.create_table("s.u", SCHEMA, primary_key=["id"])
-    for branch, names, value in (("source", source, 5), ("target", target, 0)):
-        repo.branch_create(branch)
-        with repo.transaction(branch) as tx:
-            if value:
-                tx.update("s.t", {"a": str(value)}, where="id = 1")
-            for old, new in names.items():
-                if old:
-                    tx.rename_table(f"s.{old}", f"s.{new}")
-                else:
-                    tx.create_table(f"s.{new}", SCHEMA, primary_key=["id"])
-    (conflict,) = repo.conflicts("source", "target")
-    assert (conflict.table, conflict.kind) == ("s.v", ConflictKind.SCHEMA)
-    with nothing_changes(repo), pytest.raises(MergeConflictError):
-        repo.merge("source", "target")
-    for side, expected in zip(("source", "target"), merged, strict=True):
-        ways: dict[str, dict[str, Any]] = {
-            "strategy": {"strategy": side},
-            "resolver": {"resolvers": {"s.v": side}},
-            "resolution": {"resolutions": [{**asdict(conflict), "take": side}]},
-        }
-        for how, way in ways.items():
-            into = f"{side}-{how}"
-            repo.branch_create_from("target", into)
-            planned = repo.merge("source", into, **way, dry_run=True).plan
-            assert planned.is_clean
-            assert repo.merge("source", into, **way).plan == planned
-            found = {
-                key[2:] + ("5" if 5 in table.to_arrow()["a"].to_pylist() else "")
-                for key, table in repo.snapshot_of(into).items()
-            }
-            assert " ".join(sorted(found)) == expected, (side, how)
-            assert repo.merge("source", into).outcome == "already_up_to_date"
-
-
-@pytest.mark.parametrize("reusing", ["main", "dev"])
-@pytest.mark.parametrize("strategy", ["source", "target"])
-def test_old_name_of_a_renamed_table_that_a_new_one_got_is_not_decided(
-    repo: ab.Repository, reusing: str, strategy: str
-) -> None:
-    """Both sides rename a table in the same way, and one gives its old name to a new table."""
-    schema = pa.schema([("id", pa.int64()), ("v", pa.string())])
-    with repo.transaction() as tx:
-        tx.create_table("s.b", schema, primary_key=["id"])
-        tx.append("s.b", [{"id": 1, "v": "order"}])
-    repo.branch_create("dev")
-    for branch in ("main", "dev"):
-        with repo.transaction(branch) as tx:
-            tx.rename_table("s.b", "s.d")
-            tx.append("s.d", [{"id": len(branch), "v": branch}])
-    with repo.transaction(reusing) as tx:
-        tx.create_table("s.b", schema, primary_key=["id"])
-        tx.append("s.b", [{"id": 1, "v": "another table"}])
-    with nothing_changes(repo), pytest.raises(MergeConflictError):
-        repo.merge("dev", strategy=strategy)

@@ -1,5 +1,6 @@
 """Merges that come out right only from the right base."""
 
+from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -9,6 +10,7 @@ import anabranch as ab
 from anabranch.errors import MergeConflictError
 from anabranch.repo.merge.plan import MergeOutcome
 from tests.repo.conftest import nothing_changes
+from tests.repo.gc.passing import pass_time
 
 T = "s.t"
 SCHEMA = pa.schema([("id", pa.int64()), pa.field("a", pa.int64(), nullable=False), ("b", pa.int64())])
@@ -159,6 +161,60 @@ def test_a_live_branch_merges_what_it_forked_and_nothing_that_main_did_before(kn
     put(known, "main", 1, a=0)
     known.merge("dev", into="main")
     assert cells(known, "main") == {1: (0, 0), 2: (6, 0), 3: (0, 0), 4: (0, 0)}
+
+
+@pytest.mark.parametrize("strategy", ["fail", "source", "target"])
+@pytest.mark.parametrize("release", ["pull", "revert"])
+def test_live_branch_that_continues_from_its_own_state_on_main_forks_there(
+    known: ab.Repository, release: str, strategy: str
+) -> None:
+    """Main takes a commit of the branch itself, so the branch continues in the files that it wrote before."""
+    known.branch_create("live", mode="live")
+    taken = put(known, "live", 1, a=1, b=1)
+    known.reset("main", to=taken)
+    if release == "pull":
+        known.branch_pull("live", T)
+    else:
+        known.revert(taken, branch="live")
+    put(known, "live", 1, b=2)
+    # The value from before the branch. With that state as the base, this would not be a change.
+    put(known, "main", 1, a=0)
+    known.merge("live", into="main", strategy=strategy)
+    assert cells(known, "main")[1] == (0, 2)
+
+
+def test_base_of_a_live_branch_that_continued_is_found_after_a_collection(known: ab.Repository) -> None:
+    """The versions between two commits, which show what the newer one was made from, are collected."""
+    known.branch_create("live", mode="live")
+    put(known, "live", 1, a=1)
+    put(known, "live", 1, a=2)
+    known.reset("main", to="live")
+    known.branch_pull("live", T)
+    with known.transaction("live") as tx:
+        for number in (1, 2):
+            tx.update(T, {"b": str(number)}, where="id = 1")
+    put(known, "main", 1, a=0)
+    pass_time(known)
+    assert known.gc(keep_newer_than=timedelta(days=30)).objects
+    known.merge("live", into="main")
+    assert cells(known, "main")[1] == (0, 2)
+
+
+def test_live_branch_that_renamed_a_column_of_its_own_state_on_main_is_merged_by_way_of_another(
+    known: ab.Repository,
+) -> None:
+    known.branch_create("dev")
+    known.branch_create("live", mode="live")
+    with known.transaction("live") as tx:
+        tx.append(T, pa.table([[5], [5], [5]], schema=SCHEMA))
+    known.rebase("main", onto="live")
+    known.branch_pull("live", T)
+    with known.transaction("live") as tx:
+        tx.alter_columns(T, [ab.ColumnChange(path="b", name="c")])
+    known.merge("live", into="dev")
+    put(known, "main", 5, b=None)
+    known.merge("dev", into="main", strategy="source")
+    assert known.snapshot()[T].to_arrow().to_pylist()[-1] == {"id": 5, "a": 5, "c": None}
 
 
 def test_a_pulled_table_continues_from_what_was_pulled(known: ab.Repository) -> None:

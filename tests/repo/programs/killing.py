@@ -85,7 +85,6 @@ def _install(points: Points) -> None:
     for module in (fragments, keys, rows):
         _surround(points, module, "lance_write_fragments")
     _surround(points, lance, "write_dataset")
-    _surround(points, lance.LanceDataset, "create_branch")
     _surround(points, lance.LanceDataset, "shallow_clone")
     _surround(points, lance.LanceDataset, "create_index_uncommitted")
     _surround(points, lance.LanceFragment, "delete_rows")
@@ -94,6 +93,9 @@ def _install(points: Points) -> None:
 
     def commit(*args: Any, **kwargs: Any) -> Any:
         label = "stage" if kwargs.get("detached") else "commit"
+        # The first manifest of a branch.
+        if isinstance(args[1], lance.LanceOperation.Clone):
+            label = "clone"
         return points.around(label, lambda: original(*args, **kwargs))
 
     _replace(lance.LanceDataset, "commit", staticmethod(commit))
@@ -136,6 +138,10 @@ def _branch_delete(uri: str, name: str) -> None:
     ab.open(uri).branch_delete(f"dev/{name}")
 
 
+def _branch_rename(uri: str, name: str) -> None:
+    ab.open(uri).branch_rename(f"dev/{name}", f"new/{name}")
+
+
 def _init(uri: str, name: str) -> None:
     ab.init(f"{uri}-{name}")
 
@@ -168,6 +174,7 @@ SCENARIOS: dict[str, Scenario] = {
     "create a table": _create_table,
     "create a branch": _branch_create,
     "delete a branch": _branch_delete,
+    "rename a branch": _branch_rename,
     "init": _init,
     "relocate": _relocate,
     "clone": _clone,

@@ -40,6 +40,13 @@ class Child:
             _work_and_exit(work, theirs)
         os.close(theirs)
 
+    def cpu_seconds(self) -> float:
+        """How long its threads have computed, which does not depend on what else the machine does."""
+        with open(f"/proc/{self.pid}/stat") as file:
+            # The second field is the name in brackets. The 14th and 15th are the time in the program and in the kernel.
+            fields = file.read().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def result(self) -> Any:
         """What the work returned or raised, or its last words; None if it was killed without any."""
         with os.fdopen(self.fd) as lines:
@@ -175,13 +182,14 @@ def rivalry(reported: dict[str, Any]) -> Any:
 
 
 def kill(reported: dict[str, Any]) -> Any:
-    """Run a scenario that is killed at a point, or after a time, or not at all."""
+    """Run a scenario that is killed at a point, or after it has computed for a time, or not at all."""
     scenario, fatal = SCENARIOS[reported["scenario"]], reported.get("fatal")
     child = Child(
         lambda out: killing.run_scenario(scenario, reported["uri"], reported["name"], fatal=fatal, last_words=out)
     )
-    if "seconds" in reported:
-        time.sleep(reported["seconds"])
+    if "cpu_seconds" in reported:
+        while child.cpu_seconds() < reported["cpu_seconds"]:
+            time.sleep(0.001)
         os.kill(child.pid, signal.SIGKILL)
     return child.result()
 

@@ -10,7 +10,7 @@ from anabranch.errors import InvalidInputError, InvalidSchemaError, ObjectNotFou
 from anabranch.repo.schema.desired import read_desired
 from anabranch.repo.schema.state import SchemaState
 from anabranch.storage import open_store
-from tests.conftest import Place
+from tests.conftest import Location
 
 FULL = """\
 tables:
@@ -89,10 +89,10 @@ def test_a_schema_comes_from_a_file_as_well(tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.mark.s3
-def test_a_schema_comes_from_where_the_lake_is(repo: ab.Repository, place: Place) -> None:
-    open_store(place.root, place.storage_options).put("wanted.yaml", b"tables: {b: {t: {columns: {id: int64}}}}")
-    assert repo.schema_apply(place / "wanted.yaml").commit is not None
-    assert repo.schema_plan(place / "wanted.yaml").is_empty
+def test_a_schema_comes_from_where_the_lake_is(repo: ab.Repository, location: Location) -> None:
+    open_store(location.root, location.storage_options).put("wanted.yaml", b"tables: {b: {t: {columns: {id: int64}}}}")
+    assert repo.schema_apply(location / "wanted.yaml").commit is not None
+    assert repo.schema_plan(location / "wanted.yaml").is_empty
 
 
 def test_words_that_yaml_takes_for_something_else_are_names_here() -> None:
@@ -174,11 +174,11 @@ def test_what_is_wrong_is_reported_with_its_location(line: str, problem: str, hi
         ({}, "the schema: there are no tables"),
         ({"table": {}}, "table: 'table' is not known here"),
         ({"tables": []}, "tables: expected a mapping, got a list"),
-        ({"tables": {"a.b": {}}}, "tables.a.b: table key 'a.b.table' is not of the form 'bucket.table'"),
-        ({"tables": {"-b": None}}, "tables.-b: table key '-b.table' has the invalid part '-b'"),
+        ({"tables": {"a.b": {}}}, "tables.a.b: table name 'a.b.table' does not have the form 'bucket.table'"),
+        ({"tables": {"-b": None}}, "tables.-b: table name '-b.table' has the invalid part '-b'"),
         (
             {"tables": {"b": {"a b": {"columns": {"id": "int64"}}}}},
-            "tables.b.a b: table key 'b.a b' has the invalid part",
+            "tables.b.a b: table name 'b.a b' has the invalid part",
         ),
         ({"tables": {"b": {"t": None}}}, "tables.b.t: the table has no columns"),
         ({"tables": {"b": {"t": "int64"}}}, "tables.b.t: expected a mapping, got 'int64'"),
@@ -194,7 +194,7 @@ def test_what_is_wrong_is_reported_with_its_location(line: str, problem: str, hi
         (table(columns={"id": object()}), "tables.b.t.columns.id: unsupported value of type object"),
         (table(columns={"id": b"int64"}), "tables.b.t.columns.id: unsupported value of type bytes"),
         (table(was="b.t"), "tables.b.t.was: 'was' is the current name 't' of the table"),
-        (table(was="a.b.c"), "tables.b.t.was: table key 'a.b.c' is not of the form"),
+        (table(was="a.b.c"), "tables.b.t.was: table name 'a.b.c' does not have the form"),
         (table(description=["x"]), "tables.b.t.description: expected a text, got a list"),
         (table(description="x" * 10_001), "tables.b.t.description: the description has 10001 characters"),
         (table(primary_key="nope"), "tables.b.t.primary_key: the primary key of 'b.t' names the column 'nope'"),

@@ -59,31 +59,31 @@ def _see(client: Client, looking: _Looking) -> Mapping[Fact, Value]:
     mine = {name: found for name, found in branches.items() if name.startswith(f"branch {client.number}.")}
     client.own_branches = mine
     seen |= {("branch", name): "there" for name in mine}
-    for place in sorted({fact[1] for fact in facts if fact[0] == "bucket"}):
-        seen |= _see_bucket(client, looking, place)
-    for place, table in sorted({fact[1:3] for fact in facts if fact[0] == "row"}):
-        seen |= _see_rows(client, looking, place, table, facts)
+    for location in sorted({fact[1] for fact in facts if fact[0] == "bucket"}):
+        seen |= _see_bucket(client, looking, location)
+    for location, table in sorted({fact[1:3] for fact in facts if fact[0] == "row"}):
+        seen |= _see_rows(client, looking, location, table, facts)
     projects = [project["id"] for project in looking.get("/projects")["projects"]]
     return seen | {("project", name): "there" for name in projects if name.startswith(f"project-{client.number}-")}
 
 
-def _see_bucket(client: Client, looking: _Looking, place: str) -> dict[Fact, Value]:
-    on = f"{client.site.path}/branches/{place}/buckets"
+def _see_bucket(client: Client, looking: _Looking, location: str) -> dict[Fact, Value]:
+    on = f"{client.site.path}/branches/{location}/buckets"
     if client.bucket not in [bucket["name"] for bucket in looking.get(on)["buckets"]]:
         return {}
     tables = looking.get(f"{on}/{client.bucket}/tables")["tables"]
-    seen: dict[Fact, Value] = {("bucket", place, client.bucket): "there"}
-    return seen | {("table", place, f"{client.bucket}.{one['name']}"): "there" for one in tables}
+    seen: dict[Fact, Value] = {("bucket", location, client.bucket): "there"}
+    return seen | {("table", location, f"{client.bucket}.{one['name']}"): "there" for one in tables}
 
 
-def _see_rows(client: Client, looking: _Looking, place: str, table: str, facts: set[Fact]) -> dict[Fact, Value]:
+def _see_rows(client: Client, looking: _Looking, location: str, table: str, facts: set[Fact]) -> dict[Fact, Value]:
     """The rows of a client; those of main that a branch shows are another fact."""
     bucket, _, leaf = table.partition(".")
-    path = f"{client.site.path}/branches/{place}/buckets/{bucket}/tables/{leaf}/preview?limit=10000"
+    path = f"{client.site.path}/branches/{location}/buckets/{bucket}/tables/{leaf}/preview?limit=10000"
     found = looking.get(path).get("rows", [])
     assert looking.get(path).get("total_row_count", 0) == len({row["id"] for row in found}) == len(found)
     mine = [row for row in found if row["id"] // IDS == client.number]
-    seen: dict[Fact, Value] = {("row", place, table, str(row["id"])): row["v"] for row in mine}
-    if place == "default":
+    seen: dict[Fact, Value] = {("row", location, table, str(row["id"])): row["v"] for row in mine}
+    if location == "default":
         return seen
     return {fact: value for fact, value in seen.items() if fact in facts or ("row", "default", *fact[2:]) not in facts}

@@ -35,9 +35,9 @@ class Knowledge:
     def rows(self, branch: str, table: str) -> dict[Fact, Value]:
         return {fact: value for fact, value in self.certain.items() if fact[:3] == ("row", branch, table)}
 
-    def without_rows(self, *place: str) -> dict[Fact, Value]:
+    def without_rows(self, *location: str) -> dict[Fact, Value]:
         """That no row is at a location any more: a branch, or a table of it."""
-        return {fact: None for fact in self.certain if fact[: len(place) + 1] == ("row", *place)}
+        return {fact: None for fact in self.certain if fact[: len(location) + 1] == ("row", *location)}
 
     def settle(self, seen: Mapping[Fact, Value]) -> None:
         """Compare with what is there, of which no fact may be missing; from now on that is what is known."""

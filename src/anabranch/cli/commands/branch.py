@@ -25,7 +25,7 @@ app = group()
 branches = add_group(
     app,
     "branch",
-    help="List, create, delete, restore and protect branches.",
+    help="List, create, rename, delete, restore and protect branches. Without a command, list them.",
     otherwise="anabranch branch create",
 )
 
@@ -105,7 +105,7 @@ def list_(
 
 @command(branches, "show", "branch show dev")
 def show(here: Here, name: Name) -> Answer:
-    """Show where a branch began, its head, its protection and its tables."""
+    """Show the start, head and tables of a branch."""
     branch, snapshot = here.repository.branch_get(name), here.repository.snapshot_of(name)
     count_of_rows = sum(entry.rows for entry in snapshot.entries.values())
     rows = (
@@ -123,6 +123,27 @@ def show(here: Here, name: Name) -> Answer:
     )
     document = {**document_of(branch), "tables": len(snapshot), "rows": count_of_rows}
     return Answer(document=document, tables=[Table(columns=("", ""), rows=rows)])
+
+
+@command(branches, "rename", "branch rename dev prices", on=WRITES)
+def rename(
+    here: Here,
+    old: Name,
+    new: Annotated[str, typer.Argument(metavar="NEW", help="New name of the branch.", show_default=False)],
+) -> Answer:
+    """Rename a branch.
+
+    Its tables, history, expiry and child branches stay as they are. If it is the current branch of this folder, the
+    folder follows it. 'main', a protected branch and a branch with an active run are not renamed. The old name can be
+    used again.
+    """
+    branch = here.repository.branch_rename(old, new)
+    sentences = [f"renamed branch {old} to {branch.name}; 'anabranch reflog {old}' lists its changes up to now"]
+    memory = here.settings.memory
+    if memory is not None and (memory.repository, memory.branch) == (here.repository.uri, old):
+        now = remember(repository=here.repository.uri, branch=branch.name, memory=memory)
+        sentences.append(f"the current branch of {now.file.parent} is {branch.name} now")
+    return Answer(document={**document_of(branch), "renamed_from": old}, sentences=sentences)
 
 
 @command(branches, "delete", "branch delete dev", "branch delete dev --purge", on=WRITES)
@@ -160,13 +181,13 @@ def restore(here: Here, name: Name) -> Answer:
     return Answer(document=branch, sentences=[sentence])
 
 
-@command(branches, "pull", "branch pull dev in_c_sales.orders", on=WRITES)
+@command(branches, "pull", "branch pull dev shop.orders", on=WRITES)
 def pull(
     here: Here,
     name: Name,
     key: TableName,
 ) -> Answer:
-    """Reset a table of a branch to the current state of its source.
+    """Discard what a branch changed in a table.
 
     On a live branch the table follows main again. On a pinned branch it becomes the table as the parent branch has it
     now. The old state stays in the history of the branch.
@@ -194,9 +215,10 @@ def protect(
     check: CheckFiles = None,
     off: Annotated[bool, typer.Option("--off", help="Remove the protection and its checks.")] = False,
 ) -> Answer:
-    """Allow only merges that pass its checks to change a branch.
+    """Refuse changes to a branch, except merges that pass its checks.
 
-    The checks are stored with the branch and run before every merge into it. Protecting the branch again replaces them.
+    The checks are stored with the branch. They run before every merge into it. To replace them, protect the branch
+    again.
     """
     if off and check:
         raise InvalidInputError("--off removes the checks, and --check adds some", hint="leave one of them out")
@@ -208,7 +230,7 @@ def protect(
 
 @command(branches, "drift", "branch drift dev")
 def drift(here: Here, name: Name) -> Answer:
-    """Compare the tables changed on a branch with main."""
+    """List the tables that a branch changed, and if main changed them."""
     found = here.repository.branch_drift(name)
     rows = tuple((one.table, one.has_drifted, one.branch_rows, one.main_rows) for one in found)
     shown = Table(

@@ -14,9 +14,7 @@ from anabranch.ids import MAIN
 __all__ = ["app"]
 
 app = group()
-clones = add_group(
-    app, "clone", help="Clone a repository, and list or release its clones.", otherwise="anabranch clone create"
-)
+clones = add_group(app, "clone", help="Clone a repository, and list its clones.", otherwise="anabranch clone create")
 
 
 @command(

@@ -44,7 +44,8 @@ def log(
     ] = None,
     limit: Limit = 20,
     author: Annotated[
-        str | None, typer.Option("--author", metavar="NAME", show_default=False, help="Only commits by this actor.")
+        str | None,
+        typer.Option("--author", metavar="NAME", show_default=False, help="Only commits by this author."),
     ] = None,
     since: Annotated[
         str | None,
@@ -52,7 +53,7 @@ def log(
             "--since",
             metavar="TIME",
             show_default=False,
-            help="Only commits that are younger than 7d or 12h, or after a date such as 2026-11-15.",
+            help="Only commits since a date (2026-11-15), or of the last days or hours (7d, 12h).",
         ),
     ] = None,
     after: Annotated[
@@ -61,7 +62,7 @@ def log(
             "--after",
             metavar="REF",
             show_default=False,
-            help="Start after this commit: the last one of the previous list.",
+            help="Next page of the list. REF is the last commit that the previous page shows.",
         ),
     ] = None,
     prefix: Annotated[
@@ -126,7 +127,7 @@ def _moment(text: str | None) -> datetime | None:
 def _choose(commits: "Iterable[GraphCommit]", *, author: str | None, since: datetime | None) -> "Iterator[GraphCommit]":
     for commit in commits:
         if since is not None and commit.created < since:
-            return  # the others are older
+            return  # the others are older: the time of a commit is never before that of its parent
         if author is None or commit.actor_id == author:
             yield commit
 

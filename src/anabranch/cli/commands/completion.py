@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from anabranch.cli.command import SERVICE, Here, command, group
-from anabranch.cli.completion import SHELLS, complete_choices, completion_script, install_completion
+from anabranch.cli.completion import SHELLS, Installation, complete_choices, completion_script, install_completion
 from anabranch.cli.output import Answer
 from anabranch.errors import InvalidInputError
 from anabranch.suggestions import suggest
@@ -31,7 +31,7 @@ def completion(
         bool, typer.Option("--install", help="Write the script to your home folder, where the shell finds it.")
     ] = False,
 ) -> Answer | None:
-    """Complete commands and names with the Tab key of a shell.
+    """Let the Tab key of your shell complete commands and names.
 
     Prints the script for a shell, or installs it. Open a new shell afterwards. Names are those of branches, tags,
     tables and columns.
@@ -40,11 +40,24 @@ def completion(
         hint = suggest(shell, SHELLS, f"use one of {', '.join(SHELLS)}")
         raise InvalidInputError(f"there is no completion for the shell {shell!r}", hint=hint)
     if install:
-        path = install_completion(shell)
-        sentence = f"installed the completion for {shell} in {path}; open a new shell to use it"
-        return Answer(document={"shell": shell, "path": path}, sentences=[sentence])
+        return _installed(shell, install_completion(shell))
     script = completion_script(shell)
     if here.as_json:
         return Answer(document={"shell": shell, "script": script})
     typer.echo(script)  # as it is: it has several lines, for a shell
     return None
+
+
+def _installed(shell: str, done: Installation) -> Answer:
+    document = {
+        "shell": shell,
+        "path": done.path,
+        "startup_file": done.startup_file,
+        "added_lines": list(done.added_lines),
+    }
+    sentences = [f"installed the completion for {shell} in {done.path}; open a new shell to use it"]
+    undo = f"delete {done.path}"
+    if done.startup_file is not None:
+        sentences += [f"added to {done.startup_file}:", *(f"  {line}" for line in done.added_lines)]
+        undo += f" and remove {'this line' if len(done.added_lines) == 1 else 'these lines'} from {done.startup_file}"
+    return Answer(document=document, sentences=[*sentences, f"to undo it, {undo}"])

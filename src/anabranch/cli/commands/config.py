@@ -12,7 +12,7 @@ from anabranch.errors import NotFoundError
 __all__ = ["app"]
 
 app = group()
-settings = add_group(app, "config", help="List, get, set and unset settings, such as actor.")
+settings = add_group(app, "config", help="List, get, set and unset settings, such as your name.")
 
 Name = Annotated[
     str,

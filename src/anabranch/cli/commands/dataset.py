@@ -16,7 +16,7 @@ __all__ = ["app"]
 
 
 app = group()
-datasets = group(help="Work with one Lance dataset, of any tool.")
+datasets = group(help="Work with one Lance dataset, without a repository.")
 app.add_typer(datasets, name="dataset")
 
 

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from anabranch.format.refs.ref_files import RefList, UnreadableRef
     from anabranch.format.refs.tags import TagInfo
 
+    _Ref = BranchInfo | TagInfo
+
 __all__ = ["app", "branch_table", "list_refs", "list_unreadable", "report_unreadable", "tag_table"]
 
 app = group()
@@ -26,15 +29,29 @@ app.add_typer(branches, name="branch")
 app.add_typer(tags, name="tag")
 
 
-SetMetadata = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Set a key. Repeatable.", show_default=False),
-]
-UnsetMetadata = Annotated[
-    list[str] | None,
-    typer.Option("--unset", metavar="KEY", help="Remove a key. Repeatable.", show_default=False),
-]
-ReplaceMetadata = Annotated[bool, typer.Option("--replace", help="Remove all other keys.")]
+@dataclass(frozen=True, kw_only=True)
+class MetadataChange:
+    """The options that change metadata."""
+
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Set a key. Repeatable.", show_default=False),
+    ] = None
+    unset: Annotated[
+        list[str] | None,
+        typer.Option("--unset", metavar="KEY", help="Remove a key. Repeatable.", show_default=False),
+    ] = None
+    replace: Annotated[bool, typer.Option("--replace", help="Remove all other keys.")] = False
+
+    def answer(
+        self, kind: str, name: str, ref: "BranchInfo | TagInfo", save: "Callable[..., BranchInfo | TagInfo]"
+    ) -> Answer:
+        """Save the change, if there is one, and show the metadata."""
+        if self.set_ or self.unset or self.replace:
+            pairs = parse_pairs(self.set_, option="--set")
+            ref = save(name, pairs, unset=self.unset or (), replace=self.replace)
+        table = Table(columns=("key", "value"), rows=tuple(sorted(ref.metadata.items())), empty="no metadata")
+        return Answer(document={kind: name, "metadata": ref.metadata}, tables=[table])
 
 
 BranchName = Annotated[str, typer.Argument(metavar="BRANCH", help="Name of the branch.", show_default=False)]
@@ -65,6 +82,16 @@ def report_unreadable(here: Here, *lists: "RefList[Any]") -> None:
             typer.echo(printable(text), err=True)
 
 
+def _listed(here: Here, kind: str, found: "RefList[Any]", table: Table) -> Answer:
+    report_unreadable(here, found)
+    return Answer(document={kind: found, "unreadable": list_unreadable(found)}, tables=[table])
+
+
+def _shown(rows: Sequence[tuple[str, object]], metadata: Mapping[str, str], document: Mapping[str, object]) -> Answer:
+    facts = (*rows, *((f"metadata {key}", value) for key, value in metadata.items()))
+    return Answer(document=document, tables=[Table(columns=("", ""), rows=facts)])
+
+
 @command(branches, "create", "dataset branch create lake/orders.lance dev --from v1.0", on=DATASET)
 def branch_create(here: Here, uri: Uri, name: BranchName, source: DatasetSource = None) -> Answer:
     """Create a branch from a version, tag or branch. No data is copied."""
@@ -80,12 +107,7 @@ def branch_list(here: Here, uri: Uri) -> Answer:
     A branch that cannot be read is reported on stderr, or with --json as "unreadable".
     """
     found = list_refs(here.dataset(uri).branch_list)
-    document = {
-        "branches": found,
-        "unreadable": list_unreadable(found),
-    }
-    report_unreadable(here, found)
-    return Answer(document=document, tables=[branch_table(found)])
+    return _listed(here, "branches", found, branch_table(found))
 
 
 @command(branches, "show", "dataset branch show lake/orders.lance dev", on=DATASET)
@@ -101,10 +123,8 @@ def branch_show(here: Here, uri: Uri, name: BranchName) -> Answer:
         ("created", branch.created_at),
         ("newest version", now["version"]),
         ("rows", now["rows"]),
-        *((f"metadata {key}", value) for key, value in branch.metadata.items()),
     )
-    document = {**document_of(branch), **now}
-    return Answer(document=document, tables=[Table(columns=("", ""), rows=rows)])
+    return _shown(rows, branch.metadata, {**document_of(branch), **now})
 
 
 @command(branches, "delete", "dataset branch delete lake/orders.lance dev --dry-run", on=DATASET)
@@ -121,21 +141,10 @@ def branch_delete(here: Here, uri: Uri, name: BranchName, dry_run: DryRun = Fals
 
 
 @command(branches, "metadata", "dataset branch metadata lake/orders.lance dev --set owner=ada", on=DATASET)
-def branch_metadata(
-    here: Here,
-    uri: Uri,
-    name: BranchName,
-    set_: SetMetadata = None,
-    unset: UnsetMetadata = None,
-    replace: ReplaceMetadata = False,
-) -> Answer:
+def branch_metadata(here: Here, uri: Uri, name: BranchName, *, change: MetadataChange) -> Answer:
     """Show or change the metadata of a branch."""
     dataset = here.dataset(uri)
-    branch = dataset.branch_get(name)
-    if set_ or unset or replace:
-        pairs = parse_pairs(set_, option="--set")
-        branch = dataset.branch_set_metadata(name, pairs, unset=unset or (), replace=replace)
-    return _metadata_answer("branch", name, branch.metadata)
+    return change.answer("branch", name, dataset.branch_get(name), dataset.branch_set_metadata)
 
 
 def branch_table(found: Sequence["BranchInfo"], *, title: str | None = None) -> Table:
@@ -173,9 +182,7 @@ def tag_list(here: Here, uri: Uri) -> Answer:
     A tag that cannot be read is reported on stderr, or with --json as "unreadable".
     """
     found = list_refs(here.dataset(uri).tag_list)
-    document = {"tags": found, "unreadable": list_unreadable(found)}
-    report_unreadable(here, found)
-    return Answer(document=document, tables=[tag_table(found)])
+    return _listed(here, "tags", found, tag_table(found))
 
 
 @command(tags, "show", "dataset tag show lake/orders.lance v1.0", on=DATASET)
@@ -191,10 +198,8 @@ def tag_show(here: Here, uri: Uri, name: TagName) -> Answer:
         ("rows", count),
         ("created", tag.created_at),
         ("updated", tag.updated_at),
-        *((f"metadata {key}", value) for key, value in tag.metadata.items()),
     )
-    document = {**document_of(tag), "rows": count}
-    return Answer(document=document, tables=[Table(columns=("", ""), rows=rows)])
+    return _shown(rows, tag.metadata, {**document_of(tag), "rows": count})
 
 
 @command(tags, "delete", "dataset tag delete lake/orders.lance v1.0", on=DATASET)
@@ -205,21 +210,10 @@ def tag_delete(here: Here, uri: Uri, name: TagName) -> Answer:
 
 
 @command(tags, "metadata", "dataset tag metadata lake/orders.lance v1.0 --set approved=yes", on=DATASET)
-def tag_metadata(
-    here: Here,
-    uri: Uri,
-    name: TagName,
-    set_: SetMetadata = None,
-    unset: UnsetMetadata = None,
-    replace: ReplaceMetadata = False,
-) -> Answer:
+def tag_metadata(here: Here, uri: Uri, name: TagName, *, change: MetadataChange) -> Answer:
     """Show or change the metadata of a tag."""
     dataset = here.dataset(uri)
-    tag = dataset.tag_get(name)
-    if set_ or unset or replace:
-        pairs = parse_pairs(set_, option="--set")
-        tag = dataset.tag_set_metadata(name, pairs, unset=unset or (), replace=replace)
-    return _metadata_answer("tag", name, tag.metadata)
+    return change.answer("tag", name, dataset.tag_get(name), dataset.tag_set_metadata)
 
 
 def tag_table(found: Sequence["TagInfo"], *, title: str | None = None) -> Table:
@@ -230,8 +224,3 @@ def tag_table(found: Sequence["TagInfo"], *, title: str | None = None) -> Table:
 
 def _position(tag: "TagInfo") -> str:
     return f"version {tag.version} of {tag.branch or MAIN}"
-
-
-def _metadata_answer(kind: str, name: str, metadata: Mapping[str, str]) -> Answer:
-    table = Table(columns=("key", "value"), rows=tuple(sorted(metadata.items())), empty="no metadata")
-    return Answer(document={kind: name, "metadata": metadata}, tables=[table])

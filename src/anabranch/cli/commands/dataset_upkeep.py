@@ -8,7 +8,7 @@ import typer
 from anabranch.cli.command import DATASET, Here, command, group
 from anabranch.cli.exit_codes import GENERAL
 from anabranch.cli.health import health_answer
-from anabranch.cli.options import DryRun, Uri, parse_duration, parse_pairs
+from anabranch.cli.options import DryRun, KeepPolicy, Uri, parse_duration, parse_pairs
 from anabranch.cli.output import Answer, Table, count, human_size
 
 if TYPE_CHECKING:
@@ -32,37 +32,9 @@ Clones = Annotated[
 
 
 @dataclass(frozen=True, kw_only=True)
-class CleanupPolicy:
-    """The options about which versions and files a cleanup keeps."""
+class CleanupPolicy(KeepPolicy):
+    """The options about which versions and files a cleanup keeps: those of a repository, and bases."""
 
-    keep_last: Annotated[
-        int | None,
-        typer.Option(
-            "--keep-last",
-            metavar="N",
-            min=1,
-            show_default=False,
-            help="Keep the newest N versions of each branch. Older versions are removed.",
-        ),
-    ] = None
-    keep_newer_than: Annotated[
-        str | None,
-        typer.Option(
-            "--keep-newer-than",
-            metavar="TIME",
-            show_default=False,
-            help="Keep versions that are younger than this, such as 7d or 12h. Older versions are removed.",
-        ),
-    ] = None
-    grace: Annotated[
-        str | None,
-        typer.Option(
-            "--grace",
-            metavar="TIME",
-            show_default=False,
-            help="Keep everything that is younger than this, such as 30m (default: 1d): a writer may still need it.",
-        ),
-    ] = None
     base: Annotated[
         list[str] | None,
         typer.Option(
@@ -75,12 +47,7 @@ class CleanupPolicy:
 
     def parsed(self) -> dict[str, Any]:
         """Return the arguments of `cleanup` and `move_fragments`."""
-        return {
-            "keep_last": self.keep_last,
-            "keep_newer_than": parse_duration(self.keep_newer_than, option="--keep-newer-than"),
-            "grace": parse_duration(self.grace, option="--grace"),
-            "bases": self.base or (),
-        }
+        return {**super().parsed(), "bases": self.base or ()}
 
 
 @command(

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from anabranch.cli.command import SERVICE, Here, command, group
+from anabranch.cli.commits import mode_text
 from anabranch.cli.output import Answer, Table, count
 
 __all__ = ["NEXT", "app"]
@@ -61,7 +62,7 @@ def demo(
         Table(
             title="branches",
             columns=("branch", "mode", "purpose"),
-            rows=tuple((one.name, one.mode, one.description or "the main branch") for one in branches),
+            rows=tuple((one.name, mode_text(one), one.description or "the main branch") for one in branches),
         ),
         Table(title="try these next", columns=("", ""), rows=((f"cd {target}", "go to the folder"), *NEXT)),
     ]

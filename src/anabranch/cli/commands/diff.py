@@ -1,6 +1,7 @@
 """`anabranch diff` and `anabranch changes`: what differs between two states, and what each commit did to a table."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -37,21 +38,30 @@ def diff(
         typer.Argument(
             metavar="A",
             show_default=False,
-            help="Older side: a branch, tag, commit or main~3. Or both sides in one word: A..B compares A with B;"
-            " A...B shows what B changed since the last commit that A and B have in common. Without A: PARENT...BRANCH,"
-            " of the current branch and the branch it was created from.",
+            help="Older side: a branch, a tag, a commit or a state such as main~3. Or a range: main..dev"
+            " compares main with dev. main...dev shows what dev changed since the last commit that both have.",
         ),
     ] = None,
     after: Annotated[
         str | None,
         typer.Argument(
-            metavar="B", show_default=False, help="Newer side (default: the current branch). Not with a range."
+            metavar="B",
+            show_default=False,
+            help="Newer side (default: the current branch). Not used with a range.",
         ),
     ] = None,
     stat: Annotated[
-        bool, typer.Option("--stat", help="Show the tables that differ, and their number of rows. No table is opened.")
+        bool,
+        typer.Option(
+            "--stat",
+            help="List the tables that differ, with their total number of rows. It does not show how many rows"
+            " changed. This is fast, because no table is read. It also lists a table whose files were"
+            " rewritten, for example by 'compact', although its rows are the same on both sides.",
+        ),
     ] = False,
-    schema: Annotated[bool, typer.Option("--schema", help="Show the columns that differ.")] = False,
+    schema: Annotated[
+        bool, typer.Option("--schema", help="Show only columns that were added, dropped or changed.")
+    ] = False,
     rows: Annotated[bool, typer.Option("--rows", help="Show the rows that differ.")] = False,
     html: Annotated[
         str | None,
@@ -69,37 +79,64 @@ def diff(
 ) -> Answer:
     """Compare two branches, tags or commits.
 
-    Without arguments, shows what the current branch changed, but not what its parent changed. Shows the number of rows
-    and the columns that differ, or the rows with --rows. --stat also lists tables whose files were rewritten without a
-    change of rows.
+    Shows columns that were added, dropped or changed, and how many rows differ. Shows the rows with --rows. Without
+    arguments, shows what the current branch changed since it was created from its parent.
     """
+    parts = _Parts(stat=stat, schema=schema, rows=rows, limit=limit)
     with here.output.progress("comparing"), here.on_current_branch():
         found = here.repository.diff(before or _since_parent(here), after, tables=table, engine=engine)
-        if stat and not (schema or rows or html):
-            return _stat(found, exit_code=exit_code)
-        # This compares rows: the files of a table may be rewritten without a change of its rows.
-        different = [part for part in found.tables if not part.is_empty]
-    code = _DIFFERENT if exit_code and different else 0
-    if html is not None:
-        here.write_file(html, _page(found, different))
-        document = {"before": found.before.id, "after": found.after.id, "html": html}
-        return Answer(document=document, sentences=[f"wrote the diff to {html}"], exit_code=code)
-    if not (schema or rows):
-        stat = schema = True
-    shown = {part.key: list_changed_rows(part, limit=limit) for part in different} if rows else {}
+        if html is None and parts.are_entries_enough:
+            answer, is_different = _stat(found), bool(found.tables)
+        else:
+            # This compares rows: the files of a table may be rewritten without a change of its rows.
+            different = [part for part in found.tables if not part.is_empty]
+            answer = _compared(found, different, parts) if html is None else _written(here, found, different, html)
+            is_different = bool(different)
+    return replace(answer, exit_code=_DIFFERENT if exit_code and is_different else 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Parts:
+    """What to show of each table, by the options. By default that is the number of rows and the columns."""
+
+    stat: bool
+    schema: bool
+    rows: bool
+    limit: int
+
+    @property
+    def are_entries_enough(self) -> bool:
+        return self.stat and not (self.schema or self.rows)
+
+    @property
+    def has_counts(self) -> bool:
+        return self.stat or not (self.schema or self.rows)
+
+    @property
+    def has_columns(self) -> bool:
+        return self.schema or not (self.stat or self.rows)
+
+
+def _written(here: Here, found: "Diff", different: "Sequence[TableDiff]", html: str) -> Answer:
+    here.write_file(html, _page(found, different))
+    document = {"before": found.before.id, "after": found.after.id, "html": html}
+    return Answer(document=document, sentences=[f"wrote the diff to {html}"])
+
+
+def _compared(found: "Diff", different: "Sequence[TableDiff]", parts: _Parts) -> Answer:
+    shown = {part.key: list_changed_rows(part, limit=parts.limit) for part in different} if parts.rows else {}
+    tables = [_counts(different)] if parts.has_counts and different else []
+    if parts.has_columns:
+        tables += [column_table(part, title=f"columns of {part.key}") for part in different if part.columns]
     return Answer(
         document={
             "before": found.before.id,
             "after": found.after.id,
             "tables": [{"table": part.key, **_document(part, shown.get(part.key))} for part in different],
         },
-        sentences=_unchanged(different, only_columns=schema and not (stat or rows)),
-        lines=[line for part in different if rows for line in _lines(part, shown[part.key])],
-        tables=[
-            *([_counts(different)] if stat and different else []),
-            *(column_table(part, title=f"columns of {part.key}") for part in different if schema and part.columns),
-        ],
-        exit_code=code,
+        sentences=_unchanged(different, only_columns=parts.schema and not (parts.stat or parts.rows)),
+        lines=[line for part in different if parts.rows for line in _lines(part, shown[part.key])],
+        tables=tables,
     )
 
 
@@ -109,7 +146,7 @@ def _unchanged(different: "Sequence[TableDiff]", *, only_columns: bool) -> list[
     return ["no differences in columns"] if only_columns and not any(part.columns for part in different) else []
 
 
-def _stat(found: "Diff", *, exit_code: bool) -> Answer:
+def _stat(found: "Diff") -> Answer:
     """Return the tables that differ by their entries in the commits alone, which needs no Lance."""
     rows = tuple((_title(part), part.change.value, part.rows_before, part.rows_after) for part in found.tables)
     return Answer(
@@ -128,7 +165,6 @@ def _stat(found: "Diff", *, exit_code: bool) -> Answer:
             ],
         },
         tables=[Table(columns=("table", "change", "rows before", "rows after"), rows=rows, empty="nothing differs")],
-        exit_code=_DIFFERENT if exit_code and found.tables else 0,
     )
 
 
@@ -176,7 +212,7 @@ def _lines(part: "TableDiff", rows: Sequence[ChangedRow]) -> list[Line]:
 _Shown = tuple["CommitChanges", list[ChangedRow] | None]
 
 
-@command(app, "changes", "changes in_c_sales.orders --since v1.0", "changes in_c_sales.orders --since main~3 --rows")
+@command(app, "changes", "changes shop.orders --since v1.0", "changes shop.orders --since main~3 --rows")
 def changes(
     here: Here,
     key: TableName,
@@ -200,10 +236,13 @@ def changes(
 
     Shows the number of rows and the columns that changed, or the rows with --rows.
     """
-    with here.on_current_branch():
+    with here.output.progress("comparing"), here.on_current_branch():
         found = here.repository.changes(key, since=since, until=until)
-    shown: list[_Shown] = [(step, list_changed_rows(step.diff, limit=limit) if rows else None) for step in found]
-    is_counted = stat or not rows
+        shown = [(step, list_changed_rows(step.diff, limit=limit) if rows else None) for step in found]
+        return _changes(key, shown, has_counts=stat or not rows, has_rows=rows)
+
+
+def _changes(key: str, shown: Sequence[_Shown], *, has_counts: bool, has_rows: bool) -> Answer:
     return Answer(
         document={
             "table": key,
@@ -218,8 +257,8 @@ def changes(
             ],
         },
         sentences=[] if shown else ["nothing changed"],
-        lines=list(_iter_lines(shown)) if rows else [],
-        tables=[*_iter_tables(shown)] if is_counted and shown else [],
+        lines=list(_iter_lines(shown)) if has_rows else [],
+        tables=[*_iter_tables(shown)] if has_counts and shown else [],
     )
 
 

@@ -14,7 +14,7 @@ __all__ = ["app"]
 app = group()
 
 
-@command(app, "doctor", "doctor", "doctor --rows --table in_c_sales.orders", "doctor --repair", on=WRITES)
+@command(app, "doctor", "doctor", "doctor --rows --table shop.orders", "doctor --repair", on=WRITES)
 def doctor(
     here: Here,
     repair: Annotated[

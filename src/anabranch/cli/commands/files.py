@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,11 +11,12 @@ from anabranch.cli.command import BRANCH, WRITES, Here, command, group
 from anabranch.cli.commits import short_id
 from anabranch.cli.options import Columns, Message, RefOption, TableName, Where, parse_names, parse_pairs
 from anabranch.cli.output import Answer, Table, count, human_size
-from anabranch.cli.step_progress import rows_bar
+from anabranch.cli.progress import watch_rows
 from anabranch.errors import KeyConflictError
 from anabranch.files.formats import CsvOptions
 
 if TYPE_CHECKING:
+    from anabranch.repo.io.values import LoadReport
     from anabranch.repo.repository import Repository
 
 __all__ = ["app"]
@@ -36,11 +38,55 @@ Delimiter = Annotated[
 ]
 
 
+@dataclass(frozen=True, kw_only=True)
+class CsvFormat:
+    """The options about the form of CSV files to load."""
+
+    delimiter: Delimiter = None
+    quote: Annotated[
+        str, typer.Option("--quote", metavar="CHARACTER", help="CSV: quote character. Empty: no quoting.")
+    ] = '"'
+    escape: Annotated[
+        str | None,
+        typer.Option(
+            "--escape",
+            metavar="CHARACTER",
+            show_default=False,
+            help="CSV: escape character (default: quotes are doubled).",
+        ),
+    ] = None
+    no_header: Annotated[bool, typer.Option("--no-header", help="CSV: the first line is a row, not a header.")] = False
+    null: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--null",
+            metavar="TEXT",
+            show_default=False,
+            help="CSV: text that means null (default: an empty field, as in 1,,2). Repeatable.",
+        ),
+    ] = None
+    encoding: Annotated[str, typer.Option("--encoding", metavar="NAME", help="CSV: text encoding.")] = "utf-8"
+    skip: Annotated[
+        int, typer.Option("--skip", metavar="N", min=0, help="CSV: number of lines to skip before the header.")
+    ] = 0
+
+    def parsed(self) -> CsvOptions:
+        return CsvOptions(
+            delimiter=self.delimiter,
+            quote=self.quote,
+            escape=self.escape,
+            header=not self.no_header,
+            null=self.null or "",
+            encoding=self.encoding,
+            skip=self.skip,
+        )
+
+
 @command(
     app,
     "load",
-    "load in_c_sales.orders orders.csv --primary-key id",
-    "load in_c_sales.orders 's3://in/2026/*.csv' --mode upsert",
+    "load shop.orders orders.csv --primary-key id",
+    "load shop.orders 's3://in/2026/*.csv' --mode upsert",
     on=(*BRANCH, *WRITES),
 )
 def load(
@@ -51,12 +97,18 @@ def load(
         typer.Argument(
             metavar="SOURCE...",
             show_default=False,
-            help="Files, folders or quoted patterns: local, s3://, gs:// or az://.",
+            help="Files, folders or patterns such as '*.csv' (in quotes). Local paths, s3://, gs:// or az://.",
         ),
     ],
     format_: Format = None,
     mode: Annotated[
-        str, typer.Option("--mode", metavar="NAME", help="How rows are added: append, overwrite or upsert.")
+        str,
+        typer.Option(
+            "--mode",
+            metavar="NAME",
+            help="append adds the rows. overwrite replaces all rows of the table. upsert changes rows that have the"
+            " same primary key, and adds the others.",
+        ),
     ] = "append",
     primary_key: Annotated[
         str | None,
@@ -71,49 +123,33 @@ def load(
             help="Type of a column, such as 'price=decimal(10, 2)' (default: inferred). Repeatable.",
         ),
     ] = None,
-    delimiter: Delimiter = None,
-    quote: Annotated[
-        str, typer.Option("--quote", metavar="CHARACTER", help="CSV: quote character. Empty: no quoting.")
-    ] = '"',
-    escape: Annotated[
-        str | None,
-        typer.Option(
-            "--escape",
-            metavar="CHARACTER",
-            show_default=False,
-            help="CSV: escape character (default: quotes are doubled).",
-        ),
-    ] = None,
-    no_header: Annotated[bool, typer.Option("--no-header", help="CSV: the first line is a row, not a header.")] = False,
-    null: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--null",
-            metavar="TEXT",
-            show_default=False,
-            help="CSV: text that means null (default: an empty field, as in 1,,2). Repeatable.",
-        ),
-    ] = None,
-    encoding: Annotated[str, typer.Option("--encoding", metavar="NAME", help="CSV: text encoding.")] = "utf-8",
-    skip: Annotated[
-        int, typer.Option("--skip", metavar="N", min=0, help="CSV: number of lines to skip before the header.")
-    ] = 0,
     on_bad: Annotated[
         str,
-        typer.Option("--on-bad", metavar="NAME", help="Bad records: fail, or reject them to a second table."),
+        typer.Option(
+            "--on-bad",
+            metavar="NAME",
+            help="What to do with records that do not fit the columns: fail (load nothing), or reject (write them to"
+            " the table TABLE_rejects).",
+        ),
     ] = "fail",
     on_duplicate: Annotated[
         str,
-        typer.Option("--on-duplicate", metavar="NAME", help="Repeated keys: refuse, or last (the last row wins)."),
+        typer.Option(
+            "--on-duplicate",
+            metavar="NAME",
+            help="What to do if the files have a key twice: refuse (load nothing), or last (keep the last row).",
+        ),
     ] = "refuse",
     engine: Annotated[
-        str, typer.Option("--engine", metavar="NAME", help="Engine: auto, local, or spark on a cluster.")
+        str, typer.Option("--engine", metavar="NAME", help="Engine: local, spark, or auto (spark for large files).")
     ] = "auto",
     message: Message = None,
+    *,
+    csv: CsvFormat,
 ) -> Answer:
     """Load rows from files into a table, as one commit. A missing table is created."""
     with (
-        rows_bar(f"loading {key}", as_json=here.as_json, in_bytes=True) as watch,
+        watch_rows(f"loading {key}", as_json=here.as_json, in_bytes=True) as watch,
         _upsert_by_mode(),
         here.on_current_branch(),
     ):
@@ -126,33 +162,29 @@ def load(
             mode=mode,
             schema=parse_pairs(types, option="--type") or None,
             primary_key=parse_names(primary_key),
-            csv=CsvOptions(
-                delimiter=delimiter,
-                quote=quote,
-                escape=escape,
-                header=not no_header,
-                null=null or "",
-                encoding=encoding,
-                skip=skip,
-            ),
+            csv=csv.parsed(),
             on_bad=on_bad,
             on_duplicate=on_duplicate,
             engine=engine,
             message=message,
             progress=watch,
         )
+    return _loaded(here.repository, done, is_new=is_new)
+
+
+def _loaded(repository: "Repository", done: "LoadReport", *, is_new: bool) -> Answer:
     facts = [
         ("rows read", f"{done.rows_read:,}"),
         ("rows loaded", f"{done.rows_loaded:,}"),
         ("rows rejected", f"{done.rows_rejected:,} to {done.reject_table}" if done.reject_table else "0"),
-        ("rows replaced by later rows", f"{done.rows_repeated:,}"),
+        ("duplicates left out", f"{done.rows_repeated:,}"),
         ("engine", done.engine.value),
     ]
     sentence, notes = f"nothing to load into {done.table}", []
     if done.commit_id is not None:
         where = f"{done.branch} at {short_id(done.commit_id)}"
         sentence = f"loaded {count(len(done.files), 'file')} into {done.table} on {where}"
-        notes = _key_notes(here.repository, done.table, done.commit_id) if is_new else []
+        notes = _key_notes(repository, done.table, done.commit_id) if is_new else []
     return Answer(document=done, sentences=[sentence, *notes], tables=[Table(columns=("", ""), rows=tuple(facts))])
 
 
@@ -175,9 +207,7 @@ def _key_notes(repository: "Repository", table: str, commit_id: str) -> list[str
     ]
 
 
-@command(
-    app, "export", "export in_c_sales.orders orders.parquet", "export in_c_sales.orders out --format csv --ref v1.0"
-)
+@command(app, "export", "export shop.orders orders.parquet", "export shop.orders out --format csv --ref v1.0")
 def export(
     here: Here,
     key: TableName,
@@ -201,7 +231,7 @@ def export(
     ref: RefOption = None,
 ) -> Answer:
     """Export rows of a table to files. A file appears when it is complete."""
-    with rows_bar(f"exporting {key}", as_json=here.as_json, in_bytes=False) as watch, here.on_current_branch():
+    with watch_rows(f"exporting {key}", as_json=here.as_json, in_bytes=False) as watch, here.on_current_branch():
         done = here.repository.export(
             key,
             target,

@@ -31,7 +31,7 @@ def gc(
     *,
     policy: KeepPolicy,
 ) -> Answer:
-    """Free the space of data that nothing needs.
+    """Delete data that is no longer needed (vacuum).
 
     Data that a branch, tag, run or clone can reach is kept. Readers and writers may run concurrently. By default, all
     commits in the log of a branch or tag stay readable. gc removes the data of deleted branches, of commits that were

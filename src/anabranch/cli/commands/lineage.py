@@ -32,7 +32,7 @@ def lineage(
     ] = None,
 ) -> Answer:
     """Show what a table was made from: tables, pipelines and loads."""
-    with here.on_current_branch():
+    with here.output.progress("tracing"), here.on_current_branch():
         found = here.repository.lineage(key, ref)
     if svg is None:
         return Answer(document=found.to_dict(), lines=[Line(line) for line in found.to_text().splitlines()])
@@ -41,7 +41,7 @@ def lineage(
     return Answer(document=document, sentences=[f"drew the lineage of {key} into {svg}"])
 
 
-@command(app, "blame", "blame in_c_sales.orders --where 'id = 7'", "blame in_c_sales.orders --cells --limit 5 --json")
+@command(app, "blame", "blame shop.orders --where 'id = 7'", "blame shop.orders --cells --limit 5 --json")
 def blame(
     here: Here,
     key: TableName,
@@ -66,7 +66,7 @@ def blame(
 ) -> Answer:
     """Show the commit that last changed each row of a table."""
     chosen = parse_names(columns)
-    with here.on_current_branch():
+    with here.output.progress("reading the history"), here.on_current_branch():
         found = here.repository.blame(
             key, ref=ref, where=where, limit=limit + 1, columns=chosen, cells=cells, engine=engine
         )

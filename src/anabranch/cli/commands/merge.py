@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, assert_never
 
@@ -16,16 +15,17 @@ from anabranch.cli.merging import (
     Into,
     MergeOptions,
     MergeSource,
-    NamedConflictError,
     Resolving,
+    Sides,
     conflict_table,
     first_conflicts,
     gap_notes,
+    naming,
 )
 from anabranch.cli.options import Engine, Limit, Message
 from anabranch.cli.output import Answer, Table, count
 from anabranch.cli.rows import text_value
-from anabranch.errors import InvalidInputError, MergeConflictError, TableNotFoundError
+from anabranch.errors import InvalidInputError, TableNotFoundError
 
 if TYPE_CHECKING:
     from anabranch.repo.merge.conflicts import Conflict
@@ -40,7 +40,7 @@ app = group()
     app,
     "merge",
     "merge dev",
-    "merge dev --into main --resolve price=max --resolve 'in_c_sales.orders.state=latest_by(updated_at)'",
+    "merge dev --into main --resolve 'shop.orders.state=latest_by(updated_at)'",
     "merge dev --check totals.sql --dry-run",
     on=WRITES,
 )
@@ -52,39 +52,55 @@ def merge(
         bool,
         typer.Option(
             "--keep-decisions",
-            help="Keep the decisions of --resolutions for the next merge, if this one fails.",
+            help="If this merge fails, save the decisions of the --resolutions file. The next merge of the same"
+            " branches uses them.",
         ),
     ] = False,
     message: Message = None,
     squash: Annotated[
-        bool, typer.Option("--squash", help="Make a commit with one parent, without the history of SOURCE.")
+        bool,
+        typer.Option(
+            "--squash",
+            help="Make an ordinary commit with one parent. The log then does not list the commits of SOURCE.",
+        ),
     ] = False,
     ff_only: Annotated[
         bool,
-        typer.Option("--ff-only", help="Merge only if SOURCE contains all commits of the target branch."),
+        typer.Option(
+            "--ff-only",
+            help="Merge only if the target has no new commits of its own. Unlike git, this also makes a commit.",
+        ),
     ] = False,
     no_ff: Annotated[
         bool,
         typer.Option(
             "--no-ff",
-            help="Has no effect: a merge always makes a commit. '(fast-forward)' in the output means that only SOURCE"
-            " has new commits.",
+            help="Accepted because git has it. It has no effect: every merge makes a commit.",
         ),
     ] = False,
+    expected_source: Annotated[
+        str | None,
+        typer.Option(
+            "--expected-source",
+            metavar="COMMIT",
+            show_default=False,
+            help="Merge only if COMMIT is the newest commit of SOURCE.",
+        ),
+    ] = None,
     engine: Engine = "auto",
     *,
     how: MergeOptions,
 ) -> Answer:
     """Merge the changes of SOURCE into a branch, as one commit.
 
-    Changes of both sides are merged by table, row and cell. If both sides changed the same cell to different values,
-    nothing is merged: list the conflicts with 'anabranch conflicts', and decide them with --strategy, --resolve or
-    --resolutions.
+    Changes are merged by table, row and cell. If both sides changed the same cell to different values, this is a
+    conflict, and nothing is merged. List conflicts with 'anabranch conflicts'. Decide them with --strategy, --resolve
+    or --resolutions.
     """
     if ff_only and no_ff:
         raise InvalidInputError("--ff-only and --no-ff do not go together", hint="leave one out")
     target, arguments = into or here.current().name, how.merge_arguments(here.repository)
-    with here.output.progress("merging"), _explained(source, target):
+    with here.output.progress("merging"), naming(Sides(source=source, target=target)):
         done = here.repository.merge(
             source,
             into=target,
@@ -92,6 +108,7 @@ def merge(
             message=message,
             squash=squash,
             ff_only=ff_only,
+            expected_source=None if expected_source is None else here.repository.snapshot_of(expected_source).id,
             engine=engine,
             **arguments,
         )
@@ -107,16 +124,6 @@ def merge(
         tables=list(_tables(done.plan)),
         exit_code=0 if done.plan.is_clean else CONFLICTS,
     )
-
-
-@contextmanager
-def _explained(source: str, target: str) -> Iterator[None]:
-    """Add the names of the sides, and what to do about conflicts that the strategy does not decide."""
-    try:
-        yield
-    except MergeConflictError as err:
-        gaps = dict.fromkeys(f"; {each.table}: {each.hint}" for each in err.conflicts if each.hint)
-        raise NamedConflictError(err, hint=err.hint + "".join(gaps), source=source, target=target) from err
 
 
 def _sentence(done: "MergeResult", *, dry_run: bool) -> str:
@@ -156,7 +163,8 @@ def _tables(plan: "MergePlan") -> Iterator[Table]:
         columns = ("table", "action", "inserted", "updated", "deleted", "columns", "conflicts")
         yield Table(columns=columns, rows=tuple(_row(table) for table in plan.tables))
     if plan.conflicts:
-        yield first_conflicts(plan.conflicts, of=plan.conflict_count, source=plan.source, target=plan.into)
+        sides = Sides(source=plan.source, target=plan.into)
+        yield first_conflicts(plan.conflicts, of=plan.conflict_count, sides=sides)
 
 
 def _row(table: "TablePlan") -> tuple[object, ...]:
@@ -225,20 +233,19 @@ def conflicts(
     wanted = (conflict for conflict in found if table in (None, conflict.table))
     of_what = {"source": source, "into": target}
     with here.output.progress("comparing"):
-        return (
-            _counts(wanted, of_what)
-            if stat
-            else _page(wanted, source=source, target=target, limit=limit, offset=offset)
-        )
+        if stat:
+            return _counts(wanted, of_what)
+        return _page(wanted, of_what, Sides.of(by, source, target), limit=limit, offset=offset)
 
 
-def _page(found: Iterator["Conflict"], *, source: str, target: str, limit: int, offset: int) -> Answer:
+def _page(
+    found: Iterator["Conflict"], of_what: Mapping[str, object], sides: Sides, *, limit: int, offset: int
+) -> Answer:
     # One more than is shown, to know whether there are more, but not all: the iterator compares rows while it is read.
     page = list(islice(found, offset, offset + limit + 1))
     has_more, page = len(page) > limit, page[:limit]
     document = {
-        "source": source,
-        "into": target,
+        **of_what,
         "offset": offset,
         "conflicts": page,
         "has_more": has_more,
@@ -246,7 +253,7 @@ def _page(found: Iterator["Conflict"], *, source: str, target: str, limit: int, 
     return Answer(
         document=document,
         sentences=[_page_sentence(offset, len(page), has_more=has_more)] if page else [],
-        tables=[conflict_table(page, source=source, target=target)],
+        tables=[conflict_table(page, sides=sides)],
     )
 
 
@@ -283,7 +290,7 @@ def decisions(
     into: Into = None,
     clear: Annotated[bool, typer.Option("--clear", help="Delete the decisions.")] = False,
 ) -> Answer:
-    """List or delete the decisions that are kept for a merge.
+    """List or delete saved decisions about conflicts.
 
     'anabranch merge --keep-decisions' keeps decisions if the merge fails. A decision applies while the base, the source
     and the target of its conflict have the same values.

@@ -17,9 +17,7 @@ __all__ = ["app"]
 app = group()
 
 
-@command(
-    app, "compact", "compact", "compact in_c_sales.orders --branch dev", "compact --engine spark", on=(*BRANCH, *WRITES)
-)
+@command(app, "compact", "compact", "compact shop.orders --branch dev", "compact --engine spark", on=(*BRANCH, *WRITES))
 def compact(
     here: Here,
     keys: Annotated[
@@ -54,8 +52,8 @@ def compact(
 @command(
     app,
     "index",
-    "index in_c_sales.orders id",
-    "index in_c_shop.events embedding --type ivf_pq --metric cosine",
+    "index shop.orders id",
+    "index shop.events embedding --type ivf_pq --metric cosine",
     on=(*BRANCH, *WRITES),
 )
 def index(

@@ -1,7 +1,8 @@
 """`anabranch pipeline`: a pipeline file or a project, planned, built and published as one commit."""
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,7 +12,7 @@ from anabranch.cli.exit_codes import DIFFERENT
 from anabranch.cli.options import Message, RefOption, parse_pairs
 from anabranch.cli.output import Answer, Table
 from anabranch.cli.pipeline_answers import backfill_answer, plan_answer, reproduction_answer, run_answer
-from anabranch.cli.step_progress import watched_steps, watched_values
+from anabranch.cli.progress import watch_outputs, watch_values
 from anabranch.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ app = group()
 pipelines = add_group(
     app,
     "pipeline",
-    help="Run and plan pipelines, and list those that built tables.",
+    help="Plan, run and list pipelines. A pipeline builds tables from other tables.",
     otherwise="anabranch pipeline run",
 )
 
@@ -79,6 +80,51 @@ Conf = Annotated[
 ]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """The options about what to build, with which parameters."""
+
+    param: Param = None
+    select: Select = None
+    exclude: Exclude = None
+
+    def parsed(self) -> dict[str, Any]:
+        """Return the arguments of `Pipeline.run`, `plan` and `backfill`."""
+        return {
+            "parameters": parse_pairs(self.param, option="--param"),
+            "select": self.select or (),
+            "exclude": self.exclude or (),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparedSelection(Selection):
+    """The same, with the state that changes are found by."""
+
+    since: Since = None
+
+    def parsed(self) -> dict[str, Any]:
+        return {**super().parsed(), "since": self.since}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Building:
+    """The options about how to build."""
+
+    jobs: Jobs = 2
+    master: Master = None
+    conf: Conf = None
+
+    def parsed(self) -> dict[str, Any]:
+        """Return the arguments of `Pipeline.run`, `reproduce` and `backfill`."""
+        return {"jobs": self.jobs, "spark": self._session}
+
+    def _session(self) -> "SparkSession":
+        import anabranch
+
+        return anabranch.spark_session(master=self.master, config=parse_pairs(self.conf, option="--conf"))
+
+
 @command(
     pipelines,
     "run",
@@ -109,10 +155,6 @@ def run(
             f" and compare the outputs. The exit code is {DIFFERENT} if they differ.",
         ),
     ] = None,
-    param: Param = None,
-    select: Select = None,
-    exclude: Exclude = None,
-    since: Since = None,
     only: Annotated[
         list[str] | None,
         typer.Option(
@@ -128,10 +170,10 @@ def run(
             "--dry-run", help="Check the pipeline and show its steps. Change nothing, and do not start Spark."
         ),
     ] = False,
-    jobs: Jobs = 2,
-    master: Master = None,
-    conf: Conf = None,
     message: Message = None,
+    *,
+    what: ComparedSelection,
+    how: Building,
 ) -> Answer:
     """Run a pipeline and publish all its outputs as one commit.
 
@@ -140,56 +182,28 @@ def run(
     from anabranch import Pipeline
 
     if reproduce is not None:
-        _refuse_with_reproduce(
-            {
-                "--param": param,
-                "--only": only,
-                "--select": select,
-                "--exclude": exclude,
-                "--since": since,
-                "--dry-run": dry_run,
-                "--message": message,
-            }
-        )
-        pipeline = Pipeline.recorded(here.repository, reproduce) if file is None else Pipeline.load(file)
-        with watched_steps(as_json=here.as_json) as watch:
-            again = pipeline.reproduce(
-                here.repository,
-                reproduce,
-                branch=here.branch,
-                jobs=jobs,
-                spark=lambda: _session(master, conf),
-                progress=watch,
-            )
-        return reproduction_answer(again)
+        given = {"--only": only, "--dry-run": dry_run, "--message": message}
+        _refuse_with_reproduce({**{f"--{name}": value for name, value in vars(what).items()}, **given})
+        return _reproduce(here, file, reproduce, how)
     if file is None:
         raise InvalidInputError("no pipeline is given", hint="pass a pipeline file, or a commit with --reproduce")
-    parameters, pipeline = parse_pairs(param, option="--param"), Pipeline.load(file)
+    arguments, pipeline = {**what.parsed(), "only": only or ()}, Pipeline.load(file)
     with here.on_current_branch():
         if dry_run:
-            found = pipeline.plan(
-                here.repository,
-                parameters=parameters,
-                only=only or (),
-                select=select or (),
-                exclude=exclude or (),
-                since=since,
-            )
-            return plan_answer(found)
-        with watched_steps(as_json=here.as_json) as watch:
-            done = pipeline.run(
-                here.repository,
-                parameters=parameters,
-                only=only or (),
-                select=select or (),
-                exclude=exclude or (),
-                since=since,
-                jobs=jobs,
-                message=message,
-                spark=lambda: _session(master, conf),
-                progress=watch,
-            )
+            return plan_answer(pipeline.plan(here.repository, **arguments))
+        with watch_outputs(as_json=here.as_json) as watch:
+            done = pipeline.run(here.repository, message=message, progress=watch, **arguments, **how.parsed())
     return run_answer(done)
+
+
+def _reproduce(here: Here, file: str | None, commit: str, how: Building) -> Answer:
+    """Run the pipeline of a commit again, and compare the outputs."""
+    from anabranch import Pipeline
+
+    pipeline = Pipeline.recorded(here.repository, commit) if file is None else Pipeline.load(file)
+    with watch_outputs(as_json=here.as_json) as watch:
+        again = pipeline.reproduce(here.repository, commit, branch=here.branch, progress=watch, **how.parsed())
+    return reproduction_answer(again)
 
 
 @command(
@@ -198,25 +212,21 @@ def run(
 def plan(
     here: Here,
     file: File,
-    param: Param = None,
-    select: Select = None,
-    exclude: Exclude = None,
-    since: Since = None,
     svg: Annotated[
         str | None,
         typer.Option(
             "--svg", metavar="FILE", show_default=False, help="Write a drawing of the graph to this SVG file."
         ),
     ] = None,
+    *,
+    what: ComparedSelection,
 ) -> Answer:
     """Show the steps of a pipeline and the graph of its tables. Nothing changes."""
     from anabranch import Pipeline
 
-    parameters, pipeline = parse_pairs(param, option="--param"), Pipeline.load(file)
+    arguments, pipeline = what.parsed(), Pipeline.load(file)
     with here.on_current_branch():
-        found = pipeline.plan(
-            here.repository, parameters=parameters, select=select or (), exclude=exclude or (), since=since
-        )
+        found = pipeline.plan(here.repository, **arguments)
     if svg is not None:
         here.write_file(svg, found.to_svg())
     return plan_answer(found, draws=True, svg=svg)
@@ -269,7 +279,7 @@ def list_(
     pipelines,
     "backfill",
     "pipeline backfill shop day --start 2026-01-01 --end 2026-01-31",
-    "pipeline backfill shop month --start 2025-01-01 --end 2025-12-01 --step 1m --select revenue",
+    "pipeline backfill shop month --start 2025-01-01 --end 2025-12-01 --step 1m",
     on=(*BRANCH, *WRITES),
 )
 def backfill(
@@ -292,12 +302,9 @@ def backfill(
     again: Annotated[
         bool, typer.Option("--again", help="Build all values again, also those that were built before.")
     ] = False,
-    param: Param = None,
-    select: Select = None,
-    exclude: Exclude = None,
-    jobs: Jobs = 2,
-    master: Master = None,
-    conf: Conf = None,
+    *,
+    what: Selection,
+    how: Building,
 ) -> Answer:
     """Run a pipeline for each value of a parameter.
 
@@ -306,7 +313,7 @@ def backfill(
     """
     from anabranch import Pipeline
 
-    parameters, pipeline = parse_pairs(param, option="--param"), Pipeline.load(file)
+    arguments, pipeline = what.parsed(), Pipeline.load(file)
     with here.on_current_branch():
         done = pipeline.backfill(
             here.repository,
@@ -315,12 +322,9 @@ def backfill(
             end=end,
             step=step,
             again=again,
-            parameters=parameters,
-            select=select or (),
-            exclude=exclude or (),
-            jobs=jobs,
-            spark=lambda: _session(master, conf),
-            progress=watched_values(as_json=here.as_json),
+            progress=watch_values(as_json=here.as_json),
+            **arguments,
+            **how.parsed(),
         )
     return backfill_answer(done)
 
@@ -329,9 +333,3 @@ def _refuse_with_reproduce(given: Mapping[str, object]) -> None:
     for option, value in given.items():
         if value:
             raise InvalidInputError(f"{option} and --reproduce do not go together", hint="leave one out")
-
-
-def _session(master: str | None, conf: Sequence[str] | None) -> "SparkSession":
-    import anabranch
-
-    return anabranch.spark_session(master=master, config=parse_pairs(conf, option="--conf"))

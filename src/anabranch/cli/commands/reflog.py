@@ -20,12 +20,14 @@ __all__ = ["app"]
 
 app = group()
 
-Steps = Annotated[int, typer.Option("--steps", metavar="N", min=1, help="Number of changes, newest first.")]
+Steps = Annotated[int, typer.Option("--steps", metavar="N", min=1, help="Number of changes.")]
 
 _Branch = Annotated[
     str | None,
     typer.Argument(
-        metavar="BRANCH", show_default=False, help="A branch, also a deleted one (default: the current branch)."
+        metavar="BRANCH",
+        show_default=False,
+        help="Name of a branch, also of a deleted one (default: the current branch).",
     ),
 ]
 
@@ -36,9 +38,10 @@ def reflog(
     branch: _Branch = None,
     limit: Limit = 20,
 ) -> Answer:
-    """List the positions of a branch, newest first.
+    """List all changes of a branch, newest first.
 
-    Every commit, reset, delete, restore and undo is an entry. 'anabranch reset dev@v7' returns to one of them.
+    A change is a commit, reset, delete, restore or undo. Each has a number. 'anabranch reset dev@v7' returns the branch
+    to its state after change 7.
     """
     name = branch or here.repository.branch
     # One more than is shown, to know whether there are more.
@@ -47,7 +50,7 @@ def reflog(
     rows = tuple(
         (
             f"{name}@v{movement.number}",
-            movement.event.value,
+            movement.change,
             movement.moved,
             movement.actor,
             short_id(movement.commit_id),
@@ -57,7 +60,10 @@ def reflog(
     )
     document = {"branch": name, "movements": movements, "has_more": has_more}
     shown = Table(columns=("version", "event", "time (UTC)", "by", "commit", "message"), rows=rows)
-    sentences = [f"the newest {count(limit, 'movement')}; --limit shows more"] if has_more else []
+    sentences = [f"the newest {count(limit, 'change')}; --limit shows more"] if has_more else []
+    former = next((movement.renamed_from for movement in reversed(movements) if movement.renamed_from), None)
+    if former is not None:
+        sentences.append(f"the branch was called {former} before: 'anabranch reflog {former}' shows more")
     return Answer(document=document, sentences=sentences, tables=[shown])
 
 
@@ -69,8 +75,8 @@ def undo(
 ) -> Answer:
     """Undo the last change of a branch.
 
-    It undoes a commit, a merge, a reset, a pull or the deletion of the branch. A second undo undoes the change before
-    it. 'anabranch redo' is the opposite. No data is lost: 'anabranch reflog' lists each step.
+    The change can be a commit, a merge, a reset, a 'branch pull' or the deletion of the branch. A second undo goes back
+    one change further. No data is lost. 'anabranch redo' restores the change. 'anabranch reflog' lists every change.
     """
     name = branch or here.repository.branch
     return _moved(here, name, _repeat(here.repository.undo, name, steps), verb="undid", key="undone")
@@ -82,10 +88,10 @@ def redo(
     branch: _Branch = None,
     steps: Steps = 1,
 ) -> Answer:
-    """Redo the change that the last undo undid.
+    """Restore the change that was undone last.
 
-    A second redo redoes the change that was undone before it. After any other change of the branch there is nothing to
-    redo; 'anabranch reset' moves the branch to any position of its reflog.
+    A second redo restores the change that was undone before it. After any other change of the branch there is nothing
+    to redo. Then 'anabranch reset' moves the branch to any state in its reflog.
     """
     name = branch or here.repository.branch
     return _moved(here, name, _repeat(here.repository.redo, name, steps), verb="redid", key="redone")
@@ -124,7 +130,7 @@ def _moved(here: Here, name: str, repeated: _Repeated, *, verb: str, key: str) -
         "steps": repeated.done,
     }
     where = f"{name} is deleted" if now.is_deleted else f"{name} is at {short_id(now.commit_id)}"
-    sentences = [f"{verb} {name}@v{movement.number} ({_change(movement)}); {where}"]
+    sentences = [f"{verb} change {movement.number} of {name} ({_change(movement)}); {where}"]
     if repeated.done < repeated.asked:
         sentences.append(f"{verb} {repeated.done} of {repeated.asked} changes: there are no more")
     if movement.event is BranchEvent.PROTECTED:
@@ -137,7 +143,7 @@ def _change(movement: "Movement") -> str:
     """Return the event of a movement, with the message if it is a commit."""
     message = movement.message.strip().partition("\n")[0]
     has_message = movement.event is BranchEvent.COMMITTED and message
-    return f"{movement.event.value}: {message}" if has_message else movement.event.value
+    return f"{movement.event.value}: {message}" if has_message else movement.change
 
 
 @command(app, "reset", "reset main~1", "reset dev@v7 --branch dev", on=(*BRANCH, *WRITES))

@@ -1,6 +1,6 @@
 """`anabranch rebase`, `cherry-pick` and `revert`: apply commits again, or revert them."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -9,7 +9,7 @@ from anabranch.cli.command import BRANCH, WRITES, Here, command, group
 from anabranch.cli.commits import commit_line, short_id, subject
 from anabranch.cli.documents import document_of
 from anabranch.cli.exit_codes import CONFLICTS
-from anabranch.cli.merging import ReplayOptions, first_conflicts, gap_notes
+from anabranch.cli.merging import ReplayOptions, Sides, first_conflicts, gap_notes, naming
 from anabranch.cli.options import Message
 from anabranch.cli.output import Answer, Table, count
 
@@ -47,10 +47,11 @@ def rebase(
     """
     repository, target = here.repository, here.current()
     name, before = target.name, target.head_commit_id
-    with here.output.progress("rebasing"):
+    sides = Sides.of("rebase", name, onto)
+    with here.output.progress("rebasing"), naming(sides):
         done = repository.rebase(name, onto=onto, **how.replay_arguments(repository))
     if how.dry_run:
-        return _plan_answer(name, done, {"branch": name, "onto": onto, "head_commit_id": before})
+        return _plan_answer(name, done, {"branch": name, "onto": onto, "head_commit_id": before}, sides)
     head = repository.branch_get(name).head_commit_id
     document = {
         "branch": name,
@@ -76,42 +77,37 @@ def rebase(
 def cherry_pick(here: Here, commits: CommitNames, message: Message = None, *, how: ReplayOptions) -> Answer:
     """Apply the changes of commits to the current branch.
 
-    The changes are merged by row and cell. If there are conflicts that no strategy or resolver decides, nothing
-    changes. Each commit becomes a new commit, ranges oldest first, and all are published at once.
+    The changes are merged by row and cell. If there are conflicts that no option decides, nothing changes. Each commit
+    becomes a new commit. Ranges are applied oldest first. All new commits are published at once.
     """
-    return _replayed(here, here.repository.cherry_pick, commits, message, how=how)
+    return _replayed(here, "cherry-pick", commits, message, how=how)
 
 
 @command(app, "revert", "revert 01M7GMZB03Y0YA", "revert main~3..main --dry-run", on=(*BRANCH, *WRITES))
 def revert(here: Here, commits: CommitNames, message: Message = None, *, how: ReplayOptions) -> Answer:
-    """Undo the changes of commits by new commits.
+    """Make new commits that undo older commits.
 
-    Later changes of other rows and cells are kept. If later commits changed the same cells and no strategy or resolver
-    decides, nothing changes; the source is the state before the commit. Ranges are reverted newest first, and all new
-    commits are published at once.
+    Later changes of other rows and cells are kept. If later commits changed the same cells, these are conflicts. If no
+    option decides them, nothing changes. In a conflict, the source is the state before the commit. Ranges are reverted
+    newest first. All new commits are published at once.
     """
-    return _replayed(here, here.repository.revert, commits, message, how=how)
+    return _replayed(here, "revert", commits, message, how=how)
 
 
-def _replayed(
-    here: Here,
-    act: "Callable[..., ReplayResult]",
-    commits: Sequence[str],
-    message: str | None,
-    *,
-    how: ReplayOptions,
-) -> Answer:
+def _replayed(here: Here, operation: str, commits: Sequence[str], message: str | None, *, how: ReplayOptions) -> Answer:
     branch = here.current().name
-    with here.output.progress("applying commits"):
+    act = here.repository.revert if operation == "revert" else here.repository.cherry_pick
+    sides = Sides.of(operation, branch, branch)
+    with here.output.progress("applying commits"), naming(sides):
         done = act(commits, branch=branch, message=message, **how.replay_arguments(here.repository))
     if how.dry_run:
-        return _plan_answer(branch, done, {"branch": branch})
+        return _plan_answer(branch, done, {"branch": branch}, sides)
     newest = {} if done.commit is None else document_of(done.commit)
     sentences = [f"on {branch}, {commit_line(commit)}" for commit in done.commits]
     return Answer(document={**newest, "commits": done.commits, "dry_run": False}, sentences=sentences)
 
 
-def _plan_answer(branch: str, done: "ReplayResult", document: dict[str, Any]) -> Answer:
+def _plan_answer(branch: str, done: "ReplayResult", document: dict[str, Any], sides: Sides) -> Answer:
     """Show the plan of a dry run. The exit code reports conflicts."""
     last = done.plan[-1] if done.plan else None
     sentence = f"{count(len(done.plan), 'commit')} would go to {branch}; nothing was changed"
@@ -120,12 +116,12 @@ def _plan_answer(branch: str, done: "ReplayResult", document: dict[str, Any]) ->
     return Answer(
         document={**document, "commits": [], "dry_run": True, "plan": done.plan},
         sentences=[sentence, *(note for each in done.plan for note in gap_notes(each.strategy_gaps))],
-        tables=list(_plan_tables(done.plan)),
+        tables=list(_plan_tables(done.plan, sides)),
         exit_code=0 if done.is_clean else CONFLICTS,
     )
 
 
-def _plan_tables(plan: "Sequence[CommitPlan]") -> Iterator[Table]:
+def _plan_tables(plan: "Sequence[CommitPlan]", sides: Sides) -> Iterator[Table]:
     rows = tuple(
         (
             short_id(each.commit_id),
@@ -144,4 +140,4 @@ def _plan_tables(plan: "Sequence[CommitPlan]") -> Iterator[Table]:
         yield Table(columns=columns, rows=rows)
     for each in plan:
         if each.conflicts:
-            yield first_conflicts(each.conflicts, of=each.conflict_count)
+            yield first_conflicts(each.conflicts, of=each.conflict_count, sides=sides)

@@ -73,8 +73,9 @@ def _refuse_second(settings: Settings) -> None:
 def status(here: Here) -> Answer:
     """Show the current repository, branch and commit.
 
-    Shows also how many commits the branch is ahead of its parent and behind it, the tables that were changed on the
-    branch, whether main changed them too, and tables that another tool has written to.
+    The parent is the branch from which this branch was created. 'ahead' counts the commits that only this branch has.
+    'behind' counts the commits that only the parent has. A list shows the tables that were changed on this branch.
+    Another list shows tables that another tool has written to.
     """
     current, snapshot = here.current(), here.snapshot(None)
     external = here.repository.list_external_writes()

@@ -39,8 +39,8 @@ Where = Annotated[
 @command(
     rows,
     "insert",
-    'row insert in_c_sales.orders \'{"id": 7, "item": "tea"}\'',
-    "row insert in_c_sales.orders --upsert < rows.jsonl",
+    'row insert shop.orders \'{"id": 7, "item": "tea"}\'',
+    "row insert shop.orders --upsert < rows.jsonl",
     on=(*BRANCH, *WRITES),
 )
 def insert(
@@ -67,15 +67,16 @@ def insert(
             given = [{name: row.get(name) for name in names} for row in given]
         write = here.repository.upsert if upsert else here.repository.append
         verb = "upsert" if upsert else "insert"
-        commit = write(key, given, message=message or f"{verb.capitalize()} {count(len(given), 'row')} in {key}")
+        with here.output.progress("writing"):
+            commit = write(key, given, message=message or f"{verb.capitalize()} {count(len(given), 'row')} in {key}")
     return _answer(here, key, commit, f"{verb}ed {count(len(given), 'row')} into", rows=len(given))
 
 
 @command(
     rows,
     "update",
-    "row update in_c_sales.orders --set 'price=price * 2' --where 'id = 7'",
-    "row update in_c_sales.orders --set \"item='tea'\" --where true",
+    "row update shop.orders --set 'price=price * 2' --where 'id = 7'",
+    "row update shop.orders --set \"item='tea'\" --where true",
     on=(*BRANCH, *WRITES),
 )
 def update(
@@ -92,7 +93,12 @@ def update(
     changes = parse_pairs(assignments, option="--set", form="COLUMN=SQL", example="'price=price * 2'")
     predicate = _require_where(where, "update")
     subject = message or f"Update rows of {key}"
-    with here.on_current_branch(), _one_column_each(changes), here.repository.transaction(message=subject) as tx:
+    with (
+        here.output.progress("updating"),
+        here.on_current_branch(),
+        _one_column_each(changes),
+        here.repository.transaction(message=subject) as tx,
+    ):
         changed = tx.update(key, changes, predicate)
     return _answer(here, key, tx.published, f"updated {count(changed, 'row')} of", rows=changed)
 
@@ -111,11 +117,12 @@ def _one_column_each(changes: Mapping[str, str]) -> Iterator[None]:
         ) from err
 
 
-@command(rows, "delete", "row delete in_c_sales.orders --where 'id = 7'", on=(*BRANCH, *WRITES))
+@command(rows, "delete", "row delete shop.orders --where 'id = 7'", on=(*BRANCH, *WRITES))
 def delete(here: Here, key: TableName, where: Where = None, message: Message = None) -> Answer:
     """Delete the rows that match a condition, as one commit."""
     predicate = _require_where(where, "delete")
-    with here.on_current_branch(), here.repository.transaction(message=message or f"Delete rows of {key}") as tx:
+    subject = message or f"Delete rows of {key}"
+    with here.output.progress("deleting"), here.on_current_branch(), here.repository.transaction(message=subject) as tx:
         deleted = tx.delete(key, predicate)
     return _answer(here, key, tx.published, f"deleted {count(deleted, 'row')} of", rows=deleted)
 

@@ -14,7 +14,10 @@ __all__ = ["app"]
 
 app = group()
 runs = add_group(
-    app, "run", help="List, show and abort runs: changes that become one commit.", otherwise="anabranch pipeline run"
+    app,
+    "run",
+    help="List, show and abort runs. A run makes one commit of many steps.",
+    otherwise="anabranch pipeline run",
 )
 
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="Id of the run.", show_default=False)]
@@ -77,8 +80,14 @@ def show(here: Here, run_id: RunId) -> Answer:
     changed = Table(
         title="changed tables", columns=("table",), rows=tuple((key,) for key in run.tables), empty="no tables"
     )
+    checks = Table(
+        title="checks",
+        columns=("check", "result", "problem"),
+        rows=tuple((check.name, check.result.value.replace("_", " "), check.problem or None) for check in run.checks),
+        empty="no checks",
+    )
     document = {**document_of(run), "logs": {log.output: log.uri for log in logs}}
-    return Answer(document=document, tables=[Table(columns=("", ""), rows=rows), changed])
+    return Answer(document=document, tables=[Table(columns=("", ""), rows=rows), changed, checks])
 
 
 @command(runs, "abort", "run abort 01KA4T3JB6W9TTVN2MVF2FZ9AA", on=WRITES)

@@ -53,7 +53,7 @@ def plan(
     ] = False,
 ) -> Answer:
     """Show the changes that a schema file needs. Nothing changes."""
-    with here.on_current_branch():
+    with here.output.progress("planning"), here.on_current_branch():
         found = here.repository.schema_plan(_desired(file))
     code = DIFFERENT if exit_code and not found.is_empty else 0
     return Answer(document=found.to_dict(), sentences=[_summary(found)], lines=list(_lines(found)), exit_code=code)
@@ -95,7 +95,8 @@ def apply(
 
 def _desired(file: str) -> str | Path:
     if file == "-":
-        return sys.stdin.read()
+        # The line end distinguishes text from a path: the library reads a single line such as 'shop.yaml' as a path.
+        return f"{sys.stdin.read()}\n"
     # A Path is always read as a file. A string without a suffix such as .yaml would be read as YAML text.
     return file if "://" in file else Path(file)
 

@@ -1,13 +1,14 @@
 """`anabranch sql`: query the tables of a repository."""
 
 import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from anabranch.cli.command import Here, command, group
 from anabranch.cli.options import RefOption
-from anabranch.cli.output import Answer, Table
+from anabranch.cli.output import Answer, Table, print_stream
 from anabranch.cli.rows import text_value, value_table
 from anabranch.errors import InvalidInputError
 from anabranch.files.plain_rows import csv_lines, plain_rows
@@ -23,7 +24,7 @@ app = group()
 @command(
     app,
     "sql",
-    "sql 'SELECT count(*) FROM in_c_sales.orders'",
+    "sql 'SELECT count(*) FROM shop.orders'",
     "sql --csv --ref main~3 < report.sql",
     "sql 'FROM branches'",
 )
@@ -32,17 +33,19 @@ def sql(
     statement: Annotated[
         str | None,
         typer.Argument(
-            metavar="STATEMENT", show_default=False, help="SQL statement. If it is missing or -, it is read from stdin."
+            metavar="STATEMENT",
+            show_default=False,
+            help="SQL statement. Without it, or with '-', it is read from stdin.",
         ),
     ] = None,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV with a header.")] = False,
-    wide: Annotated[bool, typer.Option("--wide", help="Print each value on its own line.")] = False,
+    wide: Annotated[bool, typer.Option("--wide", help="For wide tables: print each value on its own line.")] = False,
     ref: RefOption = None,
 ) -> Answer | None:
     """Query tables with a read-only SQL statement.
 
-    Name a table as in_c_sales.orders, or in_c_sales.orders AT 'main~3' for its state at another ref. The tables named
-    tables, branches, branch_tables, commits, tags and refs describe the repository.
+    Use the name of a table, such as shop.orders. Write shop.orders AT 'main~3' for an older state of it. The system
+    tables 'tables', 'branches', 'branch_tables', 'commits', 'tags' and 'refs' describe the repository.
     """
     if as_csv + wide + here.as_json > 1:
         raise InvalidInputError("--csv, --wide and --json do not go together", hint="choose one")
@@ -50,15 +53,19 @@ def sql(
     location = ref or here.current().name
     if as_csv:
         # As a stream, because the result may be larger than the memory.
-        reader = here.repository.sql_reader(text, ref=location)
-        for part in csv_lines(reader.schema.names, reader):
-            typer.echo(part, nl=False)
+        print_stream(here.output, "querying", _csv_of(here, text, location))
         return None
     with here.output.progress("querying"):
         found = here.repository.sql(text, ref=location)
     if here.as_json:
         return Answer(document={"ref": location, "columns": found.column_names, "rows": _objects(found)})
     return Answer(document={}, tables=_wide_tables(found) if wide else [_table(found)])
+
+
+def _csv_of(here: Here, statement: str, location: str) -> Iterator[str]:
+    # Inside the iterator, so that the progress covers the query as well as its rows.
+    reader = here.repository.sql_reader(statement, ref=location)
+    yield from csv_lines(reader.schema.names, reader)
 
 
 def _statement(given: str | None) -> str:

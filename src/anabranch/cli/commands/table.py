@@ -17,7 +17,7 @@ from anabranch.cli.options import (
     parse_names,
     parse_pairs,
 )
-from anabranch.cli.output import Answer, Table, count
+from anabranch.cli.output import Answer, Table, count, print_stream
 from anabranch.cli.rows import value_table
 from anabranch.errors import InvalidInputError
 from anabranch.files.plain_rows import csv_lines, plain_rows
@@ -46,7 +46,7 @@ def list_(here: Here, ref: RefOption = None) -> Answer:
     return Answer(document=document, tables=[shown])
 
 
-@command(tables, "show", "table show in_c_sales.orders --ref dev")
+@command(tables, "show", "table show shop.orders --ref dev")
 def show(
     here: Here,
     key: TableName,
@@ -76,7 +76,7 @@ def show(
 @command(
     tables,
     "create",
-    "table create in_c_sales.orders id=int64 item=string 'price=decimal(10, 2)' --primary-key id",
+    "table create shop.orders id=int64 item=string 'price=decimal(10, 2)' --primary-key id",
     on=(*BRANCH, *WRITES),
 )
 def create(
@@ -108,7 +108,7 @@ def create(
     return _changed(here, tx, key, f"created {key} with {count(len(types), 'column')}")
 
 
-@command(tables, "drop", "table drop in_c_sales.orders", on=(*BRANCH, *WRITES))
+@command(tables, "drop", "table drop shop.orders", on=(*BRANCH, *WRITES))
 def drop(here: Here, key: TableName, message: Message = None) -> Answer:
     """Drop a table from the branch. Older commits keep it."""
     with here.on_current_branch(), here.repository.transaction(message=message or f"Drop {key}") as tx:
@@ -116,7 +116,7 @@ def drop(here: Here, key: TableName, message: Message = None) -> Answer:
     return _changed(here, tx, key, f"dropped {key}")
 
 
-@command(tables, "rename", "table rename in_c_sales.orders in_c_sales.sales", on=(*BRANCH, *WRITES))
+@command(tables, "rename", "table rename shop.orders shop.sales", on=(*BRANCH, *WRITES))
 def rename(
     here: Here,
     key: TableName,
@@ -136,7 +136,7 @@ def _changed(here: Here, tx: "Transaction", key: str, what: str) -> Answer:
     return Answer(document=document, sentences=[f"{what} on {branch}{at}"])
 
 
-@command(tables, "history", "table history in_c_sales.orders", "table history in_c_sales.orders --ref dev")
+@command(tables, "history", "table history shop.orders", "table history shop.orders --ref dev")
 def history(
     here: Here,
     key: TableName,
@@ -178,8 +178,8 @@ def history(
 @command(
     tables,
     "adopt",
-    "table adopt in_c_sales.orders",
-    "table adopt in_c_sales.events events.lance",
+    "table adopt shop.orders",
+    "table adopt shop.events events.lance",
     on=(*BRANCH, *WRITES),
 )
 def adopt(
@@ -196,9 +196,10 @@ def adopt(
         typer.Option("--primary-key", metavar="NAME,...", show_default=False, help="Primary key of the new table."),
     ] = None,
 ) -> Answer:
-    """Accept external writes to a table, or add a Lance table.
+    """Add an existing Lance dataset, or commit changes of other tools.
 
-    Without URI, what another Lance tool wrote to the table becomes a commit.
+    Without URI, the rows that another Lance tool wrote to the table become a commit. With URI, the Lance dataset at
+    that address becomes a table.
     """
     columns = parse_names(primary_key) or []
     if columns and uri is None:
@@ -212,7 +213,7 @@ def adopt(
     return Answer(document=document, sentences=[sentence])
 
 
-@command(tables, "settle", "table settle in_c_sales.orders --force", on=(*BRANCH, *WRITES))
+@command(tables, "settle", "table settle shop.orders --force", on=(*BRANCH, *WRITES))
 def settle(
     here: Here,
     key: TableName,
@@ -220,9 +221,10 @@ def settle(
         bool, typer.Option("--force", help="Discard external writes. They stay in old versions of the Lance table.")
     ] = False,
 ) -> Answer:
-    """Make the published state of a table visible to all Lance tools.
+    """Make the newest state of a table visible to other Lance tools.
 
-    If another tool has written to the table, nothing changes unless --force is given.
+    Use it if they see an old state. Normally they see every commit at once. If another tool has written to the table,
+    nothing changes unless --force is given.
     """
     with here.on_current_branch():
         here.repository.settle(key, force=force)
@@ -249,7 +251,7 @@ def _rows_after(here: Here, commit: "GraphCommit", key: TableKey) -> int | None:
     return None if entry is None else entry.rows
 
 
-@command(app, "cat", "cat in_c_sales.orders --where 'amount > 100' --columns id,amount")
+@command(app, "cat", "cat shop.orders --where 'amount > 100' --columns id,amount")
 def cat(
     here: Here,
     key: TableName,
@@ -278,12 +280,13 @@ def cat(
     if as_csv:
         header = chosen or table.schema.names
         # Batch by batch: without a limit this prints the whole table, which may be larger than the memory.
-        for text in csv_lines(header, table.scan(columns=chosen, where=where, limit=limit)):
-            typer.echo(text, nl=False)
+        texts = csv_lines(header, table.scan(columns=chosen, where=where, limit=limit))
+        print_stream(here.output, f"reading {key}", texts)
         return None
     most = limit or _DEFAULT_LIMIT
     # One more than is shown, to know whether there are more.
-    found = table.to_arrow(columns=chosen, where=where, limit=most + 1)
+    with here.output.progress(f"reading {key}"):
+        found = table.to_arrow(columns=chosen, where=where, limit=most + 1)
     has_more = len(found) > most
     rows, names = plain_rows(found.slice(0, most)), found.column_names
     document = {

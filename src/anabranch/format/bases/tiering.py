@@ -16,7 +16,6 @@ from typing import Any
 
 import lance
 import numpy as np
-import pyarrow as pa
 from lance.fragment import FragmentMetadata
 
 from anabranch.errors import (
@@ -299,9 +298,6 @@ def _digest(store: ObjectStore, path: str) -> bytes:
     return digest.digest()
 
 
-_BLOB = b"lance-encoding:blob"
-
-
 def copy_version(source: VersionRef, *, onto: VersionRef) -> VersionRef:
     """Stage a table that holds the rows of another version and nothing else, in its schema; row ids are new.
 
@@ -310,7 +306,7 @@ def copy_version(source: VersionRef, *, onto: VersionRef) -> VersionRef:
     """
     dataset = source.open()
     fragments = dataset.get_fragments()
-    _copy_files(source, dataset, onto)
+    _copy_files(source, onto)
     copies = [FragmentMetadata.from_json(json.dumps(_copied(fragment))) for fragment in fragments]
     # The schema as Lance has it, since the files are tied to its field ids.
     staged = stage(onto.open(), onto, lance.LanceOperation.Overwrite(dataset.lance_schema, copies))
@@ -338,12 +334,11 @@ def _iter_deleted(
             yield np.uint64(copy.fragment_id) << np.uint64(32) | offsets
 
 
-def _copy_files(source: VersionRef, dataset: lance.LanceDataset, onto: VersionRef) -> None:
+def _copy_files(source: VersionRef, onto: VersionRef) -> None:
     """Copy the data files to where the other home has its own; their names are unique."""
     needed = files_of_version(source.home, source.version).files
     places = {file.mention.name: file.uri for file in needed if file.kind is FileKind.DATA}
     store = open_store(join_uri(onto.home.uri, FileKind.DATA.folder), onto.home.storage_options)
-    has_blobs = any(_has_blobs(field) for field in dataset.schema)
 
     def copy(item: tuple[str, str]) -> None:
         path, uri = item
@@ -352,13 +347,7 @@ def _copy_files(source: VersionRef, dataset: lance.LanceDataset, onto: VersionRe
         # The file is in this folder already: the source is a fork that inherited it from this home.
         if found.uri == store.uri and name == path:
             return
-        # Large blobs are in a folder that is called like their file.
-        beside = [info.path for info in found.list(name.rpartition(".")[0])] if has_blobs else []
-        for each in dict.fromkeys([name, *beside]):
+        for each in _with_blobs(found, name):
             copy_between(found, each, store, path if each == name else each)
 
     in_parallel(copy, places.items())
-
-
-def _has_blobs(field: pa.Field) -> bool:
-    return _BLOB in (field.metadata or {})

@@ -18,7 +18,7 @@ from anabranch.format.home import Home
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout.manifest import BasePath
 from anabranch.format.refs.tags import find_tag
-from anabranch.format.transactions import find_transaction
+from anabranch.format.staging.external_versions import find_transaction
 from anabranch.storage import open_store
 from anabranch.storage.uris import follow_links, relative_to
 

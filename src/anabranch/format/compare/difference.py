@@ -16,7 +16,6 @@ from functools import cached_property
 import lance
 import numpy as np
 import pyarrow.compute as pc
-from lance.fragment import FragmentMetadata
 
 from anabranch.errors import NotFoundError
 from anabranch.format.compare.fragments import fragments_of
@@ -24,10 +23,10 @@ from anabranch.format.compare.parts import Part, part_of, whole_part
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout.deletions import Offsets, offsets_in
 from anabranch.format.staging.column_ids import columns_by_id
+from anabranch.format.staging.external_versions import find_transaction
 from anabranch.format.staging.fields import FieldTree
 from anabranch.format.staging.manifests import shown_version
 from anabranch.format.staging.version_ref import VersionRef
-from anabranch.format.transactions import find_transaction
 from anabranch.storage.parallel import at_once, in_parallel
 
 __all__ = [
@@ -42,8 +41,7 @@ __all__ = [
 ]
 
 _Place = frozenset[tuple[int, str]]
-_Files = tuple[tuple[str, tuple[int, ...]], ...]
-_Shared = tuple[FragmentMetadata, FragmentMetadata]
+_Shared = tuple[int, int]  # the ids of one fragment in both versions
 
 # The number of fragments whose deletion files are read in parallel. Those of both versions are in memory then.
 _FRAGMENTS_AT_ONCE = 16
@@ -101,38 +99,39 @@ def _compare(old: "_Version", new: "_Version") -> Difference:
     shared, left, right = _match_fragments(old, new)
     columns = _pair_columns(old, new, shared)
     are_alike = old.has_same_fields(new) or all(old.family(pair.older) == new.family(pair.newer) for pair in columns)
-    parts_of_old = [whole_part(fragment) for fragment in left]
-    parts_of_new = [whole_part(fragment) for fragment in right]
+    parts_of_old, parts_of_new = old.whole_parts(left), new.whole_parts(right)
     reshaped = []
     with_deletions: list[_Shared] = []
-    for fragment, other in shared:
-        # Columns that both have, of the same types and in the same files, hold the same values.
-        has_same_files = are_alike and old.files(fragment) == new.files(other)
-        differing = _differing_columns(old, fragment, new, other, () if has_same_files else columns)
-        if _must_read_rows(differing):
-            parts_of_old.append(whole_part(fragment))
-            parts_of_new.append(whole_part(other))
+    for number, other in shared:
+        mine, theirs = old.outline(number), new.outline(other)
+        # Columns that both have, of the same types and in the same files, hold the same values. Most fragments are
+        # equal, and there may be thousands.
+        if are_alike and mine == theirs:
+            continue
+        has_same_files = are_alike and mine.files == theirs.files
+        # An overlay replaces values of any column, without another data file.
+        has_same_overlays = mine.overlays == theirs.overlays
+        differing = [] if has_same_files else _differing_columns(old, number, new, other, columns)
+        if not has_same_overlays or any(pair.older is not None and pair.newer is not None for pair in differing):
+            # A column that both versions have is in another file, so any row may differ.
+            parts_of_old += old.whole_parts([number])
+            parts_of_new += new.whole_parts([other])
             continue
         if differing:
-            reshaped.append(_reshaped(fragment, other, differing))
-        if _deletion(fragment) != _deletion(other):
-            with_deletions.append((fragment, other))
-    for (fragment, other), (before, after) in zip(with_deletions, _iter_deleted(old, new, with_deletions), strict=True):
-        parts_of_old += part_of(fragment, _without(after, before), deleted=before)
-        parts_of_new += part_of(other, _without(before, after), deleted=after)
+            reshaped.append(_reshaped(number, other, differing))
+        if mine.deletion != theirs.deletion:
+            with_deletions.append((number, other))
+    for (number, other), (before, after) in zip(with_deletions, _iter_deleted(old, new, with_deletions), strict=True):
+        parts_of_old += part_of(old.metadata(number), _without(after, before), deleted=before)
+        parts_of_new += part_of(new.metadata(other), _without(before, after), deleted=after)
     return Difference(
         columns=columns,
         older=tuple(parts_of_old),
         newer=tuple(parts_of_new),
         reshaped=tuple(reshaped),
-        fragments={fragment.id: other.id for fragment, other in shared},
+        fragments=dict(shared),
         has_same_schema=old.has_same_schema(new),
     )
-
-
-def _must_read_rows(differing: Sequence[ColumnPair] | None) -> bool:
-    """Whether any row of a shared fragment may differ: a column that both versions have is in another file."""
-    return differing is None or any(pair.older is not None and pair.newer is not None for pair in differing)
 
 
 def _iter_deleted(old: "_Version", new: "_Version", shared: Sequence[_Shared]) -> Iterator[tuple[Offsets, Offsets]]:
@@ -164,16 +163,15 @@ def find_filled(older: VersionRef, newer: VersionRef, difference: Difference) ->
     found: list[tuple[Part, Part]] = []
     with lance_errors(older.home.uri, older.home.storage_options):
         for pair in difference.reshaped:
-            one, another = old.by_id[pair.older], new.by_id[pair.newer]
-            fragment, other = one.metadata, another.metadata
-            before, after = old.deleted(fragment), new.deleted(other)
+            before, after = old.deleted(pair.older), new.deleted(pair.newer)
             filled = np.union1d(
-                _filled_offsets(one, pair.dropped, deleted=before),
-                _filled_offsets(another, pair.added, deleted=after),
+                _filled_offsets(old.by_id[pair.older], pair.dropped, deleted=before),
+                _filled_offsets(new.by_id[pair.newer], pair.added, deleted=after),
             )
             # Rows that only one version still has are in the parts of the difference already.
             both = np.setdiff1d(filled, np.union1d(before, after), assume_unique=True)
-            found += zip(part_of(fragment, both, deleted=before), part_of(other, both, deleted=after), strict=True)
+            parts = part_of(old.metadata(pair.older), both, deleted=before)
+            found += zip(parts, part_of(new.metadata(pair.newer), both, deleted=after), strict=True)
     return tuple(found)
 
 
@@ -184,9 +182,8 @@ class _Version:
         self._version_ref = version_ref
         opened = fragments_of(version_ref)
         self._dataset, self.by_id = opened.dataset, opened.by_id
-        self.fragments = [opened.metadata(number) for number in self.by_id]
+        self.metadata, self.outline, self.by_file = opened.metadata, opened.outline, opened.by_file
         self._tree = FieldTree.of(self._dataset.lance_schema)
-        self._files: dict[int, _Files] = {}
         self._places: dict[int, Mapping[str, _Place]] = {}
         self._deleted: dict[int, Offsets] = {}
         self._lock = threading.Lock()
@@ -220,39 +217,29 @@ class _Version:
         """The fields of a column."""
         return () if column is None else self._families[column]
 
-    def files(self, fragment: FragmentMetadata) -> _Files:
-        """Return the data files of a fragment, with their fields."""
-        found = self._files.get(fragment.id)
-        if found is None:
-            # The public `path` of a file defines a class each time.
-            found = tuple((file._path, tuple(file.fields)) for file in fragment.files)
-            self._files[fragment.id] = found
-        return found
+    def whole_parts(self, numbers: Sequence[int]) -> list[Part]:
+        return [whole_part(self.metadata(number)) for number in numbers]
 
-    def paths(self, fragment: FragmentMetadata) -> list[str]:
-        return [path for path, _ in self.files(fragment)]
-
-    def position(self, fragment: FragmentMetadata, column: str) -> _Place:
+    def position(self, fragment: int, column: str) -> _Place:
         """Where a column's data are in a fragment: its fields, with their files; nowhere if all are null."""
         return self._positions(fragment).get(column, frozenset())
 
-    def _positions(self, fragment: FragmentMetadata) -> Mapping[str, _Place]:
-        found = self._places.get(fragment.id)
+    def _positions(self, fragment: int) -> Mapping[str, _Place]:
+        found = self._places.get(fragment)
         if found is None:
             owners = {number: column for column, family in self._families.items() for number in family}
             places: dict[str, set[tuple[int, str]]] = {}
-            for path, fields in self.files(fragment):
+            for path, fields in self.outline(fragment).files:
                 for number in fields:
                     # A data file keeps the fields of columns that were dropped later.
                     if number in owners:
                         places.setdefault(owners[number], set()).add((number, path))
             found = {column: frozenset(place) for column, place in places.items()}
-            self._places[fragment.id] = found
+            self._places[fragment] = found
         return found
 
-    def deleted(self, fragment: FragmentMetadata) -> Offsets:
+    def deleted(self, number: int) -> Offsets:
         """Return the deleted rows of a fragment. Threads that ask for the same fragment read its file once."""
-        number = fragment.id
         with self._lock:
             # One lock for each fragment: a single lock would make all reads wait for each other.
             reading = self._reading.setdefault(number, threading.Lock())
@@ -262,23 +249,21 @@ class _Version:
             return self._deleted[number]
 
 
-def _match_fragments(
-    old: _Version, new: _Version
-) -> tuple[list[_Shared], list[FragmentMetadata], list[FragmentMetadata]]:
+def _match_fragments(old: _Version, new: _Version) -> tuple[list[_Shared], list[int], list[int]]:
     """The fragments that both have, those that only the older has, and those that only the newer has."""
-    by_file = {path: fragment for fragment in new.fragments for path in new.paths(fragment)}
+    by_file = new.by_file
     shared: list[_Shared] = []
-    left: list[FragmentMetadata] = []
+    left: list[int] = []
     matched: set[int] = set()
-    for fragment in old.fragments:
-        other = next((by_file[path] for path in old.paths(fragment) if path in by_file), None)
+    for number in old.by_id:
+        other = next((by_file[path] for path, _ in old.outline(number).files if path in by_file), None)
         # A fragment matches one other. If two share a file, the second is read as a whole.
-        if other is None or other.id in matched:
-            left.append(fragment)
+        if other is None or other in matched:
+            left.append(number)
         else:
-            matched.add(other.id)
-            shared.append((fragment, other))
-    return shared, left, [fragment for fragment in new.fragments if fragment.id not in matched]
+            matched.add(other)
+            shared.append((number, other))
+    return shared, left, [number for number in new.by_id if number not in matched]
 
 
 def _pair_columns(old: _Version, new: _Version, shared: Sequence[_Shared]) -> tuple[ColumnPair, ...]:
@@ -322,16 +307,9 @@ def _iter_same_ids(old: _Version, new: _Version) -> Iterator[tuple[str, str]]:
 
 
 def _differing_columns(
-    old: _Version,
-    fragment: FragmentMetadata,
-    new: _Version,
-    other: FragmentMetadata,
-    columns: Sequence[ColumnPair],
-) -> list[ColumnPair] | None:
-    """The columns of a shared fragment that have other data, None if any may; one that is not there is all null."""
-    # An overlay replaces values of any column, without another data file.
-    if _overlays(fragment) != _overlays(other):
-        return None
+    old: _Version, fragment: int, new: _Version, other: int, columns: Sequence[ColumnPair]
+) -> list[ColumnPair]:
+    """Return the columns of a shared fragment that have other data. A column that is not there is all null."""
     differing = []
     for pair in columns:
         before = frozenset() if pair.older is None else old.position(fragment, pair.older)
@@ -341,10 +319,10 @@ def _differing_columns(
     return differing
 
 
-def _reshaped(fragment: FragmentMetadata, other: FragmentMetadata, pairs: Sequence[ColumnPair]) -> Reshaped:
+def _reshaped(fragment: int, other: int, pairs: Sequence[ColumnPair]) -> Reshaped:
     return Reshaped(
-        older=fragment.id,
-        newer=other.id,
+        older=fragment,
+        newer=other,
         dropped=tuple(pair.older for pair in pairs if pair.older is not None),
         added=tuple(pair.newer for pair in pairs if pair.newer is not None),
     )
@@ -360,18 +338,6 @@ def _filled_offsets(fragment: lance.LanceFragment, columns: Sequence[str], *, de
     for column in table.columns:
         filled |= pc.is_valid(column).to_numpy()
     return alive[filled]
-
-
-def _deletion(fragment: FragmentMetadata) -> str | None:
-    """What distinguishes a deletion file from others of its fragment, whatever the fragment's number is."""
-    found = fragment.deletion_file
-    # The name begins with the id of the fragment, which may differ between two branches for the same file.
-    return None if found is None else str(found.path(fragment.id)).rpartition("/")[2].partition("-")[2]
-
-
-def _overlays(fragment: FragmentMetadata) -> list[object]:
-    # The JSON has the versions of all rows too, which takes long where many commits wrote them.
-    return list(fragment.to_json()["overlays"]) if fragment.overlays else []
 
 
 def descends_from(later: VersionRef, earlier: VersionRef) -> bool:

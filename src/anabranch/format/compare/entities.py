@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,6 +12,9 @@ import pyarrow.compute as pc
 
 from anabranch.errors import InvalidInputError, KeyConflictError
 from anabranch.format.arguments import unknown_column
+from anabranch.format.blobs import WITH_BYTES
+from anabranch.format.cache import BoundedCache
+from anabranch.format.home import HomeKey, new_home_cache
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout.manifest import Contents, fragment_id, read_contents
 from anabranch.format.layout.names import manifest_path
@@ -24,10 +27,23 @@ __all__ = ["Sighting", "find_renamed", "find_row", "find_row_beside", "read_cont
 
 _ADDRESS = "_rowaddr"
 _LEAST_INT64 = -(1 << 63)
-# A table with this many fragments is searched step by step, at both ends first.
+# The keys of small fragments are kept for a table with this many fragments.
 _MANY_FRAGMENTS = 256
-_FRAGMENTS_AT_END = 32
+_FEW_ROWS = 1_000
+_MOST_KEYS = 1_000_000
 _UNITS = {"s": "Second", "ms": "Millisecond", "us": "Microsecond", "ns": "Nanosecond"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _SmallKeys:
+    """The keys and addresses of all rows in small fragments of a version, and the ids of its other fragments."""
+
+    rows: pa.Table
+    others: tuple[int, ...]
+
+
+# Weighed by their rows.
+_KEYS: BoundedCache[HomeKey, _SmallKeys] = new_home_cache(limit=64, capacity=_MOST_KEYS)
 
 
 def find_row(version_ref: VersionRef, key: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -72,7 +88,7 @@ def find_row_beside(
 ) -> Sighting:
     """Find a row in a version, knowing it in another one: only what the other one does not have is read."""
     if seen is None or seen.contents.fields != contents.fields:
-        return _sighting(contents, _find_by_age(version_ref, key, contents))
+        return _sighting(contents, _find_in_all(version_ref, key, contents))
     if seen.fragment in contents.fragments:
         return replace(seen, contents=contents)
     # In what both have the row is not: there the other version would have it, too.
@@ -82,33 +98,46 @@ def find_row_beside(
     return _sighting(contents, _find(version_ref, key, within=unknown, with_address=True))
 
 
-def _find_by_age(version_ref: VersionRef, key: Mapping[str, Any], contents: Contents) -> pa.Table:
-    """Find a row. In a table of very many fragments, stop when it is found.
+def _find_in_all(version_ref: VersionRef, key: Mapping[str, Any], contents: Contents) -> pa.Table:
+    """Find a row in any fragment. In a table of very many fragments, only those that have its key are searched.
 
-    After many small commits most rows are in the oldest fragments, of a load or a compaction, and the row that is asked
-    for is often one that was changed lately. To open all other fragments takes most of the time. A key that is repeated
-    is noticed only if both rows are searched in the same step.
+    After many small commits, a search would open thousands of fragments of a few rows, which takes most of its time.
     """
-    numbers = sorted(map(fragment_id, contents.fragments))
-    if len(numbers) < _MANY_FRAGMENTS:
+    if len(contents.fragments) < _MANY_FRAGMENTS or _has_index(version_ref, key):
         return _find(version_ref, key, with_address=True)
-    found = None
-    for some in _iter_by_age(numbers):
-        found = _find(version_ref, key, within=some, with_address=True)
-        if len(found):
-            break
-    assert found is not None  # noqa: S101 - there are many fragments
+    wanted = {name: _typed(version_ref.schema, name, value) for name, value in key.items()}
+    known = _small_keys(version_ref, list(key))
+    addresses = known.rows.column(_ADDRESS).filter(_equal_in(known.rows, wanted)).to_pylist()
+    # All of them, and not only the first: a key that is repeated is an error.
+    within = {*known.others, *(address >> 32 for address in addresses)}
+    return _find(version_ref, key, within=within, with_address=True)
+
+
+def _has_index(version_ref: VersionRef, key: Mapping[str, Any]) -> bool:
+    return any(not key.keys().isdisjoint(index.field_names) for index in version_ref.open().describe_indices())
+
+
+def _small_keys(version_ref: VersionRef, names: list[str]) -> _SmallKeys:
+    """Return the keys in small fragments. Those of a staged version, which never changes, are kept."""
+    cache_key = version_ref.home.key(version_ref.version)
+    found = _KEYS.find(cache_key) if version_ref.is_staged else None
+    # Those of another key may be kept: a version does not fix which columns are asked for.
+    if found is not None and found.rows.column_names == [*names, _ADDRESS]:
+        return found
+    with lance_errors(version_ref.home.uri, version_ref.home.storage_options):
+        dataset = version_ref.open()
+        small, others, total = [], [], 0
+        for fragment in dataset.get_fragments():
+            rows = fragment.physical_rows
+            if rows <= _FEW_ROWS and total + rows <= _MOST_KEYS:
+                small.append(fragment)
+                total += rows
+            else:
+                others.append(fragment.fragment_id)
+        keys = dataset.scanner(columns=names, fragments=small, with_row_address=True).to_table()
+    found = _SmallKeys(rows=keys.combine_chunks(), others=tuple(others))
+    _KEYS.keep(cache_key, found, weight=len(keys))
     return found
-
-
-def _iter_by_age(numbers: Sequence[int]) -> Iterator[Sequence[int]]:
-    """Yield the numbers at both ends, then those before the end, twice as many each time."""
-    yield [*numbers[:_FRAGMENTS_AT_END], *numbers[-_FRAGMENTS_AT_END:]]
-    end, count = len(numbers) - _FRAGMENTS_AT_END, _MANY_FRAGMENTS
-    while end > _FRAGMENTS_AT_END:
-        start = max(_FRAGMENTS_AT_END, end - count)
-        yield numbers[start:end]
-        end, count = start, 2 * count
 
 
 def _sighting(contents: Contents, found: pa.Table) -> Sighting:
@@ -121,7 +150,11 @@ def _sighting(contents: Contents, found: pa.Table) -> Sighting:
 
 
 def _find(
-    version_ref: VersionRef, key: Mapping[str, Any], *, within: Sequence[int] | None = None, with_address: bool = False
+    version_ref: VersionRef,
+    key: Mapping[str, Any],
+    *,
+    within: Collection[int] | None = None,
+    with_address: bool = False,
 ) -> pa.Table:
     dataset = version_ref.open()
     schema = dataset.schema
@@ -129,12 +162,14 @@ def _find(
     filters = [_equality(schema.field(name), value) for name, value in wanted.items()]
     known = " AND ".join(text for text in filters if text is not None) or None
     with lance_errors(version_ref.home.uri, version_ref.home.storage_options):
-        wanted_ids = None if within is None else frozenset(within)
-        fragments = None if wanted_ids is None else [f for f in dataset.get_fragments() if f.fragment_id in wanted_ids]
+        # `get_fragments` makes an object for each of what may be thousands of fragments.
+        named = None if within is None else map(dataset.get_fragment, sorted(within))
+        fragments = None if named is None else [fragment for fragment in named if fragment is not None]
         if None in filters:
             known = _rows_equal_in_arrow(dataset, wanted, known, fragments)
         # Without a limit, which takes Lance a tenth longer and saves nothing: one row is what there is.
-        found = dataset.scanner(filter=known, fragments=fragments, with_row_address=with_address).to_table()
+        options = {"with_row_address": with_address, **(WITH_BYTES if version_ref.blob_columns else {})}
+        found = dataset.scanner(filter=known, fragments=fragments, **options).to_table()
     if len(found) > 1:
         raise KeyConflictError(
             f"the table at {version_ref.home.uri!r} holds the key {dict(key)} more than once",
@@ -231,7 +266,7 @@ def _rows_equal_in_arrow(
     return f"_rowid IN ({', '.join(map(str, row_ids[:2]))})" if row_ids else "false"
 
 
-def _equal_in(batch: pa.RecordBatch, wanted: Mapping[str, pa.Scalar]) -> pa.Array:
-    columns: Sequence[pa.Array] = [batch.column(name).cast(value.type) for name, value in wanted.items()]
+def _equal_in(rows: pa.RecordBatch | pa.Table, wanted: Mapping[str, pa.Scalar]) -> pa.Array | pa.ChunkedArray:
+    columns = [rows.column(name).cast(value.type) for name, value in wanted.items()]
     compared = [pc.equal(column, value) for column, value in zip(columns, wanted.values(), strict=True)]
     return functools.reduce(pc.and_, compared) if len(compared) > 1 else compared[0]

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 __all__ = [
+    "NO_CODE",
     "Codes",
     "Mask",
     "Positions",
@@ -31,6 +32,9 @@ Mask = npt.NDArray[np.bool_]
 Codes = npt.NDArray[np.int64]
 # Row numbers. -1 means a row that does not exist.
 Positions = npt.NDArray[np.int64]
+
+# Less than any code that `encode` returns, and than any row id or address.
+NO_CODE = -(1 << 63)
 
 # Codes above this could overflow when they are combined with another column.
 _MOST_CODES = 1 << 62
@@ -54,21 +58,26 @@ _PLAIN: tuple[Callable[[pa.DataType], bool], ...] = (
 )
 
 
-@lru_cache(maxsize=256)
 def can_match(kind: pa.DataType) -> bool:
     """Return whether a column of this type can be part of a key here."""
-    if isinstance(kind, pa.BaseExtensionType):
-        return can_match(kind.storage_type)
+    # Extension types of Python have no hash, by which results are kept.
+    return _can_match(kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind)
+
+
+@lru_cache(maxsize=256)
+def _can_match(kind: pa.DataType) -> bool:
     if pa.types.is_dictionary(kind):
         return can_match(kind.value_type)
     return any(is_kind(kind) for is_kind in _PLAIN)
 
 
-@lru_cache(maxsize=256)
 def can_compare(kind: pa.DataType) -> bool:
     """Return whether values of this type can be compared here."""
-    if isinstance(kind, pa.BaseExtensionType):
-        return can_compare(kind.storage_type)
+    return _can_compare(kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind)
+
+
+@lru_cache(maxsize=256)
+def _can_compare(kind: pa.DataType) -> bool:
     if pa.types.is_nested(kind):
         return all(can_compare(kind.field(number).type) for number in range(kind.num_fields))
     return pa.types.is_null(kind) or can_match(kind)
@@ -82,6 +91,8 @@ def encode(sides: Sequence[Sequence[pa.Array]], *, nulls_match: bool = False) ->
 
     Unless `nulls_match`, a row with a null has a number of its own. Every side has the same columns.
     """
+    if not nulls_match and (numbers := _own_numbers(sides)) is not None:
+        return numbers
     ends = np.cumsum([len(columns[0]) for columns in sides])
     total = int(ends[-1])
     codes: Codes = np.zeros(total, dtype=np.int64)
@@ -95,6 +106,17 @@ def encode(sides: Sequence[Sequence[pa.Array]], *, nulls_match: bool = False) ->
         # Negative numbers, one for each row: a null equals nothing, not even another null.
         codes[has_null] = -1 - np.arange(np.count_nonzero(has_null))
     return np.split(codes, ends[:-1])
+
+
+def _own_numbers(sides: Sequence[Sequence[pa.Array]]) -> list[Codes] | None:
+    """Return the values of a single column of whole numbers: they are codes themselves. Else None."""
+    is_number = all(len(columns) == 1 and pa.types.is_integer(columns[0].type) for columns in sides)
+    if not is_number or any(column.null_count for [column] in sides):
+        return None
+    # The bits of large unsigned numbers are those of negative ones, which no other value has.
+    numbers = [column.to_numpy().astype(np.int64, copy=False) for [column] in sides]
+    # Callers use the least number for rows that do not exist.
+    return None if any(NO_CODE in own for own in numbers) else numbers
 
 
 def _combine(codes: Codes, more: Codes) -> Codes:

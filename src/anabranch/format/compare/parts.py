@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from lance.fragment import FragmentMetadata, RowIdSequence
 
+from anabranch.format.blobs import WITH_BYTES, read_blobs
 from anabranch.format.compare.fragments import Fragments, fragments_of
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout.deletions import Offsets, offsets_in
@@ -23,6 +24,7 @@ __all__ = [
     "ROW_ID",
     "Part",
     "all_parts",
+    "are_apart",
     "are_in_parts",
     "count_parts",
     "iter_parts",
@@ -103,6 +105,21 @@ def _joined(one: Part, other: Part) -> Part:
     return Part(one.fragment, len(offsets), offsets, np.concatenate([one.positions, other.positions])[first])
 
 
+def are_apart(parts: Iterable[Part], others: Iterable[Part]) -> bool:
+    """Return whether parts and other parts of the same version have no row in common."""
+    by_fragment: dict[int, list[Part]] = {}
+    for other in others:
+        by_fragment.setdefault(other.fragment, []).append(other)
+    for part in parts:
+        for other in by_fragment.get(part.fragment, ()):
+            # Without offsets, it has all rows of the fragment.
+            if part.offsets is None or other.offsets is None:
+                return False
+            if len(np.intersect1d(part.offsets, other.offsets, assume_unique=True)):
+                return False
+    return True
+
+
 def are_in_parts(addresses: npt.NDArray[np.uint64], parts: Sequence[Part]) -> npt.NDArray[np.bool_]:
     """Return which rows at addresses are in one of the parts."""
     whole = [part.fragment for part in parts if part.offsets is None]
@@ -142,15 +159,22 @@ def iter_parts(
     parts = [_with_offsets(part, fragments) for part in parts]
     whole = [fragments.by_id[part.fragment] for part in parts if part.offsets is None]
     some = [part for part in parts if part.offsets is not None]
+    blobs = [name for name in version_ref.blob_columns if columns is None or name in columns]
     names = None if columns is None else list(columns)
+    if names is None and blobs:
+        names = version_ref.schema.names
 
     def read(part: Part) -> pa.Table:
-        return _take(fragments, part, names, with_row_ids=with_row_ids, with_addresses=with_addresses)
+        return _take(fragments, part, names, blobs, with_row_ids=with_row_ids, with_addresses=with_addresses)
 
     with lance_errors(version_ref.home.uri, version_ref.home.storage_options):
         if whole:
             yield from fragments.dataset.scanner(
-                columns=names, fragments=whole, with_row_id=with_row_ids, with_row_address=with_addresses
+                columns=names,
+                fragments=whole,
+                with_row_id=with_row_ids,
+                with_row_address=with_addresses,
+                **(WITH_BYTES if blobs else {}),
             ).to_reader()
         # A few fragments at a time: all of their rows are in memory until they are yielded.
         for start in range(0, len(some), _FRAGMENTS_AT_ONCE):
@@ -182,8 +206,9 @@ def take_at(
     # Of two parts of one fragment, each has only some of the positions.
     known = {part.fragment: part for part in parts if times[part.fragment] == 1}
     fragments = fragments_of(version_ref)
-    schema = fragments.dataset.schema
+    schema = version_ref.row_schema
     names = schema.names if columns is None else list(columns)
+    blobs = [name for name in version_ref.blob_columns if name in names]
     grouped = _Addresses(addresses)
 
     def read(group: tuple[int, Offsets]) -> pa.Table:
@@ -195,7 +220,7 @@ def take_at(
             deleted = offsets_in(version_ref.home, fragments.dataset, fragments.by_id[number])
             positions = offsets.astype(np.int64) - np.searchsorted(deleted, offsets)
         part = Part(number, len(offsets), offsets, positions)
-        return _take(fragments, part, names, with_row_ids=False, with_addresses=False)
+        return _take(fragments, part, names, blobs, with_row_ids=False, with_addresses=False)
 
     with lance_errors(version_ref.home.uri, version_ref.home.storage_options):
         found = in_parallel(read, grouped.groups)
@@ -238,6 +263,7 @@ def _take(
     fragments: Fragments,
     part: Part,
     columns: list[str] | None,
+    blobs: Sequence[str],
     *,
     with_row_ids: bool,
     with_addresses: bool,
@@ -251,6 +277,13 @@ def _take(
         found[ROW_ID] = _ids_at(metadata, part.offsets)
     if with_addresses:
         found[ROW_ADDRESS] = pa.array(_addresses(part.fragment, part.offsets), pa.uint64())
+    if blobs and columns is not None:
+        # Lance takes no blobs by offset, and a scan would read those of all rows.
+        read = {name: read_blobs(fragments.dataset, name, _addresses(part.fragment, part.offsets)) for name in blobs}
+        others = [name for name in columns if name not in read]
+        rest = _take(fragments, part, others, (), with_row_ids=with_row_ids, with_addresses=with_addresses)
+        order = [*columns, *found]
+        return pa.table([read[name] if name in read else rest.column(name) for name in order], names=order)
     if columns is not None and not columns:
         return pa.table(found)  # `take` of no columns gives no rows
     rows = metadata.num_rows

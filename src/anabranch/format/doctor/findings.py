@@ -50,6 +50,7 @@ class FindingKind(StrEnum):
     DIFFERENT_COMMIT = "different_commit"
     WRONG_ORDER = "wrong_order"
     FUTURE_TIME = "future_time"
+    UNFINISHED_RENAME = "unfinished_rename"
     DAMAGED_HISTORY = "damaged_history"
     DEAD_LEASE = "dead_lease"
     # The tables of a repository.
@@ -102,6 +103,8 @@ _WARNINGS = frozenset(
     {
         FindingKind.WRONG_ORDER,
         FindingKind.FUTURE_TIME,
+        # Both names can be used, but a user who thinks that the branch was renamed would miss commits of the old one.
+        FindingKind.UNFINISHED_RENAME,
         FindingKind.DAMAGED_HISTORY,
         FindingKind.EXTERNAL_WRITE,
         # The versions of a branch without metadata can be read, but Lance can neither list it nor branch from it. With

@@ -1,10 +1,8 @@
 """Refs that Lance refuses, and branches whose metadata is lost: found, and written again as Lance writes them."""
 
 from collections.abc import Callable, Iterator, Mapping
-from datetime import datetime
 from functools import partial
 from typing import Any
-from uuid import uuid4
 
 from anabranch.errors import AnabranchError, ObjectNotFoundError
 from anabranch.format.doctor.findings import Case, Finding, FindingKind
@@ -16,15 +14,15 @@ from anabranch.format.refs.branches import BranchInfo, find_branch, parse_branch
 from anabranch.format.refs.ref_files import (
     RefFile,
     RefKind,
+    encode_branch,
     encode_ref,
-    lineage_of,
     parse_ref,
     ref_problem,
     usable_fields,
     whole_number,
 )
 from anabranch.format.refs.tags import TagInfo
-from anabranch.format.transactions import Origin, find_origin
+from anabranch.format.staging.external_versions import Origin, find_origin
 from anabranch.storage import ObjectInfo, ObjectStore
 
 __all__ = ["can_write_ref", "diagnose_refs", "rebuild_missing_ref", "write_ref"]
@@ -94,8 +92,9 @@ def _branch_data(inventory: Inventory, branch: str, parent: Origin | None, *, da
     above = next((ref for ref in inventory.branch_refs if ref.name == parent.branch and ref.info is not None), None)
     if parent.branch is not None and above is None:
         return None  # the parent has to be repaired first
-    return _branch_ref(
-        parent,
+    return encode_branch(
+        parent_branch=parent.branch,
+        parent_version=parent.version,
         created_at=first.modified,
         manifest_size=first.size,
         parent_ref=b"" if above is None else above.data,
@@ -165,8 +164,9 @@ def write_ref(home: Home) -> bool:
     if damaged is not None and ref_problem(damaged, RefKind.BRANCH) is None:
         return False
     parent = None if origin.branch is None else _read(store, branch_ref_path(origin.branch))
-    data = _branch_ref(
-        origin,
+    data = encode_branch(
+        parent_branch=origin.branch,
+        parent_version=origin.version,
         created_at=first.modified,
         manifest_size=first.size,
         parent_ref=parent or b"",
@@ -201,25 +201,6 @@ def _find_origin(home: Home) -> tuple[Origin, ObjectInfo] | None:
     except AnabranchError:
         return None
     return origin, listed[first]
-
-
-def _branch_ref(
-    origin: Origin, *, created_at: datetime, manifest_size: int, parent_ref: bytes = b"", damaged: bytes = b""
-) -> bytes:
-    """Write a branch's metadata: its parent from `origin`, all else from the damaged file where that is usable."""
-    found = usable_fields(damaged, RefKind.BRANCH)
-    # Lance identifies a branch by the forks that led to it, so the lineage of the parent is continued.
-    lineage = lineage_of(damaged) or [*lineage_of(parent_ref), [origin.version, uuid4().hex]]
-    return encode_ref(
-        {
-            "parentBranch": origin.branch,
-            "identifier": {"version_mapping": lineage},
-            "parentVersion": origin.version,
-            "createAt": found.get("createAt", int(created_at.timestamp())),
-            "manifestSize": found.get("manifestSize", manifest_size),
-            "metadata": found.get("metadata", {}),
-        }
-    )
 
 
 def _tag_ref(*, branch: str | None, version: int, manifest_size: int, damaged: bytes) -> bytes:

@@ -11,7 +11,7 @@ from anabranch.format.home import Home, branch_folder
 from anabranch.format.layout.listing import LayoutFile, LayoutKind
 from anabranch.format.layout.names import VERSION_HINT, branch_ref_path, manifest_of_path, pending_manifest_of_path
 from anabranch.format.refs.ref_files import lineage_of
-from anabranch.format.transactions import Origin
+from anabranch.format.staging.external_versions import Origin
 from anabranch.storage import put_once
 
 __all__ = ["Repairs", "store_time"]

@@ -12,7 +12,7 @@ from anabranch.format.home import branch_folder
 from anabranch.format.layout.listing import LayoutKind
 from anabranch.format.layout.names import BRANCH_REFS, TAG_REFS, branch_ref_path
 from anabranch.format.refs.branches import BranchInfo
-from anabranch.format.transactions import Origin
+from anabranch.format.staging.external_versions import Origin
 
 __all__ = ["diagnose_trees"]
 

@@ -1,21 +1,28 @@
 """Deletion files: which rows of a fragment are gone, as offsets into the fragment."""
 
+import secrets
+from array import array
+
 import lance
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from lance.fragment import DeletionFile
 from pyroaring import BitMap
 
 from anabranch.errors import DamagedFileError, NotFoundError, ObjectNotFoundError
 from anabranch.format.bases.bases import bases_of
-from anabranch.format.home import Home
+from anabranch.format.cache import BoundedCache
+from anabranch.format.home import Home, HomeKey, new_home_cache
 from anabranch.format.layout.files import FileKind, resolve_path
 from anabranch.format.layout.names import DeletionFileName, DeletionKind
 from anabranch.storage import open_store
 
-__all__ = ["Offsets", "deleted_offsets", "offsets_in", "read_deletion_file"]
+__all__ = ["Offsets", "deleted_offsets", "offsets_in", "read_deletion_file", "write_deletion_file"]
 
 Offsets = npt.NDArray[np.uint32]
+# By the random numbers in the names of the files, which are not used again. The weight is the number of offsets.
+_OFFSETS: BoundedCache[HomeKey, Offsets] = new_home_cache(limit=4096, capacity=1_000_000)
 _IN_ONE_THREAD = pa.ipc.IpcReadOptions(use_threads=False)
 
 
@@ -41,10 +48,14 @@ def deleted_offsets(home: Home, version: int | None, fragment_id: int) -> Offset
 
 
 def offsets_in(home: Home, dataset: lance.LanceDataset, fragment: lance.LanceFragment) -> Offsets:
-    """The rows that a fragment of an open version no longer has."""
+    """The rows that a fragment of an open version no longer has. Those of a file are kept after it was read."""
     file = fragment.metadata.deletion_file
     if file is None:
         return np.empty(0, dtype=np.uint32)
+    key = (home.recorded_root, home, file.id)
+    known = _OFFSETS.find(key)
+    if known is not None:
+        return known
     name = file.path(fragment.fragment_id).rpartition("/")[2]
     bases = {base.id: base for base in bases_of(dataset)}
     uri = resolve_path(name, FileKind.DELETION, file.base_id, bases=bases, dataset_root=home.uri)
@@ -52,7 +63,22 @@ def offsets_in(home: Home, dataset: lance.LanceDataset, fragment: lance.LanceFra
     # A file that is shorter than it was, and still valid, would bring deleted rows back without an error.
     if file.num_deleted_rows not in (None, len(offsets)):
         raise _damaged(uri, f"it holds {len(offsets)} offsets, and its manifest records {file.num_deleted_rows}")
+    _OFFSETS.keep(key, offsets, weight=len(offsets))
     return offsets
+
+
+def write_deletion_file(home: Home, read_version: int, fragment_id: int, offsets: Offsets) -> DeletionFile:
+    """Write the sorted offsets of all deleted rows of a fragment, as a bitmap, and return its description."""
+    number = secrets.randbits(63)
+    name = DeletionFileName(
+        fragment_id=fragment_id, read_version=read_version, id=str(number), kind=DeletionKind.BITMAP
+    )
+    # An array of the same numbers: the bitmap would take those of numpy one by one.
+    bitmap = BitMap(array("I", offsets.astype(np.uint32).tobytes()))
+    # Publishing syncs it with the other new files of the commit.
+    home.store().put(f"{home.folder}/_deletions/{name}".lstrip("/"), bitmap.serialize(), durable=False)
+    _OFFSETS.keep((home.recorded_root, home, number), offsets, weight=len(offsets))
+    return DeletionFile(read_version, number, "bitmap", len(offsets), None)
 
 
 def _get(home: Home, uri: str) -> bytes:

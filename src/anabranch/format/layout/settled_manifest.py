@@ -27,6 +27,7 @@ __all__ = [
     "SettledManifest",
     "SettledParts",
     "inline_transaction",
+    "join_manifest",
     "ordinary_manifest",
     "read_parts",
     "read_properties",
@@ -104,12 +105,12 @@ def read_parts(data: bytes, *, name: str) -> SettledParts:
     )
 
 
-def inline_transaction(data: bytes, parts: SettledParts) -> bytes | None:
+def inline_transaction(parts: SettledParts) -> bytes | None:
     """Return the transaction that a manifest contains; None if it is in a file of its own."""
     for part in parts.others:
         if part.number == _TRANSACTION_SECTION and isinstance(part.value, int):
-            (length,) = struct.unpack_from("<I", data, part.value)
-            return data[part.value + 4 : part.value + 4 + length]
+            (length,) = struct.unpack_from("<I", parts.prefix, part.value)
+            return parts.prefix[part.value + 4 : part.value + 4 + length]
     return None
 
 
@@ -177,7 +178,7 @@ def settled_manifest(
     else:
         transaction += _operation(before, staged, fragments, changed)
     parts = _assembled(staged, before, fragments, transaction, uuid)
-    data = _join(parts)
+    data = join_manifest(parts)
     return SettledManifest(
         number=number,
         data=data,
@@ -208,7 +209,7 @@ def ordinary_manifest(staged: bytes, number: int, *, shown_by: bytes | None, nam
     shown = {} if shown_by is None else read_parts(shown_by, name=name).fragments
     others = (part for part in parts.others if part.number != _VERSION)
     fragments = copied_fragments(parts.fragments, shown, number)
-    return _join(replace(parts, others=(*others, made_field(_VERSION, number)), fragments=fragments))
+    return join_manifest(replace(parts, others=(*others, made_field(_VERSION, number)), fragments=fragments))
 
 
 def _assembled(
@@ -239,7 +240,8 @@ def _assembled(
     )
 
 
-def _join(parts: SettledParts) -> bytes:
+def join_manifest(parts: SettledParts) -> bytes:
+    """Return the bytes of a manifest."""
     message = b"".join(part.raw for part in parts.others) + bytes_fields(_FRAGMENT, parts.fragments.values())
     footer = parts.suffix + struct.pack("<Q", len(parts.prefix)) + parts.footer
     return parts.prefix + struct.pack("<I", len(message)) + message + footer

@@ -13,6 +13,7 @@ __all__ = [
     "damaged",
     "iter_fields",
     "made_field",
+    "packed_field",
     "read_values",
     "read_varint",
     "split_fields",
@@ -127,6 +128,11 @@ def bytes_fields(number: int, values: Iterable[bytes]) -> bytes:
     for value in values:
         parts += (key, _write_varint(len(value)), value)
     return b"".join(parts)
+
+
+def packed_field(number: int, values: Iterable[int]) -> bytes:
+    """Return a repeated field of numbers; negative ones are written as 64 bits."""
+    return bytes_field(number, b"".join(_write_varint(value & (1 << 64) - 1) for value in values))
 
 
 def damaged(what: str, problem: str) -> DamagedFileError:

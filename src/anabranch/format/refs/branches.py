@@ -5,18 +5,22 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TypeVar
 
+import lance
+
 from anabranch.errors import (
     AnabranchError,
     BranchExistsError,
     BranchNotFoundError,
     BusyError,
     ConflictError,
+    CorruptError,
     DamagedFileError,
     DatasetExistsError,
     InvalidInputError,
     InvalidPathError,
     NotFoundError,
     ObjectNotFoundError,
+    StorageError,
 )
 from anabranch.format.bases.bases import bases_of, check_bases
 from anabranch.format.home import Home, branch_folder, is_staged
@@ -29,6 +33,8 @@ from anabranch.format.layout.names import (
     branch_of_ref_path,
     branch_ref_path,
     manifest_of_path,
+    manifest_path,
+    pending_manifest_of_path,
     tag_of_ref_path,
     tag_ref_path,
 )
@@ -37,18 +43,21 @@ from anabranch.format.refs.ref_files import (
     RefKind,
     RefList,
     branch_name_of,
+    encode_branch,
     metadata_of,
     parse_ref,
     ref_problem,
     whole_number,
 )
-from anabranch.format.transactions import find_origin
+from anabranch.format.staging.external_versions import Origin, find_origin
 from anabranch.ids import MAIN, BranchName
-from anabranch.storage import ObjectInfo, in_parallel, remove_empty_folders
+from anabranch.storage import ObjectInfo, in_parallel, put_once, remove_empty_folders
+from anabranch.storage.uris import is_local, join_uri
 
 __all__ = [
     "BranchInfo",
     "Source",
+    "clone_version",
     "create_branch",
     "find_branch",
     "find_ref",
@@ -56,8 +65,9 @@ __all__ = [
     "list_branch_files",
     "list_branches",
     "parse_branch",
+    "put_branch",
+    "read_parent",
     "remove_branch_files",
-    "require_readable",
     "scan_branches",
     "scan_refs",
 ]
@@ -182,16 +192,21 @@ def get_branch(root: Home, name: str) -> BranchInfo:
             f"branch 'main' of {root.root!r} has no metadata", hint="it is the dataset itself; ask about that"
         )
     if info is None:
-        raise BranchNotFoundError(
-            f"dataset {root.root!r} has no branch {name!r}", hint="list its branches to see which exist"
-        )
+        raise _no_branch(root, name)
     return info
+
+
+def _no_branch(root: Home, name: str) -> BranchNotFoundError:
+    return BranchNotFoundError(
+        f"dataset {root.root!r} has no branch {name!r}", hint="list its branches to see which exist"
+    )
 
 
 def create_branch(root: Home, name: str, source: Source) -> BranchInfo:
     """Create a branch from one version, and check that this is what came out.
 
-    Lance writes the branch's first manifest, then its ref, and guards neither against another creator of the same name.
+    The branch's first manifest comes first, then its ref. Another creator of the same name may write either in between.
+    The ref decides who has created the branch, so a call may continue with the manifest that a failed one has left.
     """
     BranchName.parse_new(name)
     source_branch, version = source
@@ -203,14 +218,14 @@ def create_branch(root: Home, name: str, source: Source) -> BranchInfo:
         raise InvalidInputError(
             f"version {version} of {home.uri!r} is staged and not part of its history", hint="settle it first"
         )
-    if source_branch is not None:
-        require_readable(root, source_branch)
-    _refuse_taken(root, name)
+    parent = read_parent(home)
     root.on(name).refuse_links()
+    is_begun = _refuse_taken(root, name, at, Origin(branch=source_branch, version=version))
     reference = (source_branch, version)
     try:
-        with lance_errors(root.root, root.storage_options):
-            root.open().create_branch(name, reference, storage_options=root.lance_options())
+        if not is_begun:
+            clone_version(home, version, name)
+        put_branch(home, version, name, first=version, parent=parent)
     # The loser of a race has left its first manifest in the winner's tree, which would open at the wrong version.
     except AnabranchError as err:
         if find_branch(root, name) is not None:
@@ -218,6 +233,8 @@ def create_branch(root: Home, name: str, source: Source) -> BranchInfo:
         # Both mean that another creator of the same name is half done.
         elif not isinstance(err, DatasetExistsError | NotFoundError):
             raise  # the source was just opened, so it is not what is missing
+        if isinstance(err, StorageError):
+            raise  # the ref may be ours: the put may have arrived after its time ran out
         raise BranchExistsError(
             f"someone else is making the branch {name!r} of {root.root!r}, or just has", hint="choose another name"
         ) from err
@@ -232,18 +249,54 @@ def create_branch(root: Home, name: str, source: Source) -> BranchInfo:
     return info
 
 
-def require_readable(root: Home, name: str) -> None:
-    """Raise DamagedFileError if Lance cannot read a branch's metadata, as it must to branch from it."""
-    path = branch_ref_path(name)
+def read_parent(source: Home) -> bytes:
+    """Return the ref of the home that a new branch starts from, which continues it; the root has none.
+
+    Raise BranchNotFoundError or DamagedFileError if Lance could not branch from it.
+    """
+    if source.branch is None:
+        return b""
+    path = branch_ref_path(source.branch)
     try:
-        problem = ref_problem(root.store().get(path), RefKind.BRANCH)
+        data = source.store().get(path)
     except (InvalidPathError, ObjectNotFoundError):
-        return
+        raise _no_branch(source, source.branch) from None
+    problem = ref_problem(data, RefKind.BRANCH)
     if problem is not None:
         raise DamagedFileError(
-            f"Lance cannot read the metadata of branch {name!r} in {path!r}: {problem}",
+            f"Lance cannot read the metadata of branch {source.branch!r} in {path!r}: {problem}",
             hint="run doctor with repair on the dataset",
         )
+    return data
+
+
+def clone_version(source: Home, version: int, name: str) -> None:
+    """Write the first manifest of a branch, as Lance does when it creates one; `put_branch` completes it."""
+    target = source.on(name)
+    clone = lance.LanceOperation.Clone(
+        is_shallow=True, ref_name=source.branch, ref_version=version, ref_path=source.uri, branch_name=name
+    )
+    with lance_errors(source.root, source.storage_options):
+        lance.LanceDataset.commit(target.uri, clone, read_version=version, storage_options=target.lance_options())
+
+
+def put_branch(source: Home, version: int, name: str, *, first: int, parent: bytes) -> None:
+    """Put the ref of a branch, whose `first` version has been written. Raise BranchExistsError if it has one.
+
+    Lance would write the ref under its name and not sync it. A power loss could then leave an empty file, which stops
+    every listing of the branches.
+    """
+    store, manifest = source.store(), manifest_path(first, source.on(name).folder)
+    ref = encode_branch(
+        parent_branch=source.branch,
+        parent_version=version,
+        created_at=datetime.now(UTC),
+        manifest_size=store.head(manifest).size,
+        parent_ref=parent,
+    )
+    after = [join_uri(source.root, manifest)] if is_local(source.root) else []
+    if not put_once(store, branch_ref_path(name), ref, after=after):
+        raise BranchExistsError(f"dataset {source.root!r} has a branch {name!r} already", hint="choose another name")
 
 
 def _check_surroundings(root: Home, info: BranchInfo) -> None:
@@ -262,16 +315,45 @@ def _check_surroundings(root: Home, info: BranchInfo) -> None:
         raise
 
 
-def _refuse_taken(root: Home, name: str) -> None:
+def _refuse_taken(root: Home, name: str, at: lance.LanceDataset, origin: Origin) -> bool:
+    """Refuse a name that is in use. Return whether a creator that did not put the ref has left the first manifest.
+
+    `at` is the version that the branch is created from, and `origin` is its position.
+    """
     if find_branch(root, name) is not None:
         raise BranchExistsError(f"dataset {root.root!r} has a branch {name!r} already", hint="choose another name")
     _refuse_neighbours(root, name)
-    # A crash leaves a tree without a ref. Lance does not create a branch over it.
-    if any(True for _ in root.store().list(branch_folder(name))):
-        raise BranchExistsError(
-            f"dataset {root.root!r} holds files of an unfinished branch {name!r}",
-            hint="run doctor with repair, or choose another name",
-        )
+    folder = branch_folder(name)
+    paths = [info.path for info in root.store().list(folder)]
+    manifests = [path for path in paths if manifest_of_path(path) or pending_manifest_of_path(path)]
+    # A tree with anything else is what is left of a branch that had rows of its own.
+    if all(path.startswith((f"{folder}/_versions/", f"{folder}/_transactions/")) for path in paths):
+        if not manifests:
+            return False
+        if manifests == [manifest_path(origin.version, folder)] and _is_fork(root.on(name), at, origin):
+            return True
+    raise BranchExistsError(
+        f"dataset {root.root!r} holds files of an unfinished branch {name!r}",
+        hint="run doctor with repair, or choose another name",
+    )
+
+
+def _is_fork(home: Home, at: lance.LanceDataset, origin: Origin) -> bool:
+    """Return whether the first version of a home is a fork of an opened version, and not of one that had its name."""
+    try:
+        first = home.open(origin.version)
+        return find_origin(home, first) == origin and _contents(first) == _contents(at)
+    except (CorruptError, NotFoundError):
+        return False
+
+
+def _contents(opened: lance.LanceDataset) -> tuple[str, list[tuple[object, ...]]]:
+    """Return what identifies the rows of a version: files have random names. Forks keep them in another base."""
+    fragments = [fragment.metadata for fragment in opened.get_fragments()]
+    return str(opened.lance_schema), [
+        (part.id, [file.path for file in part.files], part.deletion_file and part.deletion_file.id)
+        for part in fragments
+    ]
 
 
 def _refuse_neighbours(root: Home, name: str) -> None:
@@ -297,7 +379,18 @@ def _drop_losing_manifests(root: Home, name: str) -> None:
         if version != info.parent_version and _is_first_version(root.on(name), version, path):
             root.store().delete(path)
     if info.parent_version not in manifests:
+        _drop_empty_branch(root, name)
         raise BusyError(f"branch {name!r} of {root.root!r} is being made by someone else", hint="try again")
+
+
+def _drop_empty_branch(root: Home, name: str) -> None:
+    """Remove the ref of a branch without manifests.
+
+    A creator puts the ref last. So another process has removed the manifest that the creator continued with.
+    """
+    ref = branch_ref_path(name)
+    if root.store().find_info(ref) is not None and not _ordinary_manifests(root, name):
+        root.store().delete(ref)
 
 
 def _ordinary_manifests(root: Home, name: str) -> dict[int, str]:
@@ -339,6 +432,7 @@ def remove_branch_files(root: Home, name: str, files: Iterable[LayoutFile] | Non
     found = list_branch_files(root, name) if files is None else files
     for file in sorted(found, key=_removal_order):
         store.delete(file.path)
+    _drop_empty_branch(root, name)
     remove_empty_folders(root.root, branch_folder(name))
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Generic, NoReturn, TypeVar
+from uuid import uuid4
 
 from anabranch.ids import MAIN
 
@@ -22,6 +23,7 @@ __all__ = [
     "UnreadableRef",
     "UnreadableRefWarning",
     "branch_name_of",
+    "encode_branch",
     "encode_ref",
     "lineage_of",
     "metadata_of",
@@ -276,6 +278,31 @@ def usable_fields(data: bytes, kind: RefKind) -> dict[str, Any]:
 def encode_ref(fields: Mapping[str, Any]) -> bytes:
     """Write fields, given under Lance's names, as Lance does."""
     return json.dumps(fields, indent=2).encode()
+
+
+def encode_branch(
+    *,
+    parent_branch: str | None,
+    parent_version: int,
+    created_at: datetime,
+    manifest_size: int,
+    parent_ref: bytes,
+    damaged: bytes = b"",
+) -> bytes:
+    """Write a branch's metadata. All but the parent comes from the damaged file, where that is usable."""
+    found = usable_fields(damaged, RefKind.BRANCH)
+    # Lance identifies a branch by the forks that led to it, so the lineage of the parent is continued.
+    lineage = lineage_of(damaged) or [*lineage_of(parent_ref), [parent_version, uuid4().hex]]
+    return encode_ref(
+        {
+            "parentBranch": parent_branch,
+            "identifier": {"version_mapping": lineage},
+            "parentVersion": parent_version,
+            "createAt": found.get("createAt", int(created_at.timestamp())),
+            "manifestSize": found.get("manifestSize", manifest_size),
+            "metadata": found.get("metadata", {}),
+        }
+    )
 
 
 def lineage_of(data: bytes) -> list[list[Any]]:

@@ -108,12 +108,16 @@ def create_tag(root: Home, name: str, source: Source) -> TagInfo:
     with lance_errors(root.root, root.storage_options):
         root.open().tags.create(name, reference)
     tag = get_tag(root, name)
-    if tag.branch is not None and find_branch(root, tag.branch) is None:
+    if _lost_its_branch(root, tag):
         # The branch was deleted at the same time. Its deletion lists the tags after the ref is gone, as we look for
         # the ref after the tag is there, so one of the two sees the other.
         delete_tag(root, name)
-        get_branch(root, tag.branch)
+        get_branch(root, str(tag.branch))
     return tag
+
+
+def _lost_its_branch(root: Home, tag: TagInfo) -> bool:
+    return tag.branch is not None and find_branch(root, tag.branch) is None
 
 
 def mark_managed(root: Home, version: int, *, at: datetime, durable: bool = True) -> None:
@@ -135,11 +139,19 @@ def mark_managed(root: Home, version: int, *, at: datetime, durable: bool = True
 
 
 def update_tag(root: Home, name: str, source: Source) -> TagInfo:
-    get_tag(root, name)
+    former, path = get_tag(root, name), tag_ref_path(name)
+    data = root.store().get(path)
     reference = _existing(root, source)
     with lance_errors(root.root, root.storage_options):
         root.open().tags.update(name, reference)
-    return get_tag(root, name)
+    tag = get_tag(root, name)
+    if _lost_its_branch(root, tag):
+        # As in `create_tag`. The branch that the tag named before may be gone as well by now: nothing kept it.
+        root.store().put(path, data)
+        if _lost_its_branch(root, former):
+            delete_tag(root, name)
+        get_branch(root, str(tag.branch))
+    return tag
 
 
 def delete_tag(root: Home, name: str) -> None:

@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     )
     from anabranch.format.staging.key_hashes import FoundKeys, KeyRows
     from anabranch.format.staging.keys import (
+        are_surely_unique,
         copy_upserted,
         delete_keys,
         find_existing_keys,
@@ -86,7 +87,7 @@ if TYPE_CHECKING:
     from anabranch.format.staging.manifests import (
         newest_version,
     )
-    from anabranch.format.staging.notes import DESCRIPTION, Notes, annotate, keep_notes, notes_of
+    from anabranch.format.staging.notes import DESCRIPTION, Notes, annotate, keep_notes, notes_of, without_own_notes
     from anabranch.format.staging.rows import (
         Addresses,
         RowBatch,
@@ -115,7 +116,6 @@ if TYPE_CHECKING:
         settled_head,
         staged_at,
     )
-    from anabranch.format.staging.uniqueness import are_surely_unique
     from anabranch.format.staging.version_ref import VersionRef, create_empty
 
 __all__ = [
@@ -211,6 +211,7 @@ __all__ = [
     "staged_at",
     "versions_shown_by",
     "without_column_ids",
+    "without_own_notes",
     "write_fragments",
     "write_moved_rows",
 ]
@@ -262,6 +263,7 @@ _MODULES = {
     ),
     "key_hashes": ("FoundKeys", "KeyRows"),
     "keys": (
+        "are_surely_unique",
         "copy_upserted",
         "delete_keys",
         "find_existing_keys",
@@ -272,7 +274,7 @@ _MODULES = {
     ),
     "manifest_repair": ("copy_ordinary", "find_shown", "is_damaged", "rebuild_staged", "replace_damaged"),
     "manifests": ("newest_version",),
-    "notes": ("DESCRIPTION", "Notes", "annotate", "keep_notes", "notes_of"),
+    "notes": ("DESCRIPTION", "Notes", "annotate", "keep_notes", "notes_of", "without_own_notes"),
     "rows": (
         "Addresses",
         "RowBatch",
@@ -301,7 +303,6 @@ _MODULES = {
         "settled_head",
         "staged_at",
     ),
-    "uniqueness": ("are_surely_unique",),
     "version_ref": ("VersionRef", "create_empty"),
 }
 _LOCATIONS = {name: (f"{__name__}.{module}", name) for module, names in _MODULES.items() for name in names}

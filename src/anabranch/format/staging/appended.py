@@ -7,9 +7,9 @@ from typing import Any
 import lance
 
 from anabranch.format.home import is_staged
+from anabranch.format.staging.external_versions import find_transaction
 from anabranch.format.staging.fragments import WrittenFragment, fingerprint, has_same_fields
 from anabranch.format.staging.version_ref import VersionRef
-from anabranch.format.transactions import find_transaction
 
 __all__ = ["as_written", "find_appended"]
 

@@ -1,7 +1,11 @@
-"""Versions that external writers made: found by the properties that only our own versions have."""
+"""Versions that external writers made, found by the properties that only ours have, and how a version was made."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from anabranch.errors import DamagedFileError, ExternalWriteError, NotFoundError
 from anabranch.format.home import Home
+from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout.names import manifest_path
 from anabranch.format.staging.manifest_repair import copy_id
 from anabranch.format.staging.manifests import (
@@ -14,10 +18,17 @@ from anabranch.format.staging.manifests import (
     shown_version,
 )
 
+if TYPE_CHECKING:
+    import lance
+
 __all__ = [
+    "Origin",
+    "alone",
     "find_external",
-    "list_external_versions",
+    "find_origin",
+    "find_transaction",
     "is_our_restore",
+    "list_external_versions",
     "refuse_external",
     "restored_version",
     "versions_shown_by",
@@ -82,3 +93,41 @@ def find_external(home: Home, *, since: int, until: int) -> tuple[int, ...]:
             # The external version is the newest state again and still pending, although its number is lower.
             found |= {int(stamp[PUT_BACK])} if PUT_BACK in stamp else set()
     return tuple(sorted(found))
+
+
+def alone(opened: "lance.LanceDataset") -> "lance.LanceDataset":
+    """Return a handle of the same version that no other thread uses.
+
+    Some methods lock their handle while they run: those that read a transaction or build an index. Every other call on
+    that handle fails then. The handles of staged versions are shared by all threads, so these methods need their own.
+    """
+    return opened.checkout_version(opened.version)
+
+
+def find_transaction(home: Home, opened: "lance.LanceDataset", version: int) -> "lance.Transaction | None":
+    """Return the transaction that made a version; None if it has none, or one that Lance cannot show."""
+    with lance_errors(home.uri, home.storage_options):
+        try:
+            return alone(opened).read_transaction(version)
+        except TypeError:
+            return None  # a compaction that touched indices
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """The version that was branched from. The branch None is main."""
+
+    branch: str | None
+    version: int
+
+
+def find_origin(home: Home, opened: "lance.LanceDataset") -> Origin | None:
+    """Where an opened version came from if it was made by branching, else None."""
+    import lance  # `status` needs this module for external writes, and must not load Lance
+
+    transaction = find_transaction(home, opened, opened.version)
+    operation = None if transaction is None else transaction.operation
+    # Lance creates a branch by a Clone, which names the version it was made from.
+    if not isinstance(operation, lance.LanceOperation.Clone):
+        return None
+    return Origin(branch=operation.ref_name, version=operation.ref_version)

@@ -20,6 +20,7 @@ __all__ = [
     "FieldTree",
     "StoredField",
     "check_column_names",
+    "check_columns",
     "describe_schema",
     "family_ids",
     "field_messages",
@@ -206,6 +207,19 @@ def check_column_names(names: Sequence[str]) -> None:
             raise InvalidNameError(f"column name {name!r} is Lance's own", hint="choose another name")
         if names.count(name) > 1:
             raise InvalidNameError(f"column name {name!r} occurs more than once", hint="choose another name")
+
+
+def check_columns(schema: pa.Schema) -> None:
+    """Refuse columns whose name or type Lance cannot hold."""
+    check_column_names(schema.names)
+    for field in schema:
+        try:
+            LanceSchema.from_pyarrow(pa.schema([field]))
+        except ValueError as err:
+            raise InvalidInputError(
+                f"column {field.name!r} has type {field.type}, which a table cannot hold",
+                hint="cast it, for example to text or to a decimal128",
+            ) from err
 
 
 def field_messages(schema: LanceSchema) -> tuple[bytes, ...]:

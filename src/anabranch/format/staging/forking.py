@@ -1,16 +1,14 @@
 """A new branch from any version, staged ones too."""
 
 from anabranch.errors import BranchExistsError, CorruptError
-from anabranch.format.home import Home, is_staged
-from anabranch.format.lance_errors import lance_errors
-from anabranch.format.layout.names import branch_ref_path, manifest_path
+from anabranch.format.home import Home
+from anabranch.format.layout.names import manifest_path
 from anabranch.format.layout.settled_manifest import ordinary_manifest
-from anabranch.format.staging.external_versions import restored_version
+from anabranch.format.refs.branches import clone_version, put_branch, read_parent
+from anabranch.format.staging.external_versions import Origin, find_origin, restored_version
 from anabranch.format.staging.manifest_repair import repair_newest
 from anabranch.format.staging.version_ref import VersionRef
-from anabranch.format.transactions import Origin, find_origin
 from anabranch.storage import put_once
-from anabranch.storage.uris import is_local, join_uri
 
 __all__ = ["fork", "give_ordinary_version"]
 
@@ -24,27 +22,16 @@ def fork(source: VersionRef, branch: str) -> Home:
     target = source.home.on(branch)
     target.refuse_links()
     if source.is_staged:
-        # Lance opens the newest version of the home and of the root. A manifest that a power loss cut off would stop
-        # the fork.
-        for home in {source.home, source.home.on(None)}:
-            repair_newest(home, source.version)
+        # The newest version of the home is opened below. A manifest that a power loss cut off would stop the fork.
+        repair_newest(source.home, source.version)
     head = source.open() if not source.is_staged else source.home.open()
-    with lance_errors(source.home.root, source.home.storage_options):
-        # Opening takes two requests; the head of a staged version's home may be the root's.
-        root = head if source.is_staged and source.home.branch is None else source.home.on(None).open()
-        root.create_branch(branch, (source.home.branch, source.version) if source.home.branch else source.version)
-    if is_staged(source.version):
+    parent = read_parent(source.home)
+    clone_version(source.home, source.version, branch)
+    if source.is_staged:
         give_ordinary_version(target, source.version, head.version, source=source.home)
     _check(target, source, head.version)
-    _sync(target, head.version)
+    put_branch(source.home, source.version, branch, first=head.version, parent=parent)
     return target
-
-
-def _sync(target: Home, number: int) -> None:
-    """Make the ref and the first manifest durable: Lance writes them without a sync."""
-    if is_local(target.root):
-        paths = (branch_ref_path(target.branch or ""), _in_home(target, manifest_path(number)))
-        target.store().sync([join_uri(target.root, path) for path in paths])
 
 
 def give_ordinary_version(target: Home, staged: int, number: int, *, source: Home) -> None:

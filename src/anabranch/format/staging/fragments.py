@@ -15,10 +15,11 @@ from lance.schema import LanceSchema
 from anabranch.errors import BaseNotFoundError, BusyError, InvalidInputError, SchemaMismatchError
 from anabranch.format.cache import BoundedCache
 from anabranch.format.lance_errors import lance_errors
+from anabranch.format.layout.staged_manifest import ChangedRows
 from anabranch.format.staging.column_ids import with_ids_of_overwritten
-from anabranch.format.staging.fields import FieldTree, check_column_names, describe_schema, field_messages
+from anabranch.format.staging.fields import FieldTree, check_columns, describe_schema, field_messages
 from anabranch.format.staging.incoming import as_reader, fit_rows, read_rows
-from anabranch.format.staging.version_ref import VersionRef, stage
+from anabranch.format.staging.version_ref import VersionRef, stage, stage_rows
 from anabranch.storage import in_parallel
 
 __all__ = [
@@ -134,7 +135,7 @@ def append_fragments(version_ref: VersionRef, fragments: Sequence[WrittenFragmen
         return version_ref
     dataset = version_ref.open()
     require_same_fields(version_ref, dataset, fragments)
-    return stage(dataset, version_ref, lance.LanceOperation.Append(as_metadata(fragments)))
+    return _stage_appended(dataset, version_ref, as_metadata(fragments))
 
 
 def require_same_fields(
@@ -167,7 +168,14 @@ def append_copied(version_ref: VersionRef, rows: pa.Table) -> tuple[VersionRef, 
         # Return this metadata: if another writer publishes first, it is staged again. Lance refuses fragments that
         # were read back from a version.
         written = lance_write_fragments(rows, dataset, mode="append")
-    return stage(dataset, version_ref, lance.LanceOperation.Append(written)), written
+    return _stage_appended(dataset, version_ref, written), written
+
+
+def _stage_appended(
+    dataset: lance.LanceDataset, version_ref: VersionRef, written: Sequence[FragmentMetadata]
+) -> VersionRef:
+    staged = stage_rows(dataset, version_ref, ChangedRows(written=written, is_append=True))
+    return stage(dataset, version_ref, lance.LanceOperation.Append(list(written))) if staged is None else staged
 
 
 def append(version_ref: VersionRef, data: Any) -> VersionRef:
@@ -186,7 +194,7 @@ def overwrite_fragments(
 
     The columns keep the identity of those with the same names, unless the rows are those of another table.
     """
-    check_column_names(schema.names)
+    check_columns(schema)
     dataset = version_ref.open()
     numbered = LanceSchema.from_pyarrow(schema)
     _require_same(fragments, fingerprint(version_ref, dataset, numbered))
@@ -201,7 +209,7 @@ def overwrite(version_ref: VersionRef, data: Any, *, is_another_table: bool = Fa
     """Stage a table that holds these rows and nothing else, with the schema of the data. Row ids are new."""
     reader = as_reader(data)
     schema = reader.schema
-    check_column_names(schema.names)
+    check_columns(schema)
     fragments = write_fragments(version_ref, reader, for_overwrite=True)
     return overwrite_fragments(version_ref, fragments, schema=schema, is_another_table=is_another_table)
 

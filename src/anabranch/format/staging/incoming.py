@@ -11,13 +11,14 @@ import pyarrow.dataset as pads
 
 from anabranch.errors import InvalidInputError, SchemaMismatchError
 from anabranch.format.arguments import unknown_column
-from anabranch.format.staging.alignment import aligned
+from anabranch.format.blobs import is_blob_type, to_blobs
 from anabranch.format.staging.defaults import find_default
 from anabranch.format.staging.python_rows import find_rows_table, shorten
 from anabranch.suggestions import suggest
 
 __all__ = [
     "Rows",
+    "aligned",
     "as_reader",
     "cast_column",
     "cast_computed",
@@ -26,6 +27,34 @@ __all__ = [
     "require_columns",
     "require_computable",
 ]
+
+
+# The alignment of Rust's 128-bit integers, in which Lance reads decimals.
+_BYTES = 16
+
+
+def aligned(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch, with those columns copied at which Lance would panic: decimals that begin between 16-byte borders.
+
+    Spark and other senders of Arrow's stream format keep borders of 8 bytes only.
+    """
+    columns = batch.columns
+    arrays = [_aligned(column) for column in columns]
+    if all(new is old for new, old in zip(arrays, columns, strict=True)):
+        return batch
+    return pa.RecordBatch.from_arrays(arrays, schema=batch.schema)
+
+
+def _aligned(column: pa.Array) -> pa.Array:
+    if not _has_decimals(column.type) or all(b is None or b.address % _BYTES == 0 for b in column.buffers()):
+        return column
+    return pa.concat_arrays([column, column.slice(0, 0)])  # of one array alone it would make no copy
+
+
+def _has_decimals(kind: pa.DataType) -> bool:
+    if pa.types.is_decimal(kind):
+        return True
+    return any(_has_decimals(kind.field(n).type) for n in range(kind.num_fields))
 
 
 # The precision of Arrow's decimal256.
@@ -54,6 +83,8 @@ def as_reader(data: Any, schema: pa.Schema | None = None) -> pa.RecordBatchReade
     hint = (
         "pass a pyarrow Table, RecordBatch, RecordBatchReader or Dataset, a pandas or polars frame, or a list of dicts"
     )
+    if type(data).__name__ == "LazyFrame":
+        hint = "collect it first, and pass the frame"
     if isinstance(data, str):
         hint = f"{hint}; `load()` reads files"
     raise InvalidInputError(f"cannot read rows from {shorten(data)} ({type(data).__name__})", hint=hint)
@@ -119,11 +150,13 @@ def require_columns(schema: pa.Schema, names: Sequence[str]) -> None:
 
 def cast_column(values: pa.Array, field: pa.Field) -> pa.Array:
     """Cast without changing a value, and refuse nulls where the column has none."""
+    if is_blob_type(field.type) and _is_bytes(values.type):
+        values = to_blobs(values, field.type)
     if values.type != field.type:
         if not _is_castable(values.type, field.type):
             raise _mismatch(field, values.type)
         try:
-            values = pc.cast(_with_room(values, field.type), field.type, safe=True)
+            values = pc.cast(_before_cast(values, field.type), field.type, safe=True)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as err:
             raise SchemaMismatchError(
                 f"column {field.name!r} takes {field.type}, and a value of the given {values.type} does not fit: {err}",
@@ -135,6 +168,15 @@ def cast_column(values: pa.Array, field: pa.Field) -> pa.Array:
             hint="fill them, or make the column nullable first",
         )
     return values
+
+
+def _before_cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return values in a type from which Arrow casts to the given one."""
+    plain = _plain_type(kind)
+    if isinstance(values, pa.DictionaryArray):
+        # Only the distinct values, as Arrow does not take views of text by index. Polars has these in its categories.
+        return pa.DictionaryArray.from_arrays(values.indices, pc.cast(values.dictionary, plain))
+    return _with_room(values, kind) if plain == kind else pc.cast(values, plain).dictionary_encode()
 
 
 def _with_room(values: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -205,8 +247,11 @@ def _is_castable(found: pa.DataType, expected: pa.DataType) -> bool:
     # A column of nulls only, such as one of an empty file, fits every type.
     if found == expected or pa.types.is_null(found):
         return True
-    if pa.types.is_dictionary(found):
-        return _is_castable(found.value_type, expected)
+    if is_blob_type(expected):
+        return _is_bytes(found)
+    # A dictionary is a way to store values: pandas and polars write categories so.
+    if pa.types.is_dictionary(found) or pa.types.is_dictionary(expected):
+        return _is_castable(_plain_type(found), _plain_type(expected))
     if _is_list(found) and _is_list(expected):
         return _is_castable(found.value_type, expected.value_type)
     if pa.types.is_struct(found) and pa.types.is_struct(expected):
@@ -215,6 +260,10 @@ def _is_castable(found: pa.DataType, expected: pa.DataType) -> bool:
             a.name == b.name and _is_castable(a.type, b.type) for a, b in pairs
         )
     return any(takes(found) and gives(expected) for takes, gives in _FAMILIES) or _is_wider(found, expected)
+
+
+def _plain_type(kind: pa.DataType) -> pa.DataType:
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
 def _is_wider(found: pa.DataType, expected: pa.DataType) -> bool:

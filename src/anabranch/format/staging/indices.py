@@ -14,8 +14,8 @@ from lance.dataset import Index
 from anabranch.errors import InvalidInputError, SchemaMismatchError, StorageError
 from anabranch.format.arguments import check_columns
 from anabranch.format.lance_errors import lance_errors
+from anabranch.format.staging.external_versions import alone
 from anabranch.format.staging.version_ref import VersionRef, stage
-from anabranch.format.transactions import alone
 from anabranch.suggestions import suggest
 
 __all__ = [

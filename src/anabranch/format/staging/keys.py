@@ -1,5 +1,6 @@
 """Rows found by key: upsert, delete by key, and the check for keys that are there already."""
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,17 +12,18 @@ import pyarrow.compute as pc
 from lance.fragment import write_fragments as lance_write_fragments
 
 from anabranch.errors import InvalidInputError, KeyConflictError, SchemaMismatchError
+from anabranch.format.blobs import read_blobs
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.staging.expressions import quoted_column
 from anabranch.format.staging.fragments import copy_rows
-from anabranch.format.staging.incoming import Rows, as_reader, fit_rows, require_columns
+from anabranch.format.staging.incoming import Rows, as_reader, cast_column, fit_rows, require_columns
 from anabranch.format.staging.key_hashes import FoundKeys, KeyRows, find_repeated, find_shared
 from anabranch.format.staging.rows import Addresses, RowsChanged, delete_at, replace_at
 from anabranch.format.staging.scanning import iter_batches
-from anabranch.format.staging.uniqueness import are_surely_unique
 from anabranch.format.staging.version_ref import VersionRef
 
 __all__ = [
+    "are_surely_unique",
     "copy_upserted",
     "delete_keys",
     "find_existing_keys",
@@ -30,6 +32,37 @@ __all__ = [
     "refuse_repeated",
     "upsert",
 ]
+
+
+def are_surely_unique(rows: pa.Table) -> bool:
+    """Whether all rows differ; False may mean that a closer check is needed.
+
+    A hash table of ten million numbers takes most of a gigabyte; numbers that are sorted already take nothing.
+    """
+    # Keys of several columns have no order that is cheap to check.
+    if rows.num_columns != 1 or rows.column(0).null_count:
+        return False
+    kind = rows.column(0).type
+    if not (pa.types.is_integer(kind) or pa.types.is_temporal(kind)):
+        return False
+    chunks = [_numbers(chunk) for chunk in rows.column(0).chunks if len(chunk)]
+    if _increase(chunks):
+        return True
+    values = np.sort(np.concatenate(chunks)) if chunks else np.array([], dtype=np.int64)
+    return bool((values[1:] != values[:-1]).all())
+
+
+def _numbers(chunk: pa.Array) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
+    wide = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}[chunk.type.bit_width]
+    # Which number means a value does not matter here, as long as it is always the same.
+    found: np.ndarray[tuple[int], np.dtype[np.int64]] = chunk.view(wide).to_numpy()
+    return found
+
+
+def _increase(chunks: "list[np.ndarray[tuple[int], np.dtype[np.int64]]]") -> bool:
+    inside = all((chunk[1:] > chunk[:-1]).all() for chunk in chunks)
+    return inside and all(one[-1] < other[0] for one, other in itertools.pairwise(chunks))
+
 
 _POSITION = "__position"
 # Keys are matched in slices of the table, each large enough to make up for setting up a join.
@@ -292,7 +325,15 @@ def _missing_values(
     if not missing or not len(matched.row_ids):
         return None
     with lance_errors(version_ref.home.uri, version_ref.home.storage_options):
-        return dataset._take_rows(matched.row_ids.tolist(), columns=list(missing))
+        blobs = [name for name in missing if name in version_ref.blob_columns]
+        plain = [name for name in missing if name not in blobs]
+        found = dict.fromkeys(missing)
+        if plain:
+            taken = dataset._take_rows(matched.row_ids.tolist(), columns=plain)
+            found |= dict(zip(plain, taken.columns, strict=True))
+        for name in blobs:
+            found[name] = cast_column(read_blobs(dataset, name, matched.addresses), dataset.schema.field(name))
+        return pa.table(found)
 
 
 def _in_order(given: pa.Table, old: pa.Table | None, dataset: lance.LanceDataset) -> pa.Table:

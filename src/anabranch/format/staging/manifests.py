@@ -152,7 +152,7 @@ def _read_properties(home: Home, data: bytes, version: int) -> tuple[SettledPart
     """Return the parts of an ordinary manifest, and the properties of its transaction."""
     path = manifest_path(version, home.folder)
     parts = read_parts(data, name=path)
-    transaction = inline_transaction(data, parts)
+    transaction = inline_transaction(parts)
     if transaction is None:
         transaction = _transaction_file(home.store(), home, read_manifest(data, name=path).transaction)
     return parts, read_properties(transaction)

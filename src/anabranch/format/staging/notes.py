@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import lance
+import pyarrow as pa
 
 from anabranch.format.arguments import unknown_column
 from anabranch.format.layout.wire import bytes_field, iter_fields
@@ -22,6 +23,7 @@ __all__ = [
     "notes_of",
     "with_metadata_of",
     "with_note",
+    "without_own_notes",
 ]
 
 # Names and texts; None removes a name.
@@ -92,6 +94,16 @@ def notes_of(metadata: Mapping[bytes, bytes] | None) -> dict[str, str]:
     """Return the notes among the metadata of a schema or a field, without reserved metadata."""
     found = (metadata or {}).items()
     return {key.decode(): text.decode() for key, text in found if not key.startswith(_RESERVED)}
+
+
+def without_own_notes(schema: pa.Schema) -> pa.Schema:
+    """Return a schema for other programs: without its metadata, and without our own notes of its columns."""
+    return pa.schema([field.with_metadata(_other_notes(field.metadata)) for field in schema])
+
+
+def _other_notes(metadata: Mapping[bytes, bytes] | None) -> dict[bytes, bytes] | None:
+    # None and not an empty dict, which Arrow prints.
+    return {key: text for key, text in (metadata or {}).items() if not key.startswith(_OWN.encode())} or None
 
 
 def find_note(field: StoredField, name: str) -> str | None:

@@ -190,6 +190,11 @@ def _no_common_type(
     """Return the error for values of which Arrow infers no type: the first wrong one, or values of different types."""
     if kind is not None:
         return _mismatch(name, values, kind, fits)
+    if isinstance(cause, OverflowError):
+        return SchemaMismatchError(
+            f"a whole number of column {name!r} is too large for int64",
+            hint="create the table with a schema, such as decimal128(38, 0), or give text",
+        )
     return SchemaMismatchError(
         f"the values of column {name!r} have no common type: {_first_line(cause)}",
         hint="convert them first, or create the table with a schema",

@@ -12,7 +12,10 @@ from lance.fragment import FragmentMetadata, RowIdSequence
 from lance.fragment import write_fragments as lance_write_fragments
 
 from anabranch.errors import InvalidInputError, WriteConflictError
+from anabranch.format.blobs import WITH_BYTES, find_blobs
 from anabranch.format.lance_errors import lance_errors
+from anabranch.format.layout.deletions import offsets_in, write_deletion_file
+from anabranch.format.layout.staged_manifest import ChangedRows
 from anabranch.format.staging.expressions import (
     check_predicate,
     computed_types,
@@ -24,7 +27,7 @@ from anabranch.format.staging.fields import family_ids
 from anabranch.format.staging.fragments import WrittenFragment, as_metadata, as_written, require_same_fields
 from anabranch.format.staging.incoming import Rows, cast_computed, require_columns, require_computable
 from anabranch.format.staging.scanning import iter_batches
-from anabranch.format.staging.version_ref import VersionRef, stage
+from anabranch.format.staging.version_ref import VersionRef, stage, stage_rows
 
 __all__ = [
     "Addresses",
@@ -110,24 +113,16 @@ def replace_rows(version_ref: VersionRef, batches: Iterable[RowBatch]) -> RowsCh
     """Stage the table with rows replaced, added and removed, all of them named by where they lie.
 
     Batches whose rows have ids must come before those whose rows are new. What it costs does not depend on the rows
-    that stay: they are deleted and appended, in two steps. Lance's own update reads the id of every row, and is left
-    to tables with indices, which it keeps right for rows that moved.
+    that stay.
     """
     dataset = version_ref.open()
     found = _Batches(batches)
     kept = _write(version_ref, dataset, found.with_ids())
     fresh = _write(version_ref, dataset, found.others())
     row_ids, addresses = join_addresses(found.row_ids), join_addresses(found.addresses)
-    if (kept or fresh) and dataset.describe_indices():
-        names = dataset.schema.names
-        return replace_at(
-            version_ref, dataset, [*kept, *fresh], row_ids=row_ids, addresses=addresses, changed_columns=names
-        )
-    staged = delete_at(version_ref, dataset, addresses, predicate=_BY_ADDRESS).version_ref
-    if kept or fresh:
-        # After the deletion: a replaced row and its successor have the same id, and no version may have both.
-        _give_ids(kept, row_ids)
-        staged = stage(staged.open(), staged, lance.LanceOperation.Append([*kept, *fresh]))
+    _give_ids(kept, row_ids)
+    rows = _Replaced(written=[*kept, *fresh], moved=len(row_ids), addresses=addresses)
+    staged = _replace(version_ref, dataset, rows, changed_columns=dataset.schema.names)
     inserted = sum(fragment.physical_rows for fragment in fresh)
     deleted = len(addresses) - len(row_ids)
     return RowsChanged(version_ref=staged, inserted=inserted, updated=len(row_ids), deleted=deleted)
@@ -166,14 +161,8 @@ def replace_written(
     dataset = version_ref.open()
     require_same_fields(version_ref, dataset, [*moved, *fresh])
     written = as_metadata([*moved, *fresh])
-    # An Update keeps indices right for rows that moved. Without indices, a deletion and an append cost less.
-    if written and dataset.describe_indices():
-        rows = _Replaced(written=written, moved=sum(fragment.rows for fragment in moved), addresses=addresses)
-        return _replace(version_ref, dataset, rows, changed_columns=dataset.schema.names)
-    staged = delete_at(version_ref, dataset, addresses, predicate=_BY_ADDRESS).version_ref
-    if not written:
-        return staged
-    return stage(staged.open(), staged, lance.LanceOperation.Append(written))
+    rows = _Replaced(written=written, moved=sum(fragment.rows for fragment in moved), addresses=addresses)
+    return _replace(version_ref, dataset, rows, changed_columns=dataset.schema.names)
 
 
 def require_rows(read: VersionRef, now: VersionRef, addresses: Addresses) -> None:
@@ -290,6 +279,7 @@ class _Computed:
             filter=None if self.where is None else enclosed(self.where),
             with_row_id=True,
             with_row_address=True,
+            **(WITH_BYTES if find_blobs(schema) else {}),
         )
         with expression_errors(self.dataset, *self.assignments.values(), *([] if self.where is None else [self.where])):
             for batch in batches:
@@ -306,7 +296,7 @@ def delete_at(
     if not len(addresses):
         return RowsChanged(version_ref=version_ref)
     with lance_errors(version_ref.home.uri, version_ref.home.storage_options):
-        left, gone = _cut(dataset, addresses)
+        left, gone = _cut(version_ref, dataset, addresses)
         staged = stage(dataset, version_ref, lance.LanceOperation.Delete(left, gone, predicate))
     return RowsChanged(version_ref=staged, deleted=len(addresses))
 
@@ -351,40 +341,53 @@ class _Replaced:
 def _replace(
     version_ref: VersionRef, dataset: lance.LanceDataset, rows: _Replaced, *, changed_columns: Sequence[str]
 ) -> VersionRef:
-    # Lance would take new rows for moved ones, and count them as covered by indices that do not know them.
-    only_moved = dataset.has_stable_row_ids and not rows.inserted
-    changed = changed_columns if only_moved else dataset.schema.names
+    """Stage written rows instead of those at the addresses; without both, return the same version."""
+    if not len(rows.addresses) and not rows.written:
+        return version_ref
     with lance_errors(version_ref.home.uri, version_ref.home.storage_options):
-        left, gone = _cut(dataset, rows.addresses)
-        change = lance.LanceOperation.Update(
+        left, gone = _cut(version_ref, dataset, rows.addresses)
+        change = ChangedRows(cut=left, removed=gone, written=rows.written, moved=rows.moved)
+        staged = stage_rows(dataset, version_ref, change)
+        if staged is not None:
+            return staged
+        if not rows.written:
+            return stage(dataset, version_ref, lance.LanceOperation.Delete(left, gone, _BY_ADDRESS))
+        # Lance would take new rows for moved ones, and count them as covered by indices that do not know them.
+        only_moved = dataset.has_stable_row_ids and not rows.inserted
+        update = lance.LanceOperation.Update(
             removed_fragment_ids=gone,
             updated_fragments=left,
             new_fragments=list(rows.written),
-            fields_for_preserving_frag_bitmap=family_ids(dataset.lance_schema, changed),
+            fields_for_preserving_frag_bitmap=family_ids(
+                dataset.lance_schema, changed_columns if only_moved else dataset.schema.names
+            ),
             update_mode="rewrite_rows",
         )
-        return stage(dataset, version_ref, change)
+        return stage(dataset, version_ref, update)
 
 
 def join_addresses(parts: Sequence[Addresses]) -> Addresses:
     return np.concatenate(parts) if parts else np.empty(0, dtype=np.uint64)
 
 
-def _cut(dataset: lance.LanceDataset, addresses: Addresses) -> tuple[list[FragmentMetadata], list[int]]:
+def _cut(
+    version_ref: VersionRef, dataset: lance.LanceDataset, addresses: Addresses
+) -> tuple[list[FragmentMetadata], list[int]]:
     """Mark rows as deleted: the fragments that still hold some, and the ids of those that hold none."""
     if not len(addresses):
         return [], []
     ordered = np.sort(addresses)
-    # A row address has the fragment in its upper 32 bits and the offset in its lower ones. Lance expects sorted
-    # offsets.
+    # A row address has the fragment in its upper 32 bits and the offset in its lower ones.
     owners, starts = np.unique(ordered >> np.uint64(32), return_index=True)
     fragments = {fragment.fragment_id: fragment for fragment in dataset.get_fragments()}
     left, gone = [], []
-    for owner, offsets in zip(owners.tolist(), np.split(ordered & np.uint64(0xFFFFFFFF), starts[1:]), strict=True):
-        # None if no row is left: the fragment is then removed, without a deletion file.
-        metadata = fragments[owner].delete_rows(offsets.tolist())
-        if metadata is None:
+    for owner, offsets in zip(owners.tolist(), np.split(ordered.astype(np.uint32), starts[1:]), strict=True):
+        metadata = fragments[owner].metadata
+        deleted = np.union1d(offsets_in(version_ref.home, dataset, fragments[owner]), offsets)
+        # A fragment without rows is removed, without a deletion file.
+        if len(deleted) == metadata.physical_rows:
             gone.append(owner)
         else:
+            metadata.deletion_file = write_deletion_file(version_ref.home, dataset.version, owner, deleted)
             left.append(metadata)
     return left, gone

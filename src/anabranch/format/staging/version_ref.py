@@ -1,9 +1,11 @@
 """One version of one home, and how the next one is staged on it."""
 
+import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
-from anabranch.errors import DatasetExistsError, InvalidInputError
+from anabranch.errors import DatasetExistsError, InvalidInputError, NotFoundError
 from anabranch.format.cache import BoundedCache
 from anabranch.format.home import Home, HomeKey, is_staged, new_home_cache
 from anabranch.format.lance_errors import lance_errors
@@ -12,10 +14,13 @@ if TYPE_CHECKING:
     import lance
     import pyarrow as pa
 
-__all__ = ["VersionRef", "create_empty", "stage"]
+    from anabranch.format.layout.staged_manifest import ChangedRows
+
+__all__ = ["VersionRef", "create_empty", "stage", "stage_rows"]
 
 # Weighed by their columns.
 _SCHEMAS: "BoundedCache[HomeKey, pa.Schema]" = new_home_cache(limit=2048, capacity=100_000)
+_BLOBS: "BoundedCache[HomeKey, tuple[str, ...]]" = new_home_cache(limit=2048)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +53,27 @@ class VersionRef:
             _SCHEMAS.keep(key, found, weight=len(found))
         return found
 
+    @property
+    def row_schema(self) -> "pa.Schema":
+        """The schema of rows as they are compared and merged: blobs are binary."""
+        from anabranch.format.blobs import with_bytes
+
+        return with_bytes(self.schema) if self.blob_columns else self.schema
+
+    @property
+    def blob_columns(self) -> tuple[str, ...]:
+        """The names of the blob columns. Those of a staged version are kept."""
+        from anabranch.format.blobs import find_blobs
+
+        if not self.is_staged:
+            return find_blobs(self.schema)
+        key = self.home.key(self.version)
+        found = _BLOBS.find(key)
+        if found is None:
+            found = find_blobs(self.schema)
+            _BLOBS.keep(key, found)
+        return found
+
     def count_rows(self) -> int:
         return int(self.open_to_read().count_rows())
 
@@ -68,9 +94,9 @@ def create_empty(home: Home, schema: "pa.Schema") -> VersionRef:
         )
     import lance
 
-    from anabranch.format.staging.fields import check_column_names
+    from anabranch.format.staging.fields import check_columns
 
-    check_column_names(schema.names)
+    check_columns(schema)
     home.refuse_links()
     try:
         with lance_errors(home.uri, home.storage_options):
@@ -102,3 +128,30 @@ def stage(
         # Only a detached commit is never rebased. Lance silently puts an ordinary one on top of concurrent commits.
         made = lance.LanceDataset.commit(base, change, read_version=version_ref.version, detached=True)
     return VersionRef(home=version_ref.home, version=version_ref.home.remember(made).version)
+
+
+def stage_rows(base: "lance.LanceDataset", version_ref: VersionRef, change: "ChangedRows") -> VersionRef | None:
+    """Put the manifest of a version with changed rows, outside the history; None if only Lance can write it."""
+    # Not at the top: a command that opens no table does not need them.
+    from anabranch.format.layout.names import manifest_path
+    from anabranch.format.layout.staged_manifest import staged_manifest
+    from anabranch.format.staging.manifests import Manifest, keep_manifest, read_staged
+
+    home = version_ref.home
+    try:
+        before = read_staged(home, version_ref.version).parts
+    except NotFoundError:
+        return None  # Lance explains it: the version is gone, or the manifests have the names of an old release
+    # Like the ids that Lance gives: from the upper half of 64 bits, and never given again.
+    version = 1 << 63 | secrets.randbits(63)
+    made = staged_manifest(before, change, read_version=version_ref.version, version=version, uuid=str(uuid4()))
+    if made is None:
+        return None
+    parts, data = made
+    # Publishing syncs it with the other new files of the commit.
+    home.store().put(manifest_path(version, home.folder), data, durable=False)
+    keep_manifest(home, Manifest(version, data, parts))
+    with lance_errors(home.uri, home.storage_options):
+        # A handle that was opened by itself would read all metadata of the files again.
+        home.remember(base.checkout_version(version))
+    return VersionRef(home=home, version=version)

@@ -95,7 +95,7 @@ def _select(tables: TableMap, wanted: Sequence[str] | None) -> TableMap:
     keys = [TableKey.parse(key) for key in wanted]
     for key in keys:
         if key not in tables:
-            hint = suggest(str(key), map(str, tables), "list the tables of the ref to see which exist")
+            hint = suggest(str(key), map(str, tables), "list the tables with `tables()`")
             raise TableNotFoundError(f"there is no table '{key}' to clone", hint=hint)
     return {key: tables[key] for key in keys}
 
@@ -328,6 +328,8 @@ def _complete(target: RepoConfig, finished: Attempt, storage_options: Mapping[st
             f"another process has created a repository at {target.root!r}", hint="choose another folder"
         )
     put_mark(target, Mark(id=finished.repository_id, root=target.root, created_at=record.commit.created_at))
-    # From here on a deep clone reads its own copies only.
+    # From here on a deep clone reads its own copies only. It is complete, so a failed release is not its error: the
+    # registration stays in the source, which keeps more than it needs, and clone_list() shows it.
     if finished.kind is CloneKind.DEEP:
-        _release(finished.registrations, storage_options, target=target.root)
+        with suppress(AnabranchError):
+            _release(finished.registrations, storage_options, target=target.root)

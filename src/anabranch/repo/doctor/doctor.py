@@ -18,7 +18,7 @@ from anabranch.format.doctor.findings import (
 from anabranch.ids import TableKey
 from anabranch.repo.doctor.checked_log import CheckedLog, list_logs
 from anabranch.repo.doctor.commits import diagnose_commits, inspect_remaining
-from anabranch.repo.doctor.heads import diagnose_homes
+from anabranch.repo.doctor.heads import diagnose_homes, diagnose_renames
 from anabranch.repo.doctor.inventory import Inventory, Use, with_effects
 from anabranch.repo.doctor.logs import diagnose_branches, scan_log
 from anabranch.repo.doctor.metadata import (
@@ -91,6 +91,7 @@ class _Scan:
         cases = [
             *diagnose_branches(self._repo_store, inventory, stored),
             *diagnose_commits(self._repo_store, inventory),
+            *diagnose_renames(self._repo_store, inventory),
         ]
         are_logs_whole = not any(case.finding.severity is Severity.ERROR for case in cases)
         cases += self._check_tables()
@@ -155,7 +156,7 @@ class _Scan:
         known = {key for use in self._inventory.uses.values() for key in use.tables}
         for key in sorted(self._scope.tables or ()):
             if str(key) not in known and not self._inventory.broken:
-                raise TableNotFoundError(f"no commit has a table '{key}'", hint="list the tables to see which exist")
+                raise TableNotFoundError(f"no commit has a table '{key}'", hint="list the tables with `tables()`")
 
     def _stale_bases(self, stale: dict[Placement, str]) -> list[Case]:
         """Return one finding for all stale bases: they have one cause and one remedy."""

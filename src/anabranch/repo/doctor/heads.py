@@ -1,4 +1,7 @@
-"""Check the homes of the current branches: do plain Lance readers see the published state, or an external write?"""
+"""Check the current branches: do plain Lance readers see the published state of their homes, or an external write?
+
+And was a rename of a branch interrupted?
+"""
 
 from collections import Counter
 from collections.abc import Collection, Iterator
@@ -13,10 +16,11 @@ from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.doctor.inventory import Inventory
 from anabranch.repo.log.entries import LogEntry, TableEntry, is_same_state, owns
 from anabranch.repo.log.store import RepoStore
+from anabranch.repo.refs.branches import delete_branch
 from anabranch.repo.write.settle import settle_table
 from anabranch.storage import in_parallel
 
-__all__ = ["diagnose_homes"]
+__all__ = ["diagnose_homes", "diagnose_renames"]
 
 
 def diagnose_homes(repo_store: RepoStore, inventory: Inventory, damaged: Collection[Placement]) -> Iterator[Case]:
@@ -124,3 +128,30 @@ def _external_write(branch: BranchName, key: TableKey, subject: str, versions: t
         f" `settle('{key}', branch='{branch}', force=True)`",
         tables=(str(key),),
     )
+
+
+def diagnose_renames(repo_store: RepoStore, inventory: Inventory) -> Iterator[Case]:
+    """Yield the renames that were interrupted: the new name exists, and the old one has no tombstone."""
+    for head in inventory.heads.values():
+        if head.state.is_deleted or head.renamed_from is None:
+            continue  # after the first change under its name it is a branch like others
+        former = head.state.former_names[-1]
+        old = inventory.heads.get(str(former.branch))
+        if old is None or old.state.is_deleted or old.state.created_as != former.created_as:
+            continue
+        finding = Finding(
+            kind=FindingKind.UNFINISHED_RENAME,
+            subject=repo_store.config.branch_log(head.branch).path(head.number),
+            explanation=f"a rename of branch '{old.branch}' to '{head.branch}' was interrupted, and both exist",
+            remedy=f"a repair deletes '{head.branch}', on which nothing was changed; then rename '{old.branch}' again",
+            repairable=True,
+        )
+        yield Case(finding=finding, repair=partial(_undo_rename, repo_store, head))
+
+
+def _undo_rename(repo_store: RepoStore, head: LogEntry) -> bool:
+    # The rename may still be in progress. It reads the new name after its last entry, and then rolls back.
+    if repo_store.heads.find(head.branch) != head:
+        return False
+    delete_branch(repo_store, head.branch)
+    return True

@@ -1,6 +1,6 @@
 """One garbage collection: expire branches and runs, find the retained commits, mark the others, check again, sweep."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -16,8 +16,9 @@ from anabranch.repo.log.collected import list_collected, mark_collected, record_
 from anabranch.repo.log.config import TABLES, RepoConfig
 from anabranch.repo.log.entries import CommitRecord, LogEntry, RunPhase
 from anabranch.repo.log.store import RepoStore
-from anabranch.repo.refs.branches import delete_branch
-from anabranch.repo.runs.runs import abort_run, run_state
+from anabranch.repo.refs.branches import delete_branch, refuse_in_use
+from anabranch.repo.refs.protection import refuse_protected
+from anabranch.repo.runs.runs import Alive, abort_run, is_alive
 from anabranch.repo.write.homes import being_removed
 from anabranch.storage import in_parallel, iter_in_parallel
 from anabranch.storage.progress import OnProgress, Progress, ignore_progress
@@ -25,19 +26,15 @@ from anabranch.storage.store import store_time
 
 __all__ = [
     "collect_garbage",
-    "delete_expired_branches",
-    "fail_expired_runs",
     "find_horizon",
     "list_datasets",
-    "list_expired_branches",
-    "list_expired_runs",
 ]
 
 
 _EXPIRED = "the lease of the run expired"
 
 
-def list_expired_branches(repo_store: RepoStore) -> tuple[LogEntry, ...]:
+def _list_expired_branches(repo_store: RepoStore) -> tuple[LogEntry, ...]:
     """Return the branches whose expiry time has passed by the store's clock."""
     now = store_microseconds(repo_store.config)
     return tuple(
@@ -49,39 +46,43 @@ def list_expired_branches(repo_store: RepoStore) -> tuple[LogEntry, ...]:
     )
 
 
-def delete_expired_branches(repo_store: RepoStore) -> tuple[str, ...]:
+def _delete_expired_branches(repo_store: RepoStore, *, dry_run: bool) -> tuple[str, ...]:
     """Delete the expired branches and return their names. Branches that are protected or in use stay."""
-    deleted = []
+    deleted: set[BranchName] = set()
     # A branch can be deleted only after the branches that were made from it, so repeat until no more can be deleted.
-    waiting = list(list_expired_branches(repo_store))
+    waiting = list(_list_expired_branches(repo_store))
     while waiting:
-        left = [entry for entry in waiting if not _try_delete(repo_store, entry)]
-        deleted += [str(entry.branch) for entry in waiting if entry not in left]
+        for entry in waiting:
+            if _try_delete(repo_store, entry, deleted, dry_run=dry_run):
+                deleted.add(entry.branch)
+        left = [entry for entry in waiting if entry.branch not in deleted]
         if len(left) == len(waiting):
             break
         waiting = left
-    return tuple(sorted(deleted))
+    return tuple(sorted(map(str, deleted)))
 
 
-def _try_delete(repo_store: RepoStore, entry: LogEntry) -> bool:
+def _try_delete(repo_store: RepoStore, entry: LogEntry, deleted: Set[BranchName], *, dry_run: bool) -> bool:
+    """Delete a branch. A dry run only checks it, as if the branches in `deleted` did not exist."""
     try:
-        delete_branch(repo_store, entry.branch)
+        if dry_run:
+            refuse_protected(entry)
+            refuse_in_use(repo_store, entry.branch, without=deleted)
+        else:
+            delete_branch(repo_store, entry.branch)
     # It stays, because something uses it or its protection forbids the deletion. The next collection tries again.
     except (BranchInUseError, BranchProtectedError, BusyError):
         return False
     return True
 
 
-def list_expired_runs(repo_store: RepoStore, *, horizon: datetime) -> tuple[str, ...]:
+def _list_expired_runs(repo_store: RepoStore, *, horizon: datetime) -> tuple[str, ...]:
     """Return the unfinished runs whose lease expired and whose log has no entry since the horizon."""
     found = []
+    leases: Alive = {}
     for entry in repo_store.heads.list_runs():
         run_id = entry.branch.run_id
-        if (
-            entry.state.is_deleted
-            or run_id is None
-            or run_id in repo_store.config.leases.list_alive(run_state(entry).target)
-        ):
+        if entry.state.is_deleted or run_id is None or is_alive(repo_store, entry, leases):
             continue
         log = repo_store.config.branch_log(entry.branch)
         written = repo_store.config.store.find_info(log.path(entry.number))
@@ -91,13 +92,13 @@ def list_expired_runs(repo_store: RepoStore, *, horizon: datetime) -> tuple[str,
     return tuple(sorted(found))
 
 
-def fail_expired_runs(repo_store: RepoStore, *, horizon: datetime) -> tuple[str, ...]:
+def _fail_expired_runs(repo_store: RepoStore, *, horizon: datetime) -> tuple[str, ...]:
     """Mark the expired runs as failed, so that they cannot be published, and return their ids.
 
     A run that ended concurrently is not reported.
     """
     failed = []
-    for run_id in list_expired_runs(repo_store, horizon=horizon):
+    for run_id in _list_expired_runs(repo_store, horizon=horizon):
         try:
             abort_run(repo_store, run_id, phase=RunPhase.FAILED, error=_EXPIRED)
         # It ended, or another process publishes it now. The next collection decides again.
@@ -236,10 +237,11 @@ class _Collection:
 
     def _end_expired(self, horizon: datetime) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Delete expired branches and fail expired runs. Return the names of both."""
-        if self.dry_run:
-            expired = tuple(str(entry.branch) for entry in list_expired_branches(self.repo_store))
-            return expired, list_expired_runs(self.repo_store, horizon=horizon)
-        return delete_expired_branches(self.repo_store), fail_expired_runs(self.repo_store, horizon=horizon)
+        end_runs = _list_expired_runs if self.dry_run else _fail_expired_runs
+        return (
+            _delete_expired_branches(self.repo_store, dry_run=self.dry_run),
+            end_runs(self.repo_store, horizon=horizon),
+        )
 
     def _sweep_tables(self, wanted: Mapping[str, Wanted], horizon: datetime) -> tuple[list[CollectedObject], list[str]]:
         """Sweep all datasets. Return the deleted objects and the needed files that are missing."""

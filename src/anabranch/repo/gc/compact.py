@@ -54,7 +54,7 @@ def compact_tables(
     with tx:
         for key in keys:
             if key not in tx:
-                hint = suggest(key, tx.tables, "list the tables to see which exist")
+                hint = suggest(key, tx.tables, "list the tables with `tables()`")
                 raise TableNotFoundError(f"there is no table '{key}'", hint=hint)
         # A table that is named twice would be compacted twice.
         for key in sorted({str(TableKey.parse(key)) for key in keys}):

@@ -9,7 +9,7 @@ from anabranch.repo.gc.policy import Policy
 from anabranch.repo.history.ancestry import Ancestry
 from anabranch.repo.log.clones import Clones
 from anabranch.repo.log.commits import Commits
-from anabranch.repo.log.entries import BranchEvent, CommitRecord, GraphCommit, LogEntry
+from anabranch.repo.log.entries import BranchEvent, CommitRecord, GraphCommit, LogEntry, Parent
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.log.view import View
 from anabranch.repo.refs.tags import iter_tagged_since
@@ -146,8 +146,23 @@ class _Search:
                 return None
             # A tombstone without a time was put after the listing.
             if times.get(lifetime.last.number, self._horizon) < self._horizon:
-                return set()
+                return self._find_kept_of_renamed(lifetime, times)
         return lifetime.find_kept(self._policy, times, self._horizon)
+
+    def _find_kept_of_renamed(self, lifetime: "_Lifetime", times: Mapping[int, datetime]) -> set[str]:
+        """Return the commits that a branch retains under its old name: none, unless it exists under another one.
+
+        The log of the new name retains the history of its heads. This adds the positions in the reflog before the
+        rename, which only the log of the old name has.
+        """
+        last = lifetime.last
+        if last.state.renamed_to is None:
+            return set()
+        parent = Parent(branch=last.branch, commit="", created_as=last.state.created_as)
+        newest = self._repo_store.heads.find(self._repo_store.heads.follow(parent) or last.branch)
+        if newest is None or newest.state.is_deleted:
+            return set()
+        return lifetime.find_kept_before(self._policy, times, self._horizon)
 
     def _keep_bases(self, living: Sequence[LogEntry]) -> None:
         """Keep the merge bases of existing branches: with main, and with the branch they were made from."""
@@ -162,8 +177,8 @@ class _Search:
             self._keep(holder, [parent.commit])
             others = {MAIN: main}
             # The parent may be deleted. Then nothing is merged with it any more.
-            if parent.branch in heads:
-                others[str(parent.branch)] = heads[parent.branch].head
+            if (name := self._repo_store.heads.follow(parent)) in heads:
+                others[str(name)] = heads[name].head
             for other in others.values():
                 self._keep(holder, (base.graph_commit_id for base in ancestry.find_bases(view.head, other)))
 
@@ -290,9 +305,17 @@ class _Lifetime:
 
         `times` is when each entry of the log was written. Commits that were rolled back are not retained.
         """
+        return self._find_retained(policy, times, horizon) - self._list_rolled_back()
+
+    def find_kept_before(self, policy: Policy, times: Mapping[int, datetime], horizon: datetime) -> set[str]:
+        """Return the commits that the policy retains in the reflog of a branch that has another name now."""
+        if policy.keeps_all:
+            return self.find_kept(policy, times, horizon)
+        return self._find_young(_newer_than(policy, horizon)) - self._list_rolled_back()
+
+    def _list_rolled_back(self) -> set[str]:
         made = self._commits.values()
-        rolled_back = {commit.graph_commit_id for commit in made if commit.manifest_version in self._rolled_back}
-        return self._find_retained(policy, times, horizon) - rolled_back
+        return {commit.graph_commit_id for commit in made if commit.manifest_version in self._rolled_back}
 
     def _find_retained(self, policy: Policy, times: Mapping[int, datetime], horizon: datetime) -> set[str]:
         run = self._last.state.run

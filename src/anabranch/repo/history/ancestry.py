@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush, heapreplace
 from itertools import chain
 
+from anabranch.format.staging import VersionRef
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.log.entries import (
     BranchState,
@@ -321,7 +322,7 @@ class Ancestry:
         return self._states[position]
 
     def _forked_at(self, commit: GraphCommit, main_id: str, key: TableKey) -> str:
-        """Return the newest commit of main with the table version that a live branch forked.
+        """Return the newest commit of main with the table version that a live branch forked or continued.
 
         This is the commit of main that the branch's commit was made on, unless a run had started on an older one.
         """
@@ -329,15 +330,36 @@ class Ancestry:
         # A table that the commit dropped or created was not forked.
         if mine is None or mine.forked_from is None:
             return main_id
+        continued: list[str] = []
+        for commit_id, found in self._iter_states(main_id, key):
+            if found.home == mine.home:
+                # Main took a commit of the branch itself, by a rebase or reset, and the branch continued from there
+                # without a fork. What the home was once forked from is older.
+                if self._is_made_from(mine, found):
+                    return commit_id
+                continued.append(commit_id)
+            elif (found.home, found.version) == mine.forked_from:
+                return next(iter(continued), commit_id)
+        # If the versions between were collected, the newest state in the home is the most probable one.
+        return next(iter(continued), main_id)
+
+    def _iter_states(self, main_id: str, key: TableKey) -> Iterator[tuple[str, TableEntry]]:
+        """Yield the states of a table in the history of main, each with the newest commit that has it."""
         history = self._repo_store.commits.iter_history(self._read(main_id))
         # The table changes only in commits that list it. Each parent of such a commit is the newest one with the state
         # before.
         earlier = (older.parent_commit_id for older in history if str(key) in older.tables)
         for commit_id in chain([main_id], filter(None, earlier)):
             found = self._entry(commit_id, key)
-            if found is not None and (found.home, found.version) == mine.forked_from:
-                return commit_id
-        return main_id
+            if found is not None:
+                yield commit_id, found
+
+    def _is_made_from(self, later: TableEntry, earlier: TableEntry) -> bool:
+        home_of = self._repo_store.config.home_of
+        after, before = (VersionRef(home=home_of(entry), version=entry.version) for entry in (later, earlier))
+        from anabranch.format.compare.difference import descends_from  # not at the top: it loads Lance
+
+        return descends_from(after, before)
 
 
 class _Queue:

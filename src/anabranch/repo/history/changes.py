@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Protocol
 from anabranch.errors import AnabranchError, InvalidInputError, NotInHistoryError, TableNotFoundError
 from anabranch.ids import MAIN, TableKey
 from anabranch.repo.history.comparer import RowComparer, TableCounts
-from anabranch.repo.history.diff import RowChange, TableDiff, find_renamed
+from anabranch.repo.history.diff import RowChange, TableDiff
 from anabranch.repo.history.table_history import TableChange
+from anabranch.repo.history.table_identity import match_tables
 from anabranch.repo.log.entries import CommitKind, CommitRecord, GraphCommit, TableEntry, is_same_state
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.snapshot import Table
@@ -151,14 +152,17 @@ class TableFeed:
     def _with_names(self, step: CommitChanges) -> CommitChanges:
         """Add the other name of the table if the commit renamed it."""
         commit, commits = step.commit, self._repo_store.commits
-        added_or_removed = step.diff.before is None or step.diff.after is None
+        before, after = step.diff.before, step.diff.after
+        is_same = before is not None and after is not None and before.entry.dataset == after.entry.dataset
         # A rename changes two names, so that a commit that lists one table need not be read.
-        if commit.parent_commit_id is None or not added_or_removed or len(commit.tables) < 2:
+        if commit.parent_commit_id is None or is_same or len(commit.tables) < 2:
             return step
         old, new = (commits.tables_of(commits.get(each)) for each in (commit.parent_commit_id, commit.graph_commit_id))
-        names = {str(now): str(was) for now, was in find_renamed(old, new).items()}
-        new_name = next((now for now, was in names.items() if was == str(self._key)), None)
-        return replace(step, renamed_from=names.get(str(self._key)), renamed_to=new_name)
+        renamed = {
+            str(was): str(now) for was, now in match_tables(self._repo_store.config, old, new).items() if was != now
+        }
+        old_name = next((was for was, now in renamed.items() if now == str(self._key)), None)
+        return replace(step, renamed_from=old_name, renamed_to=renamed.get(str(self._key)))
 
     def _table(self, entry: TableEntry | None, commit_id: str | None) -> Table | None:
         return None if entry is None else Table(self._repo_store.config, self._key, entry, commit_id=commit_id)
@@ -227,7 +231,14 @@ class TableFeed:
         first = next((commit for commit in rest if commit.branch != MAIN), None)
         if first is None or self._repo_store.commits.get(first.graph_commit_id).main_id is None:
             return frozenset()
-        others = takewhile(lambda each: each.branch == first.branch and each.kind is not CommitKind.FREEZE, rest)
+
+        def is_live(commit: GraphCommit) -> bool:
+            # A branch that was renamed has commits under several names. A pinned branch that was made from it has no
+            # commit of main below its tables.
+            is_same = commit.branch == first.branch or self._repo_store.commits.get(commit.graph_commit_id).main_id
+            return bool(is_same) and commit.kind is not CommitKind.FREEZE
+
+        others = takewhile(is_live, rest)
         return frozenset(commit.graph_commit_id for commit in (first, *others))
 
     def _iter_states(self, plan: _Plan) -> Iterator[TableChange]:

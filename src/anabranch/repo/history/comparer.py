@@ -71,7 +71,7 @@ class RowSide:
 
     @property
     def schema(self) -> "pa.Schema":
-        return self.version_ref.schema
+        return self.version_ref.row_schema
 
     @property
     def rows(self) -> int:

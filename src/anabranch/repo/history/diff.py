@@ -14,7 +14,8 @@ from anabranch.display import MAX_ROWS, text_table
 from anabranch.errors import TableNotFoundError
 from anabranch.ids import TableKey
 from anabranch.repo.history.ancestry import Ancestry
-from anabranch.repo.log.entries import CommitRecord, TableEntry, TableMap
+from anabranch.repo.history.table_identity import match_tables
+from anabranch.repo.log.entries import CommitRecord, TableEntry
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.snapshot import Snapshot, Table
 from anabranch.suggestions import suggest
@@ -36,7 +37,6 @@ __all__ = [
     "base_snapshot",
     "diff_snapshots",
     "find_appended_rows",
-    "find_renamed",
     "pair_columns",
 ]
 
@@ -153,9 +153,9 @@ class TableDiff:
 
         if self.change is not TableChangeKind.CHANGED or self.renamed_from is not None or self.columns:
             return False
-        if count_parts(self._difference.older) != count_parts(self._difference.newer):
-            return False  # All other rows are in both versions, so rows were inserted or deleted.
-        return not self.counts.total
+        # All other rows are in both versions, so if these numbers differ, rows were inserted or deleted.
+        has_same_number = count_parts(self._difference.older) == count_parts(self._difference.newer)
+        return has_same_number and not self.counts.total
 
     @property
     def rows_to_compare(self) -> int:
@@ -199,7 +199,7 @@ class TableDiff:
     def _filled(self) -> "tuple[tuple[Part, Part], ...]":
         from anabranch.format.compare.difference import find_filled
 
-        if self.before is None or self.after is None:
+        if self.before is None or self.after is None or not self._difference.reshaped:
             return ()
         return find_filled(self.before.version_ref, self.after.version_ref, self._difference)
 
@@ -218,12 +218,8 @@ class TableDiff:
 
         difference, filled = self._difference, self._filled if with_filled else ()
         # Row ids of two datasets are counted independently, so that equal ones mean nothing.
-        has_row_ids = (
-            not self._keys
-            and self.before is not None
-            and self.after is not None
-            and self.before.entry.dataset == self.after.entry.dataset
-        )
+        datasets = [None if table is None else table.entry.dataset for table in (self.before, self.after)]
+        has_row_ids = not self._keys and None not in datasets and datasets[0] == datasets[1]
         return RowComparison(
             older=_side(self.before, (*difference.older, *(older for older, _ in filled)), with_row_ids=has_row_ids),
             newer=_side(self.after, (*difference.newer, *(newer for _, newer in filled)), with_row_ids=has_row_ids),
@@ -267,8 +263,11 @@ class Diff:
         return all(table.is_empty for table in self.tables)
 
     def summary(self) -> "dict[str, TableCounts]":
-        """Return the number of rows that differ, by table."""
-        return {table.key: table.counts for table in self.tables if not table.is_empty}
+        """Return the number of rows that differ, by table.
+
+        If another table has the name of a removed one now, the removed one is called 'NAME (removed)'.
+        """
+        return {name: table.counts for name, table in self._named() if not table.is_empty}
 
     def iter_rows(self) -> Iterator[RowChange]:
         """Read the rows that differ, table by table, in no particular order."""
@@ -276,8 +275,14 @@ class Diff:
             yield from table.iter_rows()
 
     def to_arrow(self) -> "dict[str, pa.Table]":
-        """Return the rows that differ as one Arrow table for each changed table."""
-        return {table.key: table.to_arrow() for table in self.tables}
+        """Return the rows that differ as one Arrow table for each changed table, named as in `summary`."""
+        return {name: table.to_arrow() for name, table in self._named()}
+
+    def _named(self) -> Iterator[tuple[str, TableDiff]]:
+        """Yield the tables with names of which each occurs once."""
+        for table in self.tables:
+            is_used_again = table.after is None and table.key in self.after
+            yield (f"{table.key} (removed)" if is_used_again else table.key), table
 
 
 def diff_snapshots(
@@ -289,43 +294,31 @@ def diff_snapshots(
     """
     old, new = before.entries, after.entries
     selected = None if keys is None else {TableKey.parse(key) for key in keys}
-    for key in selected or ():
-        if key not in old and key not in new:
-            hint = suggest(str(key), map(str, {**old, **new}), "list the tables of both refs")
-            raise TableNotFoundError(f"there is no table '{key}' on either side", hint=hint)
-    renamed = find_renamed(old, new)
+    for name in selected or ():
+        if name not in old and name not in new:
+            hint = suggest(str(name), map(str, {**old, **new}), "list the tables of both refs")
+            raise TableNotFoundError(f"there is no table '{name}' on either side", hint=hint)
     tables = []
-    for key in sorted({*old, *new}):
-        old_key = renamed.get(key, key)
-        # The table is shown under its new name, not as dropped.
-        is_gone = key in old and key not in new and key in renamed.values()
-        if is_gone or (selected is not None and key not in selected and old_key not in selected):
+    for old_key, key in _pair_tables(before, after):
+        if selected is not None and not selected & {old_key, key}:
             continue
-        left = before[str(old_key)] if old_key in old else None
-        right = after[str(key)] if key in new else None
+        left = None if old_key is None else before[str(old_key)]
+        right = None if key is None else after[str(key)]
         # A rename is a difference even if no row is.
-        if left is None or right is None or key in renamed or left.entry.state != right.entry.state:
-            tables.append(TableDiff(str(key), before=left, after=right, load_comparer=load_comparer))
+        if left is None or right is None or key != old_key or left.entry.state != right.entry.state:
+            # A table is shown under its new name.
+            shown = str(old_key if key is None else key)
+            tables.append(TableDiff(shown, before=left, after=right, load_comparer=load_comparer))
     return Diff(before, after, tuple(tables))
 
 
-def find_renamed(before: TableMap, after: TableMap) -> dict[TableKey, TableKey]:
-    """Return the renamed tables as {new key: old key}: the same dataset, and no table has the old key any more."""
-    removed = _keys_by_dataset(before, excluding=after)
-    added = _keys_by_dataset(after, excluding=before)
-    # One dataset may have several keys. Pair them in order; the rest are added or removed tables.
-    renamed: dict[TableKey, TableKey] = {}
-    for dataset, keys in added.items():
-        renamed.update(zip(keys, removed.get(dataset, ()), strict=False))
-    return renamed
-
-
-def _keys_by_dataset(tables: TableMap, *, excluding: TableMap) -> dict[str, list[TableKey]]:
-    found: dict[str, list[TableKey]] = {}
-    for key in sorted(tables):
-        if key not in excluding:
-            found.setdefault(tables[key].dataset, []).append(key)
-    return found
+def _pair_tables(before: Snapshot, after: Snapshot) -> list[tuple[TableKey | None, TableKey | None]]:
+    """Return the keys of each table in both states, sorted by the newer one. None where a state does not have it."""
+    matched = match_tables(after._repo_store.config, before.entries, after.entries)
+    pairs: list[tuple[TableKey | None, TableKey | None]] = [(key, matched.get(key)) for key in before.entries]
+    pairs += ((None, key) for key in after.entries.keys() - matched.values())
+    # A removed table comes before the one that has its name now.
+    return sorted(pairs, key=lambda pair: (str(pair[0] if pair[1] is None else pair[1]), pair[1] is not None))
 
 
 def base_snapshot(repo_store: RepoStore, ours: CommitRecord, theirs: CommitRecord) -> Snapshot:
@@ -371,12 +364,11 @@ def _all_of(before: Table | None, after: Table | None) -> "Difference":
     table = after if before is None else before
     if table is None:
         return Difference(columns=(), older=(), newer=())
-    names = table.schema.names
-    parts = all_parts(table.version_ref)
-    if before is None:
-        pairs = tuple(ColumnPair(older=None, newer=name) for name in names)
-        return Difference(columns=pairs, older=(), newer=parts)
-    return Difference(columns=tuple(ColumnPair(older=name, newer=None) for name in names), older=parts, newer=())
+    is_added, parts = before is None, all_parts(table.version_ref)
+    columns = tuple(
+        ColumnPair(older=None if is_added else name, newer=name if is_added else None) for name in table.schema.names
+    )
+    return Difference(columns=columns, older=() if is_added else parts, newer=parts if is_added else ())
 
 
 def _iter_column_changes(before: Table, after: Table, pairs: "Sequence[ColumnPair]") -> Iterator[SchemaChange]:
@@ -388,20 +380,15 @@ def _iter_column_changes(before: Table, after: Table, pairs: "Sequence[ColumnPai
             yield SchemaChange(change="removed", column=pair.older, before=str(old.field(pair.older).type), after=None)
         elif pair.older is not None and pair.newer is not None:
             left, right = old.field(pair.older), new.field(pair.newer)
-            if pair.older != pair.newer:
-                yield SchemaChange(change="renamed", column=pair.newer, before=pair.older, after=pair.newer)
-            if left.type != right.type:
-                yield SchemaChange(change="type", column=pair.newer, before=str(left.type), after=str(right.type))
-            if left.nullable != right.nullable:
-                yield SchemaChange(
-                    change="nullable", column=pair.newer, before=str(left.nullable), after=str(right.nullable)
-                )
+            for change, was, became in (
+                ("renamed", left.name, right.name),
+                ("type", left.type, right.type),
+                ("nullable", left.nullable, right.nullable),
+            ):
+                if was != became:
+                    yield SchemaChange(change=change, column=pair.newer, before=str(was), after=str(became))
     # The rename of a key column is not a change of the key.
     names = {pair.older: pair.newer for pair in pairs}
     if tuple(names.get(name) for name in before.primary_key) != after.primary_key:
-        yield SchemaChange(
-            change="primary key",
-            column=", ".join(after.primary_key),
-            before=", ".join(before.primary_key),
-            after=", ".join(after.primary_key),
-        )
+        was, became = ", ".join(before.primary_key), ", ".join(after.primary_key)
+        yield SchemaChange(change="primary key", column=became, before=was, after=became)

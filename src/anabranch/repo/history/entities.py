@@ -167,7 +167,7 @@ def _newest_entry(key: TableKey, changes: list[TableChange]) -> TableEntry:
         for entry in (change.after, change.before):
             if entry is not None:
                 return entry
-    raise TableNotFoundError(f"there was no table '{key}'", hint="list the tables")
+    raise TableNotFoundError(f"there was no table '{key}'", hint="list the tables with `tables()`")
 
 
 class _RowReader:

@@ -62,10 +62,15 @@ def can_compare_in_memory(question: RowComparison | RowMerge) -> bool:
     keys, columns = list(map(types, question.keys)), list(map(types, question.columns))
     if isinstance(question, RowComparison) and not keys and len(present) > 1:
         # Rows without a key are matched by all their values.
-        return all(len(set(kinds)) == 1 and can_match(kinds[0]) for kinds in columns)
-    if not all(len(kinds) == len(present) and len(set(kinds)) == 1 and can_match(kinds[0]) for kinds in keys):
+        return all(_are_same(kinds) and can_match(kinds[0]) for kinds in columns)
+    if not all(len(kinds) == len(present) and _are_same(kinds) and can_match(kinds[0]) for kinds in keys):
         return False
-    return all(len(set(kinds)) <= 1 and all(map(can_compare, set(kinds))) for kinds in columns)
+    return all(not kinds or (_are_same(kinds) and can_compare(kinds[0])) for kinds in columns)
+
+
+def _are_same(kinds: list[pa.DataType]) -> bool:
+    # Not a set: extension types of Python have no hash.
+    return bool(kinds) and all(kind == kinds[0] for kind in kinds[1:])
 
 
 def _count_values(question: RowComparison | RowMerge) -> int:
@@ -110,7 +115,7 @@ class _Comparison:
         else:
             self._older_rows, self._newer_rows = self._match_by_values(has_row_ids=comparison.has_row_ids)
         is_pair = (self._older_rows >= 0) & (self._newer_rows >= 0)
-        self._changed = np.zeros((len(is_pair), len(self._pairs)), dtype=bool)
+        self._changed = np.zeros((len(is_pair), len(self._pairs)), dtype=bool, order="F")
         pairs = self._older_rows[is_pair], self._newer_rows[is_pair]
         self._changed[is_pair] = find_changed(self._older, self._newer, *pairs, self._pairs)
 

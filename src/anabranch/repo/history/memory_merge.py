@@ -5,10 +5,20 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from anabranch.format.compare.matching import Mask, Positions, differ, full_join, left_join, order_of, take_or_null
-from anabranch.repo.history.comparer import ColumnTriple, RowMerge
-from anabranch.repo.history.memory_rows import (
+from anabranch.format.compare.matching import (
     NO_CODE,
+    Mask,
+    Positions,
+    differ,
+    full_join,
+    left_join,
+    order_of,
+    take_or_null,
+)
+from anabranch.format.compare.parts import are_apart
+from anabranch.repo.history.comparer import ColumnTriple, RowMerge, RowSide
+from anabranch.repo.history.memory_rows import (
+    HeldRows,
     at_positions,
     encode_keys,
     find_changed,
@@ -17,6 +27,7 @@ from anabranch.repo.history.memory_rows import (
     reads_keys_first,
     values_differ,
 )
+from anabranch.storage.uris import is_local
 
 __all__ = ["CHANGES", "DELETED", "INSERTED", "UPDATED", "MatchedRows", "names_on_sides"]
 
@@ -47,11 +58,25 @@ class MatchedRows:
         self._has_same_schema = self._is_probed and _have_same_schema(merge)
         of_base, _, of_target, target = keys or [[]] * 4
         columns = [of_base if has_keys_only else None, None, of_target, target]
-        self._o, self._n, self._p, self._q = read_sides(merge.sides, columns)
-        self._match(keys)
+        self._read(merge, keys, columns)
         self._ranks = order_of(self._n.key(keys[1]) if keys and self._n.names else [self._n.row_ids])
         self._is_contested = (self._p_rows >= 0) | (self._q_rows >= 0)
         self._compare()
+
+    def _read(self, merge: RowMerge, keys: Sequence[Sequence[str]], columns: Sequence[Sequence[str] | None]) -> None:
+        """Read the sides and match their rows. Those of the target are not read if the source cannot meet them."""
+        if not (keys and self._has_same_schema and _touch_different_rows(merge)):
+            self._o, self._n, self._p, self._q = read_sides(merge.sides, columns)
+            self._match(keys)
+            return
+        self._o, self._n = read_sides(merge.sides[:2], columns[:2])
+        self._p, self._q = (HeldRows.without_rows(*side) for side in zip(merge.sides[2:], columns[2:], strict=True))
+        self._match(keys)
+        # The target still has each row of the base that the source touched, under the same key. So only a key that is
+        # new in the source may be that of a row that the target changed.
+        if np.any(self._o_rows < 0):
+            self._p, self._q = read_sides(merge.sides[2:], columns[2:])
+            self._match(keys)
 
     def _match(self, keys: Sequence[Sequence[str]]) -> None:
         sides = self._o, self._n, self._p, self._q
@@ -194,6 +219,19 @@ class MatchedRows:
         addresses = at_positions(self._o.addresses.to_numpy().astype(np.int64), o_rows, missing=NO_CODE)
         is_new = (o_rows < 0) & (q_rows < 0)
         return rows[np.lexsort((at_positions(self._ranks, n_rows, missing=0), addresses, o_rows < 0, is_new))]
+
+
+def _touch_different_rows(merge: RowMerge) -> bool:
+    """Return whether both sides only changed rows of the base on a local disk, and no row was changed by both.
+
+    In a remote store, all sides are read at once, and to read two of them later would take longer.
+    """
+    source, base, target = merge.base_of_source, merge.base_of_target, merge.target
+    if not (isinstance(source, RowSide) and isinstance(base, RowSide) and isinstance(target, RowSide)):
+        return False
+    # If the target has more or fewer rows, some were inserted or deleted, and may repeat a key.
+    is_update = base.rows == target.rows and is_local(base.version_ref.home.root)
+    return is_update and are_apart(source.parts, base.parts)
 
 
 def _have_same_schema(merge: RowMerge) -> bool:

@@ -17,7 +17,6 @@ from anabranch.storage import at_once, in_parallel
 from anabranch.storage.uris import is_local
 
 __all__ = [
-    "NO_CODE",
     "HeldRows",
     "at_positions",
     "encode_keys",
@@ -34,8 +33,6 @@ _MOST_COLUMNS_AT_ONCE = 16
 _MOST_PROBES = 4
 # The number of columns of the first probe. Each following one reads twice as many.
 _FIRST_COLUMNS = 16
-# Less than any code that `encode` returns, and than any row id or address.
-NO_CODE = -(1 << 63)
 
 _NO_ROWS = pa.record_batch([pa.array([], pa.uint64())] * 2, names=[ROW_ID, ROW_ADDRESS])
 
@@ -57,6 +54,11 @@ class HeldRows:
         if side is None:
             return cls(None, _NO_ROWS, has_values=False)
         return cls(side, _read(side, columns), has_values=columns is None)
+
+    @classmethod
+    def without_rows(cls, side: Rows | None, columns: Sequence[str] | None) -> "HeldRows":
+        """Return the columns of a side without any of its rows, as if they were not to be read."""
+        return cls.read(replace(side, parts=()) if isinstance(side, RowSide) else None, columns)
 
     def __len__(self) -> int:
         return len(self._read)
@@ -208,43 +210,63 @@ def find_changed(
     newer_rows: Positions,
     pairs: Sequence[tuple[str | None, str | None]],
 ) -> Mask:
-    """Return which columns differ, for each pair of rows. If `older` is not in memory, at least one of them.
+    """Return which columns differ, for each pair of rows. If `older` is not in memory, at least one of them."""
+    compared = _ComparedRows(older, newer, older_rows, newer_rows, pairs)
+    left = np.arange(len(older_rows))
+    # Most updates change the same few columns of all rows. So columns of one row are read until some differ, and then
+    # only these of the other rows. Rows without a difference in these columns need another probe: another update may
+    # have changed them.
+    for _ in range(0 if older.has_all else _MOST_PROBES):
+        left = compared.compare_like_first(left)
+    compared.compare(left, range(len(pairs)))
+    return compared.changed
 
-    Most updates change the same few columns of all rows. So columns of one row are read until some differ, and then
-    only these of the other rows. This is repeated for rows that do not differ in these columns.
-    """
-    changed = np.zeros((len(older_rows), len(pairs)), dtype=bool)
 
-    def compare(rows: Positions, numbers: Sequence[int]) -> None:
-        names, other_names = [pairs[number][0] for number in numbers], [pairs[number][1] for number in numbers]
-        if older.has_all:
-            before = older.columns(names, older_rows[rows])
-        else:
-            read = [name for name in names if name is not None]
-            before = dict(zip(read, older.read_again(older_rows[rows], read).columns, strict=True))
-        after = newer.columns(other_names, newer_rows[rows])
+class _ComparedRows:
+    """Pairs of rows, and which columns of them were found to differ."""
+
+    def __init__(
+        self,
+        older: HeldRows,
+        newer: HeldRows,
+        older_rows: Positions,
+        newer_rows: Positions,
+        pairs: Sequence[tuple[str | None, str | None]],
+    ) -> None:
+        self._older, self._newer = older, newer
+        self._older_rows, self._newer_rows = older_rows, newer_rows
+        self._pairs = pairs
+        # By columns, as it is written.
+        self.changed = np.zeros((len(older_rows), len(pairs)), dtype=bool, order="F")
+
+    def compare(self, rows: Positions, numbers: Sequence[int]) -> None:
+        """Compare some columns of some rows."""
+        if not len(rows) or not len(numbers):
+            return
+        names, other_names = zip(*(self._pairs[number] for number in numbers), strict=True)
+        before = self._read_older([name for name in names if name is not None], rows)
+        after = self._newer.columns(other_names, self._newer_rows[rows])
         for number, name, other in zip(numbers, names, other_names, strict=True):
             values = None if name is None else before.get(name), None if other is None else after.get(other)
-            changed[rows, number] = values_differ(*values, len(rows))
+            self.changed[rows, number] = values_differ(*values, len(rows))
 
-    every, left = range(len(pairs)), np.arange(len(older_rows))
-    for _ in range(0 if older.has_all else _MOST_PROBES):
-        if not len(left):
-            return changed
-        # One row shows which columns the update changed, at the price of one read of a wide row.
-        probe, left = left[:1], left[1:]
-        for numbers in _iter_pieces(every):
-            compare(probe, numbers)
-            if changed[probe].any():
+    def compare_like_first(self, rows: Positions) -> Positions:
+        """Compare the columns in which the first row differs. Return the rows that do not differ in them."""
+        first, rest = rows[:1], rows[1:]
+        for numbers in _iter_pieces(range(len(self._pairs))):
+            self.compare(first, numbers)
+            if self.changed[first].any():
                 break
-        found = np.flatnonzero(changed[probe[0]]).tolist()
-        if found and len(left):
-            compare(left, found)
-            # Rows without a difference in these columns need another probe: another update may have changed them.
-            left = left[~changed[left].any(axis=1)]
-    if len(left):
-        compare(left, every)
-    return changed
+        found = np.flatnonzero(self.changed[first].any(axis=0)).tolist()
+        if not found:
+            return rest
+        self.compare(rest, found)
+        return rest[~self.changed[rest].any(axis=1)]
+
+    def _read_older(self, names: list[str], rows: Positions) -> dict[str, pa.Array]:
+        if self._older.has_all or not names:
+            return self._older.columns(names, self._older_rows[rows])
+        return dict(zip(names, self._older.read_again(self._older_rows[rows], names).columns, strict=True))
 
 
 def _iter_pieces(numbers: Sequence[int]) -> Iterator[Sequence[int]]:

@@ -9,6 +9,7 @@ import pyarrow as pa
 from anabranch.errors import ObjectExistsError
 from anabranch.files.formats import CsvOptions, FileFormat, checked_format
 from anabranch.files.writer import Target, is_part_name, write_file
+from anabranch.format import staging
 from anabranch.format.plain_tables import write_plain_dataset
 from anabranch.repo.io.values import ExportReport
 from anabranch.repo.log.arguments import checked_limit
@@ -148,7 +149,7 @@ class _Part:
 
 
 def _open_rows(table: Table, selection: Selection, progress: OnProgress) -> pa.RecordBatchReader:
-    """Return a reader of the selected rows, without Arrow metadata, that reports progress."""
+    """Return a reader of the selected rows, without notes of the repository, that reports progress."""
     columns = selection.columns
     batches = table.scan(columns=columns, where=selection.where, limit=selection.limit)
     schema = table.schema if columns is None else pa.schema([table.schema.field(name) for name in columns])
@@ -163,8 +164,8 @@ def _open_rows(table: Table, selection: Selection, progress: OnProgress) -> pa.R
             done += len(batch)
             progress(Progress(stage="rows", done=done, total=total, rows=done))
 
-    # The metadata of the schema has notes of the repository, such as the description, which do not belong to a file.
-    return _reader(schema.remove_metadata(), (batch.replace_schema_metadata(None) for batch in reported()))
+    # Descriptions and defaults do not belong to a file: a table that is made from it would get them.
+    return _reader(staging.without_own_notes(schema), reported())
 
 
 def _reader(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatchReader:

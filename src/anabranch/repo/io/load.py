@@ -62,8 +62,9 @@ def load_frame(
     reader = as_reader(frame, known)
     new_schema = _new_schema(request, reader.schema if has_own_types(frame) or known is None else known)
     prepared = _prepare(tx, request, table, new_schema)
-    # The new data files define the table, so they need the types of the requested schema, not of the frame.
-    if overwrites and new_schema is not reader.schema:
+    # The new data files define the table, so they need the types of the requested schema, not of the frame. This also
+    # refuses repeated columns, and nulls in columns that take none.
+    if overwrites:
         fitted = fit_rows(reader, new_schema)
         reader = pa.RecordBatchReader.from_batches(fitted.schema, fitted.batches)
     fragments = staging.write_fragments(prepared.version_ref, reader, for_overwrite=overwrites)
@@ -81,10 +82,22 @@ def _new_schema(request: FrameRequest, given: pa.Schema) -> pa.Schema:
     """Return the schema of a table that is created from, or overwritten with, a frame of the given schema."""
     if request.schema is not None:
         return request.schema
+    given = pa.schema([_with_room_for_values(field) for field in given], metadata=given.metadata)
     if request.types is None:
         return given
     require_columns(given, request.types.names)
     return pa.schema([request.types.field(f.name) if f.name in request.types.names else f for f in given])
+
+
+def _with_room_for_values(field: pa.Field) -> pa.Field:
+    """Return a column of categories with an index for as many values as later rows may bring.
+
+    pandas chooses the smallest index for the categories of one frame.
+    """
+    kind = field.type
+    if not pa.types.is_dictionary(kind) or kind.index_type.bit_width >= 32:
+        return field
+    return field.with_type(pa.dictionary(pa.int32(), kind.value_type, kind.ordered))
 
 
 def _prepare(tx: Transaction, request: FrameRequest, table: Table | None, new_schema: pa.Schema) -> StagedTable:
@@ -175,14 +188,18 @@ def _is_paths(source: Any) -> bool:
     """Return whether a source is a path or a list of paths. Everything else is a frame."""
     if isinstance(source, str | os.PathLike):
         return True
-    # A list of dicts is rows, so the items decide. An empty list counts as paths, and `_path_list` refuses it.
+    # A list of dicts is rows, so the items decide. `_path_list` refuses an empty list: it may be a search that found no
+    # files, which must not empty a table.
     return isinstance(source, list | tuple) and all(isinstance(item, str | os.PathLike) for item in source)
 
 
 def _path_list(source: Any) -> list[str | os.PathLike[str]]:
     paths = [source] if isinstance(source, str | os.PathLike) else list(source)
     if not paths:
-        raise InvalidInputError("the list of files to load is empty", hint="pass at least one file, folder or pattern")
+        raise InvalidInputError(
+            "the list to load is empty",
+            hint="pass at least one file, folder or pattern; for no rows, pass an Arrow table with columns",
+        )
     return paths
 
 

@@ -132,7 +132,7 @@ class Clones:
         # An id becomes a folder name, so other texts must not reach the store.
         clone = self.find(clone_id) if clone_id.isalnum() else None
         if clone is None:
-            raise NotFoundError(f"there is no clone {clone_id!r}", hint="list the clones to see which exist")
+            raise NotFoundError(f"there is no clone {clone_id!r}", hint="list the clones with `clone_list()`")
         return clone
 
     def list(self) -> tuple[CloneInfo, ...]:

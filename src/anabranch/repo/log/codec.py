@@ -4,7 +4,7 @@ Decoders also check the values: a repository may come from an untrusted source (
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from anabranch.errors import CorruptError
@@ -14,12 +14,16 @@ from anabranch.repo.log.entries import (
     BranchEvent,
     BranchMode,
     BranchState,
+    CheckOutcome,
+    CheckResult,
     CommitKind,
     CommitRecord,
+    FormerName,
     GraphCommit,
     LogEntry,
     Origin,
     Parent,
+    Rename,
     RunPhase,
     RunState,
     TableEntry,
@@ -258,6 +262,7 @@ def encode_run(run: RunState) -> dict[str, Any]:
         "published_after": run.published_after,
         "commit_id": run.commit_id,
         "error": run.error,
+        **({"outcomes": [asdict(outcome) for outcome in run.outcomes]} if run.outcomes else {}),
     }
 
 
@@ -272,12 +277,52 @@ def decode_run(fields: Mapping[str, Any]) -> RunState:
         published_after=fields["published_after"],
         commit_id=fields["commit_id"],
         error=fields["error"],
+        outcomes=tuple(
+            CheckOutcome(name=one["name"], sql=one["sql"], result=CheckResult(one["result"]), problem=one["problem"])
+            for one in fields.get("outcomes", ())
+        ),
     )
     return validation.check_run(run)
 
 
+def encode_parent(parent: Parent | None) -> dict[str, Any] | None:
+    if parent is None:
+        return None
+    # Older releases ignore the additional field.
+    since = {} if parent.created_as is None else {"created_as": parent.created_as}
+    return {"branch": parent.branch and str(parent.branch), "commit": parent.commit, **since}
+
+
+def decode_parent(fields: Mapping[str, Any] | None) -> Parent | None:
+    if fields is None:
+        return None
+    return Parent(
+        branch=fields["branch"] and BranchName(fields["branch"]),
+        commit=fields["commit"],
+        created_as=fields.get("created_as"),
+    )
+
+
+def encode_names(state: BranchState) -> dict[str, Any]:
+    """Return the renames in the log of a branch. Most branches have none."""
+    renames = [[rename.created_as, str(rename.to), rename.to_created_as] for rename in state.renames]
+    former = [[str(name.branch), name.created_as, name.until] for name in state.former_names]
+    return {**({"renames": renames} if renames else {}), **({"former_names": former} if former else {})}
+
+
+def decode_names(state: Mapping[str, Any]) -> dict[str, Any]:
+    renames, former = state.get("renames", ()), state.get("former_names", ())
+    return {
+        "renames": tuple(Rename(created_as=old, to=BranchName(to), to_created_as=new) for old, to, new in renames),
+        "former_names": tuple(
+            FormerName(branch=BranchName(name), created_as=created_as, until=until)
+            for name, created_as, until in former
+        ),
+    }
+
+
 def encode_entry(entry: LogEntry) -> bytes:
-    state, parent = entry.state, entry.state.parent
+    state = entry.state
     return dump(
         {
             "branch": str(entry.branch),
@@ -288,7 +333,7 @@ def encode_entry(entry: LogEntry) -> bytes:
             **({} if entry.restores is None else {"restores": entry.restores}),
             "state": {
                 "mode": state.mode,
-                "parent": parent and {"branch": parent.branch and str(parent.branch), "commit": parent.commit},
+                "parent": encode_parent(state.parent),
                 "created_at": state.created_at,
                 "created_by": state.created_by,
                 "created_as": state.created_as,
@@ -299,6 +344,7 @@ def encode_entry(entry: LogEntry) -> bytes:
                 "own": [str(key) for key in state.own],
                 **({"checks": [list(check) for check in state.checks]} if state.checks else {}),
                 **({} if state.run is None else {"run": encode_run(state.run)}),
+                **encode_names(state),
             },
             "head": encode_commit(entry.head),
         }
@@ -309,7 +355,6 @@ def decode_entry(data: bytes, *, path: str) -> LogEntry:
     fields = load(data, path=path)
     with damage_named(path):
         state = fields["state"]
-        parent = state["parent"]
         entry = LogEntry(
             branch=BranchName(fields["branch"]),
             number=fields["number"],
@@ -318,8 +363,7 @@ def decode_entry(data: bytes, *, path: str) -> LogEntry:
             actor=fields["actor"],
             state=BranchState(
                 mode=BranchMode(state["mode"]),
-                parent=parent
-                and Parent(branch=parent["branch"] and BranchName(parent["branch"]), commit=parent["commit"]),
+                parent=decode_parent(state["parent"]),
                 created_at=state["created_at"],
                 created_by=state["created_by"],
                 created_as=state["created_as"],
@@ -330,6 +374,7 @@ def decode_entry(data: bytes, *, path: str) -> LogEntry:
                 own=tuple(TableKey.parse(key) for key in state["own"]),
                 checks=tuple((name, sql) for name, sql in state.get("checks", ())),
                 run=decode_run(state["run"]) if "run" in state else None,
+                **decode_names(state),
             ),
             head=decode_commit(fields["head"]),
             restores=fields.get("restores"),

@@ -150,7 +150,7 @@ class Commits:
             return read_commit_fields(self._config, commit_id)
         except ObjectNotFoundError:
             raise CommitNotFoundError(
-                f"there is no commit {commit_id!r}", hint="list the commits to see which exist"
+                f"there is no commit {commit_id!r}", hint="list the commits with `list_commits()`"
             ) from None
 
 

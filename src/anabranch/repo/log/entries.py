@@ -14,13 +14,17 @@ __all__ = [
     "BranchMode",
     "BranchState",
     "Changes",
+    "CheckOutcome",
+    "CheckResult",
     "CommitKind",
     "CommitRecord",
+    "FormerName",
     "FrozenDict",
     "GraphCommit",
     "LogEntry",
     "Origin",
     "Parent",
+    "Rename",
     "RunPhase",
     "RunState",
     "StateId",
@@ -287,10 +291,55 @@ class Origin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parent:
-    """The commit that a branch was made from, and the branch, if the ref was a branch."""
+    """The commit that a branch was made from, and the branch, if the ref was a branch.
+
+    `branch` is the name at that time, and `created_as` is that of the parent's state: the parent may be renamed, and
+    its name used again, so `Heads.follow` finds its present name. Branches of older releases have no `created_as`.
+    """
 
     branch: BranchName | None
     commit: str
+    created_as: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rename:
+    """Where the branch that had a name went: `created_as` identifies it in each of the two logs."""
+
+    created_as: int
+    to: BranchName
+    to_created_as: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FormerName:
+    """An earlier name of a branch, and the entries of that name's log that are part of the branch's log."""
+
+    branch: BranchName
+    created_as: int
+    until: int
+
+
+class CheckResult(StrEnum):
+    """The result of a check of a run. `unknown` is that of a run that failed before results were recorded."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    NOT_RUN = "not_run"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckOutcome:
+    """A check of a run and its result. The SQL is empty if the check is a function.
+
+    `problem` states what a failed check found, such as the first rows.
+    """
+
+    name: str
+    sql: str
+    result: CheckResult
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -299,7 +348,7 @@ class RunState:
 
     `origin` is the commit that the run started from, and `main_id` that of main if its target is live. When the run is
     published, `published_after` is the version of the target after which its commit may be found, and `commit_id` is
-    that commit.
+    that commit. `outcomes` are the checks of the last attempt to publish it, recorded when the run ends.
     """
 
     target: BranchName
@@ -311,6 +360,7 @@ class RunState:
     published_after: int | None = None
     commit_id: str | None = None
     error: str | None = None
+    outcomes: tuple[CheckOutcome, ...] = ()
 
     @property
     def started_on(self) -> tuple[str, ...]:
@@ -325,7 +375,9 @@ class BranchState:
     `created_as` is the number of the log entry that created the branch: a branch that is deleted and created again is
     another branch. `own` are the tables that a live branch has changed or dropped, while all others follow main. For
     the hidden branch of a run, they are the tables that the run has changed. `checks` are the names and SQL of the
-    checks that every merge into a protected branch must pass.
+    checks that every merge into a protected branch must pass. `renames` are the branches that had this name and have
+    another one now, oldest first. A branch that is created under a name again keeps them. `former_names` are the
+    earlier names of this branch, oldest first.
     """
 
     mode: BranchMode
@@ -340,10 +392,22 @@ class BranchState:
     is_protected: bool = False
     checks: tuple[tuple[str, str], ...] = ()
     run: RunState | None = None
+    renames: tuple[Rename, ...] = ()
+    former_names: tuple[FormerName, ...] = ()
 
     @property
     def is_live(self) -> bool:
         return self.mode is BranchMode.LIVE
+
+    @property
+    def renamed_to(self) -> BranchName | None:
+        """The name that the branch got, if it was renamed. Its entry is a tombstone then."""
+        return rename.to if self.is_deleted and (rename := self.find_rename(self.created_as)) is not None else None
+
+    def find_rename(self, created_as: int | None) -> Rename | None:
+        """Return where a branch of this name went, or None if it was not renamed."""
+        # Releases without renames recorded no `created_as`. A branch of theirs is older than every rename.
+        return next((rename for rename in self.renames if created_as in (None, rename.created_as)), None)
 
     def follows_main(self, key: TableKey) -> bool:
         """Return whether a table is main's current one: the branch is live and has not changed or dropped it."""
@@ -366,6 +430,21 @@ class LogEntry:
     state: BranchState
     head: CommitRecord = field(repr=False)
     restores: int | None = None
+
+    @property
+    def renamed_from(self) -> BranchName | None:
+        """The former name, if this is the first entry of a renamed branch."""
+        former = self.state.former_names
+        return former[-1].branch if former and self.number == self.state.created_as else None
+
+    def has_own(self, branch: BranchName, number: int) -> bool:
+        """Return whether an entry belongs to this branch: to its log, or to the log of a former name."""
+        if branch == self.branch:
+            return number >= self.state.created_as
+        return any(
+            branch == former.branch and former.created_as <= number <= former.until
+            for former in self.state.former_names
+        )
 
     @property
     def position(self) -> int:

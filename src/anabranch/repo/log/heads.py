@@ -20,12 +20,11 @@ from anabranch.errors import (
     VersionNotFoundError,
 )
 from anabranch.format.cache import BoundedCache
-from anabranch.ids import BranchName
+from anabranch.ids import MAIN, BranchName
 from anabranch.repo.log import codec
 from anabranch.repo.log.config import BRANCHES, RUNS, TAGS, RepoConfig
-from anabranch.repo.log.entries import BranchEvent, CommitRecord, LogEntry, Origin
-from anabranch.repo.log.numbered import NumberedLog
-from anabranch.repo.log.pages import ALL, NamePage
+from anabranch.repo.log.entries import BranchEvent, CommitRecord, LogEntry, Origin, Parent
+from anabranch.repo.log.numbered import ALL, NamePage, NumberedLog
 from anabranch.storage import at_once, in_parallel
 from anabranch.suggestions import closest, suggest
 
@@ -89,8 +88,37 @@ class Heads:
                 raise RunEndedError(
                     f"run {branch.run_id} is over: it was {entry.state.run.phase}", hint="begin another run"
                 )
+            if entry.state.renamed_to is not None:
+                raise self._renamed_error(entry)
             raise BranchNotFoundError(f"branch '{branch}' was deleted", hint="restore it, or name another branch")
         return entry
+
+    def _renamed_error(self, tombstone: LogEntry) -> BranchNotFoundError:
+        """Return the error for a name whose branch has another name now, perhaps after several renames."""
+        state = tombstone.state
+        now = self.follow(Parent(branch=tombstone.branch, commit="", created_as=state.created_as))
+        newest = None if now is None else self.find(now)
+        gone = newest is None or newest.state.is_deleted
+        error = BranchNotFoundError(
+            f"branch '{tombstone.branch}' was renamed to '{now}'{', which was deleted' if gone else ''}",
+            hint=f"restore '{now}', or name another branch" if gone else f"use the name '{now}'",
+        )
+        error.renamed_to = None if now is None else str(now)
+        return error
+
+    def follow(self, parent: Parent) -> BranchName | None:
+        """Return the present name of the branch that another one was made from. It costs a request for each rename."""
+        branch, created_as = parent.branch, parent.created_as
+        followed: set[tuple[BranchName, int | None]] = set()
+        # Each rename leads to a later branch. Only a damaged repository has a circle.
+        while branch is not None and str(branch) != MAIN and (branch, created_as) not in followed:
+            followed.add((branch, created_as))
+            entry = self.find(branch)
+            rename = None if entry is None else entry.state.find_rename(created_as)
+            if rename is None:
+                break
+            branch, created_as = rename.to, rename.to_created_as
+        return branch
 
     def get_numbered(self, branch: BranchName, number: int) -> LogEntry:
         """The entry of a number, whether the branch still exists or not."""
@@ -102,7 +130,7 @@ class Heads:
         data = log.find(number) if number > 0 else None
         if data is None:
             raise VersionNotFoundError(
-                f"branch '{branch}' has no version {number}", hint="list its commits to see which exist"
+                f"branch '{branch}' has no version {number}", hint=f"list its versions with `reflog({str(branch)!r})`"
             )
         entry = _decode(log, branch, number, data)
         self._numbered.keep((branch, number), entry)
@@ -171,7 +199,7 @@ class Heads:
         if self._has_tag(missing):
             return f"a tag does not move: make a branch from it with `branch_create('NAME', source='{missing}')`"
         if not exist or len(names) > _NAMES_IN_HINT:
-            return suggest(str(missing), exist, "list the branches to see which exist")
+            return suggest(str(missing), exist, "list the branches with `branch_list()`")
         return suggest(str(missing), exist, f"the branches are {', '.join(map(repr, sorted(exist)))}")
 
     def _has_tag(self, name: BranchName) -> bool:

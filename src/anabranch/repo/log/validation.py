@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from anabranch.ids import BranchName, TableKey, TagName, are_table_keys
-from anabranch.repo.log.entries import CommitRecord, GraphCommit, LogEntry, RunState, TableEntry
+from anabranch.repo.log.entries import BranchState, CommitRecord, GraphCommit, LogEntry, RunState, TableEntry
 
 __all__ = [
     "check_collected",
@@ -159,6 +159,9 @@ def check_run(run: RunState) -> RunState:
     if run.published_after is not None:
         check_integer(run.published_after, "version")
     check_optional_text(run.error, "error")
+    for outcome in run.outcomes:
+        for text in (outcome.name, outcome.sql, outcome.problem):
+            check_text(text, "check")
     check_metadata(run.metadata)
     return run
 
@@ -176,6 +179,9 @@ def check_entry(entry: LogEntry) -> LogEntry:
         if state.parent.branch is not None:
             BranchName.parse(state.parent.branch.value)
         check_commit_id(state.parent.commit)
+        if state.parent.created_as is not None:
+            check_integer(state.parent.created_as, "log entry")
+    _check_names(state)
     check_time(state.created_at, "time")
     check_optional_text(state.created_by, "actor")
     check_integer(state.created_as, "log entry")
@@ -186,6 +192,17 @@ def check_entry(entry: LogEntry) -> LogEntry:
         check_text(name, "check")
         check_text(sql, "check")
     return entry
+
+
+def _check_names(state: BranchState) -> None:
+    for rename in state.renames:
+        BranchName.parse(rename.to.value)
+        check_integer(rename.created_as, "log entry")
+        check_integer(rename.to_created_as, "log entry")
+    for former in state.former_names:
+        BranchName.parse(former.branch.value)
+        check_integer(former.created_as, "log entry")
+        check_integer(former.until, "log entry")
 
 
 def check_tag(*, name: Any, commit_id: Any, created_at: Any, number: Any) -> None:

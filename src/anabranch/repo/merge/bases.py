@@ -58,6 +58,9 @@ class Bases:
             return source or target
         if is_same_state(base, source) or is_same_state(source, target):
             return target
+        if base is not None and source.dataset != target.dataset:
+            # Another table got this name on one of the sides. The rows of two tables must not be mixed.
+            return source if target.dataset == base.dataset else target
         match = TableMatch(
             key=key,
             base=None if base is None else TableState(key, base),

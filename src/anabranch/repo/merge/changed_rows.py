@@ -49,8 +49,9 @@ class ChangedRows:
 
     def where(self, source: str, *target: str | None) -> Mask:
         """Return the rows with this change of the source and one of these changes of the target."""
-        found: Mask = np.isin(self._target_codes, [_CODES[change] for change in target])
-        found &= self._source_codes == _CODES[source]
+        found: Mask = self._source_codes == _CODES[source]
+        if found.any():
+            found &= np.isin(self._target_codes, [_CODES[change] for change in target])
         return found
 
     def filter(self, mask: Mask) -> "ChangedRows":
@@ -80,7 +81,7 @@ class ChangedRows:
         row_ids[missing] = row_ids_at(version_ref, self.addresses[missing])
         present = self.target.filter(pa.array(~missing))
         # If the target changed nothing, the engine did not read it, so its columns come from the version.
-        fields = [pa.field(field.name, field.type) for field in version_ref.schema]
+        fields = [pa.field(field.name, field.type) for field in version_ref.row_schema]
         arrays = [taken.column(field.name).combine_chunks() for field in fields]
         if len(present):
             columns = fields_of(present)

@@ -175,7 +175,9 @@ def _released(
 ) -> frozenset[TableKey]:
     """Return the tables of a live branch that follow main again, because the commit that changed them is reverted."""
     # The commit of another branch did not decide what follows main on this one.
-    if not request.is_revert or not head.state.is_live or record.commit.branch != str(head.branch):
+    commit = record.commit
+    is_own = head.has_own(BranchName(commit.branch), commit.manifest_version)
+    if not request.is_revert or not head.state.is_live or not is_own:
         return frozenset()
     return frozenset(key for key in sides.followed if is_same_state(tables.get(key), sides.after[key]))
 

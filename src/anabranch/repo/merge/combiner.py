@@ -8,6 +8,7 @@ from anabranch.format.staging.column_ids import without_column_ids
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.history.comparer import RowComparer
 from anabranch.repo.history.diff import TableDiff
+from anabranch.repo.history.table_identity import match_tables
 from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import Changes, TableEntry, TableMap
 from anabranch.repo.merge.apply import MergedTable, Stager, count_step, iter_step_conflicts
@@ -80,7 +81,12 @@ class Combiner:
     def plan(self, sides: Sides) -> MergeSteps:
         """Return the steps that merge the tables. Nothing is written, and few rows are read."""
         planned = plan_tables(
-            sides.base, sides.source, sides.target, self.resolution, has_same_content=self._has_same_content
+            sides.base,
+            sides.source,
+            sides.target,
+            self.resolution,
+            match=partial(match_tables, self.config),
+            has_same_content=self._has_same_content,
         )
 
         def plan(table: PlannedTable) -> TableStep:

@@ -7,7 +7,7 @@ while the base, the source and the target have the values that were decided on, 
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,12 +17,25 @@ from anabranch.repo.log.config import DECISIONS, RepoConfig
 from anabranch.repo.merge.conflicts import Conflict
 from anabranch.storage import documents
 
-__all__ = ["KeptDecisions", "iter_unique"]
+__all__ = ["KeptDecisions", "iter_unique", "move_decisions"]
 
 _NAMES = ("table", "kind", "key", "column", "path", "base", "source", "target", "problem")
 _MAX_ATTEMPTS = 10
 # The fields that identify the conflict of an entry. A later decision on the same conflict replaces the earlier one.
 _SUBJECT = ("table", "key", "column", "path", "base", "source", "target")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kept:
+    """An object with decisions, in the order in which they were made, and the names of the objects that it replaces."""
+
+    path: str
+    decisions: list[dict[str, Any]]
+    replaces: frozenset[str]
+
+    @property
+    def name(self) -> str:
+        return self.path.rpartition("/")[2]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -40,18 +53,17 @@ class KeptDecisions:
 
     def read(self) -> list[dict[str, Any]]:
         """Return the decisions as resolutions, with the values that were decided on."""
-        found = self._read_all()
-        return list({_subject(entry): entry for entries in found.values() for entry in entries}.values())
+        return _in_order(self._read_all())
 
-    def _read_all(self) -> dict[str, list[dict[str, Any]]]:
-        """Return the decisions by their objects, oldest first."""
+    def _read_all(self) -> list[_Kept]:
+        """Return all objects, sorted by their names."""
         for _ in range(_MAX_ATTEMPTS):
             found = {path: self.config.store.find(path) for path in self._list()}
             # Another merge may have replaced some of them by one object. Then the new one has to be found.
             if None not in found.values():
                 break
         self.is_read = self.is_read or bool(found)
-        return {path: _load(path, data) for path, data in found.items() if data is not None}
+        return [_load(path, data) for path, data in found.items() if data is not None]
 
     def _list(self) -> list[str]:
         return sorted(info.path for info in self.config.store.list_files(self.folder))
@@ -62,13 +74,19 @@ class KeptDecisions:
         if not new:
             return
         before = self._read_all()
-        entries = {_subject(entry): entry for kept in (*before.values(), new) for entry in kept}
-        fields = {"source": str(self.source), "into": str(self.into), "decisions": list(entries.values())}
-        # A new object first, then the deletions: after a crash in between some decisions are there twice, which is
-        # harmless. If two merges fail at once, each has an object, and no decision is lost.
+        entries = {_subject(entry): entry for entry in (*_in_order(before), *new)}
+        # A new object first, then the deletions. After a crash in between, it names the objects that it replaces: the
+        # order of their names is that of the clocks, which may differ. If two merges fail at once, each has an object,
+        # and no decision is lost.
+        fields = {
+            "source": str(self.source),
+            "into": str(self.into),
+            "decisions": list(entries.values()),
+            "replaces": [kept.name for kept in before],
+        }
         self.config.store.put(f"{self.folder}/{self.config.new_id()}.json", documents.dump(fields))
-        for path in before:
-            self.config.store.delete(path)
+        for kept in before:
+            self.config.store.delete(kept.path)
 
     def clear(self) -> bool:
         """Delete the decisions. Return whether there were any."""
@@ -78,10 +96,33 @@ class KeptDecisions:
         return bool(found)
 
 
-def _load(path: str, data: bytes) -> list[dict[str, Any]]:
+def move_decisions(config: RepoConfig, old: BranchName, new: BranchName) -> None:
+    """Move the decisions on merges from and into a branch to its new name."""
+    store = config.store
+    moved = [info.path for info in store.list(f"{DECISIONS}/{old.segment}")]
+    moved += [info.path for into in store.list_folders(DECISIONS) for info in store.list(f"{into}/{old.segment}")]
+    for path in moved:
+        # After a crash in between, a decision has two objects or stays with the old name. Neither does harm.
+        into, source, name = path.removeprefix(f"{DECISIONS}/").split("/")
+        names = [new.segment if part == old.segment else part for part in (into, source)]
+        if (data := store.find(path)) is not None:
+            store.put(f"{DECISIONS}/{'/'.join(names)}/{name}", data)
+        store.delete(path)
+
+
+def _load(path: str, data: bytes) -> _Kept:
     fields = documents.load(data, path=path)
     with documents.damage_named(path):
-        return [dict(entry) for entry in fields["decisions"]]
+        decisions = [dict(entry) for entry in fields["decisions"]]
+        # Earlier releases did not write the replaced objects.
+        return _Kept(path=path, decisions=decisions, replaces=frozenset(fields.get("replaces", ())))
+
+
+def _in_order(objects: Sequence[_Kept]) -> list[dict[str, Any]]:
+    """Return the newest decision on each conflict, without the objects that another one replaces."""
+    replaced = frozenset[str]().union(*(kept.replaces for kept in objects))
+    left = (kept.decisions for kept in objects if kept.name not in replaced)
+    return list({_subject(entry): entry for decisions in left for entry in decisions}.values())
 
 
 def _entry_of(conflict: Conflict) -> dict[str, Any]:

@@ -73,13 +73,11 @@ class _MatchedTable:
         self._side = self._resolution.for_table()
 
     def _names(self) -> TableNames:
-        match = self._match
-        keys = (match.key, match.target.key, match.source.key, None if match.base is None else match.base.key)
         columns: dict[str, set[str | None]] = {}
         for pair in (*self._of_source.columns, *self._of_target.columns):
             if pair.older is not None:
                 columns.setdefault(pair.older, {pair.older}).add(pair.newer)
-        return TableNames.of(keys, columns.values())
+        return TableNames.of(self._match.names or [self._match.key], columns.values())
 
     def _compare(self) -> tuple[Difference, Difference]:
         """Return the differences between the base and both sides. Without a base, there are none to use."""

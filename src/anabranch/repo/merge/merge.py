@@ -10,12 +10,13 @@ from anabranch.repo.history.ancestry import Ancestry
 from anabranch.repo.log.collected import collected_errors
 from anabranch.repo.log.entries import Changes, CommitKind, CommitRecord, LogEntry, TableEntry, is_same_state
 from anabranch.repo.log.making import CommitSpec, Guard, Inspect
+from anabranch.repo.log.once import Once
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.log.view import View, find_main
 from anabranch.repo.merge.bases import Bases
 from anabranch.repo.merge.combiner import Combination, Combiner, Sides
 from anabranch.repo.merge.conflicts import Conflict
-from anabranch.repo.merge.plan import MergeOutcome, MergePlan, MergeResult, changes_table, plan_of
+from anabranch.repo.merge.plan import MergeOutcome, MergePlan, MergeResult, changes_table, table_plans
 from anabranch.repo.merge.replay import check_expected_head
 from anabranch.repo.write.publish import Published, publish
 
@@ -27,7 +28,8 @@ class BranchMerge:
     """The request to merge a state, with its name, into a branch.
 
     With `expected_head` the branch must be at that commit. With `squash` the commit has one parent only. With `ff_only`
-    the branch must not have commits that the source does not have.
+    the branch must not have commits that the source does not have. With `once` nothing is published if the branch has
+    the commit of this merge already.
     """
 
     name: str
@@ -41,6 +43,7 @@ class BranchMerge:
     ff_only: bool = False
     inspect: Inspect | None = None
     guard: Guard | None = None
+    once: Once | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,21 +86,22 @@ def merge_branch(repo_store: RepoStore, request: BranchMerge) -> MergedBranch:
     """Merge and publish. If the target moves concurrently, merge again on top of its new head."""
     merger = _BranchMerger(repo_store, request)
     head = merger.head
+    # Before the merge, which may have conflicts with its own result.
+    if request.once is not None and (earlier := request.once.find_on(repo_store, head)) is not None:
+        return MergedBranch(result=MergeResult(plan=merger.plan(head, None), commit=earlier))
     try:
-        changes = merger.changes_on(head)
-        # Other merges without changes are published: their second parent is the base of the next merge.
-        if request.squash and not changes:
-            raise _UpToDateError
         published = publish(
             repo_store,
             expected=head,
-            changes=changes,
+            changes=merger.changes_on(head),
             spec=merger.spec,
             rebase=merger.changes_on,
             main=merger.main,
         )
     except _UpToDateError:
         return MergedBranch(result=MergeResult(plan=merger.plan(repo_store.heads.get(request.into), None)))
+    if published.earlier is not None:
+        return MergedBranch(result=MergeResult(plan=merger.plan(published.entry, None), commit=published.earlier))
     plan = merger.plan(merger.head, merger.combination)
     return MergedBranch(result=MergeResult(plan=plan, commit=published.commit), published=published)
 
@@ -129,6 +133,7 @@ class _BranchMerger:
             taken_from=None if request.squash or main is None else main.commit,
             inspect=request.inspect,
             guard=request.guard,
+            once=request.once,
         )
 
     def check_expected_head(self, head: LogEntry) -> None:
@@ -171,10 +176,14 @@ class _BranchMerger:
         listed = f"conflicts({self._request.name!r}, into={str(head.branch)!r})"
         self.combination.conflicts.check_none(
             f"the merge of '{self._request.name}' into '{head.branch}'",
-            hint=f"list them with `{listed}`, then pass `resolvers`, `resolutions` or a `strategy`, or change one side;"
-            " nothing was merged",
+            hint=f"nothing was merged; list the conflicts with `{listed}`, then merge again with `resolvers`,"
+            " `resolutions` or `strategy`",
         )
-        return self.combination.changes
+        changes = self.combination.changes
+        # Other merges without changes are published: their second parent is the base of the next merge.
+        if self._request.squash and not changes:
+            raise _UpToDateError
+        return changes
 
     def collected_errors(self, head: LogEntry) -> AbstractContextManager[None]:
         """Convert NotFound errors into CollectedError if the data of a merge base was collected.
@@ -210,6 +219,10 @@ class _BranchMerger:
                 if found is not None:
                     base[key] = found
         touched = {key for key in {*ours, *theirs} if key in base or not is_same_state(ours.get(key), theirs.get(key))}
+        missing = {entry.dataset for entry in base.values()} - {ours[key].dataset for key in ours if key in touched}
+        if missing:
+            # Both sides may have the same state of a table that has another name in the base. It is not dropped.
+            touched |= {key for key in ours if ours[key].dataset in missing}
         sides = Sides(base=base, source={key: ours[key] for key in ours if key in touched}, target=theirs)
         self._request.combiner.check_resolvers(sides)
         return sides
@@ -240,7 +253,7 @@ class _BranchMerger:
         return replace(
             plan,
             outcome=MergeOutcome.FAST_FORWARD if is_fast_forward else MergeOutcome.MERGED,
-            tables=tuple(plan_of(merged, conflicts) for merged in combination.tables),
+            tables=table_plans(combination.tables, conflicts),
             conflict_count=conflicts.count,
             conflicts=tuple(conflicts.first),
             strategy_gaps=conflicts.strategy_gaps,

@@ -5,8 +5,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from anabranch.ids import TableKey
+from anabranch.repo.log.entries import TableEntry
 
-__all__ = ["TableNames"]
+__all__ = ["TableNames", "with_other_names"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,3 +41,14 @@ class TableNames:
     def canonical(self, name: str) -> str:
         """Return one name of a column, which is the same for all its names."""
         return self.columns.get(name, (name,))[0]
+
+
+def with_other_names(keys: Iterable[TableKey], *states: Mapping[TableKey, TableEntry | None]) -> set[TableKey]:
+    """Return keys, with all other keys that the tables of these keys have in the given states."""
+    found = set(keys)
+    while True:
+        datasets = {entry.dataset for state in states for key in found if (entry := state.get(key)) is not None}
+        others = {key for state in states for key, entry in state.items() if entry and entry.dataset in datasets}
+        if others <= found:
+            return found
+        found |= others

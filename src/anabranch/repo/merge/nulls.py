@@ -110,7 +110,7 @@ def _find_kept(step: MergeTable, touched: Addresses, comparer: RowComparer) -> C
     if not len(addresses):
         return None
     taken = take_at(plan.version_ref, addresses)
-    fields = [pa.field(field.name, field.type) for field in plan.version_ref.schema]
+    fields = [pa.field(field.name, field.type) for field in plan.version_ref.row_schema]
     rows = pa.StructArray.from_arrays([taken.column(f.name).combine_chunks() for f in fields], fields=fields)
     base = _find_base(plan, addresses, comparer)
     is_new = base.is_null()

@@ -1,5 +1,6 @@
 """The counted plan and the result of a merge, as users see them. Nothing here reads or writes."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from html import escape
@@ -12,7 +13,16 @@ from anabranch.repo.merge.apply import MergedTable
 from anabranch.repo.merge.conflicts import Conflict, ConflictLog, StrategyGap
 from anabranch.repo.merge.indices import MergedIndices
 from anabranch.repo.merge.shapes import Shape
-from anabranch.repo.merge.steps import AddTable, DropTable, KeepTable, MergeTable, RenameTable, ReplaceTable
+from anabranch.repo.merge.steps import (
+    NO_ROWS,
+    AddTable,
+    DropTable,
+    KeepTable,
+    MergeTable,
+    RenameTable,
+    ReplaceTable,
+    TableAction,
+)
 
 __all__ = [
     "CommitPlan",
@@ -23,7 +33,7 @@ __all__ = [
     "TablePlan",
     "changes_table",
     "gap_text",
-    "plan_of",
+    "table_plans",
 ]
 
 
@@ -172,8 +182,19 @@ def gap_text(gap: StrategyGap) -> str:
     return f"The strategy does not decide {number} of {gap.table}: {gap.hint}"
 
 
-def plan_of(merged: MergedTable, conflicts: ConflictLog) -> TablePlan:
-    """Return the plan of one merged table, given the conflicts of all tables."""
+def table_plans(merged: Sequence[MergedTable], conflicts: ConflictLog) -> tuple[TablePlan, ...]:
+    """Return the plans of the merged tables, and of those whose name or existence is not decided."""
+    planned = [_plan_of(table, conflicts) for table in merged]
+    # Such a conflict may be the only thing about a table, so that no step names it.
+    undecided = sorted(conflicts.by_table.keys() - {plan.table for plan in planned})
+    action = TableAction.UNDECIDED.value
+    planned += (
+        TablePlan(table=key, action=action, counts=NO_ROWS, conflicts=conflicts.by_table[key]) for key in undecided
+    )
+    return tuple(planned)
+
+
+def _plan_of(merged: MergedTable, conflicts: ConflictLog) -> TablePlan:
     step = merged.step
     shape = step.shape if isinstance(step, KeepTable | ReplaceTable | MergeTable) else Shape()
     indices = step.indices if isinstance(step, MergeTable) else MergedIndices()

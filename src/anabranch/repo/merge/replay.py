@@ -28,7 +28,8 @@ from anabranch.repo.log.store import RepoStore
 from anabranch.repo.log.view import View
 from anabranch.repo.merge.combiner import DECIDE, Combiner, Sides
 from anabranch.repo.merge.conflicts import Conflict
-from anabranch.repo.merge.plan import CommitPlan, plan_of
+from anabranch.repo.merge.names import with_other_names
+from anabranch.repo.merge.plan import CommitPlan, table_plans
 from anabranch.storage import in_parallel
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "Tables",
     "apply_changes",
     "check_expected_head",
+    "check_expected_source",
     "check_names_of_changes",
     "hold",
     "iter_change_conflicts",
@@ -73,6 +75,15 @@ def check_expected_head(head: LogEntry, expected: str | None) -> None:
         raise WriteConflictError(
             f"branch '{head.branch}' is on commit {found}, not on the expected {expected}",
             hint="read the new commits, then try again with the new head as `expected_head`",
+        )
+
+
+def check_expected_source(name: str, commit: GraphCommit, expected: str | None) -> None:
+    """Raise WriteConflictError if the source of a merge is not on the commit that the caller expects."""
+    if expected is not None and commit.graph_commit_id != expected:
+        raise WriteConflictError(
+            f"the source '{name}' is on commit {commit.graph_commit_id}, not on the expected {expected}",
+            hint="read the new commits, then try again with the new head as `expected_source`",
         )
 
 
@@ -193,7 +204,7 @@ def plan_changes(tables: TableMap, changes: Sequence[Change], combiner: Combiner
         plan = CommitPlan(
             commit_id=change.commit.graph_commit_id,
             message=change.commit.message,
-            tables=tuple(plan_of(merged, counted.conflicts) for merged in counted.tables),
+            tables=table_plans(counted.tables, counted.conflicts),
             conflict_count=counted.conflicts.count,
             conflicts=tuple(counted.conflicts.first),
             strategy_gaps=counted.conflicts.strategy_gaps,
@@ -212,7 +223,10 @@ def _movable(branch: BranchName, tables: TableMap, before: Tables, after: Tables
     found = {key: after[key] for key in unchanged if _can_hold(branch, after[key])}
     # The home may belong to another table by now, because tables can be renamed. Two tables must not share a home.
     homes = Counter((entry.dataset, entry.home) for entry in {**tables, **found}.values() if entry is not None)
-    return {key: entry for key, entry in found.items() if entry is None or homes[entry.dataset, entry.home] == 1}
+    movable = {key for key, entry in found.items() if entry is None or homes[entry.dataset, entry.home] == 1}
+    # Merge both names of a renamed table together. Alone, one name is a dropped table, and the other one is a new one.
+    merged = with_other_names((key for key in after if key not in movable), before, after)
+    return {key: entry for key, entry in found.items() if key not in merged}
 
 
 def _can_hold(branch: BranchName, entry: TableEntry | None) -> bool:

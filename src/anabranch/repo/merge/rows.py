@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from anabranch.errors import InvalidInputError, KeyConflictError, SchemaMismatchError
 from anabranch.format.arrow_types import python_values
+from anabranch.format.blobs import bytes_field
 from anabranch.format.compare.parts import row_ids_at
 from anabranch.format.staging import RowBatch, are_surely_unique
 from anabranch.format.staging.incoming import cast_computed, fit_rows
@@ -306,7 +307,7 @@ class _RowMerger:
         if not isinstance(given, Mapping) or not given:
             raise InvalidInputError(f"the resolver of '{self._key}' must return a row, got {given!r}", hint=hint)
         named = {self._result_name(name, hint): value for name, value in given.items()}
-        fields = [self._schema.field(name) for name in named]
+        fields = [bytes_field(self._schema.field(name)) for name in named]
         try:
             if isinstance(answer, JsonValue):
                 named = {field.name: _value_of(named[field.name], field) for field in fields}
@@ -377,10 +378,10 @@ def _have_same_columns(plan: RowPlan) -> bool:
     if base is None or source is None:
         return False
     sides = [dict(zip(schema.names, schema.types, strict=True)) for schema in (base.schema, source.schema)]
-    target = plan.version_ref.schema
+    target = plan.version_ref.row_schema
     sides.append(dict(zip(target.names, target.types, strict=True)))
     return all(
-        name is not None and side.get(name) == column.field.type
+        name is not None and side.get(name) == bytes_field(column.field).type
         for column in plan.columns
         for side, name in zip(sides, (column.triple.base, column.triple.source, column.triple.target), strict=True)
     )
@@ -399,7 +400,8 @@ def _value_of(value: Any, field: pa.Field) -> Any:
 
 
 def cells_of(rows: pa.StructArray, name: str | None, kind: pa.Field) -> pa.Array:
-    """Return the cells of a column in the type of the result. Nulls if the side does not have the column."""
+    """Return the cells of a column in the type of the result, blobs as binary. Nulls if the side lacks the column."""
+    kind = bytes_field(kind)
     if name is None or name not in rows.type.names:
         return pa.nulls(len(rows), kind.type)
     return cast_computed(pc.struct_field(rows, [name]), kind.with_nullable(nullable=True))

@@ -15,6 +15,7 @@ from anabranch.format.staging import VersionRef
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.log.entries import (
     Changes,
+    CheckOutcome,
     CommitKind,
     GraphCommit,
     LogEntry,
@@ -28,6 +29,7 @@ from anabranch.repo.log.making import CommitSpec, Inspect
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.log.view import View
 from anabranch.repo.merge.combiner import Combiner, Sides
+from anabranch.repo.merge.names import with_other_names
 from anabranch.repo.runs.runs import (
     close_run,
     fence_off_publishers,
@@ -64,6 +66,7 @@ def publish_run(
     inspect: Inspect | None,
     metadata: Mapping[str, str],
     load_combiner: LoadCombiner,
+    outcomes: Callable[[], tuple[CheckOutcome, ...]],
 ) -> PublishedRun:
     """Publish a run exactly once, even if several processes try, or one process tries again.
 
@@ -82,14 +85,17 @@ def publish_run(
         if late is None or not isinstance(err, Exception):
             raise
         done = PublishedRun(commit=late)
-    _close(repo_store, entry, done.commit)
+    _close(repo_store, entry, done.commit, outcomes())
     return done
 
 
-def _close(repo_store: RepoStore, entry: LogEntry, commit: GraphCommit | None) -> None:
+def _close(
+    repo_store: RepoStore, entry: LogEntry, commit: GraphCommit | None, outcomes: tuple[CheckOutcome, ...]
+) -> None:
     """Record that a run was published. If that fails, readers of the run find its commit on the target."""
     try:
-        close_run(repo_store, entry, RunPhase.PUBLISHED, commit_id=None if commit is None else commit.graph_commit_id)
+        commit_id = None if commit is None else commit.graph_commit_id
+        close_run(repo_store, entry, RunPhase.PUBLISHED, commit_id=commit_id, outcomes=outcomes)
     except StorageError:
         # Without a commit on the target nothing else shows that the run has ended.
         if commit is None:
@@ -197,19 +203,15 @@ class _Carrier:
         theirs = self._tables_of(head)
         taken = taken_homes(theirs, besides=self._mine)
         carried = {key: self._carry_table(key, theirs, taken) for key in self._mine}
-        contested = {key for key, table in carried.items() if table is _TO_BE_MERGED}
-        if contested:
-            # Merge both names of a renamed table together.
-            datasets = {dataset for key in contested for dataset in self._datasets(key)}
-            contested |= {key for key in self._mine if datasets & self._datasets(key)}
+        before = {key: self._before.get(key) for key in self._mine}
+        # Merge both names of a renamed table together.
+        contested = with_other_names(
+            (key for key, table in carried.items() if table is _TO_BE_MERGED), before, self._mine
+        )
         kept = {key: table for key, table in carried.items() if key not in contested}
         plain = {key: table for key, table in kept.items() if not isinstance(table, _ToBeMerged)}
         self.carried = {**plain, **self._merge(contested, theirs)} if contested else plain
         return self.carried
-
-    def _datasets(self, key: TableKey) -> set[str]:
-        entries = (self._mine[key], self._before.get(key))
-        return {entry.dataset for entry in entries if entry is not None}
 
     def _merge(self, keys: Set[TableKey], theirs: TableMap) -> Changes:
         """Merge the rows of tables that both the run and another writer changed since it started."""

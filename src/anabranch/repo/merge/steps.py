@@ -42,12 +42,16 @@ NO_ROWS = TableCounts(inserted=0, updated=0, deleted=0)
 
 
 class TableAction(StrEnum):
-    """The change of a table of the target: added from the source, dropped, merged by rows, or only renamed."""
+    """The change of a table of the target: added from the source, dropped, merged by rows, or only renamed.
+
+    `undecided`: a conflict about the name or the existence of the table is left.
+    """
 
     ADDED = "added"
     DROPPED = "dropped"
     MERGED = "merged"
     RENAMED = "renamed"
+    UNDECIDED = "undecided"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +64,16 @@ class TableState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableMatch:
-    """A table that both sides have, and that the source changed. `key` is its key in the result."""
+    """A table that both sides have, and that the source changed. `key` is its key in the result.
+
+    `names` are its keys that no other table of the result has, its own key first.
+    """
 
     key: TableKey
     base: TableState | None
     source: TableState
     target: TableState
+    names: tuple[TableKey, ...] = ()
 
     @property
     def is_untouched(self) -> bool:

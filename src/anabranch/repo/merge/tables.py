@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from anabranch.ids import TableKey
-from anabranch.repo.history.diff import find_renamed
 from anabranch.repo.log.entries import TableEntry, TableMap, is_same_state
 from anabranch.repo.merge.conflicts import Conflict, ConflictKind
 from anabranch.repo.merge.names import TableNames
@@ -15,8 +14,10 @@ from anabranch.repo.merge.steps import AddTable, DropTable, RenameTable, TableMa
 __all__ = ["PlannedTable", "PlannedTables", "plan_tables"]
 
 PlannedTable = AddTable | DropTable | RenameTable | TableMatch
-# Whether two states of a table have the same columns, key, notes and rows. Reads rows if the files differ.
-HasSameContent = Callable[[TableState, TableState], bool]
+# Whether two states have the same content.
+AreEqual = Callable[[TableState, TableState], bool]
+# The keys of the tables of one state in another one.
+Match = Callable[[TableMap, TableMap], dict[TableKey, TableKey]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,58 +29,46 @@ class PlannedTables:
 
 
 def plan_tables(
-    base: TableMap, source: TableMap, target: TableMap, resolution: Resolution, *, has_same_content: HasSameContent
+    base: TableMap,
+    source: TableMap,
+    target: TableMap,
+    resolution: Resolution,
+    *,
+    match: Match,
+    has_same_content: AreEqual,
 ) -> PlannedTables:
     """Return the changes to the tables of the target."""
-
-    def can_decide_names() -> bool:
-        return not _reuses_a_name(base, source) and not _reuses_a_name(base, target)
-
-    planner = _Planner(resolution, has_same_content, can_decide_names)
-    for states in _match_tables(base, source, target):
+    planner = _Planner(target, resolution, has_same_content)
+    for states in _match_tables(base, source, target, match):
         planner.plan(*states)
-    planner.make_names_unique(target)
+    planner.make_names_unique()
+    planner.name_matches()
     return planner.planned
 
 
-def _reuses_a_name(base: TableMap, side: TableMap) -> bool:
-    """Return whether a side renamed a table of the base and gave its old name to another table."""
-    datasets = {entry.dataset for entry in side.values()}
-    for key, entry in base.items():
-        if key in side and side[key].dataset != entry.dataset and entry.dataset in datasets:
-            return True
-    return False
-
-
 def _match_tables(
-    base: TableMap, source: TableMap, target: TableMap
+    base: TableMap, source: TableMap, target: TableMap, match: Match
 ) -> Iterator[tuple[TableState | None, TableState | None, TableState | None]]:
     """Yield each table of the base or the source with its state on every side. It may have another key on each side."""
-    ours, theirs = find_renamed(base, source), find_renamed(base, target)
-    our_names = {old: new for new, old in ours.items()}
-    their_names = {old: new for new, old in theirs.items()}
+    ours, theirs = (match(base, side) for side in (source, target))
     for key in sorted(base):
-        found = _find_state(base, key)
-        yield found, _find_state(source, our_names.get(key, key)), _find_state(target, their_names.get(key, key))
-    for key in sorted(source):
-        if key not in base and key not in ours:
-            # A table of the target that got this name by a rename is another table. Both then compete for the name.
-            there = None if key in base or key in theirs else _find_state(target, key)
-            yield None, _find_state(source, key), there
+        yield _find_state(base, key), _find_state(source, ours.get(key)), _find_state(target, theirs.get(key))
+    new = target.keys() - theirs.values()
+    for key in sorted(source.keys() - ours.values()):
+        # Two new tables of one name are one table. Another table of the target that has the name competes for it.
+        yield None, _find_state(source, key), _find_state(target, key if key in new else None)
 
 
-def _find_state(tables: TableMap, key: TableKey) -> TableState | None:
-    return TableState(key, tables[key]) if key in tables else None
+def _find_state(tables: TableMap, key: TableKey | None) -> TableState | None:
+    return None if key is None else TableState(key, tables[key])
 
 
 class _Planner:
     """Collects the changes of the tables, one by one."""
 
-    def __init__(
-        self, resolution: Resolution, has_same_content: HasSameContent, can_decide_names: Callable[[], bool]
-    ) -> None:
+    def __init__(self, target: TableMap, resolution: Resolution, has_same_content: AreEqual) -> None:
+        self._target = target
         self._resolution = resolution
-        self._can_decide_names = can_decide_names
         self._has_same_content = has_same_content
         self.planned = PlannedTables()
         # The names in the source of tables that both sides have, by their names in the target.
@@ -92,7 +81,7 @@ class _Planner:
         if source is not None and target is not None:
             self._source_keys[target.key] = source.key
         # The source did not change the table, so that whatever the target has stays.
-        if base == source or (base is not None and source is not None and _is_same_table(base, source)):
+        if base == source or (base is not None and source is not None and _is_as_before(base, source)):
             return
         if source is not None and target is not None:
             self._plan_both(base, source, target)
@@ -117,7 +106,7 @@ class _Planner:
             return target.key
         if target.key == base.key:
             return source.key
-        side = self._side(base, source, target)
+        side = self._side(target.key, base, source, target)
         if side is None:
             self._conflict(target.key, ConflictKind.SCHEMA, "both sides renamed it", _keys(base, source, target))
         return source.key if side == "source" else target.key
@@ -132,11 +121,13 @@ class _Planner:
         if source is not None and self._is_unchanged(base, source):
             return
         if target is None or not self._is_unchanged(base, target):
-            side = self._side(base, source, target)
+            # The name that the table has if it is kept. Another table may have the name in the base by now.
+            name = next(state.key for state in (target, source, base) if state is not None)
+            side = self._side(name, base, source, target)
             if side is None:
                 dropped, changed = ("target", "source") if target is None else ("source", "target")
                 problem = f"the {dropped} dropped it, the {changed} changed it"
-                self._conflict(base.key, ConflictKind.DELETE_VS_UPDATE, problem, _keys(base, source, target))
+                self._conflict(name, ConflictKind.DELETE_VS_UPDATE, problem, _keys(base, source, target))
         if side != "source":
             return
         if source is not None:
@@ -144,15 +135,20 @@ class _Planner:
         elif target is not None:
             self.planned.tables.append(DropTable(key=target.key, target=target))
 
-    def _side(self, base: TableState, source: TableState | None, target: TableState | None) -> str | None:
-        """Return the side that decides on the name or the existence of a table."""
-        keys = [None if state is None else state.key for state in (target, base, source)]
-        return self._resolution.of_table(TableNames.of(keys)).for_schema(None, _keys(base, source, target))
+    def _side(
+        self, name: TableKey, base: TableState, source: TableState | None, target: TableState | None
+    ) -> str | None:
+        """Return the side that decides on the name or the existence of a table, which is reported by a name."""
+        keys = (state.key for state in (target, base, source) if state is not None)
+        own = None if target is None else target.key
+        # A name that another table of the target has means that table.
+        names = [name, *(key for key in keys if key not in self._target or key == own)]
+        return self._resolution.of_table(TableNames.of(names)).for_schema(None, _keys(base, source, target))
 
     def _is_unchanged(self, base: TableState, now: TableState) -> bool:
-        return _is_same_table(base, now) or (base.key == now.key and self._has_same_content(base, now))
+        return _is_as_before(base, now) or (base.key == now.key and self._has_same_content(base, now))
 
-    def make_names_unique(self, target: TableMap) -> None:
+    def make_names_unique(self) -> None:
         """Decide on names that two tables would have: one was renamed, the other one added or renamed.
 
         A table that loses gets back the name that it has on the side that wins. It is left out if it does not exist
@@ -160,8 +156,8 @@ class _Planner:
         that this ends.
         """
         losers: dict[TableKey, str] = {}
-        while (name := self._find_repeated_name(target)) is not None:
-            tables = self._named(name, target)
+        while (name := self._find_repeated_name()) is not None:
+            tables = self._named(name)
             won = [losers[key] for table in tables if (key := _target_key(table)) in losers]
             # The target wins against a table that lost to the source, so that no table moves back and forth.
             wins = "target" if "target" in won else next(iter(won), None)
@@ -172,32 +168,27 @@ class _Planner:
                 losers[key] = wins
             self._rename_loser(loser, winner_key(loser))
 
-    def _find_repeated_name(self, target: TableMap) -> TableKey | None:
+    def _find_repeated_name(self) -> TableKey | None:
         tables = self.planned.tables
         # A table that is renamed or dropped by this merge frees its name for another one.
         leaving = {_target_key(table) for table in tables}
         names = Counter(table.key for table in tables if not isinstance(table, DropTable))
-        found = (name for name, count in names.items() if count > 1 or (name in target and name not in leaving))
+        found = (name for name, count in names.items() if count > 1 or (name in self._target and name not in leaving))
         return min(found, default=None)
 
-    def _named(self, name: TableKey, target: TableMap) -> list[PlannedTable]:
+    def _named(self, name: TableKey) -> list[PlannedTable]:
         """Return the tables of the result that would have a name. One may be a table that the source left as it is."""
         found: list[PlannedTable] = []
         found += (table for table in self.planned.tables if table.key == name and not isinstance(table, DropTable))
         if len(found) < 2:
-            found.append(RenameTable(key=name, target=TableState(name, target[name])))
+            found.append(RenameTable(key=name, target=TableState(name, self._target[name])))
         return found
 
     def _decide_on_name(self, name: TableKey) -> str:
         keys = (None, str(name), str(name))
-        side = None
-        # Tables are matched by name. If a side gave the old name of a renamed table to a new one, the new one is
-        # matched with the old table, and a winner would take the rows of a table that is not related to it.
-        if self._can_decide_names():
-            side = self._resolution.of_table(TableNames.of([name])).for_schema(None, keys)
+        side = self._resolution.of_table(TableNames.of([name])).for_schema(None, keys)
         if side is None:
-            hint = "" if self._can_decide_names() else "rename one of the two tables on its branch, then merge again"
-            self._conflict(name, ConflictKind.SCHEMA, "two tables would have this name", keys, hint=hint)
+            self._conflict(name, ConflictKind.SCHEMA, "two tables would have this name", keys)
         return side or "target"
 
     def _source_key(self, table: PlannedTable) -> TableKey | None:
@@ -220,17 +211,22 @@ class _Planner:
         elif name != table.target.key:
             tables.append(RenameTable(key=name, target=table.target))
 
+    def name_matches(self) -> None:
+        """Give each matched table the names that resolvers may use for it: those that no other table has."""
+        tables = self.planned.tables
+        leaving = {_target_key(table) for table in tables}
+        names = {table.key for table in tables if not isinstance(table, DropTable)} | (self._target.keys() - leaving)
+        for number, table in enumerate(tables):
+            if isinstance(table, TableMatch):
+                states = (table.target, table.source, table.base)
+                others = (state.key for state in states if state is not None and state.key not in names)
+                tables[number] = replace(table, names=(table.key, *others))
+
     def _conflict(
-        self,
-        key: TableKey,
-        kind: ConflictKind,
-        problem: str,
-        keys: tuple[str | None, str | None, str | None],
-        *,
-        hint: str = "",
+        self, key: TableKey, kind: ConflictKind, problem: str, keys: tuple[str | None, str | None, str | None]
     ) -> None:
         base, source, target = keys
-        found = Conflict(table=str(key), kind=kind, base=base, source=source, target=target, problem=problem, hint=hint)
+        found = Conflict(table=str(key), kind=kind, base=base, source=source, target=target, problem=problem)
         self.planned.conflicts.append(found)
 
 
@@ -239,7 +235,7 @@ def _target_key(table: PlannedTable) -> TableKey | None:
     return None if isinstance(table, AddTable) else table.target.key
 
 
-def _is_same_table(base: TableState, now: TableState) -> bool:
+def _is_as_before(base: TableState, now: TableState) -> bool:
     return base.key == now.key and is_same_state(base.entry, now.entry)
 
 

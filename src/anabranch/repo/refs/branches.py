@@ -1,9 +1,9 @@
-"""Create, list, delete and restore branches, each by the next entry of their log."""
+"""Create, list, delete and restore branches, each by the next entry of their log, and report drift."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import partial
+from functools import cache, partial
 
 from anabranch.errors import (
     BranchExistsError,
@@ -11,11 +11,11 @@ from anabranch.errors import (
     BranchNotFoundError,
     InvalidInputError,
 )
-from anabranch.ids import MAIN, BranchName, TagName
+from anabranch.ids import MAIN, BranchName, TableKey, TagName
 from anabranch.repo.log.collected import require_uncollected
-from anabranch.repo.log.entries import BranchEvent, BranchMode, BranchState, LogEntry, Parent
+from anabranch.repo.log.entries import BranchEvent, BranchMode, BranchState, LogEntry, Parent, TableEntry, owns
 from anabranch.repo.log.making import pin_view
-from anabranch.repo.log.pages import NamePage
+from anabranch.repo.log.numbered import NamePage
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.log.times import to_datetime, to_text
 from anabranch.repo.refs.protection import refuse_protected
@@ -25,11 +25,15 @@ from anabranch.repo.refs.tags import is_tag
 
 __all__ = [
     "BranchInfo",
+    "TableDrift",
+    "branch_drift",
     "create_branch",
     "delete_branch",
     "list_branches",
     "newest_entry",
+    "refuse_active_runs",
     "refuse_in_use",
+    "refuse_name_of_tag",
     "refuse_orphan",
     "restore_branch",
 ]
@@ -38,6 +42,8 @@ __all__ = [
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BranchInfo:
     """A branch as it is now. The parent is the branch it was made from, None if it was made from a commit.
+
+    The parent has its present name, also if it was renamed since.
 
     `own_tables` are the tables that were written or dropped on a live branch; all others follow main.
     """
@@ -78,12 +84,14 @@ class BranchInfo:
         }
 
     @classmethod
-    def of(cls, entry: LogEntry) -> "BranchInfo":
+    def of(cls, entry: LogEntry, follow: Callable[[Parent], BranchName | None]) -> "BranchInfo":
+        """Return the branch of its newest entry. `follow` is `Heads.follow`."""
         state, parent = entry.state, entry.state.parent
+        parent_name = None if parent is None else follow(parent)
         return cls(
             name=str(entry.branch),
             mode=state.mode,
-            parent=None if parent is None or parent.branch is None else str(parent.branch),
+            parent=None if parent_name is None else str(parent_name),
             parent_commit_id=None if parent is None else parent.commit,
             head_commit_id=entry.head.commit.graph_commit_id,
             version=entry.number,
@@ -103,7 +111,10 @@ def list_branches(
     """List the branches of a page by name, or those that were deleted. Only the heads that the page needs are read."""
     heads = repo_store.heads
     entries = heads.iter_deleted(page) if deleted and not internal else heads.iter(page, internal=internal)
-    return list(page.cut(BranchInfo.of(entry) for entry in entries if entry.state.is_deleted is deleted))
+    follow = cache(heads.follow)  # many branches have one parent
+    # The old name of a renamed branch has a tombstone, but its branch exists.
+    wanted = (each for each in entries if each.state.is_deleted is deleted and each.state.renamed_to is None)
+    return list(page.cut(BranchInfo.of(entry, follow) for entry in wanted))
 
 
 def create_branch(
@@ -117,7 +128,7 @@ def create_branch(
 ) -> BranchInfo:
     """Create a branch at a commit. This puts one small object, whatever the number of tables."""
     refuse_locked(repo_store)
-    _refuse_name_of_tag(repo_store, name)
+    refuse_name_of_tag(repo_store, name)
     if mode is BranchMode.LIVE and (str(source.branch) != MAIN or not source.is_head):
         raise InvalidInputError(
             f"live branch '{name}' can only follow main as it is now", hint="make it from 'main', or make it pinned"
@@ -139,12 +150,13 @@ def create_branch(
             actor=repo_store.config.actor,
             state=BranchState(
                 mode=mode,
-                parent=Parent(branch=parent, commit=record.commit.graph_commit_id),
+                parent=Parent(branch=parent, commit=record.commit.graph_commit_id, created_as=source.created_as),
                 created_at=now,
                 created_by=repo_store.config.actor,
                 created_as=number,
                 description=description,
                 expires_at=expires_at,
+                renames=() if tombstone is None else tombstone.state.renames,
             ),
             head=record,
         )
@@ -153,7 +165,7 @@ def create_branch(
     entry = repo_store.heads.create(name, first_entry, verify=lambda entry: _verify_created(repo_store, entry, source))
     if entry is None:
         raise BranchExistsError(f"branch '{name}' already exists", hint="choose another name, or delete it first")
-    return BranchInfo.of(entry)
+    return BranchInfo.of(entry, repo_store.heads.follow)
 
 
 def _verify_created(repo_store: RepoStore, entry: LogEntry, source: Resolved) -> None:
@@ -161,10 +173,11 @@ def _verify_created(repo_store: RepoStore, entry: LogEntry, source: Resolved) ->
 
     This runs after the put. The other operations also put first and read then, so one of the two sees the other.
     """
-    parent = None if entry.state.parent is None else entry.state.parent.branch
+    # A parent that was renamed at the same time is still the parent.
+    parent = None if entry.state.parent is None else repo_store.heads.follow(entry.state.parent)
     if parent is not None and _is_gone(repo_store, parent):
         raise BranchNotFoundError(f"branch '{parent}' was deleted at the same time", hint="branch from another one")
-    _refuse_name_of_tag(repo_store, entry.branch)
+    refuse_name_of_tag(repo_store, entry.branch)
     refuse_locked(repo_store)
     # Garbage collection keeps the head of a branch for a while after the branch moved on.
     is_late = (repo_store.config.clock() - entry.state.created_at) * timedelta(microseconds=1) > repo_store.config.lease
@@ -197,11 +210,14 @@ def restore_branch(repo_store: RepoStore, name: BranchName) -> BranchInfo:
     def restored(tombstone: LogEntry) -> LogEntry:
         if not tombstone.state.is_deleted:
             raise BranchExistsError(f"branch '{name}' is not deleted", hint="there is nothing to restore")
+        if tombstone.state.renamed_to is not None:
+            repo_store.heads.get(name)  # raises, because the branch has another name now
         require_restorable(tombstone)
         return repo_store.heads.next_entry(tombstone, BranchEvent.RESTORED, is_deleted=False)
 
     newest = partial(newest_entry, repo_store, name)
-    return BranchInfo.of(repo_store.heads.move(name, restored, newest=newest, verify=require_restorable))
+    entry = repo_store.heads.move(name, restored, newest=newest, verify=require_restorable)
+    return BranchInfo.of(entry, repo_store.heads.follow)
 
 
 def newest_entry(repo_store: RepoStore, name: BranchName) -> LogEntry:
@@ -214,16 +230,16 @@ def newest_entry(repo_store: RepoStore, name: BranchName) -> LogEntry:
 
 def refuse_orphan(repo_store: RepoStore, entry: LogEntry) -> None:
     """Refuse to restore a branch whose parent is deleted, or whose name a tag has."""
-    _refuse_name_of_tag(repo_store, entry.branch)
-    parent = entry.state.parent
-    if parent is not None and parent.branch is not None and _is_gone(repo_store, parent.branch):
+    refuse_name_of_tag(repo_store, entry.branch)
+    parent = None if entry.state.parent is None else repo_store.heads.follow(entry.state.parent)
+    if parent is not None and _is_gone(repo_store, parent):
         raise BranchNotFoundError(
-            f"branch '{entry.branch}' was made from '{parent.branch}', which is deleted, too",
-            hint=f"restore '{parent.branch}' first, or branch from {entry.head.commit.graph_commit_id}",
+            f"branch '{entry.branch}' was made from '{parent}', which is deleted, too",
+            hint=f"restore '{parent}' first, or branch from {entry.head.commit.graph_commit_id}",
         )
 
 
-def _refuse_name_of_tag(repo_store: RepoStore, name: BranchName) -> None:
+def refuse_name_of_tag(repo_store: RepoStore, name: BranchName) -> None:
     # Tags have neither slashes nor internal names, so that these names need no request.
     if "/" not in str(name) and not name.is_internal and is_tag(repo_store, TagName(str(name))):
         raise InvalidInputError(
@@ -236,14 +252,23 @@ def _is_gone(repo_store: RepoStore, branch: BranchName) -> bool:
     return entry is None or entry.state.is_deleted
 
 
-def refuse_in_use(repo_store: RepoStore, name: BranchName) -> None:
-    """Refuse to delete a branch that others were made from, or that an active run will publish to."""
+def refuse_in_use(repo_store: RepoStore, name: BranchName, *, without: Collection[BranchName] = ()) -> None:
+    """Refuse to delete a branch that others were made from, or that an active run will publish to.
+
+    Branches in `without` count as deleted.
+    """
+    follow = cache(repo_store.heads.follow)
     for other in repo_store.heads.list():
-        parent = other.state.parent
-        if not other.state.is_deleted and parent is not None and parent.branch == name:
+        parent = None if other.state.is_deleted or other.branch in without else other.state.parent
+        if parent is not None and follow(parent) == name:
             raise BranchInUseError(
                 f"branch '{other.branch}' was made from '{name}'", hint=f"delete '{other.branch}' first"
             )
+    refuse_active_runs(repo_store, name)
+
+
+def refuse_active_runs(repo_store: RepoStore, name: BranchName) -> None:
+    """Refuse to delete or rename a branch that an active run will publish to."""
     # Only leases that are renewed count. A run whose process died would otherwise block the deletion until it is
     # collected.
     for run_id in repo_store.config.leases.list_alive(name):
@@ -258,3 +283,39 @@ def _is_active(repo_store: RepoStore, run: BranchName, target: BranchName) -> bo
         return False
     # A run on an earlier branch of this name can never be published to the present one.
     return entry.state.run.target_created_as == head.state.created_as
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableDrift:
+    """How main changed a table since the branch copied it. A missing table has None for its rows."""
+
+    table: str
+    has_drifted: bool
+    branch_rows: int | None
+    main_rows: int | None
+    forked_version: int | None
+    main_version: int | None
+
+
+def branch_drift(repo_store: RepoStore, branch: BranchName) -> tuple[TableDrift, ...]:
+    """Compare each table changed on a branch with the current state of main."""
+    entry = repo_store.heads.get(branch)
+    if str(branch) == MAIN:
+        raise BranchNotFoundError("main cannot drift from itself", hint="name another branch")
+    ours = repo_store.commits.map_of(entry.head)
+    main = repo_store.commits.map_of(repo_store.heads.get(BranchName(MAIN)).head)
+    keys = entry.state.own if entry.state.is_live else tuple(key for key in ours if owns(branch, ours[key].home))
+    return tuple(_drift(branch, key, ours.get(key), main.get(key)) for key in sorted(keys))
+
+
+def _drift(branch: BranchName, key: TableKey, ours: TableEntry | None, main: TableEntry | None) -> TableDrift:
+    forked = None if ours is None else ours.forked_from if owns(branch, ours.home) else (ours.home, ours.version)
+    current = None if main is None else (main.home, main.version)
+    return TableDrift(
+        table=str(key),
+        has_drifted=forked != current,
+        branch_rows=None if ours is None else ours.rows,
+        main_rows=None if main is None else main.rows,
+        forked_version=None if forked is None else forked[1],
+        main_version=None if main is None else main.version,
+    )

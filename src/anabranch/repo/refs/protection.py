@@ -12,8 +12,8 @@ def refuse_protected(entry: LogEntry) -> None:
     """Refuse to move a branch that is protected."""
     if entry.state.is_protected:
         raise BranchProtectedError(
-            f"branch '{entry.branch}' is protected and does not move",
-            hint="work on a branch of it and merge that, or unprotect it",
+            f"branch '{entry.branch}' is protected: only merges can change it",
+            hint=f"make the change on another branch and merge that, or unprotect '{entry.branch}'",
         )
 
 

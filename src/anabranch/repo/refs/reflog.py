@@ -19,7 +19,8 @@ class Movement:
     """One entry of a branch's log: the event, its time and actor, and the commit of the branch after it.
 
     `is_deleted` is true if the branch was deleted after it. `restores` is the number of the movement that an undo or a
-    redo went back to, or 0 if the creation of the branch was undone.
+    redo went back to, or 0 if the creation of the branch was undone. `renamed_from` is set in the first movement of a
+    branch that was renamed, and `renamed_to` in the last one of its old name.
     """
 
     number: int
@@ -30,6 +31,8 @@ class Movement:
     message: str
     is_deleted: bool
     restores: int | None = None
+    renamed_from: str | None = None
+    renamed_to: str | None = None
 
     @classmethod
     def of(cls, entry: LogEntry) -> "Movement":
@@ -42,7 +45,16 @@ class Movement:
             message=entry.head.commit.message,
             is_deleted=entry.state.is_deleted,
             restores=entry.restores,
+            renamed_from=None if entry.renamed_from is None else str(entry.renamed_from),
+            renamed_to=None if entry.state.renamed_to is None else str(entry.state.renamed_to),
         )
+
+    @property
+    def change(self) -> str:
+        """The event in words."""
+        if self.renamed_to is not None:
+            return f"renamed to {self.renamed_to}"
+        return self.event.value if self.renamed_from is None else f"renamed from {self.renamed_from}"
 
     @property
     def moved(self) -> datetime:

@@ -42,10 +42,10 @@ def _old_position(repo_store: RepoStore, head: LogEntry, target: Resolved) -> Lo
 
     A live branch can only go back to a version of its own: its state is more than a commit.
     """
-    if target.branch == head.branch and target.is_old:
-        old = repo_store.heads.get_numbered(head.branch, target.version)
-        # A version of an earlier branch of this name, or from before the branch was frozen, has another kind of state.
-        if (old.state.mode, old.state.created_as) == (head.state.mode, head.state.created_as):
+    # A version of another branch that had this name, or from before the branch was frozen, has another kind of state.
+    if target.branch is not None and target.is_old and head.has_own(target.branch, target.version):
+        old = repo_store.heads.get_numbered(target.branch, target.version)
+        if old.state.mode is head.state.mode:
             return old
     raise InvalidInputError(
         f"live branch '{head.branch}' can only be reset to a version of its own",
@@ -61,6 +61,7 @@ def undo_last(repo_store: RepoStore, branch: BranchName, *, seen: int | None) ->
     """
     last = _newest_seen(repo_store, branch, seen)
     undone = _last_movement(repo_store, last)
+    _refuse_rename(repo_store, undone)
     then = _position_before(repo_store, undone, last)
     entry = _put_back(repo_store, last, then, BranchEvent.UNDONE)
     return entry, Movement.of(undone)
@@ -81,6 +82,8 @@ def redo_last(repo_store: RepoStore, branch: BranchName, *, seen: int | None) ->
 def _newest_seen(repo_store: RepoStore, branch: BranchName, seen: int | None) -> LogEntry:
     last = newest_entry(repo_store, branch)
     if seen is not None and last.number != seen:
+        if last.state.renamed_to is not None:
+            repo_store.heads.get(branch)  # raises, because the branch has another name now
         raise BusyError(
             f"branch '{branch}' moved since it was last read",
             hint=f"see where it is with `sync_branch('{branch}')`, then decide again",
@@ -118,6 +121,20 @@ def _last_movement(repo_store: RepoStore, last: LogEntry) -> LogEntry:
             f"the creation of branch '{last.branch}' is undone", hint="there is nothing to undo; `redo()` restores it"
         )
     return repo_store.heads.get_numbered(last.branch, position)
+
+
+def _refuse_rename(repo_store: RepoStore, undone: LogEntry) -> None:
+    """Refuse to undo a rename: a name that the branch left, or the first entry of a name that it got."""
+    if undone.state.renamed_to is not None:
+        repo_store.heads.get(undone.branch)  # raises, because the branch has another name now
+    if (before := undone.renamed_from) is not None:
+        raise InvalidInputError(
+            f"the last change of branch '{undone.branch}' is its rename from '{before}', which cannot be undone",
+            hint=(
+                f"`branch_rename('{undone.branch}', '{before}')` restores the old name; to undo an earlier change, "
+                f"reset the branch to '{undone.branch}~1', or revert the commit"
+            ),
+        )
 
 
 def _position_before(repo_store: RepoStore, moved: LogEntry, last: LogEntry) -> LogEntry:

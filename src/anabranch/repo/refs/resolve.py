@@ -34,25 +34,33 @@ _PREFIX = re.compile(r"[0-9A-HJKMNP-TV-Z]{4,25}", re.IGNORECASE)
 class Resolved:
     """What a ref names: its view, and the branch and version by which it was found, if it was.
 
-    `is_head`: a branch was named as it is now. `is_old`: the commit was found in the log of a branch that
-    need not exist any more.
+    `created_as` is that of the branch. `is_head`: a branch was named as it is now. `is_old`: the commit was found in
+    the log of a branch that need not exist any more.
     """
 
     view: View
     branch: BranchName | None
     version: int
+    created_as: int | None = None
     is_head: bool = False
     is_old: bool = False
 
     @classmethod
     def of_entry(cls, entry: LogEntry, *, is_old: bool = False) -> "Resolved":
         """Return what a log entry recorded."""
-        return cls(view=View.of(entry), branch=entry.branch, version=entry.number, is_old=is_old)
+        return cls(
+            view=View.of(entry),
+            branch=entry.branch,
+            version=entry.number,
+            created_as=entry.state.created_as,
+            is_old=is_old,
+        )
 
     @classmethod
     def of_branch(cls, repo_store: RepoStore, entry: LogEntry) -> "Resolved":
         """Return a branch as it is now, given its newest entry."""
-        return cls(view=View.now(repo_store, entry), branch=entry.branch, version=entry.number, is_head=True)
+        found = cls.of_entry(entry)
+        return replace(found, view=View.now(repo_store, entry), is_head=True)
 
     @classmethod
     def of_commit(cls, record: CommitRecord) -> "Resolved":
@@ -104,7 +112,7 @@ def _resolve_name(name: str, repo_store: RepoStore) -> Resolved:
     if entry is not None:
         repo_store.heads.get(branch)  # raises, because the branch is deleted
     similar = [*repo_store.heads.list_similar(name), *list_similar_tags(repo_store, name)]
-    hint = suggest(name, similar, "list the branches, tags and commits to see which exist")
+    hint = suggest(name, similar, "see `branch_list()`, `tag_list()` and `list_commits()`")
     raise BranchNotFoundError(f"there is no branch, tag or commit '{name}'", hint=hint)
 
 
@@ -138,7 +146,7 @@ def require_published(found: Resolved, repo_store: RepoStore) -> Resolved:
     if found.branch is None and not _is_published(found.record, repo_store):
         raise CommitNotFoundError(
             f"commit {found.record.commit.graph_commit_id} was never published",
-            hint="list the commits to see which exist",
+            hint="list the commits with `list_commits()`",
         )
     return found
 
@@ -176,7 +184,7 @@ def _ancestor(start: Resolved, ref: Ref, repo_store: RepoStore) -> Resolved:
         else:
             # The merged commit belongs to another branch, so that the start does not name it any more.
             record, branch = _second_parent(record, ref, repo_store), None
-    return replace(Resolved.of_commit(record), branch=branch)
+    return replace(Resolved.of_commit(record), branch=branch, created_as=start.created_as)
 
 
 def _first_parent(record: CommitRecord, count: int, ref: Ref, repo_store: RepoStore) -> CommitRecord:
@@ -212,6 +220,8 @@ def _entry_at(ref: Ref, repo_store: RepoStore) -> LogEntry:
     # would show the state before them.
     if 0 < low < head.number and (ahead := _find_ahead(repo_store, head, low)) is not None:
         low = _last(repo_store, head, low, lambda entry: ahead.is_made_by(entry, wanted))
+    if low == 0 and head.state.former_names:
+        return _entry_at(replace(ref, name=str(head.state.former_names[-1].branch)), repo_store)
     if low == 0:
         raise CommitNotFoundError(f"branch '{ref.name}' did not exist at {ref.at}", hint="give a later time")
     entry = repo_store.heads.get_numbered(head.branch, low)

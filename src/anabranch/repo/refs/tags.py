@@ -15,8 +15,7 @@ from anabranch.ids import BranchName, TagName
 from anabranch.repo.log import codec, validation
 from anabranch.repo.log.collected import require_uncollected
 from anabranch.repo.log.config import TAGS
-from anabranch.repo.log.numbered import NumberedLog
-from anabranch.repo.log.pages import ALL, NamePage
+from anabranch.repo.log.numbered import ALL, NamePage, NumberedLog
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.log.times import to_datetime, to_text
 from anabranch.storage import documents, in_parallel
@@ -118,7 +117,7 @@ def is_tag(repo_store: RepoStore, name: TagName) -> bool:
 def get_tag(repo_store: RepoStore, name: TagName) -> TagInfo:
     tag = find_tag(repo_store, name)
     if tag is None:
-        hint = suggest(str(name), list_similar_tags(repo_store, str(name)), "list the tags to see which exist")
+        hint = suggest(str(name), list_similar_tags(repo_store, str(name)), "list the tags with `tag_list()`")
         raise TagNotFoundError(f"there is no tag '{name}'", hint=hint)
     return tag
 

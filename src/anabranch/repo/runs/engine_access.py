@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, Self, TypeVar
 
 from anabranch.ids import BranchName
 from anabranch.repo.log.arguments import checked_metadata, checked_text
@@ -17,7 +17,7 @@ from anabranch.repo.snapshot import Snapshot
 from anabranch.repo.transaction import Transaction
 from anabranch.repo.write.publish import Published
 
-__all__ = ["EngineAccess", "RepositoryParts"]
+__all__ = ["EngineAccess", "RepositoryParts", "publishing_once"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +37,19 @@ class RepositoryParts:
 class _Repository(Protocol):
     @property
     def _parts(self) -> RepositoryParts: ...
+
+    def _publishing_once(self, once: Once | None) -> Self: ...
+
+
+_Handle = TypeVar("_Handle", bound=_Repository)
+
+
+def publishing_once(repository: _Handle, once: Once | None) -> _Handle:
+    """Return a handle whose merges are published only if their branch does not have their commit yet.
+
+    If the branch has it, the earlier commit is the result.
+    """
+    return repository._publishing_once(once)
 
 
 class EngineAccess:

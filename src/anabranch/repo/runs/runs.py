@@ -4,7 +4,7 @@ A run's branch stages in the homes of its target, so that publishing copies no d
 it began, each commit inside it, that it is being published, and how it ended.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -24,6 +24,8 @@ from anabranch.repo.log.entries import (
     BranchEvent,
     BranchMode,
     BranchState,
+    CheckOutcome,
+    CheckResult,
     CommitKind,
     GraphCommit,
     LogEntry,
@@ -33,8 +35,8 @@ from anabranch.repo.log.entries import (
 )
 from anabranch.repo.log.heads import Decide
 from anabranch.repo.log.making import pin_view
+from anabranch.repo.log.numbered import ALL, NamePage
 from anabranch.repo.log.once import Once
-from anabranch.repo.log.pages import ALL, NamePage
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.log.times import to_datetime, to_text
 from anabranch.repo.log.view import View
@@ -43,6 +45,7 @@ from anabranch.repo.refs.protection import refuse_protected
 
 __all__ = [
     "RUN_ID",
+    "Alive",
     "RunInfo",
     "abort_run",
     "begin_run",
@@ -51,6 +54,7 @@ __all__ = [
     "fence_off_publishers",
     "find_published",
     "get_run",
+    "is_alive",
     "list_runs",
     "move_run",
     "next_run_entry",
@@ -78,7 +82,10 @@ Alive = dict[BranchName, tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunInfo:
-    """A run as it is now. `tables` are those it has touched, `commit_id` is what it was published as."""
+    """A run as it is now. `tables` are those it has touched, `commit_id` is what it was published as.
+
+    `checks` are those that it has to pass, with their results.
+    """
 
     id: str
     target: str
@@ -91,6 +98,7 @@ class RunInfo:
     changed_at: int
     commit_id: str | None
     error: str | None
+    checks: tuple[CheckOutcome, ...] = ()
 
     @property
     def begun(self) -> datetime:
@@ -115,7 +123,7 @@ class RunInfo:
 
 def run_state(entry: LogEntry) -> RunState:
     if entry.state.run is None:
-        raise RunNotFoundError(f"branch '{entry.branch}' is not a run", hint="list the runs to see which exist")
+        raise RunNotFoundError(f"branch '{entry.branch}' is not a run", hint="list the runs with `run_list()`")
     return entry.state.run
 
 
@@ -183,7 +191,7 @@ def _first_entry(
         actor=repo_store.config.actor,
         state=BranchState(
             mode=BranchMode.PINNED,
-            parent=Parent(branch=head.branch, commit=commit.graph_commit_id),
+            parent=Parent(branch=head.branch, commit=commit.graph_commit_id, created_as=head.state.created_as),
             created_at=now,
             created_by=repo_store.config.actor,
             created_as=1,
@@ -203,7 +211,7 @@ def get_run(repo_store: RepoStore, run_id: str) -> LogEntry:
     """Return the newest entry of a run's log, whether it has ended or not."""
     entry = repo_store.heads.find(BranchName.of_run(_checked_id(run_id)))
     if entry is None:
-        raise RunNotFoundError(f"there is no run {run_id!r}", hint="list the runs to see which exist")
+        raise RunNotFoundError(f"there is no run {run_id!r}", hint="list the runs with `run_list()`")
     return entry
 
 
@@ -230,12 +238,12 @@ def describe_run(repo_store: RepoStore, entry: LogEntry, *, alive: Alive | None 
     run, run_id, state = run_state(entry), entry.branch.run_id or "", entry.state
     phase, commit_id = run.phase, run.commit_id
     if phase not in _OVER:
-        is_alive = _is_alive(repo_store, entry, {} if alive is None else alive)
+        is_held = is_alive(repo_store, entry, {} if alive is None else alive)
         # A process that died after its commit has not recorded it in the run. A run that is alive and `running` has no
         # publisher, so that the usual case needs no search.
-        commit = None if is_alive and phase is RunPhase.RUNNING else find_published(repo_store, entry)
+        commit = None if is_held and phase is RunPhase.RUNNING else find_published(repo_store, entry)
         commit_id = None if commit is None else commit.graph_commit_id
-        phase = RunPhase.PUBLISHED if commit is not None else RunPhase.RUNNING if is_alive else RunPhase.EXPIRED
+        phase = RunPhase.PUBLISHED if commit is not None else RunPhase.RUNNING if is_held else RunPhase.EXPIRED
     return RunInfo(
         id=run_id,
         target=str(run.target),
@@ -248,10 +256,25 @@ def describe_run(repo_store: RepoStore, entry: LogEntry, *, alive: Alive | None 
         changed_at=entry.at,
         commit_id=commit_id,
         error=run.error,
+        checks=run.outcomes or _outcomes_of(state.checks, phase),
     )
 
 
-def _is_alive(repo_store: RepoStore, entry: LogEntry, known: Alive) -> bool:
+def _outcomes_of(checks: Sequence[tuple[str, str]], phase: RunPhase) -> tuple[CheckOutcome, ...]:
+    """Return the outcomes of the checks of a run that recorded none."""
+    match phase:
+        # A run is published only if its checks pass. Its process may have died before it recorded that.
+        case RunPhase.PUBLISHED:
+            result = CheckResult.PASSED
+        case RunPhase.FAILED:
+            result = CheckResult.UNKNOWN
+        case _:
+            result = CheckResult.NOT_RUN
+    return tuple(CheckOutcome(name=name, sql=sql, result=result) for name, sql in checks)
+
+
+def is_alive(repo_store: RepoStore, entry: LogEntry, known: Alive) -> bool:
+    """Return whether the lease of a run is renewed. `known` caches the leases by target."""
     target = run_state(entry).target
     if target not in known:
         known[target] = repo_store.config.leases.list_alive(target)
@@ -289,21 +312,32 @@ def move_run(repo_store: RepoStore, run_id: str, decide: Decide, *, known: LogEn
 
 
 def close_run(
-    repo_store: RepoStore, entry: LogEntry, phase: RunPhase, *, error: str | None = None, commit_id: str | None = None
+    repo_store: RepoStore,
+    entry: LogEntry,
+    phase: RunPhase,
+    *,
+    error: str | None = None,
+    commit_id: str | None = None,
+    outcomes: tuple[CheckOutcome, ...] = (),
 ) -> None:
     """Record how a run ended, whatever its log contains by now."""
 
     def ended(newest: LogEntry) -> LogEntry:
         # Decide on the newest entry, not on the one that the caller knows: another process may have put `publishing`
         # again.
-        run = replace(run_state(newest), phase=phase, error=error, commit_id=commit_id)
+        run = replace(run_state(newest), phase=phase, error=error, commit_id=commit_id, outcomes=outcomes)
         return next_run_entry(repo_store, newest, run)
 
     move_run(repo_store, entry.branch.run_id or "", ended, known=entry)
 
 
 def abort_run(
-    repo_store: RepoStore, run_id: str, *, phase: RunPhase = RunPhase.ABORTED, error: str | None = None
+    repo_store: RepoStore,
+    run_id: str,
+    *,
+    phase: RunPhase = RunPhase.ABORTED,
+    error: str | None = None,
+    outcomes: tuple[CheckOutcome, ...] = (),
 ) -> None:
     """Discard what a run did; refused if it has ended, or is being published now."""
     was_publishing = False
@@ -321,7 +355,7 @@ def abort_run(
         was_publishing = run.phase is RunPhase.PUBLISHING
         if was_publishing and run_id in repo_store.config.leases.list_alive(run.target):
             raise BusyError(f"run {run_id} is being published", hint="wait for it, then read it again")
-        return next_run_entry(repo_store, entry, replace(run, phase=phase, error=error))
+        return next_run_entry(repo_store, entry, replace(run, phase=phase, error=error, outcomes=outcomes))
 
     entry = move_run(repo_store, run_id, aborted)
     # The run is published, so that the caller gets an error although the log has a new entry.

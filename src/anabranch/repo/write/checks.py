@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from anabranch.errors import (
@@ -12,6 +13,7 @@ from anabranch.errors import (
     InvalidInputError,
     TableNotFoundError,
 )
+from anabranch.repo.log.entries import CheckOutcome, CheckResult
 from anabranch.repo.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ __all__ = [
     "Query",
     "callable_checks",
     "checked_checks",
+    "outcomes_of",
     "recorded_checks",
     "run_checks",
 ]
@@ -39,6 +42,7 @@ Query = Callable[[str, Snapshot, Parameters | None], "pa.RecordBatchReader"]
 
 _ROWS_SHOWN = 3
 _LONGEST_NAME = 80
+_LONGEST_PROBLEM = 2000
 
 
 def checked_checks(given: object) -> tuple[NamedCheck, ...]:
@@ -75,13 +79,36 @@ def callable_checks(checks: Sequence[NamedCheck]) -> tuple[NamedCheck, ...]:
     return tuple(checks)
 
 
-def run_checks(checks: Sequence[NamedCheck], snapshot: Snapshot, query: Query) -> None:
-    """Raise at the first check that finds something."""
+def run_checks(
+    checks: Sequence[NamedCheck],
+    snapshot: Snapshot,
+    query: Query,
+    *,
+    record: Callable[[CheckOutcome], None] = lambda _: None,
+) -> None:
+    """Raise at the first check that finds something. `record` gets the result of each check that ran."""
     for name, check in checks:
-        if isinstance(check, str):
-            _require_no_rows(name, check, snapshot, query)
-        else:
-            _require_success(name, check, snapshot)
+        outcome = _outcome(name, check, CheckResult.PASSED)
+        try:
+            if isinstance(check, str):
+                _require_no_rows(name, check, snapshot, query)
+            else:
+                _require_success(name, check, snapshot)
+        # Other errors, such as those of the store, are not a result of the check.
+        except (CheckFailedError, InvalidExpressionError, TableNotFoundError) as err:
+            record(replace(outcome, result=CheckResult.FAILED, problem=err.problem[:_LONGEST_PROBLEM]))
+            raise
+        record(outcome)
+
+
+def outcomes_of(checks: Sequence[NamedCheck], ran: Sequence[CheckOutcome]) -> tuple[CheckOutcome, ...]:
+    """Return the outcomes of all checks, in their order, given those of the first ones, which ran."""
+    left = (_outcome(name, check, CheckResult.NOT_RUN) for name, check in checks[len(ran) :])
+    return (*ran, *left)
+
+
+def _outcome(name: str, check: Check, result: CheckResult) -> CheckOutcome:
+    return CheckOutcome(name=name, sql=check if isinstance(check, str) else "", result=result)
 
 
 def _require_no_rows(name: str, sql: str, snapshot: Snapshot, query: Query) -> None:
@@ -106,7 +133,7 @@ def _naming(name: str) -> Iterator[None]:
     try:
         yield
     except (InvalidExpressionError, TableNotFoundError) as err:
-        raise type(err)(f"the check {name!r} cannot be run: {err.problem}", hint=err.hint) from err
+        raise err.reworded(f"the check {name!r} cannot be run: {err.problem}") from err
 
 
 def _require_success(name: str, check: Callable[[Snapshot], object], snapshot: Snapshot) -> None:

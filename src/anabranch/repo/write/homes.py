@@ -48,9 +48,11 @@ REMOVING = "_gc/removing"
 def being_removed(config: RepoConfig, dataset: str) -> Iterator[None]:
     """Announce the removal of a folder before it is checked, so that one of the two sides sees the other.
 
-    If the process dies here, the notice stays, and new tables of that name use another folder until it is collected.
+    If the process dies or a request fails, the notice stays, and new tables of that name use another folder until the
+    notice is collected: a deletion whose answer was lost may still be carried out.
     """
     config.store.put(_path(dataset), b"\n")
+    # Not in `finally`: see above.
     yield
     config.store.delete(_path(dataset))
 

@@ -43,7 +43,7 @@ def _require(repo_store: RepoStore, entry: LogEntry, key: TableKey) -> None:
         known = map(str, shown.tables(repo_store.commits))
         raise TableNotFoundError(
             f"there is no table '{key}' on branch '{entry.branch}' nor where it would be pulled from",
-            hint=suggest(str(key), known, "list the tables to see which exist"),
+            hint=suggest(str(key), known, "list the tables with `tables()`"),
         )
 
 
@@ -62,7 +62,7 @@ def _pulled_from(repo_store: RepoStore, entry: LogEntry, key: TableKey) -> Commi
             f"branch '{entry.branch}' was not made from a branch, so there is nothing to pull from",
             hint="reset the table's branch to a commit instead",
         )
-    source = repo_store.heads.get(parent.branch)
+    source = repo_store.heads.get(repo_store.heads.follow(parent) or parent.branch)
     if source.state.follows_main(key):
         return repo_store.heads.get(BranchName(MAIN)).head
     return source.head

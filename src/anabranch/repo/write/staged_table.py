@@ -278,7 +278,7 @@ def conflicts_named(key: TableKey) -> Iterator[None]:
     try:
         yield
     except (KeyConflictError, WriteConflictError) as err:
-        raise type(err)(f"table '{key}': {err.problem}", hint=err.hint) from err
+        raise err.reworded(f"table '{key}': {err.problem}") from err
 
 
 def _refuse_other_columns(before: VersionRef, now: VersionRef) -> None:
@@ -305,7 +305,7 @@ def _refuse_existing(
         number = "1 key already exists" if existing.count == 1 else f"{existing.count} keys already exist"
         raise KeyConflictError(
             f"{number} in the table, for example {existing.example}",
-            hint="replace them with `upsert()`, or append only new ones",
+            hint="replace these rows with `upsert()`, or remove them from the data",
         )
 
 

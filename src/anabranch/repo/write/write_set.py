@@ -154,7 +154,7 @@ class WriteSet:
         if entry is None:
             raise TableNotFoundError(
                 f"there is no table '{key}' on branch '{self.head.branch}'",
-                hint=suggest(str(key), map(str, self.table_keys()), "create it, or list the tables to see which exist"),
+                hint=suggest(str(key), map(str, self.table_keys()), "create it, or list the tables with `tables()`"),
             )
         return entry
 
@@ -211,11 +211,14 @@ class WriteSet:
         # No rows were written. A new table is created even without rows.
         if step.version_ref == prepared.version_ref and prepared.origin is not None:
             return
-        self._replace(key, prepared.then(step))
-        self._origins[key] = prepared.origin
-        # An earlier transaction may have prepared the table, on an older state of it.
-        if self._tables.get(key) != prepared.origin:
-            self.rebase(self.head)
+        staged_table, theirs = prepared.then(step), self._tables.get(key)
+        # An earlier transaction may have prepared the table, on an older state of it. A conflict is raised before the
+        # table is in the set: a caller that catches it and commits must not replace the newer state.
+        if theirs != prepared.origin:
+            refuse_shared_home(key, staged_table.to_entry(), taken_homes(self._tables, besides={key, *self._changed}))
+            staged_table = self._on_top_of(theirs, key, staged_table, prepared.origin)
+        self._replace(key, staged_table)
+        self._origins[key] = theirs
 
     def changes(self) -> dict[TableKey, TableEntry | None]:
         """Return what differs from the head: the new entry of each table, None for a dropped one."""
@@ -245,13 +248,15 @@ class WriteSet:
                 refuse_shared_home(key, staged_table.to_entry(), taken)
             # A table that the other commit did not change keeps its staged version: nothing is staged twice.
             if theirs != self._origins[key]:
-                self._replace(key, self._on_top_of(theirs, key, head.home_branch))
+                self._replace(key, self._on_top_of(theirs, key, staged_table, self._origins[key]))
                 self._origins[key] = theirs
         self.head, self._tables, self._folders = head, tables, None
         return self.changes()
 
-    def _on_top_of(self, theirs: TableEntry | None, key: TableKey, branch: BranchName) -> StagedTable:
-        origin, staged_table = self._origins[key], self._changed[key]
+    def _on_top_of(
+        self, theirs: TableEntry | None, key: TableKey, staged_table: StagedTable | None, origin: TableEntry | None
+    ) -> StagedTable:
+        """Return a changed table on top of what another commit made of its origin."""
         is_new_here = origin is None or staged_table is None or staged_table.origin is None
         if theirs is None or staged_table is None or is_new_here or theirs.primary_key != staged_table.primary_key:
             raise WriteConflictError(
@@ -259,7 +264,7 @@ class WriteSet:
                 hint="run the transaction again on the new state",
             )
         # After a reset or a pull the table is in a home of another branch, where this branch must not write.
-        if not owns(branch, theirs.home):
+        if not owns(self.head.home_branch, theirs.home):
             raise WriteConflictError(
                 f"table '{key}' was reset by another commit at the same time",
                 hint="run the transaction again on the new state",

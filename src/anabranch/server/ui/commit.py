@@ -1,22 +1,56 @@
-"""One commit: its message and metadata, the tables that it changed, and what can be done with it."""
+"""One commit: its message and metadata, the tables that it changed, where they came from, and what can be done."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
 
 from anabranch.drawing.diff_table import draw_tables
+from anabranch.errors import NotFoundError
 from anabranch.ids import MAIN
 from anabranch.repo.history.diff import TableDiff
-from anabranch.repo.log.entries import GraphCommit
+from anabranch.repo.history.lineage.provenance import OutputRecord, PipelineRecord, made_by
+from anabranch.repo.log.entries import CommitKind, GraphCommit
+from anabranch.repo.runs.runs import RUN_ID
 from anabranch.server.ui.compare import outlines_of
 from anabranch.server.ui.lake import RefChoices
 from anabranch.server.ui.paging import Paged, page_of
 from anabranch.server.ui.rendering import address
 from anabranch.server.ui.site import Page, Redirect, Shown, Visit, get, post
 
-__all__ = ["PAGES", "CommitView"]
+__all__ = ["PAGES", "CommitView", "Provenance"]
 
 _TABLES = 25
+_INPUTS = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputView:
+    """A table that a step read. The version is that of its Lance dataset, None if the table is not there any more."""
+
+    table: str
+    version: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableOrigin:
+    """Where a table of a commit came from: the step of the pipeline that made it, if the commit names one."""
+
+    table: str
+    has_rows: bool
+    step: OutputRecord | None
+    inputs: tuple[InputView, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provenance:
+    """What made a commit. `taken_from` is the commit whose changes a merge, cherry-pick or revert took."""
+
+    made_by: str
+    run_id: str | None
+    pipeline: PipelineRecord | None
+    taken_from: str | None
+    tables: tuple[TableOrigin, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +62,7 @@ class CommitView:
     choices: RefChoices
     tables: Paged[TableDiff]
     picture: Markup
+    provenance: Provenance
     target: str
 
 
@@ -49,9 +84,48 @@ def show_commit(visit: Visit) -> Shown:
         choices=lake.list_choices(),
         tables=page,
         picture=Markup(drawn),  # noqa: S704 - the drawing escapes all texts
+        provenance=_provenance(visit, commit, page.items),
         target=visit.query("branch") or MAIN,
     )
     return Shown("commit.html", view)
+
+
+def _provenance(visit: Visit, commit: GraphCommit, changed: Sequence[TableDiff]) -> Provenance:
+    """Return what made a commit, and each table of a page. It follows from the metadata, which any writer can set."""
+    pipeline = PipelineRecord.find(commit.metadata)
+    is_pick = commit.kind in (CommitKind.CHERRY_PICK, CommitKind.REVERT)
+    versions = {} if pipeline is None else _input_versions(visit, pipeline)
+    tables = []
+    for one in changed:
+        step = None if pipeline is None else pipeline.outputs.get(one.key)
+        inputs = () if step is None else step.inputs
+        tables.append(
+            TableOrigin(
+                table=one.key,
+                has_rows=one.after is not None,
+                step=step,
+                inputs=tuple(InputView(table=key, version=versions.get(key)) for key in inputs[:_INPUTS]),
+            )
+        )
+    return Provenance(
+        made_by=made_by(commit),
+        # Any client may write this metadata to its own commits, but only runs make commits of this kind.
+        run_id=commit.metadata.get(RUN_ID) if commit.kind is CommitKind.PUBLISH_RUN else None,
+        pipeline=pipeline,
+        taken_from=commit.metadata.get("commit") if is_pick else commit.merged_parent_commit_id,
+        tables=tuple(tables),
+    )
+
+
+def _input_versions(visit: Visit, pipeline: PipelineRecord) -> Mapping[str, int]:
+    """Return the versions of all tables at the commit at which a pipeline read its inputs."""
+    if pipeline.input is None:
+        return {}
+    try:
+        entries = visit.lake.repository.snapshot_of(pipeline.input).entries
+    except NotFoundError:
+        return {}
+    return {str(key): entry.version for key, entry in entries.items()}
 
 
 def revert_commit(visit: Visit) -> Redirect:
@@ -64,6 +138,8 @@ def revert_commit(visit: Visit) -> Redirect:
 def cherry_pick_commit(visit: Visit) -> Redirect:
     """Apply the changes of the commit to a branch."""
     branch = visit.field("branch") or MAIN
+    # A cherry-pick is a merge of one commit, so that the same rule applies.
+    visit.lake.host.check_merge(_commit_id(visit), branch)
     done = visit.lake.repository.cherry_pick(_commit_id(visit), branch=branch)
     return _done(done.commit, f"Applied to {branch}.", f"There was nothing to apply to {branch}.")
 

@@ -69,6 +69,10 @@ class Host(Protocol):
 
     def delete_branch(self, name: str) -> None: ...
 
+    def check_merge(self, source: str, into: str) -> None:
+        """Raise InvalidInputError if these two are not merged here."""
+        ...
+
     def load(self, order: LoadOrder) -> str:
         """Load a file into a table and return a message about it."""
         ...
@@ -88,15 +92,20 @@ class Lake:
         return self.host.allows(Scope.BRANCH, branch)
 
     def list_choices(self) -> RefChoices:
-        """Return the names that fields for refs suggest. No branch or tag is read."""
+        """Return the names that fields for refs suggest. Deleted branches are left out."""
         names = self.host.branch_names()
-        found = self.repository.branch_names(limit=_MOST_NAMES)
+        found = [branch.name for branch in self.repository.branch_list(limit=_MOST_NAMES)]
         # main is always there, also if it comes after the maximum number of names.
         branches = [MAIN, *(name for name in found if name != MAIN and not BranchName(name).is_internal)]
         return RefChoices(
             branches={name: names.get(name, name) for name in branches},
             tags=tuple(self.repository.tag_names(limit=_MOST_NAMES)),
         )
+
+    def count_branches(self) -> int:
+        """Return the number of branches; of very many, deleted ones count too, because no branch is read."""
+        count = len(self.repository.branch_names())
+        return count if count > _MOST_NAMES else len(self.repository.branch_list())
 
     @property
     def can_administer(self) -> bool:
@@ -126,6 +135,9 @@ class RepositoryHost:
 
     def delete_branch(self, name: str) -> None:
         self.repository.branch_delete(name)
+
+    def check_merge(self, source: str, into: str) -> None:
+        """Allow everything: the rule of dev branches is one of services."""
 
     def load(self, order: LoadOrder) -> str:
         table = self.repository.snapshot_of(order.branch).get(order.table)

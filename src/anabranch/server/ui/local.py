@@ -1,22 +1,24 @@
 """The UI of one repository on this machine, for the person who started it."""
 
 import os
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Send
 from starlette.types import Scope as AsgiScope
 
-from anabranch.errors import AnabranchError
+from anabranch.errors import AnabranchError, InvalidInputError
+from anabranch.hints import Door
 from anabranch.repo.repository import Repository
 from anabranch.server.auth import Scope
 from anabranch.server.ui.lake import Lake, RepositoryHost
 from anabranch.server.ui.pages import PAGES
 from anabranch.server.ui.rendering import Frame, render
-from anabranch.server.ui.responses import SECURITY_HEADERS
+from anabranch.server.ui.responses import SecurityHeadersMiddleware
 from anabranch.server.ui.session import Cookie, OneTimeToken, Session, Sessions
 from anabranch.server.ui.site import PageRoute, Site
 
@@ -30,6 +32,7 @@ class LocalGate:
     """Admits the browser that brings the one-time token, and then its cookie."""
 
     home = "/"
+    door = Door.PAGE
 
     def __init__(self, repository: Repository, *, port: int, token: OneTimeToken) -> None:
         # Browsers send cookies to all ports of a host, so each port has a cookie of its own.
@@ -49,7 +52,14 @@ class LocalGate:
     def open(self, request: Request, session: Session) -> Iterator[Lake]:  # noqa: ARG002 - there is one lake
         yield self._lake
 
-    def record(self, request: Request, *, action: str, run: Callable[[], Response]) -> Response:  # noqa: ARG002
+    def record(
+        self,
+        request: Request,  # noqa: ARG002 - there is no audit
+        *,
+        action: str,  # noqa: ARG002
+        branch: str | None,  # noqa: ARG002
+        run: Callable[[], Response],
+    ) -> Response:
         return run()
 
     def account(self, session: Session, lake: Lake | None) -> None:  # noqa: ARG002 - there is one person
@@ -63,15 +73,18 @@ class LocalGate:
 
     async def enter(self, request: Request) -> Response:
         """Exchange the one-time token for a cookie, and open the first page without the token in its address."""
+        # Programs that preview a link send HEAD, which must not use the token up.
+        if request.method == "HEAD":
+            return RedirectResponse("/", status_code=303)
         # A visitor may open the link again. The token is used up then, but the cookie is still valid.
         if self.find_session(request) is None:
             if not self._token.use(request.query_params.get("token", "")):
                 return self.turn_away(request)
-            response = RedirectResponse("/", status_code=303, headers=SECURITY_HEADERS)
+            response = RedirectResponse("/", status_code=303)
             # The loopback address is served by plain HTTP, over which browsers may not send a secure cookie.
             self.cookie.set(response, self.sessions.start().id, is_secure=False)
             return response
-        return RedirectResponse("/", status_code=303, headers=SECURITY_HEADERS)
+        return RedirectResponse("/", status_code=303)
 
 
 class LoopbackHosts:
@@ -83,14 +96,14 @@ class LoopbackHosts:
 
     def __init__(self, app: ASGIApp, *, port: int) -> None:
         self._app = app
+        self._home = f"http://127.0.0.1:{port}/"
         self._hosts = {f"{name}:{port}" for name in ("127.0.0.1", "localhost", "[::1]")}
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and Request(scope).headers.get("host") not in self._hosts:
-            answer: Callable[[AsgiScope, Receive, Send], Awaitable[None]] = PlainTextResponse(
-                "this host name is not allowed: use 127.0.0.1 or localhost", status_code=421, headers=SECURITY_HEADERS
-            )
-            await answer(scope, receive, send)
+            error = InvalidInputError("this host name is not allowed", hint="use 127.0.0.1 or localhost")
+            frame = Frame(request=Request(scope), static_path=_STATIC, home=self._home)
+            await render("error.html", error, frame=frame, status=421)(scope, receive, send)
             return
         await self._app(scope, receive, send)
 
@@ -100,6 +113,14 @@ def create_local_app(repository: Repository, *, port: int, token: OneTimeToken) 
     gate = LocalGate(repository, port=port, token=token)
     site = Site(gate, static_path=_STATIC)
     enter = PageRoute(ENTER_PATH, gate.enter, method="GET", name="enter")
-    app = Starlette(routes=[enter, site.static_route(), *site.routes(PAGES, prefix="")])
+
+    async def answer_failure(request: Request, error: Exception) -> Response:
+        return site.answer_failure(request, error)
+
+    app = Starlette(
+        routes=[enter, site.static_route(), *site.routes(PAGES, prefix="")],
+        exception_handlers={HTTPException: answer_failure, Exception: answer_failure},
+    )
     app.add_middleware(LoopbackHosts, port=port)
+    app.add_middleware(SecurityHeadersMiddleware, path="/")
     return app

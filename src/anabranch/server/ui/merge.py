@@ -10,8 +10,11 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
+from markupsafe import escape
+
+from anabranch.display import short_id
 from anabranch.drawing.texts import Cell, cell_of
-from anabranch.errors import AnabranchError, InvalidInputError
+from anabranch.errors import AnabranchError, InvalidInputError, WriteConflictError
 from anabranch.ids import MAIN, BranchName
 from anabranch.json_values import json_value
 from anabranch.repo.log.entries import GraphCommit
@@ -34,9 +37,16 @@ _MOST_PLANNED = 100
 # More conflicts are counted, and can be decided by rules, but are not listed.
 _MOST_LISTED = 10_000
 _MOST_DECISIONS = 1000
-_MOST_CHARACTERS = 200_000
+# The decisions and rules travel in the page, where a quote takes five characters. A page has at most 300 KB.
+_MOST_CHARACTERS = 120_000
+# A longer value of a decision is not shown in its input, but kept.
+_LONGEST_VALUE = 500
 # A conflict with a longer key can only be decided by a rule.
-_LONGEST_ID = 4000
+_LONGEST_ID = 1000
+_LONGEST_MESSAGE = 4000
+_LONGEST_CHECKS = 10_000
+# The choice that leaves a decision as it is.
+_KEEP = "keep"
 _SIDES = ("source", "target", "base")
 _KINDS: Mapping[ConflictKind, str] = {
     ConflictKind.DIVERGENT_UPDATE: "both changed the cell",
@@ -79,6 +89,11 @@ class Draft:
     def is_decided(self) -> bool:
         return self.strategy is not Strategy.FAIL or bool(self.rules or self.decisions)
 
+    @property
+    def size(self) -> int:
+        """The number of characters that the decisions take in a page."""
+        return len(escape(self.decisions_json())) + len(escape(self.rules_json()))
+
     def rules_json(self) -> str:
         return json.dumps(dict(self.rules), ensure_ascii=False)
 
@@ -91,7 +106,7 @@ class ConflictView:
     """A conflict, its three sides as cells, and the decision on it.
 
     The id is empty if the conflict can be decided by rules only. `row` is the id of its row, empty if it is not about a
-    row. `sides` are those that can be taken.
+    row. `sides` are those that can be taken. `kept` is the number of characters of a value that is too long to show.
     """
 
     id: str
@@ -108,6 +123,60 @@ class ConflictView:
     is_open: bool
     take: str
     value: str
+    kept: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heads:
+    """The commits of both sides that a plan was made of, and those of main below live branches."""
+
+    source: str
+    target: str
+    source_main: str
+    target_main: str
+
+    @classmethod
+    def now(cls, visit: Visit, draft: Draft) -> "Heads":
+        source, target = (visit.lake.repository.snapshot_of(ref) for ref in (draft.source, draft.into))
+        return cls(
+            source=source.id,
+            target=target.id,
+            source_main=source.main_commit_id or "",
+            target_main=target.main_commit_id or "",
+        )
+
+    @classmethod
+    def of_form(cls, visit: Visit) -> "Heads":
+        """Return the commits of the plan that the visitor saw. Raise InvalidInputError if the form has none."""
+        found = cls(**{name: visit.field(f"{name}_head") for name in cls.__slots__})
+        if not found.source or not found.target:
+            raise InvalidInputError(
+                "the form does not state which commits its plan is about", hint="show the plan again, and merge then"
+            )
+        return found
+
+    def fields(self) -> dict[str, str]:
+        """Return the fields of a form that hold these commits."""
+        return {f"{name}_head": getattr(self, name) for name in self.__slots__}
+
+    def check_unmoved(self, now: "Heads", draft: Draft) -> None:
+        """Raise WriteConflictError if a side moved since these were its commits."""
+        named = {"source": draft.source, "target": draft.into}
+        moved = [
+            f"'{named[side]}' moved from commit {short_id(getattr(self, side))} to {short_id(getattr(now, side))}"
+            for side in named
+            if getattr(self, side) != getattr(now, side)
+        ]
+        moved += [
+            f"main moved below the live branch '{named[side]}'"
+            for side in named
+            if getattr(self, f"{side}_main") != getattr(now, f"{side}_main")
+        ]
+        if moved:
+            raise WriteConflictError(
+                f"{', and '.join(moved)} since the plan was shown; nothing was merged",
+                hint="this is the new plan: read it, then merge again",
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +186,7 @@ class MergeView:
     draft: Draft
     choices: RefChoices
     plan: MergePlan | None = None
+    heads: Heads | None = None
     # How many tables differ, if there are many and the plan was not requested.
     unplanned: int = 0
     tables_page: Paged[TablePlan] = field(
@@ -164,6 +234,11 @@ def show_merge(visit: Visit) -> Shown:
     draft = Draft(source=visit.query("source"), into=visit.query("into") or MAIN)
     if not draft.source:
         return Shown("merge/plan.html", MergeView(draft=draft, choices=visit.lake.list_choices()))
+    try:
+        visit.lake.host.check_merge(draft.source, draft.into)
+    except InvalidInputError as err:
+        view = MergeView(draft=draft, choices=visit.lake.list_choices(), problem=err)
+        return Shown("merge/plan.html", view, status=status_of(err))
     number = 0 if visit.query("plan") == "1" else _count_tables(visit, draft)
     if number > _MOST_PLANNED:
         view = MergeView(draft=draft, choices=visit.lake.list_choices(), unplanned=number)
@@ -180,11 +255,14 @@ def _count_tables(visit: Visit, draft: Draft) -> int:
 
 def decide(visit: Visit) -> Shown:
     """Show the plan with the decisions of the form. Nothing is changed."""
-    before = _draft_of(visit)
+    before = draft = _draft_of(visit)
     try:
-        return Shown("merge/plan.html", _view(visit, _with_new_decisions(visit, before)))
-    except InvalidInputError as err:
-        return _explain(visit, before, before, err)
+        draft = _with_new_decisions(visit, before)
+        view = _view(visit, draft)
+        Heads.of_form(visit).check_unmoved(view.heads or Heads.now(visit, draft), draft)
+        return Shown("merge/plan.html", view)
+    except (InvalidInputError, WriteConflictError) as err:
+        return _explain(visit, draft, before, err)
 
 
 def apply_merge(visit: Visit) -> Shown | Redirect:
@@ -192,15 +270,18 @@ def apply_merge(visit: Visit) -> Shown | Redirect:
     before = draft = _draft_of(visit)
     try:
         draft = _with_new_decisions(visit, before)
+        heads = Heads.of_form(visit)
+        heads.check_unmoved(Heads.now(visit, draft), draft)
         result = visit.lake.repository.merge(
             draft.source,
             draft.into,
-            message=visit.field("message") or None,
-            checks=[line.strip() for line in visit.field("checks").splitlines() if line.strip()],
+            message=_limited(visit, "message", _LONGEST_MESSAGE) or None,
+            checks=_checks_of(visit),
             squash=visit.field("squash") == "1",
             keep_decisions=visit.field("keep") == "1",
-            # What was decided is about this state of the target.
-            expected_head=visit.field("head") or None,
+            # Checked again at the moment of the merge: both sides may move after the check above.
+            expected_head=heads.target,
+            expected_source=heads.source,
             **draft.options(),
         )
     except AnabranchError as err:
@@ -229,19 +310,23 @@ def show_result(visit: Visit) -> Shown:
 def _view(visit: Visit, draft: Draft) -> MergeView:
     repository = visit.lake.repository
     into = str(BranchName.parse_public(draft.into))
+    visit.lake.host.check_merge(draft.source, into)
     kept = _list_kept(visit, draft)
+    heads = Heads.now(visit, draft)
     # The plan is cached by commits and decisions: a visitor sends the form many times, and each plan compares rows.
-    state = _state_of(visit, draft, kept)
+    state = (*heads.fields().values(), *map(_kept_text, kept))
     plan = visit.cached(lambda: _plan_of(visit, draft), "plan", state, draft.key(), weigh=_weigh_plan)
     view = MergeView(
         draft=draft,
         choices=visit.lake.list_choices(),
         plan=plan,
+        # Of the plan itself, where it names them: a side may have moved between the two reads.
+        heads=replace(heads, source=plan.source_commit_id, target=plan.target_commit_id),
         tables_page=page_of(plan.tables, number=_number(visit.field("tables") or visit.query("tables")), size=_TABLES),
         kept=tuple(map(_kept_text, kept)),
         checks=repository.branch_get(into).checks,
-        message=visit.field("message"),
-        checks_text=visit.field("checks"),
+        message=visit.field("message")[:_LONGEST_MESSAGE],
+        checks_text=visit.field("checks")[:_LONGEST_CHECKS],
         is_squash=visit.field("squash") == "1",
         is_only_open=visit.field("only_open") == "1",
     )
@@ -260,10 +345,18 @@ def _kept_text(one: Mapping[str, Any]) -> str:
     return json.dumps(json_value(one), ensure_ascii=False)
 
 
-def _state_of(visit: Visit, draft: Draft, kept: list[dict[str, Any]]) -> tuple[str | None, ...]:
-    """Return what a plan follows from, besides the decisions of the draft."""
-    sides = [visit.lake.repository.snapshot_of(ref) for ref in (draft.source, draft.into)]
-    return (*(one for side in sides for one in (side.id, side.main_commit_id)), *map(_kept_text, kept))
+def _checks_of(visit: Visit) -> list[str]:
+    lines = _limited(visit, "checks", _LONGEST_CHECKS).splitlines()
+    return [line.strip() for line in lines if line.strip()]
+
+
+def _limited(visit: Visit, name: str, most: int) -> str:
+    text = visit.field(name)
+    if len(text) > most:
+        raise InvalidInputError(
+            f"the {name} has {len(text):,} characters, at most {most:,} are allowed", hint="shorten it"
+        )
+    return text
 
 
 def _plan_of(visit: Visit, draft: Draft) -> MergePlan:
@@ -285,7 +378,7 @@ def clear_decisions(visit: Visit) -> Redirect:
     )
 
 
-def _with_conflicts(visit: Visit, view: MergeView, plan: MergePlan, state: tuple[str | None, ...]) -> MergeView:
+def _with_conflicts(visit: Visit, view: MergeView, plan: MergePlan, state: tuple[str, ...]) -> MergeView:
     draft = view.draft
     if not plan.conflict_count and not draft.is_decided:
         return view
@@ -378,7 +471,8 @@ def _conflict_view(draft: Draft, name: str, conflict: Conflict, *, is_open: bool
         can_set=conflict.key is not None and conflict.column is not None,
         is_open=is_open,
         take=choice.get("take") or ("null" if "value" in choice and value is None else "value" if choice else ""),
-        value="" if value is None else str(value),
+        value="" if value is None or len(str(value)) > _LONGEST_VALUE else str(value),
+        kept=len(str(value)) if len(str(value)) > _LONGEST_VALUE else 0,
     )
 
 
@@ -439,6 +533,8 @@ def _with_new_decisions(visit: Visit, draft: Draft) -> Draft:
         if not _is_id(name):
             continue
         take = visit.field(f"take.{number}")
+        if take == _KEEP and name in decisions:
+            continue
         # Removed first: if the visitor cleared the choice, the conflict is open again.
         decisions.pop(name, None)
         if take in _SIDES:
@@ -446,9 +542,10 @@ def _with_new_decisions(visit: Visit, draft: Draft) -> Draft:
         elif take in ("value", "null"):
             decisions[name] = {"value": None if take == "null" else visit.field(f"value.{number}")}
     found = replace(draft, decisions=_with_rows(visit, draft, decisions), rules=_with_rule(visit, draft.rules))
-    if len(found.decisions) > _MOST_DECISIONS or len(found.decisions_json()) > _MOST_CHARACTERS:
+    if len(found.decisions) > _MOST_DECISIONS or found.size > _MOST_CHARACTERS:
         raise InvalidInputError(
-            f"{len(found.decisions)} single decisions are too many", hint="decide the others by a rule"
+            f"{len(found.decisions):,} single decisions of {found.size:,} characters are too many",
+            hint="decide by a rule, or set long values on the branch before you merge",
         )
     return found
 

@@ -73,7 +73,7 @@ def show_overview(visit: Visit) -> Shown:
         sizes=_measure(visit, snapshot, page.items) if is_measured else None,
         table_count=len(snapshot),
         row_count=sum(entry.rows for entry in snapshot.entries.values()),
-        branch_count=len(repository.branch_names()),
+        branch_count=visit.lake.count_branches(),
         tag_count=len(repository.tag_names()),
         commits=tuple(repository.list_commits(ref, limit=_COMMITS)),
     )

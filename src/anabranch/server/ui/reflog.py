@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from anabranch.errors import WriteConflictError
+from anabranch.errors import BusyError, InvalidInputError, WriteConflictError
 from anabranch.ids import MAIN
 from anabranch.repo.refs.reflog import Movement
 from anabranch.server.ui.lake import RefChoices
@@ -54,14 +54,18 @@ def redo(visit: Visit) -> Redirect:
     return _move(visit, visit.lake.repository.redo, "Redone")
 
 
-def _move(visit: Visit, move: Callable[[str], Movement], word: str) -> Redirect:
+def _move(visit: Visit, move: Callable[..., Movement], word: str) -> Redirect:
     branch = visit.field("branch") or MAIN
-    # The visitor decided by the movements on the page. After a later movement, another change would be undone.
-    if str(visit.lake.repository.branch_get(branch).version) != visit.field("version"):
+    version = visit.field("version")
+    if not (version.isascii() and version.isdigit() and len(version) <= 18):
+        raise InvalidInputError("the form does not state which movement it is about", hint="open the page again")
+    try:
+        # The visitor decided by the movements on the page. After a later movement, another change would be undone.
+        movement = move(branch, expected_version=int(version))
+    except BusyError as err:
         raise WriteConflictError(
             f"branch '{branch}' moved since the page was opened", hint="open the page again and read the new movements"
-        )
-    movement = move(branch)
+        ) from err
     return Redirect("/reflog", f"{word}: {movement.event} {movement.message}", {"branch": branch})
 
 

@@ -17,7 +17,6 @@ from anabranch.drawing.diff_table import draw_before_after, draw_change, draw_co
 from anabranch.drawing.texts import draw_cell, one_line, time
 from anabranch.hints import Door, words_at
 from anabranch.server.ui.lake import Lake
-from anabranch.server.ui.responses import SECURITY_HEADERS
 from anabranch.server.ui.session import Session
 
 __all__ = ["NAVIGATION", "Account", "Frame", "address", "render"]
@@ -54,6 +53,9 @@ class Frame:
     lake: Lake | None = None
     account: Account | None = None
     home: str = "/"
+    door: Door = Door.PAGE
+    # An answer that is not what the visitor opened leaves the message for the next page.
+    takes_notice: bool = True
 
     def link(self, path: str, **query: object) -> str:
         """Return the address of a page of the lake. Empty parameters are left out, a tuple is a repeated one."""
@@ -94,11 +96,12 @@ def render(template: str, view: object, *, frame: Frame, status: int = 200) -> R
             lake=frame.lake,
             link=frame.link,
             csrf="" if frame.session is None else frame.session.csrf,
-            notice=None if frame.session is None else frame.session.take_notice(),
+            notice=frame.session.take_notice() if frame.session is not None and frame.takes_notice else None,
+            words=partial(words_at, frame.door),
             navigation=NAVIGATION,
         )
     )
-    return HTMLResponse(text, status_code=status, headers={**SECURITY_HEADERS, "Cache-Control": "no-store"})
+    return HTMLResponse(text, status_code=status, headers={"Cache-Control": "no-store"})
 
 
 @cache
@@ -113,7 +116,6 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters.update(short=short_id, count=_count, line=one_line, text=_text, size=human_size)
-    environment.filters.update(words=partial(words_at, Door.HTTP))
     # What notebooks show is drawn by the same functions. They escape all texts.
     for draw in (draw_before_after, draw_cell, draw_change, draw_column_changes, draw_count, time):
         environment.globals[draw.__name__] = _marked(draw)

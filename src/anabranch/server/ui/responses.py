@@ -5,14 +5,25 @@ from functools import cache
 from pathlib import Path
 from urllib.parse import quote
 
+from starlette.datastructures import MutableHeaders
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from anabranch.drawing.style import STYLE
 from anabranch.errors import TooLargeError
-from anabranch.repo.history.lineage.svg import STYLE as LINEAGE_STYLE
+from anabranch.repo.history.lineage.drawings import STYLE as LINEAGE_STYLE
 
-__all__ = ["SECURITY_HEADERS", "answer_csv", "answer_static", "answer_text"]
+__all__ = [
+    "SECURITY_HEADERS",
+    "SecurityHeadersMiddleware",
+    "answer_csv",
+    "answer_static",
+    "answer_text",
+    "is_below",
+    "join_limited",
+]
 
 SECURITY_HEADERS: Mapping[str, str] = {
     "Content-Security-Policy": (
@@ -35,13 +46,37 @@ _TYPES: Mapping[str, str] = {
     ".txt": "text/plain",
 }
 # The address of a static file contains the version of the package.
-_STATIC_HEADERS = {**SECURITY_HEADERS, "Cache-Control": "public, max-age=31536000, immutable"}
+_STATIC_HEADERS = {"Cache-Control": "public, max-age=31536000, immutable"}
+
+
+class SecurityHeadersMiddleware:
+    """Add the security headers to every answer below a path: pages, files, redirects and refusals."""
+
+    def __init__(self, app: ASGIApp, *, path: str) -> None:
+        self._app = app
+        self._path = path
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or not is_below(self._path, scope["path"]):
+            await self._app(scope, receive, send)
+            return
+
+        async def adding(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(SECURITY_HEADERS)
+            await send(message)
+
+        await self._app(scope, receive, adding)
+
+
+def is_below(path: str, other: str) -> bool:
+    """Return whether a path is another one or below it. Both may end with a slash or not."""
+    return f"{other}/".startswith(f"{path.rstrip('/')}/")
 
 
 def answer_text(text: str, *, name: str, media_type: str = "text/plain") -> Response:
     """Return a file to save. Browsers do not show it, because it may contain anything."""
     headers = {
-        **SECURITY_HEADERS,
         "Cache-Control": "no-store",
         "Content-Disposition": f"attachment; filename*=UTF-8''{quote(name, safe='')}",
     }
@@ -51,20 +86,25 @@ def answer_text(text: str, *, name: str, media_type: str = "text/plain") -> Resp
 
 def answer_csv(parts: Iterable[str], *, name: str, hint: str) -> Response:
     """Return a CSV file to save. Raise TooLargeError if it is larger than the limit."""
+    return answer_text(join_limited(parts, hint=hint), name=name, media_type="text/csv")
+
+
+def join_limited(parts: Iterable[str], *, hint: str) -> str:
+    """Join the parts of a file to save. Raise TooLargeError if it is larger than the limit."""
     found, size = [], 0
     for part in parts:
         size += len(part)
         if size > _MOST_CHARACTERS:
             raise TooLargeError(f"the file has more than {_MOST_CHARACTERS:,} characters", hint=hint)
         found.append(part)
-    return answer_text("".join(found), name=name, media_type="text/csv")
+    return "".join(found)
 
 
 async def answer_static(request: Request) -> Response:
     """Return a static file: the style sheet, htmx or Swagger UI, all from this package."""
     found = _files().get(request.path_params["name"])
     if found is None:
-        return Response("not found", status_code=404, headers=SECURITY_HEADERS, media_type="text/plain")
+        raise HTTPException(404)
     content, media_type = found
     return Response(content, headers=_STATIC_HEADERS, media_type=media_type)
 

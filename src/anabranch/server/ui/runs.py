@@ -1,21 +1,26 @@
 """Runs and the pipelines that made them, and the lineage of a table: what it was made from."""
 
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from anabranch.repo.history.lineage.graph import Lineage
+from anabranch.errors import AnabranchError
+from anabranch.repo.history.lineage.drawings import Lineage
 from anabranch.repo.history.lineage.nodes import LineageNode, NodeKind
 from anabranch.repo.history.lineage.provenance import PipelineRecord
+from anabranch.repo.log.entries import CheckOutcome, CheckResult
 from anabranch.repo.runs.runs import RunInfo
 from anabranch.server.ui.lake import Lake, RefChoices
 from anabranch.server.ui.site import Page, Shown, Visit, get
 
-__all__ = ["PAGES", "LineageView", "RunRow", "RunsView"]
+__all__ = ["PAGES", "CheckRow", "LineageView", "RunRow", "RunView", "RunsView"]
 
 _SIZE = 50
 # A larger graph is only listed: a picture of it would be neither readable nor small.
 _MOST_NODES = 300
+_CHECKS = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +35,30 @@ class RunRow:
     def seconds(self) -> float:
         """The time from its beginning to its last change."""
         return (self.info.changed - self.info.begun).total_seconds()
+
+    @property
+    def results(self) -> Mapping[CheckResult, int]:
+        """The number of checks by their result, the failed ones first."""
+        found = Counter(check.result for check in self.info.checks)
+        order = (CheckResult.FAILED, CheckResult.PASSED, CheckResult.NOT_RUN, CheckResult.UNKNOWN)
+        return {result: found[result] for result in order if found[result]}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckRow:
+    """A check of a run, and the tables that its SQL reads."""
+
+    outcome: CheckOutcome
+    tables: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunView:
+    """A run with its first checks. `ref` is where its tables can be read: its commit, or its branch."""
+
+    run: RunRow
+    checks: tuple[CheckRow, ...]
+    ref: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,10 +81,26 @@ def show_runs(visit: Visit) -> Shown:
 
 
 def show_run(visit: Visit) -> Shown:
-    """Show a run: its state, the steps of its pipeline, and why it failed."""
-    return Shown(
-        "runs/run.html", _row(visit, visit.lake.repository.run_get(visit.request.path_params["run_id"]).info())
-    )
+    """Show a run: its state, the steps of its pipeline, its checks, and why it failed."""
+    info = visit.lake.repository.run_get(visit.request.path_params["run_id"]).info()
+    view = RunView(run=_row(visit, info), checks=_check_rows(info), ref=info.commit_id or info.target)
+    return Shown("runs/run.html", view)
+
+
+def _check_rows(info: RunInfo) -> tuple[CheckRow, ...]:
+    # Failed checks first, so that they are on the page if there are many.
+    shown = sorted(info.checks, key=lambda check: check.result is not CheckResult.FAILED)[:_CHECKS]
+    return tuple(CheckRow(outcome=one, tables=_tables_of(one.sql)) for one in shown)
+
+
+def _tables_of(sql: str) -> tuple[str, ...]:
+    from anabranch.duck.engine import default_engine
+
+    try:
+        return default_engine().tables_of(sql) if sql else ()
+    # The SQL of a check that could not be run may not be valid.
+    except AnabranchError:
+        return ()
 
 
 def _row(visit: Visit, info: RunInfo) -> RunRow:

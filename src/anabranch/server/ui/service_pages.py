@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from anabranch.errors import AnabranchError, ForbiddenError, InvalidInputError, TokenNotFoundError, UnauthenticatedError
+from anabranch.hints import Door
 from anabranch.ids import MAIN, TableKey
 from anabranch.repo.repository import Repository
 from anabranch.server.auth import DEFAULT_BRANCH, Scope, Token, require
@@ -19,24 +20,26 @@ from anabranch.server.branches import NewBranch
 from anabranch.server.envelope import without_data_folder
 from anabranch.server.imports import ImportOrder, ImportRequest
 from anabranch.server.job_runner import Job
+from anabranch.server.merges import refuse_dev_branches
 from anabranch.server.service import Service
 from anabranch.server.ui.lake import Lake, LoadOrder, loaded_message
 from anabranch.server.ui.pages import PAGES
 from anabranch.server.ui.rendering import Account, Frame, render
-from anabranch.server.ui.responses import SECURITY_HEADERS
 from anabranch.server.ui.service_records import PROJECT_PAGES, SERVICE_PAGES, checked_body
 from anabranch.server.ui.session import Cookie, Session, Sessions, check_same_site
 from anabranch.server.ui.site import PageRoute, Redirect, Shown, Site, Visit, get, post
 from anabranch.server.uploads import keep_file
 
-__all__ = ["ServiceGate", "make_routes"]
+__all__ = ["UI_PATH", "ServiceGate", "make_routes", "make_site"]
 
+UI_PATH = "/ui"
 _HOME = "/ui/"
 _STATIC = "/ui/static"
 _SIGN_IN = "/ui/sign-in"
 _SIGN_OUT = "/ui/sign-out"
 # A longer load continues as a job, and the page reports its id.
 _WAIT_SECONDS = 60.0
+_LONGEST_BRANCH = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +84,9 @@ class ProjectHost:
             # Another tool made this branch in the repository.
             self.repository.branch_delete(name)
 
+    def check_merge(self, source: str, into: str) -> None:
+        refuse_dev_branches(self.service.branches, self.project_id, self.repository, source=source, into=into)
+
     def load(self, order: LoadOrder) -> str:
         """Run an import as a job, as the JSON route does, and wait for it."""
         service, key = self.service, TableKey.parse(order.table)
@@ -111,6 +117,7 @@ class ServiceGate:
     """Admits visitors who signed in with a token that is still valid."""
 
     home = _HOME
+    door = Door.SERVICE_PAGE
 
     def __init__(self, service: Service) -> None:
         self.cookie = Cookie(name="anabranch_session", path="/ui")
@@ -154,9 +161,11 @@ class ServiceGate:
             host = ProjectHost(service=self._service, project_id=project_id, token=token, repository=repository)
             yield Lake(repository=repository, path=f"/ui/projects/{project_id}", name=project.name, host=host)
 
-    def record(self, request: Request, *, action: str, run: Callable[[], Response]) -> Response:
+    def record(self, request: Request, *, action: str, branch: str | None, run: Callable[[], Response]) -> Response:
         audit = self._service.audit
-        pending = audit.begin(request, action=action, success_status=303)
+        # The name comes from a form that is not checked yet, and events are never deleted.
+        named = _path(None, branch).get("branch_id", "")[:_LONGEST_BRANCH]
+        pending = audit.begin(request, action=action, success_status=303, branch_id=named or None)
         response = run()
         if pending.status != response.status_code:
             audit.write((), status=response.status_code)
@@ -167,8 +176,8 @@ class ServiceGate:
         token = self._service.tokens.get(session.token_id)
         base = _HOME.rstrip("/") if lake is None else lake.path
         may_administer = token.scope is Scope.ADMIN if lake is None else lake.can_administer
-        records = (("Jobs", f"{base}/jobs"), ("Audit", f"{base}/audit"), ("Tokens", f"{base}/tokens"))
-        links = (("Projects", _HOME), *(records if may_administer else ()))
+        records = (("Audit", f"{base}/audit"), ("Tokens", f"{base}/tokens"))
+        links = (("Projects", _HOME), ("Jobs", f"{base}/jobs"), *(records if may_administer else ()))
         return Account(name=token.name, sign_out=_SIGN_OUT, links=links)
 
     def explain(self, error: AnabranchError) -> AnabranchError:
@@ -199,21 +208,21 @@ class ServiceGate:
             return self._show_sign_in(request, wanted=wanted, status=401, problem=err.problem)
         # Always a new id: an id that an attacker set in the browser before the sign-in never becomes valid.
         session = self.sessions.start(token_id=token.id, token_hash=token.secret_hash)
-        response = RedirectResponse(wanted, status_code=303, headers=SECURITY_HEADERS)
+        response = RedirectResponse(wanted, status_code=303)
         self._form_cookie.delete(response)
         self.cookie.set(response, session.id, is_secure=request.url.scheme == "https")
         return response
 
     def sign_out(self, visit: Visit) -> Response:
         self.sessions.end(visit.session)
-        response = RedirectResponse(_SIGN_IN, status_code=303, headers=SECURITY_HEADERS)
+        response = RedirectResponse(_SIGN_IN, status_code=303)
         self.cookie.delete(response)
         return response
 
     def _show_sign_in(self, request: Request, *, wanted: str, status: int, problem: str = "") -> Response:
         value = secrets.token_urlsafe(32)
         view = {"csrf": value, "action": _SIGN_IN, "wanted": wanted, "problem": problem}
-        frame = Frame(request=request, static_path=_STATIC, home=_HOME)
+        frame = Frame(request=request, static_path=_STATIC, home=_HOME, door=self.door)
         response = render("service/sign_in.html", view, frame=frame, status=status)
         self._form_cookie.set(response, value, is_secure=request.url.scheme == "https")
         return response
@@ -232,9 +241,14 @@ def _show_projects(visit: Visit) -> Shown | Redirect:
     return Shown("service/projects.html", service.projects.list_all())
 
 
+def make_site(gate: ServiceGate) -> Site:
+    """Return the pages of the UI of a service behind a gate."""
+    return Site(gate, static_path=_STATIC)
+
+
 def make_routes(gate: ServiceGate) -> list[PageRoute]:
     """Return the routes of the UI of a service."""
-    site = Site(gate, static_path=_STATIC)
+    site = make_site(gate)
     service_pages = (
         get("/", _show_projects, needs=None),
         post("/sign-out", gate.sign_out, needs=None),

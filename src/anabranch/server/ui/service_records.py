@@ -10,8 +10,8 @@ from pydantic import BaseModel, ValidationError
 
 from anabranch.errors import InvalidInputError
 from anabranch.server.audit import AuditEvents, Before, list_audit, list_project_audit
-from anabranch.server.auth import Scope, Token
-from anabranch.server.job_runner import Job, Jobs
+from anabranch.server.auth import Scope
+from anabranch.server.jobs import list_jobs
 from anabranch.server.routing import Call, ProjectCall
 from anabranch.server.tokens import (
     NewProjectToken,
@@ -137,16 +137,9 @@ class _AuditQuery(BaseModel):
     before: Before = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobsView:
-    jobs: tuple[Job, ...]
-
-
 def show_jobs(visit: Visit) -> Shown:
     """List imports and exports, newest first."""
-    token: Token = visit.request.state.token
-    found = _call(visit).part(Jobs).list_all(project_id=_project_id(visit) or token.project_id, limit=_JOBS)
-    return Shown("service/jobs.html", JobsView(jobs=tuple(found)))
+    return Shown("service/jobs.html", list_jobs(_call(visit), project_id=_project_id(visit), limit=_JOBS))
 
 
 SERVICE_PAGES: tuple[Page, ...] = (
@@ -155,7 +148,8 @@ SERVICE_PAGES: tuple[Page, ...] = (
     post("/tokens/rotate", rotate_token_by_form, needs=Scope.ADMIN),
     post("/tokens/revoke", revoke_token_by_form, needs=Scope.ADMIN),
     get("/audit", show_audit, needs=Scope.ADMIN),
-    get("/jobs", show_jobs, needs=Scope.ADMIN),
+    # The list contains what the token may read, as that of the JSON route.
+    get("/jobs", show_jobs, needs=None),
 )
 PROJECT_PAGES: tuple[Page, ...] = (
     get("/tokens", show_tokens, needs=Scope.PROJECT),

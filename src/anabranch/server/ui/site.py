@@ -9,15 +9,17 @@ from urllib.parse import urlencode
 
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import FormData, UploadFile
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from anabranch.errors import AnabranchError, InvalidInputError
+from anabranch.errors import AnabranchError, InvalidInputError, NotFoundError
 from anabranch.format.cache import BoundedCache
+from anabranch.hints import Door
 from anabranch.ids import MAIN
 from anabranch.server.auth import Scope
-from anabranch.server.envelope import status_of
+from anabranch.server.envelope import EnvelopeException, methods_at, status_of
 from anabranch.server.ui.lake import Lake
 from anabranch.server.ui.rendering import Account, Frame, render
 from anabranch.server.ui.responses import SECURITY_HEADERS, answer_static
@@ -100,6 +102,7 @@ class Shown:
     template: str
     view: object
     status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +154,7 @@ class Gate(Protocol):
     cookie: Cookie
     sessions: Sessions
     home: str
+    door: Door
 
     def find_session(self, request: Request) -> Session | None: ...
 
@@ -162,8 +166,8 @@ class Gate(Protocol):
         """Return the lake of a page, None for a page about a whole service."""
         ...
 
-    def record(self, request: Request, *, action: str, run: Callable[[], Response]) -> Response:
-        """Run an action. A service records it in the audit."""
+    def record(self, request: Request, *, action: str, branch: str | None, run: Callable[[], Response]) -> Response:
+        """Run an action on a branch, or None. A service records it in the audit."""
         ...
 
     def account(self, session: Session, lake: Lake | None) -> Account | None:
@@ -230,7 +234,7 @@ class Site:
         def run() -> Response:
             return self._checked(page, request, session, form)
 
-        return self._gate.record(request, action=page.name, run=run)
+        return self._gate.record(request, action=page.name, branch=_branch_of(page, form), run=run)
 
     def _checked(self, page: Page, request: Request, session: Session, form: FormData) -> Response:
         try:
@@ -239,11 +243,8 @@ class Site:
                 # session.
                 check_same_site(request)
                 session.check_form(form.get("csrf"))
-            # The same text as the handler reads, where an empty one means main: a check of another spelling would let a
-            # token for branches write to main.
-            branch = text_of(form, page.writes) or MAIN if page.writes else None
             if page.needs is not None:
-                self._gate.check(request, session, page.needs, branch)
+                self._gate.check(request, session, page.needs, _branch_of(page, form))
             with self._gate.open(request, session) as lake:
                 return self._visit(page, Visit(request=request, session=session, opened=lake, form=form))
         except AnabranchError as err:
@@ -265,22 +266,48 @@ class Site:
                 query = f"?{urlencode(answer.query)}" if answer.query else ""
                 base = "" if visit.opened is None else visit.opened.path
                 # Status 303: the browser opens the page with GET, so that reloading it does not send the form again.
-                return RedirectResponse(f"{base}{answer.path}{query}", status_code=303, headers=SECURITY_HEADERS)
+                return RedirectResponse(f"{base}{answer.path}{query}", status_code=303)
             case response:
                 return response
+
+    def answer_failure(self, request: Request, error: Exception) -> Response:
+        """Show an error from outside of a page: a wrong address, method or form, or a limit of the service."""
+        is_known = isinstance(error, AnabranchError | HTTPException)
+        # After an unexpected error the search for the session might fail, too.
+        session = self._gate.find_session(request) if is_known else None
+        headers = dict(SECURITY_HEADERS)  # an unexpected error is answered outside of the middleware that adds them
+        match error:
+            case EnvelopeException():
+                shown = self._explained(error.error)
+            case AnabranchError():
+                shown = self._explained(error)
+            case HTTPException():
+                shown = Shown("error.html", _problem_of(request, error), error.status_code)
+                if error.status_code == 405:
+                    headers["Allow"] = ", ".join(sorted(methods_at(request.app.routes, request.url.path)))
+            case _:
+                shown = Shown("error.html", _UNEXPECTED, 500)
+        response = self._show(shown, request, session, None, takes_notice=False)
+        response.headers.update(headers)
+        return response
+
+    def _explained(self, error: AnabranchError) -> Shown:
+        explained = self._gate.explain(error)
+        return Shown("error.html", explained, status_of(explained))
 
     def _show_error(
         self, error: AnabranchError, request: Request, session: Session, lake: Lake | None = None
     ) -> Response:
-        explained = self._gate.explain(error)
-        status = status_of(explained)
+        shown = self._explained(error)
         # `_visit` has logged an unexpected error already, with its cause.
-        if status >= 500 and error is not _UNEXPECTED:
+        if shown.status >= 500 and error is not _UNEXPECTED:
             _log.error("a page failed", exc_info=error)
-        return self._show(Shown("error.html", explained, status), request, session, lake)
+        return self._show(shown, request, session, lake)
 
-    def _show(self, shown: Shown, request: Request, session: Session, lake: Lake | None) -> Response:
-        return render(
+    def _show(
+        self, shown: Shown, request: Request, session: Session | None, lake: Lake | None, *, takes_notice: bool = True
+    ) -> Response:
+        response = render(
             shown.template,
             shown.view,
             status=shown.status,
@@ -289,7 +316,30 @@ class Site:
                 static_path=self._static_path,
                 session=session,
                 lake=lake,
-                account=self._gate.account(session, lake),
+                account=None if session is None else self._gate.account(session, lake),
                 home=self._gate.home,
+                door=self._gate.door,
+                takes_notice=takes_notice and request.method != "HEAD",
             ),
         )
+        response.headers.update(shown.headers)
+        return response
+
+
+def _branch_of(page: Page, form: FormData) -> str | None:
+    """Return the branch that an action writes to, None if it does not write to one."""
+    # The same text as the handler reads, where an empty one means main: a check of another spelling would let a token
+    # for branches write to main.
+    return text_of(form, page.writes) or MAIN if page.writes else None
+
+
+def _problem_of(request: Request, error: HTTPException) -> AnabranchError:
+    path = request.url.path[:200]
+    match error.status_code:
+        case 404:
+            return NotFoundError(f"there is no page {path!r}", hint="check the address, or start from the overview")
+        case 405:
+            hint = "open the page that has the form, and send it from there"
+            return InvalidInputError(f"the address {path!r} cannot be opened in this way", hint=hint)
+        case _:
+            return InvalidInputError(f"the form cannot be read: {error.detail}", hint="go back and send it again")

@@ -1,17 +1,20 @@
 """The SQL console: one read-only statement over the tables of a ref, with a bounded result."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 from starlette.responses import Response
 
 from anabranch.drawing.texts import Cell, cell_of
-from anabranch.errors import AnabranchError, InvalidInputError, NotFoundError, TooSlowError
+from anabranch.errors import AnabranchError, InvalidInputError, LimitError, NotFoundError
 from anabranch.files.plain_rows import csv_lines, plain_rows
+from anabranch.repo.repository import Repository
 from anabranch.repo.schema.types import show_type
 from anabranch.server.envelope import status_of
 from anabranch.server.ui.lake import RefChoices
-from anabranch.server.ui.responses import answer_csv
+from anabranch.server.ui.responses import answer_text, join_limited
 from anabranch.server.ui.site import Page, Shown, Visit, get
+from anabranch.server.ui.sql_process import limited_processes
 
 __all__ = ["PAGES", "SqlResult", "SqlView"]
 
@@ -51,27 +54,32 @@ def show_sql(visit: Visit) -> Shown:
     tables = visit.lake.repository.tables(ref)
     view = SqlView(ref=ref, sql=sql, choices=visit.lake.list_choices(), tables=tuple(tables[:_TABLES]))
     if not sql:
+        limited_processes().start()
         return Shown("sql.html", view)
     try:
-        return Shown("sql.html", replace(view, result=_answer(visit, sql, ref)))
+        work = partial(read_result, visit.lake.repository, _checked(sql), ref, seconds=_SECONDS)
+        return Shown("sql.html", replace(view, result=limited_processes().run(work, seconds=_SECONDS)))
     # Errors of the statement are shown beside it, so that the visitor can correct it.
-    except (InvalidInputError, NotFoundError, TooSlowError) as err:
+    except (InvalidInputError, NotFoundError, LimitError) as err:
         return Shown("sql.html", replace(view, problem=err), status=status_of(err))
 
 
 def download_result(visit: Visit) -> Response:
     """Send the whole result of a statement as CSV."""
-    sql, ref = _checked(visit.query("sql")), visit.ref()
-    with visit.lake.repository.sql_reader(sql, ref, timeout=_SECONDS, batch_rows=_BATCH_ROWS) as reader:
-        return answer_csv(
-            csv_lines(reader.schema.names, reader),
-            name="result.csv",
-            hint="select fewer rows, or use 'anabranch sql --csv'",
-        )
+    work = partial(read_csv, visit.lake.repository, _checked(visit.query("sql")), visit.ref(), seconds=_SECONDS)
+    return answer_text(limited_processes().run(work, seconds=_SECONDS), name="result.csv", media_type="text/csv")
 
 
-def _answer(visit: Visit, sql: str, ref: str) -> SqlResult:
-    with visit.lake.repository.sql_reader(_checked(sql), ref, timeout=_SECONDS, batch_rows=_BATCH_ROWS) as reader:
+def read_csv(repository: Repository, sql: str, ref: str, *, seconds: float) -> str:
+    """Return the whole result of a statement as CSV. Runs in a process of its own."""
+    with repository.sql_reader(sql, ref, timeout=seconds, batch_rows=_BATCH_ROWS) as reader:
+        hint = "select fewer rows, or use 'anabranch sql --csv'"
+        return join_limited(csv_lines(reader.schema.names, reader), hint=hint)
+
+
+def read_result(repository: Repository, sql: str, ref: str, *, seconds: float) -> SqlResult:
+    """Return the first rows of the result of a statement. Runs in a process of its own."""
+    with repository.sql_reader(sql, ref, timeout=seconds, batch_rows=_BATCH_ROWS) as reader:
         fields = list(reader.schema)[:_COLUMNS]
         # A maximum of cells, not of rows, so that the page has about the same size for wide and narrow results.
         most = _CELLS // max(1, len(fields))

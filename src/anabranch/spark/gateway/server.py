@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from anabranch.errors import AnabranchError, BranchNotFoundError
+from anabranch.hints import Door, words_at
 from anabranch.spark.gateway import catalog, metadata, procedures, scans, writes
 from anabranch.spark.gateway.frames import Frames, ProtocolError
 from anabranch.spark.gateway.requests import Request
@@ -165,7 +166,8 @@ class _Handler(socketserver.BaseRequestHandler):
         except (BrokenPipeError, ConnectionResetError, ProtocolError):
             pass  # the task was cancelled, or its JVM has gone
         except AnabranchError as err:
-            _send_error(frames, type(err).__name__, err.problem, _HINTS.get(type(err), err.hint))
+            hint = words_at(Door.SPARK_SQL, _HINTS.get(type(err), err.hint))
+            _send_error(frames, type(err).__name__, err.problem, hint)
         except BaseException as err:  # noqa: BLE001 - whatever went wrong, Spark must hear of it; a panic of Lance, too
             text = "".join(traceback.format_exception(err))
             _send_error(frames, type(err).__name__, f"{err}\n{text}", "")

@@ -7,12 +7,10 @@ from typing import Any
 import pyarrow as pa
 
 from anabranch.errors import InvalidInputError
-from anabranch.spark.gateway.procedures.data import DATA
-from anabranch.spark.gateway.procedures.history import HISTORY
-from anabranch.spark.gateway.procedures.maintenance import MAINTENANCE
+from anabranch.spark.gateway.procedures.branches import HISTORY, REFS
+from anabranch.spark.gateway.procedures.maintenance import DATA, MAINTENANCE
 from anabranch.spark.gateway.procedures.merges import MERGES
 from anabranch.spark.gateway.procedures.procedure import Call, Procedure
-from anabranch.spark.gateway.procedures.refs import REFS
 from anabranch.spark.gateway.requests import Request
 from anabranch.spark.types import as_shown, shown_columns, shown_schema
 

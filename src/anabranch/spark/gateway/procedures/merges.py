@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from anabranch.errors import InvalidInputError
+from anabranch.hints import Door, words_at
 from anabranch.repo.history.comparer import Choice
 from anabranch.repo.merge.conflicts import Operation
 from anabranch.repo.merge.resolve import Strategy
@@ -53,6 +54,7 @@ def _merge(call: Call) -> Rows:
         message=call.get("message"),
         squash=call.get("squash", False),
         ff_only=call.get("ff_only", False),
+        expected_source=call.get("expected_source"),
         keep_decisions=call.get("keep_decisions", False),
         engine=Choice.LOCAL,
         **decisions_of(call),
@@ -60,7 +62,7 @@ def _merge(call: Call) -> Rows:
     )
     hints: dict[str, list[str]] = {}
     for gap in result.plan.strategy_gaps:
-        hints.setdefault(gap.table, []).append(gap.hint)
+        hints.setdefault(gap.table, []).append(words_at(Door.SPARK_SQL, gap.hint))
     about = {
         "outcome": result.outcome.value,
         "commit": None if result.commit is None else result.commit.graph_commit_id,
@@ -103,7 +105,7 @@ def _conflicts(call: Call) -> Rows:
             "target": as_json(conflict.target),
             "problem": conflict.problem,
             "path": conflict.path,
-            "hint": conflict.hint or None,
+            "hint": words_at(Door.SPARK_SQL, conflict.hint) or None,
             "decision": as_json(conflict.decision),
         }
 
@@ -153,7 +155,7 @@ MERGES: Mapping[str, Procedure] = {
             *optional("into", "message"),
             *DECISIONS,
             *PUBLISHING,
-            *optional(squash="BOOLEAN", ff_only="BOOLEAN", keep_decisions="BOOLEAN"),
+            *optional(squash="BOOLEAN", ff_only="BOOLEAN", keep_decisions="BOOLEAN", expected_source="STRING"),
         ),
         columns=columns(["outcome", "commit", "table", "action", "taken_from", "hint"], longs=[*_COUNTS, "conflicts"]),
         run=_merge,

@@ -1,15 +1,17 @@
-"""Draw boxes and arrows as SVG, and a lineage with them."""
+"""The lineage graph of a table as a value, and how it is drawn: as SVG with boxes and arrows, or as a text tree."""
 
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 from xml.sax.saxutils import escape, quoteattr
 
 from anabranch.repo.history.lineage.layout import Arrow, Box, Size, lay_out
-from anabranch.repo.history.lineage.nodes import LineageEdge, LineageNode
+from anabranch.repo.history.lineage.nodes import EdgeKind, LineageEdge, LineageNode, NodeKind
 
-__all__ = ["STYLE", "DrawnBox", "DrawnEdge", "draw_boxes", "draw_svg"]
+__all__ = ["DrawnBox", "DrawnEdge", "Lineage", "STYLE", "draw_boxes", "draw_svg", "draw_text"]
+
 
 _MARGIN = 24.0
 _PADDING = 12.0
@@ -168,3 +170,93 @@ def _cells(text: str) -> int:
 def _text(text: str) -> str:
     """Escape a text for XML. Replace control characters, which XML cannot contain even when escaped."""
     return escape("".join(character if character.isprintable() else "\ufffd" for character in " ".join(text.split())))
+
+
+# The prefix of a branch of the tree, and of the lines below it. The second pair is for the last branch.
+_BRANCHES = (("├─ ", "│  "), ("└─ ", "   "))
+
+
+def draw_text(nodes: Sequence[LineageNode], edges: Sequence[LineageEdge]) -> str:
+    """Draw each table with its inputs once. If it occurs again, only its name is repeated."""
+    drawing = _Drawing({node.id: node for node in nodes}, edges)
+    return "\n".join(drawing.lines(nodes[0].id))
+
+
+class _Drawing:
+    def __init__(self, nodes: dict[str, LineageNode], edges: Sequence[LineageEdge]) -> None:
+        self._nodes = nodes
+        self._edges: dict[str, list[LineageEdge]] = {}
+        for edge in edges:
+            self._edges.setdefault(edge.target, []).append(edge)
+        self._drawn: set[str] = set()
+
+    def lines(self, root: str) -> Iterator[str]:
+        # A loop with a stack, because a chain of tables may be longer than the recursion limit of Python.
+        stack = [(root, "", "", "", frozenset[str]())]
+        while stack:
+            node_id, before, below, remark, path = stack.pop()
+            repeated = "as it was before" if node_id in path else "see above" if node_id in self._drawn else ""
+            yield f"{before}{self._label(node_id, remark, repeated)}"
+            if repeated:
+                continue
+            if self._nodes[node_id].kind is NodeKind.TABLE:
+                self._drawn.add(node_id)
+            found = self._edges.get(node_id, [])
+            for number, edge in reversed(list(enumerate(found))):
+                here, after = _BRANCHES[number == len(found) - 1]
+                how = "the name before" if edge.kind is EdgeKind.RENAMED else ""
+                stack.append((edge.source, below + here, below + after, how, path | {node_id}))
+
+    def _label(self, node_id: str, remark: str, repeated: str) -> str:
+        node = self._nodes[node_id]
+        about = f"({repeated})" if repeated else node.about
+        parts = (node.name, about, f"({remark})" if remark else "")
+        return "  ".join(" ".join(part.split()) for part in parts if part)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lineage:
+    """Everything that a table at one commit was made from.
+
+    The first node is the table itself. A pipeline that reads its own output makes a cycle.
+    """
+
+    table: str
+    commit_id: str
+    nodes: tuple[LineageNode, ...]
+    edges: tuple[LineageEdge, ...]
+
+    def to_text(self) -> str:
+        """Draw a tree: below each table the pipelines and commits that made it, below these their inputs."""
+        return draw_text(self.nodes, self.edges)
+
+    def to_svg(self, *, link: Callable[[LineageNode], str] | None = None, with_style: bool = True) -> str:
+        """Draw the graph from left to right as a self-contained SVG file.
+
+        `link` returns the address of a node. `with_style=False` is for pages that have the style already.
+        """
+        return draw_svg(self.nodes, self.edges, link=link, with_style=with_style)
+
+    def _repr_html_(self) -> str:
+        return self.to_svg()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the graph as a dict for JSON."""
+        return {
+            "table": self.table,
+            "commit_id": self.commit_id,
+            "nodes": [_node_document(node) for node in self.nodes],
+            "edges": [{"source": edge.source, "target": edge.target, "kind": edge.kind.value} for edge in self.edges],
+        }
+
+
+def _node_document(node: LineageNode) -> dict[str, Any]:
+    names = ["id", "kind", "name", "table", "commit_id", "created_at"]
+    match node.kind:
+        case NodeKind.TABLE:
+            names += ["rows"]
+        case NodeKind.PIPELINE:
+            names += ["commits", "message", "write"]
+        case NodeKind.LOAD | NodeKind.CHANGE:
+            names += ["commits", "message"]
+    return {**{name: getattr(node, name) for name in names}, "kind": node.kind.value}

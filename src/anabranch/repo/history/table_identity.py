@@ -1,0 +1,49 @@
+"""Which tables of two states are the same table, also under another name. Diffs and merges match tables by it."""
+
+from anabranch.errors import NotFoundError
+from anabranch.ids import TableKey
+from anabranch.repo.log.config import RepoConfig
+from anabranch.repo.log.entries import TableEntry, TableMap
+from anabranch.repo.snapshot import Table
+
+__all__ = ["match_tables"]
+
+
+def match_tables(config: RepoConfig, before: TableMap, after: TableMap) -> dict[TableKey, TableKey]:
+    """Return the keys that tables of one state have in another one, as {key before: key after}.
+
+    A table keeps its dataset under each name, so that another table may have its old name now. A copy of a table that a
+    merge made may be in another dataset, so that a table is matched by its name if its dataset is not found.
+    """
+    found = {key: key for key, entry in before.items() if key in after and after[key].dataset == entry.dataset}
+    if len(found) == len(before):
+        return found
+    others: dict[str, list[TableKey]] = {}
+    for key in sorted(after.keys() - found.keys()):
+        others.setdefault(after[key].dataset, []).append(key)
+    missing = sorted(before.keys() - found.keys())
+    for key in missing:
+        candidates = others.get(before[key].dataset, [])
+        # Tables of one name that were created on two branches share a folder, and are still different tables.
+        other = next((one for one in candidates if _is_same_table(config, key, before[key], one, after[one])), None)
+        if other is not None:
+            candidates.remove(other)
+            found[key] = other
+    taken = set(found.values())
+    return found | {key: key for key in missing if key not in found and key in after and key not in taken}
+
+
+def _is_same_table(
+    config: RepoConfig, key: TableKey, entry: TableEntry, other_key: TableKey, other: TableEntry
+) -> bool:
+    """Return whether two states in one folder are of one table, because they have a column in common."""
+    # Not at the top: most comparisons do not need it, and it loads Lance.
+    from anabranch.format.staging.column_ids import read_column_ids
+
+    tables = Table(config, key, entry), Table(config, other_key, other)
+    try:
+        ids = [read_column_ids(table.version_ref) for table in tables]
+    except NotFoundError:
+        return True  # Collected: most folders are only used by one table.
+    before, after = (frozenset[str]().union(*found.values()) for found in ids)
+    return not before.isdisjoint(after)

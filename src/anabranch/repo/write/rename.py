@@ -1,0 +1,131 @@
+"""Rename a branch: its log continues under a new name, and the old name gets a tombstone that leads there.
+
+The tombstone is the commit point. It takes the next number of the old log, so a concurrent writer of the old name
+either comes first, and the rename starts again on its entry, or fails with the new name in its error.
+"""
+
+from dataclasses import replace
+
+from anabranch.errors import (
+    AnabranchError,
+    BranchExistsError,
+    BranchNotFoundError,
+    BusyError,
+    ExternalWriteError,
+    InvalidInputError,
+)
+from anabranch.ids import MAIN, BranchName
+from anabranch.repo.log.entries import BranchEvent, FormerName, LogEntry, Rename
+from anabranch.repo.log.store import RepoStore
+from anabranch.repo.refs.branches import BranchInfo, refuse_active_runs, refuse_name_of_tag
+from anabranch.repo.refs.protection import refuse_protected
+from anabranch.repo.refs.schema_lock import refuse_locked
+from anabranch.repo.write.settle import list_external_writes, settle_head
+
+__all__ = ["rename_branch"]
+
+# A writer that commits all the time may move the branch several times before the rename wins.
+_MAX_ATTEMPTS = 8
+
+
+def rename_branch(repo_store: RepoStore, old: BranchName, new: BranchName) -> BranchInfo:
+    """Give a branch another name. The tables, the history and the branches made from it do not change."""
+    if str(old) == MAIN:
+        raise InvalidInputError("branch 'main' cannot be renamed", hint="make a branch from it instead")
+    head = repo_store.heads.get(old)
+    refuse_protected(head)
+    _refuse_external_writes(repo_store, old)
+    for losses in range(1, _MAX_ATTEMPTS + 1):
+        try:
+            return BranchInfo.of(_rename(repo_store, head, new), repo_store.heads.follow)
+        except _OvertakenError:
+            repo_store.config.give_way(losses, 0)
+            head = repo_store.heads.get(old)
+    raise BusyError(f"branch '{old}' moved {_MAX_ATTEMPTS} times while it was renamed", hint="try again")
+
+
+class _OvertakenError(BusyError):
+    """Another writer moved the branch between the two entries of a rename."""
+
+
+def _refuse_external_writes(repo_store: RepoStore, branch: BranchName) -> None:
+    """Refuse to leave homes with writes of other tools: the new name gets homes of its own with the next writes."""
+    settle_head(repo_store, branch)
+    for write in list_external_writes(repo_store, branch):
+        called = f"'{write.table}', branch='{branch}'"
+        raise ExternalWriteError(
+            f"another Lance tool wrote to '{write.table}' on branch '{branch}', and a rename would lose that",
+            hint=f"merge it with `adopt({called})`, or set it aside with `settle({called}, force=True)`",
+        )
+
+
+def _rename(repo_store: RepoStore, head: LogEntry, new: BranchName) -> LogEntry:
+    """Create the new name at an entry of the old one, then end the old name. Roll back if the old one has moved."""
+    refuse_protected(head)
+    refuse_locked(repo_store)
+    refuse_name_of_tag(repo_store, new)
+    refuse_active_runs(repo_store, head.branch)
+    entry = repo_store.heads.create(
+        new,
+        lambda tombstone: _first_entry(repo_store, head, new, tombstone),
+        verify=lambda entry: _end_old_name(repo_store, head, entry),
+    )
+    if entry is None:
+        raise BranchExistsError(f"branch '{new}' already exists", hint=_hint_for_taken(repo_store, head, new))
+    return entry
+
+
+def _first_entry(repo_store: RepoStore, head: LogEntry, new: BranchName, tombstone: LogEntry | None) -> LogEntry:
+    """Return the first entry of the new name: the head and the state of the branch, in another log."""
+    number, at, renames = (
+        (1, 0, ()) if tombstone is None else (tombstone.number + 1, tombstone.at, tombstone.state.renames)
+    )
+    former = FormerName(branch=head.branch, created_as=head.state.created_as, until=head.number)
+    return LogEntry(
+        branch=new,
+        number=number,
+        # Older releases know these two events, and read the new name as a branch and the old one as deleted.
+        event=BranchEvent.CREATED,
+        at=max(repo_store.config.clock(), head.at, at),
+        actor=repo_store.config.actor,
+        state=replace(head.state, created_as=number, renames=renames, former_names=(*head.state.former_names, former)),
+        head=head.head,
+    )
+
+
+def _end_old_name(repo_store: RepoStore, head: LogEntry, entry: LogEntry) -> None:
+    """Put the tombstone on the old name. If this raises, the new name is removed again."""
+    refuse_name_of_tag(repo_store, entry.branch)
+    refuse_locked(repo_store)
+    rename = Rename(created_as=head.state.created_as, to=entry.branch, to_created_as=entry.state.created_as)
+
+    def tombstone(now: LogEntry) -> LogEntry:
+        if now.number != head.number:
+            raise _OvertakenError(f"another writer moved branch '{head.branch}' at the same time", hint="try again")
+        renames = (*head.state.renames, rename)
+        return repo_store.heads.next_entry(head, BranchEvent.DELETED, is_deleted=True, renames=renames)
+
+    def verify(_: LogEntry) -> None:
+        # A deletion of the new name, and a run that begins on the old one, also write first and read then.
+        newest = repo_store.heads.get(entry.branch)
+        if newest.state.created_as != entry.state.created_as:
+            raise BranchNotFoundError(f"branch '{entry.branch}' was deleted at the same time", hint="rename again")
+        refuse_active_runs(repo_store, head.branch)
+
+    try:
+        repo_store.heads.move(head.branch, tombstone, verify=verify)
+    except AnabranchError as err:
+        # The answer of the store may be lost after the entry was put. Then both names would be gone.
+        found = repo_store.heads.find(head.branch)
+        if found is not None and found.state.is_deleted and rename in found.state.renames:
+            return
+        if isinstance(err, BusyError) and not isinstance(err, _OvertakenError):
+            raise _OvertakenError(err.problem, hint=err.hint) from err
+        raise
+
+
+def _hint_for_taken(repo_store: RepoStore, head: LogEntry, new: BranchName) -> str:
+    newest = repo_store.heads.find(new)
+    if newest is not None and newest.renamed_from == head.branch:
+        return f"a rename that was interrupted has left it: delete '{new}', then rename again"
+    return "choose another name, or delete it first"
