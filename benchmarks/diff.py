@@ -29,9 +29,13 @@ ROWS_AT_ONCE = 1_000_000
 BRANCHES = {"1%": 100, "0.01%": 10_000}
 # The first of them.
 CHANGED = 7
+# A smaller table, of which a branch changes a few rows.
+SMALL_KEY, SMALL_ROWS, SMALL_EVERY = "bench.few", 1_000_000, 5_000
+SMALL = "200 rows of 1,000,000"
 # This one rewrites all rows and changes as many as the first.
 REWRITTEN = "rewritten"
 AIMS = {"1%": ("at most 1/10", "at most 1/40"), "0.01%": ("at most 1/20", "at most 1/80")}
+SMALL_AIM = "at most 1/25"
 SCHEMA = pa.schema(
     [
         ("id", pa.int64()),
@@ -65,8 +69,8 @@ def main() -> None:
             f"Medians of {chosen.rounds} rounds, the contestants by turns in one process, on the same files:",
             f"{chosen.rows:,} rows of {len(SCHEMA)} columns, one of them changed in scattered rows. Each finds the",
             "rows that differ with all values before and after: `repo.diff(...).to_arrow()` from the names of refs on,",
-            "the others by reading both versions and a full join on the key. What of a diff cannot be saved is to read",
-            "the rows as they were, by the place where they lie: raw Lance does that alone.",
+            "the others by reading both versions and a full join on the key. A diff of updates reads the changed",
+            "columns of the rows as they were, raw `take` all of them.",
         ],
         [finding.to_row() for finding in findings],
         packages=("pylance", "pyarrow", "duckdb", *(["pyspark"] if with_spark else [])),
@@ -89,6 +93,9 @@ def compare(repo: Repository, *, rows: int, rounds: int, with_spark: bool) -> li
         contestants[f"duckdb {name}"] = lambda b=branch, n=expected: check(join_in_duckdb(repo, b), n)
         if session is not None:
             contestants[f"spark {name}"] = lambda b=branch, n=expected: check(join_in_spark(session, repo, b), n)
+    few = SMALL_ROWS // SMALL_EVERY
+    contestants["diff few"] = lambda: check(diff(repo, "few", SMALL_KEY, engine="local"), few)
+    contestants["duckdb few"] = lambda: check(join_in_duckdb(repo, "few", SMALL_KEY), few)
     changed = rows // BRANCHES["1%"]
     contestants["rewritten local"] = lambda: check(diff(repo, REWRITTEN, engine="local"), changed)
     contestants["rewritten duckdb"] = lambda: check(join_in_duckdb(repo, REWRITTEN), changed)
@@ -108,6 +115,9 @@ def compare(repo: Repository, *, rows: int, rounds: int, with_spark: bool) -> li
         taken = took[f"take {name}"]
         findings.append(Finding(what, found, "raw `take` of these rows as they were", taken, "-"))
         findings.append(Finding(f"counts, {name} changed", took[f"count {name}"], "the rows themselves", found, "-"))
+    findings.append(
+        Finding(f"diff, {SMALL} changed", took["diff few"], "full join in DuckDB", took["duckdb few"], SMALL_AIM)
+    )
     here = took["rewritten local"]
     findings.append(Finding("diff here, all rewritten", here, "full join in DuckDB", took["rewritten duckdb"], "-"))
     if session is not None:
@@ -122,8 +132,8 @@ def check(found: int, expected: int) -> None:
         raise RuntimeError(f"{found} rows differ, not {expected}")
 
 
-def diff(repo: Repository, branch: str, *, engine: str = "auto") -> int:
-    return len(repo.diff("main", branch, engine=engine).to_arrow()[KEY])
+def diff(repo: Repository, branch: str, key: str = KEY, *, engine: str = "auto") -> int:
+    return len(repo.diff("main", branch, engine=engine).to_arrow()[key])
 
 
 def count(repo: Repository, branch: str) -> int:
@@ -135,10 +145,10 @@ def take_raw(repo: Repository, rows: int, every: int) -> int:
     return int(lance.dataset(repo.snapshot()[KEY].uri).take(range(CHANGED, rows, every)).num_rows)
 
 
-def join_in_duckdb(repo: Repository, branch: str) -> int:
+def join_in_duckdb(repo: Repository, branch: str, key: str = KEY) -> int:
     connection = duckdb.connect(":memory:")
-    connection.register("o", repo.snapshot_of("main")[KEY].to_dataset())
-    connection.register("n", repo.snapshot_of(branch)[KEY].to_dataset())
+    connection.register("o", repo.snapshot_of("main")[key].to_dataset())
+    connection.register("n", repo.snapshot_of(branch)[key].to_dataset())
     differs = " OR ".join(f"o.{name} IS DISTINCT FROM n.{name}" for name in VALUES)
     found = connection.execute(
         f"SELECT o.*, n.* FROM o FULL JOIN n ON o.id = n.id WHERE o.id IS NULL OR n.id IS NULL OR {differs}"  # noqa: S608
@@ -163,6 +173,11 @@ def make_repository(path: Path, *, rows: int) -> Repository:
         tx.create_table(KEY, SCHEMA, primary_key=["id"])
         for start in range(0, rows, ROWS_AT_ONCE):
             tx.append(KEY, make_rows(start, min(ROWS_AT_ONCE, rows - start)), check_keys=False)
+    with repo.transaction(message="small") as tx:
+        tx.create_table(SMALL_KEY, SCHEMA, primary_key=["id"])
+        tx.append(SMALL_KEY, make_rows(0, SMALL_ROWS), check_keys=False)
+    repo.branch_create("few")
+    repo.update(SMALL_KEY, {"amount": "amount + 1"}, f"id % {SMALL_EVERY} = {CHANGED}", branch="few")
     for every in BRANCHES.values():
         repo.branch_create(f"every{every}")
         with repo.transaction(f"every{every}", message="some rows") as tx:

@@ -7,7 +7,7 @@ import lance
 import pyarrow as pa
 import pytest
 
-from anabranch.format.compare.difference import descends_from
+from anabranch.format.compare.version_steps import descends_from
 from anabranch.format.home import Home
 from anabranch.format.layout.names import manifest_path
 from anabranch.format.layout.settled_manifest import inline_transaction, read_parts

@@ -4,8 +4,6 @@ A fragment is its data files: two branches give different fragments the same id,
 fragment one file more. So fragments that share a file hold the same rows in the same order; they differ by what was
 deleted from them, and by columns whose files differ. All other fragments are new, or gone. Of a shared fragment where
 columns came or went, only those are read, to find the rows that have something in them.
-
-Row ids match rows of two versions only if one descends from the other, which their transactions record.
 """
 
 import threading
@@ -17,15 +15,12 @@ import lance
 import numpy as np
 import pyarrow.compute as pc
 
-from anabranch.errors import NotFoundError
 from anabranch.format.compare.fragments import fragments_of
 from anabranch.format.compare.parts import Part, part_of, whole_part
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout.deletions import Offsets, offsets_in
 from anabranch.format.staging.column_ids import columns_by_id
-from anabranch.format.staging.external_versions import find_transaction
 from anabranch.format.staging.fields import FieldTree
-from anabranch.format.staging.manifests import shown_version
 from anabranch.format.staging.version_ref import VersionRef
 from anabranch.storage.parallel import at_once, in_parallel
 
@@ -35,9 +30,7 @@ __all__ = [
     "Reshaped",
     "compare_all",
     "compare_versions",
-    "descends_from",
     "find_filled",
-    "step_back",
 ]
 
 _Place = frozenset[tuple[int, str]]
@@ -338,42 +331,3 @@ def _filled_offsets(fragment: lance.LanceFragment, columns: Sequence[str], *, de
     for column in table.columns:
         filled |= pc.is_valid(column).to_numpy()
     return alive[filled]
-
-
-def descends_from(later: VersionRef, earlier: VersionRef) -> bool:
-    """Whether every step from one version to the other was made from the one before; else row ids may be used twice.
-
-    If a step is unknown, return False.
-    """
-    here = later
-    while here != earlier:
-        before = step_back(here)
-        if before is None:
-            return False
-        here = before
-    return True
-
-
-def step_back(version_ref: VersionRef) -> VersionRef | None:
-    """Return the version that another one was made from, in whichever home; None where that is unknown.
-
-    An ordinary version that was settled was made from the version that it shows.
-    """
-    try:
-        step = find_transaction(version_ref.home, version_ref.open(), version_ref.version)
-    except NotFoundError:
-        return None  # collected
-    # The read version of a settled version is the ordinary one before it, and its own steps are in the staged chain.
-    shown = None if step is None else shown_version(step.transaction_properties or {})
-    if shown is not None:
-        return VersionRef(home=version_ref.home, version=shown)
-    match None if step is None else step.operation:
-        case lance.LanceOperation.Clone() as made:
-            return VersionRef(home=version_ref.home.on(made.ref_name), version=made.ref_version)
-        case lance.LanceOperation.Restore() as made:
-            return VersionRef(home=version_ref.home, version=made.version)
-        case None:
-            return None
-        case _ if step is not None and step.read_version:
-            return VersionRef(home=version_ref.home, version=step.read_version)
-    return None

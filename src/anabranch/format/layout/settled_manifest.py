@@ -30,6 +30,7 @@ __all__ = [
     "join_manifest",
     "ordinary_manifest",
     "read_parts",
+    "property_fields",
     "read_properties",
     "settled_manifest",
     "written_at",
@@ -125,6 +126,15 @@ def read_properties(transaction: bytes) -> dict[str, str]:
     return found
 
 
+def property_fields(properties: Properties) -> bytes:
+    """Return properties as the fields of a serialised transaction."""
+    # Sorted: a repair must produce the same bytes in every process.
+    entries = [
+        bytes_field(1, key.encode()) + bytes_field(2, value.encode()) for key, value in sorted(properties.items())
+    ]
+    return bytes_fields(_PROPERTIES, entries)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettledManifest:
     """A manifest to put, and what it has that the version before it did not have: fragments and indices.
@@ -169,10 +179,7 @@ def settled_manifest(
     fragments = settled_fragments(staged.fragments, basis, changed)
     is_restore = _needs_restore(before, base, staged, changed)
     transaction = varint_field(_READ_VERSION, before.version) + bytes_field(_UUID, uuid.encode())
-    # Sorted: a repair must produce the same bytes in every process.
-    for key, value in sorted(properties.items()):
-        entry = bytes_field(1, key.encode()) + bytes_field(2, value.encode())
-        transaction += bytes_field(_PROPERTIES, entry)
+    transaction += property_fields(properties)
     if is_restore:
         transaction += bytes_field(_RESTORE, varint_field(1, staged.version))
     else:

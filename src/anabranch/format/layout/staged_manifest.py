@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from anabranch.format.layout.settled_manifest import SettledParts, inline_transaction, join_manifest
+from anabranch.format.layout.settled_manifest import SettledParts, inline_transaction, join_manifest, property_fields
 from anabranch.format.layout.wire import (
     bytes_field,
     bytes_fields,
@@ -25,7 +25,10 @@ from anabranch.format.layout.wire import (
 if TYPE_CHECKING:
     from lance.fragment import DataFile, DeletionFile, FragmentMetadata
 
-__all__ = ["ChangedRows", "staged_manifest"]
+__all__ = ["UPDATED_FIELDS", "ChangedRows", "staged_manifest"]
+
+# A property of the transaction of an update: the ids of the fields that it changed. Rows and other fields stay.
+UPDATED_FIELDS = "anabranch.updated_fields"
 
 # Field numbers of Lance's Manifest.
 _VERSION, _INDEX_SECTION, _TIMESTAMP, _READER_FLAGS, _WRITER_FLAGS = 3, 6, 7, 9, 10
@@ -46,7 +49,8 @@ class ChangedRows:
     """Fragments that lost rows, the ids of those that lost all rows, and new ones.
 
     The first `moved` of the written rows have ids, which their fragments record; the others are new. `is_append` states
-    that the new rows may be appended again to another version, whatever rows that one has.
+    that the new rows may be appended again to another version, whatever rows that one has. `updated_fields` are given
+    if every row that was cut is written again with the same values in all other fields.
     """
 
     cut: Sequence["FragmentMetadata"] = ()
@@ -54,6 +58,7 @@ class ChangedRows:
     written: Sequence["FragmentMetadata"] = ()
     moved: int = 0
     is_append: bool = False
+    updated_fields: Sequence[int] = ()
 
 
 def staged_manifest(
@@ -129,7 +134,9 @@ def _transaction(change: ChangedRows, cut: Sequence[bytes], read_version: int, u
         update = b"".join(varint_field(_REMOVED_IDS, key) for key in change.removed)
         update += bytes_fields(_UPDATED_FRAGMENTS, cut) + bytes_fields(_NEW_FRAGMENTS, written)
         operation = bytes_field(_UPDATE, update)
-    return varint_field(_READ_VERSION, read_version) + bytes_field(_UUID, uuid.encode()) + operation
+    properties = {UPDATED_FIELDS: " ".join(map(str, change.updated_fields))} if change.updated_fields else {}
+    start = varint_field(_READ_VERSION, read_version) + bytes_field(_UUID, uuid.encode())
+    return start + property_fields(properties) + operation
 
 
 def _new_fragment(metadata: "FragmentMetadata", number: int, row_ids: bytes, read_version: int) -> bytes:

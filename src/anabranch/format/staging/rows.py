@@ -346,7 +346,13 @@ def _replace(
         return version_ref
     with lance_errors(version_ref.home.uri, version_ref.home.storage_options):
         left, gone = _cut(version_ref, dataset, rows.addresses)
-        change = ChangedRows(cut=left, removed=gone, written=rows.written, moved=rows.moved)
+        change = ChangedRows(
+            cut=left,
+            removed=gone,
+            written=rows.written,
+            moved=rows.moved,
+            updated_fields=_updated_fields(dataset, rows, changed_columns),
+        )
         staged = stage_rows(dataset, version_ref, change)
         if staged is not None:
             return staged
@@ -364,6 +370,14 @@ def _replace(
             update_mode="rewrite_rows",
         )
         return stage(dataset, version_ref, update)
+
+
+def _updated_fields(dataset: lance.LanceDataset, rows: _Replaced, changed_columns: Sequence[str]) -> list[int]:
+    """Return the ids of the changed fields if all rows only got new values in some columns, else nothing."""
+    is_update = not rows.inserted and len(rows.addresses) == rows.moved
+    if not is_update or len(changed_columns) == len(dataset.schema.names):
+        return []
+    return family_ids(dataset.lance_schema, changed_columns)
 
 
 def join_addresses(parts: Sequence[Addresses]) -> Addresses:

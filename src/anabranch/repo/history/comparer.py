@@ -96,7 +96,8 @@ class RowComparison:
     """Rows of two versions to match by keys, or, without keys, by their values and then by their row ids.
 
     A side is None if it does not have the table. A column that a side does not have is null there. Row ids are read
-    only if `has_row_ids` is True: row ids of two different datasets do not match.
+    only if `has_row_ids` is True: row ids of two different datasets do not match. `unchanged` are columns that are
+    known to be equal in rows with the same row id, so that an engine may read them on one side only.
     """
 
     older: Rows | None
@@ -104,6 +105,7 @@ class RowComparison:
     columns: Sequence[ColumnPair]
     keys: Sequence[ColumnPair]
     has_row_ids: bool
+    unchanged: frozenset[str] = frozenset()
 
     @property
     def sides(self) -> "tuple[Rows | None, ...]":

@@ -40,6 +40,9 @@ __all__ = [
     "pair_columns",
 ]
 
+# The number of changed rows from which it is worth to find out which columns were not changed.
+_MANY_ROWS = 100
+
 
 class TableChangeKind(StrEnum):
     """The kind of a table change."""
@@ -226,7 +229,21 @@ class TableDiff:
             columns=difference.columns,
             keys=self._keys,
             has_row_ids=has_row_ids,
+            unchanged=self._unchanged,
         )
+
+    @cached_property
+    def _unchanged(self) -> frozenset[str]:
+        """The columns that no update changed, if the two versions differ by updates only."""
+        from anabranch.format.compare.parts import count_parts
+        from anabranch.format.compare.version_steps import find_updated_columns
+
+        before, after, difference = self.before, self.after, self._difference
+        # Few rows are read faster than the steps between the versions. Without a key, rows are matched by all values.
+        if before is None or after is None or not self._keys or count_parts(difference.older) < _MANY_ROWS:
+            return frozenset()
+        updated = find_updated_columns(before.version_ref, after.version_ref)
+        return frozenset() if updated is None else frozenset(after.schema.names) - updated
 
 
 class Diff:

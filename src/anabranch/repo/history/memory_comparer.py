@@ -17,6 +17,7 @@ from anabranch.repo.history.memory_rows import (
     flagged_lists,
     read_sides,
     reads_keys_first,
+    with_row_ids,
 )
 
 __all__ = ["LocalComparer", "MemoryComparer", "can_compare_in_memory"]
@@ -102,6 +103,12 @@ class MemoryComparer:
         return pa.RecordBatchReader.from_batches(schema, found)
 
 
+def _narrow_columns(comparison: RowComparison, keys: list[str]) -> list[str]:
+    """Return the columns to read of the older rows, if the others are the same in the newer rows."""
+    assert comparison.older is not None  # noqa: S101 - only a table that both sides have has unchanged columns
+    return [name for name in comparison.older.schema.names if name in keys or name not in comparison.unchanged]
+
+
 class _Comparison:
     """The rows of two versions, in pairs. -1 means a row that a side does not have."""
 
@@ -109,9 +116,14 @@ class _Comparison:
         self._pairs = [(pair.older, pair.newer) for pair in comparison.columns]
         keys = [str(pair.older) for pair in comparison.keys], [str(pair.newer) for pair in comparison.keys]
         reads_keys = bool(comparison.keys) and not with_values and reads_keys_first(comparison.older)
-        self._older, self._newer = read_sides(comparison.sides, [keys[0] if reads_keys else None, None])
+        is_narrow = with_values and bool(comparison.unchanged) and bool(comparison.keys)
+        sides = [with_row_ids(side) for side in comparison.sides] if is_narrow else comparison.sides
+        columns = _narrow_columns(comparison, keys[0]) if is_narrow else keys[0] if reads_keys else None
+        self._older, self._newer = read_sides(sides, [columns, None])
         if comparison.keys:
             self._older_rows, self._newer_rows = full_join(*encode_keys((self._older, self._newer), keys))
+            if is_narrow:
+                self._older = self._older.completed(self._newer, self._older_rows, self._newer_rows)
         else:
             self._older_rows, self._newer_rows = self._match_by_values(has_row_ids=comparison.has_row_ids)
         is_pair = (self._older_rows >= 0) & (self._newer_rows >= 0)

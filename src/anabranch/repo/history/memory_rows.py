@@ -25,6 +25,7 @@ __all__ = [
     "read_sides",
     "reads_keys_first",
     "values_differ",
+    "with_row_ids",
 ]
 
 # In a remote store, the values of rows with more columns are read only where they are needed, with more requests.
@@ -92,6 +93,25 @@ class HeldRows:
             self._at = np.full(len(self), -1, dtype=np.int64)
             self._at[wanted] = np.arange(len(wanted))
             self._loaded = self.read_again(wanted, self.names)
+
+    def completed(self, newer: "HeldRows", rows: Positions, newer_rows: Positions) -> "HeldRows":
+        """Return these rows with all columns. Those that were not read come from the newer rows with the same row ids.
+
+        `rows` and `newer_rows` are pairs of positions. If the pairs are not one row each, all columns are read.
+        """
+        ids, other_ids = self.row_ids.to_numpy(), newer.row_ids.to_numpy()
+        at = np.full(len(self), -1, dtype=np.int64)
+        is_pair = (rows >= 0) & (newer_rows >= 0)
+        # A key may be in several rows, which are paired with each other. Only those with the same id are one row.
+        is_pair[is_pair] = ids[rows[is_pair]] == other_ids[newer_rows[is_pair]]
+        at[rows[is_pair]] = newer_rows[is_pair]
+        if (at < 0).any():
+            return HeldRows.read(self._side, None)
+        known = set(self._read.schema.names)
+        filled = newer.columns([name for name in self.names if name not in known], at)
+        names = [*self.names, *(name for name in self._read.schema.names if name not in self.names)]
+        arrays = [self._read.column(name) if name in known else filled[name] for name in names]
+        return HeldRows(self._side, pa.RecordBatch.from_arrays(arrays, names=names), has_values=True)
 
     def read_again(self, positions: Positions, columns: Sequence[str]) -> pa.RecordBatch:
         """Read columns of the rows at these positions from the store."""
@@ -163,6 +183,11 @@ def reads_keys_first(side: Rows | None) -> bool:
     if not isinstance(side, RowSide):
         return False
     return len(side.schema) > _MOST_COLUMNS_AT_ONCE or is_local(side.version_ref.home.root)
+
+
+def with_row_ids(side: Rows | None) -> Rows | None:
+    """Return the same rows, to be read with their row ids."""
+    return replace(side, with_row_ids=True) if isinstance(side, RowSide) else side
 
 
 def read_sides(sides: Sequence[Rows | None], columns: Sequence[Sequence[str] | None]) -> list[HeldRows]:

@@ -8,13 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from anabranch.errors import KeyConflictError
-from anabranch.format.compare.difference import (
-    Difference,
-    compare_all,
-    descends_from,
-    find_filled,
-)
+from anabranch.format.compare.difference import Difference, compare_all, find_filled
 from anabranch.format.compare.parts import Part, all_parts
+from anabranch.format.compare.version_steps import descends_from
 from anabranch.format.staging import DEFAULT, VersionRef
 from anabranch.repo.history.comparer import ColumnTriple, RowComparer, RowMerge, RowSide
 from anabranch.repo.history.diff import RowChangeKind, TableDiff
