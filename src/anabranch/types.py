@@ -55,8 +55,9 @@ if TYPE_CHECKING:
     from anabranch.repo.history.lineage.nodes import EdgeKind, LineageEdge, LineageNode, NodeKind
     from anabranch.repo.io.values import LoadMode
     from anabranch.repo.log.clones import CloneInfo, CloneKind, CloneState
-    from anabranch.repo.log.entries import BranchEvent, BranchMode, CheckOutcome, CheckResult, CommitKind, RunPhase
+    from anabranch.repo.log.entries import BranchEvent, BranchMode, CommitKind
     from anabranch.repo.log.history_tables import HistoryTables
+    from anabranch.repo.log.run_state import CheckOutcome, CheckResult, RunPhase
     from anabranch.repo.merge.conflicts import ConflictKind, StrategyGap
     from anabranch.repo.merge.plan import CommitPlan, MergeOutcome, ReplayResult, TablePlan
     from anabranch.repo.refs.branches import BranchInfo, TableDrift
@@ -188,8 +189,8 @@ _LOCATIONS = {
     "BranchInfo": ("anabranch.repo.refs.branches", "BranchInfo"),
     "BranchMode": ("anabranch.repo.log.entries", "BranchMode"),
     "BuiltOutput": ("anabranch.pipelines.provenance", "BuiltOutput"),
-    "CheckOutcome": ("anabranch.repo.log.entries", "CheckOutcome"),
-    "CheckResult": ("anabranch.repo.log.entries", "CheckResult"),
+    "CheckOutcome": ("anabranch.repo.log.run_state", "CheckOutcome"),
+    "CheckResult": ("anabranch.repo.log.run_state", "CheckResult"),
     "Choice": ("anabranch.repo.history.comparer", "Choice"),
     "CleanupReason": ("anabranch.format.cleanup.report", "CleanupReason"),
     "CleanupReport": ("anabranch.format.cleanup.report", "CleanupReport"),
@@ -252,7 +253,7 @@ _LOCATIONS = {
     "RowChange": ("anabranch.repo.history.diff", "RowChange"),
     "RowChangeKind": ("anabranch.repo.history.diff", "RowChangeKind"),
     "RunInfo": ("anabranch.repo.runs.runs", "RunInfo"),
-    "RunPhase": ("anabranch.repo.log.entries", "RunPhase"),
+    "RunPhase": ("anabranch.repo.log.run_state", "RunPhase"),
     "SchemaApplied": ("anabranch.repo.schema.apply", "SchemaApplied"),
     "SchemaChange": ("anabranch.repo.history.diff", "SchemaChange"),
     "SchemaColumn": ("anabranch.repo.schema.state", "Column"),

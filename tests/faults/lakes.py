@@ -8,7 +8,9 @@ import pyarrow as pa
 import anabranch as ab
 from anabranch.format.staging.notes import COLUMN_ID
 from anabranch.ids import BranchName
-from anabranch.repo.log.entries import RunPhase, TableEntry, owns
+from anabranch.repo.log.config import owns
+from anabranch.repo.log.entries import TableEntry
+from anabranch.repo.log.run_state import RunPhase
 from anabranch.storage.options import lance_options
 from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, append, raw, rows, table
 

@@ -14,7 +14,8 @@ from anabranch.errors import (
     VersionNotFoundError,
 )
 from anabranch.ids import BranchName
-from anabranch.repo.log.entries import TableMap, owns
+from anabranch.repo.log.config import owns
+from anabranch.repo.log.entries import TableMap
 from tests.lake_templates import Cast
 from tests.repo.conftest import (
     CUSTOMERS,

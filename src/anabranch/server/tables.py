@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from anabranch.errors import InvalidInputError, TableNotFoundError
 from anabranch.format.staging import ColumnChange
 from anabranch.ids import BranchName, TableKey
-from anabranch.repo.log.entries import owns
+from anabranch.repo.log.config import owns
 from anabranch.repo.schema.types import show_type, to_arrow
 from anabranch.repo.snapshot import Snapshot, Table
 from anabranch.repo.transaction import Transaction

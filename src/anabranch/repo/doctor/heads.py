@@ -14,7 +14,8 @@ from anabranch.format.home import Home
 from anabranch.format.layout.names import manifest_path
 from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.doctor.inventory import Inventory
-from anabranch.repo.log.entries import LogEntry, TableEntry, is_same_state, owns
+from anabranch.repo.log.config import owns
+from anabranch.repo.log.entries import LogEntry, TableEntry, is_same_state
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.refs.branches import delete_branch
 from anabranch.repo.write.settle import settle_table

@@ -14,7 +14,8 @@ from anabranch.repo.gc.sweep import delete_wave, find_wanted, iter_history_reach
 from anabranch.repo.log.clocks import store_microseconds
 from anabranch.repo.log.collected import list_collected, mark_collected, record_collected, unmark_collected
 from anabranch.repo.log.config import TABLES, RepoConfig
-from anabranch.repo.log.entries import CommitRecord, LogEntry, RunPhase
+from anabranch.repo.log.entries import CommitRecord, LogEntry
+from anabranch.repo.log.run_state import RunPhase
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.refs.branches import delete_branch, refuse_in_use
 from anabranch.repo.refs.protection import refuse_protected

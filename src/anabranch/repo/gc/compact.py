@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from anabranch.errors import TableNotFoundError
 from anabranch.ids import BranchName, TableKey
-from anabranch.repo.log.entries import GraphCommit, owns
+from anabranch.repo.log.config import owns
+from anabranch.repo.log.entries import GraphCommit
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.transaction import Transaction, table_writes
 from anabranch.repo.write.columns import Rewriter

@@ -14,8 +14,8 @@ from anabranch.repo.gc.policy import Policy
 from anabranch.repo.gc.roots import Roots, find_roots
 from anabranch.repo.gc.sweep import delete_wave, find_wanted, iter_waves
 from anabranch.repo.log.collected import list_collected, mark_collected, record_collected, unmark_collected
-from anabranch.repo.log.config import TABLES
-from anabranch.repo.log.entries import CommitRecord, LogEntry, TableEntry, home_folders, owns
+from anabranch.repo.log.config import TABLES, home_folders, owns
+from anabranch.repo.log.entries import CommitRecord, LogEntry, TableEntry
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.write.homes import being_removed
 from anabranch.storage import ObjectInfo, in_parallel

@@ -12,8 +12,8 @@ from anabranch.repo.gc.policy import CollectedObject
 from anabranch.repo.gc.roots import Roots
 from anabranch.repo.leases.leases import LEASES
 from anabranch.repo.log.commits import COMMITS
-from anabranch.repo.log.config import DECISIONS, RepoConfig
-from anabranch.repo.log.entries import CommitRecord, TableEntry, owns
+from anabranch.repo.log.config import DECISIONS, RepoConfig, owns
+from anabranch.repo.log.entries import CommitRecord, TableEntry
 from anabranch.repo.log.heads import Heads
 from anabranch.repo.log.history_tables import history_homes
 from anabranch.repo.log.store import RepoStore

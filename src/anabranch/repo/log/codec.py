@@ -14,8 +14,6 @@ from anabranch.repo.log.entries import (
     BranchEvent,
     BranchMode,
     BranchState,
-    CheckOutcome,
-    CheckResult,
     CommitKind,
     CommitRecord,
     FormerName,
@@ -24,10 +22,9 @@ from anabranch.repo.log.entries import (
     Origin,
     Parent,
     Rename,
-    RunPhase,
-    RunState,
     TableEntry,
 )
+from anabranch.repo.log.run_state import CheckOutcome, CheckResult, RunPhase, RunState
 from anabranch.storage.documents import damage_named, dump, load
 
 __all__ = [

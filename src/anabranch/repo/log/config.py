@@ -1,4 +1,7 @@
-"""The settings that all parts of a repository share: its location, the actor, and the sources of time and ids."""
+"""The settings that all parts of a repository share: its location, the actor, and the sources of time and ids.
+
+The names of its folders are here, too, and those of the homes of a branch.
+"""
 
 import os
 import secrets
@@ -10,7 +13,7 @@ from datetime import timedelta
 from anabranch.errors import StaleBaseError
 from anabranch.format.cache import BoundedCache
 from anabranch.format.home import Home
-from anabranch.ids import BranchName, new_ulid
+from anabranch.ids import MAIN, BranchName, new_ulid
 from anabranch.repo.leases.leases import Leases
 from anabranch.repo.log.entries import TableEntry
 from anabranch.repo.log.numbered import NumberedLog
@@ -19,13 +22,26 @@ from anabranch.storage.local_files import refuse_links
 from anabranch.storage.options import Durability, durability_of
 from anabranch.storage.uris import follow_links, is_local, join_uri, relative_to
 
-__all__ = ["BRANCHES", "DECISIONS", "RUNS", "TABLES", "TAGS", "RepoConfig", "give_way", "now_in_microseconds"]
+__all__ = [
+    "BRANCHES",
+    "DECISIONS",
+    "RUNS",
+    "TABLES",
+    "TAGS",
+    "RepoConfig",
+    "give_way",
+    "home_folders",
+    "homes_folder",
+    "now_in_microseconds",
+    "owns",
+]
 
 BRANCHES = "_versions"
 TAGS = "_tags"
 RUNS = "_runs"
 DECISIONS = "_decisions"
 TABLES = "tables"
+_MAIN_HOMES = "__main__"  # no graph branch can have this name
 _LONGEST_PAUSE_SECONDS = 2.0
 _RELOCATE = "run `relocate({!r})` to adapt it to its new location"
 
@@ -174,3 +190,26 @@ class RepoConfig:
             f"the repository at {self.root!r} was made at {former!r}, and {home.uri!r} still reads that location",
             hint=_RELOCATE.format(self.root),
         )
+
+
+def owns(branch: BranchName, home: str | None) -> bool:
+    """Whether a home is one that this graph branch writes to: `{branch}/{ulid}`, and for main at first the root."""
+    if home is None:
+        return str(branch) == MAIN
+    # Only the last segment is the ULID. A prefix would also match homes of branch 'dev/x' for branch 'dev'.
+    return home.rpartition("/")[0] in home_folders(branch)
+
+
+def home_folders(branch: BranchName) -> tuple[str, ...]:
+    """Return the names below which homes of a graph branch may lie."""
+    return tuple(dict.fromkeys((str(branch), homes_folder(branch))))
+
+
+def homes_folder(branch: BranchName) -> str:
+    """The name below which a graph branch gets its homes.
+
+    Not below `main/`: Lance removes the whole dataset with the last branch there. Older versions of Anabranch put the
+    homes of main there, which are still its homes.
+    """
+    first, separator, rest = str(branch).partition("/")
+    return f"{_MAIN_HOMES}{separator}{rest}" if first == MAIN else str(branch)

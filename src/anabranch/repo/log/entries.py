@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Any, NoReturn
 
 from anabranch.ids import MAIN, BranchName, TableKey
+from anabranch.repo.log.run_state import RunState
 from anabranch.repo.log.times import to_datetime, to_text
 
 __all__ = [
@@ -14,8 +15,6 @@ __all__ = [
     "BranchMode",
     "BranchState",
     "Changes",
-    "CheckOutcome",
-    "CheckResult",
     "CommitKind",
     "CommitRecord",
     "FormerName",
@@ -25,19 +24,11 @@ __all__ = [
     "Origin",
     "Parent",
     "Rename",
-    "RunPhase",
-    "RunState",
     "StateId",
     "TableEntry",
     "TableMap",
-    "home_folders",
-    "homes_folder",
     "is_same_state",
-    "owns",
 ]
-
-
-_MAIN_HOMES = "__main__"  # no graph branch can have this name
 
 
 class CommitKind(StrEnum):
@@ -97,17 +88,6 @@ class BranchEvent(StrEnum):
     UNLOCKED = "unlocked"
 
 
-class RunPhase(StrEnum):
-    """The phase of a run. `expired` is not stored: it is a run whose lease has expired."""
-
-    RUNNING = "running"
-    PUBLISHING = "publishing"
-    PUBLISHED = "published"
-    FAILED = "failed"
-    ABORTED = "aborted"
-    EXPIRED = "expired"
-
-
 # The dataset, home, version and primary key of a table. The key is not part of the Lance version.
 StateId = tuple[str, str | None, int, tuple[str, ...]]
 
@@ -132,29 +112,6 @@ class TableEntry:
     def state(self) -> StateId:
         """What identifies the rows, columns and key. The other fields may differ, for example after a rename."""
         return self.dataset, self.home, self.version, self.primary_key
-
-
-def owns(branch: BranchName, home: str | None) -> bool:
-    """Whether a home is one that this graph branch writes to: `{branch}/{ulid}`, and for main at first the root."""
-    if home is None:
-        return str(branch) == MAIN
-    # Only the last segment is the ULID. A prefix would also match homes of branch 'dev/x' for branch 'dev'.
-    return home.rpartition("/")[0] in home_folders(branch)
-
-
-def home_folders(branch: BranchName) -> tuple[str, ...]:
-    """Return the names below which homes of a graph branch may lie."""
-    return tuple(dict.fromkeys((str(branch), homes_folder(branch))))
-
-
-def homes_folder(branch: BranchName) -> str:
-    """The name below which a graph branch gets its homes.
-
-    Not below `main/`: Lance removes the whole dataset with the last branch there. Older versions of Anabranch put the
-    homes of main there, which are still its homes.
-    """
-    first, separator, rest = str(branch).partition("/")
-    return f"{_MAIN_HOMES}{separator}{rest}" if first == MAIN else str(branch)
 
 
 def is_same_state(one: TableEntry | None, other: TableEntry | None) -> bool:
@@ -318,54 +275,6 @@ class FormerName:
     branch: BranchName
     created_as: int
     until: int
-
-
-class CheckResult(StrEnum):
-    """The result of a check of a run. `unknown` is that of a run that failed before results were recorded."""
-
-    PASSED = "passed"
-    FAILED = "failed"
-    NOT_RUN = "not_run"
-    UNKNOWN = "unknown"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckOutcome:
-    """A check of a run and its result. The SQL is empty if the check is a function.
-
-    `problem` states what a failed check found, such as the first rows.
-    """
-
-    name: str
-    sql: str
-    result: CheckResult
-    problem: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunState:
-    """The state of a run, which every entry of its hidden branch contains.
-
-    `origin` is the commit that the run started from, and `main_id` that of main if its target is live. When the run is
-    published, `published_after` is the version of the target after which its commit may be found, and `commit_id` is
-    that commit. `outcomes` are the checks of the last attempt to publish it, recorded when the run ends.
-    """
-
-    target: BranchName
-    target_created_as: int
-    origin: str
-    phase: RunPhase
-    metadata: Mapping[str, str] = field(hash=False)
-    main_id: str | None = None
-    published_after: int | None = None
-    commit_id: str | None = None
-    error: str | None = None
-    outcomes: tuple[CheckOutcome, ...] = ()
-
-    @property
-    def started_on(self) -> tuple[str, ...]:
-        """The commits whose tables the run started with."""
-        return (self.origin,) if self.main_id is None else (self.origin, self.main_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from anabranch.ids import BranchName, TableKey, TagName, are_table_keys
-from anabranch.repo.log.entries import BranchState, CommitRecord, GraphCommit, LogEntry, RunState, TableEntry
+from anabranch.repo.log.entries import BranchState, CommitRecord, GraphCommit, LogEntry, TableEntry
+from anabranch.repo.log.run_state import RunState
 
 __all__ = [
     "check_collected",

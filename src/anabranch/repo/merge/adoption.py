@@ -9,7 +9,8 @@ from anabranch.format.clone import clone
 from anabranch.format.home import Home
 from anabranch.format.staging import VersionRef
 from anabranch.ids import BranchName, TableKey
-from anabranch.repo.log.entries import Changes, CommitKind, LogEntry, TableEntry, is_same_state, owns
+from anabranch.repo.log.config import owns
+from anabranch.repo.log.entries import Changes, CommitKind, LogEntry, TableEntry, is_same_state
 from anabranch.repo.log.making import CommitSpec
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.log.view import View

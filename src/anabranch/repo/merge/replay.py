@@ -13,16 +13,8 @@ from anabranch.errors import WriteConflictError
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.history.ancestry import Ancestry
 from anabranch.repo.log.collected import require_uncollected
-from anabranch.repo.log.entries import (
-    Changes,
-    CommitRecord,
-    GraphCommit,
-    LogEntry,
-    TableEntry,
-    TableMap,
-    is_same_state,
-    owns,
-)
+from anabranch.repo.log.config import owns
+from anabranch.repo.log.entries import Changes, CommitRecord, GraphCommit, LogEntry, TableEntry, TableMap, is_same_state
 from anabranch.repo.log.making import CommitSpec, make_record
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.log.view import View

@@ -13,19 +13,10 @@ from anabranch.errors import (
 from anabranch.format import staging
 from anabranch.format.staging import VersionRef
 from anabranch.ids import BranchName, TableKey
-from anabranch.repo.log.entries import (
-    Changes,
-    CheckOutcome,
-    CommitKind,
-    GraphCommit,
-    LogEntry,
-    RunPhase,
-    TableEntry,
-    TableMap,
-    is_same_state,
-    owns,
-)
+from anabranch.repo.log.config import owns
+from anabranch.repo.log.entries import Changes, CommitKind, GraphCommit, LogEntry, TableEntry, TableMap, is_same_state
 from anabranch.repo.log.making import CommitSpec, Inspect
+from anabranch.repo.log.run_state import CheckOutcome, RunPhase
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.log.view import View
 from anabranch.repo.merge.combiner import Combiner, Sides

@@ -13,7 +13,8 @@ from anabranch.errors import (
 )
 from anabranch.ids import MAIN, BranchName, TableKey, TagName
 from anabranch.repo.log.collected import require_uncollected
-from anabranch.repo.log.entries import BranchEvent, BranchMode, BranchState, LogEntry, Parent, TableEntry, owns
+from anabranch.repo.log.config import owns
+from anabranch.repo.log.entries import BranchEvent, BranchMode, BranchState, LogEntry, Parent, TableEntry
 from anabranch.repo.log.making import pin_view
 from anabranch.repo.log.numbered import NamePage
 from anabranch.repo.log.store import RepoStore

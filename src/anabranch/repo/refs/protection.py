@@ -2,7 +2,8 @@
 
 from anabranch.errors import BranchProtectedError, BusyError, RunEndedError
 from anabranch.ids import BranchName
-from anabranch.repo.log.entries import BranchEvent, LogEntry, RunPhase
+from anabranch.repo.log.entries import BranchEvent, LogEntry
+from anabranch.repo.log.run_state import RunPhase
 from anabranch.repo.log.store import RepoStore
 
 __all__ = ["refuse_ended", "refuse_protected", "set_protection"]

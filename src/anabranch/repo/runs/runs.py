@@ -20,23 +20,12 @@ from anabranch.errors import (
 )
 from anabranch.ids import BranchName, CommitId
 from anabranch.repo.leases.leases import Lease
-from anabranch.repo.log.entries import (
-    BranchEvent,
-    BranchMode,
-    BranchState,
-    CheckOutcome,
-    CheckResult,
-    CommitKind,
-    GraphCommit,
-    LogEntry,
-    Parent,
-    RunPhase,
-    RunState,
-)
+from anabranch.repo.log.entries import BranchEvent, BranchMode, BranchState, CommitKind, GraphCommit, LogEntry, Parent
 from anabranch.repo.log.heads import Decide
 from anabranch.repo.log.making import pin_view
 from anabranch.repo.log.numbered import ALL, NamePage
 from anabranch.repo.log.once import Once
+from anabranch.repo.log.run_state import CheckOutcome, CheckResult, RunPhase, RunState
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.log.times import to_datetime, to_text
 from anabranch.repo.log.view import View

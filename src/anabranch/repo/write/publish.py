@@ -14,7 +14,7 @@ from anabranch.ids import BranchName, TableKey
 from anabranch.repo.log.clocks import check_clock, is_clock_right
 from anabranch.repo.log.collected import mark_collected, record_collected
 from anabranch.repo.log.commits import commit_path
-from anabranch.repo.log.config import RepoConfig
+from anabranch.repo.log.config import RepoConfig, owns
 from anabranch.repo.log.entries import (
     BranchEvent,
     BranchMode,
@@ -24,7 +24,6 @@ from anabranch.repo.log.entries import (
     GraphCommit,
     LogEntry,
     TableMap,
-    owns,
 )
 from anabranch.repo.log.heads import Decide
 from anabranch.repo.log.making import CommitSpec, make_record

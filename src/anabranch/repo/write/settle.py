@@ -18,8 +18,8 @@ from anabranch.format import staging
 from anabranch.format.home import Home
 from anabranch.format.staging import PreparedSettle
 from anabranch.ids import BranchName, TableKey
-from anabranch.repo.log.config import RepoConfig
-from anabranch.repo.log.entries import Changes, LogEntry, TableEntry, TableMap, owns
+from anabranch.repo.log.config import RepoConfig, owns
+from anabranch.repo.log.entries import Changes, LogEntry, TableEntry, TableMap
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.refs.reflog import changed_tables
 from anabranch.storage import PreparedObject, in_parallel

@@ -13,7 +13,8 @@ from anabranch.format.staging import VersionRef
 from anabranch.format.staging.incoming import as_reader
 from anabranch.format.staging.python_rows import has_own_types
 from anabranch.ids import BranchName, TableKey
-from anabranch.repo.log.entries import Changes, LogEntry, TableEntry, TableMap, owns
+from anabranch.repo.log.config import owns
+from anabranch.repo.log.entries import Changes, LogEntry, TableEntry, TableMap
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.log.view import View, find_main
 from anabranch.repo.write.homes import refuse_shared_home, stage_existing, stage_new, taken_homes

@@ -10,7 +10,7 @@ from anabranch.errors import AnabranchError
 from anabranch.repo.history.lineage.drawings import Lineage
 from anabranch.repo.history.lineage.nodes import LineageNode, NodeKind
 from anabranch.repo.history.lineage.provenance import PipelineRecord
-from anabranch.repo.log.entries import CheckOutcome, CheckResult
+from anabranch.repo.log.run_state import CheckOutcome, CheckResult
 from anabranch.repo.runs.runs import RunInfo
 from anabranch.server.ui.lake import Lake, RefChoices
 from anabranch.server.ui.site import Page, Shown, Visit, get
