@@ -3,11 +3,12 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from heapq import heappop, heappush, heapreplace
+from heapq import heappop, heappush
 from itertools import chain
 
 from anabranch.format.staging import VersionRef
 from anabranch.ids import BranchName, TableKey
+from anabranch.repo.history.commit_queue import BELOW, BOTH, OURS, THEIRS, CommitQueue, Tip
 from anabranch.repo.log.entries import (
     BranchState,
     CommitKind,
@@ -21,11 +22,6 @@ from anabranch.repo.log.store import RepoStore
 
 __all__ = ["Ancestry", "TableBase", "find_merge_bases", "is_ancestor"]
 
-# From which of the two commits a commit was reached. A commit below a base is reached from both, but is not a base.
-_OURS, _THEIRS = 1, 2
-_BOTH = _OURS | _THEIRS
-_BELOW = 4
-
 ParentsOf = Callable[[Origin], tuple[str, ...]]
 
 
@@ -35,14 +31,6 @@ class TableBase:
 
     commit: GraphCommit
     entry: TableEntry | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Tip:
-    """A commit to visit. If it is not read yet, `generation` is an upper bound."""
-
-    commit_id: str
-    generation: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,9 +111,9 @@ class Ancestry:
 
     def count_apart(self, ours: CommitRecord, theirs: CommitRecord, *, most: int) -> tuple[int, int]:
         """Return how many commits each of two commits has that the other has not. Stop after `most` commits."""
-        queue = _Queue()
-        queue.add(self._tip(ours), _OURS)
-        queue.add(self._tip(theirs), _THEIRS)
+        queue = CommitQueue()
+        queue.add(self._tip(ours), OURS)
+        queue.add(self._tip(theirs), THEIRS)
         counts: Counter[int] = Counter()
         # Once all queued commits are reached from both sides, so are all older ones.
         while queue.has_one_sided() and counts.total() < most:
@@ -134,16 +122,16 @@ class Ancestry:
                 continue
             # All descendants of this commit were visited before it, so that the sides that have reached it are final.
             reached = queue.reached[origin.commit.graph_commit_id]
-            if reached != _BOTH:
+            if reached != BOTH:
                 counts[reached] += 1
             for parent in _parents(origin):
-                queue.add(_Tip(commit_id=parent, generation=origin.commit.generation - 1), reached)
-        return counts[_OURS], counts[_THEIRS]
+                queue.add(Tip(commit_id=parent, generation=origin.commit.generation - 1), reached)
+        return counts[OURS], counts[THEIRS]
 
     def _iter_above(self, oldest: GraphCommit, newer: CommitRecord) -> Iterator[Origin]:
         """Yield `newer` and its ancestors with a higher generation than `oldest`, by descending generation."""
-        queue = _Queue()
-        queue.add(self._tip(newer), _OURS)
+        queue = CommitQueue()
+        queue.add(self._tip(newer), OURS)
         while queue.peek() is not None:
             # An ancestor has a lower generation than its descendants, so that nothing from here down can be above
             # `oldest`.
@@ -152,7 +140,7 @@ class Ancestry:
             elif (origin := self._pop(queue)) is not None:
                 yield origin
                 for parent in _parents(origin):
-                    queue.add(_Tip(commit_id=parent, generation=origin.commit.generation - 1), _OURS)
+                    queue.add(Tip(commit_id=parent, generation=origin.commit.generation - 1), OURS)
 
     def find_bases(self, ours: CommitRecord, theirs: CommitRecord) -> tuple[GraphCommit, ...]:
         """Return the lowest common ancestors of two commits: those without a descendant that is a common ancestor.
@@ -209,16 +197,16 @@ class Ancestry:
 
     # Walking
 
-    def _bases(self, ours: _Tip, theirs: _Tip) -> _Found:
+    def _bases(self, ours: Tip, theirs: Tip) -> _Found:
         pair = ours.commit_id, theirs.commit_id
         if pair not in self._found:
             self._found[pair] = self._search(ours, theirs, _parents)
         return self._found[pair]
 
-    def _search(self, ours: _Tip, theirs: _Tip, parents_of: ParentsOf) -> _Found:
-        queue = _Queue()
-        queue.add(ours, _OURS)
-        queue.add(theirs, _THEIRS)
+    def _search(self, ours: Tip, theirs: Tip, parents_of: ParentsOf) -> _Found:
+        queue = CommitQueue()
+        queue.add(ours, OURS)
+        queue.add(theirs, THEIRS)
         bases: list[GraphCommit] = []
         is_plain = True
         while queue.can_meet():
@@ -226,19 +214,19 @@ class Ancestry:
             if origin is None:
                 continue
             commit, reached = origin.commit, queue.reached[origin.commit.graph_commit_id]
-            if reached == _BOTH:
+            if reached == BOTH:
                 bases.append(commit)
                 # Its ancestors are common ancestors, too, but not the lowest ones.
-                reached |= _BELOW
+                reached |= BELOW
             # A visited commit with tables from elsewhere means that a table may have other bases than the commits.
             is_plain = is_plain and origin.made_on is None and origin.taken_from is None
             for parent in parents_of(origin):
                 # The generation of a parent is not known before it is read. If it is lower than this bound, `_pop`
                 # queues it again, so that most commits are not read before they are needed.
-                queue.add(_Tip(commit_id=parent, generation=commit.generation - 1), reached)
+                queue.add(Tip(commit_id=parent, generation=commit.generation - 1), reached)
         return _Found(bases=tuple(bases), is_plain=is_plain)
 
-    def _pop(self, queue: "_Queue") -> Origin | None:
+    def _pop(self, queue: CommitQueue) -> Origin | None:
         """Return the next commit, or None if it was queued again because its generation is lower than the bound."""
         commit_id = queue.peek()
         if commit_id is None:
@@ -261,20 +249,20 @@ class Ancestry:
             self._commits[commit_id] = self._repo_store.commits.get(commit_id)
         return self._commits[commit_id]
 
-    def _tip(self, record: CommitRecord) -> _Tip:
+    def _tip(self, record: CommitRecord) -> Tip:
         commit = record.commit
         if commit.graph_commit_id not in self._origins:
             self._origins[commit.graph_commit_id] = record.origin
             self._repo_store.commits.keep_origins(record)
-        return _Tip(commit_id=commit.graph_commit_id, generation=commit.generation)
+        return Tip(commit_id=commit.graph_commit_id, generation=commit.generation)
 
     # One table
 
-    def _table_tip(self, record: CommitRecord, key: TableKey) -> _Tip:
+    def _table_tip(self, record: CommitRecord, key: TableKey) -> Tip:
         # Where a live branch has no state of its own, it shows that of main, and the search starts there.
         if record.main_id is None or self._owns(record.commit, key):
             return self._tip(record)
-        return _Tip(commit_id=record.main_id, generation=self._get(record.main_id).commit.generation)
+        return Tip(commit_id=record.main_id, generation=self._get(record.main_id).commit.generation)
 
     def _parents_of_table(self, key: TableKey) -> ParentsOf:
         return lambda origin: tuple(dict.fromkeys(self._iter_table_parents(origin, key)))
@@ -360,51 +348,6 @@ class Ancestry:
         from anabranch.format.compare.version_steps import descends_from  # not at the top: it loads Lance
 
         return descends_from(after, before)
-
-
-class _Queue:
-    """Commits to visit by descending generation, each once, with the sides they were reached from."""
-
-    def __init__(self) -> None:
-        self.reached: dict[str, int] = {}
-        self._heap: list[tuple[int, str]] = []
-        # The number of queued commits for each combination of sides.
-        self._queued: Counter[int] = Counter()
-
-    @property
-    def generation(self) -> int:
-        """The highest generation that the next commit can have."""
-        return -self._heap[0][0]
-
-    def peek(self) -> str | None:
-        return self._heap[0][1] if self._heap else None
-
-    def add(self, tip: _Tip, reached: int) -> None:
-        before = self.reached.get(tip.commit_id)
-        if before is None:
-            heappush(self._heap, (-tip.generation, tip.commit_id))
-        else:
-            # It is still queued, because a commit is visited only after all of its descendants.
-            self._queued[before] -= 1
-        self.reached[tip.commit_id] = now = reached | (before or 0)
-        self._queued[now] += 1
-
-    def put_back(self, generation: int) -> None:
-        """Queue the next commit again with its real generation, which is lower than the bound."""
-        heapreplace(self._heap, (-generation, self._heap[0][1]))
-
-    def drop(self) -> None:
-        _, commit_id = heappop(self._heap)
-        self._queued[self.reached[commit_id]] -= 1
-
-    def has_one_sided(self) -> bool:
-        """Return whether a commit is queued that only one side has reached so far."""
-        return self._queued[_OURS] > 0 or self._queued[_THEIRS] > 0
-
-    def can_meet(self) -> bool:
-        """Return whether a common ancestor that is not below another one can still be found."""
-        is_open = self._queued[_OURS] > 0 and self._queued[_THEIRS] > 0
-        return bool(self._heap) and (self._queued[_BOTH] > 0 or is_open)
 
 
 def _parents(origin: Origin) -> tuple[str, ...]:
