@@ -1,17 +1,16 @@
 """Merge the columns and the key of a table, column by column."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from anabranch.errors import SchemaMismatchError
-from anabranch.format.compare.difference import ColumnPair
 from anabranch.format.staging import ColumnChange
 from anabranch.format.staging.column_ids import first_names
 from anabranch.format.staging.incoming import require_computable
 from anabranch.format.staging.notes import NOT_NULL
 from anabranch.repo.history.comparer import ColumnTriple
 from anabranch.repo.merge.conflicts import Conflict, ConflictKind
-from anabranch.repo.merge.shapes import MergedColumn, SchemaSides, Shape
+from anabranch.repo.merge.shapes import MergedColumn, SchemaSides, Shape, match_columns
 from anabranch.repo.snapshot import Table
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ def merge_shapes(key: str, sides: SchemaSides, *, side_for: SideFor, is_used: Is
     if sides.are_same:
         return _same_shape(sides.target)
     merger = _ShapeMerger(key, sides, side_for=side_for, is_used=is_used)
-    for triple in _triples(sides):
+    for triple in match_columns(sides):
         merger.merge_column(triple)
     merger.make_names_unique()
     merger.merge_keys()
@@ -52,58 +51,6 @@ def _same_shape(table: Table) -> Shape:
     }
     key = tuple(columns[name].triple for name in table.primary_key)
     return Shape(columns=tuple(columns.values()), primary_key=table.primary_key, key_candidates=(key,) if key else ())
-
-
-def _triples(sides: SchemaSides) -> Iterator[ColumnTriple]:
-    """Yield the matching columns: those of the target in order, then those only in the base or the source."""
-    base, source, target = sides.base, sides.source, sides.target
-    if base is None:
-        ours: dict[str, str] = {}
-        theirs: dict[str, str] = {}
-        new_ours, new_theirs = source.schema.names, target.schema.names
-    else:
-        ours, new_ours = _kept_and_added(sides.of_source)
-        theirs, new_theirs = _kept_and_added(sides.of_target)
-    base_names = {now: before for before, now in theirs.items()}
-    both_added = _match_added(sides, new_ours, new_theirs)
-    for name in target.schema.names:
-        before = base_names.get(name)
-        yield ColumnTriple(
-            base=before, source=both_added.get(name) if before is None else ours.get(before), target=name
-        )
-    for name in () if base is None else base.schema.names:
-        if name not in theirs:
-            yield ColumnTriple(base=name, source=ours.get(name), target=None)
-    for name in new_ours:
-        if name not in both_added.values():
-            yield ColumnTriple(base=None, source=name, target=None)
-
-
-def _match_added(sides: SchemaSides, ours: Sequence[str], theirs: Sequence[str]) -> dict[str, str]:
-    """Return the columns of the source that both sides added, by their names in the target.
-
-    They are matched by identity, because a column may have come to both sides by a cherry-pick, then by name.
-    """
-    if not ours or not theirs:
-        return {}
-    source_ids, target_ids = sides.column_ids
-    by_id = {column_id: name for name in ours for column_id in source_ids.get(name, ())}
-    found: dict[str, str] = {}
-    for name in theirs:
-        partners = {by_id[column_id] for column_id in target_ids.get(name, ()) if column_id in by_id}
-        # An identity that names several columns does not decide. The names do then.
-        if len(partners) == 1 and partners.isdisjoint(found.values()):
-            found[name] = partners.pop()
-    for name in theirs:
-        if name not in found and name in ours and name not in found.values():
-            found[name] = name
-    return found
-
-
-def _kept_and_added(pairs: Sequence[ColumnPair]) -> tuple[dict[str, str], list[str]]:
-    """Return the new names of the kept columns of the base, and the added columns."""
-    kept = {pair.older: pair.newer for pair in pairs if pair.older is not None and pair.newer is not None}
-    return kept, [pair.newer for pair in pairs if pair.older is None and pair.newer is not None]
 
 
 class _ShapeMerger:
