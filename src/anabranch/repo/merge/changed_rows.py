@@ -1,16 +1,22 @@
-"""A batch of rows that the source of a merge changed, as the engine returned it."""
+"""Rows that the source of a merge changed, as the engine returned them, and the changes to the target that follow."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from anabranch.format.blobs import bytes_field
 from anabranch.format.compare.parts import row_ids_at, take_at
-from anabranch.format.staging import VersionRef
+from anabranch.format.staging import RowBatch, VersionRef
+from anabranch.format.staging.incoming import cast_computed
+from anabranch.repo.history.comparer import TableCounts
+from anabranch.repo.merge.conflicts import NO_CONFLICTS, Unresolved
+from anabranch.repo.merge.steps import NO_ROWS
 
-__all__ = ["ChangedRows", "Mask", "fields_of"]
+__all__ = ["ChangedRows", "Mask", "RowChanges", "cells_of", "deletion_of", "fields_of"]
 
 Mask = npt.NDArray[np.bool_]
 _CHANGES = pa.array(["inserted", "updated", "deleted"])
@@ -98,6 +104,31 @@ class ChangedRows:
 def fields_of(rows: pa.StructArray) -> dict[str, pa.Array]:
     """Return the columns of rows by name, null where the whole row is null."""
     return dict(zip(rows.type.names, rows.flatten(), strict=True))
+
+
+def cells_of(rows: pa.StructArray, name: str | None, kind: pa.Field) -> pa.Array:
+    """Return the cells of a column in the type of the result, blobs as binary. Nulls if the side lacks the column."""
+    kind = bytes_field(kind)
+    if name is None or name not in rows.type.names:
+        return pa.nulls(len(rows), kind.type)
+    return cast_computed(pc.struct_field(rows, [name]), kind.with_nullable(nullable=True))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowChanges:
+    """Changes to rows of the target: what to write, how many rows change, and which conflicts are left."""
+
+    batch: RowBatch = field(default_factory=lambda: RowBatch(rows=None))
+    counts: TableCounts = NO_ROWS
+    conflicts: Unresolved = NO_CONFLICTS
+    # The changes that the rows of the batch come from, row by row, if they have nulls in a column that takes none. None
+    # if they come from a decision on whole rows.
+    origin: ChangedRows | None = None
+
+
+def deletion_of(addresses: npt.NDArray[np.uint64]) -> RowChanges:
+    counts = TableCounts(inserted=0, updated=0, deleted=len(addresses))
+    return RowChanges(batch=RowBatch(rows=None, addresses=addresses), counts=counts)
 
 
 def _codes(changes: pa.Array) -> npt.NDArray[np.int32]:

@@ -23,10 +23,9 @@ from anabranch.format.staging.expressions import quoted_column
 from anabranch.format.staging.incoming import fit_rows
 from anabranch.format.staging.rows import Addresses, find_rows, join_addresses
 from anabranch.repo.history.comparer import ColumnTriple, RowComparer, RowMerge, RowSide, TableCounts
-from anabranch.repo.merge.changed_rows import ChangedRows, Mask
+from anabranch.repo.merge.changed_rows import ChangedRows, Mask, RowChanges, cells_of, deletion_of
 from anabranch.repo.merge.conflicts import Conflict, ConflictKind, Unresolved
 from anabranch.repo.merge.resolvers import Cells, choose
-from anabranch.repo.merge.rows import RowChanges, cells_of, deletion_of
 from anabranch.repo.merge.shapes import MergedColumn
 from anabranch.repo.merge.steps import MergeTable, RowPlan
 

@@ -1,11 +1,9 @@
 """Merge rows cell by cell: find the rows to replace, insert and delete in the target, and the conflicts."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -17,28 +15,16 @@ from anabranch.format.staging import RowBatch, are_surely_unique
 from anabranch.format.staging.incoming import cast_computed, fit_rows
 from anabranch.json_values import value_from_json
 from anabranch.repo.history.comparer import TableCounts
-from anabranch.repo.merge.changed_rows import ChangedRows, Mask, fields_of
-from anabranch.repo.merge.conflicts import NO_CONFLICTS, Conflict, ConflictKind, Unresolved
+from anabranch.repo.merge.changed_rows import ChangedRows, Mask, RowChanges, cells_of, deletion_of, fields_of
+from anabranch.repo.merge.conflicts import Conflict, ConflictKind, Unresolved
 from anabranch.repo.merge.decisions import JsonValue
 from anabranch.repo.merge.paths import differ, has_paths, merge_by_path
 from anabranch.repo.merge.resolvers import Cells, Decide, choose
 from anabranch.repo.merge.shapes import MergedColumn
-from anabranch.repo.merge.steps import NO_ROWS, RowPlan
+from anabranch.repo.merge.steps import RowPlan
 from anabranch.suggestions import suggest
 
-__all__ = ["RowChanges", "cells_of", "deletion_of", "iter_row_changes"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RowChanges:
-    """Changes to rows of the target: what to write, how many rows change, and which conflicts are left."""
-
-    batch: RowBatch = field(default_factory=lambda: RowBatch(rows=None))
-    counts: TableCounts = NO_ROWS
-    conflicts: Unresolved = NO_CONFLICTS
-    # The changes that the rows of the batch come from, row by row, if they have nulls in a column that takes none. None
-    # if they come from a decision on whole rows.
-    origin: ChangedRows | None = None
+__all__ = ["iter_row_changes"]
 
 
 def iter_row_changes(plan: RowPlan, found: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[RowChanges]:
@@ -387,24 +373,11 @@ def _have_same_columns(plan: RowPlan) -> bool:
     )
 
 
-def deletion_of(addresses: npt.NDArray[np.uint64]) -> RowChanges:
-    counts = TableCounts(inserted=0, updated=0, deleted=len(addresses))
-    return RowChanges(batch=RowBatch(rows=None, addresses=addresses), counts=counts)
-
-
 def _value_of(value: Any, field: pa.Field) -> Any:
     try:
         return value_from_json(value, field.type)
     except (pa.ArrowException, TypeError, ValueError) as err:
         raise ValueError(f"cannot convert {value!r} to {field.type} (column {field.name!r}): {err}") from err
-
-
-def cells_of(rows: pa.StructArray, name: str | None, kind: pa.Field) -> pa.Array:
-    """Return the cells of a column in the type of the result, blobs as binary. Nulls if the side lacks the column."""
-    kind = bytes_field(kind)
-    if name is None or name not in rows.type.names:
-        return pa.nulls(len(rows), kind.type)
-    return cast_computed(pc.struct_field(rows, [name]), kind.with_nullable(nullable=True))
 
 
 def _decided(decide: Decide | None, cells: Cells) -> tuple[pa.Array, Mask]:
