@@ -50,7 +50,7 @@ def gather(repo: Repository) -> Evidence:
     heads = repo._repo_store.heads
     logs: dict[str, tuple[Entry, ...]] = {}
     commits: dict[str, Commit] = {}
-    for branch in heads.list_all_names():
+    for branch in heads.names.list_all():
         if branch.is_internal:
             continue
         last = heads.find(branch)

@@ -944,7 +944,7 @@ class Repository:
         ['main']
         """
         page = NamePage.of(prefix, after, limit, "branches")
-        return list(page.cut(self._repo_store.heads.list_names(page)))
+        return list(page.cut(self._repo_store.heads.names.select(page)))
 
     def branch_get(self, name: str) -> "BranchInfo":
         """A branch: where it began, its head, its mode, who made it when.

@@ -24,7 +24,7 @@ def list_commit_ids(repo: ab.Repository) -> list[str]:
     """Every commit that some log ever recorded, runs' too."""
     repo_store = repo._repo_store
     found: set[str] = set()
-    for branch in repo_store.heads.list_all_names():
+    for branch in repo_store.heads.names.list_all():
         newest = repo_store.heads.find(branch)
         assert newest is not None
         for number in range(1, newest.number + 1):

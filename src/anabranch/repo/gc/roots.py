@@ -100,7 +100,7 @@ class _Search:
         self._parents = FirstParents(repo_store.commits)
 
     def find(self) -> Roots:
-        names = self._repo_store.heads.list_all_names()
+        names = self._repo_store.heads.names.list_all()
         logs = [log for log in in_parallel(self._read_log, names) if log is not None]
         heads: list[LogEntry] = []
         for log in logs:

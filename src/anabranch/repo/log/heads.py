@@ -5,28 +5,20 @@ Every change of a branch is `Heads.move`: decide on the newest entry, put the ne
 
 import builtins
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
-from urllib.parse import unquote
 
-from anabranch.errors import (
-    AnabranchError,
-    BranchNotFoundError,
-    BusyError,
-    InvalidNameError,
-    RunEndedError,
-    VersionNotFoundError,
-)
+from anabranch.errors import AnabranchError, BranchNotFoundError, BusyError, RunEndedError, VersionNotFoundError
 from anabranch.format.cache import BoundedCache
 from anabranch.ids import MAIN, BranchName
 from anabranch.repo.log import codec
-from anabranch.repo.log.config import BRANCHES, RUNS, TAGS, RepoConfig
+from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import BranchEvent, CommitRecord, LogEntry, Origin, Parent
+from anabranch.repo.log.names import Names
 from anabranch.repo.log.numbered import ALL, NamePage, NumberedLog
 from anabranch.storage import at_once, in_parallel
-from anabranch.suggestions import closest, suggest
 
 __all__ = ["Decide", "Heads", "Tip"]
 
@@ -34,8 +26,6 @@ __all__ = ["Decide", "Heads", "Tip"]
 _RUNS_AT_ONCE = 16
 # The tips of more branches are not cached.
 _CACHED_TIPS = 10_000
-# A hint names all branches if there are at most this many.
-_NAMES_IN_HINT = 10
 
 # Given the newest entry, return the next one, or None to leave the branch as it is.
 Decide = Callable[[LogEntry], LogEntry | None]
@@ -54,10 +44,11 @@ class Tip:
 
 
 class Heads:
-    """The logs of all branches."""
+    """The logs of all branches. `names` are their names."""
 
     def __init__(self, config: RepoConfig) -> None:
         self._config = config
+        self.names = Names(config, partial(_read_all, config))
         self._seen: BoundedCache[BranchName, tuple[NumberedLog, LogEntry]] = BoundedCache(limit=16)
         # They are small, so that those of all branches can be cached: a graph needs them all.
         self._tips: BoundedCache[BranchName, Tip] = BoundedCache(limit=_CACHED_TIPS)
@@ -73,7 +64,7 @@ class Heads:
             # One request that usually finds nothing replaces a listing and a read of the newest entry.
             if log.find(entry.number + 1) is None:
                 return entry
-        newest = self._read(branch)
+        newest = _read(self._config, branch)
         if newest is not None:
             self._seen.keep(branch, (self._config.branch_log(branch), newest))
         return newest
@@ -82,7 +73,7 @@ class Heads:
         """The newest entry of a branch that exists."""
         entry = self.find(branch)
         if entry is None:
-            raise BranchNotFoundError(f"there is no branch '{branch}'", hint=self.hint_for(branch))
+            raise BranchNotFoundError(f"there is no branch '{branch}'", hint=self.names.hint_for(branch))
         if entry.state.is_deleted:
             if entry.state.run is not None:
                 raise RunEndedError(
@@ -136,27 +127,24 @@ class Heads:
         self._numbered.keep((branch, number), entry)
         return entry
 
-    def _list_names(self, folder: str) -> list[str]:
-        return sorted(path.rpartition("/")[2] for path in self._config.store.list_folders(folder))
-
     def list(self, *, internal: bool = False) -> tuple[LogEntry, ...]:
         """The newest entry of every branch, deleted ones too, by name; on demand also those of runs and locks."""
         return tuple(self.iter(ALL, internal=internal))
 
     def iter(self, page: NamePage, *, internal: bool = False) -> Iterator[LogEntry]:
         """Yield the newest entries of the branches from a page on, by name, deleted ones too; read in batches."""
-        return self._iter_named(page, self.list_names(page, internal=internal))
+        return self._iter_named(page, self.names.select(page, internal=internal))
 
     def iter_deleted(self, page: NamePage) -> Iterator[LogEntry]:
         """Yield the tombstones of a page, by name; of the other branches only the tips are read."""
         return self._iter_named(page, page.select(str(tip.branch) for tip in self.list_tips(deleted=True)))
 
     def _iter_named(self, page: NamePage, names: Sequence[str]) -> Iterator[LogEntry]:
-        return page.read(names, lambda some: self._read_all([BranchName(name) for name in some]))
+        return page.read(names, lambda some: _read_all(self._config, [BranchName(name) for name in some]))
 
     def list_tips(self, *, deleted: bool = False) -> builtins.list[Tip]:
         """List where each branch is, or each deleted one was, by name. One that did not move costs one request."""
-        names = [name for name in self._list_branches() if not name.is_internal]
+        names = [name for name in self.names.list_branches() if not name.is_internal]
         # There may be thousands of branches. A local disk answers at once, and threads would cost more than they save.
         tips = in_parallel(self._find_tip, names, at_a_time=at_once(self._config.root))
         return [tip for tip in tips if tip is not None and tip.is_deleted is deleted]
@@ -165,87 +153,19 @@ class Heads:
         known = self._tips.find(branch)
         if known is not None and self._config.branch_log(branch).find(known.number + 1) is None:
             return known
-        entry = self._read(branch)
+        entry = _read(self._config, branch)
         if entry is None:
             return None
         tip = Tip(branch=branch, number=entry.number, is_deleted=entry.state.is_deleted, origin=entry.head.origin)
         self._tips.keep(branch, tip)
         return tip
 
-    def list_names(self, page: NamePage, *, internal: bool = False) -> builtins.list[str]:
-        """List the names of branches from a page on, deleted ones too. No head is read."""
-        names = [str(name) for name in self._list_branches() if internal or not name.is_internal]
-        runs = map(str, self._list_run_names()) if internal else ()
-        return page.select([*runs, *names])
-
-    def list_similar(self, name: str) -> builtins.list[str]:
-        """List the branches whose names are most like a name, for a hint. It reads the heads of three at most."""
-        try:
-            return self._existing(closest(name, self._list_public(), n=3))
-        except AnabranchError:
-            return []  # the error that the hint is for matters more
-
-    def hint_for(self, missing: BranchName) -> str:
-        """Return the hint for a branch that does not exist: the one that was probably meant, and those that exist.
-
-        It costs one list and reads the heads of a few branches, however many there are.
-        """
-        try:
-            names = self._list_public()
-            exist = self._existing([*closest(str(missing), names, n=3), *names[:_NAMES_IN_HINT]])
-        except AnabranchError:
-            exist = names = []
-        # Reads accept a tag where this call needs a branch, so that the name of a tag is a likely mistake.
-        if self._has_tag(missing):
-            return f"a tag does not move: make a branch from it with `branch_create('NAME', source='{missing}')`"
-        if not exist or len(names) > _NAMES_IN_HINT:
-            return suggest(str(missing), exist, "list the branches with `branch_list()`")
-        return suggest(str(missing), exist, f"the branches are {', '.join(map(repr, sorted(exist)))}")
-
-    def _has_tag(self, name: BranchName) -> bool:
-        """Whether there is, or was, a tag of a name."""
-        try:
-            return str(name) in self._list_names(TAGS)
-        except AnabranchError:
-            return False
-
-    def hint_for_any(self, missing: BranchName) -> str:
-        """Return the hint for a branch that never existed: the one that was probably meant, deleted or not."""
-        way = "list the deleted branches with `branch_list(deleted=True)`"
-        try:
-            return suggest(str(missing), self._list_public(), way)
-        except AnabranchError:
-            return way
-
-    def _list_public(self) -> builtins.list[str]:
-        return [str(name) for name in self._list_branches() if not name.is_internal]
-
-    def _existing(self, names: Iterable[str]) -> builtins.list[str]:
-        entries = self._read_all([BranchName(name) for name in dict.fromkeys(names)])
-        return [str(entry.branch) for entry in entries if not entry.state.is_deleted]
-
-    def list_all_names(self) -> tuple[BranchName, ...]:
-        """The names of all logs: branches that were deleted, runs and locks too."""
-        return (*self._list_branches(), *self._list_run_names())
-
-    def _list_branches(self) -> tuple[BranchName, ...]:
-        """Return the branches that have a log; a folder whose name is not a branch name is left to doctor."""
-        found = map(_find_branch_name, self._list_names(BRANCHES))
-        return tuple(name for name in found if name is not None)
-
-    def _list_run_names(self) -> tuple[BranchName, ...]:
-        # Other folders may be here, and an id becomes part of a path.
-        names = self._list_names(RUNS)
-        return tuple(BranchName.of_run(name) for name in names if name.isascii() and name.isalnum())
-
     def list_runs(self, page: NamePage = ALL) -> Iterator[LogEntry]:
         """Yield the newest entries of the hidden branches of runs, newest run first; they are read on demand."""
-        names = page.select((name.run_id or "" for name in self._list_run_names()), newest_first=True)
+        names = page.select((name.run_id or "" for name in self.names.list_runs()), newest_first=True)
         for start in range(0, len(names), _RUNS_AT_ONCE):
-            yield from self._read_all([BranchName.of_run(name) for name in names[start : start + _RUNS_AT_ONCE]])
-
-    def _read_all(self, names: Sequence[BranchName]) -> tuple[LogEntry, ...]:
-        return tuple(entry for entry in in_parallel(self._read, names) if entry is not None)
+            some = [BranchName.of_run(name) for name in names[start : start + _RUNS_AT_ONCE]]
+            yield from _read_all(self._config, some)
 
     def next_entry(
         self,
@@ -416,20 +336,18 @@ class Heads:
             self._seen.keep(entry.branch, (log, entry))
         return done
 
-    def _read(self, branch: BranchName) -> LogEntry | None:
-        log = self._config.branch_log(branch)
-        found = log.find_head()
-        return None if found is None else _decode(log, branch, *found)
+
+def _read_all(config: RepoConfig, names: Sequence[BranchName]) -> tuple[LogEntry, ...]:
+    return tuple(entry for entry in in_parallel(partial(_read, config), names) if entry is not None)
+
+
+def _read(config: RepoConfig, branch: BranchName) -> LogEntry | None:
+    log = config.branch_log(branch)
+    found = log.find_head()
+    return None if found is None else _decode(log, branch, *found)
 
 
 def _decode(log: NumberedLog, branch: BranchName, number: int, data: bytes) -> LogEntry:
     entry = codec.decode_entry(data, path=log.path(number))
     codec.check_identity(log.path(number), (str(entry.branch), entry.number), (str(branch), number))
     return entry
-
-
-def _find_branch_name(folder: str) -> BranchName | None:
-    try:
-        return BranchName.parse(unquote(folder))
-    except InvalidNameError:
-        return None

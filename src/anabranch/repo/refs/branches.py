@@ -225,7 +225,7 @@ def newest_entry(repo_store: RepoStore, name: BranchName) -> LogEntry:
     """Return the newest entry of a branch, also of a deleted one."""
     entry = repo_store.heads.find(name)
     if entry is None:
-        raise BranchNotFoundError(f"there never was a branch '{name}'", hint=repo_store.heads.hint_for_any(name))
+        raise BranchNotFoundError(f"there never was a branch '{name}'", hint=repo_store.heads.names.hint_for_any(name))
     return entry
 
 

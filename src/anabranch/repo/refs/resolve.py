@@ -111,7 +111,7 @@ def _resolve_name(name: str, repo_store: RepoStore) -> Resolved:
         return Resolved.of_commit(record)
     if entry is not None:
         repo_store.heads.get(branch)  # raises, because the branch is deleted
-    similar = [*repo_store.heads.list_similar(name), *list_similar_tags(repo_store, name)]
+    similar = [*repo_store.heads.names.list_similar(name), *list_similar_tags(repo_store, name)]
     hint = suggest(name, similar, "see `branch_list()`, `tag_list()` and `list_commits()`")
     raise BranchNotFoundError(f"there is no branch, tag or commit '{name}'", hint=hint)
 
@@ -213,7 +213,7 @@ def _entry_at(ref: Ref, repo_store: RepoStore) -> LogEntry:
     head = repo_store.heads.find(BranchName.parse(ref.name))
     if head is None:
         raise BranchNotFoundError(
-            f"there is no branch '{ref.name}'", hint=repo_store.heads.hint_for(BranchName(ref.name))
+            f"there is no branch '{ref.name}'", hint=repo_store.heads.names.hint_for(BranchName(ref.name))
         )
     low = _last(repo_store, head, 0, lambda entry: entry.at <= wanted)
     # Entries from a clock that was ahead seem to be later than the wanted time. Without this, a ref to the present
