@@ -6,7 +6,7 @@ import pytest
 
 import anabranch as ab
 from anabranch.format import home
-from anabranch.format.cache import BoundedCache
+from anabranch.format.home import BoundedCache
 from tests.repo.conftest import append, ids
 from tests.repo.test_processes import in_a_process
 

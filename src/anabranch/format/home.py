@@ -1,10 +1,15 @@
-"""A home: the folder in which one line of versions of a dataset lives, its root or a branch below `tree/`."""
+"""A home: the folder in which one line of versions of a dataset lives, its root or a branch below `tree/`.
 
+Also the bounded cache in which a process keeps what it read of homes, and of logs.
+"""
+
+import math
 import os
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from anabranch.errors import (
     BranchNotFoundError,
@@ -13,7 +18,6 @@ from anabranch.errors import (
     InvalidNameError,
     VersionNotFoundError,
 )
-from anabranch.format.cache import BoundedCache
 from anabranch.format.lance_errors import lance_errors
 from anabranch.storage import ObjectStore
 from anabranch.storage.local_files import refuse_links
@@ -25,10 +29,51 @@ from anabranch.storage.uris import is_local, join_uri, normalise_uri, relative_t
 if TYPE_CHECKING:
     import lance
 
-__all__ = ["Home", "HomeKey", "branch_folder", "is_safe_branch", "is_staged", "new_home_cache"]
+__all__ = ["BoundedCache", "Home", "HomeKey", "branch_folder", "is_safe_branch", "is_staged", "new_home_cache"]
 
 
+K = TypeVar("K")
 V = TypeVar("V")
+
+
+class BoundedCache(Generic[K, V]):
+    """A cache with a bound: the values kept last, at most `limit` of them; threads may share it.
+
+    With a `capacity`, the weights of all kept values are at most that in sum, but the newest value is always kept.
+    """
+
+    def __init__(self, limit: int, *, capacity: int | None = None) -> None:
+        self._limit = limit
+        self._capacity = math.inf if capacity is None else capacity
+        self._lock = threading.Lock()
+        self._values: dict[K, tuple[V, int]] = {}
+        self._weight = 0
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    @property
+    def weight(self) -> int:
+        """The weights of all kept values in sum."""
+        return self._weight
+
+    def find(self, key: K) -> V | None:
+        found = self._values.get(key)
+        return None if found is None else found[0]
+
+    def keep(self, key: K, value: V, *, weight: int = 1) -> None:
+        with self._lock:
+            # Removed first, so that the key moves to the end: the dict is in the order of storing.
+            _, former = self._values.pop(key, (None, 0))
+            self._values[key] = (value, weight)
+            self._weight += weight - former
+            while len(self._values) > self._limit or (self._weight > self._capacity and len(self._values) > 1):
+                self._weight -= self._values.pop(next(iter(self._values)))[1]
+
+    def forget(self, is_stale: Callable[[K], bool]) -> None:
+        with self._lock:
+            for key in [key for key in self._values if is_stale(key)]:
+                self._weight -= self._values.pop(key)[1]
 
 
 def branch_folder(branch: str) -> str:

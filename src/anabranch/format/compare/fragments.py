@@ -6,8 +6,7 @@ from typing import NamedTuple
 import lance
 from lance.fragment import FragmentMetadata
 
-from anabranch.format.cache import BoundedCache
-from anabranch.format.home import HomeKey, new_home_cache
+from anabranch.format.home import BoundedCache, HomeKey, new_home_cache
 from anabranch.format.staging.version_ref import VersionRef
 
 __all__ = ["FragmentOutline", "Fragments", "fragments_of"]

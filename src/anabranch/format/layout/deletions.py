@@ -12,8 +12,7 @@ from pyroaring import BitMap
 
 from anabranch.errors import DamagedFileError, NotFoundError, ObjectNotFoundError
 from anabranch.format.bases.bases import bases_of
-from anabranch.format.cache import BoundedCache
-from anabranch.format.home import Home, HomeKey, new_home_cache
+from anabranch.format.home import BoundedCache, Home, HomeKey, new_home_cache
 from anabranch.format.layout.files import FileKind, resolve_path
 from anabranch.format.layout.names import DeletionFileName, DeletionKind
 from anabranch.storage import open_store

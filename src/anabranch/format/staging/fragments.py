@@ -13,7 +13,7 @@ from lance.fragment import write_fragments as lance_write_fragments
 from lance.schema import LanceSchema
 
 from anabranch.errors import BaseNotFoundError, BusyError, InvalidInputError, SchemaMismatchError
-from anabranch.format.cache import BoundedCache
+from anabranch.format.home import BoundedCache
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout.staged_manifest import ChangedRows
 from anabranch.format.staging.column_ids import with_ids_of_overwritten

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from anabranch.errors import DamagedFileError, NotFoundError, ObjectNotFoundError
-from anabranch.format.cache import BoundedCache
-from anabranch.format.home import Home, HomeKey, is_staged, new_home_cache
+from anabranch.format.home import BoundedCache, Home, HomeKey, is_staged, new_home_cache
 from anabranch.format.layout.manifest import has_mark, read_manifest
 from anabranch.format.layout.names import manifest_of_path, manifest_path
 from anabranch.format.layout.settled_manifest import (

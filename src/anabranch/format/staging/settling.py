@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from uuid import uuid4
 
 from anabranch.errors import NotFoundError, VersionNotFoundError
-from anabranch.format.cache import BoundedCache
-from anabranch.format.home import Home, HomeKey, is_staged, new_home_cache
+from anabranch.format.home import BoundedCache, Home, HomeKey, is_staged, new_home_cache
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout.files import (
     FileKind,

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from anabranch.errors import DatasetExistsError, InvalidInputError, NotFoundError
-from anabranch.format.cache import BoundedCache
-from anabranch.format.home import Home, HomeKey, is_staged, new_home_cache
+from anabranch.format.home import BoundedCache, Home, HomeKey, is_staged, new_home_cache
 from anabranch.format.lance_errors import lance_errors
 
 if TYPE_CHECKING:

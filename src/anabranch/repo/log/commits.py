@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from anabranch.errors import CommitNotFoundError, CorruptError, ObjectNotFoundError
-from anabranch.format.cache import BoundedCache
+from anabranch.format.home import BoundedCache
 from anabranch.ids import TableKey
 from anabranch.repo.log import codec, validation
 from anabranch.repo.log.config import RepoConfig

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from anabranch.errors import StaleBaseError
-from anabranch.format.cache import BoundedCache
-from anabranch.format.home import Home
+from anabranch.format.home import BoundedCache, Home
 from anabranch.ids import MAIN, BranchName, new_ulid
 from anabranch.repo.leases.leases import Leases
 from anabranch.repo.log.entries import TableEntry

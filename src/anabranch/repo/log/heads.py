@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from anabranch.errors import AnabranchError, BranchNotFoundError, BusyError, RunEndedError, VersionNotFoundError
-from anabranch.format.cache import BoundedCache
+from anabranch.format.home import BoundedCache
 from anabranch.ids import MAIN, BranchName
 from anabranch.repo.log import codec
 from anabranch.repo.log.config import RepoConfig

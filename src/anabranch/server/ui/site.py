@@ -15,7 +15,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from anabranch.errors import AnabranchError, InvalidInputError, NotFoundError
-from anabranch.format.cache import BoundedCache
+from anabranch.format.home import BoundedCache
 from anabranch.hints import Door
 from anabranch.ids import MAIN
 from anabranch.server.auth import Scope

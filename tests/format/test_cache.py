@@ -1,4 +1,4 @@
-from anabranch.format.cache import BoundedCache
+from anabranch.format.home import BoundedCache
 
 
 def test_keeps_the_values_kept_last() -> None:
