@@ -48,5 +48,5 @@ def test_an_append_and_a_read_run_through_few_functions() -> None:
         found = sum(line[0].isdigit() for line in listed), sum(line.endswith(".py") for line in listed)
         assert found[0] <= functions, found
         assert found[1] <= modules, found
-    assert any("Transaction.append x1" in line for line in append)
+    assert any("TableChanges.append x1" in line for line in append)
     assert any("Table.to_arrow x1" in line for line in read)
