@@ -2,17 +2,19 @@
 
 The library writes the code of a hint in Python, between backticks: `overwrite=True` is an argument, `undo()` a method.
 That is how a Python program shows it. The command line, the HTTP service, the web UI and Spark SQL translate it with
-`words_at`.
+`words_at`. A hint for a mistyped name asks whether the most similar known name was meant (`suggest`).
 """
 
 import ast
+import difflib
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
+from itertools import islice
 from typing import assert_never
 
-__all__ = ["COMMANDS", "Door", "code_in", "shell_text", "words_at"]
+__all__ = ["COMMANDS", "Door", "closest", "code_in", "shell_text", "suggest", "words_at"]
 
 
 class Door(StrEnum):
@@ -283,3 +285,19 @@ def shell_text(value: object) -> str:
         return "=".join(map(str, next(iter(value.items()))))
     shown = value[0] if isinstance(value, list) else value
     return shlex.quote(str(shown)) if re.search(r"[\s'\";|&<>*?$]", str(shown)) else str(shown)
+
+
+# Comparing a name with this many others takes a few tenths of a second.
+_MAX_COMPARED = 10_000
+
+
+def suggest(name: str, known: Iterable[str], hint: str) -> str:
+    """Return a hint that first asks "did you mean 'x'?" if one of the known names is like this one."""
+    found = closest(name, known, n=1)
+    return f"did you mean {found[0]!r}? {hint}" if found else hint
+
+
+def closest(name: str, known: Iterable[str], *, n: int) -> list[str]:
+    """Return the known names that are most like a name, whatever their case, the most similar first."""
+    by_folded = {other.casefold(): str(other) for other in islice(known, _MAX_COMPARED)}
+    return [by_folded[found] for found in difflib.get_close_matches(name.casefold(), by_folded, n=n)]

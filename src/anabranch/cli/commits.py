@@ -7,9 +7,9 @@ from anabranch.cli.output import count
 from anabranch.display import short_id
 from anabranch.drawing.lanes import Node
 from anabranch.errors import TableNotFoundError
+from anabranch.hints import suggest
 from anabranch.ids import MAIN
 from anabranch.repo.log.entries import BranchMode
-from anabranch.suggestions import suggest
 
 if TYPE_CHECKING:
     from anabranch.repo.log.entries import GraphCommit

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from anabranch.errors import InvalidInputError, SchemaMismatchError
-from anabranch.suggestions import suggest
+from anabranch.hints import suggest
 
 __all__ = ["check_columns", "checked_limit", "checked_number", "listed_columns", "require_names", "unknown_column"]
 

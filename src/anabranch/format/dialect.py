@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from anabranch.errors import InvalidExpressionError
 from anabranch.format.arguments import listed_columns
-from anabranch.suggestions import closest, suggest
+from anabranch.hints import closest, suggest
 
 __all__ = ["find_unknown_column", "hint_for", "to_lance_dialect"]
 

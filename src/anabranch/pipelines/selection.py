@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from anabranch.errors import InvalidInputError, NotFoundError
+from anabranch.hints import suggest
 from anabranch.pipelines.declarations import Output
 from anabranch.pipelines.definition import PipelineDefinition
 from anabranch.pipelines.plan import chosen_outputs, steps_before
@@ -15,7 +16,6 @@ from anabranch.repo.history.lineage.provenance import PipelineRecord
 from anabranch.repo.log.entries import GraphCommit, StateId
 from anabranch.repo.runs.engine_access import EngineAccess
 from anabranch.repo.snapshot import Snapshot
-from anabranch.suggestions import suggest
 
 if TYPE_CHECKING:
     from anabranch.repo.repository import Repository

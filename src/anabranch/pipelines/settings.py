@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from anabranch.hints import suggest
 from anabranch.pipelines.declarations import SourceLocation
-from anabranch.suggestions import suggest
 
 __all__ = ["Setting", "read_settings"]
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, assert_never
 from anabranch.display import Listing, html_table
 from anabranch.errors import AnabranchError, CommitNotFoundError, InvalidInputError, StorageError, TableNotFoundError
 from anabranch.format.arguments import require_names
+from anabranch.hints import suggest
 from anabranch.ids import MAIN, BranchName, CommitId, Ref, RefRange, TableKey, TagName
 from anabranch.repo.log.arguments import (
     checked_choice,
@@ -35,7 +36,6 @@ from anabranch.repo.log.store import RepoStore
 from anabranch.repo.refs.resolve import Resolved, refuse_internal, require_kept, require_published, resolve
 from anabranch.repo.snapshot import Snapshot, Table
 from anabranch.storage.progress import OnProgress, counting, ignore_progress
-from anabranch.suggestions import suggest
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -11,12 +11,12 @@ from anabranch.errors import AnabranchError, InvalidNameError, MissingDependency
 from anabranch.format.layout.manifest import read_contents
 from anabranch.format.staging import VersionRef
 from anabranch.format.staging.manifests import read_staged
+from anabranch.hints import suggest
 from anabranch.ids import TableKey
 from anabranch.repo.log.collected import collected_errors
 from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import CommitRecord, GraphCommit, TableEntry, TableMap
 from anabranch.repo.log.store import RepoStore
-from anabranch.suggestions import suggest
 
 if TYPE_CHECKING:
     import pandas as pd

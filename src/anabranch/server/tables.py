@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from anabranch.errors import InvalidInputError, TableNotFoundError
 from anabranch.format.staging import ColumnChange
+from anabranch.hints import suggest
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.log.config import owns
 from anabranch.repo.schema.types import show_type, to_arrow
@@ -25,7 +26,6 @@ from anabranch.server.routing import (
     TableName,
     make_router,
 )
-from anabranch.suggestions import suggest
 
 __all__ = ["ColumnInfo", "column_infos", "find_table", "router"]
 

@@ -18,6 +18,7 @@ from pyspark.sql.types import StructType
 from anabranch.errors import InvalidInputError, TableNotFoundError
 from anabranch.format.splits import Selection, Split, plan_splits, read_split, selected_schema
 from anabranch.format.staging import VersionRef
+from anabranch.hints import suggest
 from anabranch.repo.repository import Repository
 from anabranch.repo.runs.engine_access import EngineAccess
 from anabranch.spark.change_feed import ChangeReader, ChangeStreamReader, PinnedFeed
@@ -33,7 +34,6 @@ from anabranch.spark.options import (
 from anabranch.spark.streaming import StreamCommitWriter
 from anabranch.spark.types import as_shown, shown_columns, shown_schema
 from anabranch.spark.writer import CommitWriter
-from anabranch.suggestions import suggest
 
 __all__ = ["AnabranchSource", "SnapshotReader", "find_version_ref"]
 

@@ -8,7 +8,7 @@ from anabranch.cli.command import SERVICE, Here, command, group
 from anabranch.cli.completion import SHELLS, Installation, complete_choices, completion_script, install_completion
 from anabranch.cli.output import Answer
 from anabranch.errors import InvalidInputError
-from anabranch.suggestions import suggest
+from anabranch.hints import suggest
 
 __all__ = ["app"]
 

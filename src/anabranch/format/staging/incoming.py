@@ -14,7 +14,7 @@ from anabranch.format.arguments import unknown_column
 from anabranch.format.blobs import is_blob_type, to_blobs
 from anabranch.format.staging.defaults import find_default
 from anabranch.format.staging.python_rows import find_rows_table, shorten
-from anabranch.suggestions import suggest
+from anabranch.hints import suggest
 
 __all__ = [
     "Rows",

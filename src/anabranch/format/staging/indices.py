@@ -16,7 +16,7 @@ from anabranch.format.arguments import check_columns
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.staging.external_versions import alone
 from anabranch.format.staging.version_ref import VersionRef, stage
-from anabranch.suggestions import suggest
+from anabranch.hints import suggest
 
 __all__ = [
     "METRICS",

@@ -23,6 +23,7 @@ from anabranch.format.arguments import require_names
 from anabranch.format.clone.clone import draft_clone, put_clone, refuse_mixed_stores
 from anabranch.format.clone.files import Draft
 from anabranch.format.staging import VersionRef
+from anabranch.hints import suggest
 from anabranch.ids import MAIN, BranchName, Ref, TableKey
 from anabranch.repo.log.clones import CloneKind, Clones
 from anabranch.repo.log.collected import require_uncollected
@@ -46,7 +47,6 @@ from anabranch.repo.write.homes import free_dataset
 from anabranch.storage import in_parallel, is_below_file, open_store
 from anabranch.storage.parallel import Steps
 from anabranch.storage.uris import relative_to
-from anabranch.suggestions import suggest
 
 __all__ = ["CloneRequest", "Progress", "UnregisteredCloneWarning", "clone_repository", "request_clone"]
 

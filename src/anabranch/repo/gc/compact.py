@@ -4,13 +4,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from anabranch.errors import TableNotFoundError
+from anabranch.hints import suggest
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.log.config import owns
 from anabranch.repo.log.entries import GraphCommit
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.transaction import Transaction, table_writes
 from anabranch.repo.write.columns import Rewriter
-from anabranch.suggestions import suggest
 
 __all__ = ["CompactedTable", "Compaction", "compact_tables", "list_written"]
 

@@ -10,6 +10,7 @@ from anabranch.format.arguments import require_names
 from anabranch.format.layout.names import VERSION_HINT, branch_of_ref_path
 from anabranch.format.layout.reach import Reach, VersionKey, Wanted, find_reach
 from anabranch.format.storage_report import Usage
+from anabranch.hints import suggest
 from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.gc.collection import find_horizon, list_datasets
 from anabranch.repo.gc.policy import CollectedObject, GcStage, Policy
@@ -23,7 +24,6 @@ from anabranch.repo.log.store import RepoStore
 from anabranch.repo.log.view import View
 from anabranch.storage import in_parallel, iter_in_parallel
 from anabranch.storage.progress import OnProgress, Progress, ignore_progress
-from anabranch.suggestions import suggest
 
 __all__ = ["Part", "measure_storage"]
 

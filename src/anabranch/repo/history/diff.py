@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from anabranch.display import MAX_ROWS, text_table
 from anabranch.errors import TableNotFoundError
+from anabranch.hints import suggest
 from anabranch.ids import TableKey
 from anabranch.repo.history.ancestry import Ancestry
 from anabranch.repo.history.table_identity import match_tables
 from anabranch.repo.log.entries import CommitRecord, TableEntry
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.snapshot import Snapshot, Table
-from anabranch.suggestions import suggest
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -12,6 +12,7 @@ from anabranch.errors import InvalidInputError, NotFoundError, TableNotFoundErro
 from anabranch.format.compare.entities import Sighting, find_renamed, find_row, find_row_beside, read_contents_of
 from anabranch.format.layout.manifest import Contents, has_fragment, read_contents
 from anabranch.format.staging import VersionRef
+from anabranch.hints import suggest
 from anabranch.ids import TableKey
 from anabranch.repo.history.table_history import TableChange, iter_table_changes
 from anabranch.repo.history.timeline import TableStates
@@ -21,7 +22,6 @@ from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import CommitRecord, GraphCommit, StateId, TableEntry
 from anabranch.repo.log.store import RepoStore
 from anabranch.storage.parallel import in_parallel
-from anabranch.suggestions import suggest
 
 __all__ = ["EntityChange", "find_entity", "list_entity_changes"]
 

@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 
 from anabranch.errors import InvalidInputError
 from anabranch.format.arguments import checked_limit, checked_number, require_names
+from anabranch.hints import suggest
 from anabranch.repo.log.entries import BranchMode, CommitKind
-from anabranch.suggestions import suggest
 
 __all__ = [
     "checked_choice",

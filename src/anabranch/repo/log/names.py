@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterable, Sequence
 from urllib.parse import unquote
 
 from anabranch.errors import AnabranchError, InvalidNameError
+from anabranch.hints import closest, suggest
 from anabranch.ids import BranchName
 from anabranch.repo.log.config import BRANCHES, RUNS, TAGS, RepoConfig
 from anabranch.repo.log.entries import LogEntry
 from anabranch.repo.log.numbered import NamePage
-from anabranch.suggestions import closest, suggest
 
 __all__ = ["Names"]
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from anabranch.errors import InvalidInputError
+from anabranch.hints import suggest
 from anabranch.ids import TableKey
 from anabranch.json_values import json_value
 from anabranch.repo.merge.conflicts import Conflict, ConflictKind
 from anabranch.repo.merge.names import TableNames
-from anabranch.suggestions import suggest
 
 __all__ = ["Decisions", "JsonValue", "parse_decisions", "read_resolutions"]
 

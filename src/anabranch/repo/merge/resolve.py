@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any
 
 from anabranch.errors import InvalidInputError
+from anabranch.hints import suggest
 from anabranch.repo.merge.conflicts import Conflict
 from anabranch.repo.merge.decisions import Decisions, parse_decisions
 from anabranch.repo.merge.names import TableNames
@@ -20,7 +21,6 @@ from anabranch.repo.merge.resolvers import (
     is_latest_by,
     row_decider,
 )
-from anabranch.suggestions import suggest
 
 __all__ = ["Resolution", "Strategy", "TableResolution", "check_names", "parse_resolution"]
 

@@ -13,6 +13,7 @@ from anabranch.format.blobs import bytes_field
 from anabranch.format.compare.parts import row_ids_at
 from anabranch.format.staging import RowBatch, are_surely_unique
 from anabranch.format.staging.incoming import cast_computed, fit_rows
+from anabranch.hints import suggest
 from anabranch.json_values import value_from_json
 from anabranch.repo.history.comparer import TableCounts
 from anabranch.repo.merge.changed_rows import ChangedRows, Mask, RowChanges, cells_of, deletion_of, fields_of
@@ -22,7 +23,6 @@ from anabranch.repo.merge.paths import differ, has_paths, merge_by_path
 from anabranch.repo.merge.resolvers import Cells, Decide, choose
 from anabranch.repo.merge.shapes import MergedColumn
 from anabranch.repo.merge.steps import RowPlan
-from anabranch.suggestions import suggest
 
 __all__ = ["iter_row_changes"]
 

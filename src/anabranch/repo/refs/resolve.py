@@ -13,6 +13,7 @@ from anabranch.errors import (
     NotFoundError,
     VersionNotFoundError,
 )
+from anabranch.hints import suggest
 from anabranch.ids import MAIN, BranchName, CommitId, Ref, TagName
 from anabranch.repo.log.clocks import StampedAhead, find_stamped_ahead
 from anabranch.repo.log.collected import refuse_collected, require_uncollected
@@ -21,7 +22,6 @@ from anabranch.repo.log.store import RepoStore
 from anabranch.repo.log.times import to_microseconds
 from anabranch.repo.log.view import View
 from anabranch.repo.refs.tags import TagInfo, find_tag, list_similar_tags
-from anabranch.suggestions import suggest
 
 __all__ = ["Resolved", "is_made_by", "refuse_internal", "require_kept", "require_published", "resolve"]
 

@@ -11,6 +11,7 @@ from anabranch.errors import (
     TagExistsError,
     TagNotFoundError,
 )
+from anabranch.hints import closest, suggest
 from anabranch.ids import BranchName, TagName
 from anabranch.repo.log import codec, validation
 from anabranch.repo.log.collected import require_uncollected
@@ -19,7 +20,6 @@ from anabranch.repo.log.numbered import ALL, NamePage, NumberedLog
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.log.times import to_datetime, to_text
 from anabranch.storage import documents, in_parallel
-from anabranch.suggestions import closest, suggest
 
 __all__ = [
     "TAGS",

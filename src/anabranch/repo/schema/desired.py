@@ -10,6 +10,7 @@ from anabranch.errors import InvalidInputError, InvalidSchemaError, ObjectNotFou
 from anabranch.format.arguments import listed_columns
 from anabranch.format.staging import METRICS, IndexKind
 from anabranch.format.staging.fields import check_column_names
+from anabranch.hints import suggest
 from anabranch.ids import TableKey
 from anabranch.repo.log.arguments import checked_text
 from anabranch.repo.schema.document import Node, read_values, read_yaml
@@ -17,7 +18,6 @@ from anabranch.repo.schema.state import Column, Index, SchemaState, TableSchema
 from anabranch.repo.schema.types import canonical_type
 from anabranch.repo.write.homes import check_primary_key
 from anabranch.storage import open_files
-from anabranch.suggestions import suggest
 
 __all__ = ["Desired", "read_desired"]
 

@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Any, NoReturn, TypeVar
 
 from anabranch.errors import InvalidInputError, InvalidSchemaError
-from anabranch.suggestions import suggest
+from anabranch.hints import suggest
 
 __all__ = ["Node", "read_values", "read_yaml"]
 

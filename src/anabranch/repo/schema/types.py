@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from anabranch.errors import InvalidInputError
-from anabranch.suggestions import closest
+from anabranch.hints import closest
 
 __all__ = ["canonical_type", "show_type", "to_arrow"]
 

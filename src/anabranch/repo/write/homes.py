@@ -19,12 +19,12 @@ from anabranch.format.arguments import listed_columns
 from anabranch.format.home import Home
 from anabranch.format.refs.tags import mark_managed
 from anabranch.format.staging import VersionRef
+from anabranch.hints import suggest
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.log.arguments import require_names
 from anabranch.repo.log.config import RepoConfig, homes_folder, owns
 from anabranch.repo.log.entries import TableEntry, TableMap
 from anabranch.repo.write.staged_table import StagedTable, one_time_step
-from anabranch.suggestions import suggest
 
 __all__ = [
     "REMOVING",

@@ -1,13 +1,13 @@
 """Pull a table from the parent, and freeze a live branch."""
 
 from anabranch.errors import InvalidInputError, TableNotFoundError, WriteConflictError
+from anabranch.hints import suggest
 from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.log.entries import Changes, CommitKind, CommitRecord, LogEntry, is_same_state
 from anabranch.repo.log.making import CommitSpec
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.log.view import View
 from anabranch.repo.write.publish import Published, publish
-from anabranch.suggestions import suggest
 
 __all__ = ["freeze_branch", "pull_table"]
 

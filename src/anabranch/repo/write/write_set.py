@@ -12,6 +12,7 @@ from anabranch.errors import InvalidInputError, TableExistsError, TableNotFoundE
 from anabranch.format.staging import VersionRef
 from anabranch.format.staging.incoming import as_reader
 from anabranch.format.staging.python_rows import has_own_types
+from anabranch.hints import suggest
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.log.config import owns
 from anabranch.repo.log.entries import Changes, LogEntry, TableEntry, TableMap
@@ -20,7 +21,6 @@ from anabranch.repo.log.view import View, find_main
 from anabranch.repo.write.homes import refuse_shared_home, stage_existing, stage_new, taken_homes
 from anabranch.repo.write.staged_table import StagedTable, Step, replayed
 from anabranch.storage import in_parallel
-from anabranch.suggestions import suggest
 
 __all__ = ["SMALL_BYTES", "Change", "WriteSet", "warn_dropped"]
 

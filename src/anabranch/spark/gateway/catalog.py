@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 from anabranch.errors import TableNotFoundError
+from anabranch.hints import suggest
 from anabranch.repo.runs.engine_access import EngineAccess
 from anabranch.repo.snapshot import Snapshot, Table
 from anabranch.spark.gateway import alterations
@@ -12,7 +13,6 @@ from anabranch.spark.gateway.metadata import load_metadata
 from anabranch.spark.gateway.names import TableName, branch_of, name_of, new_name_of
 from anabranch.spark.gateway.requests import Request, version_ref_to_json
 from anabranch.spark.gateway.scans import size_of
-from anabranch.suggestions import suggest
 
 __all__ = ["alter_table", "create_table", "drop_table", "list_tables", "load_table", "rename_table"]
 

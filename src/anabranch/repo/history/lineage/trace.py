@@ -4,6 +4,7 @@ from collections import deque
 from dataclasses import dataclass, replace
 
 from anabranch.errors import CommitNotFoundError, InvalidNameError, TableNotFoundError
+from anabranch.hints import suggest
 from anabranch.ids import CommitId, TableKey
 from anabranch.repo.history.lineage.drawings import Lineage
 from anabranch.repo.history.lineage.nodes import EdgeKind, LineageEdge, LineageNode, NodeKind
@@ -11,7 +12,6 @@ from anabranch.repo.history.lineage.provenance import OutputRecord, PipelineReco
 from anabranch.repo.history.table_history import TableChange, iter_table_changes
 from anabranch.repo.log.entries import CommitKind, CommitRecord, GraphCommit, StateId, TableEntry, is_same_state
 from anabranch.repo.log.store import RepoStore
-from anabranch.suggestions import suggest
 
 __all__ = ["trace_lineage"]
 
