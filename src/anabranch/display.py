@@ -5,6 +5,7 @@ Everything here is text that users or other writers chose, so control characters
 
 import html
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Protocol, SupportsIndex, TypeVar, overload
 
 __all__ = [
@@ -17,6 +18,9 @@ __all__ = [
     "short_id",
     "some_of",
     "text_table",
+    "to_datetime",
+    "to_microseconds",
+    "to_text",
 ]
 
 # A listing of more rows prints only the first.
@@ -126,3 +130,21 @@ def _cell(value: object, *, most: int) -> str:
 
 def _more(more: int) -> list[str]:
     return [f"... and {more} more"] if more > 0 else []
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def to_datetime(microseconds: int) -> datetime:
+    """Return a time as an aware datetime in UTC."""
+    return _EPOCH + timedelta(microseconds=microseconds)
+
+
+def to_microseconds(moment: datetime) -> int:
+    """Return an aware datetime as microseconds since 1970."""
+    return (moment - _EPOCH) // timedelta(microseconds=1)
+
+
+def to_text(moment: datetime) -> str:
+    """Return a time in UTC to the second, as lists show it."""
+    return f"{moment:%Y-%m-%d %H:%M:%S}"

@@ -74,7 +74,7 @@ def _by_reason(report: Any) -> dict[str, object]:
 
 
 def _moment(microseconds: int | None) -> object:
-    from anabranch.repo.log.times import to_datetime
+    from anabranch.display import to_datetime
 
     return None if microseconds is None else to_datetime(microseconds)
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from anabranch.display import to_datetime
 from anabranch.duck.statement import SYSTEM_BUCKET, Statement, TableUse
 from anabranch.errors import CommitNotFoundError, InvalidExpressionError, TableNotFoundError
 from anabranch.format.arrow_dataset import ArrowDataset
 from anabranch.hints import suggest
 from anabranch.ids import BranchName, Ref
 from anabranch.repo.log.config import owns
-from anabranch.repo.log.times import to_datetime
 from anabranch.repo.repository import Repository
 from anabranch.repo.runs.engine_access import EngineAccess
 from anabranch.repo.snapshot import Snapshot

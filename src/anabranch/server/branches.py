@@ -12,10 +12,10 @@ from itertools import takewhile
 
 from pydantic import BaseModel
 
+from anabranch.display import to_datetime
 from anabranch.errors import AnabranchError, BranchExistsError, BranchNotFoundError
 from anabranch.ids import MAIN, TableKey
 from anabranch.repo.log.entries import BranchMode, CommitKind
-from anabranch.repo.log.times import to_datetime
 from anabranch.repo.refs.branches import BranchInfo
 from anabranch.repo.repository import Repository
 from anabranch.server.audit import AuditLog

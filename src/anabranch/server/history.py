@@ -8,10 +8,10 @@ from fastapi import Path, Query
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from anabranch.display import to_datetime
 from anabranch.ids import MAIN, CommitId, TableKey
 from anabranch.json_values import json_value
 from anabranch.repo.history.diff import RowChange, TableDiff
-from anabranch.repo.log.times import to_datetime
 from anabranch.repo.refs.branches import TableDrift
 from anabranch.server.auth import DEFAULT_BRANCH
 from anabranch.server.routing import BranchToRead, BucketName, Limit, TableName, make_router

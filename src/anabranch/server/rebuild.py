@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import anabranch
+from anabranch.display import to_datetime
 from anabranch.errors import AnabranchError, CorruptError
 from anabranch.ids import MAIN
 from anabranch.repo.log.entries import BranchMode
-from anabranch.repo.log.times import to_datetime
 from anabranch.repo.repository import Repository
 from anabranch.server.branches import BranchRows, adopt, note_copies
 from anabranch.server.database import Database

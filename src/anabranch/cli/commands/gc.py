@@ -9,7 +9,7 @@ from anabranch.cli.documents import document_of
 from anabranch.cli.exit_codes import GENERAL
 from anabranch.cli.options import KeepPolicy, TableNames
 from anabranch.cli.output import Answer, Table, count, human_size, usage_text
-from anabranch.repo.log.times import to_datetime
+from anabranch.display import to_datetime
 
 if TYPE_CHECKING:
     from anabranch.format.storage_report import Usage

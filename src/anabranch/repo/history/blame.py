@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from anabranch.display import to_datetime
 from anabranch.errors import InvalidInputError
 from anabranch.format.arguments import check_columns
 from anabranch.ids import TableKey
@@ -26,7 +27,6 @@ from anabranch.repo.log.collected import collected_errors
 from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import CommitRecord, GraphCommit, TableEntry
 from anabranch.repo.log.store import RepoStore
-from anabranch.repo.log.times import to_datetime
 from anabranch.repo.snapshot import Table
 from anabranch.storage.parallel import iter_in_parallel
 

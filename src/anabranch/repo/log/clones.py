@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 
+from anabranch.display import to_datetime, to_text
 from anabranch.errors import BusyError, CorruptError, NotFoundError
 from anabranch.ids import TableKey
 from anabranch.repo.log import codec, validation
 from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.numbered import NumberedLog
-from anabranch.repo.log.times import to_datetime, to_text
 from anabranch.storage import documents, in_parallel
 
 __all__ = ["CLONES", "CloneInfo", "CloneKind", "CloneState", "Clones", "HeldCommit"]

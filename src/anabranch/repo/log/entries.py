@@ -6,9 +6,9 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, NoReturn
 
+from anabranch.display import to_datetime, to_text
 from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.log.run_state import RunState
-from anabranch.repo.log.times import to_datetime, to_text
 
 __all__ = [
     "BranchEvent",

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache, partial
 
+from anabranch.display import to_datetime, to_text
 from anabranch.errors import (
     BranchExistsError,
     BranchInUseError,
@@ -18,7 +19,6 @@ from anabranch.repo.log.entries import BranchEvent, BranchMode, BranchState, Log
 from anabranch.repo.log.making import pin_view
 from anabranch.repo.log.numbered import NamePage
 from anabranch.repo.log.store import RepoStore
-from anabranch.repo.log.times import to_datetime, to_text
 from anabranch.repo.refs.protection import refuse_protected
 from anabranch.repo.refs.resolve import Resolved
 from anabranch.repo.refs.schema_lock import refuse_locked

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
+from anabranch.display import to_datetime, to_text
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.log.arguments import checked_limit
 from anabranch.repo.log.entries import BranchEvent, LogEntry, TableEntry, is_same_state
 from anabranch.repo.log.store import RepoStore
-from anabranch.repo.log.times import to_datetime, to_text
 from anabranch.repo.refs.branches import newest_entry
 
 __all__ = ["Movement", "changed_tables", "list_movements"]

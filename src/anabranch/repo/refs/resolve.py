@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import islice, takewhile
 
+from anabranch.display import to_microseconds
 from anabranch.errors import (
     BranchNotFoundError,
     CommitNotFoundError,
@@ -19,7 +20,6 @@ from anabranch.repo.log.clocks import StampedAhead, find_stamped_ahead
 from anabranch.repo.log.collected import refuse_collected, require_uncollected
 from anabranch.repo.log.entries import CommitRecord, GraphCommit, LogEntry
 from anabranch.repo.log.store import RepoStore
-from anabranch.repo.log.times import to_microseconds
 from anabranch.repo.log.view import View
 from anabranch.repo.refs.tags import TagInfo, find_tag, list_similar_tags
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from anabranch.display import to_datetime, to_text
 from anabranch.errors import (
     AnabranchError,
     BusyError,
@@ -18,7 +19,6 @@ from anabranch.repo.log.collected import require_uncollected
 from anabranch.repo.log.config import TAGS
 from anabranch.repo.log.numbered import ALL, NamePage, NumberedLog
 from anabranch.repo.log.store import RepoStore
-from anabranch.repo.log.times import to_datetime, to_text
 from anabranch.storage import documents, in_parallel
 
 __all__ = [

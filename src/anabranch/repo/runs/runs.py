@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 
+from anabranch.display import to_datetime, to_text
 from anabranch.errors import (
     AnabranchError,
     BranchNotFoundError,
@@ -27,7 +28,6 @@ from anabranch.repo.log.numbered import ALL, NamePage
 from anabranch.repo.log.once import Once
 from anabranch.repo.log.run_state import CheckOutcome, CheckResult, RunPhase, RunState
 from anabranch.repo.log.store import RepoStore
-from anabranch.repo.log.times import to_datetime, to_text
 from anabranch.repo.log.view import View
 from anabranch.repo.refs.branches import newest_entry
 from anabranch.repo.refs.protection import refuse_protected

@@ -10,12 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import FloatType, StructField, StructType
 
+from anabranch.display import to_datetime
 from anabranch.errors import InvalidInputError
 from anabranch.format.scan import check_nearest
 from anabranch.format.storage_report import list_data_files
 from anabranch.repo.history.changes import TableFeed, change_feed
 from anabranch.repo.history.table_history import TableChange
-from anabranch.repo.log.times import to_datetime
 from anabranch.repo.repository import Repository
 from anabranch.repo.snapshot import Snapshot
 from anabranch.spark.change_feed import (

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from anabranch.repo.log.times import to_datetime
+from anabranch.display import to_datetime
 
 __all__ = ["EdgeKind", "LineageEdge", "LineageNode", "NodeKind"]
 
