@@ -18,7 +18,7 @@ from anabranch.display import human_size, printable
 if TYPE_CHECKING:
     from anabranch.format.layout.listing import Total
     from anabranch.format.storage_report import Usage
-    from anabranch.storage.progress import OnProgress
+    from anabranch.storage.parallel import OnProgress
 
 __all__ = [
     "Answer",

@@ -20,7 +20,7 @@ from anabranch.repo.gc.policy import GcReport
 from anabranch.repo.gc.usage import HolderStorage, RepositoryStorage
 from anabranch.server.auth import Scope
 from anabranch.server.ui.site import Page, Redirect, Shown, Visit, get, post
-from anabranch.storage.progress import OnProgress, Progress
+from anabranch.storage.parallel import OnProgress, Progress
 
 __all__ = ["PAGES", "Bar", "Policy", "StorageView", "Work", "Workshop"]
 
