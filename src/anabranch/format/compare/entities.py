@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from anabranch.errors import InvalidInputError, KeyConflictError
 from anabranch.format.arguments import unknown_column
-from anabranch.format.blobs import WITH_BYTES
+from anabranch.format.arrow_types import WITH_BYTES
 from anabranch.format.home import BoundedCache, HomeKey, new_home_cache
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout.manifest import Contents, fragment_id, read_contents

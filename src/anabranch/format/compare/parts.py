@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from lance.fragment import FragmentMetadata, RowIdSequence
 
-from anabranch.format.blobs import WITH_BYTES, read_blobs
+from anabranch.format.arrow_types import WITH_BYTES, read_blobs
 from anabranch.format.compare.fragments import Fragments, fragments_of
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout.deletions import Offsets, offsets_in

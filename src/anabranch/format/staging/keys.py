@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from lance.fragment import write_fragments as lance_write_fragments
 
 from anabranch.errors import InvalidInputError, KeyConflictError, SchemaMismatchError
-from anabranch.format.blobs import read_blobs
+from anabranch.format.arrow_types import read_blobs
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.staging.expressions import quoted_column
 from anabranch.format.staging.fragments import copy_rows

@@ -55,14 +55,14 @@ class VersionRef:
     @property
     def row_schema(self) -> "pa.Schema":
         """The schema of rows as they are compared and merged: blobs are binary."""
-        from anabranch.format.blobs import with_bytes
+        from anabranch.format.arrow_types import with_bytes
 
         return with_bytes(self.schema) if self.blob_columns else self.schema
 
     @property
     def blob_columns(self) -> tuple[str, ...]:
         """The names of the blob columns. Those of a staged version are kept."""
-        from anabranch.format.blobs import find_blobs
+        from anabranch.format.arrow_types import find_blobs
 
         if not self.is_staged:
             return find_blobs(self.schema)

@@ -8,7 +8,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from anabranch.format.blobs import bytes_field
+from anabranch.format.arrow_types import bytes_field
 from anabranch.format.compare.parts import row_ids_at, take_at
 from anabranch.format.staging import RowBatch, VersionRef
 from anabranch.format.staging.incoming import cast_computed

@@ -8,8 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from anabranch.errors import InvalidInputError, KeyConflictError, SchemaMismatchError
-from anabranch.format.arrow_types import python_values
-from anabranch.format.blobs import bytes_field
+from anabranch.format.arrow_types import bytes_field, python_values
 from anabranch.format.compare.parts import row_ids_at
 from anabranch.format.staging import RowBatch, are_surely_unique
 from anabranch.format.staging.incoming import cast_computed, fit_rows
