@@ -20,12 +20,11 @@ from anabranch.format.cleanup.shared_files import record_branch
 from anabranch.format.cleanup.sweep import cleanup
 from anabranch.format.clone import clone, holds
 from anabranch.format.doctor import doctor
-from anabranch.format.home import Home
+from anabranch.format.home import Home, refuse_managed
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout import deletions, listing
 from anabranch.format.layout.manifest import BasePath
 from anabranch.format.layout.names import branch_ref_path
-from anabranch.format.managed import refuse_managed
 from anabranch.format.refs import branch_deletion, branches, history, tags
 from anabranch.format.refs import metadata as ref_metadata
 from anabranch.format.refs.ref_files import RefList, warn_unreadable

@@ -18,10 +18,9 @@ from anabranch.format.cleanup.report import CleanupReason, CleanupReport, Remove
 from anabranch.format.cleanup.shared_files import read_record, write_record
 from anabranch.format.cleanup.versions import VersionKey, referenced_versions
 from anabranch.format.doctor.repairs import store_time
-from anabranch.format.home import Home, is_staged
+from anabranch.format.home import Home, is_staged, refuse_managed
 from anabranch.format.layout.listing import layout
 from anabranch.format.layout.names import VERSION_HINT
-from anabranch.format.managed import refuse_managed
 from anabranch.ids import MAIN
 from anabranch.storage import iter_in_parallel, open_store
 
