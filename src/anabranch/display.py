@@ -132,6 +132,8 @@ def _more(more: int) -> list[str]:
     return [f"... and {more} more"] if more > 0 else []
 
 
+# Times are stored as microseconds since 1970 and shown as datetimes in UTC. A field that ends in `_at` is such a
+# number, and the property of the same name without `_at` is its datetime.
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 

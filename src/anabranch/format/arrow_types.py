@@ -1,4 +1,4 @@
-"""Arrow types and values as other engines, and Python, know them."""
+"""Arrow types and values as other engines, and Python, know them, and the columns of Lance blobs."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -108,6 +108,9 @@ def _retyped(kind: pa.DataType, leaf: Callable[[pa.DataType], pa.DataType]) -> p
         return pa.large_list(_retyped(kind.value_type, leaf))
     return leaf(kind)
 
+
+# A scan returns where the bytes of Lance blobs are stored, which differs for equal values. Rows that are compared,
+# merged or written again are read with the bytes, in the schema of `with_bytes`.
 
 # The options of a scan that reads bytes. Few rows at a time, because each may have many megabytes.
 WITH_BYTES: dict[str, Any] = {"blob_handling": "all_binary", "batch_size": 64}

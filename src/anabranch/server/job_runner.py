@@ -28,7 +28,7 @@ from anabranch.server.envelope import UNEXPECTED, envelope_of, status_of, withou
 from anabranch.server.open_branch import OpenBranch
 from anabranch.server.projects import Projects
 from anabranch.server.settings import Settings
-from anabranch.storage import progress as storage_progress
+from anabranch.storage import parallel
 
 __all__ = [
     "Job",
@@ -410,10 +410,10 @@ def at_work(job: Job, projects: Projects, branches: Branches) -> Iterator[None]:
             raise
 
 
-def progress_callback(report: Report) -> storage_progress.OnProgress:
+def progress_callback(report: Report) -> parallel.OnProgress:
     """Return a progress callback for loads and exports that reports the progress of a job."""
 
-    def on_progress(progress: storage_progress.Progress) -> None:
+    def on_progress(progress: parallel.Progress) -> None:
         fraction = progress.done / progress.total if progress.total else 0.0
         report(Progress(rows=progress.rows, fraction=min(fraction, 1.0)))
 

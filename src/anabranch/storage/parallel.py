@@ -166,6 +166,7 @@ class Progress:
     rows: int = 0
 
 
+# Every `progress=` callback is one.
 OnProgress = Callable[[Progress], None]
 
 
