@@ -261,10 +261,20 @@ def test_form_is_not_read_into_memory_by_routes_without_files(attacked: tuple[Ru
     use(project)
 
 
+def test_body_of_very_many_values_is_refused_before_it_is_parsed(attacked: tuple[Running, Project]) -> None:
+    running, project = attacked
+    before = memory_of(running)
+    body = b'{"rows": [' + b"{}," * (5 * MEGABYTE) + b"{}]}"
+    found = refused(project.client.post(f"{project.table()}/rows", content=body, headers=JSON), 413, "too_large")
+    assert "more than 4000000 values" in found["message"]
+    assert memory_of(running) - before < 100 * MEGABYTE  # parsed, they would take 400
+    use(project)
+
+
 @pytest.mark.proof
 def test_large_json_bodies_with_a_token_keep_memory_small(attacked: tuple[Running, Project]) -> None:
     running, project = attacked
-    body = b'{"rows": [' + b"{}," * (5 * MEGABYTE) + b"{}]}"
+    body = b'{"rows": [' + b"{}," * 1_900_000 + b'"' + b"x" * (9 * MEGABYTE) + b'"]}'
 
     def send(_: int) -> int:
         with running.client() as client:

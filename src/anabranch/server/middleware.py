@@ -118,7 +118,10 @@ class LimitingMiddleware:
                     _refuse_announced(scope, most)
                 # Uploads go to disk piece by piece. Other bodies are kept in memory until the request ends.
                 held = None if is_upload else self._bodies
-                body = _Body(receive, limits=self._limits, most=most, held=held, on_message=extend)
+                values = None if _is_form_of_files(scope) else self._limits.body_values
+                body = _Body(
+                    receive, limits=self._limits, most=most, most_values=values, held=held, on_message=extend
+                )
                 try:
                     await self._app(scope, body.receive, send_and_extend)
                 finally:
@@ -162,7 +165,8 @@ class WarningMiddleware:
 class _Body:
     """The body of a request, refused when it is too large, arrives too slowly, or when others use the memory.
 
-    `held` counts the bytes of all bodies in memory. It is None for a body that is not kept in memory.
+    `held` counts the bytes of all bodies in memory. It is None for a body that is not kept in memory. `most_values` is
+    None for a body that is not JSON.
     """
 
     def __init__(
@@ -171,15 +175,18 @@ class _Body:
         *,
         limits: Limits,
         most: int,
+        most_values: int | None,
         held: _Slots | None,
         on_message: Callable[[Message], None],
     ) -> None:
         self._receive = receive
         self._limits = limits
         self._most = most
+        self._most_values = most_values
         self._held = held
         self._on_message = on_message
         self._size = 0
+        self._values = 0
         self._waited = 0.0
         self._is_complete = False
 
@@ -188,14 +195,16 @@ class _Body:
             return await self._receive()  # waits until the client disconnects
         message = await self._receive_in_time()
         self._is_complete = not message.get("more_body", False)
-        self._add(len(message.get("body", b"")))
+        self._add(message.get("body", b""))
         self._on_message(message)
         return message
 
-    def _add(self, size: int) -> None:
+    def _add(self, body: bytes) -> None:
+        size = len(body)
         # A body may be larger than its header announces.
         if self._size + size > self._most:
             raise EnvelopeException(_too_large(self._most))
+        self._count_values(body)
         if self._held is not None:
             used = self._held.used
             if used + size > self._held.limit:
@@ -206,6 +215,20 @@ class _Body:
                 )
             self._held.used += size
         self._size += size
+
+    def _count_values(self, body: bytes) -> None:
+        """Refuse a body of JSON whose values would take too much memory, before it is parsed.
+
+        Each value follows a comma or a bracket. Those inside of texts count too, which the limit leaves room for.
+        """
+        if self._most_values is None:
+            return
+        self._values += body.count(b",") + body.count(b"{") + body.count(b"[")
+        if self._values > self._most_values:
+            error = TooLargeError(
+                f"the body has more than {self._most_values} values", hint="send less at a time, or a file"
+            )
+            raise EnvelopeException(error)
 
     def release(self) -> None:
         """Stop counting the body."""
@@ -236,9 +259,13 @@ def _header(scope: Scope, name: bytes) -> bytes:
     return next((value for key, value in scope["headers"] if key == name), b"")
 
 
+def _is_form_of_files(scope: Scope) -> bool:
+    return _header(scope, b"content-type").startswith(b"multipart/")
+
+
 def _is_upload(scope: Scope) -> bool:
     # By path too: other routes would keep a form in memory.
-    return scope["path"].endswith(_UPLOAD_PATHS) and _header(scope, b"content-type").startswith(b"multipart/")
+    return scope["path"].endswith(_UPLOAD_PATHS) and _is_form_of_files(scope)
 
 
 def _refuse_announced(scope: Scope, most: int) -> None:

@@ -16,14 +16,15 @@ class Limits:
     Previews have `preview_workers` threads. A token uses at most `previews_per_token` of them, and may have
     `waiting_previews_per_token` requests for previews open, including those that run.
     A service that stops waits `stop_seconds` for its jobs, then interrupts them and waits as long again.
-    The bodies of all running requests, without uploads, have at most `bodies_bytes_at_once`: a parsed body takes up to
-    25 times its size in memory.
+    The bodies of all running requests, without uploads, have at most `bodies_bytes_at_once`, and each has at most
+    `body_values` values: a parsed value takes up to 80 bytes, whatever its size in the body.
     A compressed upload may unpack to `unpacked_bytes`, and beyond `unpacked_free_bytes` to `unpacked_ratio` times its
     size.
     """
 
     body_bytes: int = 16 << 20
     bodies_bytes_at_once: int = 24 << 20
+    body_values: int = 4_000_000
     upload_bytes: int = 1 << 30
     unpacked_bytes: int = 8 << 30
     unpacked_ratio: int = 250
