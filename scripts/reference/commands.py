@@ -65,7 +65,8 @@ def _described(typed: str, command: Any) -> str:
 
 
 def _argument(argument: Any) -> str:
-    name = argument.metavar or argument.name.upper()
+    # The metavar of an argument that can be repeated has dots already, and some have brackets: "[TABLE]...".
+    name = str(argument.metavar or argument.name.upper()).strip("[].")
     name = f"{name}..." if argument.nargs == -1 else name
     return name if argument.required else f"[{name}]"
 

@@ -13,6 +13,12 @@ def test_help_is_that_of_the_command(run: Run) -> None:
     assert run("help", "nonsense").code == 2
 
 
+def test_help_shows_a_default_without_the_range_of_the_number(run: Run) -> None:
+    shown = " ".join(run("conflicts", "--help").out.split())
+    assert "[default: 20]" in shown
+    assert "x>=" not in shown + run("branch", "list", "--help").out
+
+
 def test_exit_codes_are_one_table(run: Run) -> None:
     shown = run("help", "exit-codes").out.splitlines()[2:]
     assert [int(line.split()[0]) for line in shown] == [*MEANINGS]

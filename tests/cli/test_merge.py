@@ -199,7 +199,7 @@ def test_checks_that_find_nothing_let_it_pass(cli: Run, lake: ab.Repository) -> 
     }.items():
         Path(path).write_text(sql)
     args = [part for path in ("no-three.sql", "names.sql", "checks/names.sql") for part in ("--check", path)]
-    assert "note: there is no merged state, so 3 checks did not run" in cli("merge", "dev", *args, "--dry-run").out
+    assert "note: this was a dry run, so 3 checks did not run" in cli("merge", "dev", *args, "--dry-run").out
     document = cli("merge", "dev", *args, "--json").document
     assert document["checks"] == ["no-three.sql", "names.sql", "checks/names.sql"]
     assert rows_of(lake, "main") == [(1, "tea", 1.5), (2, None, 2.0)]

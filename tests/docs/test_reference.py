@@ -50,6 +50,14 @@ def test_examples_of_commands_are_commands() -> None:
             assert set(re.findall(r"(?<=\s)--?[a-z][\w-]*", plain)) <= known, example
 
 
+def test_arguments_that_can_be_repeated_have_three_dots() -> None:
+    page = (DOCS / "cli.md").read_text(encoding="utf-8")
+    assert "anabranch load TABLE SOURCE... [OPTIONS]" in page
+    assert "anabranch compact [TABLE...] [OPTIONS]" in page
+    assert "| `TABLE...` |" in page
+    assert "...." not in page
+
+
 def test_every_endpoint_is_explained() -> None:
     page = (DOCS / "http.md").read_text(encoding="utf-8")
     found = routes()

@@ -7,6 +7,7 @@ field.
 """
 
 import inspect
+import re
 import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -58,6 +59,8 @@ __all__ = [
 ]
 
 _PANEL = "Common options"
+# How Typer shows the smallest value of a number: "[default: 20; x>=1]". A reader cannot know what x is.
+_RANGE = re.compile(r"  \[x>=\d+\]|; x>=\d+(?=\])")
 
 Shared = Literal["branch", "repo", "actor", "storage_option", "as_json"]
 _OPTIONS: dict[str, tuple[Any, object]] = {
@@ -97,8 +100,8 @@ _OPTIONS: dict[str, tuple[Any, object]] = {
                 metavar="NAME",
                 show_default=False,
                 rich_help_panel=_PANEL,
-                help="Author of the change. Default: the variable ANABRANCH_ACTOR, then the setting 'actor' of"
-                " 'anabranch config', then your user name.",
+                help="Name of the actor: who makes the change. The log shows this name. Default: the variable"
+                " ANABRANCH_ACTOR, then the setting 'actor' of 'anabranch config', then your user name.",
             ),
         ],
         None,
@@ -115,8 +118,8 @@ _OPTIONS: dict[str, tuple[Any, object]] = {
                 show_default=False,
                 rich_help_panel=_PANEL,
                 help="Option of the object store, such as aws_region=us-east-1. Repeatable. Do not pass secrets here,"
-                " because other users can see command lines. Set the variable ANABRANCH_STORAGE_OPTIONS to 'KEY=VALUE"
-                " KEY=VALUE' instead.",
+                " because other users can see command lines. For secrets, set the variable ANABRANCH_STORAGE_OPTIONS to"
+                " 'KEY=VALUE KEY=VALUE'.",
             ),
         ],
         None,
@@ -271,7 +274,8 @@ class _Command(PlainCommand):
             if record is None:
                 continue
             is_shared = getattr(parameter, "rich_help_panel", None) == _PANEL or parameter.name == "help"
-            sections[_PANEL if is_shared else "Options"].append(record)
+            name, text = record
+            sections[_PANEL if is_shared else "Options"].append((name, _RANGE.sub("", text)))
         for heading, records in sections.items():
             if records:
                 with formatter.section(heading):

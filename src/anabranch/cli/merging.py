@@ -51,8 +51,8 @@ CheckFiles = Annotated[
         "--check",
         metavar="FILE",
         show_default=False,
-        help="SQL file with one SELECT, which looks for bad rows in the result. If it finds a row, nothing changes."
-        " Repeatable.",
+        help="SQL file with one SELECT that looks for bad rows in the result. If the SELECT finds a row, the operation"
+        " fails and nothing changes. Repeatable.",
     ),
 ]
 
@@ -67,7 +67,8 @@ class Resolving:
             "--strategy",
             "-s",
             metavar="fail|source|target",
-            help="What to do with conflicts that no other option decides: fail, or use the value of one side.",
+            help="What to do with conflicts that no other option decides: fail (change nothing), or use the value of"
+            " the source or of the target.",
         ),
     ] = "fail"
     resolve: Annotated[
@@ -89,10 +90,11 @@ class Resolving:
             "--resolutions",
             metavar="FILE",
             show_default=False,
-            help="JSON or CSV file with a decision for each conflict. To make one, save the output of 'anabranch"
-            ' conflicts --json\'. Then add one field to each conflict: either "take" (source, target or base) or'
-            ' "value" (your own value). A CSV file has the columns table, key, column, path, take and value. The column'
-            " 'path' is empty, except for a conflict inside a struct or JSON column.",
+            help="JSON or CSV file with a decision for each conflict. To make a JSON file, save the output of"
+            " 'anabranch conflicts --json --limit N', where N is at least the number of conflicts. Then add one field"
+            ' to each conflict: either "take" (source, target or base) or "value" (your own value). A CSV file has the'
+            " columns table, key, column, path, take and value. The column 'path' is empty, except for a conflict"
+            " inside a struct or JSON column.",
         ),
     ] = None
 
@@ -116,13 +118,15 @@ class MergeOptions(Resolving):
             "--expected-head",
             metavar="COMMIT",
             show_default=False,
-            help="Stop if COMMIT is not the newest commit of the target branch.",
+            help="Fail if COMMIT is not the newest commit of the branch that would change.",
         ),
     ] = None
     dry_run: Annotated[
         bool,
         typer.Option(
-            "--dry-run", help=f"Report what would change. The exit code is {CONFLICTS} if there are conflicts."
+            "--dry-run",
+            help=f"Report what would change, and change nothing. Checks do not run. The exit code is {CONFLICTS} if"
+            " there are conflicts.",
         ),
     ] = False
 

@@ -44,7 +44,7 @@ REF_FORMS = (
     " lists all forms."
 )
 _DATASET_REF_FORMS = (
-    "A version (7), branch, tag, or version of a branch (dev@v7) (default: the newest version of main)."
+    "A version (7), a branch, a tag, or a version of a branch (dev@v7) (default: the newest version of main)."
 )
 
 Uri = Annotated[
@@ -70,13 +70,21 @@ Limit = Annotated[int, typer.Option("--limit", "-n", metavar="N", min=1, help="M
 MaxListed = Annotated[
     int | None,
     typer.Option(
-        "--limit", "-n", metavar="N", min=1, show_default=False, help="Maximum number to list (default: all)."
+        "--limit",
+        "-n",
+        metavar="N",
+        min=1,
+        show_default=False,
+        help="Maximum number of entries to list (default: all).",
     ),
 ]
 NamePrefix = Annotated[
     str | None,
     typer.Option(
-        "--prefix", metavar="TEXT", show_default=False, help="List only those with a name or id that starts with TEXT."
+        "--prefix",
+        metavar="TEXT",
+        show_default=False,
+        help="List only entries with a name or id that starts with TEXT.",
     ),
 ]
 AfterName = Annotated[
@@ -85,7 +93,7 @@ AfterName = Annotated[
         "--after",
         metavar="NAME",
         show_default=False,
-        help="Continue a list: start after this name or id.",
+        help="Next page of the list. NAME is the last name or id that the previous page shows.",
     ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Report what would change. Change nothing.")]
@@ -116,8 +124,9 @@ class KeepPolicy:
             "--keep-newer-than",
             metavar="TIME",
             show_default=False,
-            help="Keep commits (of a dataset: versions) that are younger than this, such as 30d or 12h. Older ones are"
-            " removed.",
+            help="Keep the data of commits that are younger than TIME, such as 30d or 12h. The data of older commits is"
+            " deleted, except for the newest commit of each branch and the commits of tags and clones. For a dataset,"
+            " versions count instead of commits.",
         ),
     ] = None
     keep_last: Annotated[
@@ -127,7 +136,8 @@ class KeepPolicy:
             metavar="N",
             min=1,
             show_default=False,
-            help="Keep the newest N commits (of a dataset: versions) of each branch, whatever their age.",
+            help="Keep the data of the newest N commits of each branch, also if they are old. For a dataset, versions"
+            " count instead of commits.",
         ),
     ] = None
     grace: Annotated[
@@ -136,7 +146,8 @@ class KeepPolicy:
             "--grace",
             metavar="TIME",
             show_default=False,
-            help="Keep unreachable data that is younger than this, such as 30m (default: 1d).",
+            help="Grace period: keep data that is younger than TIME, such as 30m, even if it is not needed (default:"
+            " 1d).",
         ),
     ] = None
 

@@ -43,7 +43,9 @@ def create(
     live: Annotated[
         bool,
         typer.Option(
-            "--live", help="Follow main: tables that are not changed on the branch show the current state of main."
+            "--live",
+            help="Create a live branch. It shows every new commit of main, except in tables that were changed on the"
+            " branch. Its start is always main.",
         ),
     ] = False,
     expires_in: Annotated[
@@ -52,7 +54,7 @@ def create(
             "--expires-in",
             metavar="TIME",
             show_default=False,
-            help="Let gc delete the branch after this time, such as 30d or 12h.",
+            help="Time until the branch expires, such as 30d or 12h. 'anabranch gc' deletes expired branches.",
         ),
     ] = None,
     description: Annotated[
@@ -61,9 +63,9 @@ def create(
 ) -> Answer:
     """Create a branch. No data is copied.
 
-    Later commits to its source do not change the branch. With --live it shows later commits to main, except in tables
-    that were changed on the branch. The current branch does not change: use 'anabranch switch', or create and switch in
-    one step with 'anabranch switch -c'.
+    The new branch does not show later commits of the branch that it was created from. With --live, the new branch is
+    created from main, and shows later commits of main. You stay on the current branch. To change to the new branch, use
+    'anabranch switch'. 'anabranch switch -c' creates a branch and changes to it.
     """
     lifetime = parse_duration(expires_in, option="--expires-in")
     branch = create_branch(here, name, source=source, live=live, description=description, expires_in=lifetime)
@@ -77,8 +79,8 @@ def create(
 @command(branches, "list", "branch list", "branch list --prefix team/ --limit 50 --json")
 def list_(
     here: Here,
-    internal: Annotated[bool, typer.Option("--internal", help="List the hidden branches of runs too.")] = False,
-    deleted: Annotated[bool, typer.Option("--deleted", help="List the deleted branches instead.")] = False,
+    internal: Annotated[bool, typer.Option("--internal", help="Also list the hidden branches of runs.")] = False,
+    deleted: Annotated[bool, typer.Option("--deleted", help="List only deleted branches.")] = False,
     prefix: NamePrefix = None,
     after: AfterName = None,
     limit: MaxListed = None,
@@ -105,7 +107,7 @@ def list_(
 
 @command(branches, "show", "branch show dev")
 def show(here: Here, name: Name) -> Answer:
-    """Show the start, head and tables of a branch."""
+    """Show a branch: its start, newest commit, tables and rows."""
     branch, snapshot = here.repository.branch_get(name), here.repository.snapshot_of(name)
     count_of_rows = sum(entry.rows for entry in snapshot.entries.values())
     rows = (
@@ -133,9 +135,9 @@ def rename(
 ) -> Answer:
     """Rename a branch.
 
-    Its tables, history, expiry and child branches stay as they are. If it is the current branch of this folder, the
-    folder follows it. 'main', a protected branch and a branch with an active run are not renamed. The old name can be
-    used again.
+    Only the name changes: the tables, the history, the expiry time and the child branches stay. If the branch is the
+    current branch of this folder, the new name becomes the current branch. You cannot rename main, a protected branch,
+    or a branch with an active run. You can use the old name for another branch.
     """
     branch = here.repository.branch_rename(old, new)
     sentences = [f"renamed branch {old} to {branch.name}; 'anabranch reflog {old}' lists its changes up to now"]
@@ -151,13 +153,14 @@ def delete(
     here: Here,
     name: Name,
     purge: Annotated[
-        bool, typer.Option("--purge", help="Free the space of the branch now. A purged branch cannot be restored.")
+        bool,
+        typer.Option("--purge", help="Also delete the data of the branch now. Then you cannot restore the branch."),
     ] = False,
 ) -> Answer:
     """Delete a branch.
 
-    A branch with child branches or active runs is not deleted. 'anabranch branch restore' brings the branch back, until
-    gc collects it.
+    You cannot delete a branch that has child branches or active runs. 'anabranch branch restore' restores a deleted
+    branch, until 'anabranch gc' deletes its data.
     """
     try:
         here.repository.branch_delete(name, purge=purge)
@@ -189,8 +192,8 @@ def pull(
 ) -> Answer:
     """Discard what a branch changed in a table.
 
-    On a live branch the table follows main again. On a pinned branch it becomes the table as the parent branch has it
-    now. The old state stays in the history of the branch.
+    On a live branch, the table follows main again. On any other branch, the table gets the current state of the table
+    on the parent branch. This makes a commit, so the old state stays in the history of the branch.
     """
     repository = here.repository
     has_moved = repository.branch_pull(name, key)
@@ -202,7 +205,10 @@ def pull(
 
 @command(branches, "freeze", "branch freeze dev", on=WRITES)
 def freeze(here: Here, name: Name) -> Answer:
-    """Stop a live branch from following main. It keeps what it shows now."""
+    """Turn a live branch into a pinned branch.
+
+    The branch keeps the state that it shows now, and no longer follows main.
+    """
     branch = here.repository.branch_freeze(name)
     sentence = f"froze branch {branch.name} at {short_id(branch.head_commit_id)}"
     return Answer(document=branch, sentences=[sentence])
@@ -217,8 +223,8 @@ def protect(
 ) -> Answer:
     """Refuse changes to a branch, except merges that pass its checks.
 
-    The checks are stored with the branch. They run before every merge into it. To replace them, protect the branch
-    again.
+    The checks are stored with the branch, and run before every merge into the branch. To replace the checks, protect
+    the branch again.
     """
     if off and check:
         raise InvalidInputError("--off removes the checks, and --check adds some", hint="leave one of them out")
@@ -230,7 +236,7 @@ def protect(
 
 @command(branches, "drift", "branch drift dev")
 def drift(here: Here, name: Name) -> Answer:
-    """List the tables that a branch changed, and if main changed them."""
+    """List tables changed on a branch, and whether main changed them too."""
     found = here.repository.branch_drift(name)
     rows = tuple((one.table, one.has_drifted, one.branch_rows, one.main_rows) for one in found)
     shown = Table(
@@ -283,13 +289,21 @@ def switch(
     create: Annotated[bool, typer.Option("--create", "-c", help="Create the branch first.")] = False,
     source: Annotated[
         str | None,
-        typer.Option("--from", metavar="REF", show_default=False, help="With --create: start of the branch."),
+        typer.Option(
+            "--from",
+            metavar="REF",
+            show_default=False,
+            help="With --create: start of the branch (default: the current branch).",
+        ),
     ] = None,
-    live: Annotated[bool, typer.Option("--live", help="With --create: let the branch follow main.")] = False,
+    live: Annotated[
+        bool,
+        typer.Option("--live", help="With --create: create a live branch. It follows main. Its start is always main."),
+    ] = False,
 ) -> Answer:
     """Change the current branch of this folder.
 
-    With --repo the folder also remembers that repository. No table changes.
+    Later commands in this folder, or below it, use this branch. With --repo, they also use that repository.
     """
     if not create and (source is not None or live):
         option = "--live" if source is None else "--from"

@@ -35,7 +35,8 @@ def log(
         typer.Argument(metavar="REF", show_default=False, help=REF_FORMS),
     ] = None,
     graph: Annotated[
-        bool, typer.Option("--graph", help="Draw the commit graph of REF (without REF: of all branches).")
+        bool,
+        typer.Option("--graph", help="Draw the commit graph: the history of REF, or, without REF, of all branches."),
     ] = False,
     oneline: Annotated[bool, typer.Option("--oneline", help="Print each commit in one line.")] = False,
     svg: Annotated[
@@ -45,7 +46,12 @@ def log(
     limit: Limit = 20,
     author: Annotated[
         str | None,
-        typer.Option("--author", metavar="NAME", show_default=False, help="Only commits by this author."),
+        typer.Option(
+            "--author",
+            metavar="NAME",
+            show_default=False,
+            help="Only commits by this actor: the name in the column 'by'.",
+        ),
     ] = None,
     since: Annotated[
         str | None,
@@ -53,7 +59,7 @@ def log(
             "--since",
             metavar="TIME",
             show_default=False,
-            help="Only commits since a date (2026-11-15), or of the last days or hours (7d, 12h).",
+            help="Only commits since a date (2026-11-15, 00:00 UTC), or of the last days or hours (7d, 12h).",
         ),
     ] = None,
     after: Annotated[
@@ -76,7 +82,10 @@ def log(
         typer.Option("--table", metavar="TABLE", show_default=False, help="Only commits that changed this table."),
     ] = None,
 ) -> Answer:
-    """List commits, newest first."""
+    """List the commits of a branch, tag or commit, newest first.
+
+    A merge is shown as one commit. --graph also shows the commits of the merged branch.
+    """
     drawing = "--svg" if svg is not None else "--graph" if graph else None
     selection = {"table": table, "after": after, "prefix": prefix, "author": author, "since": since}
     for name, value in selection.items():

@@ -38,8 +38,10 @@ def diff(
         typer.Argument(
             metavar="A",
             show_default=False,
-            help="Older side: a branch, a tag, a commit or a state such as main~3. Or a range: main..dev"
-            " compares main with dev. main...dev shows what dev changed since the last commit that both have.",
+            help="Older side: a branch, a tag, a commit, or an older state such as main~3. A can also be a range:"
+            " main..dev compares main with dev. main...dev shows what dev changed since the last commit that both have."
+            " Without A, the diff shows what the current branch changed since the last commit that it has in common"
+            " with its parent (the branch from which it was created).",
         ),
     ] = None,
     after: Annotated[
@@ -47,20 +49,20 @@ def diff(
         typer.Argument(
             metavar="B",
             show_default=False,
-            help="Newer side (default: the current branch). Not used with a range.",
+            help="Newer side (default: the current branch). Leave B out if A is a range.",
         ),
     ] = None,
     stat: Annotated[
         bool,
         typer.Option(
             "--stat",
-            help="List the tables that differ, with their total number of rows. It does not show how many rows"
-            " changed. This is fast, because no table is read. It also lists a table whose files were"
-            " rewritten, for example by 'compact', although its rows are the same on both sides.",
+            help="Used alone: list the tables that differ, with the total number of rows on each side. This is fast,"
+            " because no table is read. So the list also has tables whose files were rewritten, for example by"
+            " 'compact', although the rows are the same. With --schema or --rows: also count the rows that differ.",
         ),
     ] = False,
     schema: Annotated[
-        bool, typer.Option("--schema", help="Show only columns that were added, dropped or changed.")
+        bool, typer.Option("--schema", help="Show the columns that were added, dropped or changed.")
     ] = False,
     rows: Annotated[bool, typer.Option("--rows", help="Show the rows that differ.")] = False,
     html: Annotated[
@@ -72,15 +74,15 @@ def diff(
         typer.Option("--table", metavar="TABLE", show_default=False, help="Only this table. Repeatable."),
     ] = None,
     limit: Annotated[
-        int, typer.Option("--limit", "-n", metavar="N", min=1, help="Maximum number of rows of each table.")
+        int, typer.Option("--limit", "-n", metavar="N", min=1, help="Maximum number of rows to show of each table.")
     ] = 20,
     exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit with code 1 if anything differs.")] = False,
     engine: Engine = "auto",
 ) -> Answer:
     """Compare two branches, tags or commits.
 
-    Shows columns that were added, dropped or changed, and how many rows differ. Shows the rows with --rows. Without
-    arguments, shows what the current branch changed since it was created from its parent.
+    By default, counts the rows of each table that were inserted, updated and deleted, and shows the columns that were
+    added, dropped or changed. --stat, --schema and --rows choose what to show.
     """
     parts = _Parts(stat=stat, schema=schema, rows=rows, limit=limit)
     with here.output.progress("comparing"), here.on_current_branch():

@@ -18,16 +18,17 @@ app = group()
 def doctor(
     here: Here,
     repair: Annotated[
-        bool, typer.Option("--repair", help="Rebuild what can be rebuilt. Published data is never removed.")
+        bool, typer.Option("--repair", help="Repair what can be repaired. No committed data is deleted.")
     ] = False,
     rows: Annotated[
-        bool, typer.Option("--rows", help="Read every row, and check that primary keys are unique and not null.")
+        bool, typer.Option("--rows", help="Also read every row, and check that primary keys are unique and not null.")
     ] = False,
     table: TableNames = None,
 ) -> Answer:
     """Check that everything in the repository can be read.
 
-    Works on a damaged repository too. The exit code is 1 if a problem was found and not repaired.
+    doctor also works on a repository that other commands cannot open. It changes nothing without --repair. The exit
+    code is 1 if there is a problem that was not repaired.
     """
     from anabranch.bootstrap import open_damaged_repository
 

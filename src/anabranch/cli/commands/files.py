@@ -34,7 +34,12 @@ Format = Annotated[
 ]
 Delimiter = Annotated[
     str | None,
-    typer.Option("--delimiter", metavar="CHARACTER", show_default=False, help="CSV: separator of values, or 'tab'."),
+    typer.Option(
+        "--delimiter",
+        metavar="CHARACTER",
+        show_default=False,
+        help="CSV: character between two values, or 'tab' (default: a comma; for .tsv files, a tab).",
+    ),
 ]
 
 
@@ -52,7 +57,7 @@ class CsvFormat:
             "--escape",
             metavar="CHARACTER",
             show_default=False,
-            help="CSV: escape character (default: quotes are doubled).",
+            help="CSV: escape character (default: none; a quote inside a value is written twice).",
         ),
     ] = None
     no_header: Annotated[bool, typer.Option("--no-header", help="CSV: the first line is a row, not a header.")] = False
@@ -106,8 +111,8 @@ def load(
         typer.Option(
             "--mode",
             metavar="NAME",
-            help="append adds the rows. overwrite replaces all rows of the table. upsert changes rows that have the"
-            " same primary key, and adds the others.",
+            help="append: add the rows. overwrite: replace all rows of the table. upsert: a row with a key that the"
+            " table already has changes that row. A row with a new key is added.",
         ),
     ] = "append",
     primary_key: Annotated[

@@ -27,16 +27,19 @@ _PARTS = ("own", "shared", "head", "history", "total")
 def gc(
     here: Here,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Report what would be deleted. Delete nothing.")] = False,
-    list_objects: Annotated[bool, typer.Option("--list", help="List every object with its reason.")] = False,
+    list_objects: Annotated[
+        bool, typer.Option("--list", help="List every file that gc deletes, with the reason.")
+    ] = False,
     *,
     policy: KeepPolicy,
 ) -> Answer:
     """Delete data that is no longer needed (vacuum).
 
-    Data that a branch, tag, run or clone can reach is kept. Readers and writers may run concurrently. By default, all
-    commits in the log of a branch or tag stay readable. gc removes the data of deleted branches, of commits that were
-    undone, and of writes that were never published. To remove the data of old commits too, use --keep-newer-than or
-    --keep-last. If a table is damaged, gc deletes none of its files, and the exit code is 1.
+    gc deletes the data of deleted branches, of commits that were undone, and of writes that were never committed. By
+    default, all commits that 'anabranch log' lists for a branch or a tag stay readable. To delete the data of old
+    commits too, use --keep-newer-than or --keep-last. With both options, gc keeps a commit if one of the options keeps
+    it. Other processes can read and write while gc runs. If files of a table are missing, gc deletes no files of that
+    table, and the exit code is 1.
     """
     with here.output.progress("collecting garbage") as progress:
         report = here.repository.gc(dry_run=dry_run, progress=progress, **policy.parsed())
@@ -90,7 +93,7 @@ def storage(
             "-b",
             metavar="NAME",
             show_default=False,
-            help="Report one branch: its tables, and who else needs them.",
+            help="Report only this branch: each of its tables, and which other branches and tags need the same files.",
         ),
     ] = None,
     table: TableNames = None,
@@ -99,8 +102,9 @@ def storage(
 ) -> Answer:
     """Report the storage that branches, tags and clones need.
 
-    Own bytes become free if the ref is deleted; shared bytes are needed by other refs too. Reports also what gc would
-    free, with the same --keep-newer-than, --keep-last and --grace.
+    'own' is the space that becomes free if you delete the branch or tag, and run gc. 'shared' is the space that other
+    branches, tags or clones need too. The report also shows what gc would free. --keep-newer-than, --keep-last and
+    --grace have the same meaning as for gc.
     """
     with here.output.progress("measuring") as progress:
         report = here.repository.storage_report(

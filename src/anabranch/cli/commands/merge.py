@@ -41,7 +41,7 @@ app = group()
     "merge",
     "merge dev",
     "merge dev --into main --resolve 'shop.orders.state=latest_by(updated_at)'",
-    "merge dev --check totals.sql --dry-run",
+    "merge dev --check totals.sql",
     on=WRITES,
 )
 def merge(
@@ -53,7 +53,7 @@ def merge(
         typer.Option(
             "--keep-decisions",
             help="If this merge fails, save the decisions of the --resolutions file. The next merge of the same"
-            " branches uses them.",
+            " branches uses the saved decisions.",
         ),
     ] = False,
     message: Message = None,
@@ -61,21 +61,23 @@ def merge(
         bool,
         typer.Option(
             "--squash",
-            help="Make an ordinary commit with one parent. The log then does not list the commits of SOURCE.",
+            help="Make an ordinary commit with one parent. Then 'anabranch log --graph' does not connect the commit"
+            " with the commits of SOURCE.",
         ),
     ] = False,
     ff_only: Annotated[
         bool,
         typer.Option(
             "--ff-only",
-            help="Merge only if the target has no new commits of its own. Unlike git, this also makes a commit.",
+            help="Merge only if the target has no commits that SOURCE does not have. The merge still makes a commit."
+            " (In git it does not.)",
         ),
     ] = False,
     no_ff: Annotated[
         bool,
         typer.Option(
             "--no-ff",
-            help="Accepted because git has it. It has no effect: every merge makes a commit.",
+            help="No effect, because every merge makes a commit. The option exists for users of git.",
         ),
     ] = False,
     expected_source: Annotated[
@@ -93,9 +95,9 @@ def merge(
 ) -> Answer:
     """Merge the changes of SOURCE into a branch, as one commit.
 
-    Changes are merged by table, row and cell. If both sides changed the same cell to different values, this is a
-    conflict, and nothing is merged. List conflicts with 'anabranch conflicts'. Decide them with --strategy, --resolve
-    or --resolutions.
+    Changes are merged by table, row and cell. If both branches changed the same cell to different values, this is a
+    conflict, and nothing is merged. 'anabranch conflicts' lists the conflicts. To decide them, use --strategy,
+    --resolve or --resolutions.
     """
     if ff_only and no_ff:
         raise InvalidInputError("--ff-only and --no-ff do not go together", hint="leave one out")
@@ -151,9 +153,8 @@ def _notes(done: "MergeResult", *, checks: int, passed: int) -> list[str]:
     if passed:
         return [f"{count(passed, 'check')} passed"]
     if checks:
-        reason = (
-            "there was nothing to merge" if not done.plan.tables and done.plan.is_clean else "there is no merged state"
-        )
+        # Without a dry run, conflicts raise an error, so a merge with tables here is a dry run.
+        reason = "there was nothing to merge" if not done.plan.tables and done.plan.is_clean else "this was a dry run"
         return [f"note: {reason}, so {count(checks, 'check')} did not run"]
     return []
 
@@ -193,19 +194,23 @@ def conflicts(
     table: Annotated[
         str | None, typer.Option("--table", metavar="TABLE", show_default=False, help="Only conflicts of this table.")
     ] = None,
-    stat: Annotated[bool, typer.Option("--stat", help="Count the conflicts by table and kind.")] = False,
+    stat: Annotated[bool, typer.Option("--stat", help="Show only the number of conflicts, by table and kind.")] = False,
     by: Annotated[
         str,
         typer.Option(
             "--by",
             metavar="merge|cherry-pick|revert|rebase",
-            help="Operation to check. With cherry-pick and revert, SOURCE is a commit or a range. With rebase, SOURCE"
-            " is the branch, and --into is the new base.",
+            help="Operation whose conflicts are listed. With cherry-pick and revert, SOURCE is a commit or a range"
+            " (main..dev). With rebase, SOURCE is the branch to rebase, and --into is the branch to rebase onto.",
         ),
     ] = "merge",
     include_decided: Annotated[
         bool,
-        typer.Option("--include-decided", help="List also conflicts that a resolution or a kept decision decides."),
+        typer.Option(
+            "--include-decided",
+            help="Also list conflicts that are decided by the --resolutions file, or by decisions that 'merge"
+            " --keep-decisions' saved.",
+        ),
     ] = False,
     engine: Engine = "auto",
     *,
@@ -213,9 +218,10 @@ def conflicts(
 ) -> Answer:
     """List the conflicts that a merge would have. Nothing changes.
 
-    Each conflict has the values of the base, the source and the target. Conflicts that a strategy or a resolver decides
-    are left out. With --by, list the conflicts of a cherry-pick, revert or rebase: those of its first commit that has
-    any.
+    Each conflict has three values: the value in the base (the last commit that both branches have), in the source, and
+    in the target. Conflicts that --strategy, --resolve, --resolutions or saved decisions decide are left out. With
+    --by, list the conflicts of a cherry-pick, revert or rebase. Then the list has only the conflicts of the first
+    commit that has conflicts.
     """
     target = into or here.current().name
     found = here.repository.conflicts(
@@ -292,8 +298,8 @@ def decisions(
 ) -> Answer:
     """List or delete saved decisions about conflicts.
 
-    'anabranch merge --keep-decisions' keeps decisions if the merge fails. A decision applies while the base, the source
-    and the target of its conflict have the same values.
+    'anabranch merge --keep-decisions' saves decisions if the merge fails. A saved decision is used as long as the base,
+    the source and the target of its conflict keep their values.
     """
     target = into or here.current().name
     # Before they are deleted, so that the answer contains them.

@@ -20,14 +20,14 @@ __all__ = ["app"]
 
 app = group()
 
-Steps = Annotated[int, typer.Option("--steps", metavar="N", min=1, help="Number of changes.")]
+Steps = Annotated[int, typer.Option("--steps", metavar="N", min=1, help="Number of changes to undo or redo.")]
 
 _Branch = Annotated[
     str | None,
     typer.Argument(
         metavar="BRANCH",
         show_default=False,
-        help="Name of a branch, also of a deleted one (default: the current branch).",
+        help="Name of a branch. A deleted branch works too (default: the current branch).",
     ),
 ]
 
@@ -40,8 +40,8 @@ def reflog(
 ) -> Answer:
     """List all changes of a branch, newest first.
 
-    A change is a commit, reset, delete, restore or undo. Each has a number. 'anabranch reset dev@v7' returns the branch
-    to its state after change 7.
+    A change is, for example, a commit, a merge, a reset, an undo, or the deletion of the branch. Each change has a
+    number. 'anabranch reset dev@v7 --branch dev' returns the branch dev to its state after change 7.
     """
     name = branch or here.repository.branch
     # One more than is shown, to know whether there are more.
@@ -75,8 +75,9 @@ def undo(
 ) -> Answer:
     """Undo the last change of a branch.
 
-    The change can be a commit, a merge, a reset, a 'branch pull' or the deletion of the branch. A second undo goes back
-    one change further. No data is lost. 'anabranch redo' restores the change. 'anabranch reflog' lists every change.
+    The change can be a commit, a merge, a reset, a 'branch pull' or the deletion of the branch. A second undo undoes
+    the change before. No data is deleted. 'anabranch redo' restores the change that was undone. 'anabranch reflog'
+    lists all changes.
     """
     name = branch or here.repository.branch
     return _moved(here, name, _repeat(here.repository.undo, name, steps), verb="undid", key="undone")
@@ -90,8 +91,9 @@ def redo(
 ) -> Answer:
     """Restore the change that was undone last.
 
-    A second redo restores the change that was undone before it. After any other change of the branch there is nothing
-    to redo. Then 'anabranch reset' moves the branch to any state in its reflog.
+    If several changes were undone, each redo restores one change: first the change that was undone last. After a new
+    change of the branch, such as a commit, there is nothing to redo. But 'anabranch reset' can still move the branch to
+    any state in its reflog.
     """
     name = branch or here.repository.branch
     return _moved(here, name, _repeat(here.repository.redo, name, steps), verb="redid", key="redone")
@@ -154,13 +156,15 @@ def reset(
         typer.Argument(
             metavar="REF",
             show_default=False,
-            help="New position: a branch, tag, commit, main~3, main@v7 or main@{2026-11-15T10:00:00Z}.",
+            help="New position: a branch, a tag, a commit, or an older state such as main~3, main@v7 or"
+            " main@{2026-11-15T10:00:00Z}. 'anabranch help refs' explains these forms.",
         ),
     ],
 ) -> Answer:
     """Move the current branch to another commit. The old position stays in the reflog.
 
-    'anabranch undo' moves the branch back.
+    After a reset, 'anabranch undo' moves the branch back. A live branch can only be moved to one of its own states,
+    such as dev@v7.
     """
     before = here.current()
     here.repository.reset(before.name, to=to)

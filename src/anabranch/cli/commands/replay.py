@@ -25,8 +25,8 @@ CommitNames = Annotated[
     typer.Argument(
         metavar="COMMIT...",
         show_default=False,
-        help="Commits, such as 01M7GMZB03Y0YA, main~2 or dev (its newest commit), or ranges A..B: the commits of B that"
-        " A lacks.",
+        help="Commits, such as 01M7GMZB03Y0YA, main~2 or dev (the newest commit of dev). Or ranges: main..dev are the"
+        " commits that dev has and main does not have.",
     ),
 ]
 
@@ -42,8 +42,8 @@ def rebase(
 ) -> Answer:
     """Apply the commits of the current branch again on top of REF.
 
-    The branch moves once, with all of its commits or not at all: if one has conflicts, nothing changes. The old
-    position stays in the reflog, and 'anabranch undo' moves the branch back.
+    If one of the commits has conflicts that no option decides, nothing changes. The old position of the branch stays in
+    the reflog. 'anabranch undo' moves the branch back.
     """
     repository, target = here.repository, here.current()
     name, before = target.name, target.head_commit_id
@@ -78,7 +78,8 @@ def cherry_pick(here: Here, commits: CommitNames, message: Message = None, *, ho
     """Apply the changes of commits to the current branch.
 
     The changes are merged by row and cell. If there are conflicts that no option decides, nothing changes. Each commit
-    becomes a new commit. Ranges are applied oldest first. All new commits are published at once.
+    becomes a new commit. The commits of a range are applied in order, oldest first. All new commits become visible at
+    the same time.
     """
     return _replayed(here, "cherry-pick", commits, message, how=how)
 
@@ -87,9 +88,10 @@ def cherry_pick(here: Here, commits: CommitNames, message: Message = None, *, ho
 def revert(here: Here, commits: CommitNames, message: Message = None, *, how: ReplayOptions) -> Answer:
     """Make new commits that undo older commits.
 
-    Later changes of other rows and cells are kept. If later commits changed the same cells, these are conflicts. If no
-    option decides them, nothing changes. In a conflict, the source is the state before the commit. Ranges are reverted
-    newest first. All new commits are published at once.
+    Later changes of other rows and cells are kept. If a later commit changed the same cell, this is a conflict. In a
+    conflict, the source is the value before the reverted commit, and the target is the current value. If no option
+    decides the conflict, nothing changes. The commits of a range are reverted in order, newest first. All new commits
+    become visible at the same time.
     """
     return _replayed(here, "revert", commits, message, how=how)
 

@@ -32,14 +32,16 @@ def init(
         typer.Argument(
             metavar="PATH",
             show_default=False,
-            help="Location: a folder, or an s3://, gs:// or az:// address (default: ANABRANCH_REPO, else this folder).",
+            help="Location of the repository: a folder, or an s3://, gs:// or az:// address (default: the variable"
+            " ANABRANCH_REPO, or else the current folder).",
         ),
     ] = None,
 ) -> Answer:
     """Create a repository.
 
-    The current folder remembers it: later commands in this folder, or below it, do not need --repo. In a folder that
-    remembers a repository already, PATH is required.
+    The current folder remembers the repository: later commands in this folder, or below it, do not need --repo. If the
+    folder already remembers another repository, pass PATH or set ANABRANCH_REPO. Then the folder remembers the new
+    repository instead.
     """
     import anabranch
 
@@ -73,9 +75,9 @@ def _refuse_second(settings: Settings) -> None:
 def status(here: Here) -> Answer:
     """Show the current repository, branch and commit.
 
-    The parent is the branch from which this branch was created. 'ahead' counts the commits that only this branch has.
-    'behind' counts the commits that only the parent has. A list shows the tables that were changed on this branch.
-    Another list shows tables that another tool has written to.
+    The parent is the branch from which this branch was created. 'ahead' is the number of commits that only this branch
+    has. 'behind' is the number of commits that only the parent has. The output also lists the tables that were changed
+    on this branch, and the tables with external writes. An external write is a write by another Lance tool.
     """
     current, snapshot = here.current(), here.snapshot(None)
     external = here.repository.list_external_writes()

@@ -92,7 +92,12 @@ def create(
     ],
     primary_key: Annotated[
         str | None,
-        typer.Option("--primary-key", metavar="NAME,...", show_default=False, help="Columns of the primary key."),
+        typer.Option(
+            "--primary-key",
+            metavar="NAME,...",
+            show_default=False,
+            help="Columns of the primary key (default: no primary key).",
+        ),
     ] = None,
     message: Message = None,
 ) -> Answer:
@@ -110,7 +115,7 @@ def create(
 
 @command(tables, "drop", "table drop shop.orders", on=(*BRANCH, *WRITES))
 def drop(here: Here, key: TableName, message: Message = None) -> Answer:
-    """Drop a table from the branch. Older commits keep it."""
+    """Drop a table from the branch. Older commits still have the table."""
     with here.on_current_branch(), here.repository.transaction(message=message or f"Drop {key}") as tx:
         tx.drop_table(key)
     return _changed(here, tx, key, f"dropped {key}")
@@ -188,18 +193,23 @@ def adopt(
     uri: Annotated[
         str | None,
         typer.Argument(
-            metavar="URI", show_default=False, help="Lance table to add as a new table. Its data is not copied."
+            metavar="URI",
+            show_default=False,
+            help="Lance dataset to add as a new table: a folder, or an s3://, gs:// or az:// address. No data is"
+            " copied.",
         ),
     ] = None,
     primary_key: Annotated[
         str | None,
-        typer.Option("--primary-key", metavar="NAME,...", show_default=False, help="Primary key of the new table."),
+        typer.Option(
+            "--primary-key", metavar="NAME,...", show_default=False, help="With URI: columns of the primary key."
+        ),
     ] = None,
 ) -> Answer:
-    """Add an existing Lance dataset, or commit changes of other tools.
+    """Commit external writes to a table, or add a Lance dataset.
 
-    Without URI, the rows that another Lance tool wrote to the table become a commit. With URI, the Lance dataset at
-    that address becomes a table.
+    An external write is a write by another Lance tool. Without URI, the command commits the external writes to TABLE.
+    With URI, the Lance dataset at that address becomes the new table TABLE.
     """
     columns = parse_names(primary_key) or []
     if columns and uri is None:
@@ -218,13 +228,17 @@ def settle(
     here: Here,
     key: TableName,
     force: Annotated[
-        bool, typer.Option("--force", help="Discard external writes. They stay in old versions of the Lance table.")
+        bool,
+        typer.Option(
+            "--force", help="Discard external writes. Old versions of the Lance dataset still contain their rows."
+        ),
     ] = False,
 ) -> Answer:
     """Make the newest state of a table visible to other Lance tools.
 
-    Use it if they see an old state. Normally they see every commit at once. If another tool has written to the table,
-    nothing changes unless --force is given.
+    Normally, other Lance tools see every commit at once. Use this command if they see an old state. If another tool has
+    written to the table, this command fails. Then commit these external writes with 'anabranch table adopt', or discard
+    them with --force.
     """
     with here.on_current_branch():
         here.repository.settle(key, force=force)

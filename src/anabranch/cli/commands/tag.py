@@ -27,7 +27,7 @@ def create(
         str, typer.Option("--description", metavar="TEXT", show_default=False, help="Description of the tag.")
     ] = "",
 ) -> Answer:
-    """Create a tag: a name for a commit that does not move."""
+    """Create a tag: a fixed name for a commit."""
     tag = here.repository.tag_create(name, ref=ref or here.current().name, description=description)
     sentence = f"created tag {tag.name} at {short_id(tag.commit_id)}"
     return Answer(document=tag, sentences=[sentence])
@@ -49,7 +49,7 @@ def list_(
 
 @command(tags, "show", "tag show v1.0")
 def show(here: Here, name: Name) -> Answer:
-    """Show the commit of a tag, and how many tables and rows it has."""
+    """Show the commit of a tag, and its number of tables and rows."""
     repository = here.repository
     tag = repository.tag_get(name)
     snapshot = repository.snapshot_of(tag.commit_id)
@@ -68,7 +68,7 @@ def show(here: Here, name: Name) -> Answer:
 
 @command(tags, "delete", "tag delete v1.0", on=WRITES)
 def delete(here: Here, name: Name) -> Answer:
-    """Delete a tag. The commit stays."""
+    """Delete a tag. The commit of the tag is not deleted."""
     repository = here.repository
     tag = repository.tag_get(name)
     repository.tag_delete(name)
