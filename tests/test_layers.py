@@ -62,7 +62,7 @@ WRONG = [
     ("repo.refs", "if TYPE_CHECKING: import anabranch.repo.write", REPOSITORY),
     ("repo.refs", "from anabranch.repo.snapshot import Snapshot", REPOSITORY),
     ("repo.log", "def find(): import anabranch.repo.refs", REPOSITORY),
-    ("repo.leases", "import anabranch.repo.log", REPOSITORY),
+    ("repo.log.leases", "import anabranch.repo.refs", REPOSITORY),
 ]
 
 

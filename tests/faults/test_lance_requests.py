@@ -8,7 +8,7 @@ import pytest
 import anabranch as ab
 from anabranch.errors import AnabranchError, BusyError, StorageError
 from anabranch.format.doctor.findings import Severity
-from anabranch.repo.leases.leases import LEASES
+from anabranch.repo.log.leases import LEASES
 from anabranch.storage import open_store
 from tests.conftest import Location
 from tests.faults.proxy import Mishap, Plan, Proxy, proxy_before

@@ -12,7 +12,7 @@ import anabranch as ab
 from anabranch import testing
 from anabranch.errors import BranchInUseError, BranchNotFoundError, BusyError, StorageDeniedError
 from anabranch.ids import BranchName
-from anabranch.repo.leases.leases import active_leases
+from anabranch.repo.log.leases import active_leases
 from anabranch.repo.log.run_state import RunPhase
 from anabranch.repo.repository import Repository
 from anabranch.repo.run import Run

@@ -54,9 +54,9 @@ if TYPE_CHECKING:
     from anabranch.repo.history.lineage.drawings import Lineage
     from anabranch.repo.io.one_step import OneStepWrites
     from anabranch.repo.io.values import ExportReport, Loader, LoadReport
-    from anabranch.repo.leases.leases import Lease
     from anabranch.repo.log.clones import CloneInfo
     from anabranch.repo.log.history_tables import HistoryTables
+    from anabranch.repo.log.leases import Lease
     from anabranch.repo.log.making import Inspect
     from anabranch.repo.log.once import Once
     from anabranch.repo.merge.cherry_pick import Pick

@@ -13,8 +13,8 @@ from anabranch import testing
 from anabranch.errors import BusyError, CollectedError
 from anabranch.format import staging
 from anabranch.format.staging import VersionRef
-from anabranch.repo.leases.leases import active_leases
 from anabranch.repo.log.commits import commit_path
+from anabranch.repo.log.leases import active_leases
 from anabranch.repo.repository import Repository
 from tests.lake_templates import Cast
 from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, another, append, fill_lake, ids, table

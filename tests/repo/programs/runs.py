@@ -5,7 +5,7 @@ from collections.abc import Callable
 import anabranch as ab
 from anabranch.errors import BusyError
 from anabranch.ids import TableKey
-from anabranch.repo.leases.leases import active_leases
+from anabranch.repo.log.leases import active_leases
 from anabranch.repo.log.once import Once
 from anabranch.repo.repository import Repository
 from anabranch.repo.run import Run

@@ -19,7 +19,6 @@ from anabranch.errors import (
 from anabranch.format.doctor.findings import Case, Finding, FindingKind, unknown_file
 from anabranch.ids import MAIN
 from anabranch.repo.doctor.inventory import Inventory, digest_row
-from anabranch.repo.leases.leases import LEASES
 from anabranch.repo.log import history_tables
 from anabranch.repo.log.clones import CLONES
 from anabranch.repo.log.collected import COPY, GC, RECORD, decode_record
@@ -34,6 +33,7 @@ from anabranch.repo.log.creation import (
     replace_mark,
     write_mark_copy,
 )
+from anabranch.repo.log.leases import LEASES
 from anabranch.repo.log.origins import ORIGIN, refuse_unfinished
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.refs.tags import TAGS

@@ -10,12 +10,12 @@ from anabranch.format.layout.reach import Reach, VersionKey, Wanted, find_reach
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.gc.policy import CollectedObject
 from anabranch.repo.gc.roots import Roots
-from anabranch.repo.leases.leases import LEASES
 from anabranch.repo.log.commits import COMMITS
 from anabranch.repo.log.config import DECISIONS, RepoConfig, owns
 from anabranch.repo.log.entries import CommitRecord, TableEntry
 from anabranch.repo.log.heads import Heads
 from anabranch.repo.log.history_tables import history_homes
+from anabranch.repo.log.leases import LEASES
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.write.homes import REMOVING
 from anabranch.storage import ObjectInfo, ObjectStore, in_parallel

@@ -13,9 +13,9 @@ from functools import lru_cache
 from anabranch.display import to_datetime, to_microseconds
 from anabranch.errors import ClockSkewError, CommitNotFoundError, ObjectNotFoundError, StorageError
 from anabranch.ids import BranchName
-from anabranch.repo.leases.leases import steady_seconds
 from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import LogEntry
+from anabranch.repo.log.leases import steady_seconds
 from anabranch.storage.options import CLOCK_TOLERANCE
 from anabranch.storage.store import store_time
 from anabranch.storage.uris import is_local, split_uri

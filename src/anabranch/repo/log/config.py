@@ -13,8 +13,8 @@ from datetime import timedelta
 from anabranch.errors import StaleBaseError
 from anabranch.format.home import BoundedCache, Home
 from anabranch.ids import MAIN, BranchName, new_ulid
-from anabranch.repo.leases.leases import Leases
 from anabranch.repo.log.entries import TableEntry
+from anabranch.repo.log.leases import Leases
 from anabranch.repo.log.numbered import NumberedLog
 from anabranch.storage import ObjectStore
 from anabranch.storage.local_files import refuse_links

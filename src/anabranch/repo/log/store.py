@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from anabranch.ids import BranchName, TableKey
-from anabranch.repo.leases.leases import Lease
 from anabranch.repo.log import codec
 from anabranch.repo.log.commits import Commits
 from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import GraphCommit, LogEntry, TableEntry
 from anabranch.repo.log.heads import Heads
+from anabranch.repo.log.leases import Lease
 from anabranch.storage import documents
 
 __all__ = ["RepoStore"]

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 
 from anabranch.errors import AnabranchError, BusyError
 from anabranch.ids import MAIN, BranchName
-from anabranch.repo.leases.leases import Lease
 from anabranch.repo.log.entries import BranchEvent, BranchMode, BranchState, LogEntry
+from anabranch.repo.log.leases import Lease
 from anabranch.repo.log.store import RepoStore
 
 __all__ = ["LOCK", "holding_schema_lock", "refuse_locked"]

@@ -20,9 +20,9 @@ from anabranch.errors import (
     RunNotFoundError,
 )
 from anabranch.ids import BranchName, CommitId
-from anabranch.repo.leases.leases import Lease
 from anabranch.repo.log.entries import BranchEvent, BranchMode, BranchState, CommitKind, GraphCommit, LogEntry, Parent
 from anabranch.repo.log.heads import Decide
+from anabranch.repo.log.leases import Lease
 from anabranch.repo.log.making import pin_view
 from anabranch.repo.log.numbered import ALL, NamePage
 from anabranch.repo.log.once import Once

@@ -1,1 +1,0 @@
-"""Heartbeat files of processes that are at work, so that garbage collection and other writers wait for them."""
