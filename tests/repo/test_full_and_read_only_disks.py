@@ -11,7 +11,7 @@ import pytest
 
 import anabranch as ab
 from anabranch.errors import AnabranchError, StorageDeniedError, StorageFullError
-from anabranch.repo.clone.clone import UnregisteredCloneWarning
+from anabranch.repo.clone import UnregisteredCloneWarning
 from anabranch.repo.repository import Repository
 from tests.command_line import invoke
 from tests.repo.gc.passing import pass_time
