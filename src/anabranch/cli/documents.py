@@ -49,6 +49,7 @@ MEMBERS: dict[str, str] = {
     "repo.log.clones.CloneInfo": "id target kind commit_id tables created_at=created created_by state",
     "repo.log.entries.GraphCommit": "id=graph_commit_id branch version=manifest_version parent_id=parent_commit_id"
     " merged_parent_id=merged_parent_commit_id actor=actor_id created_at=created kind message metadata tables",
+    "repo.log.run_state.CheckOutcome": "name sql result problem",
     "repo.merge.conflicts.Conflict": "table kind key column path base source target problem ?hint **decision",
     "repo.merge.plan.MergeResult": "outcome=plan.outcome source=plan.source into=plan.into"
     " source_commit_id=plan.source_commit_id target_commit_id=plan.target_commit_id"
@@ -61,7 +62,6 @@ MEMBERS: dict[str, str] = {
     "repo.refs.reflog.Movement": "version=number event at=moved actor commit_id message is_deleted restores"
     " renamed_from renamed_to",
     "repo.refs.tags.TagInfo": "name commit_id created_at=created created_by description",
-    "repo.log.entries.CheckOutcome": "name sql result problem",
     "repo.runs.runs.RunInfo": "id branch=target state message metadata tables begun_at=begun begun_by"
     " changed_at=changed commit_id error checks",
     "repo.snapshot.Table": "table=key rows=* primary_key dataset=entry.dataset home=entry.home version=*",
