@@ -6,7 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-__all__ = ["DurabilityWarning", "ExternalWriteWarning", "collect_warnings", "warn_of_external_write"]
+__all__ = [
+    "DurabilityWarning",
+    "ExternalWriteWarning",
+    "UnreadableRefWarning",
+    "UnregisteredCloneWarning",
+    "collect_warnings",
+    "warn_of_external_write",
+]
 
 # A context variable, because `warnings.catch_warnings` changes the whole process: concurrent requests would collect
 # each other's warnings.
@@ -26,6 +33,14 @@ class ExternalWriteWarning(UserWarning):
     The external write is kept, and plain Lance readers see it. `adopt` merges it into the branch; `settle` with `force`
     sets it aside.
     """
+
+
+class UnreadableRefWarning(UserWarning):
+    """A ref file could not be read, and is missing from a list of branches or tags."""
+
+
+class UnregisteredCloneWarning(UserWarning):
+    """The source of a shallow clone is read-only, so its garbage collection does not know of the clone."""
 
 
 @contextmanager

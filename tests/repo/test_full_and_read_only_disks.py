@@ -11,8 +11,8 @@ import pytest
 
 import anabranch as ab
 from anabranch.errors import AnabranchError, StorageDeniedError, StorageFullError
-from anabranch.repo.clone import UnregisteredCloneWarning
 from anabranch.repo.repository import Repository
+from anabranch.warnings import UnregisteredCloneWarning
 from tests.command_line import invoke
 from tests.repo.gc.passing import pass_time
 

@@ -14,7 +14,8 @@ import pytest
 import anabranch as ab
 from anabranch import errors
 from anabranch.format.doctor.findings import FindingKind
-from anabranch.format.refs.ref_files import RefKind, UnreadableRefWarning, ref_problem
+from anabranch.format.refs.ref_files import RefKind, ref_problem
+from anabranch.warnings import UnreadableRefWarning
 
 NOW = timedelta(0)
 Change = Callable[[dict[str, Any]], dict[str, Any] | bytes]

@@ -62,7 +62,7 @@ Refs = TypeVar("Refs", bound="RefList[Any]")
 
 def list_refs(read: Callable[[], Refs]) -> Refs:
     """List branches or tags without Python's warning, which the command reports in its own way."""
-    from anabranch.format.refs.ref_files import UnreadableRefWarning
+    from anabranch.warnings import UnreadableRefWarning
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnreadableRefWarning)

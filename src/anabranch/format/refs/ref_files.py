@@ -15,13 +15,13 @@ from typing import Any, Generic, NoReturn, TypeVar
 from uuid import uuid4
 
 from anabranch.ids import MAIN
+from anabranch.warnings import UnreadableRefWarning
 
 __all__ = [
     "RefFile",
     "RefKind",
     "RefList",
     "UnreadableRef",
-    "UnreadableRefWarning",
     "branch_name_of",
     "encode_branch",
     "encode_ref",
@@ -41,10 +41,6 @@ _TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}(\
 _BOM = "\ufeff"
 
 Info = TypeVar("Info")
-
-
-class UnreadableRefWarning(UserWarning):
-    """A ref file could not be read, and is missing from a list of branches or tags."""
 
 
 class RefKind(StrEnum):

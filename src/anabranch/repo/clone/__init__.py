@@ -47,12 +47,9 @@ from anabranch.repo.write.homes import free_dataset
 from anabranch.storage import in_parallel, is_below_file, open_store
 from anabranch.storage.parallel import Steps
 from anabranch.storage.uris import relative_to
+from anabranch.warnings import UnregisteredCloneWarning
 
-__all__ = ["CloneRequest", "Progress", "UnregisteredCloneWarning", "clone_repository", "request_clone"]
-
-
-class UnregisteredCloneWarning(UserWarning):
-    """The source of a shallow clone is read-only, so its garbage collection does not know of the clone."""
+__all__ = ["CloneRequest", "Progress", "clone_repository", "request_clone"]
 
 
 # Called with the number done and the total: tables of a shallow clone, files of a deep one.
