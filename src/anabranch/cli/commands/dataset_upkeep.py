@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from anabranch.cli.command import DATASET, Here, command, group
+from anabranch.cli.commands.doctor import health_answer
 from anabranch.cli.exit_codes import GENERAL
-from anabranch.cli.health import health_answer
 from anabranch.cli.options import DryRun, KeepPolicy, Uri, parse_duration, parse_pairs
 from anabranch.cli.output import Answer, Table, count, human_size
 
