@@ -1,7 +1,7 @@
 """`anabranch help` and `anabranch version`."""
 
 import anabranch
-from anabranch.cli.exit_codes import EXIT_CODES, MEANINGS
+from anabranch.cli.output import EXIT_CODES, MEANINGS
 from anabranch.ids import Ref
 from tests.cli.conftest import Run
 

@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import anabranch as ab
-from anabranch.cli.exit_codes import DIFFERENT
+from anabranch.cli.output import DIFFERENT
 from anabranch.errors import InvalidInputError, ObjectNotFoundError
 from anabranch.storage import open_store
 from tests.command_line import invoke

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 import typer
 
-from anabranch.cli.exit_codes import INTERRUPTED, USAGE
+from anabranch.cli.output import INTERRUPTED, USAGE
 from anabranch.cli.plain_values import PlainGroup
 from anabranch.hints import shell_text
 

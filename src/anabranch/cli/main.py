@@ -10,9 +10,8 @@ import typer
 
 import anabranch
 from anabranch.cli.completion import prepare_completion
-from anabranch.cli.exit_codes import INTERRUPTED, exit_code
 from anabranch.cli.groups import INSTEAD, CommandInterruptedError, UnknownCommandError, WordGroup, hint_for_option
-from anabranch.cli.output import ErrorView, output_for, printable
+from anabranch.cli.output import INTERRUPTED, ErrorView, exit_code, output_for, printable
 from anabranch.errors import AnabranchError, MergeConflictError
 from anabranch.hints import Door, words_at
 from anabranch.warnings import collect_warnings

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from anabranch.cli.exit_codes import CONFLICTS
 from anabranch.cli.options import parse_pairs
-from anabranch.cli.output import ErrorView, Table
+from anabranch.cli.output import CONFLICTS, ErrorView, Table
 from anabranch.cli.rows import text_value
 from anabranch.errors import InvalidInputError, MergeConflictError
 

@@ -14,6 +14,17 @@ import typer
 from anabranch.cli.documents import document_of
 from anabranch.cli.tables import Table, iter_lines
 from anabranch.display import human_size, printable
+from anabranch.errors import (
+    AnabranchError,
+    BusyError,
+    CheckFailedError,
+    ConflictError,
+    CorruptError,
+    InvalidInputError,
+    MergeConflictError,
+    NotFoundError,
+    StorageError,
+)
 
 if TYPE_CHECKING:
     from anabranch.format.layout.listing import Total
@@ -21,6 +32,13 @@ if TYPE_CHECKING:
     from anabranch.storage.parallel import OnProgress
 
 __all__ = [
+    "CONFLICTS",
+    "DIFFERENT",
+    "EXIT_CODES",
+    "GENERAL",
+    "INTERRUPTED",
+    "MEANINGS",
+    "USAGE",
     "Answer",
     "ErrorView",
     "JsonOutput",
@@ -29,6 +47,7 @@ __all__ = [
     "Table",
     "TextOutput",
     "count",
+    "exit_code",
     "human_size",
     "output_for",
     "print_stream",
@@ -182,3 +201,47 @@ def count(number: int, noun: str) -> str:
 def usage_text(usage: "Usage | Total") -> str:
     """For people."""
     return f"{count(usage.files, 'file')}, {human_size(usage.bytes)}" if usage.files else "-"
+
+
+GENERAL = 1
+USAGE = 2
+# Not an error: a reproduced commit has other outputs, or a schema plan with --exit-code has changes.
+DIFFERENT = 8
+# Also of a dry run that found conflicts, which is not an error.
+CONFLICTS = 9
+# Ctrl-C, as shells report it: 128 and the number of SIGINT.
+INTERRUPTED = 130
+
+EXIT_CODES: dict[type[AnabranchError], int] = {
+    MergeConflictError: CONFLICTS,
+    CheckFailedError: 10,
+    InvalidInputError: USAGE,
+    NotFoundError: 3,
+    ConflictError: 4,
+    BusyError: 5,
+    StorageError: 6,
+    CorruptError: 7,
+    AnabranchError: GENERAL,
+}
+
+
+# What `anabranch help exit-codes` shows.
+MEANINGS: dict[int, str] = {
+    0: "success",
+    GENERAL: "another error, or a negative result: diff --exit-code found differences, doctor found problems",
+    USAGE: "wrong command line or input",
+    3: "a repository, branch, tag, commit, table or file was not found",
+    4: "a conflict: the name exists, the branch is protected, or another writer was faster",
+    5: "busy: try again",
+    6: "the storage failed",
+    7: "damaged data",
+    DIFFERENT: "different: a reproduced commit has other outputs, or a schema plan has changes",
+    CONFLICTS: "merge conflicts",
+    10: "a check failed",
+    INTERRUPTED: "interrupted by Ctrl-C",
+}
+
+
+def exit_code(error: type[AnabranchError]) -> int:
+    """Return the code of the nearest group that an error belongs to."""
+    return next(EXIT_CODES[group] for group in error.__mro__ if group in EXIT_CODES)

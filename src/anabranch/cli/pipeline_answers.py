@@ -4,8 +4,7 @@ from typing import TYPE_CHECKING
 
 from anabranch.cli.commits import short_id
 from anabranch.cli.documents import document_of
-from anabranch.cli.exit_codes import DIFFERENT
-from anabranch.cli.output import Answer, Line, Table, count
+from anabranch.cli.output import DIFFERENT, Answer, Line, Table, count
 
 if TYPE_CHECKING:
     from anabranch.pipelines.backfill import Backfill

@@ -7,9 +7,8 @@ import typer
 
 from anabranch.cli.command import DATASET, Here, command, group
 from anabranch.cli.commands.doctor import health_answer
-from anabranch.cli.exit_codes import GENERAL
 from anabranch.cli.options import DryRun, KeepPolicy, Uri, parse_duration, parse_pairs
-from anabranch.cli.output import Answer, Table, count, human_size
+from anabranch.cli.output import GENERAL, Answer, Table, count, human_size
 
 if TYPE_CHECKING:
     from anabranch.format.cleanup.report import CleanupReport

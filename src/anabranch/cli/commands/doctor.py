@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from anabranch.cli.command import WRITES, Here, command, group
-from anabranch.cli.exit_codes import GENERAL
 from anabranch.cli.options import TableNames
-from anabranch.cli.output import Answer, Line, count
+from anabranch.cli.output import GENERAL, Answer, Line, count
 from anabranch.hints import Door, words_at
 
 if TYPE_CHECKING:

@@ -6,9 +6,8 @@ import typer
 
 from anabranch.cli.command import WRITES, Here, command, group
 from anabranch.cli.documents import document_of
-from anabranch.cli.exit_codes import GENERAL
 from anabranch.cli.options import KeepPolicy, TableNames
-from anabranch.cli.output import Answer, Table, count, human_size, usage_text
+from anabranch.cli.output import GENERAL, Answer, Table, count, human_size, usage_text
 from anabranch.display import to_datetime
 
 if TYPE_CHECKING:

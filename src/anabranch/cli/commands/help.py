@@ -5,8 +5,7 @@ from typing import Annotated
 import typer
 
 from anabranch.cli.command import SERVICE, Here, command, group
-from anabranch.cli.exit_codes import MEANINGS
-from anabranch.cli.output import Answer, Table
+from anabranch.cli.output import MEANINGS, Answer, Table
 
 __all__ = ["app"]
 

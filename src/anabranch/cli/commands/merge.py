@@ -10,7 +10,6 @@ import typer
 from anabranch.cli.command import WRITES, Here, command, group
 from anabranch.cli.commits import short_id
 from anabranch.cli.documents import document_of
-from anabranch.cli.exit_codes import CONFLICTS
 from anabranch.cli.merging import (
     Into,
     MergeOptions,
@@ -23,7 +22,7 @@ from anabranch.cli.merging import (
     naming,
 )
 from anabranch.cli.options import Engine, Limit, Message
-from anabranch.cli.output import Answer, Table, count
+from anabranch.cli.output import CONFLICTS, Answer, Table, count
 from anabranch.cli.rows import text_value
 from anabranch.errors import InvalidInputError, TableNotFoundError
 

@@ -8,9 +8,8 @@ import typer
 
 from anabranch.cli.command import BRANCH, READS, WRITES, Here, add_group, command, group
 from anabranch.cli.commits import short_id
-from anabranch.cli.exit_codes import DIFFERENT
 from anabranch.cli.options import Message, RefOption, parse_pairs
-from anabranch.cli.output import Answer, Table
+from anabranch.cli.output import DIFFERENT, Answer, Table
 from anabranch.cli.pipeline_answers import backfill_answer, plan_answer, reproduction_answer, run_answer
 from anabranch.cli.progress import watch_outputs, watch_values
 from anabranch.errors import InvalidInputError

@@ -8,10 +8,9 @@ import typer
 from anabranch.cli.command import BRANCH, WRITES, Here, command, group
 from anabranch.cli.commits import commit_line, short_id, subject
 from anabranch.cli.documents import document_of
-from anabranch.cli.exit_codes import CONFLICTS
 from anabranch.cli.merging import ReplayOptions, Sides, first_conflicts, gap_notes, naming
 from anabranch.cli.options import Message
-from anabranch.cli.output import Answer, Table, count
+from anabranch.cli.output import CONFLICTS, Answer, Table, count
 
 if TYPE_CHECKING:
     from anabranch.repo.merge.plan import CommitPlan, ReplayResult

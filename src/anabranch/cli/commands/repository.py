@@ -7,9 +7,8 @@ import typer
 
 from anabranch.cli.command import BRANCH, DATASET, NEW, READS, Here, command, group, notes_on
 from anabranch.cli.commits import commit_line, mode_text, short_id
-from anabranch.cli.exit_codes import GENERAL
 from anabranch.cli.options import parse_pairs
-from anabranch.cli.output import Answer, Table, count
+from anabranch.cli.output import GENERAL, Answer, Table, count
 from anabranch.config import Settings, Source, new_repository_settings, remember
 from anabranch.errors import BranchNotFoundError, RepositoryExistsError
 from anabranch.ids import MAIN

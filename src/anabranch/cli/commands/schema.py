@@ -9,9 +9,8 @@ import typer
 
 from anabranch.cli.command import BRANCH, READS, WRITES, Here, command, group
 from anabranch.cli.commits import short_id
-from anabranch.cli.exit_codes import DIFFERENT
 from anabranch.cli.options import Message, RefOption
-from anabranch.cli.output import Answer, Line, count
+from anabranch.cli.output import DIFFERENT, Answer, Line, count
 
 if TYPE_CHECKING:
     from anabranch.repo.schema.plan import SchemaPlan
