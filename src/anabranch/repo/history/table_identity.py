@@ -1,12 +1,14 @@
 """Which tables of two states are the same table, also under another name. Diffs and merges match tables by it."""
 
+from collections.abc import Iterable, Mapping
+
 from anabranch.errors import NotFoundError
 from anabranch.ids import TableKey
 from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import TableEntry, TableMap
 from anabranch.repo.snapshot import Table
 
-__all__ = ["match_tables"]
+__all__ = ["match_tables", "with_other_names"]
 
 
 def match_tables(config: RepoConfig, before: TableMap, after: TableMap) -> dict[TableKey, TableKey]:
@@ -31,6 +33,17 @@ def match_tables(config: RepoConfig, before: TableMap, after: TableMap) -> dict[
             found[key] = other
     taken = set(found.values())
     return found | {key: key for key in missing if key not in found and key in after and key not in taken}
+
+
+def with_other_names(keys: Iterable[TableKey], *states: Mapping[TableKey, TableEntry | None]) -> set[TableKey]:
+    """Return keys, with all other keys that the tables of these keys have in the given states."""
+    found = set(keys)
+    while True:
+        datasets = {entry.dataset for state in states for key in found if (entry := state.get(key)) is not None}
+        others = {key for state in states for key, entry in state.items() if entry and entry.dataset in datasets}
+        if others <= found:
+            return found
+        found |= others
 
 
 def _is_same_table(

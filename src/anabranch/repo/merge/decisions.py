@@ -3,7 +3,8 @@
 import csv
 import io
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,9 +13,8 @@ from anabranch.hints import suggest
 from anabranch.ids import TableKey
 from anabranch.json_values import json_value
 from anabranch.repo.merge.conflicts import Conflict, ConflictKind
-from anabranch.repo.merge.names import TableNames
 
-__all__ = ["Decisions", "JsonValue", "parse_decisions", "read_resolutions"]
+__all__ = ["Decisions", "JsonValue", "TableNames", "parse_decisions", "read_resolutions"]
 
 _SIDES = ("base", "source", "target")
 # The last four are in the conflicts that the command line prints, so that these can be passed back.
@@ -27,6 +27,39 @@ class JsonValue:
     """A value as JSON has it. It is read when the type of its column is known."""
 
     value: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableNames:
+    """The names of a table in the base and on both sides, the one of the result first, and those of renamed columns.
+
+    Resolvers may use any of them. A name that two columns have, because names were swapped, is not here: it names
+    the column that has it in the result.
+    """
+
+    tables: tuple[str, ...]
+    columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, keys: Iterable[TableKey | None], columns: Iterable[Iterable[str | None]] = ()) -> "TableNames":
+        """Return the names of a table with these keys. `columns` are the names of each column on the sides."""
+        tables = dict.fromkeys(str(key) for key in keys if key is not None)
+        groups = [{name for name in names if name is not None} for names in columns]
+        used = Counter(name for names in groups for name in names)
+        found: dict[str, tuple[str, ...]] = {}
+        for names in groups:
+            # A name that two columns have on different sides is ambiguous, so that it stands only for itself.
+            own = tuple(sorted(name for name in names if used[name] == 1))
+            found.update({name: own for name in own if len(own) > 1})
+        return cls(tables=tuple(tables), columns=found)
+
+    def of_column(self, name: str) -> tuple[str, ...]:
+        """Return all names of a column, the given one first."""
+        return (name, *(other for other in self.columns.get(name, ()) if other != name))
+
+    def canonical(self, name: str) -> str:
+        """Return one name of a column, which is the same for all its names."""
+        return self.columns.get(name, (name,))[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

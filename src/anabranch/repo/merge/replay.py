@@ -12,6 +12,7 @@ from functools import partial
 from anabranch.errors import WriteConflictError
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.history.ancestry import Ancestry
+from anabranch.repo.history.table_identity import with_other_names
 from anabranch.repo.log.collected import require_uncollected
 from anabranch.repo.log.config import owns
 from anabranch.repo.log.entries import Changes, CommitRecord, GraphCommit, LogEntry, TableEntry, TableMap, is_same_state
@@ -20,7 +21,6 @@ from anabranch.repo.log.store import RepoStore
 from anabranch.repo.log.view import View
 from anabranch.repo.merge.combiner import DECIDE, Combiner, Sides
 from anabranch.repo.merge.conflicts import Conflict
-from anabranch.repo.merge.names import with_other_names
 from anabranch.repo.merge.plan import CommitPlan, table_plans
 from anabranch.storage import in_parallel
 

@@ -9,8 +9,7 @@ from typing import Any
 from anabranch.errors import InvalidInputError
 from anabranch.hints import suggest
 from anabranch.repo.merge.conflicts import Conflict
-from anabranch.repo.merge.decisions import Decisions, parse_decisions
-from anabranch.repo.merge.names import TableNames
+from anabranch.repo.merge.decisions import Decisions, TableNames, parse_decisions
 from anabranch.repo.merge.resolvers import (
     NAMED,
     Decide,

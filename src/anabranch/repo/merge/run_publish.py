@@ -13,6 +13,7 @@ from anabranch.errors import (
 from anabranch.format import staging
 from anabranch.format.staging import VersionRef
 from anabranch.ids import BranchName, TableKey
+from anabranch.repo.history.table_identity import with_other_names
 from anabranch.repo.log.config import owns
 from anabranch.repo.log.entries import Changes, CommitKind, GraphCommit, LogEntry, TableEntry, TableMap, is_same_state
 from anabranch.repo.log.making import CommitSpec, Inspect
@@ -20,7 +21,6 @@ from anabranch.repo.log.run_state import CheckOutcome, RunPhase
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.log.view import View
 from anabranch.repo.merge.combiner import Combiner, Sides
-from anabranch.repo.merge.names import with_other_names
 from anabranch.repo.runs.runs import (
     close_run,
     fence_off_publishers,

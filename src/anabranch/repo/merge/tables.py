@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from anabranch.ids import TableKey
 from anabranch.repo.log.entries import TableEntry, TableMap, is_same_state
 from anabranch.repo.merge.conflicts import Conflict, ConflictKind
-from anabranch.repo.merge.names import TableNames
+from anabranch.repo.merge.decisions import TableNames
 from anabranch.repo.merge.resolve import Resolution
 from anabranch.repo.merge.steps import AddTable, DropTable, RenameTable, TableMatch, TableState
 
