@@ -1,4 +1,4 @@
-"""Lance's errors, translated once.
+"""Lance's errors, translated once, and scans that a damaged index does not stop.
 
 Lance raises ValueError and OSError with prose, and panics with a BaseException; only the prose distinguishes them.
 """
@@ -6,6 +6,7 @@ Lance raises ValueError and OSError with prose, and panics with a BaseException;
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 from anabranch.errors import (
     AnabranchError,
@@ -33,7 +34,11 @@ from anabranch.errors import (
 from anabranch.storage.options import redact
 from anabranch.storage.parallel import check_process
 
-__all__ = ["is_damaged_file", "lance_errors"]
+if TYPE_CHECKING:
+    import lance
+    import pyarrow as pa
+
+__all__ = ["is_damaged_file", "iter_batches", "lance_errors"]
 
 # First match wins: the message of Lance, what we raise, what to do next.
 _TABLE: tuple[tuple[str, type[AnabranchError], str], ...] = (
@@ -121,3 +126,21 @@ def _clean(said: str, options: Mapping[str, str]) -> str:
     # Lance appends positions in its source, and S3 the XML of its answer.
     text = re.sub(r",? ?/[^ ,]*/rust/[^ ,]*\.rs:\d+:\d+|: <\?xml.*", "", said, flags=re.DOTALL)
     return redact(" ".join(text.split()), options)[:500]
+
+
+def iter_batches(dataset: "lance.LanceDataset", **options: Any) -> "Iterator[pa.RecordBatch]":
+    """Read a scan; where it fails on a damaged file before its first row, without the indices.
+
+    An index only finds rows, so that a write does not need it. If a file of the rows is damaged, the second
+    scan fails too.
+    """
+    has_begun = False
+    try:
+        for batch in dataset.scanner(**options).to_batches():
+            has_begun = True
+            yield batch
+    except (OSError, ValueError, RuntimeError) as err:
+        # After the first batch, a second scan would return rows twice. Without a filter no index is used.
+        if has_begun or options.get("filter") is None or not is_damaged_file(err):
+            raise
+        yield from dataset.scanner(**options, use_scalar_index=False).to_batches()

@@ -13,7 +13,7 @@ from lance.fragment import write_fragments as lance_write_fragments
 
 from anabranch.errors import InvalidInputError, WriteConflictError
 from anabranch.format.arrow_types import WITH_BYTES, find_blobs
-from anabranch.format.lance_errors import lance_errors
+from anabranch.format.lance_errors import iter_batches, lance_errors
 from anabranch.format.layout.deletions import offsets_in, write_deletion_file
 from anabranch.format.layout.staged_manifest import ChangedRows
 from anabranch.format.staging.expressions import (
@@ -26,7 +26,6 @@ from anabranch.format.staging.expressions import (
 from anabranch.format.staging.fields import family_ids
 from anabranch.format.staging.fragments import WrittenFragment, as_metadata, as_written, require_same_fields
 from anabranch.format.staging.incoming import Rows, cast_computed, require_columns, require_computable
-from anabranch.format.staging.scanning import iter_batches
 from anabranch.format.staging.version_ref import VersionRef, stage, stage_rows
 
 __all__ = [
