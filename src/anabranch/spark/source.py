@@ -31,9 +31,8 @@ from anabranch.spark.options import (
     asks_for_changes,
     with_lent_options,
 )
-from anabranch.spark.streaming import StreamCommitWriter
 from anabranch.spark.types import as_shown, shown_columns, shown_schema
-from anabranch.spark.writer import CommitWriter
+from anabranch.spark.writer import CommitWriter, StreamCommitWriter
 
 __all__ = ["AnabranchSource", "SnapshotReader", "find_version_ref"]
 

@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 
 import anabranch as ab
 from anabranch.repo.repository import Repository
-from anabranch.spark.streaming import StreamCommitWriter
+from anabranch.spark.writer import StreamCommitWriter
 from anabranch.storage import ObjectStore
 from anabranch.storage.wrappers import _WrappedStore
 from pyspark_anabranch import DefaultSource
