@@ -1,18 +1,15 @@
 """Convert blocks of text to rows of a schema, and separate the records that cannot be converted."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from anabranch.files.records import BadRecord, Block, Record
-from anabranch.files.search import SourceFile
-from anabranch.files.streams import Watch
 
-__all__ = ["Parsed", "Refusal", "TextReader", "parse_by_parts", "parsed_type", "refuse_nulls"]
+__all__ = ["Parsed", "Refusal", "parse_by_parts", "parsed_type", "refuse_nulls"]
 
 
 @dataclass(frozen=True)
@@ -28,18 +25,6 @@ class Parsed:
     def lines(self) -> tuple[int, ...]:
         """The line that each row begins at."""
         return tuple(record.line for record in (self.block.records if self.kept is None else self.kept))
-
-
-class TextReader(Protocol):
-    """One format of text files."""
-
-    def names_of(self, file: SourceFile) -> tuple[str, ...] | None:
-        """Return the columns that a file declares, or None if it declares none."""
-        ...
-
-    def blocks(self, file: SourceFile, *, watch: Watch | None = None) -> Iterator[Block]: ...
-
-    def parse(self, file: SourceFile, block: Block, schema: pa.Schema) -> Parsed: ...
 
 
 def parsed_type(kind: pa.DataType) -> pa.DataType:
