@@ -591,7 +591,7 @@ class Repository:
         return diff_snapshots(old, new, keys=tables, load_comparer=load_comparer)
 
     def _diff_sides(self, before: str, after: str | None) -> tuple[Snapshot, Snapshot]:
-        from anabranch.repo.history.diff import base_snapshot
+        from anabranch.repo.history.ancestry import base_snapshot
 
         pair = RefRange.find(before)
         if pair is None:

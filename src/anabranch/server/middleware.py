@@ -119,9 +119,7 @@ class LimitingMiddleware:
                 # Uploads go to disk piece by piece. Other bodies are kept in memory until the request ends.
                 held = None if is_upload else self._bodies
                 values = None if _is_form_of_files(scope) else self._limits.body_values
-                body = _Body(
-                    receive, limits=self._limits, most=most, most_values=values, held=held, on_message=extend
-                )
+                body = _Body(receive, limits=self._limits, most=most, most_values=values, held=held, on_message=extend)
                 try:
                     await self._app(scope, body.receive, send_and_extend)
                 finally:

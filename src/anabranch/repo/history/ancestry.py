@@ -19,8 +19,9 @@ from anabranch.repo.log.entries import (
     is_same_state,
 )
 from anabranch.repo.log.store import RepoStore
+from anabranch.repo.snapshot import Snapshot
 
-__all__ = ["Ancestry", "TableBase", "find_merge_bases", "is_ancestor"]
+__all__ = ["Ancestry", "TableBase", "base_snapshot", "find_merge_bases", "is_ancestor"]
 
 ParentsOf = Callable[[Origin], tuple[str, ...]]
 
@@ -52,6 +53,21 @@ def find_merge_bases(repo_store: RepoStore, ours: CommitRecord, theirs: CommitRe
 def is_ancestor(repo_store: RepoStore, older: CommitRecord, newer: CommitRecord) -> bool:
     """Return whether a commit is an ancestor of another one, or the same commit."""
     return Ancestry(repo_store).is_ancestor(older, newer)
+
+
+def base_snapshot(repo_store: RepoStore, ours: CommitRecord, theirs: CommitRecord) -> Snapshot:
+    """Return the tables of the merge base of two commits.
+
+    A table of a live branch, or one that was pulled, has a base of its own. See `Ancestry.find_table_bases`.
+    """
+    ancestry, commits = Ancestry(repo_store), repo_store.commits
+    base = commits.get(ancestry.find_bases(ours, theirs)[0].graph_commit_id)
+    tables: dict[TableKey, TableEntry] = {}
+    for key in {*commits.tables_of(base), *commits.tables_of(ours), *commits.tables_of(theirs)}:
+        found = ancestry.find_table_bases(ours, theirs, key)
+        if found and found[0].entry is not None:
+            tables[key] = found[0].entry
+    return Snapshot(repo_store, base, version=base.commit.manifest_version, tables=tables)
 
 
 class Ancestry:

@@ -14,10 +14,7 @@ from anabranch.display import MAX_ROWS, text_table
 from anabranch.errors import TableNotFoundError
 from anabranch.hints import suggest
 from anabranch.ids import TableKey
-from anabranch.repo.history.ancestry import Ancestry
-from anabranch.repo.history.table_identity import match_tables
-from anabranch.repo.log.entries import CommitRecord, TableEntry
-from anabranch.repo.log.store import RepoStore
+from anabranch.repo.history.table_identity import pair_tables
 from anabranch.repo.snapshot import Snapshot, Table
 
 if TYPE_CHECKING:
@@ -34,7 +31,6 @@ __all__ = [
     "SchemaChange",
     "TableChangeKind",
     "TableDiff",
-    "base_snapshot",
     "diff_snapshots",
     "find_appended_rows",
     "pair_columns",
@@ -316,7 +312,7 @@ def diff_snapshots(
             hint = suggest(str(name), map(str, {**old, **new}), "list the tables of both refs")
             raise TableNotFoundError(f"there is no table '{name}' on either side", hint=hint)
     tables = []
-    for old_key, key in _pair_tables(before, after):
+    for old_key, key in pair_tables(before, after):
         if selected is not None and not selected & {old_key, key}:
             continue
         left = None if old_key is None else before[str(old_key)]
@@ -327,30 +323,6 @@ def diff_snapshots(
             shown = str(old_key if key is None else key)
             tables.append(TableDiff(shown, before=left, after=right, load_comparer=load_comparer))
     return Diff(before, after, tuple(tables))
-
-
-def _pair_tables(before: Snapshot, after: Snapshot) -> list[tuple[TableKey | None, TableKey | None]]:
-    """Return the keys of each table in both states, sorted by the newer one. None where a state does not have it."""
-    matched = match_tables(after._repo_store.config, before.entries, after.entries)
-    pairs: list[tuple[TableKey | None, TableKey | None]] = [(key, matched.get(key)) for key in before.entries]
-    pairs += ((None, key) for key in after.entries.keys() - matched.values())
-    # A removed table comes before the one that has its name now.
-    return sorted(pairs, key=lambda pair: (str(pair[0] if pair[1] is None else pair[1]), pair[1] is not None))
-
-
-def base_snapshot(repo_store: RepoStore, ours: CommitRecord, theirs: CommitRecord) -> Snapshot:
-    """Return the tables of the merge base of two commits.
-
-    A table of a live branch, or one that was pulled, has a base of its own. See `Ancestry.find_table_bases`.
-    """
-    ancestry, commits = Ancestry(repo_store), repo_store.commits
-    base = commits.get(ancestry.find_bases(ours, theirs)[0].graph_commit_id)
-    tables: dict[TableKey, TableEntry] = {}
-    for key in {*commits.tables_of(base), *commits.tables_of(ours), *commits.tables_of(theirs)}:
-        found = ancestry.find_table_bases(ours, theirs, key)
-        if found and found[0].entry is not None:
-            tables[key] = found[0].entry
-    return Snapshot(repo_store, base, version=base.commit.manifest_version, tables=tables)
 
 
 def find_appended_rows(diff: TableDiff) -> "RowSide | None":

@@ -6,9 +6,9 @@ from anabranch.errors import NotFoundError
 from anabranch.ids import TableKey
 from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import TableEntry, TableMap
-from anabranch.repo.snapshot import Table
+from anabranch.repo.snapshot import Snapshot, Table
 
-__all__ = ["match_tables", "with_other_names"]
+__all__ = ["match_tables", "pair_tables", "with_other_names"]
 
 
 def match_tables(config: RepoConfig, before: TableMap, after: TableMap) -> dict[TableKey, TableKey]:
@@ -33,6 +33,15 @@ def match_tables(config: RepoConfig, before: TableMap, after: TableMap) -> dict[
             found[key] = other
     taken = set(found.values())
     return found | {key: key for key in missing if key not in found and key in after and key not in taken}
+
+
+def pair_tables(before: Snapshot, after: Snapshot) -> list[tuple[TableKey | None, TableKey | None]]:
+    """Return the keys of each table in both states, sorted by the newer one. None where a state does not have it."""
+    matched = match_tables(after._repo_store.config, before.entries, after.entries)
+    pairs: list[tuple[TableKey | None, TableKey | None]] = [(key, matched.get(key)) for key in before.entries]
+    pairs += ((None, key) for key in after.entries.keys() - matched.values())
+    # A removed table comes before the one that has its name now.
+    return sorted(pairs, key=lambda pair: (str(pair[0] if pair[1] is None else pair[1]), pair[1] is not None))
 
 
 def with_other_names(keys: Iterable[TableKey], *states: Mapping[TableKey, TableEntry | None]) -> set[TableKey]:
