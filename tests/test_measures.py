@@ -1,4 +1,4 @@
-"""Limits on the shape of the code: no import cycle, and few files at the top of the repository."""
+"""Limits on the shape of the code: no import cycle, few files at the top of the repository, none long, few short."""
 
 import subprocess
 import sys
@@ -14,6 +14,16 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
 def test_few_files_are_at_the_top_of_the_repository() -> None:
     found = measure.find_top_files()
     assert len(found) <= 6, found
+
+
+def test_no_file_of_the_repository_is_long() -> None:
+    found = {str(path): len(path.read_text().splitlines()) for path in measure.REPO.rglob("*.py")}
+    assert [path for path, lines in found.items() if lines > measure.LONG_FILE] == [str(measure.FACADE)]
+
+
+def test_few_files_are_short() -> None:
+    short = measure.measure_files()[f"files under {measure.SHORT_FILE} lines"]
+    assert short <= 30, short
 
 
 def test_cycles_of_any_size_are_found() -> None:
