@@ -29,7 +29,7 @@ PANELS: dict[str, dict[str, str]] = {
         "clone": "clone",
         "ui": "server",
         "serve": "server",
-        "completion": "completion",
+        "completion": "help",
     },
     "Branches": {
         "branch": "branch",
