@@ -6,12 +6,13 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import lance
 import pyarrow as pa
 import pytest
 
 import anabranch as ab
 from anabranch.errors import InvalidInputError, ObjectExistsError, StorageError, StorageFullError
-from anabranch.storage import ObjectStore, open_store
+from anabranch.storage import ObjectStore, local_files, open_store
 from anabranch.storage.local_files import remove_empty_folders
 from anabranch.warnings import DurabilityWarning
 
@@ -36,6 +37,7 @@ class Disk:
         self.fails_on: str | None = None
         self._lock = threading.Lock()
         real_fsync, real_link, real_replace = os.fsync, os.link, os.replace
+        real_sync = local_files.sync_file_system
 
         def fsync(file: int) -> None:
             path = os.readlink(f"/proc/self/fd/{file}")
@@ -52,6 +54,11 @@ class Disk:
             self._record("rename", target)
             real_replace(source, target)
 
+        def sync_file_system(folder: str) -> None:
+            self._record("sync all", folder)
+            real_sync(folder)
+
+        monkeypatch.setattr(local_files, "sync_file_system", sync_file_system)
         monkeypatch.setattr(os, "fsync", fsync)
         monkeypatch.setattr(os, "link", link)
         monkeypatch.setattr(os, "replace", replace)
@@ -228,3 +235,27 @@ def test_branch_of_a_table_gets_its_name_after_its_bytes_and_its_manifest(tmp_pa
     assert disk.position("sync", lambda path: "/tree/dev/" in path and path.endswith("/_versions")) < named
     folder = disk.events[named][1].rpartition("/")[0]
     assert ("sync", folder) in disk.events[named:]
+
+
+def test_external_write_is_durable_before_the_commit_that_adopts_it(tmp_path: Path, disk: Disk) -> None:
+    """Lance syncs none of its files, and the version that is published has all of them."""
+    repo = ab.init(str(tmp_path / "lake"))
+    rows = pa.table({"id": [1]})
+    with repo.transaction() as tx:
+        tx.create_table("shop.orders", rows.schema)
+        tx.append("shop.orders", rows)
+    lance.write_dataset(rows, repo["shop.orders"].uri, mode="append")
+    disk.events.clear()
+    repo.adopt("shop.orders")
+    entry = disk.position("link", lambda path: "/_versions/main/" in path)
+    assert disk.position("sync all", lambda path: path == repo.uri) < entry
+
+
+def test_adopted_table_is_durable_before_the_commit_that_names_it(tmp_path: Path, disk: Disk) -> None:
+    source = str(tmp_path / "orders.lance")
+    lance.write_dataset(pa.table({"id": [1]}), source, enable_stable_row_ids=True)
+    repo = ab.init(str(tmp_path / "lake"))
+    disk.events.clear()
+    repo.adopt("shop.orders", source)
+    entry = disk.position("link", lambda path: "/_versions/main/" in path)
+    assert disk.position("sync all", lambda path: path == source) < entry

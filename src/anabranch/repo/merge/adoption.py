@@ -53,6 +53,8 @@ def _with_external_write(
             hint="`adopt()` is only needed after a write by another Lance tool",
         )
     newest = staging.newest_version(home)
+    # Other tools do not sync what they write, and the files of all external versions may be among those of the newest.
+    repo_store.config.store.sync_all()
     version_ref = VersionRef(home=home, version=staging.copy_ordinary(home, newest))
     check_primary_key(key, version_ref.schema, entry.primary_key)
     # Lance does not enforce keys, so that an external write may have repeated one.
@@ -94,6 +96,7 @@ def adopt_table(
         )
     check_primary_key(key, adopted.schema, primary_key)
     check_unique(adopted, primary_key)
+    source.store().sync_all()  # the files stay where they are, and the tool that wrote them did not sync them
     dataset = free_dataset(repo_store.config, key)
     root = repo_store.config.dataset_root(dataset)
     clone.shallow_clone(source, root.root, storage_options=repo_store.config.storage_options)
