@@ -1,8 +1,10 @@
 """What plain Lance sees at a table's root and at the homes of branches: the published rows, and nothing else."""
 
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -128,6 +130,23 @@ def test_next_writer_settles_what_the_last_one_left(lake: Repository) -> None:
     append_without_settling(lake, 4)
     assert raw(lake).count_rows() == 3
     append(lake, 5)
+    assert_plain_lance_agrees(lake, "main")
+
+
+@pytest.mark.local
+def test_commit_succeeds_if_its_prepared_manifest_is_removed(lake: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A computer that slept longer than a lease after the entry was put: gc has removed the temporary file."""
+    link = os.link
+
+    def link_and_sleep(source: str, target: str) -> None:
+        link(source, target)
+        if "/_versions/main/" in target:
+            for left in Path(lake.uri, "tables").rglob("*#*"):
+                left.unlink()
+
+    monkeypatch.setattr(os, "link", link_and_sleep)
+    append(lake, 4)
+    assert ids(lake) == [1, 2, 3, 4]
     assert_plain_lance_agrees(lake, "main")
 
 

@@ -154,6 +154,14 @@ def test_failed_sync_of_the_bytes_leaves_no_object(store: ObjectStore, root: Pat
     assert list((root / "log").iterdir()) == []
 
 
+def test_failed_sync_of_a_replacement_leaves_the_old_object(store: ObjectStore, root: Path, disk: Disk) -> None:
+    store.put("marks/1.json", b"old")
+    disk.fails_on = "1.json#"
+    with pytest.raises(StorageError, match="Input/output error"):
+        store.put("marks/1.json", b"new")
+    assert [(path.name, path.read_bytes()) for path in (root / "marks").iterdir()] == [("1.json", b"old")]
+
+
 def test_missing_file_in_after_leaves_no_object(store: ObjectStore, root: Path) -> None:
     with pytest.raises(StorageError, match=r"gone\.lance"):
         store.put_if_absent("log/1.json", b"{}", after=[str(root / "gone.lance")])

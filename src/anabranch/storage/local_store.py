@@ -93,9 +93,13 @@ class LocalFolderStore(ObstoreBackedStore):
         try:
             file = self._file(path)
             aside = local_files.write_aside(file, data)
-            if durable and self._is_durable:
-                # The bytes before the name: a reader must never find a name whose bytes a power loss removed.
-                local_files.sync_files([aside])
+            try:
+                if durable and self._is_durable:
+                    # The bytes before the name: a reader must never find a name whose bytes a power loss removed.
+                    local_files.sync_files([aside])
+            except BaseException:
+                os.remove(aside)
+                raise
             local_files.rename_aside(aside, file)
         except (OSError, ValueError) as err:
             raise self._translate(err, path) from None

@@ -13,7 +13,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from anabranch.errors import AnabranchError, ExternalWriteError, ObjectExistsError, StorageError
+from anabranch.errors import AnabranchError, ExternalWriteError
 from anabranch.format import staging
 from anabranch.format.home import Home
 from anabranch.format.staging import PreparedSettle
@@ -72,8 +72,9 @@ class Settlement:
         for key, prepared, manifest in self.manifests:
             try:
                 prepared.home.store().put_prepared(manifest)
-            except (ObjectExistsError, StorageError):
-                continue  # left to `settle_published`
+            # The commit is published, so no failure may be raised. `settle_published` tries again.
+            except AnabranchError:
+                continue
             staging.remember_settled(prepared)
             linked.append(key)
         return frozenset(linked)
