@@ -3,6 +3,7 @@
 from typing import Any
 
 import lance
+import numpy as np
 import pyarrow as pa
 import pytest
 from lance.fragment import write_fragments
@@ -14,12 +15,14 @@ from anabranch.format.staging import (
     RowsChanged,
     VersionRef,
     append,
+    append_fragments,
     create_empty,
     delete,
     fork,
     index,
     update,
     upsert,
+    write_moved_rows,
 )
 from tests.conftest import Location
 from tests.format.staging.tables import contents, ids, new_table, raw, row_ids, rows
@@ -44,6 +47,17 @@ def test_deletes_add_up(location: Location) -> None:
         version_ref = delete(version_ref, f"id = {key}").version_ref
     assert ids(version_ref) == [1, 2, 4, 5, 6, 8, 9]
     assert ids(delete(version_ref, "true").version_ref) == []
+
+
+def test_appended_files_with_row_ids_give_no_others_to_their_rows(location: Location) -> None:
+    """Spark writes changed rows under their old ids. Their keys are checked in a version to which they are appended."""
+    version_ref = new_table(location, range(5))
+    batch = rows([50, 51, 52]).to_batches()[0]
+    moved = write_moved_rows(version_ref, [(batch, np.array([1, 4, 2], dtype=np.uint64))])
+    left = delete(version_ref, "id IN (1, 2, 4)").version_ref
+    appended = append(append_fragments(left, moved), rows([60]))
+    assert ids(appended) == [0, 3, 50, 51, 52, 60]
+    assert row_ids(appended) == {0: 0, 3: 3, 50: 1, 51: 4, 52: 2, 60: 5}
 
 
 def test_deleting_nothing_returns_the_same_version(location: Location) -> None:

@@ -8,9 +8,11 @@ versions for the latter, or an Update that reads the id of every row.
 import json
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+from lance.fragment import RowIdSequence
 
 from anabranch.format.layout.settled_manifest import SettledParts, inline_transaction, join_manifest, property_fields
 from anabranch.format.layout.wire import (
@@ -48,17 +50,33 @@ _LARGEST_VERSION = (1 << 64) - 1
 class ChangedRows:
     """Fragments that lost rows, the ids of those that lost all rows, and new ones.
 
-    The first `moved` of the written rows have ids, which their fragments record; the others are new. `is_append` states
-    that the new rows may be appended again to another version, whatever rows that one has. `updated_fields` are given
-    if every row that was cut is written again with the same values in all other fields.
+    The first rows of a written fragment may have ids, which the fragment records; the others are new and get ids here.
+    `is_append` states that the written rows may be appended again to another version, whatever rows that one has.
+    `updated_fields` are given if every row that was cut is written again with the same values in all other fields.
     """
 
     cut: Sequence["FragmentMetadata"] = ()
     removed: Sequence[int] = ()
     written: Sequence["FragmentMetadata"] = ()
-    moved: int = 0
     is_append: bool = False
     updated_fields: Sequence[int] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """A new fragment, the ids that its first rows have, as Lance encodes them, and the number of its other rows."""
+
+    metadata: "FragmentMetadata"
+    given_ids: bytes
+    new_rows: int
+
+    @classmethod
+    def of(cls, metadata: "FragmentMetadata") -> "_Written":
+        found = metadata.row_id_meta
+        if found is None:
+            return cls(metadata, b"", metadata.physical_rows)
+        given = bytes(json.loads(found.json())["Inline"])
+        return cls(metadata, given, metadata.physical_rows - len(RowIdSequence.from_inline_metadata(found)))
 
 
 def staged_manifest(
@@ -76,11 +94,13 @@ def staged_manifest(
     if _INDEX_SECTION in numbers or has_other_sections or not numbers.get(_READER_FLAGS, 0) & _HAS_ROW_IDS:
         return None
     cut = {one.id: _with_deletions(base.fragments[one.id], one.deletion_file) for one in change.cut}
-    added, next_row_id = _new_fragments(base, change, read_version)
+    written = [_Written.of(metadata) for metadata in change.written]
+    added, next_row_id = _new_fragments(base, written, read_version)
     removed = set(change.removed)
     fragments = {key: value for key, value in {**base.fragments, **cut}.items() if key not in removed} | added
     last_id = max(base.max_fragment_id, *fragments, -1)
-    transaction = _transaction(change, tuple(cut.values()), read_version, uuid)
+    operation = _append(written) if change.is_append else _update(change, cut.values(), written)
+    transaction = varint_field(_READ_VERSION, read_version) + bytes_field(_UUID, uuid.encode()) + operation
     flags = _HAS_DELETIONS if cut else 0
     timestamp = _now()
     own = (
@@ -108,16 +128,14 @@ def staged_manifest(
     return parts, join_manifest(parts)
 
 
-def _new_fragments(base: SettledParts, change: ChangedRows, read_version: int) -> tuple[dict[int, bytes], int]:
+def _new_fragments(base: SettledParts, written: Sequence[_Written], read_version: int) -> tuple[dict[int, bytes], int]:
     """Return the written fragments by their new ids, and the next row id after those of their new rows."""
     next_row_id, last_id = base.next_row_id, max(base.max_fragment_id, *base.fragments, -1)
-    found, moved = {}, change.moved
-    for metadata in change.written:
-        new_rows = max(metadata.physical_rows - moved, 0)
-        moved -= metadata.physical_rows - new_rows
-        row_ids = _given_ids(metadata) + _range_of_ids(next_row_id, new_rows)
-        next_row_id, last_id = next_row_id + new_rows, last_id + 1
-        found[last_id] = _new_fragment(metadata, last_id, row_ids, read_version)
+    found = {}
+    for one in written:
+        row_ids = one.given_ids + _range_of_ids(next_row_id, one.new_rows)
+        next_row_id, last_id = next_row_id + one.new_rows, last_id + 1
+        found[last_id] = _new_fragment(one.metadata, last_id, row_ids, read_version)
     return found, next_row_id
 
 
@@ -126,17 +144,21 @@ def _now() -> bytes:
     return varint_field(1, seconds) + varint_field(2, nanoseconds)
 
 
-def _transaction(change: ChangedRows, cut: Sequence[bytes], read_version: int, uuid: str) -> bytes:
-    written = [_described(metadata, _given_ids(metadata)) for metadata in change.written]
-    if change.is_append:
-        operation = bytes_field(_APPEND, bytes_fields(_APPENDED, written))
-    else:
-        update = b"".join(varint_field(_REMOVED_IDS, key) for key in change.removed)
-        update += bytes_fields(_UPDATED_FRAGMENTS, cut) + bytes_fields(_NEW_FRAGMENTS, written)
-        operation = bytes_field(_UPDATE, update)
+def _append(written: Sequence[_Written]) -> bytes:
+    return bytes_field(_APPEND, bytes_fields(_APPENDED, map(_as_written, written)))
+
+
+def _update(change: ChangedRows, cut: Iterable[bytes], written: Sequence[_Written]) -> bytes:
     properties = {UPDATED_FIELDS: " ".join(map(str, change.updated_fields))} if change.updated_fields else {}
-    start = varint_field(_READ_VERSION, read_version) + bytes_field(_UUID, uuid.encode())
-    return start + property_fields(properties) + operation
+    removed = b"".join(varint_field(_REMOVED_IDS, key) for key in change.removed)
+    updated = bytes_fields(_UPDATED_FRAGMENTS, cut)
+    fragments = removed + updated + bytes_fields(_NEW_FRAGMENTS, map(_as_written, written))
+    return property_fields(properties) + bytes_field(_UPDATE, fragments)
+
+
+def _as_written(written: _Written) -> bytes:
+    """Return a fragment as transactions have it: without an id, and without the ids of new rows."""
+    return _described(written.metadata, written.given_ids)
 
 
 def _new_fragment(metadata: "FragmentMetadata", number: int, row_ids: bytes, read_version: int) -> bytes:
@@ -149,7 +171,7 @@ def _new_fragment(metadata: "FragmentMetadata", number: int, row_ids: bytes, rea
 
 
 def _described(metadata: "FragmentMetadata", row_ids: bytes) -> bytes:
-    """Return a fragment without an id, as transactions have it."""
+    """Return a fragment without an id."""
     files = bytes_fields(_DATA_FILE, map(_data_file, metadata.files))
     ids = bytes_field(_ROW_IDS, row_ids) if row_ids else b""
     return files + varint_field(_PHYSICAL_ROWS, metadata.physical_rows) + ids
@@ -182,12 +204,6 @@ def _with_deletions(fragment: bytes, deletions: "DeletionFile | None") -> bytes:
     # In the order of Lance: settling finds fragments that did not change by a comparison of their bytes.
     fields = sorted([*kept, made_field(_DELETION_FILE, described)], key=lambda field: field.number)
     return b"".join(field.raw for field in fields)
-
-
-def _given_ids(metadata: "FragmentMetadata") -> bytes:
-    """Return the ids that the first rows of a fragment keep, as Lance encodes them, in segments."""
-    found = metadata.row_id_meta
-    return b"" if found is None else bytes(json.loads(found.json())["Inline"])
 
 
 def _range_of_ids(start: int, rows: int) -> bytes:

@@ -349,7 +349,6 @@ def _replace(
             cut=left,
             removed=gone,
             written=rows.written,
-            moved=rows.moved,
             updated_fields=_updated_fields(dataset, rows, changed_columns),
         )
         staged = stage_rows(dataset, version_ref, change)
