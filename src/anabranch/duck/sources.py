@@ -13,8 +13,7 @@ from anabranch.duck.statement import SYSTEM_BUCKET, Statement, TableUse
 from anabranch.errors import CommitNotFoundError, InvalidExpressionError, TableNotFoundError
 from anabranch.format.arrow_dataset import ArrowDataset
 from anabranch.hints import suggest
-from anabranch.ids import BranchName, Ref
-from anabranch.repo.log.config import owns
+from anabranch.ids import Ref
 from anabranch.repo.repository import Repository
 from anabranch.repo.runs.engine_access import EngineAccess
 from anabranch.repo.snapshot import Snapshot
@@ -94,9 +93,8 @@ def _branch_tables(repository: Repository, _: Snapshot) -> pa.Table:
     """The tables that a branch has made or written itself, so that it holds its own state of them."""
     rows: list[dict[str, Any]] = []
     for info in repository.branch_list():
-        branch = BranchName.parse(info.name)
-        known = _rows_of(repository.snapshot_of(info.name))
-        rows += ({"branch": info.name, **row} for row in known if owns(branch, row["home"]))
+        known, written = _rows_of(repository.snapshot_of(info.name)), EngineAccess(repository).list_written(info.name)
+        rows += ({"branch": info.name, **row} for row in known if row["table_key"] in written)
     return _table(_BRANCH_TABLES, rows)
 
 

@@ -1482,13 +1482,14 @@ class Repository:
         ['shop.orders']
         """
         from anabranch.repo.gc import compact
+        from anabranch.repo.refs.branches import list_written
 
         target = self._named(branch)
         if tables is not None:
             require_names(tables, "tables")
         return compact.compact_tables(
             self.transaction(str(target), message="Compact", kind=CommitKind.COMPACT),
-            compact.list_written(self._repo_store, target) if tables is None else tables,
+            list_written(self._repo_store, target) if tables is None else tables,
             target_rows_per_fragment=target_rows_per_fragment,
             rewriter=self._rewriter(engine),
             progress=counting(progress, "tables"),

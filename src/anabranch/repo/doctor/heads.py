@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 from functools import partial
 
-from anabranch.errors import AnabranchError, StorageDeniedError, StorageUnavailableError
+from anabranch.errors import AnabranchError, BusyError, StorageDeniedError, StorageUnavailableError
 from anabranch.format import staging
 from anabranch.format.doctor.findings import Case, Finding, FindingKind, Placement
 from anabranch.format.home import Home
@@ -15,9 +15,9 @@ from anabranch.format.layout.names import manifest_path
 from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.doctor.inventory import Inventory
 from anabranch.repo.log.config import owns
-from anabranch.repo.log.entries import LogEntry, TableEntry, is_same_state
+from anabranch.repo.log.entries import BranchEvent, LogEntry, TableEntry, is_same_state
 from anabranch.repo.log.store import RepoStore
-from anabranch.repo.refs.branches import delete_branch
+from anabranch.repo.refs.branches import refuse_in_use
 from anabranch.repo.write.settle import settle_table
 from anabranch.storage import in_parallel
 
@@ -151,8 +151,24 @@ def diagnose_renames(repo_store: RepoStore, inventory: Inventory) -> Iterator[Ca
 
 
 def _undo_rename(repo_store: RepoStore, head: LogEntry) -> bool:
-    # The rename may still be in progress. It reads the new name after its last entry, and then rolls back.
-    if repo_store.heads.find(head.branch) != head:
-        return False
-    delete_branch(repo_store, head.branch)
-    return True
+    """Delete the new name, unless it was changed or the rename has finished since the scan."""
+    former = head.state.former_names[-1]
+
+    def is_finished() -> bool:
+        old = repo_store.heads.find(former.branch)
+        return old is None or old.state.find_rename(former.created_as) is not None
+
+    def tombstone(newest: LogEntry) -> LogEntry | None:
+        if newest != head or is_finished():
+            return None
+        refuse_in_use(repo_store, head.branch)
+        return repo_store.heads.next_entry(newest, BranchEvent.DELETED, is_deleted=True)
+
+    def verify(_: LogEntry) -> None:
+        # The rename may still be in progress. It puts the tombstone of the old name first, and reads the new name
+        # then. This does it the other way round, so that at least one of the two sees the other and rolls back.
+        if is_finished():
+            raise BusyError(f"the rename to '{head.branch}' has just finished", hint="nothing is left to repair")
+        refuse_in_use(repo_store, head.branch)
+
+    return repo_store.heads.move(head.branch, tombstone, verify=verify).state.is_deleted

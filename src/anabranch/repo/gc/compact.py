@@ -5,14 +5,12 @@ from dataclasses import dataclass
 
 from anabranch.errors import TableNotFoundError
 from anabranch.hints import suggest
-from anabranch.ids import BranchName, TableKey
-from anabranch.repo.log.config import owns
+from anabranch.ids import TableKey
 from anabranch.repo.log.entries import GraphCommit
-from anabranch.repo.log.store import RepoStore
 from anabranch.repo.transaction import Transaction, table_writes
 from anabranch.repo.write.columns import Rewriter
 
-__all__ = ["CompactedTable", "Compaction", "compact_tables", "list_written"]
+__all__ = ["CompactedTable", "Compaction", "compact_tables"]
 
 # Called with the number of tables done and the total number of tables.
 Progress = Callable[[int, int], None]
@@ -34,12 +32,6 @@ class Compaction:
 
     tables: tuple[CompactedTable, ...]
     commit: GraphCommit | None
-
-
-def list_written(repo_store: RepoStore, branch: BranchName) -> tuple[str, ...]:
-    """Return the tables that a branch has written to. The other tables are in homes of other branches."""
-    tables = repo_store.commits.tables_of(repo_store.heads.get(branch).head)
-    return tuple(str(key) for key in sorted(tables) if owns(branch, tables[key].home))
 
 
 def compact_tables(

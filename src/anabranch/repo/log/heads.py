@@ -86,19 +86,32 @@ class Heads:
 
     def _renamed_error(self, tombstone: LogEntry) -> BranchNotFoundError:
         """Return the error for a name whose branch has another name now, perhaps after several renames."""
-        state = tombstone.state
-        now = self.follow(Parent(branch=tombstone.branch, commit="", created_as=state.created_as))
-        newest = None if now is None else self.find(now)
-        gone = newest is None or newest.state.is_deleted
-        error = BranchNotFoundError(
-            f"branch '{tombstone.branch}' was renamed to '{now}'{', which was deleted' if gone else ''}",
-            hint=f"restore '{now}', or name another branch" if gone else f"use the name '{now}'",
-        )
-        error.renamed_to = None if now is None else str(now)
+        renamed = Parent(branch=tombstone.branch, commit="", created_as=tombstone.state.created_as)
+        now, newest = self.follow(renamed), self.find_followed(renamed)
+        if newest is not None and not newest.state.is_deleted:
+            deleted, hint = "", f"use the name '{now}'"
+        else:
+            # Another branch may have the name. It has nothing to do with this one, and the name cannot be restored.
+            deleted = ", which was deleted"
+            hint = "name another branch" if newest is None else f"restore '{now}', or name another branch"
+        error = BranchNotFoundError(f"branch '{tombstone.branch}' was renamed to '{now}'{deleted}", hint=hint)
+        error.renamed_to = None if newest is None else str(now)
         return error
 
     def follow(self, parent: Parent) -> BranchName | None:
         """Return the present name of the branch that another one was made from. It costs a request for each rename."""
+        return self._follow(parent)[0]
+
+    def find_followed(self, parent: Parent) -> LogEntry | None:
+        """Return the newest entry of a branch under its present name, a tombstone too.
+
+        Return None if the branch was deleted and another one has its name now.
+        """
+        branch, created_as = self._follow(parent)
+        entry = None if branch is None else self.find(branch)
+        return entry if entry is not None and created_as in (None, entry.state.created_as) else None
+
+    def _follow(self, parent: Parent) -> tuple[BranchName | None, int | None]:
         branch, created_as = parent.branch, parent.created_as
         followed: set[tuple[BranchName, int | None]] = set()
         # Each rename leads to a later branch. Only a damaged repository has a circle.
@@ -109,7 +122,7 @@ class Heads:
             if rename is None:
                 break
             branch, created_as = rename.to, rename.to_created_as
-        return branch
+        return branch, created_as
 
     def get_numbered(self, branch: BranchName, number: int) -> LogEntry:
         """The entry of a number, whether the branch still exists or not."""
@@ -312,8 +325,7 @@ class Heads:
             return self.next_entry(newest, BranchEvent.DELETED, is_deleted=True)
         if self._has_left(entry, newest):
             return None  # another commit builds on it
-        event = BranchEvent.RESTORED if entry.state.is_deleted else BranchEvent.ROLLED_BACK
-        back = self.next_entry(newest, event, head=before.head)
+        back = self.next_entry(newest, BranchEvent.ROLLED_BACK, head=before.head)
         if newest.number == entry.number:
             return replace(back, state=before.state)
         # Another writer has changed only the state, for example the protection, which stays.

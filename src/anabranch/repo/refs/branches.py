@@ -1,7 +1,7 @@
 """Create, list, delete and restore branches, each by the next entry of their log, and report drift."""
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cache, partial
 
@@ -31,6 +31,7 @@ __all__ = [
     "create_branch",
     "delete_branch",
     "list_branches",
+    "list_written",
     "newest_entry",
     "refuse_active_runs",
     "refuse_in_use",
@@ -134,11 +135,12 @@ def create_branch(
         raise InvalidInputError(
             f"live branch '{name}' can only follow main as it is now", hint="make it from 'main', or make it pinned"
         )
-    record, parent = source.record, source.branch
+    record = source.record
+    parent = Parent(branch=source.branch, commit=record.commit.graph_commit_id, created_as=source.created_as)
     # A version of a deleted branch is a valid source. With that branch as its parent, the new branch would be refused
     # by the verification, and could never be restored.
-    if source.is_old and parent is not None and _is_gone(repo_store, parent):
-        parent = None
+    if source.is_old and ((newest := repo_store.heads.find_followed(parent)) is None or newest.state.is_deleted):
+        parent = replace(parent, branch=None)
     now = max(repo_store.config.clock(), record.commit.created_at)
 
     def first_entry(tombstone: LogEntry | None) -> LogEntry:
@@ -151,7 +153,7 @@ def create_branch(
             actor=repo_store.config.actor,
             state=BranchState(
                 mode=mode,
-                parent=Parent(branch=parent, commit=record.commit.graph_commit_id, created_as=source.created_as),
+                parent=parent,
                 created_at=now,
                 created_by=repo_store.config.actor,
                 created_as=number,
@@ -286,6 +288,18 @@ def _is_active(repo_store: RepoStore, run: BranchName, target: BranchName) -> bo
     return entry.state.run.target_created_as == head.state.created_as
 
 
+def list_written(repo_store: RepoStore, branch: BranchName) -> tuple[str, ...]:
+    """Return the tables that a branch has written to. The other tables are in homes of other branches."""
+    entry = repo_store.heads.get(branch)
+    tables = repo_store.commits.tables_of(entry.head)
+    return tuple(str(key) for key in sorted(tables) if _has_written(entry, tables[key].home))
+
+
+def _has_written(entry: LogEntry, home: str | None) -> bool:
+    """Return whether a home is one that a branch writes to, or wrote to under a former name."""
+    return owns(entry.branch, home) or any(owns(former.branch, home) for former in entry.state.former_names)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableDrift:
     """How main changed a table since the branch copied it. A missing table has None for its rows."""
@@ -305,12 +319,29 @@ def branch_drift(repo_store: RepoStore, branch: BranchName) -> tuple[TableDrift,
         raise BranchNotFoundError("main cannot drift from itself", hint="name another branch")
     ours = repo_store.commits.map_of(entry.head)
     main = repo_store.commits.map_of(repo_store.heads.get(BranchName(MAIN)).head)
-    keys = entry.state.own if entry.state.is_live else tuple(key for key in ours if owns(branch, ours[key].home))
-    return tuple(_drift(branch, key, ours.get(key), main.get(key)) for key in sorted(keys))
+    keys = entry.state.own if entry.state.is_live else tuple(key for key in ours if _has_written(entry, ours[key].home))
+    forks = {key: _forked_from(repo_store, entry, ours[key]) for key in keys if key in ours}
+    return tuple(_drift(key, ours.get(key), main.get(key), forks.get(key)) for key in sorted(keys))
 
 
-def _drift(branch: BranchName, key: TableKey, ours: TableEntry | None, main: TableEntry | None) -> TableDrift:
-    forked = None if ours is None else ours.forked_from if owns(branch, ours.home) else (ours.home, ours.version)
+def _forked_from(repo_store: RepoStore, entry: LogEntry, ours: TableEntry) -> tuple[str | None, int] | None:
+    """Return the home and version that the branch copied a table from, or None for a table that it created."""
+    if not _has_written(entry, ours.home):
+        return ours.home, ours.version
+    forked = ours.forked_from
+    # The first write after a rename forks the home of the former name, which in turn was forked from the source.
+    for former in reversed(entry.state.former_names):
+        if forked is not None and owns(former.branch, forked[0]):
+            last = repo_store.heads.get_numbered(former.branch, former.until)
+            then = repo_store.commits.tables_of(last.head).values()
+            homes = {(one.dataset, one.home): one.forked_from for one in then}
+            forked = homes.get((ours.dataset, forked[0]), forked)
+    return forked
+
+
+def _drift(
+    key: TableKey, ours: TableEntry | None, main: TableEntry | None, forked: tuple[str | None, int] | None
+) -> TableDrift:
     current = None if main is None else (main.home, main.version)
     return TableDrift(
         table=str(key),

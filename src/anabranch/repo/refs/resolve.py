@@ -205,29 +205,52 @@ def _second_parent(record: CommitRecord, ref: Ref, repo_store: RepoStore) -> Com
 
 
 def _entry_at(ref: Ref, repo_store: RepoStore) -> LogEntry:
-    """Return the newest entry of a branch's log that is not younger than a time, by bisection.
-
-    Times never decrease along a log. Entries that a clock ahead of the store has dated are found by the store's times.
-    """
+    """Return the entry that was the newest of a branch at a time."""
     wanted = _microseconds(ref)
     head = repo_store.heads.find(BranchName.parse(ref.name))
     if head is None:
         raise BranchNotFoundError(
             f"there is no branch '{ref.name}'", hint=repo_store.heads.names.hint_for(BranchName(ref.name))
         )
-    low = _last(repo_store, head, 0, lambda entry: entry.at <= wanted)
-    # Entries from a clock that was ahead seem to be later than the wanted time. Without this, a ref to the present
-    # would show the state before them.
-    if 0 < low < head.number and (ahead := _find_ahead(repo_store, head, low)) is not None:
-        low = _last(repo_store, head, low, lambda entry: ahead.is_made_by(entry, wanted))
-    if low == 0 and head.state.former_names:
-        return _entry_at(replace(ref, name=str(head.state.former_names[-1].branch)), repo_store)
-    if low == 0:
+    number = _number_at(repo_store, head, 0, wanted)
+    entry = repo_store.heads.get_numbered(head.branch, number) if number > 0 else None
+    # Before a rename, the branch is found by its former names, unless another branch had this name at that time.
+    if number < head.state.created_as and (entry is None or entry.state.is_deleted):
+        entry = _find_former(repo_store, head, wanted) or entry
+    if entry is None:
         raise CommitNotFoundError(f"branch '{ref.name}' did not exist at {ref.at}", hint="give a later time")
-    entry = repo_store.heads.get_numbered(head.branch, low)
+    if (now := entry.state.renamed_to) is not None:
+        raise BranchNotFoundError(
+            f"branch '{entry.branch}' was renamed to '{now}' before {ref.at}", hint="use that name, or an earlier time"
+        )
     if entry.state.is_deleted:
         raise BranchNotFoundError(f"branch '{ref.name}' was deleted at {ref.at}", hint="give another time")
     return entry
+
+
+def _find_former(repo_store: RepoStore, head: LogEntry, wanted: int) -> LogEntry | None:
+    """Return the entry that was the newest at a time in the logs of the former names of a branch."""
+    for former in reversed(head.state.former_names):
+        last = repo_store.heads.get_numbered(former.branch, former.until)
+        # Only the entries of this branch: others may have had the name before and after it.
+        number = _number_at(repo_store, last, former.created_as - 1, wanted)
+        if number >= former.created_as:
+            return repo_store.heads.get_numbered(former.branch, number)
+    return None
+
+
+def _number_at(repo_store: RepoStore, last: LogEntry, before: int, wanted: int) -> int:
+    """Return the number of the newest entry of a log that is not younger than a time, `before` if there is none.
+
+    Only the entries after `before`, up to `last`, are searched, by bisection: times never decrease along a log. Entries
+    that a clock ahead of the store has dated are found by the store's times.
+    """
+    low = _last(repo_store, last, before, lambda entry: entry.at <= wanted)
+    # Entries from a clock that was ahead seem to be later than the wanted time. Without this, a ref to the present
+    # would show the state before them.
+    if before < low < last.number and (ahead := _find_ahead(repo_store, last, low)) is not None:
+        low = _last(repo_store, last, low, lambda entry: ahead.is_made_by(entry, wanted))
+    return low
 
 
 def _last(repo_store: RepoStore, head: LogEntry, low: int, is_made: Callable[[LogEntry], bool]) -> int:

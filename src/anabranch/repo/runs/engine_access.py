@@ -11,6 +11,7 @@ from anabranch.repo.log.entries import CommitKind, GraphCommit
 from anabranch.repo.log.making import CommitSpec
 from anabranch.repo.log.once import Once
 from anabranch.repo.log.store import RepoStore
+from anabranch.repo.refs.branches import list_written
 from anabranch.repo.runs.runs import get_run, run_state
 from anabranch.repo.runs.streams import StreamBatch, publish_batch
 from anabranch.repo.snapshot import Snapshot
@@ -64,6 +65,10 @@ class EngineAccess:
         The object of a commit whose writer died before publishing still exists. The check takes one more request.
         """
         return self._parts.resolve_published(ref)
+
+    def list_written(self, branch: str) -> tuple[str, ...]:
+        """Return the tables that a branch has made or written itself, also under a former name."""
+        return list_written(self._parts.repo_store, BranchName.parse(branch))
 
     def snapshot_at_begin(self, run_id: str) -> Snapshot:
         """Return the tables as they were when a run began, also after it has ended."""

@@ -1,0 +1,139 @@
+"""A branch was renamed, and its old name is used again, or another operation happens around the rename."""
+
+from collections.abc import Callable
+from itertools import count
+
+import pytest
+
+import anabranch as ab
+from anabranch import errors, testing
+from anabranch.format.doctor.findings import Case
+from anabranch.ids import BranchName
+from anabranch.repo.doctor.heads import diagnose_renames
+from anabranch.repo.doctor.inventory import Inventory
+from anabranch.repo.log.config import now_in_microseconds
+from anabranch.repo.log.store import RepoStore
+from tests.repo.conftest import ORDERS, another, append, ids, raw
+
+
+@pytest.fixture
+def dev(lake: ab.Repository) -> ab.Repository:
+    """Branch dev with order 4."""
+    lake.branch_create("dev")
+    append(lake, 4, branch="dev")
+    return lake
+
+
+def before_second_entry(repo: ab.Repository, act: Callable[[ab.Repository], object]) -> ab.Repository:
+    """A handle whose rename is interrupted between its two entries: it reads the clock before each of them."""
+    calls = count(1)
+
+    def clock() -> int:
+        if next(calls) == 2:
+            act(testing.open(repo))
+        return now_in_microseconds()
+
+    return testing.open(repo, clock=clock)
+
+
+def test_time_before_two_renames_of_which_one_name_is_used_again(dev: ab.Repository) -> None:
+    then = dev.reflog("dev")[0].moved.isoformat()
+    dev.branch_rename("dev", "b")
+    dev.branch_rename("b", "c")
+    dev.branch_create("b")
+    assert ids(dev.snapshot_of(f"c@{{{then}}}")) == [1, 2, 3, 4]
+
+
+def test_time_at_which_the_new_name_was_deleted(dev: ab.Repository) -> None:
+    dev.branch_create("prices")
+    dev.branch_delete("prices")
+    append(dev, 5, branch="dev")
+    then = dev.reflog("dev")[0].moved.isoformat()
+    dev.branch_rename("dev", "prices")
+    assert ids(dev.snapshot_of(f"prices@{{{then}}}")) == [1, 2, 3, 4, 5]
+
+
+def test_time_between_a_rename_and_the_rename_back(dev: ab.Repository) -> None:
+    dev.branch_rename("dev", "prices")
+    append(dev, 5, branch="prices")
+    then = dev.reflog("prices")[0].moved.isoformat()
+    dev.branch_rename("prices", "dev")
+    append(dev, 6, branch="dev")
+    assert ids(dev.snapshot_of(f"dev@{{{then}}}")) == [1, 2, 3, 4, 5]
+
+
+def test_branch_from_an_old_version_belongs_to_the_renamed_branch(dev: ab.Repository) -> None:
+    dev.branch_rename("dev", "prices")
+    assert dev.branch_create("child", "dev@v2").parent == "prices"
+    dev.branch_create("dev")
+    assert dev.branch_create("other", "dev@v2").parent == "prices"
+    dev.branch_delete("other")
+    dev.branch_delete("child")
+    dev.branch_delete("prices")
+    assert dev.branch_create("child", "dev@v2").parent is None
+
+
+def test_old_name_does_not_lead_to_another_branch(dev: ab.Repository) -> None:
+    dev.branch_rename("dev", "prices")
+    dev.branch_delete("prices")
+    dev.branch_create("prices")
+    with pytest.raises(errors.BranchNotFoundError, match="renamed to 'prices', which was deleted; name another") as got:
+        dev.snapshot_of("dev")
+    assert got.value.renamed_to is None
+
+
+def test_drift_and_compaction_have_the_tables_written_under_the_old_name(dev: ab.Repository) -> None:
+    append(dev, 5, branch="dev")
+    drift = [(one.table, one.has_drifted, one.forked_version) for one in dev.branch_drift("dev")]
+    dev.branch_rename("dev", "prices")
+    assert [(one.table, one.has_drifted, one.forked_version) for one in dev.branch_drift("prices")] == drift
+    assert dev.sql("SELECT branch, table_key FROM branch_tables WHERE branch = 'prices'").to_pylist() == [
+        {"branch": "prices", "table_key": ORDERS}
+    ]
+    compacted = dev.compact(branch="prices")
+    assert [(one.table, one.fragments_after) for one in compacted.tables] == [(ORDERS, 1)]
+    # The compaction made a home of the new name, which is a fork of the old one.
+    assert [(one.table, one.has_drifted, one.forked_version) for one in dev.branch_drift("prices")] == drift
+    append(dev, 9)
+    assert [one.has_drifted for one in dev.branch_drift("prices")] == [True]
+
+
+def test_old_name_and_new_name_may_have_used_one_home(dev: ab.Repository) -> None:
+    dev.branch_rename("dev", "prices")
+    # The tables of prices are still in a home of the name dev, so that this branch continues there.
+    dev.branch_create("dev", "prices")
+    append(dev, 7, branch="dev")
+    assert (ids(dev.snapshot_of("dev")), ids(dev.snapshot_of("prices"))) == ([1, 2, 3, 4, 7], [1, 2, 3, 4])
+    dev.branch_delete("dev", purge=True)
+    assert ids(another(dev).snapshot_of("prices")) == [1, 2, 3, 4]
+    dev.branch_rename("prices", "dev")
+    assert dev.doctor().findings == ()
+    append(dev, 8, branch="dev")
+    assert ids(another(dev).snapshot_of("dev")) == [1, 2, 3, 4, 8]
+    assert sorted(raw(dev, ref="dev").to_table()["id"].to_pylist()) == [1, 2, 3, 4, 8]
+    assert another(dev).doctor().findings == ()
+
+
+def test_undo_after_a_rename_that_failed_undoes_the_last_commit(dev: ab.Repository) -> None:
+    runs = []
+    with pytest.raises(errors.BranchInUseError):
+        before_second_entry(dev, lambda repo: runs.append(repo.begin_run("dev"))).branch_rename("dev", "prices")
+    runs[0].abort()
+    another(dev).undo("dev")
+    assert ids(dev.snapshot_of("dev")) == [1, 2, 3]
+
+
+def test_doctor_does_not_remove_a_name_whose_rename_has_finished(dev: ab.Repository) -> None:
+    cases: list[Case] = []
+
+    def scan(repo: ab.Repository) -> None:
+        repo_store, inventory = RepoStore.of(repo._config), Inventory(None)
+        for name in ("main", "dev", "prices"):
+            inventory.add_head(repo_store.heads.get(BranchName(name)))
+        cases.extend(diagnose_renames(repo_store, inventory))
+
+    before_second_entry(dev, scan).branch_rename("dev", "prices")
+    assert [case.finding.kind.value for case in cases] == ["unfinished_rename"]
+    assert cases[0].repair is not None
+    assert not cases[0].repair()
+    assert ids(another(dev).snapshot_of("prices")) == [1, 2, 3, 4]
