@@ -14,6 +14,8 @@ from anabranch.repo.doctor.inventory import Inventory
 from anabranch.repo.log.config import now_in_microseconds
 from anabranch.repo.log.store import RepoStore
 from tests.repo.conftest import ORDERS, another, append, ids, raw
+from tests.repo.gc.interrupting import interrupted
+from tests.repo.gc.passing import DAY, pass_time
 
 
 @pytest.fixture
@@ -22,6 +24,13 @@ def dev(lake: ab.Repository) -> ab.Repository:
     lake.branch_create("dev")
     append(lake, 4, branch="dev")
     return lake
+
+
+def reset_away(repo: ab.Repository, branch: str) -> str:
+    """Return a commit with order 6 that only the reflog of a branch has."""
+    commit = append(repo, 6, branch=branch).graph_commit_id
+    repo.reset(branch, to=f"{branch}~1")
+    return commit
 
 
 def before_second_entry(repo: ab.Repository, act: Callable[[ab.Repository], object]) -> ab.Repository:
@@ -34,6 +43,29 @@ def before_second_entry(repo: ab.Repository, act: Callable[[ab.Repository], obje
         return now_in_microseconds()
 
     return testing.open(repo, clock=clock)
+
+
+def test_purge_of_another_branch_of_the_old_name_keeps_the_reflog(dev: ab.Repository) -> None:
+    commit = reset_away(dev, "dev")
+    dev.branch_rename("dev", "prices")
+    dev.branch_create("dev")
+    append(dev, 7, branch="dev")
+    dev.branch_delete("dev", purge=True)
+    later = another(dev)
+    assert ids(later.snapshot_of("prices")) == [1, 2, 3, 4]
+    assert ids(later.snapshot_of(commit)) == [1, 2, 3, 4, 6]
+    assert later.doctor().findings == ()
+
+
+def test_deleted_branch_keeps_the_reflog_before_its_rename_until_its_grace_period_ends(dev: ab.Repository) -> None:
+    commit = reset_away(dev, "dev")
+    dev.branch_rename("dev", "prices")
+    pass_time(dev, 30 * DAY)
+    later = another(dev)
+    later.branch_delete("prices")
+    later.gc()
+    assert later.branch_restore("prices").name == "prices"
+    assert ids(later.snapshot_of(commit)) == [1, 2, 3, 4, 6]
 
 
 def test_time_before_two_renames_of_which_one_name_is_used_again(dev: ab.Repository) -> None:
@@ -137,3 +169,34 @@ def test_doctor_does_not_remove_a_name_whose_rename_has_finished(dev: ab.Reposit
     assert cases[0].repair is not None
     assert not cases[0].repair()
     assert ids(another(dev).snapshot_of("prices")) == [1, 2, 3, 4]
+
+
+def test_rename_while_gc_reads_the_logs_keeps_the_merge_base(dev: ab.Repository) -> None:
+    for number in range(5, 8):
+        append(dev, number)
+    pass_time(dev, 30 * DAY)
+    # Gc lists the runs three times: to end expired ones, and before it reads the logs, which it does again after the
+    # marks. By the third time it has listed the branches, and has not read their logs.
+    scans = count(1)
+    collecting = interrupted(
+        another(dev),
+        lambda operation, path: (operation, path) == ("list_folders", "_runs") and next(scans) == 3,
+        lambda: another(dev).branch_rename("dev", "prices"),
+    )
+    collecting.gc(keep_last=1)
+    later = another(dev)
+    assert later.branch_get("prices").name == "prices"
+    later.merge("prices", into="main")
+    assert ids(later) == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_branch_that_is_restored_after_gc_can_be_merged(dev: ab.Repository) -> None:
+    for number in range(5, 8):
+        append(dev, number)
+    pass_time(dev, 30 * DAY)
+    later = another(dev)
+    later.branch_delete("dev")
+    later.gc(keep_last=1)
+    later.branch_restore("dev")
+    later.merge("dev", into="main")
+    assert ids(later) == [1, 2, 3, 4, 5, 6, 7]

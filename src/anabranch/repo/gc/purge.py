@@ -4,14 +4,14 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from anabranch.format.layout.names import branch_of_ref_path
 from anabranch.format.layout.reach import Wanted, find_reach
 from anabranch.ids import BranchName
 from anabranch.repo.gc.collection import list_datasets
 from anabranch.repo.gc.policy import Policy
-from anabranch.repo.gc.roots import Roots, find_roots
+from anabranch.repo.gc.roots import EARLIEST, Roots, find_roots
 from anabranch.repo.gc.sweep import delete_wave, find_wanted, iter_waves
 from anabranch.repo.log.collected import list_collected, mark_collected, record_collected, unmark_collected
 from anabranch.repo.log.config import TABLES, home_folders, owns
@@ -87,13 +87,18 @@ def _find_other_roots(repo_store: RepoStore, tombstone: LogEntry) -> Roots:
 
     def is_purged(last: LogEntry) -> bool:
         """Return whether this is the branch, an earlier branch of its name, or a run that targets one of them."""
-        if (run := last.state.run) is not None:
-            # A run stages in the homes of its target, so that its files are among those to delete.
-            return run.target == tombstone.branch and run.target_created_as <= tombstone.state.created_as
-        return last.branch == tombstone.branch and last.number <= tombstone.number
+        run = last.state.run
+        target, created_as = (
+            (last.branch, last.state.created_as) if run is None else (run.target, run.target_created_as)
+        )
+        # An earlier branch of the name that was renamed is another branch now, and needs its reflog.
+        if target != tombstone.branch or tombstone.state.find_rename(created_as) is not None:
+            return False
+        # A run stages in the homes of its target, so that its files are among those to delete.
+        return last.number <= tombstone.number if run is None else created_as <= tombstone.state.created_as
 
     # With the earliest horizon, other deleted branches and tags still retain their commits: they can be restored.
-    return find_roots(repo_store, Policy(), horizon=datetime.min.replace(tzinfo=UTC), is_purged=is_purged)
+    return find_roots(repo_store, Policy(), horizon=EARLIEST, is_purged=is_purged)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 
 from anabranch.ids import MAIN, BranchName
 from anabranch.repo.gc.policy import Policy
@@ -15,7 +15,10 @@ from anabranch.repo.log.view import View
 from anabranch.repo.refs.tags import iter_tagged_since
 from anabranch.storage import in_parallel
 
-__all__ = ["FirstParents", "Roots", "find_roots"]
+__all__ = ["EARLIEST", "FirstParents", "Roots", "find_roots"]
+
+# With this horizon, deleted branches and tags retain all of their commits, however long ago they were deleted.
+EARLIEST = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,14 +106,19 @@ class _Search:
         names = self._repo_store.heads.names.list_all()
         logs = [log for log in in_parallel(self._read_log, names) if log is not None]
         heads: list[LogEntry] = []
+        recent: list[LogEntry] = []
         for log in logs:
             self._add_log(log)
-            if not log.newest.state.is_deleted and not is_lock(log.newest.branch):
+            if is_lock(log.newest.branch):
+                continue
+            if not log.newest.state.is_deleted:
                 heads.append(log.newest)
+            elif self._can_return(log):
+                recent.append(log.newest)
         for tag in iter_tagged_since(self._repo_store, self._horizon):
             self._keep(f"tag {tag.name}", [tag.commit_id])
         self._keep("work in flight", self._repo_store.config.leases.list_held_commits())
-        self._keep_bases(tuple(heads))
+        self._keep_bases(heads, recent)
         for clone in Clones(self._repo_store.config).iter_held():
             # Keep the whole commit, even if the clone has only some of its tables: a commit is either readable or
             # collected.
@@ -122,6 +130,14 @@ class _Search:
             heads=tuple(heads),
             created_at={commit_id: commit.created_at for commit_id, commit in self._parents.known.items()},
         )
+
+    def _can_return(self, log: "_Log") -> bool:
+        """Return whether a branch was deleted since the horizon, so that it can be restored and merged.
+
+        It may also have been renamed after the names were listed. Then the log of its new name was not read.
+        """
+        # With the earliest horizon no commit of a deleted branch is missing, and there may be many of these branches.
+        return self._horizon != EARLIEST and (log.written is None or log.written >= self._horizon)
 
     def _add_log(self, log: "_Log") -> None:
         self._published.update(log.made)
@@ -159,16 +175,24 @@ class _Search:
         if last.state.renamed_to is None:
             return set()
         parent = Parent(branch=last.branch, commit="", created_as=last.state.created_as)
-        newest = self._repo_store.heads.find(self._repo_store.heads.follow(parent) or last.branch)
-        if newest is None or newest.state.is_deleted:
+        newest = self._repo_store.heads.find_followed(parent)
+        if newest is None or (newest.state.is_deleted and self._is_old(newest)):
             return set()
         return lifetime.find_kept_before(self._policy, times, self._horizon)
 
-    def _keep_bases(self, living: Sequence[LogEntry]) -> None:
-        """Keep the merge bases of existing branches: with main, and with the branch they were made from."""
-        ancestry, heads = Ancestry(self._repo_store), {entry.branch: entry for entry in living}
+    def _is_old(self, entry: LogEntry) -> bool:
+        """Return whether an entry was put before the horizon. A branch that was deleted since can be restored."""
+        path = self._repo_store.config.branch_log(entry.branch).path(entry.number)
+        return self._repo_store.config.store.head(path).modified < self._horizon
+
+    def _keep_bases(self, living: Sequence[LogEntry], recent: Sequence[LogEntry]) -> None:
+        """Keep the merge bases of branches, also of those deleted since the horizon.
+
+        These are the bases with main, and with the branch that they were made from.
+        """
+        ancestry, heads = Ancestry(self._repo_store), {entry.branch: entry for entry in (*living, *recent)}
         main = heads[BranchName(MAIN)].head
-        for entry in living:
+        for entry in heads.values():
             parent = entry.state.parent
             if parent is None or entry.state.run is not None:
                 continue
@@ -199,10 +223,12 @@ def is_lock(branch: BranchName) -> bool:
 class _Log:
     """The log of one branch name: its newest entry, all commits made on it, and the commits that it retains.
 
-    `purged` are the commits of its purged lifetimes.
+    `written` is when the newest entry was put, None if it was put after the listing. `purged` are the commits of its
+    purged lifetimes.
     """
 
     newest: LogEntry
+    written: datetime | None
     made: frozenset[str]
     purged: frozenset[str]
     kept: frozenset[str]
@@ -234,7 +260,13 @@ class _Log:
             created_as = entry.state.created_as
             # The entry before a creation is the tombstone of the earlier branch of this name.
             entry = repo_store.heads.get_numbered(branch, created_as - 1) if created_as > 1 else None
-        return cls(newest=newest, made=frozenset(made), purged=frozenset(purged), kept=frozenset(kept))
+        return cls(
+            newest=newest,
+            written=times.get(newest.number),
+            made=frozenset(made),
+            purged=frozenset(purged),
+            kept=frozenset(kept),
+        )
 
 
 class _Lifetime:
