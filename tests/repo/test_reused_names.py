@@ -200,3 +200,16 @@ def test_branch_that_is_restored_after_gc_can_be_merged(dev: ab.Repository) -> N
     later.branch_restore("dev")
     later.merge("dev", into="main")
     assert ids(later) == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_live_branch_that_was_renamed_back_can_be_reset_to_its_first_versions(lake: ab.Repository) -> None:
+    lake.branch_create("live", mode="live")
+    first = append(lake, 4, branch="live").graph_commit_id
+    lake.branch_rename("live", "other")
+    append(lake, 5, branch="other")
+    lake.branch_rename("other", "live")
+    assert [drift.has_drifted for drift in lake.branch_drift("live")] == [False]
+    lake.reset("live", to="live@v2")
+    assert ids(lake.snapshot_of("live")) == [1, 2, 3, 4]
+    lake.revert(first, branch="live")
+    assert lake.branch_get("live").own_tables == ()

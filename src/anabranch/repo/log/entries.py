@@ -348,8 +348,9 @@ class LogEntry:
 
     def has_own(self, branch: BranchName, number: int) -> bool:
         """Return whether an entry belongs to this branch: to its log, or to the log of a former name."""
-        if branch == self.branch:
-            return number >= self.state.created_as
+        if branch == self.branch and number >= self.state.created_as:
+            return True
+        # A branch that was renamed back has its present name among the former ones.
         return any(
             branch == former.branch and former.created_as <= number <= former.until
             for former in self.state.former_names
