@@ -66,8 +66,8 @@ class Resolving:
             "--strategy",
             "-s",
             metavar="fail|source|target",
-            help="What to do with conflicts that no other option decides: fail (change nothing), or use the value of"
-            " the source or of the target.",
+            help="How to decide conflicts that no other option decides: fail (do not decide them), or source or target"
+            " (use the value of that side).",
         ),
     ] = "fail"
     resolve: Annotated[
@@ -117,7 +117,7 @@ class MergeOptions(Resolving):
             "--expected-head",
             metavar="COMMIT",
             show_default=False,
-            help="Fail if COMMIT is not the newest commit of the branch that would change.",
+            help="Make the change only if COMMIT is still the newest commit of the target.",
         ),
     ] = None
     dry_run: Annotated[

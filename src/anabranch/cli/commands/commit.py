@@ -59,7 +59,8 @@ def log(
             "--since",
             metavar="TIME",
             show_default=False,
-            help="Only commits since a date (2026-11-15, 00:00 UTC), or of the last days or hours (7d, 12h).",
+            help="Only commits since a date, such as 2026-11-15 (from 00:00 UTC), or of the last days or hours, such as"
+            " 7d or 12h.",
         ),
     ] = None,
     after: Annotated[

@@ -111,8 +111,8 @@ def load(
         typer.Option(
             "--mode",
             metavar="NAME",
-            help="append: add the rows. overwrite: replace all rows of the table. upsert: a row with a key that the"
-            " table already has changes that row. A row with a new key is added.",
+            help="append: add the rows. overwrite: replace all rows of the table. upsert: if the table already"
+            " has a row with the same key, change that row; if not, add a new row.",
         ),
     ] = "append",
     primary_key: Annotated[

@@ -68,7 +68,7 @@ def merge(
         bool,
         typer.Option(
             "--ff-only",
-            help="Merge only if the target has no commits that SOURCE does not have. The merge still makes a commit."
+            help="Merge only if SOURCE already has all commits of the target. The merge still makes a commit."
             " (In git it does not.)",
         ),
     ] = False,
@@ -218,9 +218,9 @@ def conflicts(
     """List the conflicts that a merge would have. Nothing changes.
 
     Each conflict has three values: the value in the base (the last commit that both branches have), in the source, and
-    in the target. Conflicts that --strategy, --resolve, --resolutions or saved decisions decide are left out. With
-    --by, list the conflicts of a cherry-pick, revert or rebase. Then the list has only the conflicts of the first
-    commit that has conflicts.
+    in the target. The list leaves out conflicts that are already decided: by --strategy, --resolve or --resolutions, or
+    by decisions that 'anabranch merge --keep-decisions' saved. With --by, list the conflicts of a cherry-pick, revert
+    or rebase. Then the list has only the conflicts of the first commit that has conflicts.
     """
     target = into or here.current().name
     found = here.repository.conflicts(

@@ -20,7 +20,7 @@ __all__ = ["app"]
 
 app = group()
 
-Steps = Annotated[int, typer.Option("--steps", metavar="N", min=1, help="Number of changes to undo or redo.")]
+Steps = Annotated[int, typer.Option("--steps", metavar="N", min=1, help="Number of changes.")]
 
 _Branch = Annotated[
     str | None,

@@ -39,7 +39,7 @@ def init(
     """Create a repository.
 
     The current folder remembers the repository: later commands in this folder, or below it, do not need --repo. If the
-    folder already remembers another repository, pass PATH or set ANABRANCH_REPO. Then the folder remembers the new
+    folder already remembers another repository, init without PATH fails. With PATH, the folder remembers the new
     repository instead.
     """
     import anabranch
