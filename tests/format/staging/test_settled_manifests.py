@@ -7,10 +7,11 @@ import lance
 import pyarrow as pa
 import pytest
 
+from anabranch.errors import AnabranchError
 from anabranch.format.compare.version_steps import descends_from
 from anabranch.format.home import Home
 from anabranch.format.layout.names import manifest_path
-from anabranch.format.layout.settled_manifest import inline_transaction, read_parts
+from anabranch.format.layout.settled_manifest import inline_transaction, read_parts, settled_manifest
 from anabranch.format.layout.wire import iter_fields
 from anabranch.format.staging import (
     ColumnChange,
@@ -278,3 +279,23 @@ def test_native_version_on_a_settled_one_descends_from_the_staged_version(locati
     native.delete("id = 1")
     assert descends_from(VersionRef(home=version_ref.home, version=4), later)
     assert descends_from(VersionRef(home=version_ref.home, version=4), version_ref)
+
+
+def test_damaged_manifest_is_an_error_of_our_own(location: Location) -> None:
+    """A damaged manifest of the version before does not stop a commit: errors of our own are left to later writers."""
+    version_ref = settled_table(location)
+    staged = upsert(delete(version_ref, "id = 4").version_ref, rows([3, 50]), ["id"]).version_ref
+    store = version_ref.home.store()
+    before, after = store.get(manifest_path(2)), store.get(manifest_path(staged.version))
+    parts = read_parts(before, name="before")
+    raised = 0
+    for bit in range(0, 8 * len(after), 37):
+        data = bytearray(after)
+        data[bit // 8] ^= 1 << bit % 8
+        try:
+            flipped = read_parts(bytes(data), name="after")
+            inline_transaction(flipped)
+            settled_manifest(parts, parts, flipped, properties={}, uuid="", is_clean=False)
+        except AnabranchError:
+            raised += 1
+    assert raised

@@ -35,6 +35,7 @@ __all__ = [
     "read_contents",
     "read_manifest",
     "read_outline",
+    "read_section",
     "with_base_paths",
     "with_own_indices",
     "with_version",
@@ -123,7 +124,8 @@ def read_outline(data: bytes, *, name: str = "manifest") -> Outline:
     fragments, others = split_fields(_message(data, name), _FRAGMENT, _called(name))
     # Indices are in a section before the message. The message has its position only.
     sections = [field.value for field in others if field.number == _INDEX_SECTION and isinstance(field.value, int)]
-    indices = (part.value for at in sections for part in iter_fields(_index_section(data, at, name), _called(name)))
+    what = _called(name)
+    indices = (part.value for at in sections for part in iter_fields(read_section(data, at, what), what))
     return Outline(
         info=_info_of(others, name),
         fragments=tuple(fragments),
@@ -332,12 +334,13 @@ def _without_base_ids(message: bytes, base_ids: _BaseIds, name: str) -> bytes:
 
 
 def _index_section_without_base_ids(data: bytes, position: int, name: str) -> bytes:
-    return _without_base_ids(_index_section(data, position, name), _BASE_IDS_IN_INDEX_SECTION, name)
+    return _without_base_ids(read_section(data, position, _called(name)), _BASE_IDS_IN_INDEX_SECTION, name)
 
 
-def _index_section(data: bytes, position: int, name: str) -> bytes:
+def read_section(data: bytes, position: int, what: str) -> bytes:
+    """Return the section at a position, where its length comes first; `what` names the manifest in the error."""
     if position + 4 > len(data):
-        raise damaged(_called(name), "its index section lies outside the file")
+        raise damaged(what, "one of its sections lies outside the file")
     (size,) = struct.unpack("<I", data[position : position + 4])
     return data[position + 4 : position + 4 + size]
 

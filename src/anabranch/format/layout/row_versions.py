@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from lance.fragment import RowIdMeta, RowIdSequence
 
-from anabranch.format.layout.wire import bytes_field, iter_fields, read_values, varint_field
+from anabranch.format.layout.wire import bytes_field, damaged, iter_fields, read_values, varint_field
 
 __all__ = ["Basis", "clamped_fragments", "copied_fragments", "settled_fragments"]
 
@@ -111,15 +111,15 @@ def _computed(
         return dict.fromkeys(changed, _encode_run(0, len(row_ids), basis.number))
     before, base = (_find_rows(fragments, row_ids) for fragments in rows)
     new: dict[int, int | bytes] = {}
-    for field in changed:
-        if field == _CREATED:
-            kept = before.found
-        else:
-            # A row keeps its version only if staging did not touch it: then the staged value is still that of the
-            # base.
-            kept = before.found & base.found & (base.updated == _decode(values.get(_UPDATED)))
-        of_before = before.created if field == _CREATED else before.updated
-        new[field] = _encode(np.where(kept, of_before, own))
+    if _CREATED in changed:
+        new[_CREATED] = _encode(np.where(before.found, before.created, own))
+    if _UPDATED in changed:
+        updated = _decode(values[_UPDATED])
+        if len(updated) != len(row_ids):
+            raise damaged("a fragment", f"it has row versions for {len(updated)} of its {len(row_ids)} rows")
+        # A row keeps its version only if staging did not touch it: then the staged value is still that of the base.
+        kept = before.found & base.found & (base.updated == updated)
+        new[_UPDATED] = _encode(np.where(kept, before.updated, own))
     return new
 
 
@@ -230,8 +230,11 @@ def _segment(segment: bytes) -> Numbers:
     if ids is not None:
         return np.arange(ids.start, ids.stop, dtype=np.uint64)
     described = json.dumps({"Inline": list(bytes_field(1, segment))})
-    whole = RowIdMeta.from_json(described)  # type: ignore[misc, call-arg] # Lance's stub takes it for a method.
-    return np.asarray(RowIdSequence.from_inline_metadata(whole).to_pyarrow().to_numpy(), dtype=np.uint64)
+    try:
+        whole = RowIdMeta.from_json(described)  # type: ignore[misc, call-arg] # Lance's stub takes it for a method.
+        return np.asarray(RowIdSequence.from_inline_metadata(whole).to_pyarrow().to_numpy(), dtype=np.uint64)
+    except (OSError, RuntimeError, ValueError) as err:
+        raise damaged("a fragment", f"its row ids cannot be decoded: {err}") from err
 
 
 def _decode(value: int | bytes | None) -> Numbers:
@@ -249,7 +252,10 @@ def _runs(value: int | bytes | None) -> tuple[npt.NDArray[np.int64], Numbers]:
         span, version = parts.get(1), parts.get(2, 0)
         lengths.append(_count(span) if isinstance(span, bytes) else 0)
         versions.append(version if isinstance(version, int) else 0)
-    return np.cumsum(lengths, dtype=np.int64), np.array(versions, dtype=np.uint64)
+    try:
+        return np.cumsum(lengths, dtype=np.int64), np.array(versions, dtype=np.uint64)
+    except OverflowError:
+        raise damaged("a fragment", "a row version has more than 64 bits") from None
 
 
 def _count(segment: bytes) -> int:

@@ -9,7 +9,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from anabranch.format.layout.manifest import fragment_id, message_span
+from anabranch.format.layout.manifest import fragment_id, message_span, read_section
 from anabranch.format.layout.wire import (
     WireField,
     bytes_field,
@@ -110,8 +110,7 @@ def inline_transaction(parts: SettledParts) -> bytes | None:
     """Return the transaction that a manifest contains; None if it is in a file of its own."""
     for part in parts.others:
         if part.number == _TRANSACTION_SECTION and isinstance(part.value, int):
-            (length,) = struct.unpack_from("<I", parts.prefix, part.value)
-            return parts.prefix[part.value + 4 : part.value + 4 + length]
+            return read_section(parts.prefix, part.value, f"the manifest of version {parts.version}")
     return None
 
 
@@ -328,8 +327,8 @@ def _values(message: tuple[WireField, ...], number: int) -> tuple[bytes, ...]:
 
 
 def _indices(data: bytes, position: int, name: str) -> tuple[bytes, ...]:
-    (length,) = struct.unpack_from("<I", data, position)
-    return _values(tuple(iter_fields(data[position + 4 : position + 4 + length], f"manifest {name!r}")), 1)
+    what = f"manifest {name!r}"
+    return _values(tuple(iter_fields(read_section(data, position, what), what)), 1)
 
 
 def written_at(parts: SettledParts) -> int:
