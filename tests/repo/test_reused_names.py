@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from itertools import count
 
+import lance
 import pytest
 
 import anabranch as ab
@@ -13,7 +14,7 @@ from anabranch.repo.doctor.heads import diagnose_renames
 from anabranch.repo.doctor.inventory import Inventory
 from anabranch.repo.log.config import now_in_microseconds
 from anabranch.repo.log.store import RepoStore
-from tests.repo.conftest import ORDERS, another, append, ids, raw
+from tests.repo.conftest import ORDERS, another, append, ids, raw, table
 from tests.repo.gc.interrupting import interrupted
 from tests.repo.gc.passing import DAY, pass_time
 
@@ -213,3 +214,14 @@ def test_live_branch_that_was_renamed_back_can_be_reset_to_its_first_versions(la
     assert ids(lake.snapshot_of("live")) == [1, 2, 3, 4]
     lake.revert(first, branch="live")
     assert lake.branch_get("live").own_tables == ()
+
+
+def test_external_write_on_a_branch_that_is_restored_after_gc_can_be_adopted(dev: ab.Repository) -> None:
+    lance.write_dataset(table(9), raw(dev, ref="dev"), mode="append")
+    pass_time(dev, 30 * DAY)
+    later = another(dev)
+    later.branch_delete("dev")
+    later.gc()
+    later.branch_restore("dev")
+    later.adopt(ORDERS, branch="dev")
+    assert ids(later.snapshot_of("dev")) == [1, 2, 3, 4, 9]

@@ -26,14 +26,15 @@ class Roots:
     """The retained commits with their holders, and all commits that were ever published.
 
     A holder is the name of a branch, tag, run or clone that retains the commit. `purged` are the commits that were made
-    on purged branches. `heads` are the newest entries of the existing branches. `created_at` is the creation time of
-    the commits that were read.
+    on purged branches. `heads` are the newest entries of the existing branches, `recent` those of the branches that were
+    deleted since the horizon and can be restored. `created_at` is the creation time of the commits that were read.
     """
 
     holders: Mapping[str, frozenset[str]]
     published: frozenset[str]
     purged: frozenset[str]
     heads: tuple[LogEntry, ...]
+    recent: tuple[LogEntry, ...]
     created_at: Mapping[str, int]
 
     @property
@@ -128,6 +129,7 @@ class _Search:
             published=frozenset(self._published),
             purged=frozenset(self._purged),
             heads=tuple(heads),
+            recent=tuple(recent),
             created_at={commit_id: commit.created_at for commit_id, commit in self._parents.known.items()},
         )
 
@@ -137,7 +139,9 @@ class _Search:
         It may also have been renamed after the names were listed. Then the log of its new name was not read.
         """
         # With the earliest horizon no commit of a deleted branch is missing, and there may be many of these branches.
-        return self._horizon != EARLIEST and (log.written is None or log.written >= self._horizon)
+        if self._horizon == EARLIEST or log.newest.state.run is not None:
+            return False
+        return log.written is None or log.written >= self._horizon
 
     def _add_log(self, log: "_Log") -> None:
         self._published.update(log.made)

@@ -126,7 +126,7 @@ def _find_since(repo_store: RepoStore, roots: Roots) -> dict[str, dict[str | Non
     A writer checks the ordinary versions of a home for external writes. Earlier writers checked the older versions.
     """
     since: dict[str, dict[str | None, int]] = defaultdict(dict)
-    for head in roots.heads:
+    for head in (*roots.heads, *roots.recent):
         for entry in repo_store.commits.tables_of(head.head).values():
             if owns(head.home_branch, entry.home):
                 lowest = since[entry.dataset]
