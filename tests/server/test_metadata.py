@@ -10,7 +10,7 @@ import pytest
 
 import anabranch as ab
 from anabranch.errors import CorruptError, DataInUseError, InvalidPathError
-from anabranch.server.branches import BranchRows
+from anabranch.server.branch_rows import BranchRows
 from anabranch.server.database import Database, Insert
 from anabranch.server.projects import Intent, IntentKind, ProjectRows
 from anabranch.server.rebuild import rebuild_metadata

@@ -10,7 +10,8 @@ from anabranch.errors import AnabranchError, CorruptError
 from anabranch.ids import MAIN
 from anabranch.repo.log.entries import BranchMode
 from anabranch.repo.repository import Repository
-from anabranch.server.branches import BranchRows, adopt, note_copies
+from anabranch.server.branch_rows import BranchRows
+from anabranch.server.branches import adopt, note_copies
 from anabranch.server.database import Database
 from anabranch.server.projects import Project, ProjectRows
 from anabranch.server.settings import Settings

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from anabranch.errors import InvalidInputError, TooLargeError
 from anabranch.ids import TableKey
 from anabranch.repo.transaction import Transaction
+from anabranch.server.calls import Body, BranchCall, BranchToChange, BranchToRead, BucketName, RefQuery, TableName
 from anabranch.server.filters import checked_filter
 from anabranch.server.json_values import rows_of_objects
 from anabranch.server.open_branch import OpenBranch
@@ -23,17 +24,7 @@ from anabranch.server.previews import (
     preview,
     preview_csv,
 )
-from anabranch.server.routing import (
-    Body,
-    BranchCall,
-    BranchToChange,
-    BranchToRead,
-    BucketName,
-    DirectRoute,
-    RefQuery,
-    TableName,
-    make_router,
-)
+from anabranch.server.routing import DirectRoute, make_router
 from anabranch.server.tables import find_table
 
 if TYPE_CHECKING:

@@ -7,14 +7,16 @@ from typing import TypeVar
 
 from anabranch.server.audit import AuditLog
 from anabranch.server.auth import Scope
-from anabranch.server.branches import Branches, BranchRows
+from anabranch.server.branch_rows import BranchRows
+from anabranch.server.branches import Branches
 from anabranch.server.buckets import BucketRows, Buckets
 from anabranch.server.database import Database
 from anabranch.server.exports import Exports
 from anabranch.server.files import FileRows, Files
 from anabranch.server.idempotency import IdempotencyKeys
 from anabranch.server.imports import Imports
-from anabranch.server.job_runner import JobRows, Jobs
+from anabranch.server.job_rows import JobRows
+from anabranch.server.job_runner import Jobs
 from anabranch.server.previews import PreviewPool
 from anabranch.server.projects import ProjectRows, Projects
 from anabranch.server.settings import Settings

@@ -19,7 +19,7 @@ from anabranch.server.auth import DEFAULT_BRANCH, Scope, Token, require
 from anabranch.server.branches import NewBranch
 from anabranch.server.envelope import without_data_folder
 from anabranch.server.imports import ImportOrder, ImportRequest
-from anabranch.server.job_runner import Job
+from anabranch.server.job_rows import Job
 from anabranch.server.merges import refuse_dev_branches
 from anabranch.server.service import Service
 from anabranch.server.ui.lake import Lake, LoadOrder, loaded_message

@@ -1,0 +1,215 @@
+"""The merge that a visitor prepares: both sides with their commits, and the decisions, which travel in the form."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from markupsafe import escape
+
+from anabranch.display import short_id
+from anabranch.errors import InvalidInputError, WriteConflictError
+from anabranch.repo.merge.resolve import Strategy
+from anabranch.server.ui.merge_conflicts import ENGINE, SIDES, list_all, row_id
+from anabranch.server.ui.site import Visit
+
+__all__ = ["Draft", "Heads", "draft_of", "with_new_decisions"]
+
+_MOST_DECISIONS = 1000
+# The decisions and rules travel in the page, where a quote takes five characters. A page has at most 300 KB.
+_MOST_CHARACTERS = 120_000
+# The choice that leaves a decision as it is.
+_KEEP = "keep"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """A merge that a visitor prepares: the two sides, and what was decided so far.
+
+    `rules` are resolvers by the name of a table or column. `decisions` are resolutions by the id of their conflict.
+    """
+
+    source: str
+    into: str
+    strategy: Strategy = Strategy.FAIL
+    rules: Mapping[str, str] = field(default_factory=dict)
+    decisions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def options(self) -> dict[str, Any]:
+        """Return the decisions as the arguments of a merge."""
+        # The id of a conflict is its resolution in JSON without the decision, so no ids are kept between two requests.
+        resolutions = [{**json.loads(name), **choice} for name, choice in self.decisions.items()]
+        return {
+            "strategy": self.strategy,
+            "resolvers": dict(self.rules),
+            "resolutions": resolutions,
+            "engine": ENGINE,
+        }
+
+    def key(self) -> tuple[str, ...]:
+        """Return all decisions, by which a plan is cached."""
+        return str(self.strategy), self.rules_json(), self.decisions_json()
+
+    @property
+    def is_decided(self) -> bool:
+        return self.strategy is not Strategy.FAIL or bool(self.rules or self.decisions)
+
+    @property
+    def size(self) -> int:
+        """The number of characters that the decisions take in a page."""
+        return len(escape(self.decisions_json())) + len(escape(self.rules_json()))
+
+    def rules_json(self) -> str:
+        return json.dumps(dict(self.rules), ensure_ascii=False)
+
+    def decisions_json(self) -> str:
+        return json.dumps(dict(self.decisions), ensure_ascii=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heads:
+    """The commits of both sides that a plan was made of, and those of main below live branches."""
+
+    source: str
+    target: str
+    source_main: str
+    target_main: str
+
+    @classmethod
+    def now(cls, visit: Visit, draft: Draft) -> "Heads":
+        source, target = (visit.lake.repository.snapshot_of(ref) for ref in (draft.source, draft.into))
+        return cls(
+            source=source.id,
+            target=target.id,
+            source_main=source.main_commit_id or "",
+            target_main=target.main_commit_id or "",
+        )
+
+    @classmethod
+    def of_form(cls, visit: Visit) -> "Heads":
+        """Return the commits of the plan that the visitor saw. Raise InvalidInputError if the form has none."""
+        found = cls(**{name: visit.field(f"{name}_head") for name in cls.__slots__})
+        if not found.source or not found.target:
+            raise InvalidInputError(
+                "the form does not state which commits its plan is about", hint="show the plan again, and merge then"
+            )
+        return found
+
+    def fields(self) -> dict[str, str]:
+        """Return the fields of a form that hold these commits."""
+        return {f"{name}_head": getattr(self, name) for name in self.__slots__}
+
+    def check_unmoved(self, now: "Heads", draft: Draft) -> None:
+        """Raise WriteConflictError if a side moved since these were its commits."""
+        named = {"source": draft.source, "target": draft.into}
+        moved = [
+            f"'{named[side]}' moved from commit {short_id(getattr(self, side))} to {short_id(getattr(now, side))}"
+            for side in named
+            if getattr(self, side) != getattr(now, side)
+        ]
+        moved += [
+            f"main moved below the live branch '{named[side]}'"
+            for side in named
+            if getattr(self, f"{side}_main") != getattr(now, f"{side}_main")
+        ]
+        if moved:
+            raise WriteConflictError(
+                f"{', and '.join(moved)} since the plan was shown; nothing was merged",
+                hint="this is the new plan: read it, then merge again",
+            )
+
+
+def draft_of(visit: Visit) -> Draft:
+    """Return the decisions that the form brought back. Raise InvalidInputError if they are not valid."""
+    strategy = visit.field("strategy") or Strategy.FAIL
+    if strategy not in set(Strategy):
+        raise InvalidInputError(f"there is no strategy {strategy[:50]!r}", hint="use fail, source or target")
+    rules, decisions = _object_of(visit, "rules"), _object_of(visit, "decisions")
+    removed = {str(name) for name in visit.form.getlist("remove_rule")}
+    return Draft(
+        source=visit.field("source"),
+        into=visit.field("into"),
+        strategy=Strategy(strategy),
+        rules={name: str(rule) for name, rule in rules.items() if name not in removed},
+        decisions={name: _choice_of(choice) for name, choice in decisions.items() if _is_id(name)},
+    )
+
+
+def _object_of(visit: Visit, name: str) -> dict[str, Any]:
+    # The field comes from the browser. Deeply nested JSON raises RecursionError, which is not a ValueError.
+    text = visit.field(name) or "{}"
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise InvalidInputError(f"the field {name} of the form is not valid", hint="open the page again")
+    return found
+
+
+def _choice_of(choice: Any) -> dict[str, Any]:
+    if isinstance(choice, dict) and choice.get("take") in SIDES:
+        return {"take": choice["take"]}
+    # The default is neither a str nor None, so that a missing value is refused. Null is a value.
+    if isinstance(choice, dict) and isinstance(choice.get("value", 0), str | None):
+        return {"value": choice["value"]}
+    raise InvalidInputError(f"the decision {str(choice)[:200]!r} is not valid", hint="open the page again")
+
+
+def _is_id(name: str) -> bool:
+    """Return whether a text may be the id of a conflict. The library checks its fields."""
+    try:
+        return isinstance(json.loads(name), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def with_new_decisions(visit: Visit, draft: Draft) -> Draft:
+    """Add what the visitor chose on the page. Raise InvalidInputError if there are too many decisions."""
+    decisions = dict(draft.decisions)
+    ids = [str(name) for name in visit.form.getlist("conflict")]
+    for number, name in enumerate(ids):
+        if not _is_id(name):
+            continue
+        take = visit.field(f"take.{number}")
+        if take == _KEEP and name in decisions:
+            continue
+        # Removed first: if the visitor cleared the choice, the conflict is open again.
+        decisions.pop(name, None)
+        if take in SIDES:
+            decisions[name] = {"take": take}
+        elif take in ("value", "null"):
+            decisions[name] = {"value": None if take == "null" else visit.field(f"value.{number}")}
+    found = replace(draft, decisions=_with_rows(visit, draft, decisions), rules=_with_rule(visit, draft.rules))
+    if len(found.decisions) > _MOST_DECISIONS or found.size > _MOST_CHARACTERS:
+        raise InvalidInputError(
+            f"{len(found.decisions):,} single decisions of {found.size:,} characters are too many",
+            hint="decide by a rule, or set long values on the branch before you merge",
+        )
+    return found
+
+
+def _with_rows(
+    visit: Visit, draft: Draft, decisions: Mapping[str, Mapping[str, Any]]
+) -> Mapping[str, Mapping[str, Any]]:
+    """Add the decisions on whole rows: one for each cell of the row that is in conflict."""
+    wanted = {
+        str(name): take
+        for number, name in enumerate(visit.form.getlist("row"))
+        if (take := visit.field(f"row.{number}")) in SIDES
+    }
+    if not wanted:
+        return decisions
+    found = dict(decisions)
+    # All conflicts of the row, also those on another page.
+    for name, conflict in list_all(visit.lake.repository, draft.source, draft.into)[0].items():
+        if conflict.key is not None and (row := row_id(conflict)) in wanted:
+            found[name] = {"take": wanted[row]}
+    return found
+
+
+def _with_rule(visit: Visit, rules: Mapping[str, str]) -> Mapping[str, str]:
+    subject, rule = visit.field("rule_for"), visit.field("rule")
+    if not subject or not rule:
+        return rules
+    return {**rules, subject: f"latest_by({visit.field('latest_by')})" if rule == "latest_by" else rule}
