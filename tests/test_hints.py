@@ -256,3 +256,32 @@ def test_hints_are_translated_for_each_door(hint: str, command_line: str, http: 
 )
 def test_hints_of_spark_are_in_sql(hint: str, sql: str) -> None:
     assert words_at(Door.SPARK_SQL, hint) == sql
+
+
+@pytest.mark.parametrize(
+    ("door", "hint", "words"),
+    [
+        (
+            Door.PAGE,
+            "see `branch_list()`, `tag_list()` and `list_commits()`",
+            "see the page Branches and the page Graph",
+        ),
+        (Door.PAGE, "see `list_commits()` or `iter_graph()`", "see the page Graph"),
+        (Door.PAGE, "`undo()`, `redo()` or `diff()` helps", "the page Reflog or the page Compare helps"),
+        (Door.HTTP, "see `list_commits()` and `sync_branch()`", "see GET .../commits"),
+        (
+            Door.COMMAND_LINE,
+            "see `branch_list()`, `tag_list()` and `list_commits()`",
+            "see 'anabranch branch list', 'anabranch tag list' and 'anabranch log'",
+        ),
+    ],
+)
+def test_each_page_is_named_once(door: Door, hint: str, words: str) -> None:
+    assert words_at(door, hint) == words
+
+
+def test_no_hint_of_a_page_names_a_page_twice_in_a_row() -> None:
+    for _, hint in TEXTS:
+        if not hint.file.startswith((*CLI, *SPARK)) and "`{x}" not in hint.template:
+            shown = words_at(Door.PAGE, hint.template.replace("{x}", "x"))
+            assert not re.search(r"(the page \w+)(, | and | or )(.*(, | and | or ))?\1\b", shown), shown

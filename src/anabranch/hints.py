@@ -89,6 +89,7 @@ _ROUTES: Mapping[str, str] = {
 _PAGES: Mapping[str, str] = {
     "branch_create": "Branches",
     "branch_list": "Branches",
+    "branch_rename": "Branches",
     "conflicts": "Merge",
     "diff": "Compare",
     "doctor": "Storage",
@@ -158,6 +159,8 @@ _OPTIONS: Mapping[str, str] = {
 }
 _CSV = re.compile(r"CsvOptions\(([a-z]+)=(.*)\)")
 _CODE = re.compile(r"`([A-Za-z_.]+)(?:=([^`]*)|\(([^`]*)\))?`")
+# Several pieces of code one after the other, such as "`undo()`, `redo()` or `reset()`".
+_ENUMERATION = re.compile(r"`[^`]+`(?:(?:, | and | or )`[^`]+`)+")
 
 
 def code_in(hint: str) -> list[str]:
@@ -167,7 +170,21 @@ def code_in(hint: str) -> list[str]:
 
 def words_at(door: Door, hint: str) -> str:
     """Return a hint with its code in the words of a door."""
-    return _CODE.sub(lambda found: _translate(door, found), hint)
+    return _translate_all(door, _ENUMERATION.sub(lambda found: _without_repetition(door, found[0]), hint))
+
+
+def _without_repetition(door: Door, enumeration: str) -> str:
+    """Translate an enumeration. Several methods may have the same page or route, which is named once."""
+    words = [_translate_all(door, code) for code in re.findall(r"`[^`]+`", enumeration)]
+    once = list(dict.fromkeys(words))
+    if len(once) == len(words):
+        return _translate_all(door, enumeration)
+    last = " or " if " or " in enumeration else " and "
+    return last.join(filter(None, (", ".join(once[:-1]), once[-1])))
+
+
+def _translate_all(door: Door, text: str) -> str:
+    return _CODE.sub(lambda found: _translate(door, found), text)
 
 
 def _translate(door: Door, found: re.Match[str]) -> str:

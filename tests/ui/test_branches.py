@@ -10,6 +10,7 @@ from playwright.sync_api import Browser, expect
 import anabranch as ab
 from tests.ui.conftest import LocalSite, serving, visiting
 from tests.ui.lakes import shop
+from tests.ui.test_sessions import csrf_of
 
 
 @pytest.fixture
@@ -38,6 +39,53 @@ def test_branch_is_created_deleted_and_restored_by_clicks(
         page.get_by_label("Restore branch experiment").click()
         expect(page.get_by_role("status")).to_have_text("Branch experiment was restored.")
     assert "experiment" in [branch.name for branch in site.repository.branch_list()]
+
+
+@pytest.mark.parametrize("options", [{}, {"java_script_enabled": False}], ids=["scripts", "no scripts"])
+def test_branch_is_renamed_by_clicks_and_its_old_movements_are_found(
+    browser: Browser, site: LocalSite, options: dict[str, bool]
+) -> None:
+    with visiting(browser, site.url, enter=site.enter, **options) as visitor:
+        page = visitor.open("/branches")
+        page.get_by_label("Rename branch dev", exact=True).click()
+        page.get_by_label("New name of branch dev").fill("prices")
+        page.get_by_role("button", name="Rename", exact=True).click()
+        expect(page.get_by_role("status")).to_have_text("Branch dev was renamed to prices.")
+        if not options:  # axe is a script
+            visitor.check_accessible()
+        visitor.open("/reflog?branch=prices")
+        expect(page.get_by_role("row", name="renamed from dev")).to_be_visible()
+        page.get_by_role("link", name="Its movements under this name").click()
+        expect(page.get_by_role("row", name="renamed to prices")).to_be_visible()
+        expect(page.get_by_role("row", name="committed").first).to_contain_text("Sell jugs")
+        expect(page.get_by_role("button", name="Undo the last movement")).to_have_count(0)
+        page.get_by_role("link", name="prices").click()
+        expect(page.get_by_role("heading", name="Reflog of prices")).to_be_visible()
+    assert len(site.repository.table("shop.orders", "prices")) == 4
+
+
+def test_branch_is_not_renamed_without_a_right_name(site: LocalSite) -> None:
+    site.repository.branch_create("release")
+    site.repository.branch_protect("release")
+    with site.client() as client:
+        page = client.get("/branches").text
+        assert 'aria-label="Rename branch main"' not in page
+        assert 'aria-label="Rename branch release"' not in page
+        form = {"csrf": csrf_of(client, "/branches")}
+        for branch, new, status in (
+            ("dev", "main", 400),
+            ("dev", "", 400),
+            ("dev", "a b", 400),
+            ("dev", "release", 409),
+            ("main", "other", 400),
+            ("release", "other", 409),
+            ("missing", "other", 404),
+        ):
+            answer = client.post("/branches/rename", data={**form, "branch": branch, "new": new})
+            assert answer.status_code == status, (branch, new, answer.text)
+    names = {branch.name for branch in site.repository.branch_list()}
+    assert {"dev", "release"} <= names
+    assert "other" not in names
 
 
 def test_search_replaces_the_list(browser: Browser, site: LocalSite) -> None:

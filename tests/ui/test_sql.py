@@ -2,6 +2,7 @@
 
 import os
 import resource
+import socket
 import subprocess
 import sys
 import time
@@ -9,6 +10,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from urllib.parse import urlencode, urlsplit
 
 import pyarrow as pa
 import pytest
@@ -16,7 +18,9 @@ from playwright.sync_api import Browser, expect
 
 import anabranch as ab
 from anabranch.errors import TooLargeError, TooManyRequestsError, TooSlowError
+from anabranch.server.ui.departure import Departure
 from anabranch.server.ui.sql_process import LimitedProcesses, limited_processes
+from anabranch.server.ui.sql_turns import Turns
 from tests.conftest import Location
 from tests.ui.conftest import LocalSite, Visitor, serving, visiting
 from tests.ui.lakes import HOSTILE, hostile_lake, shop
@@ -265,6 +269,48 @@ def wait_for_ends(pids: list[int]) -> None:
     while left := [pid for pid in pids if Path(f"/proc/{pid}").exists()]:
         assert time.monotonic() < deadline, f"{left} did not end"
         time.sleep(0.05)
+
+
+ENDLESS = "WITH RECURSIVE t AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM t) SELECT count(*) FROM t"
+
+
+def test_statements_end_when_their_visitors_leave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise closed pages would keep others from the console."""
+    monkeypatch.setattr("anabranch.server.ui.sql._SECONDS", 3600.0)
+    with serving(shop(tmp_path / "shop")) as site, site.client() as client:
+        client.get("/sql", params={"sql": "SELECT 1"})
+        host = urlsplit(site.url)
+        cookie = "; ".join(f"{name}={value}" for name, value in client.cookies.items())
+        head = f"GET /sql?{urlencode({'sql': ENDLESS})} HTTP/1.1\r\nHost: {host.netloc}\r\nCookie: {cookie}\r\n\r\n"
+        for _ in range(30):
+            with socket.create_connection((host.hostname, host.port)) as connection:
+                connection.sendall(head.encode())
+        answers = (client.get("/sql", params={"sql": "SELECT '8' AS n"}) for _ in range(600))
+        # Those that left may not all be noticed yet.
+        answer = next(answer for answer in answers if answer.status_code != 429)
+        assert ">8</" in answer.text
+
+
+def test_one_token_does_not_take_all_turns() -> None:
+    turns = Turns(at_once=2, waiting=8)
+    here = Departure()
+    with turns.turn("mine", seconds=60, departure=here), ThreadPoolExecutor(3) as threads:
+        waiting = [threads.submit(take_turn, turns, "mine", here) for _ in range(3)]
+        while turns.count("mine") < 4:
+            time.sleep(0.01)
+        with pytest.raises(TooManyRequestsError):
+            take_turn(turns, "mine", here)
+        assert take_turn(turns, "other", here) == "done"
+        assert not any(future.done() for future in waiting)
+        here.leave()
+        for future in waiting:
+            assert isinstance(future.exception(timeout=60), TooSlowError)
+    assert turns.count("mine") == 0
+
+
+def take_turn(turns: Turns, owner: str, departure: Departure) -> str:
+    with turns.turn(owner, seconds=60, departure=departure):
+        return "done"
 
 
 def test_processes_end_with_a_server_that_is_killed(tmp_path: Path) -> None:

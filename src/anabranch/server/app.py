@@ -31,6 +31,7 @@ from anabranch.server.settings import Settings
 from anabranch.server.status import MetricsMiddleware
 from anabranch.server.ui.responses import SecurityHeadersMiddleware, is_below
 from anabranch.server.ui.service_pages import UI_PATH, ServiceGate, make_routes, make_site
+from anabranch.server.ui.workshop import Workshop
 
 __all__ = ["create_app"]
 
@@ -57,11 +58,14 @@ def create_app(settings: Settings, *, service: Service | None = None) -> FastAPI
     """Return the service as an ASGI application, which closes the service when it stops."""
     opened = service or open_service(settings)
 
+    workshop = Workshop()
+
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         # The threads in which FastAPI runs `def` routes.
         anyio.to_thread.current_default_thread_limiter().total_tokens = settings.limits.workers
         yield
+        workshop.close()
         opened.close()
 
     app = FastAPI(
@@ -75,6 +79,7 @@ def create_app(settings: Settings, *, service: Service | None = None) -> FastAPI
         openapi_url=None,
     )
     app.state.service = opened
+    app.state.workshop = workshop
     gate = ServiceGate(opened)
     site = make_site(gate)
 

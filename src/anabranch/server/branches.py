@@ -37,7 +37,7 @@ from anabranch.server.routing import make_router
 from anabranch.server.settings import Settings
 from anabranch.server.tokens import Tokens
 
-__all__ = ["Branches", "adopt", "note_copies", "router"]
+__all__ = ["Branches", "NewBranch", "adopt", "is_branch_id", "note_copies", "router"]
 
 
 _log = logging.getLogger("anabranch.server")
@@ -183,7 +183,7 @@ class Branches:
                 note_copies(self._rows, repository, branch.id)
         for info in known.values():
             # Only branches of this service: others may be created in the repository by other tools.
-            if _ID.fullmatch(info.name) and self._rows.find(project_id, info.name) is None:
+            if is_branch_id(info.name) and self._rows.find(project_id, info.name) is None:
                 adopt(self._rows, project_id, info)
 
     def _finish_delete(self, repository: Repository, project_id: str, branch_id: str) -> None:
@@ -194,6 +194,11 @@ class Branches:
             )
         self._tokens.revoke_all(project_id=project_id, branch_id=branch_id)
         self._rows.delete(branch_id)
+
+
+def is_branch_id(name: str) -> bool:
+    """Return whether a name has the form of an id of a dev branch. A start adopts branches with such names."""
+    return _ID.fullmatch(name) is not None
 
 
 def _new_id() -> str:

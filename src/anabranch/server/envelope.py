@@ -26,6 +26,7 @@ __all__ = [
     "envelope_of",
     "methods_at",
     "status_of",
+    "text_without_folder",
     "without_data_folder",
 ]
 
@@ -99,12 +100,18 @@ def without_data_folder(error: AnabranchError, data: Path) -> AnabranchError:
 
     Dataset paths are removed too, except from server errors, where they help to find the damage.
     """
-    # Both forms occur in errors: as configured, and with symbolic links resolved.
-    for folder in {f"{data}/", f"{data.resolve()}/"}:
-        error.problem = error.problem.replace(folder, "")
+    error.problem = text_without_folder(error.problem, data)
     if status_of(error) < 500:
         error.problem = _DATASET.sub("", error.problem)
     return error
+
+
+def text_without_folder(text: str, data: Path) -> str:
+    """Return a text without the paths of a folder: what is in the folder has its path below it."""
+    # Both forms occur: as configured, and with symbolic links resolved. Lance omits the first slash in some texts.
+    for folder in (f"{data}/", f"{data.resolve()}/"):
+        text = text.replace(folder, "").replace(folder.lstrip("/"), "")
+    return text
 
 
 def answer_error(error: AnabranchError) -> JSONResponse:

@@ -1,4 +1,4 @@
-"""Branches and tags: search and page through them, create, delete and restore them."""
+"""Branches and tags: search and page through them, create, rename, delete and restore them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -37,6 +37,7 @@ class BranchRow:
     behind: int | None
     drifted: tuple[str, ...]
     can_delete: bool
+    can_rename: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +127,7 @@ def _rows(visit: Visit, found: Sequence[BranchInfo], *, is_deleted: bool) -> tup
             behind=apart[info.name][1] if info.name in apart else None,
             drifted=drifted.get(info.name, ()),
             can_delete=info.name != MAIN and not info.is_protected and lake.can_write(info.name),
+            can_rename=info.name != MAIN and not info.is_protected and lake.host.can_rename(info.name),
         )
         for info in found
     )
@@ -179,6 +181,13 @@ def create_branch(visit: Visit) -> Redirect:
     return Redirect("/branches", f"Branch {name} was created.")
 
 
+def rename_branch(visit: Visit) -> Redirect:
+    """Rename a branch."""
+    name, new = visit.field("branch"), visit.field("new")
+    visit.lake.host.rename_branch(name, new)
+    return Redirect("/branches", f"Branch {name} was renamed to {new}.")
+
+
 def delete_branch(visit: Visit) -> Redirect:
     """Delete a branch."""
     name = visit.field("branch")
@@ -218,6 +227,7 @@ def _days(text: str) -> timedelta | None:
 PAGES: tuple[Page, ...] = (
     get("/branches", show_branches),
     post("/branches/create", create_branch, needs=Scope.BRANCH),
+    post("/branches/rename", rename_branch, writes="branch"),
     post("/branches/delete", delete_branch, writes="branch"),
     post("/branches/restore", restore_branch, writes="branch"),
     post("/tags/create", create_tag),

@@ -131,6 +131,7 @@ def _input_versions(visit: Visit, pipeline: PipelineRecord) -> Mapping[str, int]
 def revert_commit(visit: Visit) -> Redirect:
     """Revert the commit on a branch by a new commit."""
     branch = visit.field("branch") or MAIN
+    visit.lake.host.check_revert(_commit_id(visit), branch)
     done = visit.lake.repository.revert(_commit_id(visit), branch=branch)
     return _done(done.commit, f"Reverted on {branch}.", f"There was nothing to revert on {branch}.")
 

@@ -1,8 +1,8 @@
 """The repository of a page, and what differs between one on this machine and a project of a service."""
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import BinaryIO, Protocol
@@ -69,6 +69,22 @@ class Host(Protocol):
 
     def delete_branch(self, name: str) -> None: ...
 
+    def public_text(self, text: str) -> str:
+        """Return a text of a report as the visitor may read it."""
+        ...
+
+    def can_rename(self, name: str) -> bool:
+        """Return whether the visitor may rename a branch here."""
+        ...
+
+    def rename_branch(self, name: str, new: str) -> None:
+        """Rename a branch of the repository. Raise InvalidInputError if it is not renamed here."""
+        ...
+
+    def check_revert(self, commit_id: str, branch: str) -> None:
+        """Raise an error if a commit is not reverted on a branch here."""
+        ...
+
     def check_merge(self, source: str, into: str) -> None:
         """Raise InvalidInputError if these two are not merged here."""
         ...
@@ -80,12 +96,21 @@ class Host(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lake:
-    """A repository, the path below which its pages are, and the visitor's rights."""
+    """A repository, the path below which its pages are, and the visitor's rights.
+
+    `made_at` differs for a repository that was made where another one was deleted.
+    """
 
     repository: Repository
     path: str
     name: str
     host: Host
+    made_at: datetime | None = None
+
+    @property
+    def identity(self) -> Hashable:
+        """What distinguishes the lake from all others of this process, also from deleted ones."""
+        return self.repository.uri, self.made_at
 
     def can_write(self, branch: str | None = None) -> bool:
         """Return whether the visitor may write to a branch, or make and delete branches."""
@@ -135,6 +160,18 @@ class RepositoryHost:
 
     def delete_branch(self, name: str) -> None:
         self.repository.branch_delete(name)
+
+    def public_text(self, text: str) -> str:
+        return text
+
+    def can_rename(self, name: str) -> bool:  # noqa: ARG002 - everything is allowed
+        return True
+
+    def rename_branch(self, name: str, new: str) -> None:
+        self.repository.branch_rename(name, new)
+
+    def check_revert(self, commit_id: str, branch: str) -> None:
+        """Allow everything: the rule of dev branches is one of services."""
 
     def check_merge(self, source: str, into: str) -> None:
         """Allow everything: the rule of dev branches is one of services."""

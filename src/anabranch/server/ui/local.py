@@ -1,8 +1,8 @@
 """The UI of one repository on this machine, for the person who started it."""
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -21,6 +21,7 @@ from anabranch.server.ui.rendering import Frame, render
 from anabranch.server.ui.responses import SecurityHeadersMiddleware
 from anabranch.server.ui.session import Cookie, OneTimeToken, Session, Sessions
 from anabranch.server.ui.site import PageRoute, Site
+from anabranch.server.ui.workshop import Workshop
 
 __all__ = ["ENTER_PATH", "create_local_app"]
 
@@ -44,6 +45,9 @@ class LocalGate:
 
     def find_session(self, request: Request) -> Session | None:
         return self.sessions.find(self.cookie.read(request))
+
+    def check_scope(self, request: Request, needs: Scope) -> None:
+        """Allow everything, as `check` does."""
 
     def check(self, request: Request, session: Session, needs: Scope, branch: str | None) -> None:
         """Allow everything: the visitor started the process."""
@@ -97,7 +101,9 @@ class LoopbackHosts:
     def __init__(self, app: ASGIApp, *, port: int) -> None:
         self._app = app
         self._home = f"http://127.0.0.1:{port}/"
-        self._hosts = {f"{name}:{port}" for name in ("127.0.0.1", "localhost", "[::1]")}
+        names = ("127.0.0.1", "localhost", "[::1]")
+        # Browsers leave the port of plain HTTP out.
+        self._hosts = {f"{name}:{port}" for name in names} | ({*names} if port == 80 else set())
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and Request(scope).headers.get("host") not in self._hosts:
@@ -117,10 +123,19 @@ def create_local_app(repository: Repository, *, port: int, token: OneTimeToken) 
     async def answer_failure(request: Request, error: Exception) -> Response:
         return site.answer_failure(request, error)
 
+    workshop = Workshop()
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        yield
+        workshop.close()
+
     app = Starlette(
+        lifespan=lifespan,
         routes=[enter, site.static_route(), *site.routes(PAGES, prefix="")],
         exception_handlers={HTTPException: answer_failure, Exception: answer_failure},
     )
+    app.state.workshop = workshop
     app.add_middleware(LoopbackHosts, port=port)
     app.add_middleware(SecurityHeadersMiddleware, path="/")
     return app

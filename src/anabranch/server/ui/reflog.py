@@ -16,7 +16,10 @@ _SIZE = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReflogView:
-    """`version` is the newest movement: undo is refused after a later one. `next` is where the next page begins."""
+    """`version` is the newest movement: undo is refused after a later one. `next` is where the next page begins.
+
+    `former` is the name that the branch had before the oldest movement of the page, if it was renamed there.
+    """
 
     branch: str
     name: str
@@ -25,6 +28,7 @@ class ReflogView:
     version: int
     is_first: bool
     next: int | None
+    former: str | None
 
 
 def show_reflog(visit: Visit) -> Shown:
@@ -32,14 +36,16 @@ def show_reflog(visit: Visit) -> Shown:
     branch, is_first = visit.query("branch") or MAIN, not visit.query("after")
     after = None if is_first else visit.number("after")
     found = visit.lake.repository.reflog(branch, limit=_SIZE + 1, after=after)
+    shown = tuple(found[:_SIZE])
     view = ReflogView(
         branch=branch,
         name=visit.lake.host.branch_names().get(branch, branch),
         choices=visit.lake.list_choices(),
-        movements=tuple(found[:_SIZE]),
+        movements=shown,
         version=found[0].number if is_first else 0,
         is_first=is_first,
         next=found[_SIZE - 1].number if len(found) > _SIZE else None,
+        former=next((one.renamed_from for one in reversed(shown) if one.renamed_from), None),
     )
     return Shown("reflog.html", view)
 

@@ -11,17 +11,26 @@ from anyio import from_thread
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from anabranch.errors import AnabranchError, ForbiddenError, InvalidInputError, TokenNotFoundError, UnauthenticatedError
+from anabranch.errors import (
+    AnabranchError,
+    CommitNotFoundError,
+    ForbiddenError,
+    InvalidInputError,
+    TokenNotFoundError,
+    UnauthenticatedError,
+)
 from anabranch.hints import Door
 from anabranch.ids import MAIN, TableKey
 from anabranch.repo.repository import Repository
+from anabranch.repo.runs.engine_access import EngineAccess
 from anabranch.server.auth import DEFAULT_BRANCH, Scope, Token, require
-from anabranch.server.branches import NewBranch
-from anabranch.server.envelope import without_data_folder
+from anabranch.server.branches import NewBranch, is_branch_id
+from anabranch.server.envelope import text_without_folder, without_data_folder
 from anabranch.server.imports import ImportOrder, ImportRequest
 from anabranch.server.job_rows import Job
 from anabranch.server.merges import refuse_dev_branches
 from anabranch.server.service import Service
+from anabranch.server.ui.forms import FormLimits, reading_form
 from anabranch.server.ui.lake import Lake, LoadOrder, loaded_message
 from anabranch.server.ui.pages import PAGES
 from anabranch.server.ui.rendering import Account, Frame, render
@@ -40,6 +49,8 @@ _SIGN_OUT = "/ui/sign-out"
 # A longer load continues as a job, and the page reports its id.
 _WAIT_SECONDS = 60.0
 _LONGEST_BRANCH = 200
+# Sent by visitors without a session.
+_SIGN_IN_FORM = FormLimits(files=0, texts=10, text_bytes=16 << 10)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +65,7 @@ class ProjectHost:
 
     def allows(self, scope: Scope, branch: str | None = None) -> bool:
         try:
-            require(self.token, scope, path=_path(self.project_id, branch))
+            _require(self.service, self.token, scope, project_id=self.project_id, branch=branch)
         except ForbiddenError:
             return False
         return True
@@ -84,21 +95,61 @@ class ProjectHost:
             # Another tool made this branch in the repository.
             self.repository.branch_delete(name)
 
+    def public_text(self, text: str) -> str:
+        return text_without_folder(text, self.service.settings.data)
+
+    def can_rename(self, name: str) -> bool:
+        return not self._is_dev_branch(name) and self.allows(Scope.BRANCH, name)
+
+    def rename_branch(self, name: str, new: str) -> None:
+        if self._is_dev_branch(name):
+            raise InvalidInputError(
+                f"'{name}' is a dev branch, and its id does not change", hint="create another dev branch"
+            )
+        if new == DEFAULT_BRANCH or is_branch_id(new):
+            raise InvalidInputError(
+                f"'{new}' is reserved: the service uses such ids for main and for dev branches",
+                hint="choose another name",
+            )
+        self.repository.branch_rename(name, new)
+
+    def _is_dev_branch(self, name: str) -> bool:
+        return self.service.branches.is_dev_branch(self.project_id, name)
+
+    def check_revert(self, commit_id: str, branch: str) -> None:
+        """Refuse a commit of another branch if the token may not read it, or if it is a dev branch.
+
+        A revert brings back the rows that the commit removed. So it is a merge of one commit.
+        """
+        made_on = EngineAccess(self.repository).published_snapshot_of(commit_id).commit.branch
+        if made_on in (branch, MAIN):
+            return
+        if self.token.branch_id is not None:
+            raise CommitNotFoundError(
+                f"commit {commit_id} was made on another branch", hint="open a commit of this branch"
+            )
+        self.check_merge(commit_id, MAIN)
+
     def check_merge(self, source: str, into: str) -> None:
         refuse_dev_branches(self.service.branches, self.project_id, self.repository, source=source, into=into)
 
     def load(self, order: LoadOrder) -> str:
         """Run an import as a job, as the JSON route does, and wait for it."""
         service, key = self.service, TableKey.parse(order.table)
-        branch_id = DEFAULT_BRANCH if order.branch == MAIN else order.branch
+        # A branch that another tool called 'default' is not main, which has this id in paths.
+        branch_id = DEFAULT_BRANCH if order.branch == MAIN else service.branches.get(self.project_id, order.branch).id
         branch = service.branches.open(self.project_id, branch_id, self.token)
         request = ImportRequest(incremental=order.is_incremental)
         # Before the file is copied, so that a refused import does not fill the disk.
         service.imports.check(branch, key, request)
         upload = keep_file(order.file, order.name, service.files.new_folder(self.project_id))
-        submitted = service.imports.submit(
-            ImportOrder(branch=branch, key=key, request=request, upload=upload, is_kept=False)
-        )
+        try:
+            submitted = service.imports.submit(
+                ImportOrder(branch=branch, key=key, request=request, upload=upload, is_kept=False)
+            )
+        except BaseException:
+            upload.discard()
+            raise
         job: Job = from_thread.run(service.jobs.wait, submitted.id, _WAIT_SECONDS)
         if job.error is not None:
             raise InvalidInputError(job.error["message"], hint=job.error["details"].get("hint"))
@@ -111,6 +162,16 @@ def _path(project_id: str | None, branch: str | None) -> dict[str, str]:
     """Return the parameters of the JSON route that does the same, by which tokens are checked."""
     path = {} if project_id is None else {"project_id": project_id}
     return path if branch is None else {**path, "branch_id": DEFAULT_BRANCH if branch == MAIN else branch}
+
+
+def _require(service: Service, token: Token, needs: Scope, *, project_id: str | None, branch: str | None) -> None:
+    """Raise ForbiddenError if a token may not do what needs a scope, to a branch if one is given."""
+    is_known = branch is None or branch == MAIN
+    if branch is not None and project_id is not None:
+        is_known = is_known or service.branches.is_dev_branch(project_id, branch)
+    # The JSON routes write to main and to dev branches only. Branches of other tools belong to the whole project.
+    raised = Scope.PROJECT if needs is Scope.BRANCH and not is_known else needs
+    require(token, raised, path=_path(project_id, branch))
 
 
 class ServiceGate:
@@ -146,8 +207,14 @@ class ServiceGate:
         request.state.token = token
         return self.sessions.find(self.cookie.read(request))
 
+    def check_scope(self, request: Request, needs: Scope) -> None:
+        token: Token = request.state.token
+        # The branch is in the form, and `check` compares it with that of the token.
+        require(token, needs, path=_path(request.path_params.get("project_id"), token.branch_id))
+
     def check(self, request: Request, session: Session, needs: Scope, branch: str | None) -> None:  # noqa: ARG002
-        require(request.state.token, needs, path=_path(request.path_params.get("project_id"), branch))
+        project_id = request.path_params.get("project_id")
+        _require(self._service, request.state.token, needs, project_id=project_id, branch=branch)
 
     @contextmanager
     def open(self, request: Request, session: Session) -> Iterator[Lake | None]:  # noqa: ARG002
@@ -159,14 +226,24 @@ class ServiceGate:
             project = self._service.projects.get(project_id)
             repository = self._service.projects.open(project_id, actor=token.name)
             host = ProjectHost(service=self._service, project_id=project_id, token=token, repository=repository)
-            yield Lake(repository=repository, path=f"/ui/projects/{project_id}", name=project.name, host=host)
+            yield Lake(
+                repository=repository,
+                path=f"/ui/projects/{project_id}",
+                name=project.name,
+                host=host,
+                made_at=project.created_at,
+            )
 
     def record(self, request: Request, *, action: str, branch: str | None, run: Callable[[], Response]) -> Response:
         audit = self._service.audit
         # The name comes from a form that is not checked yet, and events are never deleted.
         named = _path(None, branch).get("branch_id", "")[:_LONGEST_BRANCH]
         pending = audit.begin(request, action=action, success_status=303, branch_id=named or None)
-        response = run()
+        try:
+            response = run()
+        except BaseException:
+            audit.write((), status=500)
+            raise
         if pending.status != response.status_code:
             audit.write((), status=response.status_code)
         return response
@@ -192,7 +269,7 @@ class ServiceGate:
 
     async def sign_in(self, request: Request) -> Response:
         """Exchange a token for a session."""
-        async with request.form(max_fields=10, max_files=0) as form:
+        async with reading_form(request, _SIGN_IN_FORM) as form:
             secret, wanted, value = (str(form.get(name, "")) for name in ("token", "wanted", "csrf"))
         # The field comes from the browser: a forged one would lead the visitor to another site after the sign-in.
         wanted = wanted if _is_page(wanted) else _HOME

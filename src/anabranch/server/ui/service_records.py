@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from anabranch.errors import InvalidInputError
 from anabranch.server.audit import AuditEvents, Before, list_audit, list_project_audit
-from anabranch.server.auth import Scope
+from anabranch.server.auth import Scope, hash_secret
 from anabranch.server.calls import Call, ProjectCall
 from anabranch.server.jobs import list_jobs
 from anabranch.server.tokens import (
@@ -104,6 +104,9 @@ def rotate_token_by_form(visit: Visit) -> Redirect:
         made = rotate_token(_call(visit), token_id)
     else:
         made = rotate_project_token(_project_call(visit), token_id)
+    if made.id == visit.session.token_id:
+        # Only this session continues: without it, the visitor would be signed out before the new secret is shown.
+        visit.session.token_hash = hash_secret(made.secret)
     return Redirect(_tokens_path(visit), f"Token {made.name} has a new secret, shown only here: {made.secret}")
 
 

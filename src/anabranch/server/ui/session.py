@@ -17,7 +17,9 @@ __all__ = ["Cookie", "OneTimeToken", "Session", "Sessions", "check_same_site"]
 
 _BYTES = 32
 _LIFE_SECONDS = 12 * 3600.0
-# The oldest sessions end when there are more.
+# The oldest sessions end when there are more, of one token or of all. A token that signs in again and again must not
+# end the sessions of others.
+_MOST_OF_TOKEN = 100
 _MOST = 10_000
 
 
@@ -68,6 +70,9 @@ class Sessions:
         )
         with self._changing:
             self._by_id[session.id] = session
+            of_token = [one.id for one in self._by_id.values() if one.token_id == token_id]
+            for session_id in of_token[:-_MOST_OF_TOKEN]:
+                del self._by_id[session_id]
             while len(self._by_id) > _MOST:
                 self._by_id.popitem(last=False)
         return session

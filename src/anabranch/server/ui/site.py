@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 from urllib.parse import urlencode
@@ -20,6 +20,8 @@ from anabranch.hints import Door
 from anabranch.ids import MAIN
 from anabranch.server.auth import Scope
 from anabranch.server.envelope import EnvelopeException, methods_at, status_of
+from anabranch.server.ui.departure import Departure, noticing_departure
+from anabranch.server.ui.forms import FILE_FORM, TEXT_FORM, FormLimits, reading_form, text_of
 from anabranch.server.ui.lake import Lake
 from anabranch.server.ui.rendering import Account, Frame, render
 from anabranch.server.ui.responses import SECURITY_HEADERS, answer_static
@@ -44,6 +46,7 @@ class Visit:
     session: Session
     opened: Lake | None
     form: FormData = field(default_factory=FormData)
+    departure: Departure = field(default_factory=Departure)
 
     @property
     def lake(self) -> Lake:
@@ -54,8 +57,8 @@ class Visit:
 
     def cached(self, make: Callable[[], T], *key: Hashable, weigh: Callable[[T], int] = lambda _: _USUAL_WEIGHT) -> T:
         """Return a value that follows from its key alone, such as from commit ids. It is made once and cached."""
-        # With the URI, because all lakes of the process share the cache, and their tables may have the same names.
-        whole = (self.lake.repository.uri, *key)
+        # With the lake, because all lakes of the process share the cache, and their tables may have the same names.
+        whole = (self.lake.identity, *key)
         found: T | None = _VALUES.find(whole)
         if found is None:
             found = make()
@@ -89,12 +92,6 @@ class Visit:
         return value if isinstance(value, UploadFile) and value.filename else None
 
 
-def text_of(form: FormData, name: str) -> str:
-    """Return a text of a form without the blanks around it, or an empty text."""
-    value = form.get(name)
-    return value.strip() if isinstance(value, str) else ""
-
-
 @dataclass(frozen=True, slots=True)
 class Shown:
     """The answer of a page: a template and its view."""
@@ -123,7 +120,8 @@ class Page:
     """A page or an action.
 
     `needs` is the scope that it needs, None if any visitor who signed in may open it. `writes` is the field of the form
-    that names the branch it writes to.
+    that names the branch it writes to. `form` limits the form of an action. A page that `is_long` stops when the
+    visitor leaves.
     """
 
     method: str
@@ -131,6 +129,8 @@ class Page:
     handle: Handle
     needs: Scope | None
     writes: str | None = None
+    form: FormLimits = TEXT_FORM
+    is_long: bool = False
 
     @property
     def name(self) -> str:
@@ -138,14 +138,28 @@ class Page:
         return str(getattr(self.handle, "__name__", self.path))
 
 
-def get(path: str, handle: Handle, *, needs: Scope | None = Scope.READ) -> Page:
+def get(path: str, handle: Handle, *, needs: Scope | None = Scope.READ, is_long: bool = False) -> Page:
     """Declare a page."""
-    return Page(method="GET", path=path, handle=handle, needs=needs)
+    return Page(method="GET", path=path, handle=handle, needs=needs, is_long=is_long)
 
 
-def post(path: str, handle: Handle, *, needs: Scope | None = Scope.PROJECT, writes: str | None = None) -> Page:
+def post(
+    path: str,
+    handle: Handle,
+    *,
+    needs: Scope | None = Scope.PROJECT,
+    writes: str | None = None,
+    takes_file: bool = False,
+) -> Page:
     """Declare an action. With `writes`, a write to main needs a token for the whole project."""
-    return Page(method="POST", path=path, handle=handle, needs=Scope.BRANCH if writes else needs, writes=writes)
+    return Page(
+        method="POST",
+        path=path,
+        handle=handle,
+        needs=Scope.BRANCH if writes else needs,
+        writes=writes,
+        form=FILE_FORM if takes_file else TEXT_FORM,
+    )
 
 
 class Gate(Protocol):
@@ -157,6 +171,10 @@ class Gate(Protocol):
     door: Door
 
     def find_session(self, request: Request) -> Session | None: ...
+
+    def check_scope(self, request: Request, needs: Scope) -> None:
+        """Raise ForbiddenError if the visitor may not do this to any branch."""
+        ...
 
     def check(self, request: Request, session: Session, needs: Scope, branch: str | None) -> None:
         """Raise ForbiddenError if the visitor may not do this."""
@@ -220,33 +238,50 @@ class Site:
             if session is None:
                 return self._gate.turn_away(request)
             if page.method == "GET":
-                return await run_in_threadpool(self._answer, page, request, session, FormData())
-            async with request.form(max_fields=5000, max_part_size=1 << 20) as form:
+                watched = noticing_departure(request) if page.is_long else nullcontext(Departure())
+                async with watched as departure:
+                    return await run_in_threadpool(self._checked, page, request, session, FormData(), departure)
+            try:
+                # Before the form is read, which may be large.
+                check_same_site(request)
+                if page.needs is not None:
+                    self._gate.check_scope(request, page.needs)
+            except AnabranchError as err:
+                return await run_in_threadpool(self._refuse, page, request, session, err)
+            async with reading_form(request, page.form) as form:
                 return await run_in_threadpool(self._answer, page, request, session, form)
 
         return answer
 
-    def _answer(self, page: Page, request: Request, session: Session, form: FormData) -> Response:
-        """Check the request, run the page or the action, and show errors as pages."""
-        if page.method == "GET":
-            return self._checked(page, request, session, form)
+    def _refuse(self, page: Page, request: Request, session: Session, error: AnabranchError) -> Response:
+        """Answer a form that was not read."""
 
         def run() -> Response:
-            return self._checked(page, request, session, form)
+            return self._show_error(error, request, session)
+
+        return self._gate.record(request, action=page.name, branch=None, run=run)
+
+    def _answer(self, page: Page, request: Request, session: Session, form: FormData) -> Response:
+        """Run an action, with a record of it."""
+
+        def run() -> Response:
+            return self._checked(page, request, session, form, Departure())
 
         return self._gate.record(request, action=page.name, branch=_branch_of(page, form), run=run)
 
-    def _checked(self, page: Page, request: Request, session: Session, form: FormData) -> Response:
+    def _checked(
+        self, page: Page, request: Request, session: Session, form: FormData, departure: Departure
+    ) -> Response:
+        """Check the request, run the page or the action, and show errors as pages."""
         try:
             if page.method == "POST":
-                # Two independent checks against forged forms: the headers of the browser, and the token of the
-                # session.
-                check_same_site(request)
+                # The second check against forged forms, after that of the headers of the browser.
                 session.check_form(form.get("csrf"))
             if page.needs is not None:
                 self._gate.check(request, session, page.needs, _branch_of(page, form))
             with self._gate.open(request, session) as lake:
-                return self._visit(page, Visit(request=request, session=session, opened=lake, form=form))
+                visit = Visit(request=request, session=session, opened=lake, form=form, departure=departure)
+                return self._visit(page, visit)
         except AnabranchError as err:
             return self._show_error(err, request, session)
 

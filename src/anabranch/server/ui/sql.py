@@ -1,7 +1,9 @@
 """The SQL console: one read-only statement over the tables of a ref, with a bounded result."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypeVar
 
 from starlette.responses import Response
 
@@ -17,6 +19,8 @@ from anabranch.server.ui.site import Page, Shown, Visit, get
 from anabranch.server.ui.sql_process import limited_processes
 
 __all__ = ["PAGES", "SqlResult", "SqlView"]
+
+T = TypeVar("T")
 
 # DuckDB stops a statement that takes longer.
 _SECONDS = 30.0
@@ -58,7 +62,7 @@ def show_sql(visit: Visit) -> Shown:
         return Shown("sql.html", view)
     try:
         work = partial(read_result, visit.lake.repository, _checked(sql), ref, seconds=_SECONDS)
-        return Shown("sql.html", replace(view, result=limited_processes().run(work, seconds=_SECONDS)))
+        return Shown("sql.html", replace(view, result=_run(visit, work)))
     # Errors of the statement are shown beside it, so that the visitor can correct it.
     except (InvalidInputError, NotFoundError, LimitError) as err:
         return Shown("sql.html", replace(view, problem=err), status=status_of(err))
@@ -67,7 +71,13 @@ def show_sql(visit: Visit) -> Shown:
 def download_result(visit: Visit) -> Response:
     """Send the whole result of a statement as CSV."""
     work = partial(read_csv, visit.lake.repository, _checked(visit.query("sql")), visit.ref(), seconds=_SECONDS)
-    return answer_text(limited_processes().run(work, seconds=_SECONDS), name="result.csv", media_type="text/csv")
+    return answer_text(_run(visit, work), name="result.csv", media_type="text/csv")
+
+
+def _run(visit: Visit, work: Callable[[], T]) -> T:
+    """Run a statement as long as the visitor waits for it."""
+    owner = visit.session.token_id
+    return limited_processes().run(work, seconds=_SECONDS, owner=owner, departure=visit.departure)
 
 
 def read_csv(repository: Repository, sql: str, ref: str, *, seconds: float) -> str:
@@ -108,6 +118,6 @@ def _checked(sql: str) -> str:
 
 
 PAGES: tuple[Page, ...] = (
-    get("/sql", show_sql),
-    get("/sql.csv", download_result),
+    get("/sql", show_sql, is_long=True),
+    get("/sql.csv", download_result, is_long=True),
 )

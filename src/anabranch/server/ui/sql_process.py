@@ -11,7 +11,6 @@ The limit of memory needs Linux. Elsewhere a statement runs in the process that 
 """
 
 import atexit
-import functools
 import os
 import pickle
 import signal
@@ -23,12 +22,16 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from anabranch.errors import AnabranchError, TooLargeError, TooManyRequestsError, TooSlowError
+from anabranch.errors import AnabranchError, TooLargeError, TooSlowError
+from anabranch.server.ui.departure import Departure
+from anabranch.server.ui.sql_turns import Turns, gone
 
 __all__ = ["LimitedProcesses", "limited_processes"]
 
@@ -57,7 +60,7 @@ class _Failure:
     text: str
 
 
-@functools.cache
+@cache
 def limited_processes() -> "LimitedProcesses":
     """Return the processes of this process. The first one starts when it is needed."""
     processes = LimitedProcesses()
@@ -70,8 +73,7 @@ class LimitedProcesses:
 
     def __init__(self, *, memory_bytes: int = _MEMORY_BYTES, at_once: int = _AT_ONCE, waiting: int = _WAITING) -> None:
         self._memory_bytes = memory_bytes
-        self._slots = threading.BoundedSemaphore(at_once)
-        self._queue = threading.BoundedSemaphore(at_once + waiting)
+        self._turns = Turns(at_once=at_once, waiting=waiting)
         self._starting = threading.Lock()
         self._control: socket.socket | None = None
         self._forking: subprocess.Popen[bytes] | None = None
@@ -87,26 +89,25 @@ class LimitedProcesses:
         with self._starting:
             self._close()
 
-    def run(self, work: Callable[[], T], *, seconds: float) -> T:
+    def run(
+        self, work: Callable[[], T], *, seconds: float, owner: str | None = None, departure: Departure | None = None
+    ) -> T:
         """Return the result of a function that can be pickled, and so can its result.
 
-        Raise what it raises, TooLargeError if it takes too much memory, and TooSlowError if it takes too much time.
+        Raise what it raises, TooLargeError if it takes too much memory, and TooSlowError if it takes too much time, or
+        if the visitor leaves. The owner is whose turn it takes.
         """
-        busy = TooManyRequestsError("other statements are running", hint="try again in a moment")
-        if not self._queue.acquire(blocking=False):
-            raise busy
-        try:
-            if not self._slots.acquire(timeout=seconds):
-                raise busy
-            try:
-                return cast(T, self._run(work, seconds)) if _STATUS.exists() else work()
-            finally:
-                self._slots.release()
-        finally:
-            self._queue.release()
+        leaving = departure or Departure()
+        with self._turns.turn(owner, seconds=seconds, departure=leaving):
+            return cast(T, self._run(work, seconds, leaving)) if _STATUS.exists() else work()
 
-    def _run(self, work: Callable[[], Any], seconds: float) -> Any:
-        with self._connect() as connection, connection.makefile("rwb") as pipe:
+    def _run(self, work: Callable[[], Any], seconds: float, departure: Departure) -> Any:
+        with (
+            self._connect() as connection,
+            connection.makefile("rwb") as pipe,
+            # The other process ends when the connection is shut down.
+            departure.stopping(partial(_shut_down, connection)),
+        ):
             pickle.dump((pickle.dumps(work), self._memory_bytes, seconds + _EXTRA_SECONDS), pipe)
             pipe.flush()
             # The process ends itself. This is for one that cannot, for example because the machine was suspended.
@@ -116,6 +117,8 @@ class LimitedProcesses:
                 result = pickle.load(pipe)  # noqa: S301 - from a process of this module
             # The process ended before its answer: by the alarm, or because memory could not be allocated.
             except (EOFError, pickle.UnpicklingError, OSError) as err:
+                if departure.has_left:
+                    raise gone() from err
                 if time.monotonic() - began >= seconds:
                     raise _too_slow(seconds) from err
                 raise _too_large(self._memory_bytes) from err
@@ -178,6 +181,11 @@ class LimitedProcesses:
             self._forking.kill()
             self._forking.wait()
         self._control = self._forking = None
+
+
+def _shut_down(connection: socket.socket) -> None:
+    with suppress(OSError):  # it may be closed already
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 def _too_slow(seconds: float) -> TooSlowError:

@@ -4,98 +4,26 @@ Each is done on demand by a thread of its own, because it reads the whole lake. 
 far it is and loads itself again.
 """
 
-import threading
-import time
-from collections.abc import Callable, Hashable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import partial
 from typing import Any
 
-from anabranch.errors import InvalidInputError, TooManyRequestsError
+from anabranch.errors import InvalidInputError
 from anabranch.format.doctor.findings import DoctorReport
 from anabranch.repo.gc.policy import GcReport
 from anabranch.repo.gc.usage import HolderStorage, RepositoryStorage
 from anabranch.server.auth import Scope
 from anabranch.server.ui.site import Page, Redirect, Shown, Visit, get, post
-from anabranch.storage.parallel import OnProgress, Progress
+from anabranch.server.ui.workshop import Work, Workshop
+from anabranch.storage.parallel import OnProgress
 
-__all__ = ["PAGES", "Bar", "Policy", "StorageView", "Work", "Workshop"]
+__all__ = ["PAGES", "Bar", "Policy", "StorageView"]
 
 _HOLDERS = 100
 _OBJECTS = 200
 _FINDINGS = 200
-# Shorter work is answered at once.
-_WAIT_SECONDS = 1.0
 _RELOAD_SECONDS = 2
-# A result that no one opened is made again after that time.
-_FRESH_SECONDS = 60.0
-# All work of a process, and what is waiting for its turn.
-_AT_ONCE = 2
-_MOST_WORK = 20
-
-
-@dataclass(slots=True)
-class Work:
-    """Work that runs or has ended, and how far it is."""
-
-    future: Future[Any]
-    began: float
-    ended: float | None = None
-    progress: Progress | None = None
-
-    @property
-    def seconds(self) -> float:
-        return time.monotonic() - self.began
-
-    @property
-    def is_stale(self) -> bool:
-        return self.ended is not None and time.monotonic() - self.ended > _FRESH_SECONDS
-
-
-class Workshop:
-    """The work that visitors requested, by what it is about. The same work is done once at a time."""
-
-    def __init__(self) -> None:
-        self._threads = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="anabranch-upkeep")
-        self._changing = threading.Lock()
-        self._by_key: dict[tuple[Hashable, ...], Work] = {}
-
-    def request(self, key: tuple[Hashable, ...], make: Callable[[OnProgress], object]) -> Work:
-        """Return the work of a key, after a short time in which it may end. A result is returned once."""
-        with self._changing:
-            work = self._by_key.get(key)
-            if work is None or work.is_stale:
-                work = self._start(key, make)
-        with suppress(TimeoutError, Exception):  # the caller reads the error from the future
-            work.future.result(timeout=_WAIT_SECONDS)
-        if work.future.done():
-            with self._changing:
-                self._by_key.pop(key, None)
-        return work
-
-    def _start(self, key: tuple[Hashable, ...], make: Callable[[OnProgress], object]) -> Work:
-        for old in [name for name, one in self._by_key.items() if one.is_stale]:
-            del self._by_key[old]
-        if len(self._by_key) >= _MOST_WORK:
-            raise TooManyRequestsError(f"{_MOST_WORK} measurements are running", hint="try again later")
-        work = Work(future=Future(), began=time.monotonic())
-        self._by_key[key] = work
-
-        def run() -> None:
-            try:
-                work.future.set_result(make(partial(setattr, work, "progress")))
-            except BaseException as err:  # noqa: BLE001 - raised where the result is read
-                work.future.set_exception(err)
-            work.ended = time.monotonic()
-
-        self._threads.submit(run)
-        return work
-
-
-_WORKSHOP = Workshop()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,7 +88,8 @@ def show_storage(visit: Visit) -> Shown:
     }
     if show not in makers:
         return Shown("storage.html", StorageView(policy=policy))
-    work = _WORKSHOP.request((repository.uri, show, policy), makers[show])
+    workshop: Workshop = visit.request.app.state.workshop
+    work = workshop.request((visit.lake.identity, show, policy), makers[show])
     if not work.future.done():
         # A header, because a page that reloads itself by an element is not accessible to all readers of screens.
         headers = {"Refresh": str(_RELOAD_SECONDS)}

@@ -309,5 +309,5 @@ PAGES: tuple[Page, ...] = (
     get("/tables/{table}/history", show_history),
     get("/load", show_load),
     # The service accepts large bodies at paths with this end only.
-    post("/import", load_file, writes="branch"),
+    post("/import", load_file, writes="branch", takes_file=True),
 )
