@@ -2,11 +2,13 @@
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 import anabranch as ab
+from anabranch.errors import TooManyRequestsError
 from anabranch.server.ui.session import Sessions
 from anabranch.server.ui.workshop import Workshop
 from anabranch.storage.parallel import Progress
@@ -77,6 +79,23 @@ def test_result_that_two_visitors_wait_for_does_not_end_the_next_work() -> None:
     try:
         running_now = workshop.request(("lake",), lambda _: may_end.wait(60))
         assert workshop.request(("lake",), lambda _: 3) is running_now
+    finally:
+        may_end.set()
+        workshop.close()
+
+
+def test_visitors_of_one_lake_do_not_take_all_measurements() -> None:
+    workshop = Workshop()
+    may_end = threading.Event()
+    try:
+        with ThreadPoolExecutor(4) as visitors:
+            for found in visitors.map(
+                lambda number: workshop.request(("busy", number), lambda _: may_end.wait(60)), range(4)
+            ):
+                assert not found.future.done()
+        with pytest.raises(TooManyRequestsError):
+            workshop.request(("busy", 5), lambda _: 1)
+        assert not workshop.request(("other", 1), lambda _: 1).future.done()
     finally:
         may_end.set()
         workshop.close()

@@ -1,11 +1,12 @@
 """What the pages of a service let a token do: as much as the JSON routes, and no more."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 import anabranch as ab
-from tests.server.conftest import Project, Running, make_token, new_project, ok
+from tests.server.conftest import Project, Running, make_token, new_project, ok, serving
 from tests.server.conftest import running as running
 from tests.ui.test_service import path_of, routes_of, signed_in
 
@@ -117,3 +118,22 @@ def test_report_of_the_doctor_does_not_name_the_folder_of_the_service(running: R
         report = next(page for page in pages if "refresh" not in page.headers).text
     assert "Findings" in report
     assert str(running.data).strip("/") not in report
+
+
+def test_start_forgets_a_dev_branch_that_the_library_renamed(tmp_path: Path) -> None:
+    with serving(tmp_path) as running, running.client() as api:
+        project = new_project(api)
+        dev = project.branch()
+        project.insert(70, branch=dev)
+        secret = make_token(api, "branch", project_id=project.id, branch_id=dev)
+        repository_of(running, project).branch_rename(dev, "kept")
+    with serving(tmp_path) as running, running.client() as api:
+        assert ok(api.get(f"{project.path}/branches"))["branches"] == []
+        with running.client(secret) as bound:
+            assert bound.get(f"{project.on(dev)}/commits").status_code == 401
+        # It is a branch of another tool now.
+        with signed_in(running, running.secret) as (client, csrf):
+            path, form = f"/ui/projects/{project.id}", {"csrf": csrf, "branch": "kept", "new": "renamed"}
+            assert client.get(f"{path}/?ref=kept").status_code == 200
+            assert client.post(f"{path}/branches/rename", data=form).status_code == 303
+        assert len(repository_of(running, project).table("in_c_sales.orders", "renamed")) == 4

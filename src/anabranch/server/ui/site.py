@@ -4,10 +4,10 @@ import logging
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol, TypeVar
 from urllib.parse import urlencode
 
-from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import FormData, UploadFile
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -23,6 +23,7 @@ from anabranch.server.envelope import EnvelopeException, methods_at, status_of
 from anabranch.server.ui.departure import Departure, noticing_departure
 from anabranch.server.ui.forms import FILE_FORM, TEXT_FORM, FormLimits, reading_form, text_of
 from anabranch.server.ui.lake import Lake
+from anabranch.server.ui.page_threads import PageThreads
 from anabranch.server.ui.rendering import Account, Frame, render
 from anabranch.server.ui.responses import SECURITY_HEADERS, answer_static
 from anabranch.server.ui.session import Cookie, Session, Sessions, check_same_site
@@ -215,6 +216,7 @@ class Site:
     def __init__(self, gate: Gate, *, static_path: str) -> None:
         self._gate = gate
         self._static_path = static_path
+        self._threads = PageThreads()
 
     def static_route(self) -> PageRoute:
         """Return the route of the static files. It needs no session: the sign-in page uses them."""
@@ -240,16 +242,17 @@ class Site:
             if page.method == "GET":
                 watched = noticing_departure(request) if page.is_long else nullcontext(Departure())
                 async with watched as departure:
-                    return await run_in_threadpool(self._checked, page, request, session, FormData(), departure)
+                    work = partial(self._checked, page, request, session, FormData(), departure)
+                    return await self._threads.run(session.token_id, work)
             try:
                 # Before the form is read, which may be large.
                 check_same_site(request)
                 if page.needs is not None:
                     self._gate.check_scope(request, page.needs)
             except AnabranchError as err:
-                return await run_in_threadpool(self._refuse, page, request, session, err)
+                return await self._threads.run(session.token_id, partial(self._refuse, page, request, session, err))
             async with reading_form(request, page.form) as form:
-                return await run_in_threadpool(self._answer, page, request, session, form)
+                return await self._threads.run(session.token_id, partial(self._answer, page, request, session, form))
 
         return answer
 

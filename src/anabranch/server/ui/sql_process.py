@@ -89,6 +89,10 @@ class LimitedProcesses:
         with self._starting:
             self._close()
 
+    def count(self, owner: str | None) -> int:
+        """Return how many functions of an owner run or wait."""
+        return self._turns.count(owner)
+
     def run(
         self, work: Callable[[], T], *, seconds: float, owner: str | None = None, departure: Departure | None = None
     ) -> T:

@@ -20,6 +20,7 @@ _FRESH_SECONDS = 60.0
 # All work of a process, and what is waiting for its turn.
 _AT_ONCE = 2
 _MOST_WORK = 20
+_MOST_OF_LAKE = 4
 
 
 class _StoppedError(Exception):
@@ -54,7 +55,10 @@ class Workshop:
         self._is_closed = False
 
     def request(self, key: tuple[Hashable, ...], make: Callable[[OnProgress], object]) -> Work:
-        """Return the work of a key, after a short time in which it may end. A result is returned once."""
+        """Return the work of a key, after a short time in which it may end. A result is returned once.
+
+        The first part of the key is the lake. The visitors of one lake must not take all turns.
+        """
         with self._changing:
             work = self._by_key.get(key)
             if work is None or work.is_stale:
@@ -79,8 +83,9 @@ class Workshop:
     def _start(self, key: tuple[Hashable, ...], make: Callable[[OnProgress], object]) -> Work:
         for old in [name for name, one in self._by_key.items() if one.is_stale]:
             del self._by_key[old]
-        if len(self._by_key) >= _MOST_WORK:
-            raise TooManyRequestsError(f"{_MOST_WORK} measurements are running", hint="try again later")
+        of_lake = sum(other[0] == key[0] for other in self._by_key)
+        if of_lake >= _MOST_OF_LAKE or len(self._by_key) >= _MOST_WORK:
+            raise TooManyRequestsError("other measurements are running", hint="try again later")
         work = Work(future=Future(), began=time.monotonic())
 
         def report(progress: Progress) -> None:
