@@ -11,7 +11,7 @@ import lance
 import pyarrow as pa
 
 from anabranch.errors import InvalidInputError, NotFoundError
-from anabranch.format import bases, doctor, scan, storage_report
+from anabranch.format import bases, scan, storage_report
 from anabranch.format.bases import compaction as base_compaction
 from anabranch.format.bases import relocate, tiering
 from anabranch.format.bases import removal as base_removal
@@ -19,6 +19,7 @@ from anabranch.format.cleanup.report import CleanupReport, checked_retention
 from anabranch.format.cleanup.shared_files import record_branch
 from anabranch.format.cleanup.sweep import cleanup
 from anabranch.format.clone import clone, holds
+from anabranch.format.doctor import doctor
 from anabranch.format.home import Home, refuse_managed
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout import deletions, listing

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.format.doctor import doctor
+from anabranch.format.doctor.doctor import doctor
 from anabranch.format.doctor.inventory import read_inventory
 from anabranch.format.doctor.repairs import Repairs
 from anabranch.format.doctor.trees import diagnose_trees
