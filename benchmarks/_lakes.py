@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 
 import anabranch as ab
-from anabranch import storage as stores
 from anabranch.format import home
 from anabranch.repo.repository import Repository
+from anabranch.storage import store as stores
 from anabranch.storage.options import lance_options
 from anabranch.storage.wrappers import CountingStore
 

@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from anabranch import storage as stores
 from anabranch.errors import WriteConflictError
 from anabranch.repo import transaction
 from anabranch.repo.log import numbered as numbered
@@ -12,6 +11,7 @@ from anabranch.repo.log.entries import LogEntry
 from anabranch.repo.log.heads import Heads
 from anabranch.repo.repository import Repository
 from anabranch.repo.snapshot import Snapshot
+from anabranch.storage import store as stores
 
 PUBLISH = "publish"  # as a transaction calls it
 

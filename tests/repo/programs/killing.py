@@ -21,7 +21,8 @@ from anabranch.format.bases import tiering
 from anabranch.format.clone import files as clone_files
 from anabranch.format.staging import fragments, keys, rows
 from anabranch.repo import clone
-from anabranch.storage import ObjectStore, open_root, open_store
+from anabranch.storage import ObjectStore, open_store
+from anabranch.storage.store import open_root
 from anabranch.storage.wrappers import _WrappedStore
 from tests.repo.programs import ledger
 

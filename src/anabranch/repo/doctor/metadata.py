@@ -37,7 +37,7 @@ from anabranch.repo.log.leases import LEASES
 from anabranch.repo.log.origins import ORIGIN, refuse_unfinished
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.refs.tags import TAGS
-from anabranch.storage import CLOCK, store_time
+from anabranch.storage.store import CLOCK, store_time
 
 __all__ = [
     "StoredHistory",

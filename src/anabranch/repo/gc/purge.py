@@ -18,7 +18,8 @@ from anabranch.repo.log.config import TABLES, home_folders, owns
 from anabranch.repo.log.entries import CommitRecord, LogEntry, TableEntry
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.write.homes import being_removed
-from anabranch.storage import ObjectInfo, in_parallel, store_time
+from anabranch.storage import ObjectInfo, in_parallel
+from anabranch.storage.store import store_time
 
 __all__ = ["purge_branch"]
 

@@ -16,8 +16,8 @@ from anabranch.ids import BranchName
 from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import LogEntry
 from anabranch.repo.log.leases import steady_seconds
-from anabranch.storage import store_time
 from anabranch.storage.options import CLOCK_TOLERANCE
+from anabranch.storage.store import store_time
 from anabranch.storage.uris import is_local, split_uri
 
 __all__ = ["StampedAhead", "as_text", "check_clock", "find_stamped_ahead", "is_clock_right", "store_microseconds"]

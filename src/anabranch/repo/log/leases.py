@@ -19,8 +19,9 @@ from functools import partial
 
 from anabranch.errors import BusyError, CorruptError, ObjectNotFoundError, StorageError
 from anabranch.ids import BranchName, new_ulid
-from anabranch.storage import ObjectInfo, ObjectStore, in_parallel, store_time
+from anabranch.storage import ObjectInfo, ObjectStore, in_parallel
 from anabranch.storage.documents import damage_named, dump, load
+from anabranch.storage.store import store_time
 
 __all__ = ["LEASES", "Lease", "Leases", "active_leases", "lease_path", "steady_seconds"]
 
