@@ -7,8 +7,8 @@ from itertools import pairwise
 from typing import Any
 from xml.sax.saxutils import escape, quoteattr
 
-from anabranch.repo.history.lineage import EdgeKind, LineageEdge, LineageNode, NodeKind
 from anabranch.repo.history.lineage.layout import Arrow, Box, Size, lay_out
+from anabranch.repo.history.lineage.nodes import EdgeKind, LineageEdge, LineageNode, NodeKind
 
 __all__ = ["DrawnBox", "DrawnEdge", "Lineage", "STYLE", "draw_boxes", "draw_svg", "draw_text"]
 
