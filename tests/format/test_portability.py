@@ -13,7 +13,7 @@ from lance.fragment import write_fragments
 
 import anabranch as ab
 from anabranch.errors import StaleBaseError
-from anabranch.format.bases import check_bases
+from anabranch.format.bases.bases import check_bases
 from anabranch.format.bases.relocate import relocate
 from anabranch.format.clone.clone import shallow_clone
 from anabranch.format.home import Home

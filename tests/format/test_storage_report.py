@@ -8,7 +8,7 @@ import pytest
 
 import anabranch as ab
 from anabranch.errors import DatasetNotFoundError
-from anabranch.format.bases import add_base, append_to_base
+from anabranch.format.bases.bases import add_base, append_to_base
 from anabranch.format.bases.tiering import move_fragments
 from anabranch.format.home import Home
 from anabranch.format.storage_report import BaseUsage, StorageReport, Usage, storage_report

@@ -11,9 +11,9 @@ import lance
 import pyarrow as pa
 
 from anabranch.errors import InvalidInputError, NotFoundError
-from anabranch.format import bases, scan, storage_report
+from anabranch.format import scan, storage_report
+from anabranch.format.bases import bases, relocate, tiering
 from anabranch.format.bases import compaction as base_compaction
-from anabranch.format.bases import relocate, tiering
 from anabranch.format.bases import removal as base_removal
 from anabranch.format.cleanup.report import CleanupReport, checked_retention
 from anabranch.format.cleanup.shared_files import record_branch

@@ -14,7 +14,7 @@ from anabranch.errors import (
     StorageError,
 )
 from anabranch.format.arguments import check_columns, checked_limit, require_names
-from anabranch.format.bases import fragments_of_base
+from anabranch.format.bases.bases import fragments_of_base
 from anabranch.format.dialect import complaint_in, find_unknown_column, hint_for
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.staging.expressions import COMPUTING, enclosed

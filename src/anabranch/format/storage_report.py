@@ -3,7 +3,7 @@
 from collections import defaultdict
 from dataclasses import dataclass
 
-from anabranch.format.bases import is_own_root, label
+from anabranch.format.bases.bases import is_own_root, label
 from anabranch.format.home import Home
 from anabranch.format.layout.files import FileKind, NeededFile, files_of_version
 from anabranch.format.layout.manifest import BasePath

@@ -21,7 +21,14 @@ from anabranch.errors import (
     StaleBaseError,
     StorageError,
 )
-from anabranch.format.bases import add_base, append_to_base, check_bases, find_base, get_base, list_bases
+from anabranch.format.bases.bases import (
+    add_base,
+    append_to_base,
+    check_bases,
+    find_base,
+    get_base,
+    list_bases,
+)
 from anabranch.format.home import Home
 from anabranch.format.layout.files import FileKind, resolve_path
 from anabranch.format.layout.manifest import BasePath

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 import anabranch as ab
-from anabranch.format.bases import add_base, append_to_base, fragments_of_base
+from anabranch.format.bases.bases import add_base, append_to_base, fragments_of_base
 from anabranch.format.bases.compaction import compact_bases
 from anabranch.format.home import Home
 from anabranch.format.storage_report import storage_report

@@ -19,7 +19,7 @@ from anabranch.errors import (
     NotFoundError,
     ObjectExistsError,
 )
-from anabranch.format.bases import add_base, append_to_base, fragments_of_base
+from anabranch.format.bases.bases import add_base, append_to_base, fragments_of_base
 from anabranch.format.bases.compaction import compact_bases
 from anabranch.format.bases.tiering import move_fragments
 from anabranch.format.home import Home

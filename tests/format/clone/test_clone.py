@@ -29,7 +29,7 @@ from anabranch.errors import (
     TagNotFoundError,
     VersionNotFoundError,
 )
-from anabranch.format.bases import list_bases
+from anabranch.format.bases.bases import list_bases
 from anabranch.format.bases.relocate import relocate
 from anabranch.format.clone.clone import (
     CloneInfo,

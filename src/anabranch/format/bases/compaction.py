@@ -15,7 +15,7 @@ import lance
 from lance.optimize import Compaction, CompactionTask, RewriteResult
 
 from anabranch.errors import BusyError, InvalidInputError
-from anabranch.format.bases import bases_of, get_target
+from anabranch.format.bases.bases import bases_of, get_target
 from anabranch.format.bases.tiering import DataFileCopier
 from anabranch.format.home import Home
 from anabranch.format.lance_errors import lance_errors

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from anabranch.errors import ConflictError
-from anabranch.format.bases import get_base, get_target, label
+from anabranch.format.bases.bases import get_base, get_target, label
 from anabranch.format.cleanup.shared_files import read_record
 from anabranch.format.cleanup.versions import VersionKey, manifests_of
 from anabranch.format.home import Home, is_staged

@@ -26,7 +26,7 @@ from anabranch.errors import (
     ObjectExistsError,
     StorageError,
 )
-from anabranch.format.bases import bases_of, get_target, label
+from anabranch.format.bases.bases import bases_of, get_target, label
 from anabranch.format.cleanup.report import CleanupReport
 from anabranch.format.home import Home
 from anabranch.format.lance_errors import lance_errors

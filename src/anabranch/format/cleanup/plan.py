@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from anabranch.errors import CorruptError, NotFoundError
-from anabranch.format.bases import check_bases, get_target, label
+from anabranch.format.bases.bases import check_bases, get_target, label
 from anabranch.format.cleanup.report import CleanupReason, RemovedFile, Retention, UnusedInBase
 from anabranch.format.cleanup.shared_files import files_of_dataset, files_of_others, read_record
 from anabranch.format.cleanup.versions import (

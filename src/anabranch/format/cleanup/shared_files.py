@@ -17,7 +17,7 @@ from anabranch.errors import (
     NotFoundError,
     ObjectNotFoundError,
 )
-from anabranch.format.bases import list_bases
+from anabranch.format.bases.bases import list_bases
 from anabranch.format.cleanup.versions import manifests_of
 from anabranch.format.clone.files import has_manifest
 from anabranch.format.clone.holds import list_holds

@@ -21,7 +21,7 @@ from anabranch.errors import (
     InvalidPathError,
     StorageError,
 )
-from anabranch.format.bases import bases_of, check_bases
+from anabranch.format.bases.bases import bases_of, check_bases
 from anabranch.format.cleanup.shared_files import record_clone_files
 from anabranch.format.clone.files import (
     Draft,

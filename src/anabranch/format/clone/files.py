@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 import lance
 
 from anabranch.errors import DamagedFileError, DatasetExistsError, ObjectExistsError, ObjectNotFoundError
-from anabranch.format.bases import OWN_ROOT
+from anabranch.format.bases.bases import OWN_ROOT
 from anabranch.format.clone.holds import Hold
 from anabranch.format.home import Home, is_staged
 from anabranch.format.lance_errors import lance_errors

@@ -13,7 +13,7 @@ from anabranch.errors import (
     StorageDeniedError,
     StorageUnavailableError,
 )
-from anabranch.format.bases import check_bases
+from anabranch.format.bases.bases import check_bases
 from anabranch.format.home import Home, is_staged
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout.files import FilesReader, NeededFile

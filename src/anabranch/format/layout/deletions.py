@@ -11,7 +11,7 @@ from lance.fragment import DeletionFile
 from pyroaring import BitMap
 
 from anabranch.errors import DamagedFileError, NotFoundError, ObjectNotFoundError
-from anabranch.format.bases import bases_of
+from anabranch.format.bases.bases import bases_of
 from anabranch.format.home import BoundedCache, Home, HomeKey, new_home_cache
 from anabranch.format.layout.files import FileKind, resolve_path
 from anabranch.format.layout.names import DeletionFileName, DeletionKind

@@ -7,7 +7,7 @@ from typing import Any
 import lance
 
 from anabranch.errors import BusyError, InvalidInputError
-from anabranch.format.bases import bases_of, register_base
+from anabranch.format.bases.bases import bases_of, register_base
 from anabranch.format.home import Home, is_staged
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.refs.branches import list_branches

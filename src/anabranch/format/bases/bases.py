@@ -1,0 +1,267 @@
+"""Base paths: the other locations that hold files of a dataset, and which file lies where.
+
+Ids are per home: a branch keeps those it was created with and numbers new ones itself, so a base is always looked up in
+the list of the version that is read, by its name or path.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import lance
+
+from anabranch.errors import (
+    BaseExistsError,
+    BusyError,
+    InvalidInputError,
+    InvalidNameError,
+    InvalidPathError,
+    StaleBaseError,
+)
+from anabranch.format.home import Home
+from anabranch.format.lance_errors import lance_errors
+from anabranch.format.layout.files import unknown_base
+from anabranch.format.layout.manifest import BasePath
+from anabranch.format.staging.incoming import as_reader, fit_rows
+from anabranch.format.staging.python_rows import has_own_types
+from anabranch.storage import is_below_file, open_store
+from anabranch.storage.uris import follow_links, is_local, normalise_uri, relative_to
+
+__all__ = [
+    "OWN_ROOT",
+    "add_base",
+    "append_to_base",
+    "bases_of",
+    "check_bases",
+    "find_base",
+    "fragments_of_base",
+    "get_base",
+    "get_target",
+    "is_own_root",
+    "label",
+    "list_bases",
+    "register_base",
+]
+
+# What a caller writes for the home's own folder where a base is expected; None means the same.
+OWN_ROOT = "root"
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+# A writer loses only to another one that succeeded, so a few attempts are enough.
+_ATTEMPTS = 10
+
+
+def list_bases(home: Home, version: int | None = None) -> tuple[BasePath, ...]:
+    """List the bases of a version, of the newest by default, by id."""
+    return bases_of(home.open(version))
+
+
+def bases_of(dataset: lance.LanceDataset) -> tuple[BasePath, ...]:
+    """List the bases of an opened version, by id."""
+    return tuple(
+        BasePath(id=number, path=base.path, name=base.name, is_dataset_root=base.is_dataset_root)
+        for number, base in sorted(dataset.base_paths().items())
+    )
+
+
+def find_base(bases: Iterable[BasePath], name_or_id: str | int) -> BasePath | None:
+    """Find a base by its name, else by its path, else by its id, which may be written as text."""
+    known = tuple(bases)
+    if isinstance(name_or_id, str):
+        # In this order: a name that is also the id of another base means the base of that name.
+        tests: Sequence[Callable[[BasePath], bool]] = (
+            lambda base: base.name == name_or_id,
+            lambda base: _location(base.path) == name_or_id.rstrip("/"),
+            lambda base: str(base.id) == name_or_id,
+        )
+    else:
+        tests = (lambda base: base.id == name_or_id,)
+    return next((base for test in tests for base in known if test(base)), None)
+
+
+def get_base(bases: Iterable[BasePath], name_or_id: str | int) -> BasePath:
+    """Get a base by its name, path or id, or raise an error that lists them."""
+    known = tuple(bases)
+    found = find_base(known, name_or_id)
+    if found is None:
+        raise unknown_base(name_or_id, known)
+    return found
+
+
+def get_target(home: Home, bases: Iterable[BasePath], name_or_id: str | int | None) -> BasePath | None:
+    """Get a base to write to; None is the home's own root. Refuse locations whose files another dataset cleans up."""
+    if name_or_id is None or name_or_id == OWN_ROOT:
+        return None
+    base = get_base(bases, name_or_id)
+    if is_own_root(home, base):
+        return None
+    # pylance records a relative path as it is given. What it is relative to differs from process to process.
+    if is_local(base.path) and not base.path.startswith("/"):
+        raise InvalidInputError(
+            f"base {label(base)!r} has the relative path {base.path!r}", hint="add a base with an absolute path"
+        )
+    # Lance takes base id 0 for "no base" when it writes, and looks for the new file in the wrong folder ever after.
+    if base.id == 0 or relative_to(_location(base.path), home.root) is not None or _holds_dataset(home, base):
+        raise InvalidInputError(
+            f"base {label(base)!r} at {base.path!r} is a dataset or branch of its own, from which {home.uri!r} only"
+            " inherits files",
+            hint=f"write to {OWN_ROOT!r}, or to a base that was added for this dataset",
+        )
+    return base
+
+
+def _holds_dataset(home: Home, base: BasePath) -> bool:
+    return any(True for _ in open_store(base.path, home.storage_options).list("_versions"))
+
+
+def is_own_root(home: Home, base: BasePath) -> bool:
+    """Whether a base is another name for the home's own folder, as a dataset that lists its own root has it."""
+    return base.is_dataset_root and follow_links(_location(base.path)) == follow_links(home.uri)
+
+
+def label(base: BasePath | None) -> str:
+    """What people call a base."""
+    if base is None:
+        return OWN_ROOT
+    return base.name or str(base.id)
+
+
+def add_base(home: Home, path: str, *, name: str, is_dataset_root: bool = False) -> BasePath:
+    """Register one more location for files of a dataset.
+
+    With `is_dataset_root` files go to the standard folders below the path, else straight into it. On a branch the base
+    is listed on main first: a root that only a branch knows counts as stale.
+    """
+    place = _usable_location(home, path)
+    _check_name(name)
+    base = lance.DatasetBasePath(place, name=name, is_dataset_root=is_dataset_root)
+    # Main first: after a crash in between, main lists one base more, which does no harm. A base that only the branch
+    # lists would count as stale.
+    if home.branch is not None and find_base(list_bases(home.on(None)), place) is None:
+        _register(home.on(None), base)
+    return _register(home, base)
+
+
+def register_base(home: Home, base: BasePath) -> BasePath:
+    """List a base, which another version of the home lists, in the newest version too; its id may be another."""
+    return _register(home, lance.DatasetBasePath(base.path, name=base.name, is_dataset_root=base.is_dataset_root))
+
+
+def _register(home: Home, base: lance.DatasetBasePath) -> BasePath:
+    for _ in range(_ATTEMPTS):
+        dataset = home.open()
+        _check_is_new(home, bases_of(dataset), base)
+        try:
+            with lance_errors(home.uri, home.storage_options):
+                dataset.add_bases([base])
+        except BusyError:
+            continue  # another writer added the same one, which the next read finds
+        return get_base(bases_of(dataset), base.path)
+    raise BusyError(f"others keep changing the bases of {home.uri!r}", hint="try again")
+
+
+def _check_is_new(home: Home, known: Iterable[BasePath], wanted: lance.DatasetBasePath) -> None:
+    for base in known:
+        if base.name == wanted.name or _location(base.path) == wanted.path:
+            raise BaseExistsError(
+                f"{home.uri!r} has the base {label(base)!r} at {base.path!r} already",
+                hint="use it, or choose another name and path",
+            )
+
+
+def _check_name(name: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise InvalidNameError(
+            f"base name {name!r} is not usable",
+            hint="use ASCII letters, digits, '.', '-' and '_', at most 100, with a letter or digit first",
+        )
+    # Callers name a base by name, id or this word, so a name must not look like the others.
+    if name == OWN_ROOT or name.isdigit():
+        raise InvalidNameError(
+            f"base name {name!r} is reserved: {OWN_ROOT!r} is the dataset's own folder, a number is an id",
+            hint="choose another name",
+        )
+
+
+def _usable_location(home: Home, path: str) -> str:
+    place = normalise_uri(path)
+    if relative_to(place, home.root) is not None:
+        raise InvalidPathError(
+            f"base path {path!r} is in the dataset {home.root!r} itself", hint="choose a folder outside of it"
+        )
+    # Fails if the store, or its bucket, cannot be reached; a folder that is not there yet is fine.
+    next(iter(open_store(place, home.storage_options).list()), None)
+    if is_below_file(place):
+        raise InvalidPathError(f"base path {path!r} is a file, or is below one", hint="choose a folder")
+    return place
+
+
+def check_bases(home: Home, bases: Iterable[BasePath] | None = None) -> None:
+    """Raise StaleBaseError if a branch inherits files from a root that is neither its dataset's nor listed on main.
+
+    A copied dataset's branches would silently read the original. Nothing is read beyond the branch's own bases
+    (`bases`, if the caller has them at hand) unless one of them lies elsewhere.
+    """
+    if home.branch is None:
+        return
+    known = list_bases(home) if bases is None else bases
+    # Plain folders of files are absolute on purpose, such as a cold tier. Only a dataset root can be a former location
+    # of this dataset.
+    elsewhere = [base for base in known if base.is_dataset_root and not _is_home_of(home.root, base.path)]
+    if not elsewhere:
+        return
+    listed = {_location(base.path) for base in list_bases(home.on(None))}
+    for base in elsewhere:
+        if _location(base.path) not in listed:
+            raise StaleBaseError(
+                f"branch {home.branch!r} of {home.root!r} inherits files from {base.path!r}, which is not this dataset",
+                hint="relocate the dataset if it was moved or copied here, or add that path as a base on main",
+            )
+
+
+def _is_home_of(root: str, path: str) -> bool:
+    below = relative_to(follow_links(_location(path)), follow_links(root))
+    return below is not None and (below == "" or below.startswith("tree/"))
+
+
+def append_to_base(home: Home, data: Any, *, base: str | int | None = None) -> int:
+    """Append rows with their files in a chosen base, and return the new version; None or 'root' is the own root."""
+    dataset = home.open()
+    target = get_target(home, bases_of(dataset), base)
+    rows = as_reader(data) if has_own_types(data) else fit_rows(data, dataset.schema).to_table()
+    with lance_errors(home.uri, home.storage_options):
+        written = lance.write_dataset(
+            rows,
+            dataset,
+            mode="append",
+            # By path: Lance names bases after branches, and such a name may be taken twice.
+            target_bases=None if target is None else [target.path],
+            storage_options=home.lance_options(),
+        )
+        return int(written.version)
+
+
+def fragments_of_base(home: Home, base: str | int | None, version: int | None = None) -> list[lance.LanceFragment]:
+    """List the fragments of one base, to scan or to move; None or 'root' is the home's own root.
+
+    A fragment belongs to the base of its first data file, so each belongs to exactly one. Columns added later are in
+    the home's own root, where Lance puts them, until the fragment is moved.
+    """
+    dataset = home.open(version)
+    bases = bases_of(dataset)
+    # Files of the own root have no base id, or the id of a base that is this root.
+    own = {other.id for other in bases if is_own_root(home, other)} | {None}
+    if base is None or base == OWN_ROOT:
+        wanted = own
+    else:
+        found = get_base(bases, base).id
+        wanted = own if found in own else {found}
+    return [fragment for fragment in dataset.get_fragments() if fragment.metadata.files[0].base_id in wanted]
+
+
+def _location(path: str) -> str:
+    """A base's path in its one spelling; those of stores that we do not serve stay as they are."""
+    try:
+        return normalise_uri(path)
+    except InvalidPathError:
+        return path
