@@ -2188,7 +2188,7 @@ class Repository:
         >>> repo.doctor().is_clean
         True
         """
-        from anabranch.repo.doctor import Scope, check_repository
+        from anabranch.repo.doctor.doctor import Scope, check_repository
 
         scope = Scope.of(tables, rows=rows)
         return check_repository(self._config, scope, repair=repair, progress=counting(progress, "checks"))
