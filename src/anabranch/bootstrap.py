@@ -150,7 +150,7 @@ def clone_repository(  # noqa: PLR0913 - one call for one clone, whose every cho
     >>> len(experiment["shop.orders"])
     3
     """
-    from anabranch.repo import clone
+    from anabranch.repo.clone import clone
     from anabranch.repo.log.clones import CloneKind
 
     options = storage_options if target_storage_options is None else target_storage_options

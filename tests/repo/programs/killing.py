@@ -20,7 +20,7 @@ from anabranch.format import home
 from anabranch.format.bases import tiering
 from anabranch.format.clone import files as clone_files
 from anabranch.format.staging import fragments, keys, rows
-from anabranch.repo import clone
+from anabranch.repo.clone import clone
 from anabranch.storage import ObjectStore, open_store
 from anabranch.storage.store import open_root
 from anabranch.storage.wrappers import _WrappedStore
