@@ -21,9 +21,11 @@ def test_no_file_of_the_repository_is_long() -> None:
     assert [path for path, lines in found.items() if lines > measure.LONG_FILE] == [str(measure.FACADE)]
 
 
-def test_few_files_are_short() -> None:
-    short = measure.measure_files()[f"files under {measure.SHORT_FILE} lines"]
-    assert short <= 30, short
+def test_few_modules_are_short() -> None:
+    short = [path for path in measure.PACKAGE.rglob("*.py") if len(path.read_text().splitlines()) < measure.SHORT_FILE]
+    # Most packages have only a docstring, which states what is in the folder.
+    modules = [str(path) for path in short if path.name != "__init__.py"]
+    assert len(modules) <= 15, modules
 
 
 def test_cycles_of_any_size_are_found() -> None:
@@ -54,7 +56,7 @@ def test_an_append_and_a_read_run_through_few_functions() -> None:
         [sys.executable, "-c", program], cwd=measure.PROJECT, capture_output=True, text=True, check=True
     )
     append, read = ([line.strip() for line in listed.splitlines()] for listed in ran.stdout.split("--"))
-    for listed, functions, modules in ((append, 205, 43), (read, 30, 14)):
+    for listed, functions, modules in ((append, 206, 43), (read, 30, 14)):
         found = sum(line[0].isdigit() for line in listed), sum(line.endswith(".py") for line in listed)
         assert found[0] <= functions, found
         assert found[1] <= modules, found

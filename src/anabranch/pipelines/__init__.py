@@ -1,1 +1,4 @@
-"""Pipelines: tables declared as SQL or as functions of other tables, built on Spark, published as one commit."""
+"""Pipelines: tables declared as SQL or as functions of other tables, published as one commit.
+
+DuckDB builds them in this process, or Spark.
+"""

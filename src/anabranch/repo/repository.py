@@ -973,7 +973,7 @@ class Repository:
         anabranch.errors.BranchNotFoundError: branch 'dev' was renamed to 'prices'; use the name 'prices'
         """
         from anabranch.repo.merge.kept_decisions import move_decisions
-        from anabranch.repo.write.rename import rename_branch
+        from anabranch.repo.write.branch_rename import rename_branch
 
         before, after = BranchName.parse_public(name), BranchName.parse_new(new)
         renamed = rename_branch(self._repo_store, before, after)

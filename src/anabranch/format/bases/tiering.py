@@ -34,7 +34,7 @@ from anabranch.format.layout.deletions import offsets_in
 from anabranch.format.layout.files import FileKind, files_of_version, resolve_path
 from anabranch.format.layout.manifest import BasePath
 from anabranch.format.scan import filter_errors
-from anabranch.format.staging.appended import as_written
+from anabranch.format.staging.append_detection import as_written
 from anabranch.format.staging.expressions import enclosed
 from anabranch.format.staging.rows import Addresses, delete_at, join_addresses
 from anabranch.format.staging.version_ref import VersionRef, stage

@@ -99,7 +99,12 @@ def staged_manifest(
     removed = set(change.removed)
     fragments = {key: value for key, value in {**base.fragments, **cut}.items() if key not in removed} | added
     last_id = max(base.max_fragment_id, *fragments, -1)
-    operation = _append(written) if change.is_append else _update(change, cut.values(), written)
+    # Transactions have new fragments without their id, and without the ids of new rows.
+    described = [_described(one.metadata, one.given_ids) for one in written]
+    if change.is_append:
+        operation = bytes_field(_APPEND, bytes_fields(_APPENDED, described))
+    else:
+        operation = _update(change, cut.values(), described)
     transaction = varint_field(_READ_VERSION, read_version) + bytes_field(_UUID, uuid.encode()) + operation
     flags = _HAS_DELETIONS if cut else 0
     timestamp = _now()
@@ -144,21 +149,12 @@ def _now() -> bytes:
     return varint_field(1, seconds) + varint_field(2, nanoseconds)
 
 
-def _append(written: Sequence[_Written]) -> bytes:
-    return bytes_field(_APPEND, bytes_fields(_APPENDED, map(_as_written, written)))
-
-
-def _update(change: ChangedRows, cut: Iterable[bytes], written: Sequence[_Written]) -> bytes:
+def _update(change: ChangedRows, cut: Iterable[bytes], described: Sequence[bytes]) -> bytes:
     properties = {UPDATED_FIELDS: " ".join(map(str, change.updated_fields))} if change.updated_fields else {}
     removed = b"".join(varint_field(_REMOVED_IDS, key) for key in change.removed)
     updated = bytes_fields(_UPDATED_FRAGMENTS, cut)
-    fragments = removed + updated + bytes_fields(_NEW_FRAGMENTS, map(_as_written, written))
+    fragments = removed + updated + bytes_fields(_NEW_FRAGMENTS, described)
     return property_fields(properties) + bytes_field(_UPDATE, fragments)
-
-
-def _as_written(written: _Written) -> bytes:
-    """Return a fragment as transactions have it: without an id, and without the ids of new rows."""
-    return _described(written.metadata, written.given_ids)
 
 
 def _new_fragment(metadata: "FragmentMetadata", number: int, row_ids: bytes, read_version: int) -> bytes:

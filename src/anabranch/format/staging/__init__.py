@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from anabranch.lazy import load_name
 
 if TYPE_CHECKING:
-    from anabranch.format.staging.appended import find_appended
+    from anabranch.format.staging.append_detection import find_appended
     from anabranch.format.staging.column_ids import without_column_ids
     from anabranch.format.staging.columns import (
         ColumnChange,
@@ -120,7 +120,7 @@ if TYPE_CHECKING:
 
 # The names of each module, which type checkers find above.
 _MODULES = {
-    "appended": ("find_appended",),
+    "append_detection": ("find_appended",),
     "column_ids": ("without_column_ids",),
     "columns": ("ColumnChange", "add_columns", "add_defaults", "alter_columns", "drop_columns", "find_computable"),
     "compaction": (

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from anabranch.errors import BranchInUseError, BranchProtectedError, BusyError, RunEndedError
-from anabranch.format.layout.reach import Reach, Wanted, find_reach
+from anabranch.format.layout.dead_files import Reach, Wanted, find_reach
 from anabranch.ids import MAIN, BranchName
 from anabranch.repo.gc.policy import CollectedObject, GcReport, GcStage, Policy
 from anabranch.repo.gc.roots import Roots, find_roots

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from anabranch.format.layout.dead_files import Wanted, find_reach
 from anabranch.format.layout.names import branch_of_ref_path
-from anabranch.format.layout.reach import Wanted, find_reach
 from anabranch.ids import BranchName
 from anabranch.repo.gc.collection import list_datasets
 from anabranch.repo.gc.policy import Policy

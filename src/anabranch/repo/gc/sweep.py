@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import groupby
 
-from anabranch.format.layout.reach import Reach, VersionKey, Wanted, find_reach
+from anabranch.format.layout.dead_files import Reach, VersionKey, Wanted, find_reach
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.gc.policy import CollectedObject
 from anabranch.repo.gc.roots import Roots
