@@ -52,9 +52,10 @@ SERVICE_PAGES: Mapping[str, str] = {
 SIGN_IN, FIRST_STEPS = "sign-in", "first-steps"
 NAMES = (*PAGES, *SERVICE_PAGES, SIGN_IN, FIRST_STEPS)
 LOOKS: Mapping[str, Mapping[str, object]] = {
-    "light": {"color_scheme": "light", "viewport": {"width": 1200, "height": 700}},
-    "dark": {"color_scheme": "dark", "viewport": {"width": 1200, "height": 700}},
-    "narrow": {"color_scheme": "light", "viewport": {"width": 360, "height": 700}},
+    # Low windows: a picture is as high as its page, and a short page has no empty space below it.
+    "light": {"color_scheme": "light", "viewport": {"width": 1200, "height": 300}},
+    "dark": {"color_scheme": "dark", "viewport": {"width": 1200, "height": 300}},
+    "narrow": {"color_scheme": "light", "viewport": {"width": 360, "height": 300}},
 }
 # Pages have few colours, so that a palette loses nothing that can be seen, and a picture is a third of the size.
 _COLOURS = 128

@@ -41,6 +41,21 @@ def test_every_page_is_in_it_and_every_link_leads_somewhere(site: Path) -> None:
         assert (site / folder / "index.html").is_file()
 
 
+def test_options_do_not_break_after_a_hyphen(site: Path) -> None:
+    tutorial = (site / "tutorial" / "index.html").read_text()
+    assert '<code><span class="word">--primary-key</span> id</code>' in tutorial
+    assert re.search(r'<code><span class="word">--storage-option</span> durability=none</code>', tutorial)
+
+
+def test_a_dark_page_has_the_dark_pictures_of_the_ui(site: Path) -> None:
+    for page in ("ui", "tour"):
+        shown = set(
+            re.findall(r'<img [^>]*src="\.\./([^"#]+)#only-(light|dark)"', (site / page / "index.html").read_text())
+        )
+        assert {look for _, look in shown} == {"light", "dark"}
+        assert all((site / picture).is_file() for picture, _ in shown)
+
+
 def test_decisions_are_in_their_index() -> None:
     decisions = ROOT / "docs" / "adr"
     linked = set(re.findall(r"\]\((0[^)]+)\)", (decisions / "index.md").read_text(encoding="utf-8")))
