@@ -39,8 +39,8 @@ def init(
     """Create a repository.
 
     The current folder remembers the repository: later commands in this folder, or below it, do not need --repo. If the
-    folder already remembers another repository, init without PATH fails. With PATH, the folder remembers the new
-    repository instead.
+    folder already remembers another repository, init fails without PATH, unless the variable ANABRANCH_REPO is set. If
+    init succeeds, the folder remembers the new repository instead.
     """
     import anabranch
 
