@@ -7,8 +7,9 @@ import pyarrow as pa
 import pytest
 
 from anabranch.format import staging
-from anabranch.format.compare.version_steps import descends_from, find_updated_columns
+from anabranch.format.compare.version_steps import descends_from, find_updated_columns, step_back
 from anabranch.format.home import Home
+from anabranch.format.layout.names import manifest_path
 from anabranch.format.staging import VersionRef
 
 
@@ -72,3 +73,27 @@ def test_row_ids_stay_with_the_rows_of_updates(version_ref: VersionRef) -> None:
         for found in (one.open().to_table(columns=["id"], with_row_id=True) for one in (version_ref, later))
     ]
     assert ids[0] == ids[1]
+
+
+def test_rebuilt_version_descends_from_the_ordinary_one_before_it(version_ref: VersionRef) -> None:
+    """A repair writes the manifest from the ordinary version that shows it, whose transaction names this version."""
+    home = version_ref.home
+    staging.settle(home, version_ref.version, expected_head=1)
+    rebuilt = staging.append(staging.append(version_ref, rows(50, 1)), rows(51, 1))
+    staging.settle(home, rebuilt.version, expected_head=2)
+    home.store().delete(manifest_path(rebuilt.version))
+    assert staging.rebuild_staged(home, rebuilt.version)
+    assert step_back(rebuilt) == VersionRef(home=home, version=2)
+    assert descends_from(staging.append(rebuilt, rows(52, 1)), version_ref)
+    assert find_updated_columns(version_ref, rebuilt) is None
+
+
+def test_rebuilt_version_that_went_back_descends_from_no_known_one(version_ref: VersionRef) -> None:
+    home = version_ref.home
+    later = staging.append(version_ref, rows(50, 1))
+    staging.settle(home, later.version, expected_head=1)
+    staging.settle(home, version_ref.version, expected_head=2)
+    home.store().delete(manifest_path(version_ref.version))
+    assert staging.rebuild_staged(home, version_ref.version)
+    assert step_back(version_ref) is None
+    assert not descends_from(version_ref, later)

@@ -82,12 +82,16 @@ def _find_step(version_ref: VersionRef) -> _Step | None:
     properties = found.transaction_properties or {}
     # The read version of a settled version is the ordinary one before it, and its own steps are in the staged chain.
     shown = shown_version(properties)
-    if shown is not None:
+    # `doctor` rebuilds a lost staged version from the ordinary one that shows it, with the same transaction. That names
+    # the version itself. Its steps are lost, so it counts as made from the ordinary version before.
+    if shown is not None and shown != version_ref.version:
         return _Step(VersionRef(home=home, version=shown), frozenset())
     match found.operation:
         case lance.LanceOperation.Clone() as made:
             return _Step(VersionRef(home=home.on(made.ref_name), version=made.ref_version), frozenset())
         case lance.LanceOperation.Restore() as made:
+            if made.version == version_ref.version:
+                return None  # rebuilt as above, and what it was made from is not the version before
             return _Step(VersionRef(home=home, version=made.version), frozenset())
     if not found.read_version:
         return None
