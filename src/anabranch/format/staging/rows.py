@@ -311,9 +311,8 @@ def replace_at(
 ) -> RowsChanged:
     """Stage written rows instead of those at the addresses.
 
-    The first of the written rows get the given row ids, in this order, if the dataset has stable ones; the others are
-    new rows.
-    Indices on other than the changed columns still cover rows that only moved.
+    The first of the written rows get the given row ids, in this order, if the dataset has stable ones. The others are
+    new rows. If there are none, indices on columns that did not change still cover all rows.
     """
     if not written:
         return RowsChanged(version_ref=version_ref)
