@@ -180,3 +180,28 @@ def test_large_numbers_and_unicode_of_json_are_kept(homes: ab.Repository) -> Non
     put(homes, "main", doc='{"a": 1, "b": {"c": "é\\u0001\\"", "d": [1, 2]}}')
     homes.merge("dev")
     assert get(homes)["doc"] == '{"a":9007199254740993,"b":{"c":"é\\u0001\\"","d":[1,2]}}'
+
+
+def test_nanoseconds_in_a_struct_are_a_change(repo: ab.Repository) -> None:
+    """Python has no such times, so that the change of the source was lost without a conflict."""
+    kind = pa.struct([("at", pa.time64("ns")), ("many", pa.list_(pa.time64("ns"))), ("n", pa.int64())])
+    schema = pa.schema([("id", pa.int64()), ("s", kind)])
+
+    def row(at: int, many: int, n: int) -> pa.Table:
+        times = [pa.array([number], pa.int64()).cast(pa.time64("ns")) for number in (at, many)]
+        lists = pa.ListArray.from_arrays(pa.array([0, 1], pa.int32()), times[1])
+        made = pa.StructArray.from_arrays([times[0], lists, pa.array([n], pa.int64())], fields=list(kind))
+        return pa.table([[1], made], schema=schema)
+
+    for name, old, source, target, merged in (
+        ("s.t", (1, 1, 0), (2, 1, 0), (1, 1, 1), (2, 1, 1)),
+        ("s.u", (1, 1, 0), (1, 2, 0), (1, 1, 1), (1, 2, 1)),
+    ):
+        with repo.transaction() as tx:
+            tx.create_table(name, schema, primary_key=["id"])
+            tx.append(name, row(*old))
+        repo.branch_create(f"of-{name}")
+        repo.upsert(name, row(*source), branch=f"of-{name}")
+        repo.upsert(name, row(*target))
+        repo.merge(f"of-{name}")
+        assert repo[name].to_arrow().equals(row(*merged)), name

@@ -7,13 +7,13 @@ from decimal import Decimal
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from anabranch.format.compare.matching import differ
 from anabranch.repo.merge.resolvers import Cells, Mask, choose
 
-__all__ = ["differ", "field_paths", "has_paths", "merge_by_path"]
+__all__ = ["field_paths", "has_paths", "merge_by_path"]
 
 # Decides on cells without paths, or at one path. Returns the values, and which of them are resolved.
 DecideLeaf = Callable[[Cells], tuple[pa.Array, Mask]]
@@ -200,34 +200,3 @@ def _is_same(one: Any, other: Any) -> bool:
     if one is _MISSING or other is _MISSING:
         return one is other
     return _dumps(one) == _dumps(other)  # In Python true equals 1.
-
-
-# Values
-
-
-def differ(one: pa.Array, other: pa.Array) -> Mask:
-    """Return where values differ. Two nulls, two NaNs, and 0.0 and -0.0 are equal."""
-    try:
-        unequal = pc.fill_null(pc.not_equal(one, other), pa.scalar(value=False))
-        if pa.types.is_floating(one.type):
-            unequal = pc.and_not(
-                unequal, pc.fill_null(pc.and_(pc.is_nan(one), pc.is_nan(other)), pa.scalar(value=False))
-            )
-        found: npt.NDArray[Any] = pc.or_(unequal, pc.xor(one.is_null(), other.is_null())).to_numpy(zero_copy_only=False)
-    except pa.ArrowNotImplementedError:  # Arrow cannot compare nested values.
-        pairs = zip(one.to_pylist(), other.to_pylist(), strict=True)
-        found = np.array([not _are_equal(a, b) for a, b in pairs], dtype=bool)
-    return np.asarray(found, dtype=bool)
-
-
-def _are_equal(one: Any, other: Any) -> bool:
-    match one, other:
-        case float(), float():
-            # NaN is not equal to itself, and would seem to be changed by both sides.
-            return one == other or (one != one and other != other)
-        case dict(), dict():
-            return one.keys() == other.keys() and all(_are_equal(one[name], other[name]) for name in one)
-        case list() | tuple(), list() | tuple():
-            return len(one) == len(other) and all(map(_are_equal, one, other))
-        case _:
-            return bool(one == other)

@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from anabranch.errors import InvalidInputError, KeyConflictError, SchemaMismatchError
 from anabranch.format.arrow_types import bytes_field, python_values
+from anabranch.format.compare.matching import differ
 from anabranch.format.compare.parts import row_ids_at
 from anabranch.format.staging import RowBatch, are_surely_unique
 from anabranch.format.staging.incoming import cast_computed, fit_rows
@@ -18,7 +19,7 @@ from anabranch.repo.history.comparer import TableCounts
 from anabranch.repo.merge.changed_rows import ChangedRows, Mask, RowChanges, cells_of, deletion_of, fields_of
 from anabranch.repo.merge.conflicts import Conflict, ConflictKind, Unresolved
 from anabranch.repo.merge.decisions import JsonValue
-from anabranch.repo.merge.paths import differ, has_paths, merge_by_path
+from anabranch.repo.merge.paths import has_paths, merge_by_path
 from anabranch.repo.merge.resolvers import Cells, Decide, choose
 from anabranch.repo.merge.shapes import MergedColumn
 from anabranch.repo.merge.steps import RowPlan
