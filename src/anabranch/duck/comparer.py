@@ -237,7 +237,10 @@ def _hashable(columns: Sequence[Column]) -> list[str] | None:
 
     Where types differ, numbers may be rounded before they are compared, and the texts of moments need not be the same.
     """
-    kinds = [column.kind for column in columns]
+    kinds, given = [column.kind for column in columns], [column.given for column in columns]
+    # DuckDB holds durations as numbers, which are different for equal durations in different units.
+    if any(pa.types.is_duration(kind) and kind != given[0] for kind in given):
+        return None
     if len(set(kinds)) == 1:
         return [column.sql for column in columns]
     # One type for all widths: the hash of 1 as INT differs from that of 1 as BIGINT.

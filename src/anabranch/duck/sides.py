@@ -110,20 +110,40 @@ def _field(field: pa.Field) -> pa.Field:
 
 
 _NO_ID = pa.scalar(0, pa.uint64())
+_NANOSECONDS = {"day": 86_400_000_000_000, "s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of one side by its position, because SQL does not distinguish names by case."""
+    """A column of one side by its position, because SQL does not distinguish names by case.
+
+    `kind` is the type that DuckDB holds, `given` the one of the table.
+    """
 
     sql: str
     kind: pa.DataType
+    given: pa.DataType
 
     @property
     def text(self) -> str:
         """Its values as text; of numbers without what is behind the point, if that is nothing."""
         text = f"CAST({self.sql} AS VARCHAR)"
-        return f"regexp_replace({text}, '[.]0*$|([.][0-9]*[1-9])0+$', '\\1')" if _is_number(self.kind) else text
+        return f"regexp_replace({text}, '[.]0*$|([.][0-9]*[1-9])0+$', '\\1')" if _is_number(self.given) else text
+
+    @property
+    def nanoseconds(self) -> str:
+        """Its durations or dates as nanoseconds. DuckDB holds durations and `date64` as numbers in their own units."""
+        unit = "day" if pa.types.is_date32(self.given) else "ms" if pa.types.is_date64(self.given) else self.given.unit
+        number = f"({self.sql} - DATE '1970-01-01')" if unit == "day" else self.sql
+        return f"({number}::HUGEINT * {_NANOSECONDS[unit]})"
+
+    @property
+    def moment(self) -> str:
+        """Its dates or timestamps as nanoseconds since 1970."""
+        if pa.types.is_date(self.given):
+            return self.nanoseconds
+        function, factor = ("epoch_ns", 1) if self.given.unit == "ns" else ("epoch_us", _NANOSECONDS["us"])
+        return f"({function}({self.sql})::HUGEINT * {factor})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,10 +178,14 @@ def is_same_key(one: Sequence[Column], other: Column) -> str:
 
 def _comparable(columns: Sequence[Column]) -> list[str]:
     """Columns as SQL can compare them: where types differ, text is what every value can be made without an error."""
-    kinds = [column.kind for column in columns]
+    kinds, given = [column.kind for column in columns], [column.given for column in columns]
+    if all(map(pa.types.is_duration, given)) and len({kind.unit for kind in given}) > 1:
+        return [column.nanoseconds for column in columns]
     # DuckDB compares these directly. With other pairs, a cast of one type to the other could raise an error.
-    if len(set(kinds)) == 1 or all(map(_is_plain_number, kinds)) or all(map(pa.types.is_timestamp, kinds)):
+    if len(set(kinds)) == 1 or all(map(_is_plain_number, kinds)):
         return [column.sql for column in columns]
+    if all(pa.types.is_date(kind) or pa.types.is_timestamp(kind) for kind in given):
+        return [column.moment for column in columns]
     return [column.text for column in columns]
 
 
@@ -195,7 +219,7 @@ class Side:
 
     def column(self, name: str) -> Column:
         number = self.schema.names.index(name)
-        return Column(f"{self.alias}.c{number}", self._held[number])
+        return Column(f"{self.alias}.c{number}", self._held[number], self.schema.types[number])
 
     def register(self, connection: duckdb.DuckDBPyConnection) -> None:
         reader = pa.RecordBatchReader.from_batches(self._shown, self._batches())
