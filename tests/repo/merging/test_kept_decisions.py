@@ -200,3 +200,28 @@ def test_garbage_collection_removes_decisions_of_deleted_branches(parted: ab.Rep
     pass_time(parted)
     parted.gc()
     assert objects(parted, "_decisions") == {}
+
+
+def test_newest_decision_wins_if_the_table_was_renamed_in_between(parted: ab.Repository) -> None:
+    try_merge(parted, decide(1, take="source"))
+    with parted.transaction() as tx:
+        tx.rename_table(ORDERS, "s.renamed")
+    try_merge(parted, {**decide(1, take="target"), "table": "s.renamed"})
+    parted.merge("dev", "main", strategy="source")
+    found = {row["id"]: row["v"] for row in parted.table("s.renamed").to_arrow().to_pylist()}
+    assert found == {1: "main1", 2: "dev2", 3: "dev3"}
+
+
+def test_decision_that_was_changed_back_is_the_newest(parted: ab.Repository) -> None:
+    try_merge(parted, decide(1, take="source"))
+    with parted.transaction() as tx:
+        tx.rename_table(ORDERS, "s.renamed")
+    try_merge(parted, {**decide(1, take="target"), "table": "s.renamed"})
+    with parted.transaction() as tx:
+        tx.rename_table("s.renamed", ORDERS)
+    try_merge(parted, decide(1, take="source"))
+    with parted.transaction() as tx:
+        tx.rename_table(ORDERS, "s.renamed")
+    parted.merge("dev", "main", strategy="target")
+    found = {row["id"]: row["v"] for row in parted.table("s.renamed").to_arrow().to_pylist()}
+    assert found == {1: "dev1", 2: "main2", 3: "main3"}

@@ -66,11 +66,13 @@ class TableNames:
 class _Decision:
     """The value of one conflict, and the entry that it comes from.
 
-    It applies only while the sides have the `expected` values.
+    It applies only while the sides have the `expected` values. Decisions that were kept have an `order`, from 1: of
+    several that apply, the last one wins.
     """
 
     entry: Mapping[str, Any]
     expected: Mapping[str, Any]
+    order: int = 0
 
     @property
     def take(self) -> str | None:
@@ -89,6 +91,10 @@ class _Decision:
 
     def contradicts(self, other: "_Decision") -> bool:
         """Return whether another decision on the same cell, row or column may apply too, and takes something else."""
+        # A table may have been renamed between two attempts, and a decision by the new name does not replace the one by
+        # the old name.
+        if self.order and other.order:
+            return False
         # They were made on different values, so that at most one of them applies.
         if any(self.expected[side] != other.expected[side] for side in self.expected.keys() & other.expected.keys()):
             return False
@@ -117,7 +123,11 @@ class _DecisionList:
 
     def find(self, values: Mapping[str, Any]) -> _Decision | None:
         """Return the decision that was made on these values of the sides."""
-        return next((decision for decision in self._decisions if decision.fits(values)), None)
+        return _last(decision for decision in self._decisions if decision.fits(values))
+
+
+def _last(decisions: Iterable[_Decision]) -> _Decision | None:
+    return max(decisions, key=lambda decision: decision.order, default=None)
 
 
 _Subject = tuple[str, str | None]
@@ -149,15 +159,14 @@ class Decisions:
         """Return the side that was decided for a conflict of a column or table itself, with these values."""
         by_side = dict(zip(_SIDES, values, strict=True))
         for source in self._sources:
-            for subject in _subjects(names, column):
-                found = source.by_schema.get(subject, _DecisionList()).find(by_side)
-                if found is not None:
-                    kind = found.entry.get("kind", ConflictKind.SCHEMA)
-                    problem = str(found.entry.get("problem", ""))
-                    self._note(
-                        Conflict(table=names.tables[0], kind=kind, column=column, **by_side, problem=problem), found
-                    )
-                    return found.take
+            subjects = _subjects(names, column)
+            fitting = [source.by_schema.get(subject, _DecisionList()).find(by_side) for subject in subjects]
+            found = _last(decision for decision in fitting if decision is not None)
+            if found is not None:
+                kind = found.entry.get("kind", ConflictKind.SCHEMA)
+                problem = str(found.entry.get("problem", ""))
+                self._note(Conflict(table=names.tables[0], kind=kind, column=column, **by_side, problem=problem), found)
+                return found.take
         return None
 
     @property
@@ -205,20 +214,24 @@ def _by_key(decisions: Sequence[_Decision], names: TableNames) -> dict[tuple[str
     return found
 
 
-def parse_decisions(given: Sequence[Mapping[str, Any]] | None) -> Decisions:
-    """Check a list of decisions. An entry without `take` and `value` decides nothing and is left out."""
+def parse_decisions(given: Sequence[Mapping[str, Any]] | None, *, are_kept: bool = False) -> Decisions:
+    """Check a list of decisions. An entry without `take` and `value` decides nothing and is left out.
+
+    Of decisions that were kept from earlier attempts, the last one on a conflict wins. Others must not contradict each
+    other.
+    """
     if given is not None and (isinstance(given, str | Mapping) or not isinstance(given, Sequence)):
         raise InvalidInputError(f"resolutions must be a list, got {given!r}", hint=f"pass for example [{_EXAMPLE}]")
     by_key: dict[_Subject, list[_Decision]] = {}
     by_schema: dict[_Subject, _DecisionList] = {}
     for_all: dict[_Subject, _DecisionList] = {}
-    for entry in given or ():
+    for number, entry in enumerate(given or (), start=1):
         _check_fields(entry)
         if "take" not in entry and "value" not in entry:
             continue
         subject = str(TableKey.parse(entry["table"])), entry.get("column")
         expected = {side: _in_json(entry[side]) for side in _SIDES if side in entry}
-        decision = _Decision(entry=entry, expected=expected)
+        decision = _Decision(entry=entry, expected=expected, order=number if are_kept else 0)
         if entry.get("key") is not None:
             by_key.setdefault(subject, []).append(decision)
         else:

@@ -74,14 +74,14 @@ class KeptDecisions:
         if not new:
             return
         before = self._read_all()
-        entries = {_subject(entry): entry for entry in (*_in_order(before), *new)}
+        entries = _newest([*_in_order(before), *new])
         # A new object first, then the deletions. After a crash in between, it names the objects that it replaces: the
         # order of their names is that of the clocks, which may differ. If two merges fail at once, each has an object,
         # and no decision is lost.
         fields = {
             "source": str(self.source),
             "into": str(self.into),
-            "decisions": list(entries.values()),
+            "decisions": entries,
             "replaces": [kept.name for kept in before],
         }
         self.config.store.put(f"{self.folder}/{self.config.new_id()}.json", documents.dump(fields))
@@ -122,7 +122,18 @@ def _in_order(objects: Sequence[_Kept]) -> list[dict[str, Any]]:
     """Return the newest decision on each conflict, without the objects that another one replaces."""
     replaced = frozenset[str]().union(*(kept.replaces for kept in objects))
     left = (kept.decisions for kept in objects if kept.name not in replaced)
-    return list({_subject(entry): entry for decisions in left for entry in decisions}.values())
+    return _newest([entry for decisions in left for entry in decisions])
+
+
+def _newest(entries: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the last entry on each conflict, in the order in which these were made."""
+    found: dict[str, dict[str, Any]] = {}
+    for entry in entries:
+        subject = _subject(entry)
+        # A dict keeps the position of a replaced value, and a decision that was made again is the newest one.
+        found.pop(subject, None)
+        found[subject] = entry
+    return list(found.values())
 
 
 def _entry_of(conflict: Conflict) -> dict[str, Any]:

@@ -185,7 +185,7 @@ def parse_resolution(
     if kept is not None:
         read = kept
         # Most merges have no conflicts and need not read them.
-        decisions = replace(decisions, kept=cache(lambda: parse_decisions(read())))
+        decisions = replace(decisions, kept=cache(lambda: parse_decisions(read(), are_kept=True)))
     # A decision on all conflicts of a column or table is a resolver.
     return Resolution(strategy=Strategy(strategy), resolvers={**flat, **decisions.resolvers}, decisions=decisions)
 
