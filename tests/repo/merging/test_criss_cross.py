@@ -141,3 +141,26 @@ def test_a_column_with_a_default_is_dropped(repo: ab.Repository, add: Step) -> N
     merge_both_ways(repo)
     for branch in ("into_main", "into_dev"):
         assert repo.snapshot_of(branch)[KEY].schema.names == ["id", "a", "b"]
+
+
+@pytest.mark.parametrize("renamed_on", ["dev", "main"])
+def test_base_of_a_table_that_one_of_two_bases_renamed(repo: ab.Repository, renamed_on: str) -> None:
+    """The change that was put back was lost: the base had the name of one ancestor and so only the rows of it."""
+    other = "main" if renamed_on == "dev" else "dev"
+
+    def rename(tx: Transaction) -> None:
+        tx.rename_table(KEY, "s.renamed")
+
+    steps: dict[str, Step] = {renamed_on: rename, other: put("a", "5", "id = 1")}
+    cross(repo, steps["main"], steps["dev"])
+    for branch in ("main", "dev"):
+        assert repo.snapshot_of(branch)["s.renamed"].count_rows("id = 1 AND a = 5") == 1
+    with repo.transaction(other) as tx:
+        tx.update("s.renamed", {"a": "1"}, where="id = 1")
+    repo.branch_create("into_main", "main")
+    repo.branch_create("into_dev", "dev")
+    repo.merge("dev", "into_main")
+    repo.merge("main", "into_dev")
+    for branch in ("into_main", "into_dev"):
+        table = repo.snapshot_of(branch)["s.renamed"].to_arrow()
+        assert dict(zip(table["id"].to_pylist(), table["a"].to_pylist(), strict=True)) == {0: 0, 1: 1, 2: 2}

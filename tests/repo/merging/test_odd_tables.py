@@ -262,3 +262,24 @@ def plain(repo: ab.Repository, branch: str) -> list[dict[str, Any]]:
     found = raw(repo, T, branch)
     found.validate()  # type: ignore[no-untyped-call]
     return rows(found)
+
+
+def test_only_column_is_replaced(repo: ab.Repository) -> None:
+    """The old column was dropped before the new one was added, and a table must have a column."""
+    with repo.transaction() as tx:
+        tx.create_table("s.t", pa.schema([("x", pa.int64())]))
+        tx.append("s.t", pa.table({"x": [1, 2]}))
+    repo.branch_create("dev")
+    with repo.transaction("dev") as tx:
+        tx.add_columns("s.t", {"y": "x + 1"})
+        tx.drop_columns("s.t", ["x"])
+        tx.add_columns("s.t", {"x": "concat('now ', arrow_cast(y, 'Utf8'))"})
+        tx.drop_columns("s.t", ["y"])
+    repo.branch_create("later", "main")
+    with repo.transaction("later") as tx:
+        tx.annotate("s.t", {"owner": "ada"})
+    for target in ("main", "later"):
+        repo.merge("dev", target, strategy="source")
+        table = repo.snapshot_of(target)["s.t"].to_arrow()
+        assert table.column_names == ["x"]
+        assert table["x"].to_pylist() == ["now 2", "now 3"]

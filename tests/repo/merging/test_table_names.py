@@ -247,3 +247,63 @@ def test_resolver_is_for_the_table_that_has_its_name_in_the_result(repo: ab.Repo
     assert [(one.table, one.base, one.source) for one in conflicts] == [("s.b", "A", "A dev")]
     repo.merge("dev", "main", resolvers={"s.a": "source", "s.b.v": "target"})
     assert [repo[f"s.{name}"].to_arrow()["v"].to_pylist() for name in ("a", "b")] == [["B dev"], ["A main"]]
+
+
+@pytest.fixture
+def unmatched(repo: ab.Repository) -> ab.Repository:
+    """A table a whose rows cannot be matched: it has no key, and an earlier merge combined changes of both sides."""
+    with repo.transaction() as tx:
+        tx.create_table("s.a", SCHEMA)
+        tx.append("s.a", [{"id": "A"}])
+    repo.branch_create("dev")
+    for branch in ("dev", "main"):
+        append(repo, branch, "a", branch)
+    repo.merge("dev", "main")
+    repo.merge("main", "dev")
+    for branch in ("dev", "main"):
+        with repo.transaction(branch) as tx:
+            tx.update("s.a", {"id": "concat(id, ' of ', id)"}, where=f"id = '{branch}'")
+    return repo
+
+
+def test_table_that_is_kept_as_a_whole_gets_its_new_name(unmatched: ab.Repository) -> None:
+    """It kept its old name, and the new table of that name replaced it."""
+    with unmatched.transaction("dev") as tx:
+        do(tx, "a>c +a", "dev")
+    planned = unmatched.merge("dev", "main", strategy="target", dry_run=True).plan
+    changes = [(one.table, one.renamed_from, one.taken_from) for one in planned.tables]
+    assert changes == [("s.c", "s.a", "target"), ("s.a", None, None)]
+    assert unmatched.merge("dev", "main", strategy="target").plan == planned
+    assert tables_of(unmatched, "main") == "a=dev c=A,dev,main of main"
+
+
+def test_squash_of_only_a_new_name_is_a_commit(unmatched: ab.Repository) -> None:
+    with unmatched.transaction("dev") as tx:
+        do(tx, "a>c", "dev")
+    assert unmatched.merge("dev", "main", strategy="target", squash=True, dry_run=True).plan.tables
+    assert unmatched.merge("dev", "main", strategy="target", squash=True).commit is not None
+    assert tables_of(unmatched, "main") == "c=A,dev,main of main"
+
+
+@pytest.mark.parametrize("is_source_live", [True, False])
+def test_live_branch_that_swapped_names_keeps_changes_that_main_got_since(
+    repo: ab.Repository, *, is_source_live: bool
+) -> None:
+    """The base was the state of main by the old name, which was newer than the table of the live branch."""
+    schema = pa.schema([("id", pa.int64()), ("v", pa.int64())])
+    with repo.transaction() as tx:
+        for name in ("a", "b"):
+            tx.create_table(f"s.{name}", schema, primary_key=["id"])
+            tx.append(f"s.{name}", [{"id": 1, "v": 0}])
+    repo.branch_create("dev")
+    repo.branch_create_from("main", "live", mode="live")
+    with repo.transaction() as tx:
+        tx.rename_table("s.b", "s.c")
+    with repo.transaction("live") as tx:
+        do(tx, "a>x c>a x>c", "live")
+    repo.update("s.b", {"v": "5"}, where="id = 1", branch="dev")
+    repo.merge("dev", "main")
+    target = "dev" if is_source_live else "live"
+    repo.merge("live" if is_source_live else "dev", target)
+    found = {str(key): table.to_arrow()["v"].to_pylist() for key, table in repo.snapshot_of(target).items()}
+    assert found == {"s.a": [5], "s.c": [0]}

@@ -166,8 +166,18 @@ class Ancestry:
         """
         return self._bases(self._tip(ours), self._tip(theirs)).bases
 
-    def find_table_bases(self, ours: CommitRecord, theirs: CommitRecord, key: TableKey) -> tuple[TableBase, ...]:
+    def find_table_bases(
+        self,
+        ours: CommitRecord,
+        theirs: CommitRecord,
+        key: TableKey,
+        *,
+        names: tuple[TableKey | None, TableKey | None] = (None, None),
+    ) -> tuple[TableBase, ...]:
         """Return the common base states of one table for two commits. A live branch may be passed as its view.
+
+        `names` are the keys that the table has in the two commits, if it was renamed since the base. A live branch may
+        have changed it by that name.
 
         A table does not always come from the parents of its commit:
         - On a live branch it comes from the state of main that it was forked from, or that the branch follows.
@@ -181,7 +191,7 @@ class Ancestry:
         the bases of each pair.
         """
         plain = self._bases(self._tip(ours), self._tip(theirs))
-        tips = self._table_tip(ours, key), self._table_tip(theirs, key)
+        tips = self._table_tip(ours, names[0] or key), self._table_tip(theirs, names[1] or key)
         is_plain = plain.is_plain and tips == (self._tip(ours), self._tip(theirs))
         found = plain if is_plain else self._search(*tips, self._parents_of_table(key))
         bases = [self._table_base(commit, key) for commit in found.bases]

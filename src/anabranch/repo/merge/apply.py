@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import chain, islice
+from itertools import chain, count, islice
 from typing import Any, assert_never
 
 import pyarrow as pa
@@ -177,11 +177,14 @@ class Stager:
     def stage(self, step: TableStep) -> MergedTable:
         """Stage a step that has no conflicts. Conflicts between rows may be found; nothing is staged then."""
         match step:
-            case DropTable() | KeepTable():
+            case DropTable():
+                return MergedTable(step=step, counts=step.counts)
+            # The name of a table merges also if its rows do not.
+            case KeepTable() if step.renamed_from is None:
                 return MergedTable(step=step, counts=step.counts)
             case AddTable():
                 return self._staged(step, step.counts, self._copy(step))
-            case RenameTable():
+            case RenameTable() | KeepTable():
                 return self._staged(step, step.counts, self._staged_table(step))
             case ReplaceTable():
                 return self._staged(step, step.counts, self._replace(step))
@@ -261,7 +264,7 @@ class Stager:
         is_same = target is not None and target.key == step.key and staged_table.find_change(target.entry) is None
         return MergedTable(step=step, counts=counts, entry=None if is_same else staged_table.to_entry())
 
-    def _staged_table(self, step: RenameTable | ReplaceTable | MergeTable) -> StagedTable:
+    def _staged_table(self, step: RenameTable | KeepTable | ReplaceTable | MergeTable) -> StagedTable:
         found = stage_existing(self.config, self.branch, step.target.key, step.target.entry)
         return replace(found, key=step.key)
 
@@ -283,9 +286,14 @@ def _started(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def _stage_columns(step: MergeTable, version_ref: VersionRef) -> VersionRef:
     """Stage the columns and notes. New columns allow nulls until the rows are merged, and have nulls or the default."""
     shape, notes = step.shape, step.notes
+    last: list[str] = []
+    if set(shape.dropped) == set(version_ref.schema.names):
+        # A table has at least one column, so one of them is dropped last. Its name may be that of a new column.
+        last = [_free_name(shape)]
+        version_ref = staging.alter_columns(version_ref, [ColumnChange(path=shape.dropped[0], name=last[0])])
     # First: a column that is renamed or added may take the name of a dropped one.
-    if shape.dropped:
-        version_ref = staging.drop_columns(version_ref, shape.dropped)
+    if first := shape.dropped[len(last) :]:
+        version_ref = staging.drop_columns(version_ref, first)
     if shape.lenient_changes:
         version_ref = staging.alter_columns(version_ref, shape.lenient_changes)
     empty = [new.with_nullable(nullable=True) for new in shape.added if new.name not in shape.filled]
@@ -294,9 +302,17 @@ def _stage_columns(step: MergeTable, version_ref: VersionRef) -> VersionRef:
     filled = [new for new in shape.added if new.name in shape.filled]
     if filled:
         version_ref = staging.add_defaults(version_ref, filled)
+    if last:
+        version_ref = staging.drop_columns(version_ref, last)
     if notes:
         version_ref = staging.annotate(version_ref, notes.table, columns=notes.columns)
     return version_ref
+
+
+def _free_name(shape: Shape) -> str:
+    """Return a name that no column of the target and of the result has."""
+    taken = {*shape.dropped, *(column.name for column in shape.columns)}
+    return next(name for number in count() if (name := f"dropped_{number}") not in taken)
 
 
 def _stage_constraints(step: MergeTable, version_ref: VersionRef) -> VersionRef:

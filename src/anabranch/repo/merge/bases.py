@@ -1,5 +1,6 @@
 """The common base states of the tables of two sides."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,6 +10,7 @@ import pyarrow.compute as pc
 
 from anabranch.ids import TableKey
 from anabranch.repo.history.ancestry import Ancestry, TableBase
+from anabranch.repo.history.table_identity import match_tables
 from anabranch.repo.log.entries import CommitRecord, TableEntry, is_same_state
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.merge.combiner import Combiner
@@ -18,6 +20,8 @@ from anabranch.repo.merge.resolvers import Cells
 from anabranch.repo.merge.steps import MergeSteps, TableMatch, TableState
 
 __all__ = ["Bases"]
+
+_Names = tuple[TableKey | None, TableKey | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,19 +37,53 @@ class Bases:
     ancestry: Ancestry
     combiner: Combiner
 
-    def find(self, source: CommitRecord, target: CommitRecord, key: TableKey) -> TableEntry | None:
-        """Return the base of a table, or None if the table does not exist in a common ancestor."""
-        return self._merge(self.ancestry.find_table_bases(source, target, key), key)
+    def find(
+        self, source: CommitRecord, target: CommitRecord, key: TableKey, *, names: _Names = (None, None)
+    ) -> TableEntry | None:
+        """Return the base of a table, or None if no common ancestor has a table of that name.
 
-    def _merge(self, bases: tuple[TableBase, ...], key: TableKey) -> TableEntry | None:
-        if not bases:
+        `names` are the keys of the table on both sides, if it was renamed since the base.
+        """
+        return self._merge(source, target, key, names=names)
+
+    def _merge(
+        self,
+        source: CommitRecord,
+        target: CommitRecord,
+        key: TableKey,
+        *,
+        names: _Names = (None, None),
+        like: TableEntry | None = None,
+    ) -> TableEntry | None:
+        """Merge the bases of a table. It may have another name in some of them: it is the table of which `like` is."""
+        bases = self.ancestry.find_table_bases(source, target, key, names=names)
+        like = like or next((base.entry for base in bases if base.entry is not None), None)
+        if like is None:
             return None
-        first, *others = bases
+        first, *others = self._with_other_names(bases, source, target, key, like)
         entry = first.entry
         for other in others:
-            lower = self._merge(self.ancestry.find_table_bases(self._record(other), self._record(first), key), key)
+            lower = self._merge(self._record(other), self._record(first), key, like=like)
             entry = self._merge_two(key, base=lower, source=other.entry, target=entry)
         return entry
+
+    def _with_other_names(
+        self, bases: Sequence[TableBase], source: CommitRecord, target: CommitRecord, key: TableKey, like: TableEntry
+    ) -> list[TableBase]:
+        """Return the bases of a table, with the states that it has under another name in common ancestors."""
+        found = [base for base in bases if base.entry is not None]
+        known = {base.commit.graph_commit_id for base in found}
+        commits = [base.commit for base in bases]
+        # A base in which the table has another name seems to be older than one that has a table of this name.
+        if len(plain := self.ancestry.find_bases(source, target)) > 1:
+            commits += plain
+        for commit in commits:
+            if commit.graph_commit_id not in known:
+                known.add(commit.graph_commit_id)
+                tables = self.repo_store.commits.tables_of(self.repo_store.commits.get(commit.graph_commit_id))
+                other = match_tables(self.repo_store.config, {key: like}, tables).get(key)
+                found += () if other is None else (TableBase(commit=commit, entry=tables[other]),)
+        return found or list(bases)
 
     def _record(self, base: TableBase) -> CommitRecord:
         return self.repo_store.commits.get(base.commit.graph_commit_id)

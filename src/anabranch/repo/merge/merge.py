@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from anabranch.errors import WriteConflictError
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.history.ancestry import Ancestry
+from anabranch.repo.history.table_identity import match_tables
 from anabranch.repo.log.collected import collected_errors
 from anabranch.repo.log.entries import Changes, CommitKind, CommitRecord, LogEntry, TableEntry, is_same_state
 from anabranch.repo.log.making import CommitSpec, Guard, Inspect
@@ -218,6 +219,7 @@ class _BranchMerger:
                 found = bases.find(self._source, target, key)
                 if found is not None:
                     base[key] = found
+        base = self._with_bases_of_renamed(bases, base, target)
         touched = {key for key in {*ours, *theirs} if key in base or not is_same_state(ours.get(key), theirs.get(key))}
         missing = {entry.dataset for entry in base.values()} - {ours[key].dataset for key in ours if key in touched}
         if missing:
@@ -226,6 +228,20 @@ class _BranchMerger:
         sides = Sides(base=base, source={key: ours[key] for key in ours if key in touched}, target=theirs)
         self._request.combiner.check_resolvers(sides)
         return sides
+
+    def _with_bases_of_renamed(
+        self, bases: Bases, found: dict[TableKey, TableEntry], target: CommitRecord
+    ) -> dict[TableKey, TableEntry]:
+        """Return the bases, with those of tables that a live branch renamed and changed by the new name."""
+        tables_of, config = self._repo_store.commits.tables_of, self._repo_store.config
+        sides = self._source, target
+        if all(side.main_id is None for side in sides):
+            return found
+        # By its old name, such a table would be the one of main, which may be newer than the state that was renamed.
+        ours, theirs = (match_tables(config, found, tables_of(side)) for side in sides)
+        renamed = {key for key in found if ours.get(key, key) != key or theirs.get(key, key) != key}
+        again = {key: bases.find(*sides, key, names=(ours.get(key), theirs.get(key))) for key in renamed}
+        return {**found, **{key: entry for key, entry in again.items() if entry is not None}}
 
     def _former_keys(self, target: CommitRecord) -> set[TableKey]:
         """Return the table keys of the merge bases. Both sides may have renamed these tables since."""

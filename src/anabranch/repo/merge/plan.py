@@ -217,8 +217,8 @@ def _plan_of(merged: MergedTable, conflicts: ConflictLog) -> TablePlan:
 def changes_table(merged: MergedTable) -> bool:
     """Return whether a merge changes a table of the target, including its name and its notes."""
     match merged.step:
-        case KeepTable():
-            return False
+        case KeepTable() as step:
+            return step.renamed_from is not None
         case MergeTable() as step:
             return bool(merged.counts.total or merged.built_indices) or step.changes_columns
         case AddTable() | DropTable() | RenameTable() | ReplaceTable():
