@@ -207,6 +207,14 @@ def test_code_in_a_hint_can_be_translated(code: str) -> None:
             "pass 'Primary key of a new table' id",
         ),
         (
+            "pass `csv=CsvOptions(delimiter=',')`, or",
+            "pass --delimiter ',', or",
+            "pass delimiter=',', or",
+            "pass --delimiter ',' in a command, or",
+        ),
+        ("`csv=CsvOptions(quote='')`", "--quote ''", "quote=''", "--quote '' in a command"),
+        ("`schema={'v': 'string'}`", "--type v=string", "schema={'v': 'string'}", "--type v=string in a command"),
+        (
             "leave `schema` out",
             "leave --type COLUMN=TYPE out",
             "leave 'schema' out",

@@ -25,6 +25,15 @@ FILES = {
     "decided.json": "price: max",
     "undecided.json": '[{"table": "shop.products", "key": {"id": 1}, "column": "price"}]',
     "one.csv": "id,name,category,price\n1,tea,food,1\n",
+    "json.csv": '[{"id": 61, "name": "Ida"}]\n',
+    "csv.json": "id,name\n60,Zoe\n",
+    "quoted.csv": '"id"\t"name"\n60\t"Zoe"\n',
+    "latin.csv": "id,name,city,email\n60,Zoe,M\u00fcnchen,z\n",
+    "open.csv": 'id,name,city,email\n60,"Zoe,Brno,z\n61,Max,Brno,m\n',
+    "trailing.csv": "id,name,city,email,\n60,Zoe,Brno,z,\n",
+    "empty.csv": "",
+    "sheet.xlsx": "PK",
+    "notes.txt": "id,name\n",
 }
 
 # Python, and the text of the error that it raises. FOLDER is the folder of the lake, ID an id.
@@ -47,7 +56,7 @@ IN_PYTHON = {
     ),
     'repo.snapshot_of("main~99")': "main~99 goes back before the first commit; go back less far",
     'repo.snapshot_of("v1.0")["shop.reviews"]': (
-        "there is no table 'shop.reviews' in commit ID; did you mean 'shop.orders'? list the tables with `tables()`"
+        "there is no table 'shop.reviews' in commit ID; list the tables with `tables()`"
     ),
     'repo["shop.orders"].to_arrow(columns=["amont"])': (
         "there is no column 'amont'; did you mean 'amount'? the columns are id, customer_id, product_id, "
@@ -110,6 +119,33 @@ IN_PYTHON = {
     'repo.update("shop.products", {"id": "2"}, "id = 1")': (
         "column 'id' is part of the primary key of 'shop.products'; delete the rows and append new ones"
     ),
+    'repo.update("shop.products", {"price": 3}, "id = 1")': (
+        "expression 3 is not text; write SQL in a string, such as '3'"
+    ),
+    'repo.update("shop.products", {"price": "price * 1.1"}, "id = 1")': (
+        "expression 'price * 1.1' does not work: the number 1.1 is not of the type Decimal128(10, 2); write the "
+        "number as a decimal: CAST('1.1' AS DECIMAL(10, 2))"
+    ),
+    'repo["shop.orders"].to_arrow(where="amount > 10.125")': (
+        "the filter 'amount > 10.125' does not work here: the number 10.125 is not of the type Decimal128(10, 2); "
+        "write the number as a decimal: CAST('10.125' AS DECIMAL(11, 3))"
+    ),
+    'repo["shop.orders"].to_arrow(where="id = 1.5")': (
+        "the filter 'id = 1.5' does not work here: the number 1.5 is not of the type Int64; write a value of the "
+        "column's type"
+    ),
+    'repo.upsert("shop.products", [{"id": 1, "price": 2.5}])': (
+        "cannot convert 2.5 to decimal128(10, 2) (column 'price', row 0); pass a decimal.Decimal, such as "
+        "Decimal('2.5')"
+    ),
+    'repo.sql("SELECT * FROM shop.orders WHERE id = ?")': (
+        "the SQL does not work: Invalid Input Error: Values were not provided for the following prepared statement "
+        "parameters: 1; pass a value for each parameter of the SQL"
+    ),
+    'repo.load("shop.customers", "https://example.com/a.csv")': (
+        "'https://example.com/a.csv' is a web address; download the file first, and load it from there"
+    ),
+    'ab.init("~/lake")': "path '~/lake' begins with '~', which is not replaced here; write the whole path",
     'repo.merge("sale")': (
         "the merge of 'sale' into 'main' has 1 conflict, in 'shop.products' (1); nothing was merged; list the "
         "conflicts with `conflicts('sale', into='main')`, then merge again with `resolvers`, `resolutions` or "
@@ -140,8 +176,56 @@ IN_PYTHON = {
         "'7' is not a value of the key column 'id', which is int64; give one of the column's type"
     ),
     'repo.load("shop.customers", "semicolons.csv")': (
-        "the header of 'FOLDER/semicolons.csv', line 1, is one column 'id;name'; pass the delimiter, for "
-        "example `csv=CsvOptions(delimiter=';')`"
+        "the header of 'FOLDER/semicolons.csv', line 1, is one column 'id;name' with the delimiter ','; pass "
+        "`csv=CsvOptions(delimiter=';')`, or quote the name in the file if it is one column"
+    ),
+    'repo.load("shop.customers", "semicolons.csv", csv=ab.CsvOptions(delimiter="|"))': (
+        "the header of 'FOLDER/semicolons.csv', line 1, is one column 'id;name' with the delimiter '|'; pass "
+        "`csv=CsvOptions(delimiter=';')`, or quote the name in the file if it is one column"
+    ),
+    'repo.load("shop.customers", "json.csv")': (
+        '\'FOLDER/json.csv\' looks like JSON, not CSV: it begins with [{"id": 61, "name": "Ida"}]; pass '
+        "`format='json'`"
+    ),
+    'repo.load("shop.customers", "csv.json")': (
+        "'FOLDER/csv.json' looks like CSV, not JSON: it begins with id,name; pass `format='csv'`"
+    ),
+    'repo.load("shop.customers", "latin.csv")': (
+        "FOLDER/latin.csv, line 2: column 'city': invalid UTF8 data: '60,Zoe,M\\\\xfcnchen,z'; pass the encoding of "
+        "the file, such as `csv=CsvOptions(encoding='latin-1')`, or leave bad records out with `on_bad='reject'`"
+    ),
+    'repo.load("shop.customers", "empty.csv")': (
+        "'FOLDER/empty.csv' is empty; write a header with the columns id, name, city, email, or leave it out"
+    ),
+    'repo.load("shop.customers", "sheet.xlsx")': (
+        "'sheet.xlsx' is a spreadsheet; save the sheet as CSV, and load that file"
+    ),
+    'repo.load("shop.customers", "notes.txt")': (
+        "the name 'notes.txt' does not have the suffix of a format; pass the format of its content with "
+        "`format=...`: csv, json, parquet, orc or lance"
+    ),
+    'repo.load("shop.customers", "bad.csv", primary_key=["email"])': (
+        "the primary key of 'shop.customers' is id, not email; leave `primary_key` out, or change the key with "
+        "`set_primary_key()`"
+    ),
+    "repo.sql('SELECT id FROM shop.orders WHERE status = \"open\"')": (
+        'the SQL does not work: Binder Error: Referenced column "open" not found in FROM clause! Candidate '
+        'bindings: "amount", "ordered_at", "customer_id"; write text in single quotes: \'open\''
+    ),
+    'repo.sql("SELECT * FROM shop.orders AT sale")': (
+        "the SQL does not work: syntax error at or near \"sale\"; write the ref in quotes: AT 'sale'"
+    ),
+    'repo.sql("SELECT * FROM shop.orders@sale")': (
+        'the SQL does not work: syntax error at or near "@"; for another branch, tag or commit, write AT and the '
+        "ref in quotes, such as shop.orders AT 'main~3'"
+    ),
+    'repo.sql("SELECT * FROM sale.shop.orders")': (
+        "there is no table 'sale.shop.orders'; write its bucket and name, such as shop.orders; for another branch "
+        "add AT 'sale'"
+    ),
+    "repo.sql(\"SELECT * FROM 'one.csv'\")": (
+        "there is no table 'one.csv' in 'main'; SQL reads only tables of the repository: load the file into one "
+        "with `load()`"
     ),
     'repo.load("new.table", "bad.csv", primary_key="id")': (
         "primary_key must be a list, got 'id'; pass `primary_key=['id']`"
@@ -240,6 +324,10 @@ ON_THE_COMMAND_LINE = {
         "there is no column 'amont'",
         "did you mean 'amount'? the columns are id, customer_id, product_id, quantity, amount, status, ordered_at",
     ),
+    "cat shop.orders --where 'amount > 10.5'": (
+        "the filter 'amount > 10.5' does not work here: the number 10.5 is not of the type Decimal128(10, 2)",
+        "write the number as a decimal: CAST('10.5' AS DECIMAL(10, 2))",
+    ),
     "cat shop.orders --where 'status = open'": (
         "the filter 'status = open' does not work here: there is no column 'open'",
         (
@@ -252,15 +340,94 @@ ON_THE_COMMAND_LINE = {
         "did you mean 'shop.orders'? list the tables with 'anabranch table list'",
     ),
     "load shop.customers semicolons.csv": (
-        "the header of 'FOLDER/semicolons.csv', line 1, is one column 'id;name'",
-        "pass the delimiter, for example --delimiter ';'",
+        "the header of 'FOLDER/semicolons.csv', line 1, is one column 'id;name' with the delimiter ','",
+        "pass --delimiter ';', or quote the name in the file if it is one column",
+    ),
+    "load shop.customers bad.csv --delimiter ';'": (
+        "the header of 'FOLDER/bad.csv', line 1, is one column 'id,name,city,email' with the delimiter ';'",
+        "pass --delimiter ',', or quote the name in the file if it is one column",
+    ),
+    "load shop.customers quoted.csv": (
+        "the header of 'FOLDER/quoted.csv', line 1, cannot be read with the delimiter ','",
+        "pass --delimiter tab",
+    ),
+    "load shop.customers json.csv": (
+        '\'FOLDER/json.csv\' looks like JSON, not CSV: it begins with [{"id": 61, "name": "Ida"}]',
+        "pass --format json",
+    ),
+    "load shop.customers ones.csv": (
+        "there is nothing to load at 'ones.csv'",
+        "did you mean 'one.csv'? check the path and the format",
+    ),
+    "load one.csv shop.products": (
+        "'one.csv' is a file, and the table comes first",
+        "use 'anabranch load shop.products one.csv'",
+    ),
+    "export new.csv shop.products": (
+        "'shop.products' is a table, and the table comes first",
+        "use 'anabranch export shop.products new.csv'",
+    ),
+    "export shop.products products": (
+        "the name 'FOLDER/products' does not have the suffix of a format",
+        "end the name with a suffix such as .csv, or pass --format FORMAT: csv, json, parquet, orc or lance",
+    ),
+    "load shop.customers latin.csv": (
+        "FOLDER/latin.csv, line 2: column 'city': invalid UTF8 data: '60,Zoe,M\\\\xfcnchen,z'",
+        "pass the encoding of the file, such as --encoding latin-1, or leave bad records out with --on-bad reject",
+    ),
+    "load shop.customers open.csv": (
+        "FOLDER/open.csv, line 2: a quote is not closed, or text follows a closing one: '60,\"Zoe,Brno,z'",
+        ("correct the record, pass --quote '' if quotes are plain text, or leave bad records out with --on-bad reject"),
+    ),
+    "load shop.customers trailing.csv": (
+        "column 5 in the header of 'FOLDER/trailing.csv', line 1, has no name",
+        "name it in the file, or remove the delimiter at the end of its lines",
+    ),
+    "row insert shop.products one.csv": (
+        "'one.csv' is not JSON: Expecting value: line 1 column 1 (char 0)",
+        "load a file with 'anabranch load shop.products one.csv'",
+    ),
+    'row insert shop.products \'{"id": 50, "prise": 3}\'': (
+        "table 'shop.products' has no column 'prise'",
+        "did you mean 'price'? the columns are id, name, category, price",
+    ),
+    'row insert shop.products \'{"id": "x"}\'': (
+        "cannot convert 'x' to int64 (column 'id')",
+        "pass a value of the column's type",
+    ),
+    "row delete shop.products 'id = 7'": (
+        "got unexpected extra argument(s) (id = 7)",
+        "use --where 'id = 7'",
+    ),
+    "sql one.csv": (
+        "'one.csv' is a file, not a SQL statement",
+        "run the SQL in it with 'anabranch sql < one.csv'; rows of a file are queried after 'anabranch load'",
+    ),
+    "sql 'SELECT * FROM shop.orders AT sale'": (
+        'the SQL does not work: syntax error at or near "sale"',
+        "write the ref in quotes: AT 'sale'",
+    ),
+    "branch create dev main": ("got unexpected extra argument(s) (main)", "use --from main"),
+    "tag create v2.0 main~1": ("got unexpected extra argument(s) (main~1)", "use --ref main~1"),
+    "diff main sale shop.products": (
+        "got unexpected extra argument(s) (shop.products)",
+        "use --table shop.products",
+    ),
+    "switch main~1": (
+        "'main~1' is an older state, not a branch",
+        "make a branch from it with 'anabranch switch -c NAME --from main~1', or read it with --ref main~1",
+    ),
+    "table create shop.new id name": (
+        "column number 1 is not of the form COLUMN=TYPE",
+        "write it like id=int64",
+    ),
+    "ls": (
+        "there is no command 'ls'",
+        "use 'anabranch table list', 'anabranch branch list' or 'anabranch tag list'",
     ),
     "load shop.customers bad.csv": (
         "FOLDER/bad.csv, line 3: it has 2 values for 4 columns: '61,Max'",
-        (
-            "correct the record, pass the column types with --type COLUMN=TYPE, or leave bad records out with "
-            "--on-bad reject"
-        ),
+        "correct the record, or leave bad records out with --on-bad reject",
     ),
     "load shop.customers nothing.csv": (
         "there is nothing to load at 'nothing.csv'",
@@ -347,7 +514,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
     repo = ab.demo(folder)
     remember(repository=repo.uri, branch="main", folder=folder)
     for name, text in FILES.items():
-        (folder / name).write_text(text)
+        (folder / name).write_text(text, encoding="latin-1")
     return folder
 
 

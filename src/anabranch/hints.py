@@ -157,6 +157,8 @@ _OPTIONS: Mapping[str, str] = {
     "resolutions": "--resolutions FILE",
     "schema": "--type COLUMN=TYPE",
 }
+# Without quotes, an empty value is not seen, and these are read as a part of the sentence.
+_PUNCTUATION = ("", ",", ";")
 _CSV = re.compile(r"CsvOptions\(([a-z]+)=(.*)\)")
 _CODE = re.compile(r"`([A-Za-z_.]+)(?:=([^`]*)|\(([^`]*)\))?`")
 # Several pieces of code one after the other, such as "`undo()`, `redo()` or `reset()`".
@@ -258,6 +260,8 @@ def _sql_literal(value: object) -> str:
 
 
 def _option(name: str, value: str | None) -> str:
+    if name == "schema" and isinstance(types := _value_of(value or ""), dict):
+        return f"--type {shell_text(types)}"
     if name in _OPTIONS:
         return _OPTIONS[name]
     option = f"--{'from' if name == 'source' else name.replace('_', '-')}"
@@ -270,6 +274,8 @@ def _field(name: str, value: str | None) -> str:
     if value in (None, "..."):
         return f"'{name}'"
     given = _value_of(value or "")
+    if given in _PUNCTUATION:
+        return f"{name}={given!r}"
     return f"{name}={str(given).lower() if isinstance(given, bool) else given}"
 
 
@@ -301,20 +307,37 @@ def shell_text(value: object) -> str:
     if isinstance(value, dict):
         return "=".join(map(str, next(iter(value.items()))))
     shown = value[0] if isinstance(value, list) else value
+    if shown in _PUNCTUATION:
+        return f"'{shown}'"
     return shlex.quote(str(shown)) if re.search(r"[\s'\";|&<>*?$]", str(shown)) else str(shown)
 
 
 # Comparing a name with this many others takes a few tenths of a second.
 _MAX_COMPARED = 10_000
+# How similar two names are, from 0 to 1, to be suggested for each other.
+_SIMILAR = 0.6
 
 
-def suggest(name: str, known: Iterable[str], hint: str) -> str:
+def suggest(name: str, known: Iterable[str], hint: str, *, by_parts: bool = False) -> str:
     """Return a hint that first asks "did you mean 'x'?" if one of the known names is like this one."""
-    found = closest(name, known, n=1)
+    found = closest(name, known, n=1, by_parts=by_parts)
     return f"did you mean {found[0]!r}? {hint}" if found else hint
 
 
-def closest(name: str, known: Iterable[str], *, n: int) -> list[str]:
-    """Return the known names that are most like a name, whatever their case, the most similar first."""
+def closest(name: str, known: Iterable[str], *, n: int, by_parts: bool = False, cutoff: float = _SIMILAR) -> list[str]:
+    """Return the known names that are most like a name, whatever their case, the most similar first.
+
+    With `by_parts`, the parts before and after a dot must both be alike: tables of one bucket are not alike because
+    their names begin with it.
+    """
     by_folded = {other.casefold(): str(other) for other in islice(known, _MAX_COMPARED)}
-    return [by_folded[found] for found in difflib.get_close_matches(name.casefold(), by_folded, n=n)]
+    folded = name.casefold()
+    candidates = [other for other in by_folded if not by_parts or _are_parts_alike(folded, other, cutoff)]
+    return [by_folded[found] for found in difflib.get_close_matches(folded, candidates, n=n, cutoff=cutoff)]
+
+
+def _are_parts_alike(name: str, other: str, cutoff: float) -> bool:
+    parts, others = name.split("."), other.split(".")
+    if len(parts) != len(others):
+        return True
+    return all(difflib.get_close_matches(part, [same], cutoff=cutoff) for part, same in zip(parts, others, strict=True))

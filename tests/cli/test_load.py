@@ -47,6 +47,36 @@ def test_a_new_table_without_a_primary_key_gets_a_note(cli: Run, lake: ab.Reposi
     assert "note:" not in cli("load", "in_c_sales.keyed", orders, "--primary-key", "id").out
 
 
+def test_load_reports_a_new_table_with_its_columns(cli: Run, lake: ab.Repository, orders: str) -> None:
+    said = cli("load", "in_c_sales.fresh", orders, "--primary-key", "id").out.splitlines()
+    assert said[:2] == [
+        f"loaded 1 file into in_c_sales.fresh on main at {short(lake, 'main')}",
+        "created the table in_c_sales.fresh: id int64, item string, price float64",
+    ]
+    assert "created" not in cli("load", "in_c_sales.fresh", orders, "--mode", "upsert").out
+    assert cli("load", "in_c_sales.other", orders, "--json").document["created"] is True
+    assert cli("load", "in_c_sales.other", orders, "--json").document["created"] is False
+
+
+def test_load_into_a_mistyped_table_suggests_the_existing_one(cli: Run, lake: ab.Repository, orders: str) -> None:
+    said = cli("load", "in_c_sales.ordres", orders, "--primary-key", "id").out
+    note = f"note: there is also a table {ORDERS}. If you meant it, undo this load with 'anabranch undo"
+    assert f"{note} main' and load again\n" in said
+    again = cli("load", "in_c_sales.order", orders, "--primary-key", "id", "--branch", "dev").out
+    assert f"{note} dev' and load again\n" in again
+    assert "there is also" not in cli("load", "in_c_sales.orders2", orders, "--primary-key", "id").out
+    cli("undo", "main", "--steps", "2")
+    assert "in_c_sales.ordres" not in lake.sync_branch()
+
+
+@pytest.mark.usefixtures("lake")
+def test_the_list_of_new_columns_is_short(cli: Run, folder: Path) -> None:
+    (folder / "wide.csv").write_text(",".join(f"c{n}" for n in range(12)) + "\n" + ",".join("1" * 12) + "\n")
+    said = cli("load", "in_c_sales.wide", "wide.csv").out
+    shown = ", ".join(f"c{n} int64" for n in range(8))
+    assert f"created the table in_c_sales.wide: {shown} and 4 more columns\n" in said
+
+
 def test_bad_records_fail_or_are_put_aside(cli: Run, lake: ab.Repository, folder: Path) -> None:
     (folder / "bad.csv").write_text("id,item,price\n7,oil,2.5\n8\n")
     error = cli("load", ORDERS, "bad.csv", "--json").error

@@ -201,6 +201,26 @@ def test_the_graph_is_drawn_into_a_file(cli: Run, lake: ab.Repository, folder: P
     assert cli("log", "--svg", "x.svg", "--author", "bob", "--json").error["code"] == "invalid_input"
 
 
+def test_the_graph_shows_tags_at_their_commits(cli: Run, lake: ab.Repository, folder: Path) -> None:
+    lake.tag_create("v1.0", "main~1")
+    lake.tag_create("newest", "main")
+    lake.tag_create("best", "main")
+    assert graph(cli, lake, "main") == [
+        "* (main, tag: best, tag: newest) Add customers",
+        "* (tag: v1.0) Load orders",
+        "* Begin the repository",
+    ]
+    tags = {tag.name: tag.commit_id for tag in lake.tag_list()}
+    heads = {branch.name: branch.head_commit_id for branch in lake.branch_list()}
+    found = cli("log", "main", "--graph", "--json").document
+    assert (found["tags"], found["heads"]) == (tags, heads)
+    drawn = cli("log", "main", "--svg", "graph.svg", "--json").document
+    assert (drawn["tags"], drawn["heads"]) == (tags, heads)
+    assert "(main, tag: best, tag: newest) Add customers" in (folder / "graph.svg").read_text()
+    # A tag of a commit that is not shown stays out of the drawing, and is in the document.
+    assert "v1.0" not in cli("log", "main", "--graph", "--limit", "1").out
+
+
 def test_the_graph_of_all_branches_has_no_ref(cli: Run, lake: ab.Repository) -> None:
     assert lake.branch == "main"
     assert cli("log", "--graph", "--json").document["ref"] is None

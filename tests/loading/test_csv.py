@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import anabranch as ab
-from anabranch.errors import InvalidInputError, SchemaMismatchError
+from anabranch.errors import DamagedFileError, InvalidInputError, SchemaMismatchError
 from tests.loading.conftest import ORDERS, Put, rows, types
 
 
@@ -60,11 +60,106 @@ def test_columns_that_do_not_fit_are_named(repo: ab.Repository, put: Put) -> Non
         repo.load("s.t", put("c.csv", "id,id\n1,2\n"))
     with pytest.raises(SchemaMismatchError, match=r"column 2 in the header of .*, line 1, has no name"):
         repo.load("s.t", put("d.csv", "id,,v\n1,2,3\n"))
-    with pytest.raises(
-        SchemaMismatchError, match=r"is one column 'id;v'; pass the delimiter, for example .*delimiter=';'"
-    ):
-        repo.load("s.t", put("e.csv", "id;v\n1;2\n"))
     assert list(repo.snapshot_of("main")) == [ORDERS]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "delimiter", "shown", "right"),
+    [
+        ("a.csv", "id;v\n1;2\n", None, "','", "';'"),
+        ("a.csv", "id,v\n1,2\n", ";", "';'", "','"),
+        ("a.csv", "id\tv\n1\t2\n", "|", "'|'", "'tab'"),
+        ("a.csv", "id|v\n1|2\n", "tab", "'tab'", "'|'"),
+        ("a.tsv", "id,v\n1,2\n", None, "'tab'", "','"),
+        ("a.csv", "id,v\n1,2\n", ":", "':'", "','"),
+        ("a.csv", "id;v, w;x\n1;2;3\n", "tab", "'tab'", "';'"),
+    ],
+)
+def test_a_wrong_delimiter_is_refused(
+    repo: ab.Repository, put: Put, name: str, text: str, delimiter: str | None, shown: str, right: str
+) -> None:
+    header = text.partition("\n")[0]
+    with pytest.raises(SchemaMismatchError) as caught:
+        repo.load("s.t", put(name, text), csv=ab.CsvOptions(delimiter=delimiter))
+    assert caught.value.problem.endswith(f", line 1, is one column {header!r} with the delimiter {shown}")
+    assert caught.value.hint == (
+        f"pass `csv=CsvOptions(delimiter={right})`, or quote the name in the file if it is one column"
+    )
+    assert "s.t" not in repo.snapshot_of("main")
+
+
+def test_a_column_whose_name_has_a_delimiter_is_loaded_if_it_is_quoted(repo: ab.Repository, put: Put) -> None:
+    repo.load("s.t", put("a.csv", '"id;v"\n1;2\n'))
+    assert rows(repo, "s.t") == [{"id;v": "1;2"}]
+    repo.load("s.u", put("b.csv", '"a, b"\n"x, y"\n'), csv=ab.CsvOptions(delimiter=";"))
+    assert rows(repo, "s.u") == [{"a, b": "x, y"}]
+    no_header = ab.CsvOptions(delimiter=";", header=False, skip=1, columns=["a, b"])
+    repo.load("s.v", put("c.csv", "a, b\nx, y\n"), csv=no_header)
+    assert rows(repo, "s.v") == [{"a, b": "x, y"}]
+
+
+def test_quoted_names_with_another_delimiter_are_refused(repo: ab.Repository, put: Put) -> None:
+    with pytest.raises(SchemaMismatchError) as caught:
+        repo.load("s.t", put("a.csv", '"id";"v"\n1;2\n'))
+    assert caught.value.problem.endswith(", line 1, cannot be read with the delimiter ','")
+    assert caught.value.hint == "pass `csv=CsvOptions(delimiter=';')`"
+    with pytest.raises(DamagedFileError, match=r"has a quote that is not closed; close the quote in the file, or pass"):
+        repo.load("s.t", put("b.csv", '"id,v\n1,2\n'))
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ('[{"id": 1, "v": "a"}, {"id": 2, "v": "b"}]', '[{"id": 1, "v": "a"}, {"id": 2...'),
+        ('{"id": 1, "v": "a"}\n{"id": 2, "v": "b"}\n', '{"id": 1, "v": "a"} {"id": 2, ...'),
+        ('{"id":1,"v":"a"}\n', '{"id":1,"v":"a"}'),
+        ('\n[\n  {\n    "id": 1\n  }\n]\n', '[ { "id": 1 } ]'),
+        ("[]", "[]"),
+    ],
+)
+def test_json_in_a_csv_file_is_refused(repo: ab.Repository, put: Put, text: str, shown: str) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        repo.load("s.t", put("a.csv", text))
+    assert caught.value.problem.endswith(f"a.csv' looks like JSON, not CSV: it begins with {shown}")
+    assert caught.value.hint == "pass `format='json'`"
+    if text != "[]":
+        repo.load("s.t", put("a.csv", text), format="json")
+        assert rows(repo, "s.t")[0]["id"] == 1
+
+
+def test_text_that_only_resembles_json_is_csv(repo: ab.Repository, put: Put) -> None:
+    repo.load("s.t", put("a.csv", "[id],{v}\n1,2\n"))
+    assert rows(repo, "s.t") == [{"[id]": 1, "{v}": 2}]
+    lines = ab.CsvOptions(delimiter="tab", quote=None, header=False, columns=["line"])
+    repo.load("s.u", put("b.csv", '{"id": 1}\n{"id": 2}\n'), csv=lines)
+    assert rows(repo, "s.u") == [{"line": '{"id": 1}'}, {"line": '{"id": 2}'}]
+
+
+@pytest.mark.parametrize(
+    ("content", "what", "hint"),
+    [
+        (gzip.compress(b"id,v\n1,2\n", mtime=0), "packed with gzip", "add .gz to the name of the file"),
+        (b"PAR1\x15\x04", "a Parquet file", "pass `format='parquet'`"),
+        (b"PK\x03\x04\x14\x00", "a zip archive or an Excel file", "unpack it, or save the sheet as CSV"),
+    ],
+)
+def test_a_binary_file_with_the_name_of_a_csv_file_is_refused(
+    repo: ab.Repository, put: Put, content: bytes, what: str, hint: str
+) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        repo.load("s.t", put("a.csv", content))
+    assert caught.value.problem.endswith(f"a.csv' is not CSV: it is {what}")
+    assert caught.value.hint == hint
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "latin-1"])
+def test_the_hint_for_another_encoding_works(repo: ab.Repository, put: Put, encoding: str) -> None:
+    path = put("a.csv", "id,größe\n1,ä\n".encode(encoding))
+    with pytest.raises(DamagedFileError) as caught:
+        repo.load("s.t", path)
+    assert caught.value.hint == f"pass its encoding, such as `csv=CsvOptions(encoding='{encoding}')`"
+    repo.load("s.t", path, csv=ab.CsvOptions(encoding=encoding))
+    assert rows(repo, "s.t") == [{"id": 1, "größe": "ä"}]
 
 
 def test_types_hold_for_the_whole_input_not_for_its_beginning(repo: ab.Repository, put: Put) -> None:

@@ -208,6 +208,22 @@ def test_a_file_can_be_sent_before_and_imported_twice(running: Running, project:
     assert left_files(running, project) == []
 
 
+def test_a_file_of_another_form_is_refused_with_the_field_to_pass(project: Project) -> None:
+    before = state(project)
+    said = refused(send(project, "id,v\n7,a\n", delimiter=";"), 400, "schema_mismatch")
+    assert said["message"] == "the header of 'orders.csv', line 1, is one column 'id,v' with the delimiter ';'"
+    assert said["details"]["hint"] == "pass delimiter=',', or quote the name in the file if it is one column"
+    said = refused(send(project, "id\tv\n7\ta\n"), 400, "schema_mismatch")
+    assert said["details"]["hint"].startswith("pass delimiter=tab, or")
+    said = refused(send(project, '[{"id": 7, "v": "a"}]'), 400, "invalid_input")
+    assert said["message"].startswith("'orders.csv' looks like JSON, not CSV: it begins with")
+    assert said["details"]["hint"] == "pass format=json"
+    assert state(project) == before
+    ok(send(project, "id\tv\n7\ta\n", delimiter="tab"))
+    ok(send(project, '[{"id": 8, "v": "b"}]', format="json", incremental=True))
+    assert rows(project) == [(7, "a"), (8, "b")]
+
+
 def test_requests_that_make_no_sense_are_refused(running: Running, project: Project) -> None:
     before = state(project)
     path, good = f"{project.table()}/import", {"file": ("a.csv", b"id,v\n7,a\n")}
@@ -221,6 +237,7 @@ def test_requests_that_make_no_sense_are_refused(running: Running, project: Proj
     refused(post(path, files=[("file", ("a", b"x")), ("file", ("b", b"x"))]), 400, "invalid_input")
     refused(post(path, files=good, params={"columns": "id,v", "header": True}), 400, "invalid_input")
     refused(post(path, files=good, params={"delimiter": '"'}), 400, "invalid_input")
+    refused(post(path, files=good, params={"delimiter": "ta"}), 400, "invalid_input")
     refused(post(path, files=good, params={"columns": "id,id"}), 400, "invalid_input")
     for encoding in ("klingon", "hex", "rot13"):
         refused(post(path, files=good, params={"encoding": encoding}), 400, "invalid_input")

@@ -38,7 +38,7 @@ def mode_text(branch: "BranchInfo") -> str:
 
 def never_changed(table: str, ref: str, known: Iterable[str]) -> TableNotFoundError:
     """Return the error for a table that no commit of a ref changed. `known` are the tables of the ref."""
-    hint = suggest(table, known, "list the tables with `tables()`")
+    hint = suggest(table, known, "list the tables with `tables()`", by_parts=True)
     return TableNotFoundError(f"no commit of '{ref}' changed a table '{table}'", hint=hint)
 
 

@@ -1,5 +1,6 @@
 """Groups of commands: what a group does without a command, and answers for commands that do not exist here."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -9,24 +10,43 @@ from anabranch.cli.output import INTERRUPTED, USAGE
 from anabranch.cli.plain_values import PlainGroup
 from anabranch.hints import shell_text
 
-__all__ = ["INSTEAD", "CommandInterruptedError", "ListGroup", "UnknownCommandError", "WordGroup", "hint_for_option"]
+__all__ = [
+    "INSTEAD",
+    "CommandInterruptedError",
+    "ListGroup",
+    "UnknownCommandError",
+    "WordGroup",
+    "hint_for_extra",
+    "hint_for_option",
+]
 
 # Words of git and of older versions, and what to use here.
 INSTEAD: dict[str, str] = {
     "add": "there is no staging area: 'anabranch load' and 'anabranch row insert' change a table and commit at once",
     "checkout": "use 'anabranch switch BRANCH', or read an older state with --ref, such as"
     " 'anabranch cat TABLE --ref v1.0'",
+    "branches": "use 'anabranch branch list'",
     "clones": "use 'anabranch clone list' or 'anabranch clone release'",
     "commit": "every command that changes data makes its own commit, such as 'anabranch row update' or"
     " 'anabranch load'; see them with 'anabranch log'",
+    "drop": "use 'anabranch table drop TABLE'",
     "fetch": "there is no remote repository: every command reads the newest state",
+    "head": "use 'anabranch cat TABLE', which shows the first rows",
+    "import": "use 'anabranch load TABLE FILE'",
+    "insert": "use 'anabranch row insert TABLE JSON', or 'anabranch load TABLE FILE' for a file",
+    "ls": "use 'anabranch table list', 'anabranch branch list' or 'anabranch tag list'",
     "pull": "there is no remote repository: every command reads the newest state. To take in the changes of another"
     " branch use 'anabranch merge BRANCH', or 'anabranch branch pull BRANCH TABLE' for one table",
     "push": "there is no remote repository: a commit is visible to all readers at once",
+    "query": "use 'anabranch sql STATEMENT'",
     "remote": "there is no remote repository; copy one with 'anabranch clone create SOURCE TARGET'",
     "restore": "use 'anabranch undo', 'anabranch reset REF', or 'anabranch branch restore BRANCH' for a deleted branch",
     "rm": "use 'anabranch table drop TABLE', 'anabranch branch delete BRANCH' or 'anabranch tag delete TAG'",
+    "select": "use 'anabranch sql STATEMENT'",
     "stash": "there are no uncommitted changes: create a branch with 'anabranch switch -c BRANCH' and work there",
+    "tables": "use 'anabranch table list'",
+    "tags": "use 'anabranch tag list'",
+    "update": "use 'anabranch row update TABLE'",
 }
 
 # Options of git, of older versions and of other commands, and what to use here. The value of the option replaces
@@ -40,6 +60,24 @@ _OPTION_INSTEAD: dict[tuple[str, str], str] = {
     ("reset", "--soft"): "there are no uncommitted changes: use 'anabranch reset {value}'",
     ("tag list", "-d"): "use 'anabranch tag delete {value}'",
 }
+
+# The option for an argument that a command has no position for: git has `branch NAME START`.
+_OPTION_FOR_EXTRA: dict[str, str] = {
+    "branch create": "--from",
+    "diff": "--table",
+    "row delete": "--where",
+    "row update": "--set",
+    "switch": "--from",
+    "tag create": "--ref",
+}
+_EXTRA = re.compile(r"unexpected extra argument\(s\) \((.+)\)")
+
+
+def hint_for_extra(message: str, context: Any) -> str | None:
+    """Return the option to use for an argument too many, or None. `message` is the error about it."""
+    found = _EXTRA.search(message)
+    option = _OPTION_FOR_EXTRA.get(context.command_path.partition(" ")[2])
+    return None if found is None or option is None else f"use {option} {shell_text(found[1])}"
 
 
 def hint_for_option(option: str, context: Any, words: Sequence[str]) -> str | None:

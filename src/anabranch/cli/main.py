@@ -10,7 +10,14 @@ import typer
 
 import anabranch
 from anabranch.cli.completion import prepare_completion
-from anabranch.cli.groups import INSTEAD, CommandInterruptedError, UnknownCommandError, WordGroup, hint_for_option
+from anabranch.cli.groups import (
+    INSTEAD,
+    CommandInterruptedError,
+    UnknownCommandError,
+    WordGroup,
+    hint_for_extra,
+    hint_for_option,
+)
 from anabranch.cli.output import INTERRUPTED, ErrorView, exit_code, output_for, printable
 from anabranch.errors import AnabranchError, MergeConflictError
 from anabranch.hints import Door, words_at
@@ -181,6 +188,8 @@ def _view_of_usage(error: typer.TyperException, words: Sequence[str]) -> ErrorVi
     instead = hint_for_option(option, context, words) if context is not None and option is not None else None
     if instead is not None:
         message = f"there is no option {option}"
+    elif context is not None:
+        instead = hint_for_extra(message, context)
     hint = error.hint if isinstance(error, UnknownCommandError) else instead or f"see '{command} --help'"
     return ErrorView(code="usage", message=message[:1].lower() + message[1:], hint=hint, retryable=False)
 

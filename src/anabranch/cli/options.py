@@ -173,8 +173,10 @@ def parse_pairs(
     for number, text in enumerate(texts or (), start=1):
         key, separator, value = text.partition("=")
         if not separator or not key:
+            # Not an option but an argument: its name is not written.
+            name = f"{option} " if option.startswith("--") else ""
             raise InvalidInputError(
-                f"{option} number {number} is not of the form {form}", hint=f"write it like {option} {example or form}"
+                f"{option} number {number} is not of the form {form}", hint=f"write it like {name}{example or form}"
             )
         if key in pairs:
             raise InvalidInputError(f"{option} gives {key!r} twice", hint="leave one out")

@@ -89,7 +89,7 @@ def draw_svg(lines: Sequence[GraphLine]) -> str:
         top = number * ROW_HEIGHT
         lanes_of_row = draw_row(one.row, lanes=lanes, is_merge=one.is_merge)
         parts.append(f'<g transform="translate(0 {top})">{lanes_of_row}</g>')
-        names = [name for _, name in one.branches] + list(one.tags)
+        names = [name for _, name in one.branches] + [f"tag: {name}" for name in one.tags]
         label = f"({', '.join(names)}) " if names else ""
         words = f"{short_id(one.row.id)} {label}{one.message.strip().partition(chr(10))[0]}"
         parts.append(f'<text x="{left}" y="{top + ROW_HEIGHT / 2 + 5:g}">{text(words)}</text>')

@@ -141,7 +141,7 @@ class _Run:
         # After an internal error DuckDB refuses every further query, of all sessions.
         if is_fatal(error):
             self.database.forget()
-        return translate(self.session.without_catalog(str(error)))
+        return translate(self.session.without_catalog(str(error)), self.statement.body.decode())
 
 
 def _check(sql: Any, params: Any, timeout: Any) -> None:

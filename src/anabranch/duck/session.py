@@ -12,6 +12,7 @@ import pyarrow as pa
 from anabranch.duck.sources import Source
 from anabranch.duck.statement import quoted
 from anabranch.errors import AnabranchError, InvalidExpressionError, SchemaMismatchError
+from anabranch.hints import suggest
 
 __all__ = ["DUCK_ERRORS", "Database", "Session", "is_about_pushing", "is_fatal", "translate"]
 
@@ -159,11 +160,14 @@ class Session:
 DUCK_ERRORS = (duckdb.Error, OSError, RuntimeError, ValueError)
 
 _HINTS: tuple[tuple[str, str], ...] = (
+    ("Invalid Input Error: Values were not provided", "pass a value for each parameter of the SQL"),
+    ("Invalid Input Error: Parameter argument/count", "pass one value for each parameter of the SQL"),
     ("Out of Memory Error", "select fewer rows or columns, or aggregate them"),
     ("Permission Error", "SQL here reads tables of the repository only"),
 )
-# The first name that DuckDB offers instead of one that does not exist.
-_CANDIDATE = re.compile(r'Candidate bindings: "([^"]+)"')
+# A name that does not exist, and those that DuckDB offers instead, whether they are like it or not.
+_UNKNOWN = re.compile(r'Referenced column "([^"]+)" not found')
+_CANDIDATES = re.compile(r'"([^"]+)"')
 
 
 def is_fatal(error: Exception) -> bool:
@@ -177,11 +181,15 @@ def is_about_pushing(error: Exception) -> bool:
     return "Filter Pushdown" in said or "Pushdown Filter" in said or "OverflowError" in said
 
 
-def translate(said: str) -> AnabranchError:
+def translate(said: str, sql: str = "") -> AnabranchError:
+    """Return the error for a message of DuckDB about a statement."""
     # What DuckDB proposes for too little memory is settings, which a statement cannot change here.
     ends = ("\n\nLINE ", "\n\nAt:", "\n\nPossible solutions:")
     problem = " ".join(min((said.partition(end)[0] for end in ends), key=len).split())
     hint = next((hint for start, hint in _HINTS if problem.startswith(start)), "correct the SQL")
-    if candidate := _CANDIDATE.search(problem):
-        hint = f"did you mean {candidate[1]!r}? {hint}"
+    if unknown := _UNKNOWN.search(problem):
+        name = unknown[1]
+        # Other databases take text in double quotes. Here it is the name of a column.
+        hint = f"write text in single quotes: '{name}'" if f'"{name}"' in sql else hint
+        hint = suggest(name, _CANDIDATES.findall(problem.partition("Candidate bindings: ")[2]), hint)
     return InvalidExpressionError(f"the SQL does not work: {problem}", hint=hint)

@@ -11,6 +11,7 @@ import pyarrow as pa
 from anabranch.display import to_datetime
 from anabranch.duck.statement import SYSTEM_BUCKET, Statement, TableUse
 from anabranch.errors import CommitNotFoundError, InvalidExpressionError, TableNotFoundError
+from anabranch.files.formats import format_of_name
 from anabranch.format.arrow_dataset import ArrowDataset
 from anabranch.hints import suggest
 from anabranch.ids import Ref
@@ -290,7 +291,10 @@ def _identify(use: TableUse, snapshot: Snapshot, ref: str) -> _Target:
 
 
 def _not_found(wanted: str, snapshot: Snapshot, ref: str) -> TableNotFoundError:
-    hint = suggest(wanted, [*snapshot, *SYSTEM_TABLES], "SELECT * FROM tables lists those that exist")
+    if "/" in wanted or format_of_name(wanted)[0] is not None:
+        hint = "SQL reads only tables of the repository: load the file into one with `load()`"
+        return TableNotFoundError(f"there is no table '{wanted}' in '{ref}'", hint=hint)
+    hint = suggest(wanted, [*snapshot, *SYSTEM_TABLES], "SELECT * FROM tables lists those that exist", by_parts=True)
     return TableNotFoundError(f"there is no table '{wanted}' in '{ref}'", hint=hint)
 
 

@@ -183,7 +183,7 @@ def _refusal(tree: Any, body: str) -> InvalidExpressionError:
         before = body.encode()[: int(tree.get("position") or 0)]
         return InvalidExpressionError(
             f"the SQL does not work: {tree.get('error_message')}",
-            hint="correct it",
+            hint=_hint_for(str(tree.get("error_message")), body),
             details={"line": 1 + before.count(b"\n")},
         )
     match = _FIRST_WORD.match(body)
@@ -195,6 +195,18 @@ def _refusal(tree: Any, body: str) -> InvalidExpressionError:
         # DuckDB would look for the values first, and make a type of them.
         return InvalidExpressionError("PIVOT needs its values", hint="list them: PIVOT t ON c IN ('a', 'b') USING ...")
     return InvalidExpressionError("there are several SQL statements", hint="give one SELECT")
+
+
+def _hint_for(problem: str, body: str) -> str:
+    """Return the hint for SQL that cannot be parsed. Most mistakes about refs are a missing AT or its quotes."""
+    near = re.search('at or near "(.+)"', problem)
+    if near is None:
+        return "correct the SQL"
+    if near[1].startswith("@"):
+        return "for another branch, tag or commit, write AT and the ref in quotes, such as shop.orders AT 'main~3'"
+    if re.search(rf"\bAT\s+{re.escape(near[1])}", body, re.IGNORECASE):
+        return f"write the ref in quotes: AT '{near[1]}'"
+    return "correct the SQL"
 
 
 def _iter_tables(tree: Any) -> Iterator[Any]:
@@ -256,7 +268,10 @@ def _use_of(node: Any, body: bytes) -> TableUse:
     parts = [part for part in (node["catalog_name"], node["schema_name"], node["table_name"]) if part]
     written = ".".join(parts)
     if node["catalog_name"]:
-        raise TableNotFoundError(f"there is no table '{written}'", hint="name it like in_c_sales.orders")
+        raise TableNotFoundError(
+            f"there is no table '{written}'",
+            hint=f"write its bucket and name, such as {'.'.join(parts[1:])}; for another branch add AT '{parts[0]}'",
+        )
     if node.get("at_clause") is not None:
         raise InvalidExpressionError(f"table '{written}' has an AT (...)", hint="write it like AT 'main~3'")
     # The name is replaced in the text at this position. If DuckDB's position and the text disagree, refuse instead of

@@ -1,5 +1,6 @@
 """CSV: the header of each file, and blocks as rows."""
 
+import codecs
 import csv
 import io
 import itertools
@@ -11,6 +12,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 
 from anabranch.errors import DamagedFileError, SchemaMismatchError
+from anabranch.files.content import check_is_csv
 from anabranch.files.formats import CsvOptions
 from anabranch.files.parser import Parsed, Refusal, parse_by_parts, parsed_type, refuse_nulls
 from anabranch.files.records import BadRecord, Block, Dialect, iter_blocks
@@ -22,6 +24,8 @@ __all__ = ["CsvReader"]
 _TRUE, _FALSE = ["true", "True", "TRUE"], ["false", "False", "FALSE"]
 # A wrong quote character makes the rest of the file one header. Stop before it fills the memory.
 _LONGEST_HEADER = 16 << 20
+# The delimiters that most files have, as their option is written.
+_USUAL_DELIMITERS = {",": ",", "\t": "tab", ";": ";", "|": "|"}
 # Arrow has no error type with the column and the value, so they are read from its message.
 _CONVERSION = re.compile(r"In CSV column #(\d+): (?:Row #\d+: )?(?:CSV conversion error to [^:]*: )?(.*)", re.DOTALL)
 _INVALID = re.compile(r"invalid value '(.*)'", re.DOTALL)
@@ -162,39 +166,92 @@ class CsvReader:
     def _open(self, file: SourceFile, watch: Watch | None) -> _Body:
         skip = self._options.skip
         pieces = without_lines(iter_text(file, encoding=self._options.encoding, watch=watch), skip)
-        held, line = b"", skip + 1
-        for piece in pieces:
-            held += piece
-            start = len(held) - len(held.lstrip(b"\r\n"))
-            found = self._dialect.record.match(held, start)
-            # The header is complete only if text follows it: a quoted name may continue in the next piece.
-            if found is not None and (found.end() < len(held) or held.endswith(b"\n")):
-                break
-            if len(held) > _LONGEST_HEADER:
-                raise DamagedFileError(f"the first line of {file.uri!r} does not end", hint="check quote and delimiter")
-        start = len(held) - len(held.lstrip(b"\r\n"))
-        line += held.count(b"\n", 0, start)
+        held = self._read_header(pieces, file.uri)
+        start = _after_blank_lines(held)
+        line = skip + 1 + held.count(b"\n", 0, start)
         if start == len(held):
             return _Body(self._given_names or (), iter(()), line)
         found = self._dialect.record.match(held, start)
         if found is None:
-            raise DamagedFileError(
-                f"the header of {file.uri!r}, line {line}, has a quote that is not closed", hint="correct it"
+            raise self._no_header(
+                held[start:],
+                file=file.uri,
+                line=line,
+                problem=f"the header of {file.uri!r}, line {line}, has a quote that is not closed",
             )
         first = self._values(found[0])
         if not self._options.header:
             names = self._given_names or tuple(f"column_{number}" for number in range(1, len(first) + 1))
             return _Body(names, itertools.chain([held[start:]], pieces), line)
         _require_text(found[0], file.uri, line)
-        _check_header(first, file.uri, line, delimiter=self._options.separator)
+        self._check_delimiter(found[0], first, file.uri, line)
+        _check_header(first, file.uri, line)
         rest = held[found.end() :]
         return _Body(first, itertools.chain([rest] if rest else [], pieces), line + found[0].count(b"\n"))
 
-    def _values(self, record: bytes) -> tuple[str, ...]:
+    def _read_header(self, pieces: Iterator[bytes], file: str) -> bytes:
+        """Read until the first record is complete, or to the end of the file."""
+        held, is_checked = b"", False
+        for piece in pieces:
+            held += piece
+            start = _after_blank_lines(held)
+            if not is_checked and start < len(held):
+                check_is_csv(held[start:], file, has_header=self._options.header)
+                is_checked = True
+            found = self._dialect.record.match(held, start)
+            # The header is complete only if text follows it: a quoted name may continue in the next piece.
+            if found is not None and (found.end() < len(held) or held.endswith(b"\n")):
+                break
+            if len(held) > _LONGEST_HEADER:
+                line = self._options.skip + 1 + held.count(b"\n", 0, start)
+                problem = f"the header of {file!r}, line {line}, does not end"
+                raise self._no_header(held[start:], file=file, line=line, problem=problem)
+        return held
+
+    def _no_header(self, text: bytes, *, file: str, line: int, problem: str) -> Exception:
+        """Return the error for text whose first record does not end: the quotes or the delimiter are others."""
+        for delimiter, option in _USUAL_DELIMITERS.items():
+            other = replace(self._dialect, delimiter=delimiter.encode())
+            found = other.record.match(text)
+            # "id";"name" is one quoted value with text behind it, unless the delimiter is a semicolon.
+            if found is not None and len(self._values(found[0], delimiter)) > 1:
+                return SchemaMismatchError(
+                    f"the header of {file!r}, line {line}, cannot be read with the delimiter {self._shown_delimiter}",
+                    hint=f"pass `csv=CsvOptions(delimiter={option!r})`",
+                )
+        return DamagedFileError(
+            problem, hint="close the quote in the file, or pass `csv=CsvOptions(quote='')` if quotes are plain text"
+        )
+
+    @property
+    def _shown_delimiter(self) -> str:
+        separator = self._options.separator
+        return repr(_USUAL_DELIMITERS.get(separator, separator))
+
+    def _check_delimiter(self, record: bytes, names: tuple[str, ...], file: str, line: int) -> None:
+        """Refuse a header of one column that has another usual delimiter in its name.
+
+        The file has that delimiter. Without this check, every line would load as one text.
+        """
+        # A name in quotes is one name, whatever is in it.
+        is_quoted = self._dialect.quote is not None and record.startswith(self._dialect.quote)
+        if len(names) > 1 or is_quoted:
+            return
+        others = [each for each in _USUAL_DELIMITERS if each in names[0] and each != self._options.separator]
+        if not others:
+            return
+        option = _USUAL_DELIMITERS[max(others, key=names[0].count)]
+        raise SchemaMismatchError(
+            f"the header of {file!r}, line {line}, is one column {names[0]!r} with the delimiter"
+            f" {self._shown_delimiter}",
+            hint=f"pass `csv=CsvOptions(delimiter={option!r})`, or quote the name in the file if it is one column",
+        )
+
+    def _values(self, record: bytes, delimiter: str | None = None) -> tuple[str, ...]:
         options = self._options
         rows = csv.reader(
             io.StringIO(record.decode(errors="backslashreplace").rstrip("\r\n"), newline=""),
-            delimiter=options.separator,
+            delimiter=delimiter or options.separator,
             quotechar=options.quote,
             quoting=csv.QUOTE_MINIMAL if options.quote else csv.QUOTE_NONE,
             escapechar=options.escape,
@@ -202,27 +259,31 @@ class CsvReader:
         return tuple(value.strip() for value in next(rows))
 
 
+def _after_blank_lines(text: bytes) -> int:
+    return len(text) - len(text.lstrip(b"\r\n"))
+
+
 def _require_text(header: bytes, file: str, line: int) -> None:
     try:
         header.decode()
     except UnicodeDecodeError as err:
         problem = f"the header of {file!r}, line {line}, is not UTF-8: {err.reason} at byte {err.start + 1}"
-        raise DamagedFileError(problem, hint="name its true encoding") from None
+        # Excel writes "Unicode text" with this mark.
+        encoding = "utf-16" if header.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "latin-1"
+        raise DamagedFileError(
+            problem, hint=f"pass its encoding, such as `csv=CsvOptions(encoding={encoding!r})`"
+        ) from None
 
 
-def _check_header(names: tuple[str, ...], file: str, line: int, *, delimiter: str) -> None:
-    other = next((sign for sign in ";\t|" if sign in names[0]), None)
-    # One column with another usual delimiter in its name: the file has that delimiter. Without this check, every line
-    # would load as one text.
-    if len(names) == 1 and delimiter == "," and other is not None:
-        problem = f"the header of {file!r}, line {line}, is one column {names[0]!r}"
-        raise SchemaMismatchError(
-            problem, hint=f"pass the delimiter, for example `csv=CsvOptions(delimiter={other!r})`"
-        )
+def _check_header(names: tuple[str, ...], file: str, line: int) -> None:
     for number, name in enumerate(names, start=1):
         if not name:
             problem = f"column {number} in the header of {file!r}, line {line}, has no name"
-            raise SchemaMismatchError(problem, hint="name it, or check the delimiter")
+            hint = "name it in the file, or pass `csv=CsvOptions(delimiter=...)`"
+            # A delimiter at the end of every line begins one more column.
+            if number == len(names):
+                hint = "name it in the file, or remove the delimiter at the end of its lines"
+            raise SchemaMismatchError(problem, hint=hint)
         if names.count(name) > 1:
             problem = f"the header of {file!r}, line {line}, names {name!r} twice"
             raise SchemaMismatchError(problem, hint="name each column once")

@@ -4,16 +4,19 @@ import itertools
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pa_json
 
 from anabranch.errors import DamagedFileError, InvalidInputError, SchemaMismatchError
+from anabranch.files.content import check_is_json
 from anabranch.files.parser import Parsed, Refusal, parse_by_parts, parsed_type, refuse_nulls
 from anabranch.files.records import Block, Dialect, Record, iter_blocks
 from anabranch.files.search import SourceFile
 from anabranch.files.streams import Watch, iter_text
+from anabranch.json_values import value_from_json
 
 __all__ = ["JsonReader", "unify_columns"]
 
@@ -24,8 +27,10 @@ _NULL = re.compile(rb"\A\s*null|\n[ \t\r]*null[ \t\r]*(?:\n|\Z)")
 
 # The day to which a time is added to be parsed.
 _DAY = "1970-01-01T"
-_NOT_FINITE = re.compile(rb'"(?:NaN|-?Infinity)"')
+# Numbers that JSON has no numbers for, or that most readers of JSON do not hold: text, as `json_value` writes them.
+_NUMBER_TEXT = re.compile(rb'"(?:NaN|-?Infinity|[0-9]{19,20})"')
 _NOT_FINITE_TEXTS = ("NaN", "Infinity", "-Infinity")
+_LARGE_TEXT = re.compile("[0-9]{19,20}")
 
 
 class JsonReader:
@@ -38,6 +43,7 @@ class JsonReader:
             yield from iter_blocks(pieces, Dialect.of_lines(), file=file.uri, line=file.span.line)
             return
         first = next((piece for piece in pieces if piece.strip()), b"")
+        check_is_json(first, file.uri)
         everything = itertools.chain([first], pieces)
         if first.lstrip().startswith(b"["):
             yield _array(file, everything)
@@ -51,7 +57,7 @@ class JsonReader:
         written = pa.schema([pa.field(field.name, _written_type(field.type)) for field in wanted])
 
         def parse(data: bytes) -> pa.Table:
-            table = _read_with_floats(data, written)
+            table = _read_with_number_texts(data, written)
             unknown = list(_unknown_fields(table.schema, written))
             if unknown:
                 raise SchemaMismatchError(
@@ -102,33 +108,42 @@ def _read(data: bytes, schema: pa.Schema | None) -> pa.Table:
         raise Refusal(str(err).removeprefix("JSON parse error: ").replace(" in row 0", "")) from None
 
 
-def _read_with_floats(data: bytes, schema: pa.Schema) -> pa.Table:
-    """Read objects that may hold the floats NaN and Infinity as text, as JSON has no numbers for them."""
+def _read_with_number_texts(data: bytes, schema: pa.Schema) -> pa.Table:
+    """Read objects that may hold as text the floats NaN and Infinity, and integers beyond 64 signed bits."""
     try:
         return _read(data, schema)
     except Refusal:
-        floats = [field.name for field in schema if pa.types.is_floating(field.type)]
+        has_numbers = any(pa.types.is_floating(field.type) or pa.types.is_uint64(field.type) for field in schema)
         # Most refused blocks have another reason. Only with such a text is a second attempt worth its time.
-        if not floats or not _NOT_FINITE.search(data):
+        if not has_numbers or not _NUMBER_TEXT.search(data):
             raise
-        return _read(_with_float_tokens(data, floats), schema)
+        return _read(_with_numbers(data, schema), schema)
 
 
-def _with_float_tokens(data: bytes, columns: Sequence[str]) -> bytes:
-    """Replace the texts "NaN" and "Infinity" in columns of floats by the tokens that Arrow reads."""
+def _with_numbers(data: bytes, schema: pa.Schema) -> bytes:
+    """Replace texts of numbers, in columns of floats and of uint64, by the tokens that Arrow reads."""
     lines = []
     for line in data.splitlines():
         # Few lines have such a value. Only these are parsed in Python, the others go to Arrow as they are.
-        if _NOT_FINITE.search(line):
+        if _NUMBER_TEXT.search(line):
             try:
                 row = json.loads(line)
             except ValueError as err:
                 raise Refusal(str(err)) from None
             if isinstance(row, dict):
-                row |= {name: float(row[name]) for name in columns if row.get(name) in _NOT_FINITE_TEXTS}
+                row |= {field.name: _number(row[field.name], field.type) for field in schema if field.name in row}
                 line = json.dumps(row).encode()
         lines.append(line)
     return b"\n".join(lines) + b"\n"
+
+
+def _number(value: Any, kind: pa.DataType) -> Any:
+    """Return the number of a text in a column of numbers, and any other value as it is."""
+    if pa.types.is_floating(kind) and value in _NOT_FINITE_TEXTS:
+        return float(value)
+    if pa.types.is_uint64(kind) and isinstance(value, str) and _LARGE_TEXT.fullmatch(value):
+        return int(value)
+    return value
 
 
 def _unknown_fields(found: Iterable[pa.Field], wanted: Iterable[pa.Field], inside: str = "") -> Iterator[str]:
@@ -152,13 +167,14 @@ def _is_any_list(kind: pa.DataType) -> bool:
 
 
 def _written_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type that Arrow is to read: text for dates and times, which it would take for numbers."""
+    """Return the type that Arrow is to read: text for dates, times and durations, which it would take for numbers."""
     if _is_any_list(kind):
         # Arrow reads no other kinds of lists.
         return pa.list_(kind.value_field.with_type(_written_type(kind.value_type)))
     if pa.types.is_struct(kind):
         return pa.struct([field.with_type(_written_type(field.type)) for field in kind])
-    return pa.string() if pa.types.is_date(kind) or pa.types.is_time(kind) else parsed_type(kind)
+    is_text = pa.types.is_date(kind) or pa.types.is_time(kind) or pa.types.is_duration(kind)
+    return pa.string() if is_text else parsed_type(kind)
 
 
 def _cast(values: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
@@ -166,11 +182,17 @@ def _cast(values: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
         if pa.types.is_time(field.type):
             # Arrow reads a time from text only as a part of a timestamp.
             values = pc.binary_join_element_wise(_DAY, values, "").cast(pa.timestamp("ns"))
+        if pa.types.is_duration(field.type):
+            values = pa.chunked_array([_durations(values, field.type)], field.type)
         return values.cast(field.type)
     except pa.ArrowNotImplementedError as err:
         raise _no_form(err) from None
-    except pa.ArrowInvalid as err:
+    except ValueError as err:
         raise Refusal(f"column {field.name!r} takes {field.type}: {str(err).replace(_DAY, '')}") from None
+
+
+def _durations(values: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
+    return pa.array([value_from_json(text, kind) for text in values.to_pylist()], kind)
 
 
 def _no_form(err: pa.ArrowNotImplementedError) -> SchemaMismatchError:
@@ -247,7 +269,8 @@ def _unify(name: str, one: pa.DataType, other: pa.DataType) -> pa.DataType:
         )
     except pa.ArrowTypeError:
         raise SchemaMismatchError(
-            f"column {name!r} is {one} in some records and {other} in others", hint="give its type in a schema"
+            f"column {name!r} is {one} in some records and {other} in others",
+            hint=f"pass its type with `schema={{{name!r}: 'string'}}`, or correct the records",
         ) from None
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from anabranch.errors import BadRecordError
 from anabranch.files.formats import CsvOptions
 
-__all__ = ["BadRecord", "Block", "Dialect", "Record", "iter_blocks"]
+__all__ = ["UNCLOSED", "BadRecord", "Block", "Dialect", "Record", "iter_blocks"]
 
 # The part of a file that one thread parses at a time.
 BLOCK_BYTES = 4 << 20

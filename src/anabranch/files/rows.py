@@ -92,6 +92,10 @@ def check_columns(
         names = _names_of(file, reading)
         extra = [name for name in names if name not in expected]
         missing = [name for name in expected if name not in names]
+        if not names and expected:
+            raise SchemaMismatchError(
+                f"{file.uri!r} is empty", hint=f"write a header with the columns {', '.join(expected)}, or leave it out"
+            )
         if extra or (missing and not may_lack):
             said = [
                 f"{what} {', '.join(map(repr, found))}"

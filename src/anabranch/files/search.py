@@ -8,6 +8,7 @@ from pathlib import PurePosixPath
 
 from anabranch.errors import InvalidInputError, InvalidPathError, ObjectNotFoundError, StorageError
 from anabranch.files.formats import Compression, FileFormat, format_of_name
+from anabranch.hints import suggest
 from anabranch.storage import ObjectStore, open_files
 from anabranch.storage.uris import is_local, join_uri, normalise_uri, split_uri
 
@@ -64,14 +65,20 @@ def find_files(
             found.setdefault(file.uri, file)
     formats = {file.format for file in found.values()}
     if len(formats) > 1:
-        names = " and ".join(sorted(kind.value for kind in formats))
-        raise InvalidInputError(f"the source has files of {names}", hint="load one format at a time, or name one")
+        names = sorted(kind.value for kind in formats)
+        raise InvalidInputError(
+            f"the source has files of {' and '.join(names)}",
+            hint=f"load one format at a time: `format={names[0]!r}` loads only files of this format",
+        )
     return tuple(found.values())
 
 
 def _text_of(source: str | os.PathLike[str]) -> str:
     try:
-        return os.fspath(source)
+        text = os.fspath(source)
+        if not text.startswith(("http://", "https://")):
+            return text
+        raise InvalidPathError(f"{text!r} is a web address", hint="download the file first, and load it from there")
     except TypeError:
         raise InvalidInputError(
             f"rows cannot be loaded from {type(source).__name__!r}", hint="give a file, a folder or a pattern"
@@ -84,8 +91,17 @@ def _find(source: str, wanted: FileFormat | None, options: Mapping[str, str]) ->
     if not files and _PATTERN_SIGNS.search(source):
         files = list(_find_pattern(source, wanted, options))
     if not files:
-        raise ObjectNotFoundError(f"there is nothing to load at {source!r}", hint="check the path and the format")
+        hint = suggest(os.path.basename(source), _names_beside(source), "check the path and the format", by_parts=True)
+        raise ObjectNotFoundError(f"there is nothing to load at {source!r}", hint=hint)
     return files
+
+
+def _names_beside(source: str) -> list[str]:
+    """Return the names of the files with a known format in the folder of a local source, to suggest one."""
+    folder = os.path.dirname(source) or "."
+    if "://" in source or not os.path.isdir(folder):
+        return []
+    return [name for name in sorted(os.listdir(folder)) if format_of_name(name)[0] is not None]
 
 
 def _find_plain(source: str, wanted: FileFormat | None, options: Mapping[str, str]) -> Iterator[SourceFile]:
@@ -173,9 +189,11 @@ def _require_format(path: str, wanted: FileFormat | None) -> tuple[FileFormat, C
 
 
 def _no_format(path: str) -> InvalidInputError:
+    if path.lower().endswith((".xlsx", ".xls", ".ods")):
+        return InvalidInputError(f"{path!r} is a spreadsheet", hint="save the sheet as CSV, and load that file")
     return InvalidInputError(
         f"the name {path!r} does not have the suffix of a format",
-        hint="name the format: csv, json, parquet, orc or lance",
+        hint="pass the format of its content with `format=...`: csv, json, parquet, orc or lance",
     )
 
 

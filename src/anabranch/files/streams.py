@@ -112,4 +112,7 @@ def _decoded(pieces: Iterator[bytes], encoding: str, file: SourceFile) -> Iterat
             yield decoder.decode(piece).encode()
         yield decoder.decode(b"", final=True).encode()
     except UnicodeError as err:
-        raise DamagedFileError(f"{file.uri!r} is not {encoding}: {err}", hint="name its true encoding") from err
+        raise DamagedFileError(
+            f"{file.uri!r} is not {encoding}: {err}",
+            hint="pass its encoding, such as `csv=CsvOptions(encoding='latin-1')`",
+        ) from err

@@ -51,7 +51,7 @@ class Target:
         if kind is None:
             raise InvalidInputError(
                 f"the name {uri!r} does not have the suffix of a format",
-                hint="name the format: csv, json, parquet, orc or lance",
+                hint="end the name with a suffix such as .csv, or pass `format=...`: csv, json, parquet, orc or lance",
             )
         if compression is not Compression.NONE and not kind.is_text:
             raise InvalidInputError(f"{kind.value} files compress by themselves", hint="leave the last ending out")

@@ -43,7 +43,13 @@ _TEXT_WITH = re.compile(
     r'Received literal Utf8\("(.*?)"\) and could not convert to literal of type \'(Date|Timestamp)?'
 )
 
-_NOT_COMPARED = re.compile(r'Received literal Utf8\("(.*?)"\) and could not convert to literal of type \'(.*?)\'')
+# Nor does it compare a number with a fraction with decimals, or with whole numbers.
+_NUMBER_WITH = re.compile(
+    r"Received literal Float64\(([0-9.]+)\) and could not convert to literal of type '(?:Decimal128\((\d+), (\d+)\))?"
+)
+_NOT_COMPARED = re.compile(
+    r'Received literal (?:Utf8|Float64)\("?(.*?)"?\) and could not convert to literal of type \'(.*?)\''
+)
 
 
 def to_lance_dialect(expression: str) -> str:
@@ -90,6 +96,8 @@ def _translate_code(code: str) -> str:
 
 def hint_for(complaint: str) -> str:
     """Return what to write instead of an expression that Lance refused with a complaint."""
+    if number := _NUMBER_WITH.search(complaint):
+        return _hint_for_number(*number.groups())
     found = _TEXT_WITH.search(complaint)
     if found is None:
         return "correct it: write an SQL expression over the columns, with text in single quotes"
@@ -99,10 +107,19 @@ def hint_for(complaint: str) -> str:
     return f"text is not compared with other types: write {kind.upper()} '{text}'"
 
 
+def _hint_for_number(number: str, precision: str | None, scale: str | None) -> str:
+    if precision is None or scale is None:
+        return "write a value of the column's type"
+    # With as many digits as the number has: a cast to fewer would round it.
+    more = max(0, len(number.partition(".")[2]) - int(scale))
+    return f"write the number as a decimal: CAST('{number}' AS DECIMAL({int(precision) + more}, {int(scale) + more}))"
+
+
 def complaint_in(said: str) -> str:
     """Return what Lance finds wrong with an expression in the words of a user, without the names of its parts."""
     if text := _NOT_COMPARED.search(said):
-        return f"the text '{text[1]}' is not of the type {text[2]}"
+        what = f"the text '{text[1]}'" if "literal Utf8" in text[0] else f"the number {text[1]}"
+        return f"{what} is not of the type {text[2]}"
     said = re.sub(r"^dataset '[^']*': |\bInvalid user input: |\bError resolving filter expression .*?\): ", "", said)
     return said.replace(" SQL in lance", " SQL")
 

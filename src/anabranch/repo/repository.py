@@ -1417,7 +1417,7 @@ class Repository:
         head = self._repo_store.heads.get(target).head
         if self._repo_store.commits.find_table(head, parsed) is None:
             known = map(str, self._repo_store.commits.tables_of(head))
-            hint = suggest(table, known, "list the tables with `tables()`")
+            hint = suggest(table, known, "list the tables with `tables()`", by_parts=True)
             raise TableNotFoundError(f"there is no table '{table}' on branch '{target}'", hint=hint)
         settle_table(self._repo_store, target, parsed, force=force)
         self._forget_external_writes(parsed)

@@ -298,7 +298,7 @@ class Snapshot(Mapping[str, Table]):
         parsed = self._parse(key)
         entry = self._tables.get(parsed)
         if entry is None:
-            hint = suggest(key, self, "list the tables with `tables()`")
+            hint = suggest(key, self, "list the tables with `tables()`", by_parts=True)
             raise TableNotFoundError(f"there is no table '{key}' in commit {self.id}", hint=hint)
         return Table(self._repo_store.config, parsed, entry, commit_id=self.id)
 

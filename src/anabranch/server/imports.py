@@ -274,7 +274,10 @@ class ImportOptions(BaseModel):
         str | None, Field(max_length=100_000, description="The columns of a CSV file without a header: `id,amount`.")
     ] = None
     header: Annotated[bool | None, Field(description="By default true, unless `columns` is given.")] = None
-    delimiter: Annotated[_Character, Field(description="By default a comma, and a tab for `.tsv`.")] = None
+    delimiter: Annotated[
+        str | None,
+        Field(min_length=1, max_length=3, description="One character, or `tab`. By default a comma, for `.tsv` a tab."),
+    ] = None
     quote: Annotated[str, Field(max_length=1, description="Quote character. Empty for none.")] = '"'
     escape: Annotated[
         _Character, Field(description="Escape character. By default, quotes are escaped by doubling.")

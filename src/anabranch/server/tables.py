@@ -191,7 +191,7 @@ def set_primary_key(call: BranchToChange, bucket: BucketName, table: TableName, 
 def find_table(snapshot: Snapshot, key: TableKey) -> Table:
     """Return a table of a snapshot, or raise TableNotFoundError."""
     if str(key) not in snapshot:
-        hint = suggest(str(key), snapshot, "list the tables to see which exist")
+        hint = suggest(str(key), snapshot, "list the tables to see which exist", by_parts=True)
         raise TableNotFoundError(f"there is no table '{key}' on this branch", hint=hint)
     return snapshot[str(key)]
 

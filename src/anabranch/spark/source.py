@@ -44,7 +44,7 @@ def find_version_ref(reading: ReadOptions, repository: Repository) -> VersionRef
     snapshot = EngineAccess(repository).published_snapshot_of(reading.ref)
     key = reading.location.key
     if key not in snapshot:
-        hint = suggest(key, snapshot, "list its tables to see which exist")
+        hint = suggest(key, snapshot, "list its tables to see which exist", by_parts=True)
         raise TableNotFoundError(f"there is no table '{key}' in '{reading.ref}'", hint=hint)
     return snapshot[key].version_ref
 

@@ -72,6 +72,11 @@ def _normalise_local(path: str) -> str:
         )
     if "?" in path:  # Lance would treat it as the end of a URL's path, and write branches to another folder.
         raise InvalidPathError(f"path {path!r} contains '?'", hint="rename the folder")
+    # A shell replaces it, but not in --repo=~/lake, and Python does not.
+    if path == "~" or path.startswith("~/"):
+        raise InvalidPathError(
+            f"path {path!r} begins with '~', which is not replaced here", hint="write the whole path"
+        )
     # POSIX allows a special meaning for two leading slashes. It is not used here.
     return re.sub("^/+", "/", os.path.abspath(path))
 

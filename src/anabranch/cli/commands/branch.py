@@ -1,5 +1,6 @@
 """`anabranch branch` and `anabranch switch`: the branches of a repository."""
 
+import re
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
 
@@ -310,6 +311,12 @@ def switch(
         raise InvalidInputError(f"{option} is for a new branch", hint="add --create, or leave it out")
     if create:
         create_branch(here, branch, source=source, live=live)
+    if not create and re.search("[~^@]", branch):
+        raise InvalidInputError(
+            f"{branch!r} is an older state, not a branch",
+            hint=f"make a branch from it with 'anabranch switch -c NAME --from {branch}', or read it with"
+            f" --ref {branch}",
+        )
     # Before the folder remembers it: a misspelt branch must not become the current one.
     info = here.repository.branch_get(branch)
     memory = remember(repository=here.repository.uri, branch=info.name, memory=here.settings.memory)

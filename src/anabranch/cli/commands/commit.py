@@ -93,10 +93,7 @@ def log(
         if drawing is not None and value is not None:
             raise InvalidInputError(f"{drawing} and --{name} do not go together", hint="leave one out")
     if svg is not None:
-        drawn = here.repository.graph(ref, limit=limit)
-        here.write_file(svg, drawn.to_svg())
-        document = {"ref": ref, "commits": drawn.commits, "has_more": drawn.has_more, "svg": svg}
-        return Answer(document=document, sentences=[f"drew {count(len(drawn), 'commit')} into {svg}"])
+        return _svg(here, ref, svg, limit=limit)
     if graph:
         return _graph(here, ref, limit=limit)
     with here.on_current_branch():
@@ -168,19 +165,41 @@ def _list(ref: str, found: "Sequence[GraphCommit]", *, limit: int, oneline: bool
     return Answer(document=document, sentences=sentences, tables=[shown])
 
 
+def _svg(here: Here, ref: str | None, file: str, *, limit: int) -> Answer:
+    drawn = here.repository.graph(ref, limit=limit)
+    here.write_file(file, drawn.to_svg())
+    heads, tags = _names(here)
+    document = {
+        "ref": ref,
+        "commits": drawn.commits,
+        "heads": heads,
+        "tags": tags,
+        "has_more": drawn.has_more,
+        "svg": file,
+    }
+    return Answer(document=document, sentences=[f"drew {count(len(drawn), 'commit')} into {file}"])
+
+
 def _graph(here: Here, ref: str | None, *, limit: int) -> Answer:
-    heads = {branch.name: branch.head_commit_id for branch in here.repository.branch_list()}
+    heads, tags = _names(here)
     found = list(islice(here.repository.iter_graph(ref), limit + 1))
     by_id = {commit.graph_commit_id: commit for commit in found[:limit]}
     nodes = newest_first({commit_id: _node(commit) for commit_id, commit in by_id.items()})
-    labels = {commit_id: _label(commit, heads) for commit_id, commit in by_id.items()}
+    labels = {commit_id: _label(commit, heads, tags) for commit_id, commit in by_id.items()}
     document = {
         "ref": ref,
         "commits": [by_id[node.id] for node in nodes],
         "heads": heads,
+        "tags": tags,
         "has_more": len(found) > limit,
     }
     return Answer(document=document, sentences=list(draw(nodes, labels)))
+
+
+def _names(here: Here) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the commits of the branches and of the tags, by name."""
+    heads = {branch.name: branch.head_commit_id for branch in here.repository.branch_list()}
+    return heads, {tag.name: tag.commit_id for tag in here.repository.tag_list()}
 
 
 def _node(commit: "GraphCommit") -> Node:
@@ -192,8 +211,9 @@ def _node(commit: "GraphCommit") -> Node:
     )
 
 
-def _label(commit: "GraphCommit", heads: dict[str, str]) -> str:
+def _label(commit: "GraphCommit", heads: dict[str, str], tags: dict[str, str]) -> str:
     here = [name for name, head in heads.items() if head == commit.graph_commit_id]
+    here += [f"tag: {name}" for name, commit_id in tags.items() if commit_id == commit.graph_commit_id]
     names = f"({', '.join(here)})" if here else ""
     return " ".join(part for part in (short_id(commit.graph_commit_id), names, subject(commit)) if part)
 

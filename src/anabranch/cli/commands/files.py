@@ -1,6 +1,8 @@
 """`anabranch load` and `anabranch export`: rows from files, and to files."""
 
-from collections.abc import Iterator
+import os
+import re
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
@@ -12,8 +14,9 @@ from anabranch.cli.commits import short_id
 from anabranch.cli.options import Columns, Message, RefOption, TableName, Where, parse_names, parse_pairs
 from anabranch.cli.output import Answer, Table, count, human_size
 from anabranch.cli.progress import watch_rows
-from anabranch.errors import KeyConflictError
-from anabranch.files.formats import CsvOptions
+from anabranch.errors import InvalidInputError, KeyConflictError
+from anabranch.files.formats import CsvOptions, format_of_name
+from anabranch.hints import closest
 
 if TYPE_CHECKING:
     from anabranch.repo.io.values import LoadReport
@@ -22,6 +25,12 @@ if TYPE_CHECKING:
 __all__ = ["app"]
 
 app = group()
+
+# The columns of a new table that a load lists.
+_COLUMNS_SHOWN = 8
+# How similar names are, from 0 to 1, of which one is probably a mistyped form of the other.
+_MISTYPED = 0.8
+_DIGITS = re.compile("[0-9]+")
 
 Format = Annotated[
     str | None,
@@ -49,7 +58,8 @@ class CsvFormat:
 
     delimiter: Delimiter = None
     quote: Annotated[
-        str, typer.Option("--quote", metavar="CHARACTER", help="CSV: quote character. Empty: no quoting.")
+        str,
+        typer.Option("--quote", metavar="CHARACTER", help="CSV: quote character. Pass '' if quotes are plain text."),
     ] = '"'
     escape: Annotated[
         str | None,
@@ -60,7 +70,14 @@ class CsvFormat:
             help="CSV: escape character (default: none; a quote inside a value is written twice).",
         ),
     ] = None
-    no_header: Annotated[bool, typer.Option("--no-header", help="CSV: the first line is a row, not a header.")] = False
+    no_header: Annotated[
+        bool,
+        typer.Option(
+            "--no-header",
+            help="CSV: the first line is a row, not a header. The columns are those of the table, or column_1, column_2"
+            " and so on if it is new.",
+        ),
+    ] = False
     null: Annotated[
         list[str] | None,
         typer.Option(
@@ -72,7 +89,7 @@ class CsvFormat:
     ] = None
     encoding: Annotated[str, typer.Option("--encoding", metavar="NAME", help="CSV: text encoding.")] = "utf-8"
     skip: Annotated[
-        int, typer.Option("--skip", metavar="N", min=0, help="CSV: number of lines to skip before the header.")
+        int, typer.Option("--skip", metavar="N", min=0, help="CSV: number of lines before the header to skip.")
     ] = 0
 
     def parsed(self) -> CsvOptions:
@@ -102,7 +119,8 @@ def load(
         typer.Argument(
             metavar="SOURCE...",
             show_default=False,
-            help="Files, folders or patterns such as '*.csv' (in quotes). Local paths, s3://, gs:// or az://.",
+            help="Files, folders, or patterns in quotes, such as '*.csv'. Local paths, or s3://, gs:// or az://"
+            " addresses.",
         ),
     ],
     format_: Format = None,
@@ -117,7 +135,9 @@ def load(
     ] = "append",
     primary_key: Annotated[
         str | None,
-        typer.Option("--primary-key", metavar="NAME,...", show_default=False, help="Primary key of a new table."),
+        typer.Option(
+            "--primary-key", metavar="NAME,...", show_default=False, help="Columns of the primary key, for a new table."
+        ),
     ] = None,
     types: Annotated[
         list[str] | None,
@@ -142,7 +162,8 @@ def load(
         typer.Option(
             "--on-duplicate",
             metavar="NAME",
-            help="What to do if the files have a key twice: refuse (load nothing), or last (keep the last row).",
+            help="What to do if rows of the files have the same primary key: refuse (load nothing), or last (keep the"
+            " last of them).",
         ),
     ] = "refuse",
     engine: Annotated[
@@ -153,13 +174,15 @@ def load(
     csv: CsvFormat,
 ) -> Answer:
     """Load rows from files into a table, as one commit. A missing table is created."""
+    if format_of_name(key)[0] is not None and os.path.isfile(key):
+        raise InvalidInputError(
+            f"{key!r} is a file, and the table comes first", hint=f"use 'anabranch load {sources[0]} {key}'"
+        )
     with (
         watch_rows(f"loading {key}", as_json=here.as_json, in_bytes=True) as watch,
         _upsert_by_mode(),
         here.on_current_branch(),
     ):
-        # Read before the load: after it the table exists in any case.
-        is_new = primary_key is None and key not in here.snapshot(None)
         done = here.repository.load(
             key,
             sources,
@@ -174,10 +197,10 @@ def load(
             message=message,
             progress=watch,
         )
-    return _loaded(here.repository, done, is_new=is_new)
+    return _loaded(here.repository, done)
 
 
-def _loaded(repository: "Repository", done: "LoadReport", *, is_new: bool) -> Answer:
+def _loaded(repository: "Repository", done: "LoadReport") -> Answer:
     facts = [
         ("rows read", f"{done.rows_read:,}"),
         ("rows loaded", f"{done.rows_loaded:,}"),
@@ -189,7 +212,7 @@ def _loaded(repository: "Repository", done: "LoadReport", *, is_new: bool) -> An
     if done.commit_id is not None:
         where = f"{done.branch} at {short_id(done.commit_id)}"
         sentence = f"loaded {count(len(done.files), 'file')} into {done.table} on {where}"
-        notes = _key_notes(repository, done.table, done.commit_id) if is_new else []
+        notes = _notes_of_new(repository, done, done.commit_id) if done.created else []
     return Answer(document=done, sentences=[sentence, *notes], tables=[Table(columns=("", ""), rows=tuple(facts))])
 
 
@@ -202,14 +225,38 @@ def _upsert_by_mode() -> Iterator[None]:
         raise KeyConflictError(err.problem, hint=err.hint.replace("`upsert()`", "--mode upsert")) from err
 
 
-def _key_notes(repository: "Repository", table: str, commit_id: str) -> list[str]:
-    """Return a note about a new table that has no primary key."""
-    if repository.snapshot_of(commit_id)[table].primary_key:
-        return []
-    return [
-        f"note: {table} has no primary key, so its rows are not matched by key. To upsert rows, and to merge by row and"
-        " cell, create it with --primary-key COLUMN"
-    ]
+def _notes_of_new(repository: "Repository", done: "LoadReport", commit_id: str) -> list[str]:
+    """Return sentences about a table that a load has created."""
+    # Not at the top: a help text needs none of it.
+    from anabranch.repo.schema.types import show_type
+
+    snapshot = repository.snapshot_of(commit_id)
+    table = snapshot[done.table]
+    columns = [f"{field.name} {show_type(field.type)}" for field in table.schema]
+    more = len(columns) - _COLUMNS_SHOWN
+    shown = ", ".join(columns[:_COLUMNS_SHOWN]) + (f" and {count(more, 'more column')}" if more > 0 else "")
+    notes = [f"created the table {done.table}: {shown}"]
+    # A mistyped name creates a table, too.
+    if similar := _similar_table(done, snapshot):
+        notes.append(
+            f"note: there is also a table {similar}. If you meant it, undo this load with 'anabranch undo"
+            f" {done.branch}' and load again"
+        )
+    if not table.primary_key:
+        notes.append(
+            f"note: {done.table} has no primary key, so its rows are not matched by key. To upsert rows, and to merge"
+            " by row and cell, create it with --primary-key COLUMN"
+        )
+    return notes
+
+
+def _similar_table(done: "LoadReport", known: Iterable[str]) -> str | None:
+    """Return the table whose name a new one may be a mistyped form of."""
+    own = (done.table, done.reject_table)
+    # Tables of other years or parts have a name of their own on purpose.
+    others = [key for key in known if key not in own and _DIGITS.sub("", key) != _DIGITS.sub("", done.table)]
+    found = closest(done.table, others, n=1, by_parts=True, cutoff=_MISTYPED)
+    return found[0] if found else None
 
 
 @command(app, "export", "export shop.orders orders.parquet", "export shop.orders out --format csv --ref v1.0")
@@ -221,10 +268,18 @@ def export(
         typer.Argument(
             metavar="TARGET",
             show_default=False,
-            help="File, whose suffix gives the format, or folder for several files.",
+            help="File whose suffix gives the format, such as orders.csv, or folder for several files (with --format).",
         ),
     ],
-    format_: Format = None,
+    format_: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            metavar="NAME",
+            show_default=False,
+            help="File format: csv, json, parquet, orc or lance (default: from the suffix of TARGET).",
+        ),
+    ] = None,
     columns: Columns = None,
     where: Where = None,
     single_file: Annotated[
@@ -236,6 +291,10 @@ def export(
     ref: RefOption = None,
 ) -> Answer:
     """Export rows of a table to files. A file appears when it is complete."""
+    if format_of_name(key)[0] is not None and target in here.snapshot(ref):
+        raise InvalidInputError(
+            f"{target!r} is a table, and the table comes first", hint=f"use 'anabranch export {target} {key}'"
+        )
     with watch_rows(f"exporting {key}", as_json=here.as_json, in_bytes=False) as watch, here.on_current_branch():
         done = here.repository.export(
             key,

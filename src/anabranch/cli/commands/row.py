@@ -1,6 +1,7 @@
 """`anabranch row`: insert, update and delete rows of a table. Each command makes one commit."""
 
 import json
+import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
@@ -14,6 +15,7 @@ from anabranch.cli.commits import short_id
 from anabranch.cli.options import Message, TableName, parse_pairs
 from anabranch.cli.output import Answer, count
 from anabranch.errors import InvalidExpressionError, InvalidInputError
+from anabranch.hints import suggest
 from anabranch.json_values import value_from_json
 
 if TYPE_CHECKING:
@@ -31,7 +33,10 @@ _SECOND_COLUMN = re.compile(r",\s*\w+\s*=")
 Where = Annotated[
     str | None,
     typer.Option(
-        "--where", metavar="SQL", show_default=False, help="Condition of the rows, such as 'id = 7'. Required."
+        "--where",
+        metavar="SQL",
+        show_default=False,
+        help="Rows to change: a SQL condition such as 'id = 7', or true for all rows. Required.",
     ),
 ]
 
@@ -84,7 +89,13 @@ def update(
     key: TableName,
     assignments: Annotated[
         list[str],
-        typer.Option("--set", metavar="COLUMN=SQL", show_default=False, help="New value as SQL. Repeatable."),
+        typer.Option(
+            "--set",
+            metavar="COLUMN=SQL",
+            show_default=False,
+            help="New value of a column as SQL, such as 'price=price * 2'. Text is in single quotes, as in"
+            " \"city='Brno'\". Repeatable.",
+        ),
     ],
     where: Where = None,
     message: Message = None,
@@ -158,23 +169,32 @@ def _parse_rows(texts: list[str], schema: "pa.Schema", key: str) -> list[dict[st
         try:
             parsed = json.loads(text)
         except ValueError as err:
-            raise InvalidInputError(
-                f"{text!r} is not JSON: {err}", hint="pass an object, such as '{\"id\": 7}'"
-            ) from err
+            hint = "pass an object, such as '{\"id\": 7}'"
+            if os.path.isfile(text):
+                hint = f"load a file with 'anabranch load {key} {text}'"
+            raise InvalidInputError(f"{text!r} is not JSON: {err}", hint=hint) from err
         found += [_parse_row(row, schema, key) for row in (parsed if isinstance(parsed, list) else [parsed])]
     return found
 
 
 def _parse_row(row: Any, schema: "pa.Schema", key: str) -> dict[str, Any]:
+    # Not at the top: a help text needs none of it.
+    from anabranch.format.arguments import listed_columns
+
     if not isinstance(row, dict):
         raise InvalidInputError(f"{row!r} is not a JSON object", hint="pass an object, such as '{\"id\": 7}'")
     values = {}
     for name, value in row.items():
         if name not in schema.names:
-            raise InvalidInputError(f"table '{key}' has no column {name!r}", hint=f"use {', '.join(schema.names)}")
+            raise InvalidInputError(
+                f"table '{key}' has no column {name!r}", hint=suggest(name, schema.names, listed_columns(schema.names))
+            )
         try:
             values[name] = value_from_json(value, schema.field(name).type)
         except (TypeError, ValueError) as err:
             kind = schema.field(name).type
-            raise InvalidInputError(f"cannot convert {value!r} to {kind} (column {name!r})", hint=str(err)) from err
+            # Arrow's text only repeats the value and the type.
+            is_from_arrow = type(err).__module__.startswith("pyarrow")
+            hint = "pass a value of the column's type" if is_from_arrow else str(err)
+            raise InvalidInputError(f"cannot convert {value!r} to {kind} (column {name!r})", hint=hint) from err
     return values

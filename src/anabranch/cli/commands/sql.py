@@ -1,5 +1,6 @@
 """`anabranch sql`: query the tables of a repository."""
 
+import os
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
@@ -44,8 +45,9 @@ def sql(
 ) -> Answer | None:
     """Query tables with a read-only SQL statement.
 
-    Use the name of a table, such as shop.orders. Write shop.orders AT 'main~3' for an older state of it. The system
-    tables 'tables', 'branches', 'branch_tables', 'commits', 'tags' and 'refs' describe the repository.
+    The SQL is that of DuckDB. Name a table with its bucket, such as shop.orders. Write shop.orders AT 'main~3' for its
+    state on another branch, tag or commit. The system tables 'tables', 'branches', 'branch_tables', 'commits', 'tags'
+    and 'refs' describe the repository.
     """
     if as_csv + wide + here.as_json > 1:
         raise InvalidInputError("--csv, --wide and --json do not go together", hint="choose one")
@@ -71,6 +73,12 @@ def _csv_of(here: Here, statement: str, location: str) -> Iterator[str]:
 def _statement(given: str | None) -> str:
     """Return the statement. On a terminal, raise an error instead of waiting for input."""
     if given is not None and given != "-":
+        if os.path.isfile(given):
+            raise InvalidInputError(
+                f"{given!r} is a file, not a SQL statement",
+                hint=f"run the SQL in it with 'anabranch sql < {given}'; rows of a file are queried after"
+                " 'anabranch load'",
+            )
         return given
     if given is None and sys.stdin.isatty():
         raise InvalidInputError("no SQL statement", hint="pass a statement, or - to type one and end it with Ctrl-D")

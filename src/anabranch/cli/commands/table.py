@@ -106,7 +106,7 @@ def create(
 
     from anabranch.repo.schema.types import to_arrow
 
-    types = parse_pairs(columns, option="COLUMN=TYPE")
+    types = parse_pairs(columns, option="column", form="COLUMN=TYPE", example="id=int64")
     schema = pa.schema([(name, to_arrow(text)) for name, text in types.items()])
     with here.on_current_branch(), here.repository.transaction(message=message or f"Create {key}") as tx:
         tx.create_table(key, schema, primary_key=parse_names(primary_key) or [])

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from decimal import Decimal
 
 import lance
 import pyarrow as pa
@@ -37,7 +38,11 @@ def enclosed(expression: str) -> str:
     delete every row above 5.
     """
     if not isinstance(expression, str):
-        raise InvalidExpressionError(f"expression {expression!r} is not text", hint="write it in SQL, as a string")
+        is_number = isinstance(expression, int | float | Decimal) and not isinstance(expression, bool)
+        example = str(expression) if is_number else "id = 1"
+        raise InvalidExpressionError(
+            f"expression {expression!r} is not text", hint=f"write SQL in a string, such as {example!r}"
+        )
     _require_balanced(expression)
     if (found := len(_ARITHMETIC.findall(_NOT_CODE.sub("x", expression)))) > _MOST_ARITHMETIC:
         raise InvalidExpressionError(

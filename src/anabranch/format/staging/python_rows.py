@@ -128,7 +128,7 @@ def _read_column(name: str, values: Any, kind: pa.DataType | None, fits: Fits) -
     if isinstance(values, pa.Array | pa.ChunkedArray):
         return values
     try:
-        found = pa.array(values)
+        found = _infer(values, kind)
     except _FAILURES as err:
         # A map given as pairs, for example, has a type that Arrow does not infer.
         if kind is None or not _can_only_be_typed(kind):
@@ -145,6 +145,17 @@ def _read_column(name: str, values: Any, kind: pa.DataType | None, fits: Fits) -
             f"a value of column {name!r} is too large for {kind}", hint="correct the value, or change the column's type"
         )
     return made
+
+
+def _infer(values: Any, kind: pa.DataType | None) -> pa.Array:
+    """Return the values in the type that Arrow infers for them."""
+    try:
+        return pa.array(values)
+    except OverflowError:
+        # Arrow infers int64 for whole numbers, also for those that only uint64 has.
+        if kind is None or not pa.types.is_uint64(kind):
+            raise
+        return pa.array(values, kind)
 
 
 def _fits(found: pa.DataType, kind: pa.DataType, fits: Fits) -> bool:
@@ -206,10 +217,13 @@ def _mismatch(name: str, values: Any, kind: pa.DataType, fits: Fits) -> SchemaMi
     # Arrow's error does not name the row. One array for each value is slow, but this is the way to an error.
     for number, value in enumerate(values):
         try:
-            is_wrong = not _fits(pa.array([value]).type, kind, fits)
+            is_wrong = not _fits(_infer([value], kind).type, kind, fits)
         except _FAILURES:
             is_wrong = True
         if is_wrong:
+            # A binary fraction such as 0.1 is not the decimal that it looks like.
+            if isinstance(value, float) and pa.types.is_decimal(kind):
+                hint = f"pass a decimal.Decimal, such as Decimal('{value}')"
             problem = f"cannot convert {shorten(value)} to {kind} (column {name!r}, row {number})"
             return SchemaMismatchError(problem, hint=hint)
     return SchemaMismatchError(f"cannot convert the values of column {name!r} to {kind}", hint=hint)

@@ -92,7 +92,7 @@ def _select(tables: TableMap, wanted: Sequence[str] | None) -> TableMap:
     keys = [TableKey.parse(key) for key in wanted]
     for key in keys:
         if key not in tables:
-            hint = suggest(str(key), map(str, tables), "list the tables with `tables()`")
+            hint = suggest(str(key), map(str, tables), "list the tables with `tables()`", by_parts=True)
             raise TableNotFoundError(f"there is no table '{key}' to clone", hint=hint)
     return {key: tables[key] for key in keys}
 

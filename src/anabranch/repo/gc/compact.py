@@ -47,7 +47,7 @@ def compact_tables(
     with tx:
         for key in keys:
             if key not in tx:
-                hint = suggest(key, tx.tables, "list the tables with `tables()`")
+                hint = suggest(key, tx.tables, "list the tables with `tables()`", by_parts=True)
                 raise TableNotFoundError(f"there is no table '{key}'", hint=hint)
         # A table that is named twice would be compacted twice.
         for key in sorted({str(TableKey.parse(key)) for key in keys}):

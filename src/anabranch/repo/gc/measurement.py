@@ -155,7 +155,7 @@ class _Measurement:
         for key in sorted(keys - known):
             raise TableNotFoundError(
                 f"there is no table '{key}' in any retained commit",
-                hint=suggest(key, known, "list the tables of a branch to see which exist"),
+                hint=suggest(key, known, "list the tables of a branch to see which exist", by_parts=True),
             )
 
     def _kinds(self, roots: Roots, groups: Iterable[FileGroup]) -> dict[str, HolderKind]:

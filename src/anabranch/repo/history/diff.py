@@ -309,7 +309,7 @@ def diff_snapshots(
     selected = None if keys is None else {TableKey.parse(key) for key in keys}
     for name in selected or ():
         if name not in old and name not in new:
-            hint = suggest(str(name), map(str, {**old, **new}), "list the tables of both refs")
+            hint = suggest(str(name), map(str, {**old, **new}), "list the tables with `tables()`", by_parts=True)
             raise TableNotFoundError(f"there is no table '{name}' on either side", hint=hint)
     tables = []
     for old_key, key in pair_tables(before, after):

@@ -67,7 +67,9 @@ def find_entity(repo_store: RepoStore, record: CommitRecord, key: TableKey, enti
     if entry is None:
         raise TableNotFoundError(
             f"there is no table '{key}' in commit {record.commit.graph_commit_id}",
-            hint=suggest(str(key), map(str, repo_store.commits.tables_of(record)), "list the tables of the commit"),
+            hint=suggest(
+                str(key), map(str, repo_store.commits.tables_of(record)), "list the tables of the commit", by_parts=True
+            ),
         )
     with collected_errors(repo_store.config, lambda: [record.commit.graph_commit_id]):
         return find_row(_version_ref(repo_store.config, entry), _key_values(key, entry, entity))

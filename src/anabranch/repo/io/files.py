@@ -10,7 +10,7 @@ from anabranch.errors import (
     KeyConflictError,
     SchemaMismatchError,
 )
-from anabranch.files.records import BadRecord
+from anabranch.files.records import UNCLOSED, BadRecord
 from anabranch.files.rows import check_columns, find_columns, iter_parts
 from anabranch.format import staging
 from anabranch.repo.io.target import (
@@ -99,6 +99,7 @@ def load_files(tx: Transaction, request: LoadRequest, write: WriteRows) -> Loade
         rows_loaded=sum(fragment.rows for fragment in fragments),
         rows_rejected=len(written.bad),
         rows_repeated=repeated,
+        created=table is None,
     )
 
 
@@ -172,7 +173,7 @@ def _target_schema(request: LoadRequest, table: Table | None) -> pa.Schema:
 def _new_schema(key: str, schema: pa.Schema) -> pa.Schema:
     if not schema.names:
         raise SchemaMismatchError(
-            f"cannot create table '{key}': the files have no columns", hint="pass a schema, or check the files"
+            f"cannot create table '{key}': the files have no columns", hint="check the files, or pass `schema`"
         )
     return schema
 
@@ -189,13 +190,27 @@ def _store_rejects(tx: Transaction, key: str, bad: Sequence[BadRecord]) -> None:
     tx.append(rejects, pa.table(columns, schema=REJECTS))
 
 
+def _remedy(reason: str) -> str:
+    """Return how to load a record that is bad for a reason."""
+    if "UTF8" in reason:
+        return "pass the encoding of the file, such as `csv=CsvOptions(encoding='latin-1')`"
+    if reason == UNCLOSED:
+        return "correct the record, pass `csv=CsvOptions(quote='')` if quotes are plain text"
+    # Another type does not help a record that has too many or too few values.
+    if " values for " in reason:
+        return "correct the record"
+    return "correct the record, pass the column types with `schema`"
+
+
 def _bad_record_error(bad: Sequence[BadRecord]) -> BadRecordError:
     """Return the error for bad records. It shows the first one and counts the others."""
     first = bad[0]
     text = first.text if len(first.text) <= _MAX_TEXT_SHOWN else f"{first.text[:_MAX_TEXT_SHOWN]}…"
-    more = f" (and {len(bad) - 1} more bad records in the same part of the file)" if len(bad) > 1 else ""
+    more = ""
+    if len(bad) > 1:
+        more = f" (and {len(bad) - 1} more bad record{'s' if len(bad) > 2 else ''} in the same part of the file)"
     return BadRecordError(
         f"{first.file}, line {first.line}: {first.reason}: {text!r}{more}",
-        hint="correct the record, pass the column types with `schema`, or leave bad records out with `on_bad='reject'`",
+        hint=f"{_remedy(first.reason)}, or leave bad records out with `on_bad='reject'`",
         details={"file": first.file, "line": first.line, "reason": first.reason},
     )

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -56,7 +56,8 @@ def load_frame(
         prepared = _prepare(tx, request, table, new_schema)
         columns = new_schema if overwrites else prepared.version_ref.schema
         fragments = loader.write_frame(frame, prepared.version_ref, columns, for_overwrite=overwrites).fragments
-        return _stage(tx, request, prepared, fragments, columns if overwrites else given), Choice.SPARK
+        loaded = _stage(tx, request, prepared, fragments, columns if overwrites else given)
+        return replace(loaded, created=table is None), Choice.SPARK
     # Rows of Python values do not have types. Those of the table are used, so that an inferred type does not conflict.
     known = _known_schema(request, table)
     reader = as_reader(frame, known)
@@ -68,7 +69,8 @@ def load_frame(
         fitted = fit_rows(reader, new_schema)
         reader = pa.RecordBatchReader.from_batches(fitted.schema, fitted.batches)
     fragments = staging.write_fragments(prepared.version_ref, reader, for_overwrite=overwrites)
-    return _stage(tx, request, prepared, fragments, reader.schema), Choice.LOCAL
+    loaded = _stage(tx, request, prepared, fragments, reader.schema)
+    return replace(loaded, created=table is None), Choice.LOCAL
 
 
 def _known_schema(request: FrameRequest, table: Table | None) -> pa.Schema | None:

@@ -57,7 +57,7 @@ def prepare_table(
         if is_set and not prepared.primary_key:
             raise InvalidInputError(
                 f"table '{key}' has no primary key, which {option} needs",
-                hint="append the rows without it, or create the table with a primary key",
+                hint="append the rows without it, or create the table with `primary_key=['COLUMN']`",
             )
     return prepared
 
@@ -68,7 +68,7 @@ def _check_same_key(prepared: StagedTable, given: Sequence[str] | None) -> None:
     found, wanted = (", ".join(names) or "no columns" for names in (prepared.primary_key, given))
     raise InvalidInputError(
         f"the primary key of '{prepared.key}' is {found}, not {wanted}",
-        hint="leave the primary key out, or change it with `set_primary_key()`",
+        hint="leave `primary_key` out, or change the key with `set_primary_key()`",
     )
 
 

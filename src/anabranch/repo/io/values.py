@@ -141,17 +141,18 @@ class FrameRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
-    """Row counts of a load that is staged in a transaction."""
+    """Row counts of a load that is staged in a transaction, and whether it creates the table."""
 
     rows_read: int
     rows_loaded: int
     rows_rejected: int = 0
     rows_repeated: int = 0
+    created: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadReport:
-    """Result of a load. `commit_id` is None if the load changed nothing."""
+    """Result of a load. `commit_id` is None if the load changed nothing, `created` is True if it made the table."""
 
     table: str
     branch: str
@@ -165,6 +166,7 @@ class LoadReport:
     rows_repeated: int
     reject_table: str | None
     commit_id: str | None
+    created: bool
 
     @classmethod
     def of(
@@ -191,6 +193,7 @@ class LoadReport:
             rows_repeated=loaded.rows_repeated,
             reject_table=reject_table_of(request.key) if loaded.rows_rejected else None,
             commit_id=None if commit is None else commit.graph_commit_id,
+            created=loaded.created,
         )
 
 

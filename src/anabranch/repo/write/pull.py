@@ -43,7 +43,7 @@ def _require(repo_store: RepoStore, entry: LogEntry, key: TableKey) -> None:
         known = map(str, shown.tables(repo_store.commits))
         raise TableNotFoundError(
             f"there is no table '{key}' on branch '{entry.branch}' nor where it would be pulled from",
-            hint=suggest(str(key), known, "list the tables with `tables()`"),
+            hint=suggest(str(key), known, "list the tables with `tables()`", by_parts=True),
         )
 
 

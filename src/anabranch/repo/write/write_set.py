@@ -155,7 +155,12 @@ class WriteSet:
         if entry is None:
             raise TableNotFoundError(
                 f"there is no table '{key}' on branch '{self.head.branch}'",
-                hint=suggest(str(key), map(str, self.table_keys()), "create it, or list the tables with `tables()`"),
+                hint=suggest(
+                    str(key),
+                    map(str, self.table_keys()),
+                    "create it, or list the tables with `tables()`",
+                    by_parts=True,
+                ),
             )
         return entry
 

@@ -190,7 +190,7 @@ class RepositoryHost:
                     primary_key=order.primary_key or None,
                     message=f"Load {upload.name} into {order.table}",
                 )
-        return loaded_message(order, rows=loaded.rows_loaded, commit_id=loaded.commit_id)
+        return loaded_message(order, rows=loaded.rows_loaded, commit_id=loaded.commit_id, created=loaded.created)
 
 
 def _mode_of(order: LoadOrder, table: Table | None) -> LoadMode:
@@ -201,9 +201,9 @@ def _mode_of(order: LoadOrder, table: Table | None) -> LoadMode:
     return LoadMode.UPSERT if table.primary_key else LoadMode.APPEND
 
 
-def loaded_message(order: LoadOrder, *, rows: int | None, commit_id: str | None) -> str:
+def loaded_message(order: LoadOrder, *, rows: int | None, commit_id: str | None, created: bool = False) -> str:
     """Return what a load did, for its visitor."""
     if commit_id is None:
         return f"{order.table} has all rows of {order.name} already: nothing changed."
     number = "" if rows is None else "1 row of " if rows == 1 else f"{rows:,} rows of "
-    return f"Loaded {number}{order.name} into {order.table} on {order.branch}."
+    return f"Loaded {number}{order.name} into {'the new table ' if created else ''}{order.table} on {order.branch}."

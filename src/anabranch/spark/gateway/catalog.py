@@ -32,7 +32,7 @@ def load_table(request: Request) -> dict[str, Any]:
     commits = request.get("commits", {})
     snapshot = EngineAccess(request.repository).published_snapshot_of(commits.get(name.ref, name.ref))
     if str(name.key) not in snapshot:
-        hint = suggest(str(name.key), snapshot, "list the tables with SHOW TABLES")
+        hint = suggest(str(name.key), snapshot, "list the tables with SHOW TABLES", by_parts=True)
         raise TableNotFoundError(f"there is no table '{name.key}' in '{name.ref}'", hint=hint)
     # The commit of a live branch does not record which tables of main it shows.
     is_pinned = snapshot.main_commit_id is None

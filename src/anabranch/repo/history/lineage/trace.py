@@ -45,7 +45,9 @@ def trace_lineage(repo_store: RepoStore, record: CommitRecord, key: TableKey) ->
     if repo_store.commits.find_table(record, key) is None:
         raise TableNotFoundError(
             f"there is no table '{key}' in commit {record.commit.graph_commit_id}",
-            hint=suggest(str(key), map(str, repo_store.commits.tables_of(record)), "list the tables of the commit"),
+            hint=suggest(
+                str(key), map(str, repo_store.commits.tables_of(record)), "list the tables of the commit", by_parts=True
+            ),
         )
     tracer = _Tracer(repo_store)
     tracer.visit(key, record)
