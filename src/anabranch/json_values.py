@@ -14,7 +14,7 @@ from uuid import UUID
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["json_value", "not_finite", "value_from_json"]
+__all__ = ["duration_text", "json_value", "not_finite", "value_from_json"]
 
 # Most JSON readers hold integers in 64 signed bits.
 _INTEGERS = range(-(2**63), 2**63)
@@ -60,7 +60,7 @@ def _text(value: Any) -> str:
         case date() | time():
             return value.isoformat()
         case timedelta():
-            return _duration(value)
+            return duration_text(value // _MICROSECOND, "us")
         case Decimal():
             return f"{value:f}"  # never with an exponent, unlike str()
         case UUID():
@@ -68,11 +68,13 @@ def _text(value: Any) -> str:
     raise TypeError(f"{type(value).__name__} does not have a form in JSON")
 
 
-def _duration(value: timedelta) -> str:
+def duration_text(number: int, unit: str) -> str:
+    """Return a duration, a number of an Arrow unit, in the form of ISO 8601."""
+    digits = _DIGITS[unit]
     # In integers: the float of total_seconds() loses microseconds of long durations.
-    seconds, microseconds = divmod(abs(value) // _MICROSECOND, 10**6)
-    fraction = f".{microseconds:06d}".rstrip("0") if microseconds else ""
-    return f"PT{'-' if value < timedelta() else ''}{seconds}{fraction}S"
+    seconds, rest = divmod(abs(number), 10**digits)
+    fraction = f".{rest:0{digits}d}".rstrip("0") if rest else ""
+    return f"PT{'-' if number < 0 else ''}{seconds}{fraction}S"
 
 
 def not_finite(value: float) -> str:

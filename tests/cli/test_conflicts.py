@@ -146,7 +146,7 @@ def test_times_without_a_python_type_are_reported_as_text(cli: Run, lake: ab.Rep
         tx.upsert(key, pa.concat_tables([row(1, 4), row(2, 4)]))
     found = cli("conflicts", "eons", "--json").document["conflicts"]
     cells = {conflict["column"]: conflict for conflict in found}
-    assert cells["fine"]["source"] == "1970-01-01 00:00:00.000000003"
-    assert cells["far"]["source"] == "11476-08-15 05:20:00"
-    assert cells[None]["target"]["fine"] == "1970-01-01 00:00:00.000000004"
-    assert "11476-08-15 05:20:00" in cli("merge", "eons").err
+    assert cells["fine"]["source"] == "1970-01-01T00:00:00.000000003"
+    assert cells["far"]["source"] == "11476-08-15T05:20:00"
+    assert cells[None]["target"]["fine"] == "1970-01-01T00:00:00.000000004"
+    assert "11476-08-15T05:20:00" in cli("merge", "eons").err

@@ -62,6 +62,24 @@ def _lake(path: Path, data: pa.Table) -> ab.Repository:
     return repo
 
 
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Prague"])
+def test_nanoseconds_of_times_with_a_zone_are_cut_off(tmp_path: Path, zone: str) -> None:
+    moments = [1_700_000_000_123_456_789, 1_700_000_000_000_000_000]
+    kind = pa.timestamp("ns", zone)
+    repo = _lake(tmp_path, pa.table({"id": [1, 2], "x": pa.array(moments, kind)}))
+    shown = dt.datetime(2023, 11, 14, 22, 13, 20, 123_456, tzinfo=dt.UTC)
+    assert rows(repo, "SELECT x FROM s.t WHERE id = 1") == [(shown,)]
+    assert rows(repo, "SELECT id FROM s.t WHERE x > TIMESTAMPTZ '2023-11-14 22:13:20+00'") == [(1,)]
+    assert rows(repo, "SELECT id FROM s.t WHERE x = TIMESTAMPTZ '2023-11-14 22:13:20.123456+00'") == [(1,)]
+
+
+def test_integers_above_int64(tmp_path: Path) -> None:
+    repo = _lake(tmp_path, pa.table({"id": [1, 2], "x": pa.array([2**64 - 1, 5], pa.uint64())}))
+    assert rows(repo, "SELECT x FROM s.t ORDER BY id") == [(2**64 - 1,), (5,)]
+    assert rows(repo, f"SELECT id FROM s.t WHERE x > {2**63}") == [(1,)]
+    assert rows(repo, "SELECT sum(x) FROM s.t") == [(2**64 + 4,)]
+
+
 @pytest.mark.parametrize(("kind", "value", "read"), CASES, ids=[str(case[0]) for case in CASES])
 def test_a_column_is_read_and_filtered(tmp_path: Path, kind: pa.DataType, value: Any, read: Any) -> None:
     repo = _lake(tmp_path, _table(kind, value))

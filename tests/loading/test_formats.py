@@ -201,13 +201,32 @@ def test_exported_json_is_strict_and_loads_again(repo: ab.Repository, tmp_path: 
             "s": ["NaN", "x", None, "Infinity"],
             "d": pa.array([Decimal(0), None, Decimal("-0.5"), Decimal(1)], pa.decimal128(20, 10)),
             "t": pa.array([noon, None, noon, noon], pa.timestamp("us", "UTC")),
+            "n": pa.array([1, None, 0, -1], pa.timestamp("ns", "Europe/Prague")),
+            "u": pa.array([5, 2**64 - 1, None, 0], pa.uint64()),
+            "p": pa.array([1, None, -1_500_000_000, 0], pa.duration("ns")),
         }
     )
     repo.load("s.t", values)
     repo.export("s.t", tmp_path / "a.json")
     lines = [json.loads(line, parse_constant=pytest.fail) for line in (tmp_path / "a.json").read_text().splitlines()]
-    assert lines[1] == {"f": "NaN", "s": "x", "d": None, "t": None}
-    assert lines[2] == {"f": "-Infinity", "s": None, "d": "-0.5000000000", "t": "2026-11-15T12:00:00Z"}
+    assert lines[1] == {
+        "f": "NaN",
+        "s": "x",
+        "d": None,
+        "t": None,
+        "n": None,
+        "u": "18446744073709551615",
+        "p": None,
+    }
+    assert lines[2] == {
+        "f": "-Infinity",
+        "s": None,
+        "d": "-0.5000000000",
+        "t": "2026-11-15T12:00:00Z",
+        "n": "1970-01-01T00:00:00.000000000Z",
+        "u": None,
+        "p": "PT-1.5S",
+    }
     repo.load("s.again", str(tmp_path / "a.json"), schema=values.schema)
     assert str(rows(repo, "s.again")) == str(rows(repo, "s.t"))
 

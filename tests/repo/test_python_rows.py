@@ -67,6 +67,17 @@ def test_python_values_take_the_types_of_the_table(typed: ab.Repository, how: st
     assert typed.snapshot()[KEY].schema == TYPED
 
 
+def test_whole_numbers_above_int64_fit_uint64(repo: ab.Repository) -> None:
+    with repo.transaction() as tx:
+        tx.create_table("s.large", pa.schema([("id", pa.int64()), ("u", pa.uint64())]), primary_key=["id"])
+    repo.append("s.large", [{"id": 1, "u": 2**64 - 1}, {"id": 2, "u": 5}, {"id": 3, "u": None}])
+    repo.upsert("s.large", [{"id": 2, "u": 2**63}])
+    assert [row["u"] for row in stored(repo, "s.large")] == [2**64 - 1, 2**63, None]
+    for value in (2**64, -1, "x"):
+        with pytest.raises(SchemaMismatchError, match="to uint64"):
+            repo.append("s.large", [{"id": 4, "u": 2**64 - 1}, {"id": 5, "u": value}])
+
+
 @pytest.mark.parametrize("mode", ["append", "upsert", "overwrite"])
 def test_load_takes_a_list_of_dicts(typed: ab.Repository, mode: str) -> None:
     report = typed.load(KEY, [ROW, NULLS], mode=mode)

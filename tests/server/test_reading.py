@@ -20,6 +20,8 @@ COLUMNS: list[dict[str, Any]] = [
     {"name": "noon", "type": "time64[us]"},
     {"name": "vector", "type": "vector(2)"},
     {"name": "large", "type": "uint64"},
+    {"name": "fine", "type": "timestamp[ns, tz=UTC]"},
+    {"name": "span", "type": "duration[us]"},
 ]
 ROWS: list[dict[str, Any]] = [
     {
@@ -33,6 +35,8 @@ ROWS: list[dict[str, Any]] = [
         "noon": "12:00:00.500000",
         "vector": [0.5, 1.0],
         "large": "18446744073709551615",
+        "fine": "2026-11-15T10:00:00.123456789Z",
+        "span": "PT90.5S",
     },
     {**dict.fromkeys(column["name"] for column in COLUMNS), "id": 2, "amount": "-3.00", "paid": False, "tags": []},
     {**dict.fromkeys(column["name"] for column in COLUMNS), "id": 3},
@@ -59,7 +63,7 @@ def test_rows_come_back_as_they_were_sent(shop: Project) -> None:
     assert [(column["name"], column["type"]) for column in found["columns"]] == [
         (column["name"], column["type"]) for column in COLUMNS
     ]
-    assert [column["nullable"] for column in found["columns"]] == [False, *[True] * 9]
+    assert [column["nullable"] for column in found["columns"]] == [False, *[True] * 11]
 
 
 @pytest.mark.parametrize(
@@ -71,6 +75,7 @@ def test_rows_come_back_as_they_were_sent(shop: Project) -> None:
         ({"noon": "25:00"}, "hour"),
         ({"vector": [1]}, "expected 2"),
         ({"large": "-1"}, "uint64"),
+        ({"span": "a day"}, "is not a duration, such as 'PT90.5S'"),
         ({"tags": "a"}, "row 2"),
         ({"paid": "true"}, "row 2"),
     ],

@@ -115,7 +115,9 @@ class ArrowDataset(pds.Dataset):  # type: ignore[misc]
 
     def _cast(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         shown = pa.schema([self._shown.field(name) for name in batch.schema.names])
-        return batch if batch.schema.types == shown.types else batch.cast(shown)
+        # Unsafe only for times with a zone, whose nanoseconds are cut off, as in Spark: engines have no type for them.
+        # Every other type becomes wider, or stays.
+        return batch if batch.schema.types == shown.types else batch.cast(shown, safe=False)
 
     def _scan(self, names: Sequence[str], condition: pc.Expression | None = None) -> lance.LanceScanner:
         with lance_errors(self._version_ref.home.uri, self._version_ref.home.storage_options):

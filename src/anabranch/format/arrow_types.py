@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from anabranch.json_values import duration_text
+
 if TYPE_CHECKING:
     import lance
     import numpy as np
@@ -64,7 +66,10 @@ def _timestamp(kind: pa.DataType) -> pa.DataType:
 
 
 def python_values(values: pa.Array | pa.ChunkedArray) -> list[Any]:
-    """The values in Python; times are text where one of their column is finer than microseconds or after 9999."""
+    """The values in Python; times are text where one of their column is finer than microseconds or after 9999.
+
+    The text is that of JSON: ISO 8601, times with a zone in UTC.
+    """
     kind = values.type
     if _retyped(kind, _as_text) == kind:
         return list(values.to_pylist())
@@ -81,7 +86,27 @@ def python_values(values: pa.Array | pa.ChunkedArray) -> list[Any]:
         # The cast is safe: it fails if a value is finer than Python's microseconds, or has no date in Python.
         return list(values.cast(_retyped(kind, _in_microseconds)).to_pylist())
     except (pa.ArrowInvalid, OverflowError, ValueError):
-        return list(values.cast(_retyped(kind, _as_text)).to_pylist())
+        texts = values.cast(_retyped(kind, _in_utc)).cast(_retyped(kind, _as_text))
+        return [_iso_text(text, kind) for text in texts.to_pylist()]
+
+
+def _in_utc(kind: pa.DataType) -> pa.DataType:
+    return pa.timestamp(kind.unit, "UTC") if pa.types.is_timestamp(kind) and kind.tz is not None else kind
+
+
+def _iso_text(value: Any, kind: pa.DataType) -> Any:
+    """Return what Arrow writes for a value of a type, with times and durations as ISO 8601 has them."""
+    if value is None:
+        return None
+    if pa.types.is_timestamp(kind):
+        return value.replace(" ", "T")
+    if pa.types.is_duration(kind):
+        return duration_text(int(value), kind.unit)
+    if pa.types.is_struct(kind):
+        return {field.name: _iso_text(value[field.name], field.type) for field in kind}
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        return [_iso_text(item, kind.value_type) for item in value]
+    return value
 
 
 def _in_microseconds(kind: pa.DataType) -> pa.DataType:

@@ -75,6 +75,7 @@ def is_read_by_value(kind: pa.DataType) -> bool:
         or types.is_map(kind)
         or types.is_dictionary(kind)
         or types.is_uint64(kind)
+        or types.is_duration(kind)
         or isinstance(kind, pa.BaseExtensionType)
     )
 
@@ -106,7 +107,7 @@ def _read(value: Any, kind: pa.DataType) -> Any:
     # send.
     if pa.types.is_map(kind) and not isinstance(value, Mapping):
         raise TypeError("expected an object")
-    if (_is_bytes(kind) or pa.types.is_time(kind)) and not isinstance(value, str):
+    if (_is_bytes(kind) or pa.types.is_time(kind) or pa.types.is_duration(kind)) and not isinstance(value, str):
         raise TypeError("expected a text")
     return value_from_json(value, kind)
 
