@@ -15,7 +15,7 @@ from lance.fragment import RowIdMeta, RowIdSequence
 
 from anabranch.format.layout.wire import bytes_field, damaged, iter_fields, read_values, varint_field
 
-__all__ = ["Basis", "clamped_fragments", "copied_fragments", "settled_fragments"]
+__all__ = ["Basis", "clamped_fragments", "copied_fragments", "encode_run", "settled_fragments"]
 
 Numbers = npt.NDArray[np.uint64]
 # The fragments of the version before, and of the base, in which rows that moved are searched.
@@ -105,11 +105,11 @@ def _computed(
     # append.
     new_rows = _find_range(values, first=basis.next_row_id)
     if new_rows is not None:
-        return dict.fromkeys(changed, _encode_run(0, len(new_rows), basis.number))
+        return dict.fromkeys(changed, encode_run(0, len(new_rows), basis.number))
     row_ids = _row_ids(values)
     own = np.uint64(basis.number)
     if len(row_ids) == 0 or int(row_ids.min()) >= basis.next_row_id:
-        return dict.fromkeys(changed, _encode_run(0, len(row_ids), basis.number))
+        return dict.fromkeys(changed, encode_run(0, len(row_ids), basis.number))
     before, base = (_find_rows(fragments, row_ids) for fragments in rows)
     new: dict[int, int | bytes] = {}
     if _CREATED in changed:
@@ -269,10 +269,10 @@ def _encode(versions: Numbers) -> bytes:
         return b""
     starts = [0, *(np.flatnonzero(versions[1:] != versions[:-1]) + 1).tolist()]
     ends = [*starts[1:], len(versions)]
-    return b"".join(_encode_run(start, end, int(versions[start])) for start, end in zip(starts, ends, strict=True))
+    return b"".join(encode_run(start, end, int(versions[start])) for start, end in zip(starts, ends, strict=True))
 
 
-def _encode_run(start: int, end: int, version: int) -> bytes:
+def encode_run(start: int, end: int, version: int) -> bytes:
     """Encode one version for the rows from one position to another; without rows, return nothing."""
     if start == end:
         return b""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from lance.fragment import RowIdSequence
 
+from anabranch.format.layout.row_versions import encode_run
 from anabranch.format.layout.settled_manifest import SettledParts, inline_transaction, join_manifest, property_fields
 from anabranch.format.layout.wire import (
     bytes_field,
@@ -160,8 +161,7 @@ def _update(change: ChangedRows, cut: Iterable[bytes], described: Sequence[bytes
 def _new_fragment(metadata: "FragmentMetadata", number: int, row_ids: bytes, read_version: int) -> bytes:
     # As Lance does: rows are created and updated in the version after the one that was read. Settling replaces it.
     version = min(read_version + 1, _LARGEST_VERSION)
-    span = bytes_field(1, bytes_field(_RANGE, varint_field(2, metadata.physical_rows)))
-    run = bytes_field(1, span + varint_field(2, version))
+    run = encode_run(0, metadata.physical_rows, version)
     versions = bytes_field(_LAST_UPDATED, run) + bytes_field(_CREATED, run)
     return (varint_field(_ID, number) if number else b"") + _described(metadata, row_ids) + versions
 
