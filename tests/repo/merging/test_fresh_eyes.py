@@ -145,3 +145,18 @@ def test_a_column_that_the_target_made_again_stays_as_it_is(lake: ab.Repository)
     assert [(found.kind, found.column) for found in lake.conflicts("dev")] == [("schema", "v")]
     lake.merge("dev", strategy="target")
     assert values(lake) == {2: 7, 3: 7}
+
+
+def test_key_that_the_target_replaced_another_one_by_is_found_although_no_row_was_touched_by_both(
+    lake: ab.Repository,
+) -> None:
+    """The rows of the target are not read if both sides changed different rows, unless the source has new keys."""
+    lake.branch_create("dev")
+    upsert(lake, "dev", 1, 9, v="dev")
+    with lake.transaction() as tx:
+        tx.delete(ORDERS, "id = 2")
+        tx.append(ORDERS, table(9, v="main"))
+    conflicts = [(one.kind.value, one.key, one.source, one.target) for one in lake.conflicts("dev")]
+    assert conflicts == [("divergent_insert", {"id": 9}, "dev", "main")]
+    lake.merge("dev", strategy="source")
+    assert values(lake) == {1: "dev", 3: "c", 9: "dev"}
