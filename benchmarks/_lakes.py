@@ -147,12 +147,14 @@ def counted_requests() -> Iterator[list[CountingStore]]:
     """Every store that is opened meanwhile, with what it was asked; Lance's own requests go past them."""
     opened: list[CountingStore] = []
 
-    def open_counted(**arguments: object) -> CountingStore:
-        opened.append(CountingStore(plain(**arguments)))  # type: ignore[arg-type]
+    def open_counted(root: str, options: tuple[tuple[str, str], ...]) -> CountingStore:
+        opened.append(CountingStore(plain(root, options)))
         return opened[-1]
 
-    plain, stores._Store = stores._Store, open_counted  # type: ignore[assignment,misc]
+    plain = stores.open_root
+    # Both modules have a name of their own for it.
+    stores.open_root = home.open_root = open_counted  # type: ignore[assignment]
     try:
         yield opened
     finally:
-        stores._Store = plain  # type: ignore[misc]
+        stores.open_root = home.open_root = plain

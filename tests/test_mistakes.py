@@ -84,7 +84,7 @@ IN_PYTHON = {
         "DELETE is not allowed: SQL here only reads; use SELECT, or `delete()` to delete rows"
     ),
     'repo.append("shop.products", [{"id": 1, "name": "green tea"}])': (
-        "1 key already exists in the table, for example {'id': 1}; replace these rows with `upsert()`, or remove "
+        "1 key already exists in the table, for example {'id': 1}; change these rows with `upsert()`, or remove "
         "them from the data"
     ),
     'repo.append("shop.products", [{"id": 50, "prise": 3}])': (
@@ -456,11 +456,11 @@ ON_THE_COMMAND_LINE = {
     ),
     "row insert shop.products '{\"id\": 1}'": (
         "1 key already exists in the table, for example {'id': 1}",
-        "replace these rows with 'anabranch row insert --upsert', or remove them from the data",
+        "change these rows with 'anabranch row insert --upsert', or remove them from the data",
     ),
     "load shop.products one.csv": (
         "1 key already exists in the table, for example {'id': 1}",
-        "replace these rows with --mode upsert, or remove them from the data",
+        "change these rows with --mode upsert, or remove them from the data",
     ),
     "row update shop.products --set name --where true": (
         "--set number 1 is not of the form COLUMN=SQL",

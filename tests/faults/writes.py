@@ -332,6 +332,6 @@ REPOSITORY_READS = names(
     "sql sql_reader storage_options storage_report switch sync_branch table tables tag_get tag_list tag_names "
     "uri"
 )
-ENGINE_READS = names("published_snapshot_of snapshot_at_begin")
+ENGINE_READS = names("list_written published_snapshot_of snapshot_at_begin")
 RUN_READS = names("branch info snapshot sql")
 MODULE_READS = names("dataset doctor open spark_session tables")

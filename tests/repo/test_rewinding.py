@@ -13,6 +13,7 @@ from anabranch.errors import (
     InvalidInputError,
     VersionNotFoundError,
 )
+from anabranch.format.staging import DEFAULT, DESCRIPTION, notes_of
 from anabranch.ids import BranchName
 from anabranch.repo.log.config import owns
 from anabranch.repo.log.entries import TableMap
@@ -351,6 +352,22 @@ def test_row_ids_stay_unique_and_an_index_stays_right_after_a_reset(lake: ab.Rep
     table_now = lake.snapshot_of("main")[ORDERS]
     assert [ids_of["id"] for ids_of in table_now.to_arrow(where="id >= 9").to_pylist()] == [10]
     assert table_now.to_arrow(where="id = 8").num_rows == 1
+
+
+def test_notes_of_a_table_are_those_of_the_commit_after_a_reset(lake: ab.Repository) -> None:
+    def annotate(text: str) -> None:
+        with lake.transaction(message="annotate") as tx:
+            tx.annotate(ORDERS, {DESCRIPTION: text}, columns={"v": {DEFAULT: f"'{text}'"}})
+
+    def notes() -> tuple[dict[str, str], dict[str, str]]:
+        schema = lake.snapshot_of("main")[ORDERS].schema
+        return notes_of(schema.metadata), notes_of(schema.field("v").metadata)
+
+    annotate("one")
+    annotate("two")
+    assert notes() == ({DESCRIPTION: "two"}, {DEFAULT: "'two'"})
+    lake.reset("main", to="main~1")
+    assert notes() == ({DESCRIPTION: "one"}, {DEFAULT: "'one'"})
 
 
 def test_a_reset_to_another_branch_leaves_that_branch_alone(busy: ab.Repository) -> None:

@@ -220,7 +220,7 @@ def conflicts(
     Each conflict has three values: the value in the base (the last commit that both branches have), in the source, and
     in the target. The list leaves out conflicts that are already decided: by --strategy, --resolve or --resolutions, or
     by decisions that 'anabranch merge --keep-decisions' saved. With --by, list the conflicts of a cherry-pick, revert
-    or rebase. Then the list has only the conflicts of the first commit that has conflicts.
+    or rebase. These apply commits one after the other, so the list ends after the first commit with a conflict.
     """
     target = into or here.current().name
     found = here.repository.conflicts(

@@ -39,8 +39,8 @@ def init(
     """Create a repository.
 
     The current folder remembers the repository: later commands in this folder, or below it, do not need --repo. If the
-    folder already remembers another repository, init fails without PATH, unless the variable ANABRANCH_REPO is set. If
-    init succeeds, the folder remembers the new repository instead.
+    folder already remembers another repository, you must give the location of the new repository: pass PATH, or set the
+    variable ANABRANCH_REPO. Then the folder remembers the new repository and no longer the old one.
     """
     import anabranch
 

@@ -305,7 +305,7 @@ def _refuse_existing(
         number = "1 key already exists" if existing.count == 1 else f"{existing.count} keys already exist"
         raise KeyConflictError(
             f"{number} in the table, for example {existing.example}",
-            hint="replace these rows with `upsert()`, or remove them from the data",
+            hint="change these rows with `upsert()`, or remove them from the data",
         )
 
 

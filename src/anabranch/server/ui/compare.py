@@ -197,7 +197,8 @@ def _table_diff(visit: Visit) -> tuple[Sides, TableDiff]:
     tables = visit.lake.repository.diff(sides.range, tables=[table], engine=_ENGINE).tables
     if not tables:
         raise InvalidInputError(f"table {table!r} is the same in {sides.range}", hint="choose a table that differs")
-    return sides, tables[0]
+    # A removed table whose name another table has now comes first. The page shows the table that has the name.
+    return sides, tables[-1]
 
 
 def _flat(batch: "pa.RecordBatch") -> "pa.RecordBatch":
