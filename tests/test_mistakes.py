@@ -132,7 +132,7 @@ IN_PYTHON = {
     ),
     'repo["shop.orders"].to_arrow(where="id = 1.5")': (
         "the filter 'id = 1.5' does not work here: the number 1.5 is not of the type Int64; write a value of the "
-        "column's type"
+        "column's type, or cast the column: CAST(column AS DOUBLE)"
     ),
     'repo.upsert("shop.products", [{"id": 1, "price": 2.5}])': (
         "cannot convert 2.5 to decimal128(10, 2) (column 'price', row 0); pass a decimal.Decimal, such as "

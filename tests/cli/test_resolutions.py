@@ -29,6 +29,18 @@ def test_printed_conflicts_with_decisions_are_merged(cli: Run, contested: ab.Rep
     assert contested.entity_at(ORDERS, 1) == {**(contested.entity_at(ORDERS, 1) or {}), "price": 1.7}
 
 
+def test_key_of_a_csv_file_that_is_not_json_is_named_with_its_line(
+    cli: Run, contested: ab.Repository, tmp_path: Path
+) -> None:
+    before = heads(contested)
+    file = tmp_path / "decided.csv"
+    file.write_text(f'table,key,column,take\n{ORDERS},"{{""id"": 1}}",price,source\n{ORDERS},id=2,price,source\n')
+    done = cli("merge", "dev", "--resolutions", str(file))
+    assert done.err.splitlines()[0].startswith("error: the key in line 3 of ")
+    assert done.err.endswith("is not JSON: 'id=2'\nhint: write it as an object, such as {\"id\": 1}\n")
+    assert heads(contested) == before
+
+
 def test_conflicts_are_decided_by_a_csv_file(cli: Run, contested: ab.Repository, tmp_path: Path) -> None:
     deleted = next(one for one in contested.conflicts("dev") if one.column is None)
     file = tmp_path / "decided.csv"
@@ -97,7 +109,7 @@ def test_line_without_a_decision_decides_nothing(cli: Run, contested: ab.Reposit
         ("a.json", "{", "cannot be read"),
         ("a.json", "3", "are not a list"),
         ("a.json", '[{"table": "in_c_sales.orders", "take": "left"}]', "cannot take 'left'"),
-        ("a.csv", "table,key,take\nin_c_sales.orders,id=1,source\n", "cannot be read"),
+        ("a.csv", "table,key,take\nin_c_sales.orders,id=1,source\n", "is not JSON: 'id=1'"),
     ],
 )
 def test_wrong_files_are_refused(

@@ -92,8 +92,8 @@ class Resolving:
             help="JSON or CSV file with a decision for each conflict. To make a JSON file, save the output of"
             " 'anabranch conflicts SOURCE --json --limit N', where N is at least the number of conflicts. Then add one"
             ' field to each conflict: either "take" (source, target or base) or "value" (your own value). A CSV file'
-            " has the columns table, key, column, path, take and value. The column 'path' is empty, except for a"
-            " conflict inside a struct or JSON column.",
+            ' has the columns table, key (in JSON, such as {"id": 1}), column, path, take and value. The column'
+            " 'path' is empty, except for a conflict inside a struct or JSON column.",
         ),
     ] = None
 

@@ -109,7 +109,7 @@ def hint_for(complaint: str) -> str:
 
 def _hint_for_number(number: str, precision: str | None, scale: str | None) -> str:
     if precision is None or scale is None:
-        return "write a value of the column's type"
+        return "write a value of the column's type, or cast the column: CAST(column AS DOUBLE)"
     # With as many digits as the number has: a cast to fewer would round it.
     more = max(0, len(number.partition(".")[2]) - int(scale))
     return f"write the number as a decimal: CAST('{number}' AS DECIMAL({int(precision) + more}, {int(scale) + more}))"

@@ -252,7 +252,8 @@ def read_resolutions(data: bytes, *, name: str) -> list[dict[str, Any]]:
     try:
         text = data.decode()
         if name.lower().endswith(".csv"):
-            return [_resolution_of(row) for row in csv.DictReader(io.StringIO(text))]
+            lines = csv.DictReader(io.StringIO(text))
+            return [_resolution_of(row, where=f"line {lines.line_num} of {name!r}") for row in lines]
         document = json.loads(text)
     # The service accepts such files, and deeply nested JSON exceeds the recursion limit of the parser.
     except (ValueError, RecursionError, csv.Error) as err:
@@ -268,7 +269,7 @@ def read_resolutions(data: bytes, *, name: str) -> list[dict[str, Any]]:
     return found
 
 
-def _resolution_of(row: Mapping[str, str | None]) -> dict[str, Any]:
+def _resolution_of(row: Mapping[str, str | None], *, where: str) -> dict[str, Any]:
     """Return a line of a CSV file as a resolution. Empty cells and other columns are left out: a null needs JSON.
 
     The key, and the value of a whole row, are JSON.
@@ -277,8 +278,17 @@ def _resolution_of(row: Mapping[str, str | None]) -> dict[str, Any]:
     found: dict[str, Any] = {name: text for name in names if (text := row.get(name))}
     for name in ("key",) if "column" in found else ("key", "value"):
         if name in found:
-            found[name] = json.loads(found[name])
+            found[name] = _json_in(found[name], f"the {name} in {where}")
     return found
+
+
+def _json_in(text: str, what: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as err:
+        raise InvalidInputError(
+            f"{what} is not JSON: {text[:100]!r}", hint='write it as an object, such as {"id": 1}'
+        ) from err
 
 
 def _check_fields(entry: Any) -> None:
