@@ -7,6 +7,7 @@ a server in this process, by turns, after each was requested once.
 
 import argparse
 import asyncio
+import gc
 import json
 import statistics
 import sys
@@ -302,6 +303,7 @@ def serving(repository: Repository) -> Iterator[httpx.Client]:
     app = create_local_app(repository, port=port, token=token)
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False, ws="none"))
     thread = threading.Thread(target=_runner(server, socket), daemon=True)
+    gc.freeze()  # as the commands do
     thread.start()
     try:
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=600) as client:

@@ -1,5 +1,6 @@
 """`anabranch ui` and `anabranch serve`: the web UI and the HTTP service."""
 
+import gc
 import webbrowser
 from contextlib import suppress
 from pathlib import Path
@@ -49,6 +50,11 @@ def ui(
     here.output.show(Answer(document=document, sentences=[f"open {url}", "stop it with Ctrl-C"]))
     if not no_browser:
         webbrowser.open(url)
+    # Pages need Lance, which is loaded while the browser starts. What is loaded now lives as long as the process, so
+    # that collections need not visit it: each would take as long as a page.
+    import anabranch.format.dataset  # noqa: F401
+
+    gc.freeze()
     # Without an access log: it would contain the token.
     config = uvicorn.Config(local_app, log_level="warning", access_log=False, server_header=False, ws="none")
     with suppress(KeyboardInterrupt):
