@@ -15,7 +15,7 @@ from anabranch.format import home
 from anabranch.repo.repository import Repository
 from anabranch.storage import store as stores
 from anabranch.storage.options import lance_options
-from anabranch.storage.wrappers import CountingStore
+from anabranch.testing import CountingStore
 
 __all__ = ["KEY", "Lake", "counted_requests", "put_back_afterwards", "row", "some_rows"]
 

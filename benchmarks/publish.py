@@ -27,7 +27,7 @@ from anabranch.repo.log.entries import Changes, CommitKind, LogEntry, TableEntry
 from anabranch.repo.log.making import CommitSpec
 from anabranch.repo.repository import Repository
 from anabranch.repo.write.publish import put_commit
-from anabranch.storage.wrappers import CountingStore
+from anabranch.testing import CountingStore
 
 T = TypeVar("T")
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import anabranch as ab
-from anabranch.storage import local_files
+from anabranch.storage import local_store
 from tests.lake_templates import Cast, Fill, LakeTemplate
 from tests.s3_server import s3_server
 
@@ -73,7 +73,7 @@ def _available_memory() -> int:
     return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-_SYNC_FILE, _SYNC_FILE_SYSTEM = os.fsync, local_files.sync_file_system
+_SYNC_FILE, _SYNC_FILE_SYSTEM = os.fsync, local_store.sync_file_system
 
 
 def _skip_syncs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,14 +82,14 @@ def _skip_syncs(monkeypatch: pytest.MonkeyPatch) -> None:
     Everything else that a durable write does stays the same. The proof waits, and so do the tests of durability.
     """
     monkeypatch.setattr(os, "fsync", lambda _file: None)
-    monkeypatch.setattr(local_files, "sync_file_system", lambda _folder: None)
+    monkeypatch.setattr(local_store, "sync_file_system", lambda _folder: None)
 
 
 @pytest.fixture
 def real_syncs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait for the disk as a program outside the tests does."""
     monkeypatch.setattr(os, "fsync", _SYNC_FILE)
-    monkeypatch.setattr(local_files, "sync_file_system", _SYNC_FILE_SYSTEM)
+    monkeypatch.setattr(local_store, "sync_file_system", _SYNC_FILE_SYSTEM)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

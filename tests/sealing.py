@@ -14,7 +14,7 @@ class _NoStore:
     lists_sorted = False
     written = b""
 
-    def put_hint(self, _path: str, data: bytes) -> None:
+    def put(self, _path: str, data: bytes, **_options: bool) -> None:
         self.written = data
 
 

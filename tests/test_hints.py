@@ -137,7 +137,7 @@ def test_code_in_a_hint_is_between_backticks() -> None:
     """Elsewhere it could not be translated for the command line."""
     bare = [text for text in LIBRARY if PYTHON.search(re.sub(r"`[^`]*`", "", text.words))]
     # Files of pipelines are Python, and processes are started in Python.
-    assert [str(text) for text in bare if not text.file.startswith(("pipelines/", "storage/parallel.py"))] == []
+    assert [str(text) for text in bare if not text.file.startswith(("pipelines/", "storage/requests.py"))] == []
 
 
 def test_no_text_of_the_library_names_a_command() -> None:

@@ -12,7 +12,7 @@ import pytest
 from scripts.reference import public
 
 import anabranch as ab
-from anabranch.storage.parallel import OnProgress
+from anabranch.storage.requests import OnProgress
 
 # Words that an argument of the public API must not have, and the word that it has instead.
 SYNONYMS = {

@@ -8,7 +8,7 @@ import pytest
 
 import anabranch as ab
 from anabranch import testing
-from anabranch.storage.wrappers import CountingStore
+from anabranch.testing import CountingStore
 
 
 @pytest.fixture

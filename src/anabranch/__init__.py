@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from anabranch.sample_lake import make_demo as demo
     from anabranch.spark.session import get_session as spark_session
     from anabranch.spark.session import register_tables as tables
-    from anabranch.storage.parallel import Progress
+    from anabranch.storage.requests import Progress
     from anabranch.warnings import DurabilityWarning, ExternalWriteWarning
 
 __version__ = "0.1.0"
@@ -89,7 +89,7 @@ _PUBLIC = {
     "MergePlan": ("anabranch.repo.merge.plan", "MergePlan"),
     "MergeResult": ("anabranch.repo.merge.plan", "MergeResult"),
     "Pipeline": ("anabranch.pipelines.pipeline", "Pipeline"),
-    "Progress": ("anabranch.storage.parallel", "Progress"),
+    "Progress": ("anabranch.storage.requests", "Progress"),
     "Repository": ("anabranch.repo.repository", "Repository"),
     "Run": ("anabranch.repo.run", "Run"),
     "Snapshot": ("anabranch.repo.snapshot", "Snapshot"),

@@ -13,7 +13,7 @@ from anabranch.repo.log.store import RepoStore
 from anabranch.repo.repository import Engines, Repository, SqlEngine
 from anabranch.storage import open_store
 from anabranch.storage.options import DURABILITY, checked_options, clock_tolerance_of
-from anabranch.storage.parallel import OnProgress, counting
+from anabranch.storage.requests import OnProgress, counting
 from anabranch.storage.uris import normalise_uri
 
 if TYPE_CHECKING:

@@ -231,7 +231,10 @@ class TableKey:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        parts = text.split(".") if _is_text(text) else []
+        try:
+            parts = str.split(text, ".")
+        except TypeError:
+            parts = []  # not a string
         if len(parts) == 1 and _TABLE_PART.fullmatch(text):
             raise InvalidNameError(f"table name {text!r} has no bucket", hint=f"write it like {f'shop.{text}'!r}")
         if len(parts) != 2:

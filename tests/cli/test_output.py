@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from anabranch.cli.output import Answer, JsonOutput, Table, TextOutput, human_size
 from anabranch.json_values import json_value
-from anabranch.storage.parallel import Progress
+from anabranch.storage.requests import Progress
 
 
 class Colour(StrEnum):
@@ -95,7 +95,7 @@ def test_progress_goes_nowhere_without_a_terminal(capsys: pytest.CaptureFixture[
 WORK = """
 import sys
 from anabranch.cli.output import output_for
-from anabranch.storage.parallel import Progress
+from anabranch.storage.requests import Progress
 
 with output_for(as_json="--json" in sys.argv).progress("moving") as progress:
     progress(Progress(stage="files", done=1, total=2))

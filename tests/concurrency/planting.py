@@ -11,7 +11,7 @@ from anabranch.repo.log.entries import LogEntry
 from anabranch.repo.log.heads import Heads
 from anabranch.repo.repository import Repository
 from anabranch.repo.snapshot import Snapshot
-from anabranch.storage import store as stores
+from anabranch.storage import requests
 
 PUBLISH = "publish"  # as a transaction calls it
 
@@ -31,7 +31,7 @@ def win_every_race() -> None:
     """Treat an entry of another writer as one's own."""
 
     def put_once(store: Any, path: str, data: bytes) -> bool:
-        stores.put_once(store, path, data)
+        requests.put_once(store, path, data)
         return True
 
     _replace(numbered, "put_once", put_once)

@@ -11,7 +11,7 @@ import anabranch.storage.store
 from anabranch.errors import AnabranchError, StorageUnavailableError
 from anabranch.storage import ObjectStore
 from anabranch.storage.store import open_root
-from anabranch.storage.wrappers import _WrappedStore
+from anabranch.testing import WrappedStore
 
 T = TypeVar("T")
 
@@ -91,7 +91,7 @@ class Trouble:
                 return  # not reported
 
 
-class TroubledStore(_WrappedStore):
+class TroubledStore(WrappedStore):
     """A store whose requests one trouble counts together with those of others."""
 
     def __init__(self, inner: ObjectStore, trouble: Trouble) -> None:

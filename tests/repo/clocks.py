@@ -7,7 +7,7 @@ import anabranch as ab
 from anabranch import testing
 from anabranch.repo.log.config import now_in_microseconds
 from anabranch.storage import ObjectInfo
-from anabranch.storage.wrappers import CountingStore
+from anabranch.testing import CountingStore
 
 TOLERANT = {"clock_tolerance_seconds": "999999999"}
 

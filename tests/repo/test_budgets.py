@@ -19,7 +19,7 @@ from anabranch.repo.log.making import CommitSpec
 from anabranch.repo.repository import Repository
 from anabranch.repo.write.publish import put_commit
 from anabranch.storage import open_store
-from anabranch.storage.wrappers import CountingStore
+from anabranch.testing import CountingStore
 from tests.conftest import Location
 from tests.handles import open_with
 

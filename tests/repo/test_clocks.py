@@ -13,7 +13,7 @@ from anabranch.errors import AnabranchError, InvalidInputError
 from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.creation import create_repository
 from anabranch.storage import open_store
-from anabranch.storage.wrappers import CountingStore
+from anabranch.testing import CountingStore
 from tests.handles import open_with
 from tests.repo.clocks import at_store_time, with_clock
 from tests.repo.conftest import ORDERS, SCHEMA, another, append, fill_lake, ids, nothing_changes, table

@@ -16,7 +16,7 @@ from anabranch.repo.log.collected import mark_collected
 from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.store import RepoStore
 from anabranch.storage import open_store
-from anabranch.storage.wrappers import _WrappedStore
+from anabranch.testing import WrappedStore
 from tests.conftest import Location
 from tests.repo.conftest import CUSTOMERS, ORDERS
 
@@ -49,7 +49,7 @@ def test_an_unregistered_clone_is_named(lake: ab.Repository, wrong: str) -> None
         Clones(lake._config).release(wrong)
 
 
-class _CollectedConcurrently(_WrappedStore):
+class _CollectedConcurrently(WrappedStore):
     """A store in which garbage collection marks a commit right after a clone was registered."""
 
     def __init__(self, config: RepoConfig, commit_id: str) -> None:

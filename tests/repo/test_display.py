@@ -10,7 +10,7 @@ import pytest
 
 import anabranch as ab
 from anabranch import testing
-from anabranch.storage.wrappers import CountingStore
+from anabranch.testing import CountingStore
 from tests.conftest import Location
 from tests.repo.conftest import CUSTOMERS, ORDERS, append
 from tests.repo.test_budgets import open_counted

@@ -23,7 +23,7 @@ from anabranch.errors import (
     TableNotFoundError,
 )
 from anabranch.format.doctor.findings import FindingKind, Severity
-from anabranch.storage.wrappers import CountingStore
+from anabranch.testing import CountingStore
 from tests.conftest import Location
 from tests.lake_templates import Cast, Fill, LakeTemplate
 from tests.repo.ailing import RENAMED, Contents, Files, furnish, furnish_little, named, read_all

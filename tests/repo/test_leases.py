@@ -17,7 +17,7 @@ from anabranch.repo.log.run_state import RunPhase
 from anabranch.repo.repository import Repository
 from anabranch.repo.run import Run
 from anabranch.repo.runs.runs import get_run, move_run, next_run_entry, run_state
-from anabranch.storage.wrappers import CountingStore, Fault, FaultyStore
+from anabranch.testing import CountingStore, Fault, FaultyStore
 from tests.repo.conftest import ORDERS, another, ids, objects, table
 from tests.repo.leases import expire
 
@@ -178,7 +178,7 @@ def test_reader_without_write_permission_sees_which_runs_are_alive(local: Reposi
     run = local.begin_run("dev")
 
     class ReadOnly(CountingStore):
-        def put(self, path: str, data: bytes, *, durable: bool = True) -> None:  # noqa: ARG002 - the protocol's signature
+        def put(self, path: str, *_data: object, **_options: object) -> None:
             raise StorageDeniedError(f"{path!r} cannot be written", hint="ask for the right to")
 
     reader = testing.open(local, store=ReadOnly(testing.store_of(local)))

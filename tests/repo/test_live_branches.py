@@ -20,7 +20,7 @@ from anabranch.errors import (
 )
 from anabranch.format.staging import ColumnChange
 from anabranch.storage import open_store
-from anabranch.storage.wrappers import CountingStore
+from anabranch.testing import CountingStore
 from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, another, append, data_files, entry, ids, raw, table
 from tests.repo.programs import running
 from tests.repo.rivals import raced_by

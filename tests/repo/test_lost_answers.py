@@ -14,7 +14,7 @@ from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.creation import create_repository
 from anabranch.repo.repository import Repository
 from anabranch.storage import ObjectStore, open_store
-from anabranch.storage.wrappers import Fault, FaultyStore, _WrappedStore
+from anabranch.testing import Fault, FaultyStore, WrappedStore
 from tests.conftest import Location
 from tests.handles import open_with
 from tests.repo.programs import ledger
@@ -22,7 +22,7 @@ from tests.repo.programs import ledger
 T = TypeVar("T")
 
 
-class RepeatingStore(_WrappedStore):
+class RepeatingStore(WrappedStore):
     """Carry out each conditional put twice, as a client does whose first try timed out: the second meets the first."""
 
     def _request(self, operation: str, path: str, send: Callable[[], T]) -> T:  # noqa: ARG002
@@ -88,7 +88,7 @@ def test_conditional_puts_that_meet_their_own_first_try_succeed_once(location: L
     assert repo.branch_get("dev").version == 6
 
 
-class SilentAfter(_WrappedStore):
+class SilentAfter(WrappedStore):
     """Answer nothing any more once a faulty store has had its fault."""
 
     def __init__(self, faulty: FaultyStore) -> None:

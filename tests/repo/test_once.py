@@ -13,13 +13,13 @@ from anabranch.repo.log.once import Once
 from anabranch.repo.runs.engine_access import EngineAccess
 from anabranch.repo.runs.streams import StreamBatch
 from anabranch.storage import ObjectStore
-from anabranch.storage.wrappers import _WrappedStore
+from anabranch.testing import WrappedStore
 from tests.repo.conftest import CUSTOMERS, another, ids, table
 
 T = TypeVar("T")
 
 
-class LateStore(_WrappedStore):
+class LateStore(WrappedStore):
     """Report the first put of an entry of main as failed, and carry it out right before the next one."""
 
     def __init__(self, inner: ObjectStore) -> None:

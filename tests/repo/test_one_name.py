@@ -10,7 +10,7 @@ import pytest
 import anabranch as ab
 from anabranch import testing
 from anabranch.errors import AnabranchError, InvalidInputError
-from anabranch.storage.wrappers import Fault, FaultyStore
+from anabranch.testing import Fault, FaultyStore
 from tests.conftest import Location
 from tests.repo.conftest import append
 from tests.repo.programs.running import Program

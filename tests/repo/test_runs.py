@@ -33,7 +33,7 @@ from anabranch.repo.log.run_state import RunPhase
 from anabranch.repo.repository import Repository
 from anabranch.repo.run import Run
 from anabranch.storage.options import lance_options
-from anabranch.storage.wrappers import Fault, FaultyStore
+from anabranch.testing import Fault, FaultyStore
 from tests.command_line import invoke
 from tests.handles import open_with
 from tests.repo.conftest import (

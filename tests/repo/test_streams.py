@@ -10,7 +10,7 @@ from anabranch.ids import TableKey
 from anabranch.repo.runs.engine_access import EngineAccess
 from anabranch.repo.runs.streams import StreamBatch
 from anabranch.repo.transaction import Transaction
-from anabranch.storage.wrappers import CountingStore
+from anabranch.testing import CountingStore
 from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, another, append, ids, nothing_changes, table
 from tests.repo.rivals import raced_by
 

@@ -25,7 +25,7 @@ from anabranch.errors import (
 from anabranch.repo.history.changes import change_feed
 from anabranch.spark.change_feed import ChangeStreamReader
 from anabranch.spark.spark_errors import spark_errors
-from anabranch.storage.wrappers import CountingStore
+from anabranch.testing import CountingStore
 from pyspark_anabranch import DefaultSource
 from tests.conftest import Location
 from tests.spark.conftest import ORDERS, Read, options, orders, rows, slow

@@ -12,8 +12,8 @@ import pytest
 
 import anabranch as ab
 from anabranch.errors import InvalidInputError, ObjectExistsError, StorageError, StorageFullError
-from anabranch.storage import ObjectStore, local_files, open_store
-from anabranch.storage.local_files import remove_empty_folders
+from anabranch.storage import ObjectStore, local_store, open_store
+from anabranch.storage.local_store import remove_empty_folders
 from anabranch.warnings import DurabilityWarning
 
 pytestmark = pytest.mark.usefixtures("real_syncs")
@@ -37,7 +37,7 @@ class Disk:
         self.fails_on: str | None = None
         self._lock = threading.Lock()
         real_fsync, real_link, real_replace = os.fsync, os.link, os.replace
-        real_sync = local_files.sync_file_system
+        real_sync = local_store.sync_file_system
 
         def fsync(file: int) -> None:
             path = os.readlink(f"/proc/self/fd/{file}")
@@ -58,7 +58,7 @@ class Disk:
             self._record("sync all", folder)
             real_sync(folder)
 
-        monkeypatch.setattr(local_files, "sync_file_system", sync_file_system)
+        monkeypatch.setattr(local_store, "sync_file_system", sync_file_system)
         monkeypatch.setattr(os, "fsync", fsync)
         monkeypatch.setattr(os, "link", link)
         monkeypatch.setattr(os, "replace", replace)

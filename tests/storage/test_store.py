@@ -24,7 +24,7 @@ from anabranch.errors import (
     StorageError,
 )
 from anabranch.storage import ObjectStore, copy_between, copy_verified, open_files, open_store
-from anabranch.storage.wrappers import _WrappedStore
+from anabranch.testing import WrappedStore
 from tests.conftest import Location
 
 MB = 1 << 20
@@ -365,7 +365,7 @@ def test_a_verified_copy_is_the_same(store: ObjectStore, tmp_path: Path) -> None
     assert target.get("y") == b"a" * (3 * MB)
 
 
-class _ForgetfulStore(_WrappedStore):
+class _ForgetfulStore(WrappedStore):
     """A disk that gives back something else than it was given, of the same size."""
 
     def _request(self, _operation: str, _path: str, send: Callable[[], T]) -> T:

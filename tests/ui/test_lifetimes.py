@@ -11,7 +11,7 @@ import anabranch as ab
 from anabranch.errors import TooManyRequestsError
 from anabranch.server.ui.session import Sessions
 from anabranch.server.ui.workshop import Workshop
-from anabranch.storage.parallel import Progress
+from anabranch.storage.requests import Progress
 from tests.server.conftest import Project, Running, ok
 from tests.server.conftest import running as running
 from tests.ui.test_service import signed_in

@@ -13,7 +13,7 @@ from anabranch.display import short_id
 from anabranch.errors import StorageError
 from anabranch.ids import BranchName
 from anabranch.repo.log.heads import Heads
-from anabranch.storage.parallel import Progress
+from anabranch.storage.requests import Progress
 from tests.ui.conftest import LocalSite, serving, visiting
 from tests.ui.lakes import shop
 from tests.ui.test_sessions import csrf_of

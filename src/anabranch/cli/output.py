@@ -29,7 +29,7 @@ from anabranch.errors import (
 if TYPE_CHECKING:
     from anabranch.format.layout.listing import Total
     from anabranch.format.storage_report import Usage
-    from anabranch.storage.parallel import OnProgress
+    from anabranch.storage.requests import OnProgress
 
 __all__ = [
     "CONFLICTS",

@@ -15,7 +15,7 @@ from anabranch.display import short_id
 
 if TYPE_CHECKING:
     from anabranch.pipelines.run import StepProgress
-    from anabranch.storage.parallel import OnProgress, Progress
+    from anabranch.storage.requests import OnProgress, Progress
 
 __all__ = ["SECONDS_WITHOUT_BAR", "watch_outputs", "watch_rows", "watch_steps", "watch_values"]
 

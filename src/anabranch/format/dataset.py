@@ -31,7 +31,7 @@ from anabranch.format.refs.ref_files import RefList, warn_unreadable
 from anabranch.format.staging.version_ref import VersionRef
 from anabranch.ids import MAIN
 from anabranch.storage import open_store
-from anabranch.storage.parallel import OnProgress, counting
+from anabranch.storage.requests import OnProgress, counting
 
 __all__ = ["Dataset", "Ref", "open_damaged_dataset", "open_dataset"]
 

@@ -22,9 +22,9 @@ from anabranch.errors import (
 )
 from anabranch.format.lance_errors import lance_errors
 from anabranch.storage import ObjectStore, open_store
-from anabranch.storage.local_files import refuse_links
+from anabranch.storage.local_store import refuse_links
 from anabranch.storage.options import checked_options, lance_options
-from anabranch.storage.parallel import check_process
+from anabranch.storage.requests import check_process
 from anabranch.storage.store import open_root
 from anabranch.storage.uris import follow_links, is_local, join_uri, normalise_uri, relative_to, split_uri
 

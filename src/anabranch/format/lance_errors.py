@@ -32,7 +32,7 @@ from anabranch.errors import (
     VersionNotFoundError,
 )
 from anabranch.storage.options import redact
-from anabranch.storage.parallel import check_process
+from anabranch.storage.requests import check_process
 
 if TYPE_CHECKING:
     import lance

@@ -23,7 +23,7 @@ from anabranch.pipelines.provenance import iter_ancestors
 from anabranch.pipelines.run import Manner, PipelineRun, run_plan
 from anabranch.pipelines.selection import Selection
 from anabranch.repo.history.lineage.provenance import BACKFILL, NAME
-from anabranch.storage.parallel import Progress
+from anabranch.storage.requests import Progress
 
 if TYPE_CHECKING:
     from anabranch.repo.repository import Repository

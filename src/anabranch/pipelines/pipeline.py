@@ -12,7 +12,7 @@ from anabranch.pipelines.planning import plan_pipeline
 from anabranch.pipelines.project import declare_project, read_pipeline_source
 from anabranch.pipelines.selection import Selection
 from anabranch.repo.runs.engine_access import EngineAccess
-from anabranch.storage.parallel import OnProgress, ignore_progress
+from anabranch.storage.requests import OnProgress, ignore_progress
 
 if TYPE_CHECKING:
     from anabranch.pipelines.backfill import Backfill

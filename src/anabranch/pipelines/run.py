@@ -34,7 +34,7 @@ from anabranch.repo.run import Run
 from anabranch.repo.snapshot import Snapshot
 from anabranch.repo.write.checks import Check
 from anabranch.storage import open_store
-from anabranch.storage.parallel import OnProgress, Progress
+from anabranch.storage.requests import OnProgress, Progress
 from anabranch.storage.uris import join_uri
 
 if TYPE_CHECKING:

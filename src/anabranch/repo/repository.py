@@ -35,7 +35,7 @@ from anabranch.repo.log.numbered import NamePage
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.refs.resolve import Resolved, refuse_internal, require_kept, require_published, resolve
 from anabranch.repo.snapshot import Snapshot, Table
-from anabranch.storage.parallel import OnProgress, counting, ignore_progress
+from anabranch.storage.requests import OnProgress, counting, ignore_progress
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -20,7 +20,7 @@ from anabranch.server.database import Database
 from anabranch.server.routing import make_router
 from anabranch.server.settings import Settings
 from anabranch.server.uploads import UPLOAD_BODY, Upload, take_upload, upload_of
-from anabranch.storage.local_files import sync_files
+from anabranch.storage.local_store import sync
 
 __all__ = ["FILE_ID", "FileRows", "Files", "StagedFile", "router"]
 
@@ -111,7 +111,7 @@ class Files:
             created_by=actor,
         )
         # The row will be on disk, so the file and the names of its folders have to be there first.
-        sync_files([str(upload.path)])
+        sync([str(upload.path)])
         self._rows.insert(file)
         return file
 

@@ -26,7 +26,7 @@ from anabranch.server.job_rows import Job, JobKind, JobRows, JobState, Progress
 from anabranch.server.open_branch import OpenBranch
 from anabranch.server.projects import Projects
 from anabranch.server.settings import Settings
-from anabranch.storage import parallel
+from anabranch.storage import requests
 
 __all__ = ["Jobs", "Report", "Work", "at_work", "progress_callback"]
 
@@ -275,10 +275,10 @@ def at_work(job: Job, projects: Projects, branches: Branches) -> Iterator[None]:
             raise
 
 
-def progress_callback(report: Report) -> parallel.OnProgress:
+def progress_callback(report: Report) -> requests.OnProgress:
     """Return a progress callback for loads and exports that reports the progress of a job."""
 
-    def on_progress(progress: parallel.Progress) -> None:
+    def on_progress(progress: requests.Progress) -> None:
         fraction = progress.done / progress.total if progress.total else 0.0
         report(Progress(rows=progress.rows, fraction=min(fraction, 1.0)))
 

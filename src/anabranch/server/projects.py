@@ -23,7 +23,7 @@ from anabranch.server.database import Database, row_of
 from anabranch.server.routing import make_router
 from anabranch.server.settings import Settings
 from anabranch.server.tokens import Tokens
-from anabranch.storage.local_files import forget_folders, sync_folders
+from anabranch.storage.local_store import forget_folders, sync
 
 __all__ = ["Intent", "IntentKind", "Project", "ProjectRows", "Projects", "router"]
 
@@ -241,7 +241,7 @@ class Projects:
         if folder.exists():
             folder.rename(left)
             # The rows are deleted on disk, and a folder without a row would keep its id from being used again.
-            sync_folders([str(self._settings.data)])
+            sync(folders=[str(self._settings.data)])
         with self._opening:
             for key in [key for key in self._handles if key[0] == intent.project_id]:
                 del self._handles[key]

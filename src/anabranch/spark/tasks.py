@@ -18,7 +18,7 @@ from anabranch.repo.io.values import LoadTask, WrittenRows
 from anabranch.spark.session import get_session
 from anabranch.spark.spark_errors import spark_errors
 from anabranch.spark.types import as_columns, new_columns
-from anabranch.storage.parallel import OnProgress, Progress, ignore_progress
+from anabranch.storage.requests import OnProgress, Progress, ignore_progress
 
 __all__ = ["SparkLoader", "SparkRewriter", "do_on_workers"]
 

@@ -5,16 +5,15 @@ durable writes (`local_store`). `documents` encodes the JSON objects, `uris` nor
 storage options. This layer imports only `ids` and `errors`. Start reading at `objects`.
 """
 
-from anabranch.storage.local_files import remove_empty_folders
+from anabranch.storage.local_store import remove_empty_folders
 from anabranch.storage.objects import ObjectInfo, ObjectStore, PreparedObject
-from anabranch.storage.parallel import at_once, in_parallel, iter_in_parallel
+from anabranch.storage.requests import at_once, in_parallel, iter_in_parallel, put_once
 from anabranch.storage.store import (
     copy_between,
     copy_verified,
     is_below_file,
     open_files,
     open_store,
-    put_once,
 )
 
 __all__ = [

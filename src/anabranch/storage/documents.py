@@ -16,27 +16,14 @@ from zlib import crc32
 
 from anabranch.errors import CorruptError, InvalidNameError, UnsupportedFormatError
 
-__all__ = [
-    "FORMAT",
-    "SEALED_SINCE",
-    "SealError",
-    "damage_named",
-    "dump",
-    "is_sealed",
-    "is_torn",
-    "load",
-    "open_sealed",
-    "seal",
-]
-
 # 2: summaries have more fields; a reader of format 1 would report them as damaged. 3: every object has a checksum.
 FORMAT = 3
 
 # The first format whose objects must have a checksum.
 SEALED_SINCE = 3
 _MEMBER = "~crc"
-_OPENING, _CLOSING = b',"~crc":"', b'"}'
-_LENGTH = len(_OPENING) + 8 + len(_CLOSING)
+_MARK = b',"~crc":"%08x"}'
+_LENGTH = len(_MARK % 0)
 # A power loss leaves whole blocks of zeros. A single zero byte can be a flipped space.
 _ZEROS = re.compile(rb"\x00{8}")
 # How many bytes of the checksum member may differ in an object that is complete but damaged.
@@ -52,7 +39,7 @@ def dump(fields: Mapping[str, Any]) -> bytes:
     versioned = {**fields, "format": FORMAT}
     # Sorted and without spaces: equal objects have equal bytes, which a writer compares after a lost answer.
     body = json.dumps(versioned, sort_keys=True, separators=(",", ":"), ensure_ascii=False).removesuffix("}").encode()
-    return body + _mark_of(body)
+    return body + _MARK % crc32(body)
 
 
 @contextmanager
@@ -85,12 +72,12 @@ def load(data: bytes, *, path: str) -> dict[str, Any]:
 def seal(data: bytes) -> bytes:
     """Add the checksum to an encoded, non-empty JSON object."""
     body = data.removesuffix(b"}")
-    return body + _mark_of(body)
+    return body + _MARK % crc32(body)
 
 
 def is_sealed(data: bytes) -> bool:
     """Return whether an object ends with the checksum of its content."""
-    return data[-_LENGTH:] == _mark_of(memoryview(data)[:-_LENGTH])
+    return data[-_LENGTH:] == _MARK % crc32(memoryview(data)[:-_LENGTH])
 
 
 def open_sealed(data: bytes) -> dict[str, Any]:
@@ -124,9 +111,11 @@ def is_torn(data: bytes) -> bool:
 
 def _ends_with_mark(data: bytes) -> bool:
     """Return whether an object ends with a checksum member, in which a bit or two may be flipped."""
-    tail, expected = data[-_LENGTH:], _mark_of(b"")
-    fixed = [*range(len(_OPENING)), *range(_LENGTH - len(_CLOSING), _LENGTH)]
-    differing = sum(tail[index : index + 1] != expected[index : index + 1] for index in fixed)
+    # The digits of the checksum may be any.
+    opening, closing = _MARK.split(b"%08x")
+    tail = data[-_LENGTH:]
+    found = tail[: len(opening)] + tail[_LENGTH - len(closing) :]
+    differing = sum(found[index : index + 1] != bytes([byte]) for index, byte in enumerate(opening + closing))
     return differing <= _FLIPPED_BYTES
 
 
@@ -141,7 +130,3 @@ def _is_cut_off(data: bytes) -> bool:
     except (RecursionError, ValueError):
         return False  # nested too deeply, or a number of thousands of digits
     return False
-
-
-def _mark_of(body: bytes | memoryview) -> bytes:
-    return b"%s%08x%s" % (_OPENING, crc32(body), _CLOSING)

@@ -5,8 +5,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
-__all__ = ["ObjectInfo", "ObjectStore", "PreparedObject"]
-
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
@@ -61,15 +59,12 @@ class ObjectStore(Protocol):
         """Yield the object in chunks, for objects that may not fit into memory."""
         ...
 
-    def put(self, path: str, data: bytes, *, durable: bool = True) -> None:
+    def put(self, path: str, data: bytes, *, durable: bool = True, is_hint: bool = False) -> None:
         """Put an object, or replace an existing one.
 
-        `durable=False` is for objects whose loss does no harm: on local disk they are not synced.
+        `durable=False` is for objects whose loss does no harm: on local disk they are not synced. Readers can do
+        without an object that `is_hint`: it is not synced either, and may be missing for a moment.
         """
-        ...
-
-    def put_hint(self, path: str, data: bytes) -> None:
-        """Put an object, or replace an existing one, that readers can do without. It may be missing for a moment."""
         ...
 
     def put_stream(self, path: str, chunks: Iterator[bytes]) -> None:
@@ -83,11 +78,11 @@ class ObjectStore(Protocol):
         """
         ...
 
-    def prepare(self, path: str, data: bytes) -> "PreparedObject":
+    def prepare(self, path: str, data: bytes) -> PreparedObject:
         """Prepare an object for `put_prepared`. On local disk its bytes are written under a temporary name."""
         ...
 
-    def put_prepared(self, prepared: "PreparedObject") -> None:
+    def put_prepared(self, prepared: PreparedObject) -> None:
         """Put a prepared object. Raise ObjectExistsError if it exists.
 
         On local disk this does not wait for the disk: the caller syncs `prepared.file` before. A power loss can still
@@ -95,7 +90,7 @@ class ObjectStore(Protocol):
         """
         ...
 
-    def discard(self, prepared: "PreparedObject") -> None:
+    def discard(self, prepared: PreparedObject) -> None:
         """Delete the temporary file that `prepare` wrote."""
         ...
 

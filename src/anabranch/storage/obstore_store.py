@@ -28,20 +28,16 @@ from anabranch.errors import (
     StorageFullError,
     StorageUnavailableError,
 )
-from anabranch.storage.local_files import refuse_links
 from anabranch.storage.objects import ObjectInfo, PreparedObject
 from anabranch.storage.options import client_settings, redact
-from anabranch.storage.parallel import check_process
-from anabranch.storage.uris import check_path, join_uri, split_uri
-
-__all__ = ["ObstoreBackedStore"]
+from anabranch.storage.requests import check_process
+from anabranch.storage.uris import NO_NAMES, invalid_path, join_uri, split_uri
 
 
 class ObstoreBackedStore:
     """A bucket, or a folder in one. An object is durable when the store answers, so the sync methods do nothing."""
 
     lists_sorted = True
-    _refuses_links = False
 
     def __init__(self, *, uri: str, storage_options: dict[str, str]) -> None:
         self.uri = uri
@@ -85,12 +81,9 @@ class ObstoreBackedStore:
             for chunk in obstore.get(self._backend, path).stream():
                 yield bytes(chunk)
 
-    def put(self, path: str, data: bytes, *, durable: bool = True) -> None:  # noqa: ARG002
+    def put(self, path: str, data: bytes, *, durable: bool = True, is_hint: bool = False) -> None:  # noqa: ARG002
         with self._errors(path):
             obstore.put(self._backend, path, data)
-
-    def put_hint(self, path: str, data: bytes) -> None:
-        self.put(path, data)
 
     def put_stream(self, path: str, chunks: Iterator[bytes]) -> None:
         with self._errors(path):
@@ -186,9 +179,9 @@ class ObstoreBackedStore:
         check_process()
         # The root itself is listed by an empty path.
         if path or not folder:
-            check_path(path.removesuffix("/") if folder else path, root=self.uri)
-        if self._refuses_links:
-            refuse_links(self.uri, path)
+            names = (path.removesuffix("/") if folder else path).split("/")
+            if not NO_NAMES.isdisjoint(names):
+                raise invalid_path("/".join(names), root=self.uri)
 
 
 def _remote_backend(uri: str, options: Mapping[str, str]) -> ObstoreStore:

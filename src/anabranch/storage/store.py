@@ -1,29 +1,17 @@
-"""Open stores, put single objects, copy objects between stores, and read the clock of a store."""
+"""Open stores, copy objects between them, and read the clock of a store."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
 
-from anabranch.errors import ObjectExistsError, ObjectNotFoundError, StorageDeniedError, StorageError
+from anabranch.errors import StorageDeniedError, StorageError
 from anabranch.storage.local_store import LocalFolderStore
 from anabranch.storage.objects import ObjectStore
 from anabranch.storage.obstore_store import ObstoreBackedStore
 from anabranch.storage.uris import is_local, join_uri, normalise_uri
-
-__all__ = [
-    "CLOCK",
-    "copy_between",
-    "copy_verified",
-    "is_below_file",
-    "open_files",
-    "open_root",
-    "open_store",
-    "put_once",
-    "store_time",
-]
 
 
 def open_store(uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None) -> ObjectStore:
@@ -45,23 +33,6 @@ def open_files(uri: str | os.PathLike[str], storage_options: Mapping[str, str] |
     """Open a folder of files that a user named, such as a file to load: symbolic links in it are followed."""
     store = open_store(uri, storage_options)
     return store.following_links() if isinstance(store, LocalFolderStore) else store
-
-
-def put_once(store: ObjectStore, path: str, data: bytes, *, durable: bool = True, after: Sequence[str] = ()) -> bool:
-    """Put an object if it does not exist. Return False if another writer has put a different one.
-
-    The answer to a put can get lost, and a retried put then finds the object of its own first try. So after any
-    failure, read the object and compare. `durable` and `after` are those of `put_if_absent`.
-    """
-    try:
-        store.put_if_absent(path, data, durable=durable, after=after)
-    except (ObjectExistsError, StorageError) as err:
-        try:
-            return store.get(path) == data
-        # The object is not there, so the put failed for the reason that it gave.
-        except ObjectNotFoundError:
-            raise err from None
-    return True
 
 
 def is_below_file(uri: str) -> bool:

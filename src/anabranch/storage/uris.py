@@ -11,20 +11,10 @@ from urllib.parse import unquote
 
 from anabranch.errors import InvalidPathError
 
-__all__ = [
-    "REMOTE_SCHEMES",
-    "check_path",
-    "follow_links",
-    "is_local",
-    "join_uri",
-    "normalise_uri",
-    "relative_to",
-    "split_uri",
-]
-
 REMOTE_SCHEMES = frozenset({"s3", "gs", "az"})
-# Segments of a path that name no object.
-_NO_NAMES = frozenset({"", ".", ".."})
+# Segments of a path that name no object. obstore strips slashes at both ends, and would then use an object that was not
+# named.
+NO_NAMES = frozenset({"", ".", ".."})
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 _BUCKET = re.compile(r"[A-Za-z0-9$][A-Za-z0-9._-]*")
 
@@ -121,13 +111,11 @@ def join_uri(root: str, *parts: str) -> str:
     return "/".join([root.rstrip("/"), *parts])
 
 
-def check_path(path: str, *, root: str) -> None:
-    """Raise InvalidPathError if a path does not name an object below a root."""
-    # obstore strips slashes at both ends, and would then use another object than the one named.
-    if not _NO_NAMES.isdisjoint(path.split("/")):
-        raise InvalidPathError(
-            f"the path {path!r} is not a valid path below {root!r}", hint="use a relative path without '.' and '..'"
-        )
+def invalid_path(path: str, *, root: str) -> InvalidPathError:
+    """Return the error for a path that does not name an object below a root."""
+    return InvalidPathError(
+        f"the path {path!r} is not a valid path below {root!r}", hint="use a relative path without '.' and '..'"
+    )
 
 
 def relative_to(uri: str, root: str) -> str | None:

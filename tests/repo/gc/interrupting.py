@@ -7,12 +7,12 @@ from typing import TypeVar
 from anabranch import testing
 from anabranch.repo.repository import Repository
 from anabranch.storage import ObjectStore
-from anabranch.storage.wrappers import _WrappedStore
+from anabranch.testing import WrappedStore
 
 T = TypeVar("T")
 
 
-class InterruptedStore(_WrappedStore):
+class InterruptedStore(WrappedStore):
     """Do something right before the first request of a kind."""
 
     def __init__(self, inner: ObjectStore, is_moment: Callable[[str, str], bool], act: Callable[[], object]) -> None:

@@ -10,7 +10,7 @@ from anabranch.repo.gc.lifetimes import FirstParents
 from anabranch.repo.log import commits
 from anabranch.repo.log.commits import Commits
 from anabranch.repo.repository import Repository
-from anabranch.storage.wrappers import CountingStore
+from anabranch.testing import CountingStore
 from tests.repo.conftest import append
 
 

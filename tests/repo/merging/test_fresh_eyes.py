@@ -7,7 +7,7 @@ import pytest
 import anabranch as ab
 from anabranch import testing
 from anabranch.errors import KeyConflictError
-from anabranch.storage.wrappers import CountingStore
+from anabranch.testing import CountingStore
 from tests.repo.conftest import ORDERS, SCHEMA, nothing_changes, rows, table
 from tests.repo.rivals import raced_by
 

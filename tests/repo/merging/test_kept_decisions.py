@@ -9,7 +9,7 @@ import anabranch as ab
 from anabranch import testing
 from anabranch.errors import CheckFailedError, InvalidInputError, MergeConflictError, WriteConflictError
 from anabranch.storage import ObjectStore
-from anabranch.storage.wrappers import _WrappedStore
+from anabranch.testing import WrappedStore
 from tests.repo.conftest import ORDERS, nothing_changes, objects
 from tests.repo.gc.passing import pass_time
 
@@ -91,7 +91,7 @@ def test_new_decision_comes_before_the_kept_one_and_replaces_it(parted: ab.Repos
     assert words(parted) == {1: "a", 2: "dev2", 3: "dev3"}
 
 
-class RacingStore(_WrappedStore):
+class RacingStore(WrappedStore):
     """A store in which another merge keeps its decisions right before an object with decisions is put."""
 
     def __init__(self, inner: ObjectStore, rivals: list[Callable[[], None]]) -> None:
@@ -120,7 +120,7 @@ def test_two_merges_that_fail_at_the_same_time_both_keep_their_decisions(parted:
     assert objects(parted, "_decisions") == {}
 
 
-class StoppedStore(_WrappedStore):
+class StoppedStore(WrappedStore):
     """A store of a process that is stopped before it deletes an object with decisions."""
 
     def _request(self, operation: str, path: str, send: Callable[[], T]) -> T:

@@ -23,7 +23,7 @@ from anabranch.format.staging import fragments, keys, rows
 from anabranch.repo.clone import clone
 from anabranch.storage import ObjectStore, open_store
 from anabranch.storage.store import open_root
-from anabranch.storage.wrappers import _WrappedStore
+from anabranch.testing import WrappedStore
 from tests.repo.programs import ledger
 
 T = TypeVar("T")
@@ -53,7 +53,7 @@ class Points:
                 os.kill(os.getpid(), signal.SIGKILL)
 
 
-class FatalStore(_WrappedStore):
+class FatalStore(WrappedStore):
     def __init__(self, inner: ObjectStore, points: Points) -> None:
         super().__init__(inner)
         self._points = points

@@ -19,7 +19,7 @@ from anabranch.bootstrap import open_repository
 from anabranch.repo.repository import Repository
 from anabranch.spark.gateway.server import serve
 from anabranch.storage import ObjectStore
-from anabranch.storage.wrappers import _WrappedStore
+from anabranch.testing import WrappedStore
 from tests.handles import open_with
 from tests.spark.processes import descendants, iter_processes
 
@@ -27,7 +27,7 @@ T = TypeVar("T")
 HELD_SECONDS = 300
 
 
-class DyingStore(_WrappedStore):
+class DyingStore(WrappedStore):
     """Kills the driver before or after one kind of request."""
 
     def __init__(self, inner: ObjectStore, point: str, report: Path) -> None:

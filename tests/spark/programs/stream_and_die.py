@@ -20,7 +20,7 @@ import anabranch as ab
 from anabranch.repo.repository import Repository
 from anabranch.spark.writer import StreamCommitWriter
 from anabranch.storage import ObjectStore
-from anabranch.storage.wrappers import _WrappedStore
+from anabranch.testing import WrappedStore
 from pyspark_anabranch import DefaultSource
 from tests.handles import open_with
 
@@ -55,7 +55,7 @@ class Death:
         raise AssertionError
 
 
-class DyingStore(_WrappedStore):
+class DyingStore(WrappedStore):
     def __init__(self, inner: ObjectStore, death: Death, epoch: int) -> None:
         super().__init__(inner)
         self._death = death

@@ -23,7 +23,7 @@ from anabranch.format.layout.names import CLEANUP_RECORD, manifest_of_path, mani
 from anabranch.format.staging.forking import give_ordinary_version
 from anabranch.ids import LAYOUT_NAMES
 from anabranch.storage import ObjectStore, copy_verified, in_parallel, open_store
-from anabranch.storage.local_files import refuse_links
+from anabranch.storage.local_store import refuse_links
 from anabranch.storage.uris import is_local, join_uri
 
 __all__ = [

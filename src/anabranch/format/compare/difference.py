@@ -22,7 +22,7 @@ from anabranch.format.layout.deletions import Offsets, offsets_in
 from anabranch.format.staging.column_ids import columns_by_id
 from anabranch.format.staging.fields import FieldTree
 from anabranch.format.staging.version_ref import VersionRef
-from anabranch.storage.parallel import at_once, in_parallel
+from anabranch.storage.requests import at_once, in_parallel
 
 __all__ = [
     "ColumnPair",

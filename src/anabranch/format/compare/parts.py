@@ -17,7 +17,7 @@ from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout.deletions import Offsets, offsets_in
 from anabranch.format.layout.wire import iter_fields
 from anabranch.format.staging.version_ref import VersionRef
-from anabranch.storage.parallel import in_parallel
+from anabranch.storage.requests import in_parallel
 
 __all__ = [
     "ROW_ADDRESS",

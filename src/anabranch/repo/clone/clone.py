@@ -45,7 +45,7 @@ from anabranch.repo.log.store import RepoStore
 from anabranch.repo.refs.resolve import refuse_internal, require_kept, require_published, resolve
 from anabranch.repo.write.homes import free_dataset
 from anabranch.storage import in_parallel, is_below_file, open_store
-from anabranch.storage.parallel import Steps
+from anabranch.storage.requests import Steps
 from anabranch.storage.uris import relative_to
 from anabranch.warnings import UnregisteredCloneWarning
 

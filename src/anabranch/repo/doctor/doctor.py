@@ -33,7 +33,7 @@ from anabranch.repo.doctor.tables import DatasetCheck, check_dataset, diagnose_r
 from anabranch.repo.log.config import TABLES, RepoConfig
 from anabranch.repo.log.store import RepoStore
 from anabranch.storage import in_parallel
-from anabranch.storage.parallel import Steps
+from anabranch.storage.requests import Steps
 
 __all__ = ["Progress", "Scope", "check_repository"]
 

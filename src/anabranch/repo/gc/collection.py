@@ -22,7 +22,7 @@ from anabranch.repo.refs.protection import refuse_protected
 from anabranch.repo.runs.runs import Alive, abort_run, is_alive
 from anabranch.repo.write.homes import being_removed
 from anabranch.storage import in_parallel, iter_in_parallel
-from anabranch.storage.parallel import OnProgress, Progress, ignore_progress
+from anabranch.storage.requests import OnProgress, Progress, ignore_progress
 from anabranch.storage.store import store_time
 
 __all__ = [

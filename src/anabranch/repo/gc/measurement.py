@@ -23,7 +23,7 @@ from anabranch.repo.log.entries import CommitRecord, TableEntry
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.log.view import View
 from anabranch.storage import in_parallel, iter_in_parallel
-from anabranch.storage.parallel import OnProgress, Progress, ignore_progress
+from anabranch.storage.requests import OnProgress, Progress, ignore_progress
 
 __all__ = ["Part", "measure_storage"]
 

@@ -28,7 +28,7 @@ from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import CommitRecord, GraphCommit, TableEntry
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.snapshot import Table
-from anabranch.storage.parallel import iter_in_parallel
+from anabranch.storage.requests import iter_in_parallel
 
 __all__ = ["BlameSelection", "blame_table"]
 

@@ -19,7 +19,7 @@ from anabranch.repo.history.table_identity import match_tables
 from anabranch.repo.log.entries import CommitKind, CommitRecord, GraphCommit, TableEntry, is_same_state
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.snapshot import Table
-from anabranch.storage.parallel import in_parallel
+from anabranch.storage.requests import in_parallel
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -21,7 +21,7 @@ from anabranch.repo.log.collected import collected_errors, refuse_collected
 from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import CommitRecord, GraphCommit, StateId, TableEntry
 from anabranch.repo.log.store import RepoStore
-from anabranch.storage.parallel import in_parallel
+from anabranch.storage.requests import in_parallel
 
 __all__ = ["EntityChange", "find_entity", "list_entity_changes"]
 

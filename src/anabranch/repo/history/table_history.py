@@ -8,7 +8,7 @@ from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.log.entries import CommitKind, CommitRecord, GraphCommit, TableEntry, is_same_state
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.log.view import View
-from anabranch.storage.parallel import in_parallel
+from anabranch.storage.requests import in_parallel
 
 __all__ = ["TableChange", "iter_table_changes"]
 

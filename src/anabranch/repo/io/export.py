@@ -15,7 +15,7 @@ from anabranch.repo.io.values import ExportReport
 from anabranch.repo.log.arguments import checked_limit
 from anabranch.repo.snapshot import Snapshot, Table
 from anabranch.storage import ObjectStore
-from anabranch.storage.parallel import OnProgress, Progress
+from anabranch.storage.requests import OnProgress, Progress
 
 __all__ = ["ExportOptions", "Selection", "export", "export_table"]
 

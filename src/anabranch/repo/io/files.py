@@ -34,7 +34,7 @@ from anabranch.repo.io.values import (
 from anabranch.repo.snapshot import Table
 from anabranch.repo.transaction import Transaction
 from anabranch.repo.write.staged_table import StagedTable
-from anabranch.storage.parallel import OnProgress, Progress
+from anabranch.storage.requests import OnProgress, Progress
 
 __all__ = ["REJECTS", "load_files", "write_rows"]
 

@@ -35,7 +35,7 @@ from anabranch.repo.log.arguments import checked_choice, checked_text
 from anabranch.repo.snapshot import Table
 from anabranch.repo.transaction import Transaction
 from anabranch.repo.write.staged_table import StagedTable
-from anabranch.storage.parallel import OnProgress
+from anabranch.storage.requests import OnProgress
 
 __all__ = ["Begin", "LoadOptions", "load", "load_frame"]
 

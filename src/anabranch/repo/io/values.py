@@ -16,7 +16,7 @@ from anabranch.format.staging import VersionRef, WrittenFragment
 from anabranch.repo.history.comparer import Choice
 from anabranch.repo.log.entries import GraphCommit
 from anabranch.repo.schema.types import to_arrow
-from anabranch.storage.parallel import OnProgress
+from anabranch.storage.requests import OnProgress
 
 __all__ = [
     "ExportReport",

@@ -322,7 +322,7 @@ def encode_entry(entry: LogEntry) -> bytes:
     state = entry.state
     return dump(
         {
-            "branch": str(entry.branch),
+            "branch": entry.branch.value,
             "number": entry.number,
             "event": entry.event,
             "at": entry.at,

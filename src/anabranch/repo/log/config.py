@@ -17,7 +17,7 @@ from anabranch.repo.log.entries import TableEntry
 from anabranch.repo.log.leases import Leases
 from anabranch.repo.log.numbered import NumberedLog
 from anabranch.storage import ObjectStore
-from anabranch.storage.local_files import refuse_links
+from anabranch.storage.local_store import refuse_links
 from anabranch.storage.options import Durability, durability_of
 from anabranch.storage.uris import follow_links, is_local, join_uri, relative_to
 
@@ -194,14 +194,14 @@ class RepoConfig:
 def owns(branch: BranchName, home: str | None) -> bool:
     """Whether a home is one that this graph branch writes to: `{branch}/{ulid}`, and for main at first the root."""
     if home is None:
-        return str(branch) == MAIN
+        return branch.value == MAIN
     # Only the last segment is the ULID. A prefix would also match homes of branch 'dev/x' for branch 'dev'.
     return home.rpartition("/")[0] in home_folders(branch)
 
 
 def home_folders(branch: BranchName) -> tuple[str, ...]:
     """Return the names below which homes of a graph branch may lie."""
-    return tuple(dict.fromkeys((str(branch), homes_folder(branch))))
+    return tuple(dict.fromkeys((branch.value, homes_folder(branch))))
 
 
 def homes_folder(branch: BranchName) -> str:

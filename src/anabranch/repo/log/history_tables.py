@@ -72,7 +72,7 @@ class HistoryTables:
 
 def follow_history(repo_store: RepoStore, published: LogEntry) -> None:
     """Add the commits of a branch to the tables at intervals. If that fails, a later call adds them."""
-    is_very_first = str(published.branch) == MAIN and published.number == _FIRST
+    is_very_first = published.branch.value == MAIN and published.number == _FIRST
     if not is_very_first and published.number % _EVERY:
         return
     try:

@@ -62,7 +62,7 @@ def make_record(
     made_from = [made for made in (parent.commit, spec.merged_parent, spec.taken_from, main) if made is not None]
     commit = GraphCommit(
         graph_commit_id=config.new_id(),
-        manifest_branch=None if str(before.branch) == MAIN else str(before.branch),
+        manifest_branch=None if before.branch.value == MAIN else before.branch.value,
         manifest_version=before.number + 1,
         parent_commit_id=parent.commit.graph_commit_id,
         merged_parent_commit_id=spec.merged_parent.graph_commit_id if spec.merged_parent else None,

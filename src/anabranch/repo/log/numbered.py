@@ -72,7 +72,7 @@ class NumberedLog:
             return
         try:
             hint = b"2 %d %d\n%s" % (number, crc32(b"%d\n%s" % (number, data)), data)
-            self.store.put_hint(self.hint_path, hint)
+            self.store.put(self.hint_path, hint, is_hint=True)
         except AnabranchError:
             return  # the entry is there, so that no error may reach the writer
 

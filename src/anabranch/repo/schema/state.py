@@ -12,7 +12,7 @@ from anabranch.format.staging import DEFAULT, DESCRIPTION, IndexInfo, IndexKind,
 from anabranch.ids import TableKey
 from anabranch.repo.schema.types import show_type, to_arrow
 from anabranch.repo.snapshot import Table
-from anabranch.storage.parallel import in_parallel
+from anabranch.storage.requests import in_parallel
 
 __all__ = [
     "Column",

@@ -23,7 +23,6 @@ from anabranch.repo.log.entries import Changes, LogEntry, TableEntry, TableMap
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.refs.reflog import changed_tables
 from anabranch.storage import PreparedObject, in_parallel
-from anabranch.storage.uris import is_local
 from anabranch.warnings import warn_of_external_write
 
 __all__ = [
@@ -106,7 +105,7 @@ def prepare_settlement(
         Settlement(manifests=manifests).discard()
         config.store.sync_all()
         return Settlement()
-    files = [file for one, _, _ in prepared for file in one.list_new_files() if is_local(file)]
+    files = [file for one, _, _ in prepared for file in one.list_new_files()]
     files += [manifest.file for _, _, manifest in manifests if manifest.file is not None]
     for key in created & written.keys():
         files += staging.list_created_files(config.home_of(written[key]), written[key].version)

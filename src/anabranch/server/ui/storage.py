@@ -16,7 +16,7 @@ from anabranch.repo.gc.usage import HolderStorage, RepositoryStorage
 from anabranch.server.auth import Scope
 from anabranch.server.ui.site import Page, Redirect, Shown, Visit, get, post
 from anabranch.server.ui.workshop import Work, Workshop
-from anabranch.storage.parallel import OnProgress
+from anabranch.storage.requests import OnProgress
 
 __all__ = ["PAGES", "Bar", "Policy", "StorageView"]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from anabranch.errors import TooManyRequestsError
-from anabranch.storage.parallel import OnProgress, Progress
+from anabranch.storage.requests import OnProgress, Progress
 
 __all__ = ["Work", "Workshop"]
 

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from anabranch.storage import in_parallel
-from anabranch.storage.parallel import iter_in_parallel
+from anabranch.storage.requests import iter_in_parallel
 
 
 def test_results_are_in_order() -> None:

@@ -1,4 +1,4 @@
-"""Run requests in parallel with one pool of threads per process, count their progress, and detect forked children.
+"""Requests to a store: exactly once, in parallel with one pool of threads, with progress, never in a forked child.
 
 In a forked child process the thread pools of obstore and Lance are dead, and a request would hang. Only a child of a
 process that used them before the fork is affected: a parent that has imported everything but opened nothing may fork.
@@ -8,25 +8,14 @@ New handles in the child do not help, because the pools belong to the process.
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import TypeVar
 
-from anabranch.errors import ForkError
+from anabranch.errors import ForkError, ObjectExistsError, ObjectNotFoundError, StorageError
+from anabranch.storage.objects import ObjectStore
 from anabranch.storage.uris import is_local
-
-__all__ = [
-    "OnProgress",
-    "Progress",
-    "Steps",
-    "at_once",
-    "check_process",
-    "counting",
-    "ignore_progress",
-    "in_parallel",
-    "iter_in_parallel",
-]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -51,6 +40,23 @@ class _Pool:
 
 
 _POOL = _Pool()
+
+
+def put_once(store: ObjectStore, path: str, data: bytes, *, durable: bool = True, after: Sequence[str] = ()) -> bool:
+    """Put an object if it does not exist. Return False if another writer has put a different one.
+
+    The answer to a put can get lost, and a retried put then finds the object of its own first try. So after any
+    failure, read the object and compare. `durable` and `after` are those of `put_if_absent`.
+    """
+    try:
+        store.put_if_absent(path, data, durable=durable, after=after)
+    except (ObjectExistsError, StorageError) as err:
+        try:
+            return store.get(path) == data
+        # The object is not there, so the put failed for the reason that it gave.
+        except ObjectNotFoundError:
+            raise err from None
+    return True
 
 
 def at_once(root: str) -> int:

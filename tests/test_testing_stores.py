@@ -8,7 +8,7 @@ import pytest
 
 from anabranch.errors import ObjectExistsError, ObjectNotFoundError, StorageUnavailableError
 from anabranch.storage import ObjectStore, open_store
-from anabranch.storage.wrappers import CountingStore, Fault, FaultyStore
+from anabranch.testing import CountingStore, Fault, FaultyStore
 from tests.conftest import Location
 
 REQUESTS: dict[str, tuple[str, Callable[[ObjectStore], object]]] = {
