@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from anabranch.drawing.lanes import LaneRow
     from anabranch.format.bases.compaction import CompactReport
     from anabranch.format.bases.relocate import RelocateReport, UnexplainedBase
-    from anabranch.format.bases.removal import BaseRemoval
     from anabranch.format.bases.tiering import MoveReport
-    from anabranch.format.cleanup.report import CleanupReason, CleanupReport, RemovedFile, UnusedInBase
-    from anabranch.format.clone.address import HoldChange, HoldOutcome
+    from anabranch.format.cleanup.retention import CleanupReason, CleanupReport, RemovedFile, UnusedInBase
+    from anabranch.format.cleanup.shared_files import BaseRemoval
     from anabranch.format.clone.clone import CloneInfo as DatasetCloneInfo
     from anabranch.format.clone.clone import DroppedClone
+    from anabranch.format.clone.holds import HoldChange, HoldOutcome
     from anabranch.format.doctor.findings import DoctorReport, Finding, FindingKind, Severity
     from anabranch.format.layout.listing import Layout, LayoutFile, LayoutKind, Total
     from anabranch.format.layout.manifest import BasePath
@@ -37,9 +37,10 @@ if TYPE_CHECKING:
     from anabranch.pipelines.run import PipelineRun, StepProgress, StepState
     from anabranch.repo.clone.relocate import Relocation, Unexplained
     from anabranch.repo.gc.compact import CompactedTable, Compaction
-    from anabranch.repo.gc.policy import CollectedObject, GcReport
-    from anabranch.repo.gc.usage import (
+    from anabranch.repo.gc.reports import (
+        CollectedObject,
         FileGroup,
+        GcReport,
         HolderKind,
         HolderStorage,
         RepositoryStorage,
@@ -183,7 +184,7 @@ _LOCATIONS = {
     "Backfill": ("anabranch.pipelines.backfill", "Backfill"),
     "BackfillProgress": ("anabranch.pipelines.backfill", "BackfillProgress"),
     "BasePath": ("anabranch.format.layout.manifest", "BasePath"),
-    "BaseRemoval": ("anabranch.format.bases.removal", "BaseRemoval"),
+    "BaseRemoval": ("anabranch.format.cleanup.shared_files", "BaseRemoval"),
     "BaseUsage": ("anabranch.format.storage_report", "BaseUsage"),
     "BranchEvent": ("anabranch.repo.log.entries", "BranchEvent"),
     "BranchInfo": ("anabranch.repo.refs.branches", "BranchInfo"),
@@ -192,12 +193,12 @@ _LOCATIONS = {
     "CheckOutcome": ("anabranch.repo.log.run_state", "CheckOutcome"),
     "CheckResult": ("anabranch.repo.log.run_state", "CheckResult"),
     "Choice": ("anabranch.repo.history.comparer", "Choice"),
-    "CleanupReason": ("anabranch.format.cleanup.report", "CleanupReason"),
-    "CleanupReport": ("anabranch.format.cleanup.report", "CleanupReport"),
+    "CleanupReason": ("anabranch.format.cleanup.retention", "CleanupReason"),
+    "CleanupReport": ("anabranch.format.cleanup.retention", "CleanupReport"),
     "CloneInfo": ("anabranch.repo.log.clones", "CloneInfo"),
     "CloneKind": ("anabranch.repo.log.clones", "CloneKind"),
     "CloneState": ("anabranch.repo.log.clones", "CloneState"),
-    "CollectedObject": ("anabranch.repo.gc.policy", "CollectedObject"),
+    "CollectedObject": ("anabranch.repo.gc.reports", "CollectedObject"),
     "CommitChanges": ("anabranch.repo.history.changes", "CommitChanges"),
     "CommitGraph": ("anabranch.repo.history.commit_graph", "CommitGraph"),
     "CommitKind": ("anabranch.repo.log.entries", "CommitKind"),
@@ -216,15 +217,15 @@ _LOCATIONS = {
     "EdgeKind": ("anabranch.repo.history.lineage.nodes", "EdgeKind"),
     "EntityChange": ("anabranch.repo.history.entities", "EntityChange"),
     "ExternalWrite": ("anabranch.repo.write.settle", "ExternalWrite"),
-    "FileGroup": ("anabranch.repo.gc.usage", "FileGroup"),
+    "FileGroup": ("anabranch.repo.gc.reports", "FileGroup"),
     "Finding": ("anabranch.format.doctor.findings", "Finding"),
     "FindingKind": ("anabranch.format.doctor.findings", "FindingKind"),
-    "GcReport": ("anabranch.repo.gc.policy", "GcReport"),
+    "GcReport": ("anabranch.repo.gc.reports", "GcReport"),
     "HistoryTables": ("anabranch.repo.log.history_tables", "HistoryTables"),
-    "HoldChange": ("anabranch.format.clone.address", "HoldChange"),
-    "HoldOutcome": ("anabranch.format.clone.address", "HoldOutcome"),
-    "HolderKind": ("anabranch.repo.gc.usage", "HolderKind"),
-    "HolderStorage": ("anabranch.repo.gc.usage", "HolderStorage"),
+    "HoldChange": ("anabranch.format.clone.holds", "HoldChange"),
+    "HoldOutcome": ("anabranch.format.clone.holds", "HoldOutcome"),
+    "HolderKind": ("anabranch.repo.gc.reports", "HolderKind"),
+    "HolderStorage": ("anabranch.repo.gc.reports", "HolderStorage"),
     "IndexInfo": ("anabranch.format.staging", "IndexInfo"),
     "IndexKind": ("anabranch.format.staging", "IndexKind"),
     "LaneRow": ("anabranch.drawing.lanes", "LaneRow"),
@@ -246,9 +247,9 @@ _LOCATIONS = {
     "RefList": ("anabranch.format.refs.ref_files", "RefList"),
     "RelocateReport": ("anabranch.format.bases.relocate", "RelocateReport"),
     "Relocation": ("anabranch.repo.clone.relocate", "Relocation"),
-    "RemovedFile": ("anabranch.format.cleanup.report", "RemovedFile"),
+    "RemovedFile": ("anabranch.format.cleanup.retention", "RemovedFile"),
     "ReplayResult": ("anabranch.repo.merge.plan", "ReplayResult"),
-    "RepositoryStorage": ("anabranch.repo.gc.usage", "RepositoryStorage"),
+    "RepositoryStorage": ("anabranch.repo.gc.reports", "RepositoryStorage"),
     "Reproduction": ("anabranch.pipelines.reproduction", "Reproduction"),
     "RowChange": ("anabranch.repo.history.diff", "RowChange"),
     "RowChangeKind": ("anabranch.repo.history.diff", "RowChangeKind"),
@@ -273,14 +274,14 @@ _LOCATIONS = {
     "TableKey": ("anabranch.ids", "TableKey"),
     "TablePlan": ("anabranch.repo.merge.plan", "TablePlan"),
     "TableSchema": ("anabranch.repo.schema.state", "TableSchema"),
-    "TableStorage": ("anabranch.repo.gc.usage", "TableStorage"),
-    "TableUsage": ("anabranch.repo.gc.usage", "TableUsage"),
+    "TableStorage": ("anabranch.repo.gc.reports", "TableStorage"),
+    "TableUsage": ("anabranch.repo.gc.reports", "TableUsage"),
     "TagInfo": ("anabranch.repo.refs.tags", "TagInfo"),
     "Total": ("anabranch.format.layout.listing", "Total"),
     "Unexplained": ("anabranch.repo.clone.relocate", "Unexplained"),
     "UnexplainedBase": ("anabranch.format.bases.relocate", "UnexplainedBase"),
     "UnreadableRef": ("anabranch.format.refs.ref_files", "UnreadableRef"),
-    "UnusedInBase": ("anabranch.format.cleanup.report", "UnusedInBase"),
+    "UnusedInBase": ("anabranch.format.cleanup.retention", "UnusedInBase"),
     "Usage": ("anabranch.format.storage_report", "Usage"),
     "VersionInfo": ("anabranch.format.refs.history", "VersionInfo"),
 }

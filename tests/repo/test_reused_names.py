@@ -10,7 +10,7 @@ import anabranch as ab
 from anabranch import errors, testing
 from anabranch.format.doctor.findings import Case
 from anabranch.ids import BranchName
-from anabranch.repo.doctor.heads import diagnose_renames
+from anabranch.repo.doctor.doctor import diagnose_renames
 from anabranch.repo.doctor.inventory import Inventory
 from anabranch.repo.log.config import now_in_microseconds
 from anabranch.repo.log.store import RepoStore

@@ -14,19 +14,18 @@ from anabranch.errors import InvalidInputError, NotFoundError
 from anabranch.format import scan, storage_report
 from anabranch.format.bases import bases, relocate, tiering
 from anabranch.format.bases import compaction as base_compaction
-from anabranch.format.bases import removal as base_removal
-from anabranch.format.cleanup.report import CleanupReport, checked_retention
-from anabranch.format.cleanup.shared_files import record_branch
-from anabranch.format.cleanup.sweep import cleanup
+from anabranch.format.cleanup.cleanup import cleanup
+from anabranch.format.cleanup.retention import CleanupReport, checked_retention
+from anabranch.format.cleanup.shared_files import BaseRemoval, record_branch, remove_base
 from anabranch.format.clone import clone, holds
 from anabranch.format.doctor import doctor
+from anabranch.format.doctor.findings import DoctorReport
 from anabranch.format.home import Home, refuse_managed
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout import deletions, listing
 from anabranch.format.layout.manifest import BasePath
 from anabranch.format.layout.names import branch_ref_path
 from anabranch.format.refs import branch_deletion, branches, history, tags
-from anabranch.format.refs import metadata as ref_metadata
 from anabranch.format.refs.ref_files import RefList, warn_unreadable
 from anabranch.format.staging.version_ref import VersionRef
 from anabranch.ids import MAIN
@@ -176,7 +175,7 @@ class Dataset:
         self, name: str, metadata: Mapping[str, str], *, unset: Sequence[str] = (), replace: bool = False
     ) -> branches.BranchInfo:
         """Set keys of a branch's metadata and remove others; with `replace`, all other keys are removed."""
-        return ref_metadata.set_branch_metadata(self._root, name, metadata, unset=unset, replace=replace)
+        return tags.set_branch_metadata(self._root, name, metadata, unset=unset, replace=replace)
 
     def fork_branch_from_state(
         self, source_branch: str | None, target_branch: str, source_version: int
@@ -225,7 +224,8 @@ class Dataset:
         self, name: str, metadata: Mapping[str, str], *, unset: Sequence[str] = (), replace: bool = False
     ) -> tags.TagInfo:
         """Set keys of a tag's metadata and remove others; with `replace`, all other keys are removed."""
-        return ref_metadata.set_tag_metadata(self._root, name, metadata, unset=unset, replace=replace)
+        holds.refuse_hold(self._root, name)
+        return tags.set_tag_metadata(self._root, name, metadata, unset=unset, replace=replace)
 
     # Base paths and tiers
 
@@ -234,12 +234,12 @@ class Dataset:
         self._refuse_pinned()
         return bases.add_base(self._home, str(path), name=name, is_dataset_root=is_dataset_root)
 
-    def base_remove(self, name: str, *, dry_run: bool = False) -> base_removal.BaseRemoval:
+    def base_remove(self, name: str, *, dry_run: bool = False) -> BaseRemoval:
         """Remove a base from the lists of main and all branches; refused while any version has files in it.
 
         Concurrent writers fail and can try again. Older versions still list the base, and files stay where they are.
         """
-        return base_removal.remove_base(self._root, name, dry_run=dry_run)
+        return remove_base(self._root, name, dry_run=dry_run)
 
     def base_list(self) -> list[BasePath]:
         """List the locations that files of this branch's newest version may have besides the dataset's root."""
@@ -382,7 +382,7 @@ class Dataset:
         grace: timedelta = doctor.GRACE,
         clones: Sequence[str] = (),
         progress: OnProgress | None = None,
-    ) -> doctor.DoctorReport:
+    ) -> DoctorReport:
         """Report what is wrong, and with `repair` repair what is safe: nothing younger than `grace` is touched.
 
         Clones that plain pylance made are unknown here; name them, and what they need is kept. `progress` is called

@@ -44,8 +44,7 @@ if TYPE_CHECKING:
     from anabranch.format.doctor.findings import DoctorReport
     from anabranch.format.staging import VectorOptions
     from anabranch.repo.gc.compact import Compaction
-    from anabranch.repo.gc.policy import GcReport
-    from anabranch.repo.gc.usage import RepositoryStorage
+    from anabranch.repo.gc.reports import GcReport, RepositoryStorage
     from anabranch.repo.history.changes import CommitChanges, TableFeed
     from anabranch.repo.history.commit_graph import CommitGraph
     from anabranch.repo.history.comparer import LargeComparer, RowComparer
@@ -1012,7 +1011,7 @@ class Repository:
 
     def _purge(self, tombstone: LogEntry) -> int:
         """Free the space of a deleted branch and return the number of bytes."""
-        from anabranch.repo.gc.purge import purge_branch
+        from anabranch.repo.gc.sweep import purge_branch
         from anabranch.repo.log.creation import freeing_space
 
         return freeing_space(self._config, lambda: purge_branch(self._repo_store, tombstone))
@@ -2139,7 +2138,7 @@ class Repository:
         (0, ())
         """
         from anabranch.repo.gc.collection import collect_garbage
-        from anabranch.repo.gc.policy import checked_policy
+        from anabranch.repo.gc.reports import checked_policy
         from anabranch.repo.log.creation import freeing_space
 
         policy = checked_policy(self._config, keep_newer_than=keep_newer_than, keep_last=keep_last, grace=grace)
@@ -2167,7 +2166,7 @@ class Repository:
         ['main']
         """
         from anabranch.repo.gc.measurement import Part, measure_storage
-        from anabranch.repo.gc.policy import checked_policy
+        from anabranch.repo.gc.reports import checked_policy
 
         policy = checked_policy(self._config, keep_newer_than=keep_newer_than, keep_last=keep_last, grace=grace)
         return measure_storage(self._repo_store, policy, Part.of(branch, tables), progress=progress or ignore_progress)

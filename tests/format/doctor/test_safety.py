@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from anabranch.format.doctor.doctor import doctor
 from anabranch.format.doctor.inventory import read_inventory
-from anabranch.format.doctor.repairs import Repairs
+from anabranch.format.doctor.refs import Repairs
 from anabranch.format.doctor.trees import diagnose_trees
 from anabranch.format.home import Home, branch_folder
 from anabranch.format.layout.listing import layout

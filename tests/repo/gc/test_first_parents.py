@@ -6,7 +6,7 @@ import pytest
 
 from anabranch import testing
 from anabranch.ids import BranchName
-from anabranch.repo.gc.lifetimes import FirstParents
+from anabranch.repo.gc.roots import FirstParents
 from anabranch.repo.log import commits
 from anabranch.repo.log.commits import Commits
 from anabranch.repo.repository import Repository

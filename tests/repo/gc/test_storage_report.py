@@ -8,8 +8,7 @@ import pytest
 import anabranch as ab
 from anabranch.errors import BranchNotFoundError, InvalidInputError, NotFoundError, TableNotFoundError
 from anabranch.format.storage_report import Usage
-from anabranch.repo.gc.policy import GcStage
-from anabranch.repo.gc.usage import HolderKind, RepositoryStorage
+from anabranch.repo.gc.reports import GcStage, HolderKind, RepositoryStorage
 from anabranch.repo.repository import Repository
 from tests.lake_templates import Cast
 from tests.repo.conftest import CUSTOMERS, ORDERS, another, append, entry, fill_lake, objects, table

@@ -11,8 +11,8 @@ from anabranch.cli.options import DryRun, KeepPolicy, Uri, parse_duration, parse
 from anabranch.cli.output import GENERAL, Answer, Table, count, human_size
 
 if TYPE_CHECKING:
-    from anabranch.format.cleanup.report import CleanupReport
-    from anabranch.format.clone.address import HoldChange
+    from anabranch.format.cleanup.retention import CleanupReport
+    from anabranch.format.clone.holds import HoldChange
 
 __all__ = ["CleanupPolicy", "app", "cleanup_sentences"]
 

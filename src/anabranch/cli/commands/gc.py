@@ -12,8 +12,7 @@ from anabranch.display import to_datetime
 
 if TYPE_CHECKING:
     from anabranch.format.storage_report import Usage
-    from anabranch.repo.gc.policy import GcReport
-    from anabranch.repo.gc.usage import Holding, RepositoryStorage
+    from anabranch.repo.gc.reports import GcReport, Holding, RepositoryStorage
 
 __all__ = ["app"]
 

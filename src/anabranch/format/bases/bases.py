@@ -22,26 +22,11 @@ from anabranch.format.home import Home
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout.files import unknown_base
 from anabranch.format.layout.manifest import BasePath
+from anabranch.format.layout.names import manifest_of_path
 from anabranch.format.staging.incoming import as_reader, fit_rows
 from anabranch.format.staging.python_rows import has_own_types
-from anabranch.storage import is_below_file, open_store
+from anabranch.storage import ObjectStore, is_below_file, open_store
 from anabranch.storage.uris import follow_links, is_local, normalise_uri, relative_to
-
-__all__ = [
-    "OWN_ROOT",
-    "add_base",
-    "append_to_base",
-    "bases_of",
-    "check_bases",
-    "find_base",
-    "fragments_of_base",
-    "get_base",
-    "get_target",
-    "is_own_root",
-    "label",
-    "list_bases",
-    "register_base",
-]
 
 # What a caller writes for the home's own folder where a base is expected; None means the same.
 OWN_ROOT = "root"
@@ -101,7 +86,11 @@ def get_target(home: Home, bases: Iterable[BasePath], name_or_id: str | int | No
             f"base {label(base)!r} has the relative path {base.path!r}", hint="add a base with an absolute path"
         )
     # Lance takes base id 0 for "no base" when it writes, and looks for the new file in the wrong folder ever after.
-    if base.id == 0 or relative_to(_location(base.path), home.root) is not None or _holds_dataset(home, base):
+    if (
+        base.id == 0
+        or relative_to(_location(base.path), home.root) is not None
+        or has_manifest(open_store(base.path, home.storage_options))
+    ):
         raise InvalidInputError(
             f"base {label(base)!r} at {base.path!r} is a dataset or branch of its own, from which {home.uri!r} only"
             " inherits files",
@@ -110,8 +99,14 @@ def get_target(home: Home, bases: Iterable[BasePath], name_or_id: str | int | No
     return base
 
 
-def _holds_dataset(home: Home, base: BasePath) -> bool:
-    return any(True for _ in open_store(base.path, home.storage_options).list("_versions"))
+def has_manifest(store: ObjectStore) -> bool:
+    """Whether a store holds a dataset, and not only files of one, as a tier does."""
+    return any(is_manifest(info.path) for info in store.list("_versions"))
+
+
+def is_manifest(path: str) -> bool:
+    """Whether a path below a dataset's root is a manifest of its main branch."""
+    return path.startswith("_versions/") and manifest_of_path(path) is not None
 
 
 def is_own_root(home: Home, base: BasePath) -> bool:

@@ -25,12 +25,6 @@ from anabranch.format.layout.next_version import put_next_version
 from anabranch.storage import copy_verified, in_parallel, open_store
 from anabranch.storage.uris import join_uri
 
-__all__ = [
-    "CompactReport",
-    "compact_bases",
-    "copy_inherited_indices",
-]
-
 T = TypeVar("T")
 
 _ATTEMPTS = 10

@@ -27,7 +27,7 @@ from anabranch.errors import (
     StorageError,
 )
 from anabranch.format.bases.bases import bases_of, get_target, label
-from anabranch.format.cleanup.report import CleanupReport
+from anabranch.format.cleanup.retention import CleanupReport
 from anabranch.format.home import Home
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout.deletions import offsets_in
@@ -40,14 +40,6 @@ from anabranch.format.staging.rows import Addresses, delete_at, join_addresses
 from anabranch.format.staging.version_ref import VersionRef, stage
 from anabranch.storage import ObjectStore, copy_between, in_parallel, open_store
 from anabranch.storage.uris import join_uri, normalise_uri
-
-__all__ = [
-    "DataFileCopier",
-    "MoveReport",
-    "Progress",
-    "copy_version",
-    "move_fragments",
-]
 
 # Called with the number of data files that are done and their total.
 Progress = Callable[[int, int], None]

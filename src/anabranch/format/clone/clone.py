@@ -21,13 +21,11 @@ from anabranch.errors import (
     InvalidPathError,
     StorageError,
 )
-from anabranch.format.bases.bases import bases_of, check_bases
+from anabranch.format.bases.bases import bases_of, check_bases, has_manifest, is_manifest
 from anabranch.format.cleanup.shared_files import record_clone_files
 from anabranch.format.clone.files import (
     Draft,
     deep_draft,
-    has_manifest,
-    is_manifest,
     publish,
     remove,
     remove_scratch,
@@ -44,20 +42,6 @@ from anabranch.format.staging.version_ref import VersionRef
 from anabranch.ids import MAIN
 from anabranch.storage import is_below_file, open_store
 from anabranch.storage.uris import is_local, normalise_uri, relative_to, split_uri
-
-__all__ = [
-    "CloneInfo",
-    "CloneRef",
-    "DroppedClone",
-    "deep_clone",
-    "draft_clone",
-    "drop_clone",
-    "list_clones",
-    "put_clone",
-    "refuse_mixed_stores",
-    "release_clone",
-    "shallow_clone",
-]
 
 # What to clone: a version of the source's home, the name of a tag, or (branch, version); None is the newest.
 CloneRef = int | str | tuple[str | None, int | None]

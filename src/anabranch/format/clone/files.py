@@ -13,30 +13,18 @@ from tempfile import TemporaryDirectory
 import lance
 
 from anabranch.errors import DamagedFileError, DatasetExistsError, ObjectExistsError, ObjectNotFoundError
-from anabranch.format.bases.bases import OWN_ROOT
+from anabranch.format.bases.bases import OWN_ROOT, has_manifest, is_manifest
 from anabranch.format.clone.holds import Hold
 from anabranch.format.home import Home, is_staged
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout.files import FileKind, NeededFile, files_of_version
 from anabranch.format.layout.manifest import BasePath, read_manifest, with_base_paths, without_base_paths
-from anabranch.format.layout.names import CLEANUP_RECORD, manifest_of_path, manifest_path
+from anabranch.format.layout.names import CLEANUP_RECORD, manifest_path
 from anabranch.format.staging.forking import give_ordinary_version
 from anabranch.ids import LAYOUT_NAMES
 from anabranch.storage import ObjectStore, copy_verified, in_parallel, open_store
 from anabranch.storage.local_store import refuse_links
 from anabranch.storage.uris import is_local, join_uri
-
-__all__ = [
-    "Draft",
-    "deep_draft",
-    "has_manifest",
-    "is_manifest",
-    "publish",
-    "remove",
-    "remove_scratch",
-    "shallow_draft",
-    "roll_back",
-]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,15 +194,6 @@ def remove(home: Home) -> None:
     for path in [info.path for info in store.list()]:
         if _is_of_dataset(path):
             store.delete(path)
-
-
-def has_manifest(store: ObjectStore) -> bool:
-    return any(is_manifest(info.path) for info in store.list("_versions"))
-
-
-def is_manifest(path: str) -> bool:
-    """Whether a path below a dataset's root is a manifest of its main branch."""
-    return path.startswith("_versions/") and manifest_of_path(path) is not None
 
 
 def _is_of_dataset(path: str) -> bool:

@@ -1,19 +1,325 @@
-"""Find what crashes, races and other tools left behind in a dataset, and repair what can be repaired safely."""
+"""Find what crashes, races and other tools left behind in a dataset, and repair what can be repaired safely.
 
-from collections.abc import Callable, Iterable
+The findings about files are made here: those that are damaged, missing or not used, and whether Lance itself opens
+every branch and tag.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import timedelta
+from functools import partial
 
-from anabranch.errors import DatasetNotFoundError
-from anabranch.format.doctor.contents import check_contents
-from anabranch.format.doctor.files import diagnose_files, diagnose_opening
-from anabranch.format.doctor.findings import Case, DoctorReport, examine
-from anabranch.format.doctor.inventory import read_inventory
-from anabranch.format.doctor.refs import diagnose_refs
-from anabranch.format.doctor.repairs import Repairs
+import lance
+
+from anabranch.errors import (
+    AnabranchError,
+    DatasetNotFoundError,
+    NotFoundError,
+    StorageDeniedError,
+    StorageUnavailableError,
+)
+from anabranch.format.doctor.findings import Case, DoctorReport, Finding, FindingKind, examine, unknown_file
+from anabranch.format.doctor.inventory import (
+    Contents,
+    Damage,
+    FileProblem,
+    Inventory,
+    VersionFacts,
+    check_contents,
+    label,
+    read_inventory,
+)
+from anabranch.format.doctor.refs import Repairs, diagnose_refs
 from anabranch.format.doctor.trees import diagnose_trees
-from anabranch.format.home import Home
+from anabranch.format.home import Home, branch_folder
+from anabranch.format.lance_errors import lance_errors
+from anabranch.format.layout.listing import LayoutFile, LayoutKind
+from anabranch.format.layout.names import (
+    BRANCH_REFS,
+    TAG_REFS,
+    ManifestName,
+    ManifestScheme,
+    branch_ref_path,
+    tag_ref_path,
+)
+from anabranch.format.refs.tags import TagInfo
+from anabranch.storage import in_parallel
 
-__all__ = ["GRACE", "DoctorReport", "Progress", "doctor"]
+_MANIFESTS = frozenset({LayoutKind.MANIFEST, LayoutKind.DETACHED_MANIFEST})
+# Not transactions: a version can be read without its own, so one too many or too few is not a finding.
+_MENTIONED = frozenset({LayoutKind.DATA, LayoutKind.BLOB, LayoutKind.DELETION, LayoutKind.INDEX})
+_FROM_BACKUP = "restore it from a backup"
+# More digits than Lance writes: it reads any number of 64 bits as a version, also with leading zeros.
+_NUMBERED = re.compile(r"(?:^|/)_versions/([0-9]{1,30})\.manifest$")
+
+
+def diagnose_files(inventory: Inventory, contents: Contents, repairs: Repairs) -> Iterator[Case]:
+    """Report files that are damaged, missing or not used."""
+    yield from _damaged_manifests(inventory)
+    yield from _stray_manifests(inventory)
+    yield from _wrong_files(contents)
+    yield from _unchecked_bases(contents)
+    yield from _broken_tags(inventory)
+    yield from _stale_bases(inventory)
+    yield from _orphans(inventory)
+    yield from _temporary_files(inventory, repairs)
+    yield from _unknown_files(inventory)
+
+
+def _damaged_manifests(inventory: Inventory) -> Iterator[Case]:
+    for file, damage in inventory.damaged_manifests:
+        if not file.has_ref:
+            continue  # part of a tree that is reported as a whole
+        finding = Finding(
+            kind=FindingKind.DAMAGED_MANIFEST,
+            subject=file.path,
+            explanation=f"version {ManifestName.parse(file.name).version} of {label(file.branch)}: {damage.problem}",
+            remedy=_FROM_BACKUP,
+            paths=(file.path,),
+        )
+        yield Case(finding=finding)
+
+
+def _stray_manifests(inventory: Inventory) -> Iterator[Case]:
+    """Files that Lance takes for manifests by their names, and that cannot be any: it refuses the whole folder.
+
+    A name is a version in 20 digits, counted down, or, in datasets of old, the version itself; a folder has one kind.
+    """
+    for branch in (None, *inventory.layout.branches):
+        own = inventory.layout.of_branch(branch)
+        schemes = {ManifestName.parse(file.name).scheme for file in own if file.kind is LayoutKind.MANIFEST}
+        for file in own:
+            is_version = file.kind is LayoutKind.MANIFEST
+            is_mixed = is_version and len(schemes) > 1 and ManifestName.parse(file.name).scheme is ManifestScheme.V1
+            is_odd = file.kind is LayoutKind.UNKNOWN and _is_numbered(file.path)
+            if not is_mixed and not is_odd:
+                continue
+            finding = Finding(
+                kind=FindingKind.STRAY_MANIFEST,
+                subject=file.path,
+                explanation=f"Lance takes it for a version of {label(branch)}, and its name is not one of this folder",
+                remedy="none: move the file out of the folder",
+                paths=(file.path,),
+            )
+            yield Case(finding=finding)
+
+
+def _is_numbered(path: str) -> bool:
+    """Whether Lance reads a version out of a file's name: any number of 64 bits."""
+    match = _NUMBERED.search(path)
+    return match is not None and int(match[1]) < 1 << 64
+
+
+def _wrong_files(contents: Contents) -> Iterator[Case]:
+    for wrong in contents.wrong:
+        is_missing = wrong.problem is FileProblem.MISSING
+        finding = Finding(
+            kind=wrong.kind,
+            subject=wrong.file.path,
+            explanation=_explain_missing(wrong.versions) if is_missing else wrong.explanation,
+            remedy=_FROM_BACKUP,
+            paths=tuple(facts.path for facts in wrong.versions) if is_missing else (wrong.file.path,),
+        )
+        yield Case(finding=finding)
+
+
+def _explain_missing(versions: Sequence[VersionFacts]) -> str:
+    others = f" and {len(versions) - 1} more" if len(versions) > 1 else ""
+    return f"version {versions[0].version} of {label(versions[0].branch)}{others} cannot be read without it"
+
+
+def _unchecked_bases(contents: Contents) -> Iterator[Case]:
+    for folder, problem in sorted(contents.unchecked.items()):
+        finding = Finding(
+            kind=FindingKind.UNCHECKED_BASE,
+            subject=folder,
+            explanation=f"its files cannot be checked: {problem}",
+            remedy="none: make it reachable and run doctor again",
+        )
+        yield Case(finding=finding)
+
+
+def _broken_tags(inventory: Inventory) -> Iterator[Case]:
+    existing = {
+        (file.branch, ManifestName.parse(file.name).version)
+        for file in inventory.layout.files
+        if file.kind in _MANIFESTS and file.has_ref
+    }
+    for tag in inventory.tags.values():
+        # A tag that cannot be read is a finding about the ref file.
+        if isinstance(tag, Damage) or (tag.branch, tag.version) in existing:
+            continue
+        finding = Finding(
+            kind=FindingKind.BROKEN_TAG,
+            subject=tag_ref_path(tag.name),
+            explanation=f"tag {tag.name!r} names version {tag.version} of {label(tag.branch)}, which is gone",
+            remedy="none: delete the tag, or move it to a version that exists",
+            paths=(tag_ref_path(tag.name),),
+        )
+        yield Case(finding=finding)
+
+
+def _stale_bases(inventory: Inventory) -> Iterator[Case]:
+    for name, problem in sorted(inventory.stale_bases.items()):
+        finding = Finding(
+            kind=FindingKind.STALE_BASE,
+            subject=branch_folder(name),
+            explanation=problem,
+            remedy="none: relocate the dataset if it was moved or copied here",
+        )
+        yield Case(finding=finding)
+    older: dict[str, list[VersionFacts]] = defaultdict(list)
+    for facts in inventory.versions:
+        # The newest version of these branches is right, so they open and only older versions are wrong.
+        if facts.stale_base is not None and facts.branch is not None and facts.branch not in inventory.stale_bases:
+            older[facts.branch].append(facts)
+    for name, stale in sorted(older.items()):
+        numbers = ", ".join(str(facts.version) for facts in sorted(stale, key=lambda facts: facts.version))
+        finding = Finding(
+            kind=FindingKind.STALE_BASE,
+            subject=branch_folder(name),
+            explanation=f"{stale[0].stale_base}; only in older versions ({numbers}): a relocation was interrupted",
+            remedy="none: relocate the dataset again",
+            paths=tuple(sorted(facts.path for facts in stale)),
+        )
+        yield Case(finding=finding)
+
+
+def _orphans(inventory: Inventory) -> Iterator[Case]:
+    """Files that no readable manifest mentions; those of unreferenced trees are reported with their tree."""
+    known = {file.path for facts in inventory.versions for file in facts.files}
+    orphans: dict[str | None, list[str]] = defaultdict(list)
+    for file in inventory.layout.files:
+        # Large values and index files are named by their data file or folder.
+        if file.has_ref and file.kind in _MENTIONED and file.named_path not in known:
+            orphans[file.branch].append(file.path)
+    for branch, paths in orphans.items():
+        finding = Finding(
+            kind=FindingKind.ORPHAN_FILES,
+            subject=branch_folder(branch) if branch is not None else inventory.layout.root,
+            explanation=f"{len(paths)} files of {label(branch)} are in no readable manifest of this dataset",
+            remedy="none: they may be about to be committed, or be used by a clone",
+            paths=tuple(paths),
+        )
+        yield Case(finding=finding)
+
+
+def _temporary_files(inventory: Inventory, repairs: Repairs) -> Iterator[Case]:
+    """Report half-written files.
+
+    A ref is written within seconds, but a data file may be written for hours, so that its writer may still be running.
+    """
+    files = [file for file in inventory.layout.files if file.kind is LayoutKind.TEMPORARY and file.has_ref]
+    refs = tuple(file for file in files if file.path.startswith("_refs/"))
+    others = tuple(file for file in files if file not in refs)
+    if refs:
+        finding = _half_written("_refs", refs, "a repair removes them", repairable=True)
+        yield Case(finding=finding, repair=partial(repairs.remove_files, refs))
+    if others:
+        finding = _half_written(inventory.layout.root, others, "none: remove them when there are no writers")
+        yield Case(finding=finding)
+
+
+def _half_written(subject: str, files: Sequence[LayoutFile], remedy: str, *, repairable: bool = False) -> Finding:
+    return Finding(
+        kind=FindingKind.TEMPORARY_FILES,
+        subject=subject,
+        explanation=f"{len(files)} half-written files: a crash left them, or they are being written",
+        remedy=remedy,
+        paths=tuple(file.path for file in files),
+        repairable=repairable,
+    )
+
+
+def _unknown_files(inventory: Inventory) -> Iterator[Case]:
+    if paths := tuple(file.path for file in inventory.layout.unknown_files):
+        yield unknown_file(inventory.layout.root, *paths)
+
+
+def diagnose_opening(root: Home, inventory: Inventory) -> Iterator[Case]:
+    """Report every branch and tag that Lance cannot open and that no other finding explains."""
+    damaged = {file.path for file, _ in inventory.damaged_manifests}
+    homes = [None, *(name for name in inventory.layout.branches if inventory.newest_manifest(name) is not None)]
+    # A damaged newest manifest is a finding of its own, and explains why Lance cannot open the branch.
+    sound = [name for name in homes if _path(inventory, name) not in damaged]
+    for name, problem in zip(sound, in_parallel(lambda name: _opening_problem(root, name, None), sound), strict=True):
+        if problem is not None and _is_there(root, None if name is None else branch_ref_path(name)):
+            yield _unopenable(root.on(name).uri, f"Lance cannot open {label(name)}: {problem}")
+    for tag in inventory.tags.values():
+        if not isinstance(tag, Damage) and tag.branch in sound:
+            yield from _unopenable_tag(root, inventory, tag, damaged)
+    if None in sound:
+        yield from _unlisted(root, inventory)
+
+
+def _unopenable_tag(root: Home, inventory: Inventory, tag: TagInfo, damaged: Collection[str]) -> Iterator[Case]:
+    manifest = inventory.manifest_of(tag.branch, tag.version)
+    if manifest is None or manifest.path in damaged:
+        return  # a finding of its own
+    problem = _opening_problem(root, tag.branch, tag.version)
+    path = tag_ref_path(tag.name)
+    if problem is not None and _is_there(root, path):
+        yield _unopenable(path, f"Lance cannot open tag {tag.name!r}: {problem}")
+
+
+def _path(inventory: Inventory, name: str | None) -> str | None:
+    newest = inventory.newest_manifest(name)
+    return None if newest is None else newest.path
+
+
+def _opening_problem(root: Home, branch: str | None, version: int | None) -> str | None:
+    """Open a version as any tool does: a branch through the dataset, not by its folder."""
+
+    def open_it() -> object:
+        opened = lance.dataset(root.root, storage_options=root.lance_options())
+        return opened if branch is None and version is None else opened.checkout_version((branch, version))
+
+    return _problem(root, open_it)
+
+
+def _unlisted(root: Home, inventory: Inventory) -> Iterator[Case]:
+    if all(ref.problem is None for ref in inventory.branch_refs):  # else reported, file by file
+        yield from _unlistable(root, BRANCH_REFS, lambda: root.open().branches.list())
+    if all(ref.problem is None for ref in inventory.tag_refs):
+        yield from _unlistable(root, TAG_REFS, lambda: root.open().tags.list())
+
+
+def _unlistable(root: Home, folder: str, read: Callable[[], object]) -> Iterator[Case]:
+    # Lance fails if a ref is deleted while it lists them, so one failure is not enough.
+    if _problem(root, read) is not None and (problem := _problem(root, read)) is not None:
+        yield _unopenable(folder, f"Lance cannot list the refs in {folder!r}: {problem}")
+
+
+def _problem(root: Home, call: Callable[[], object]) -> str | None:
+    try:
+        with lance_errors(root.root, root.storage_options):
+            call()
+    # Not damage: a report of damage for a network error could lead to a wrong repair.
+    except (StorageDeniedError, StorageUnavailableError):
+        raise
+    except AnabranchError as err:
+        return err.problem
+    return None
+
+
+def _is_there(root: Home, path: str | None) -> bool:
+    """Whether a ref still exists: one that was deleted since the inventory needs no finding."""
+    try:
+        return path is None or root.store().find_info(path) is not None
+    except NotFoundError:
+        return False
+
+
+def _unopenable(subject: str, explanation: str) -> Case:
+    finding = Finding(
+        kind=FindingKind.UNOPENABLE,
+        subject=subject,
+        explanation=explanation,
+        remedy="none: see the other findings, or restore the newest manifest from a backup",
+    )
+    return Case(finding=finding)
+
 
 # Far longer than a creator needs between the first manifest of a branch and its ref.
 GRACE = timedelta(minutes=15)

@@ -6,17 +6,6 @@ from enum import StrEnum
 
 from anabranch.errors import BusyError, ConflictError, CorruptError, NotFoundError
 
-__all__ = [
-    "Case",
-    "DoctorReport",
-    "Finding",
-    "FindingKind",
-    "Placement",
-    "Severity",
-    "examine",
-    "unknown_file",
-]
-
 # A repair can reveal further problems, such as those of a branch whose log or metadata can be read again.
 _ROUNDS = 5
 

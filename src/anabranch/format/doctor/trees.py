@@ -6,15 +6,12 @@ from functools import partial
 
 from anabranch.format.doctor.findings import Case, Finding, FindingKind
 from anabranch.format.doctor.inventory import Damage, Inventory, label
-from anabranch.format.doctor.refs import Repair, rebuild_missing_ref
-from anabranch.format.doctor.repairs import Repairs
+from anabranch.format.doctor.refs import Repair, Repairs, rebuild_missing_ref
 from anabranch.format.home import branch_folder
 from anabranch.format.layout.listing import LayoutKind
 from anabranch.format.layout.names import BRANCH_REFS, TAG_REFS, branch_ref_path
 from anabranch.format.refs.branches import BranchInfo
 from anabranch.format.staging.external_versions import Origin
-
-__all__ = ["diagnose_trees"]
 
 # Files with rows, or made from rows: a tree that has one was written to.
 _CONTENT = frozenset({LayoutKind.DATA, LayoutKind.BLOB, LayoutKind.DELETION, LayoutKind.INDEX, LayoutKind.MEM_WAL})

@@ -27,8 +27,6 @@ from anabranch.format.refs.tags import TagInfo, scan_tags
 from anabranch.ids import MAIN
 from anabranch.storage import put_once
 
-__all__ = ["DeletedBranch", "delete_branch"]
-
 # A tag that keeps a version for a clone; see `holds`.
 _HOLD = re.compile(r"clone-[0-9a-f]{16}")
 

@@ -54,24 +54,6 @@ from anabranch.ids import MAIN, BranchName
 from anabranch.storage import ObjectInfo, in_parallel, put_once, remove_empty_folders
 from anabranch.storage.uris import is_local, join_uri
 
-__all__ = [
-    "BranchInfo",
-    "Source",
-    "clone_version",
-    "create_branch",
-    "find_branch",
-    "find_ref",
-    "get_branch",
-    "list_branch_files",
-    "list_branches",
-    "parse_branch",
-    "put_branch",
-    "read_parent",
-    "remove_branch_files",
-    "scan_branches",
-    "scan_refs",
-]
-
 # A position in a dataset's history: branch (None for main) and version (None for the newest).
 Source = tuple[str | None, int | None]
 

@@ -13,8 +13,6 @@ from anabranch.format.lance_errors import lance_errors
 from anabranch.format.refs.branches import list_branches
 from anabranch.format.refs.tags import list_tags
 
-__all__ = ["VersionInfo", "list_versions", "restore_version"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionInfo:

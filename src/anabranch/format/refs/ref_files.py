@@ -17,23 +17,6 @@ from uuid import uuid4
 from anabranch.ids import MAIN
 from anabranch.warnings import UnreadableRefWarning
 
-__all__ = [
-    "RefFile",
-    "RefKind",
-    "RefList",
-    "UnreadableRef",
-    "branch_name_of",
-    "encode_branch",
-    "encode_ref",
-    "lineage_of",
-    "metadata_of",
-    "parse_ref",
-    "ref_problem",
-    "usable_fields",
-    "warn_unreadable",
-    "whole_number",
-]
-
 # Lance stores versions and sizes as unsigned 64-bit numbers.
 _U64 = 1 << 64
 # The form of time that Lance accepts. `fromisoformat` accepts more.

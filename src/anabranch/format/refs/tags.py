@@ -1,11 +1,16 @@
-"""The tags of one dataset: names for versions of any branch, in `_refs/tags/` at its root."""
+"""The tags of one dataset: names for versions of any branch, in `_refs/tags/` at its root.
+
+The metadata of tags and branches, texts by key in their ref files, is changed here as well.
+"""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 from anabranch.errors import (
+    InvalidInputError,
     InvalidPathError,
     TagExistsError,
     TagNotFoundError,
@@ -13,7 +18,7 @@ from anabranch.errors import (
 from anabranch.format.home import Home
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout.names import MANAGED_TAG, manifest_path, tag_ref_path
-from anabranch.format.refs.branches import Source, find_branch, find_ref, get_branch, scan_refs
+from anabranch.format.refs.branches import BranchInfo, Source, find_branch, find_ref, get_branch, scan_refs
 from anabranch.format.refs.ref_files import (
     RefFile,
     RefKind,
@@ -25,19 +30,6 @@ from anabranch.format.refs.ref_files import (
 )
 from anabranch.ids import TagName
 from anabranch.storage import put_once
-
-__all__ = [
-    "TagInfo",
-    "create_tag",
-    "delete_tag",
-    "find_tag",
-    "get_tag",
-    "list_tags",
-    "mark_managed",
-    "parse_tag",
-    "scan_tags",
-    "update_tag",
-]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,3 +164,49 @@ def _existing(root: Home, source: Source) -> tuple[str | None, int]:
     if branch is not None:
         get_branch(root, branch)
     return branch, root.on(branch).open(version).version
+
+
+# Ours: with one of these keys a tag would count as the hold of a clone.
+_RESERVED = "anabranch."
+
+
+def set_branch_metadata(
+    root: Home, name: str, metadata: Mapping[str, str], *, unset: Iterable[str] = (), replace: bool = False
+) -> BranchInfo:
+    """Set keys of a branch's metadata and remove others; with `replace`, all other keys are removed."""
+    before = get_branch(root, name).metadata
+    after = _changed(before, metadata, unset, replace=replace)
+    with lance_errors(root.root, root.storage_options):
+        root.open().branches.replace_metadata(name, after)
+    return get_branch(root, name)
+
+
+def set_tag_metadata(
+    root: Home, name: str, metadata: Mapping[str, str], *, unset: Iterable[str] = (), replace: bool = False
+) -> TagInfo:
+    """Set keys of a tag's metadata and remove others."""
+    before = get_tag(root, name).metadata
+    after = _changed(before, metadata, unset, replace=replace)
+    with lance_errors(root.root, root.storage_options):
+        root.open().tags.replace_metadata(name, after)
+    return get_tag(root, name)
+
+
+def _changed(before: Mapping[str, str], metadata: Any, unset: Iterable[str], *, replace: bool) -> dict[str, str]:
+    if not isinstance(metadata, Mapping):
+        raise InvalidInputError(f"metadata must be a mapping, got {metadata!r}", hint="give {'key': 'value'}")
+    for key, value in metadata.items():
+        _check(key, value)
+    # A string is iterable as well: each of its characters would be a key.
+    removed = [unset] if isinstance(unset, str) else list(unset)
+    kept = {} if replace else {key: value for key, value in before.items() if key not in removed}
+    return {**kept, **metadata}
+
+
+def _check(key: object, value: object) -> None:
+    if not isinstance(key, str) or not isinstance(value, str):
+        raise InvalidInputError(f"metadata {key!r}: {value!r} is not text", hint="give texts as keys and values")
+    if not key or key.startswith(_RESERVED):
+        raise InvalidInputError(
+            f"metadata key {key!r} is not usable", hint=f"give a key that does not start with {_RESERVED!r}"
+        )

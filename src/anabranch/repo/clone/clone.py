@@ -49,9 +49,6 @@ from anabranch.storage.requests import Steps
 from anabranch.storage.uris import relative_to
 from anabranch.warnings import UnregisteredCloneWarning
 
-__all__ = ["CloneRequest", "Progress", "clone_repository", "request_clone"]
-
-
 # Called with the number done and the total: tables of a shallow clone, files of a deep one.
 Progress = Callable[[int, int], None]
 

@@ -14,8 +14,6 @@ from anabranch.repo.refs.tags import TAGS
 from anabranch.storage import in_parallel
 from anabranch.storage.uris import normalise_uri, relative_to
 
-__all__ = ["Relocation", "Unexplained", "relocate_repository"]
-
 _LANCE = ".lance"
 # In groups, so that the progress is reported in between.
 _AT_ONCE = 16

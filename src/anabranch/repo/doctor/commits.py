@@ -1,21 +1,29 @@
-"""Check commit objects: each that is named anywhere must exist, be intact, and equal the copy in its log entry."""
+"""Check commit objects: each that is named anywhere must exist, be intact, and equal the copy in its log entry.
+
+A damaged commit object is rebuilt from the log entry that published it, and from the full maps of other commits.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from anabranch.errors import AnabranchError, CorruptError, ObjectNotFoundError, UnsupportedFormatError
+from anabranch.errors import AnabranchError, CorruptError, NotFoundError, ObjectNotFoundError, UnsupportedFormatError
 from anabranch.format.doctor.findings import Case, Finding, FindingKind
-from anabranch.ids import MAIN
+from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.doctor.inventory import BrokenCommit, CommitFacts, Inventory, name_of
-from anabranch.repo.doctor.rebuild import Rebuilder
 from anabranch.repo.log import codec
+from anabranch.repo.log.collected import find_record
 from anabranch.repo.log.commits import commit_path
-from anabranch.repo.log.entries import CommitRecord, LogEntry
+from anabranch.repo.log.entries import (
+    CommitKind,
+    CommitRecord,
+    GraphCommit,
+    LogEntry,
+    TableMap,
+)
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.log.view import View
 from anabranch.storage import documents, in_parallel
-
-__all__ = ["diagnose_commits", "inspect_commit", "inspect_remaining"]
+from anabranch.storage.documents import is_sealed
 
 _FROM_BACKUP = "restore it from a backup"
 
@@ -67,6 +75,107 @@ def _read(repo_store: RepoStore, commit_id: str, expected: CommitRecord | None) 
         problem = "it differs from the log entry that published it"
         return BrokenCommit(kind=FindingKind.DIFFERENT_COMMIT, problem=problem)
     return record
+
+
+class Rebuilder:
+    """Rebuilds commit objects from the log entries that published them."""
+
+    def __init__(self, repo_store: RepoStore, inventory: Inventory) -> None:
+        self._repo_store = repo_store
+        self._inventory = inventory
+
+    def can_rebuild(self, commit_id: str) -> bool:
+        return self._encoded(commit_id) is not None
+
+    def rebuild(self, commit_id: str) -> bool:
+        """Write the object again. Return False if it cannot be rebuilt."""
+        data = self._encoded(commit_id)
+        if data is None:
+            return False
+        self._repo_store.config.store.put(commit_path(commit_id), data)
+        return True
+
+    def _encoded(self, commit_id: str) -> bytes | None:
+        """Return the bytes of the object, or None if a part of it is stored nowhere else."""
+        where = self._inventory.published.get(commit_id)
+        if where is None:
+            return None
+        record = self._repo_store.heads.get_numbered(BranchName(where[0]), where[1]).head
+        full_map = None
+        if record.base == commit_id:
+            full_map = self._full_map(record, self._stored_map(commit_id))
+            if full_map is None:
+                return None
+        return documents.dump({**codec.encode_commit(record, full_map), **self._mark(commit_id)})
+
+    def _mark(self, commit_id: str) -> dict[str, int]:
+        """Return the mark of a collected commit. The log does not have it, but the record of the collection does."""
+        found = find_record(self._repo_store.config, commit_id)
+        return {} if found is None else {"collected_at": found.at}
+
+    def _stored_map(self, commit_id: str) -> TableMap | None:
+        """Return the full map of an object of which another part is wrong.
+
+        Return None without a valid checksum: the damage may be in the map itself.
+        """
+        path = commit_path(commit_id)
+        try:
+            data = self._repo_store.config.store.get(path)
+            fields = documents.load(data, path=path)
+            with documents.damage_named(path):
+                is_own = is_sealed(data) and fields["commit"]["graph_commit_id"] == commit_id
+                return codec.decode_full_map(fields) if is_own else None
+        except (CorruptError, NotFoundError):
+            return None
+
+    def _full_map(self, record: CommitRecord, stored: TableMap | None) -> TableMap | None:
+        """Return all tables of a commit, or None if they cannot be determined.
+
+        The unchanged tables come from the parent commit, the changed ones from the stored map or from a later full map.
+        """
+        parent, commits = record.commit.parent_commit_id, self._repo_store.commits
+        if parent is None:
+            return {} if record.commit.kind is CommitKind.INIT else stored
+        if record.has_tables_of_main:
+            return stored  # a commit of a live branch: some of its tables are main's, not the parent's
+        try:
+            tables = commits.tables_of(commits.get(parent))
+            known = stored if stored is not None else self._later_map(record.commit)
+        except AnabranchError:
+            return stored
+        changed = {TableKey.parse(key) for key in record.commit.tables}
+        if known is None and changed:
+            return None
+        for key in changed:
+            tables.pop(key, None)
+            if known is not None and key in known:
+                tables[key] = known[key]
+        return tables
+
+    def _later_map(self, commit: GraphCommit) -> TableMap | None:
+        """Return the next full map after that of a commit, if it still has the states that the commit wrote."""
+        commits = self._repo_store.commits
+        changed = {TableKey.parse(key) for key in commit.tables}
+        for commit_id, parent_id in self._iter_next_full_maps(commit.graph_commit_id):
+            record = commits.get(commit_id)
+            # The changes of the parent are all changes between the two full maps.
+            between = () if parent_id == commit.graph_commit_id else commits.get(parent_id).changes
+            touched = {*between, *(TableKey.parse(key) for key in record.commit.tables)}
+            if not record.has_tables_of_main and touched.isdisjoint(changed):
+                return commits.tables_of(record)
+        return None
+
+    def _iter_next_full_maps(self, base: str) -> Iterator[tuple[str, str]]:
+        """Yield each intact commit with a full map whose parent builds on the full map of `base`, and the parent."""
+        broken = self._inventory.broken.keys() - {base}
+        for commit_id, facts in sorted(self._inventory.commits.items()):
+            parent_id = facts.made_from[0] if facts.made_from else ""
+            parent = self._inventory.commits.get(parent_id)
+            # Its map without its own changes is the map of its parent, and the parent names what changed since the
+            # lost base.
+            is_next = facts.base == commit_id and parent is not None and parent.base == base
+            if is_next and broken.isdisjoint({commit_id, parent_id}):
+                yield commit_id, parent_id
 
 
 def diagnose_commits(repo_store: RepoStore, inventory: Inventory) -> Iterator[Case]:

@@ -21,17 +21,6 @@ from anabranch.repo.log.view import View
 from anabranch.repo.refs.tags import TagInfo
 from anabranch.storage import in_parallel
 
-__all__ = [
-    "BrokenCommit",
-    "CommitFacts",
-    "Inventory",
-    "Use",
-    "digest_row",
-    "name_of",
-    "placement_of",
-    "with_effects",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokenCommit:

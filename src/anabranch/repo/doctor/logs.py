@@ -9,11 +9,10 @@ from itertools import pairwise
 from anabranch.errors import AnabranchError, CorruptError, UnsupportedFormatError
 from anabranch.format.doctor.findings import Case, Finding, FindingKind, unknown_file
 from anabranch.ids import MAIN, BranchName
-from anabranch.repo.doctor.checked_log import CheckedLog
+from anabranch.repo.doctor.checked_log import CheckedLog, Entry, find_copy, rebuild_entry, rebuild_newest
 from anabranch.repo.doctor.commits import inspect_commit
 from anabranch.repo.doctor.inventory import Inventory
 from anabranch.repo.doctor.metadata import StoredHistory
-from anabranch.repo.doctor.rebuild import Entry, find_copy, rebuild_entry, rebuild_newest
 from anabranch.repo.log.clocks import as_text, store_microseconds
 from anabranch.repo.log.config import BRANCHES, RepoConfig
 from anabranch.repo.log.entries import LogEntry
@@ -21,8 +20,6 @@ from anabranch.repo.log.store import RepoStore
 from anabranch.repo.refs.tags import TagInfo
 from anabranch.storage import in_parallel, put_once
 from anabranch.storage.documents import is_torn
-
-__all__ = ["diagnose_branches", "scan_log"]
 
 # The suffix of an entry that was set aside.
 TORN = ".torn"

@@ -39,17 +39,6 @@ from anabranch.repo.log.store import RepoStore
 from anabranch.repo.refs.tags import TAGS
 from anabranch.storage.store import CLOCK, store_time
 
-__all__ = [
-    "StoredHistory",
-    "diagnose_history",
-    "diagnose_leases",
-    "diagnose_mark",
-    "diagnose_names",
-    "diagnose_records",
-    "read_stored_history",
-]
-
-
 # Folders of pipelines: their definitions, and the output of failed steps.
 _OF_PIPELINES = ("_logs", "_pipelines")
 _OWN = (BRANCHES, CLOCK, CLONES, COMMITS, GC, LEASES, MARK, MARK_COPY, ORIGIN, RUNS, TABLES, TAGS)

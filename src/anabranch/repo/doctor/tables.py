@@ -8,9 +8,15 @@ import pyarrow as pa
 
 from anabranch.errors import AnabranchError, LinkError, StorageDeniedError, StorageUnavailableError
 from anabranch.format import staging
-from anabranch.format.doctor.contents import FileProblem, WrongFile, check_contents
 from anabranch.format.doctor.findings import Case, Finding, FindingKind, Placement
-from anabranch.format.doctor.inventory import Inventory, VersionFacts, read_partial_inventory
+from anabranch.format.doctor.inventory import (
+    FileProblem,
+    Inventory,
+    VersionFacts,
+    WrongFile,
+    check_contents,
+    read_partial_inventory,
+)
 from anabranch.format.doctor.refs import can_write_ref, write_ref
 from anabranch.format.home import Home, branch_folder, is_staged
 from anabranch.format.layout.listing import Layout, LayoutKind, lay_out
@@ -23,9 +29,6 @@ from anabranch.repo.doctor.inventory import Use
 from anabranch.repo.log.config import TABLES, RepoConfig
 from anabranch.storage import open_store
 from anabranch.storage.uris import follow_links, relative_to
-
-__all__ = ["DatasetCheck", "check_dataset", "diagnose_rows"]
-
 
 _MANIFESTS = frozenset({LayoutKind.MANIFEST, LayoutKind.DETACHED_MANIFEST})
 _FROM_BACKUP = "restore it from a backup"

@@ -8,9 +8,16 @@ from datetime import datetime, timedelta
 from anabranch.errors import BranchInUseError, BranchProtectedError, BusyError, RunEndedError
 from anabranch.format.layout.dead_files import Reach, Wanted, find_reach
 from anabranch.ids import MAIN, BranchName
-from anabranch.repo.gc.policy import CollectedObject, GcReport, GcStage, Policy
+from anabranch.repo.gc.reports import CollectedObject, GcReport, GcStage, Policy
 from anabranch.repo.gc.roots import Roots, find_roots
-from anabranch.repo.gc.sweep import delete_wave, find_wanted, iter_history_reach, iter_unreferenced, iter_waves
+from anabranch.repo.gc.sweep import (
+    delete_wave,
+    find_wanted,
+    iter_history_reach,
+    iter_unreferenced,
+    iter_waves,
+    list_datasets,
+)
 from anabranch.repo.log.clocks import store_microseconds
 from anabranch.repo.log.collected import list_collected, mark_collected, record_collected, unmark_collected
 from anabranch.repo.log.config import TABLES, RepoConfig
@@ -24,13 +31,6 @@ from anabranch.repo.write.homes import being_removed
 from anabranch.storage import in_parallel, iter_in_parallel
 from anabranch.storage.requests import OnProgress, Progress, ignore_progress
 from anabranch.storage.store import store_time
-
-__all__ = [
-    "collect_garbage",
-    "find_horizon",
-    "list_datasets",
-]
-
 
 _EXPIRED = "the lease of the run expired"
 
@@ -150,13 +150,6 @@ def _iter_run_begins(config: RepoConfig) -> Iterator[datetime]:
         log = config.branch_log(BranchName.of_run(name))
         if (first := config.store.find_info(log.path(1))) is not None:
             yield first.modified
-
-
-def list_datasets(config: RepoConfig) -> list[str]:
-    """Return all table folders, named as in table entries. Includes folders of tables that no commit names."""
-    buckets = config.store.list_folders(TABLES)
-    folders = in_parallel(config.store.list_folders, buckets)
-    return sorted(folder.removeprefix(f"{TABLES}/") for found in folders for folder in found)
 
 
 @dataclass(slots=True)

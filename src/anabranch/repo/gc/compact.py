@@ -10,8 +10,6 @@ from anabranch.repo.log.entries import GraphCommit
 from anabranch.repo.transaction import Transaction, table_writes
 from anabranch.repo.write.columns import Rewriter
 
-__all__ = ["CompactedTable", "Compaction", "compact_tables"]
-
 # Called with the number of tables done and the total number of tables.
 Progress = Callable[[int, int], None]
 

@@ -12,11 +12,26 @@ from anabranch.format.layout.names import VERSION_HINT, branch_of_ref_path
 from anabranch.format.storage_report import Usage
 from anabranch.hints import suggest
 from anabranch.ids import MAIN, BranchName, TableKey
-from anabranch.repo.gc.collection import find_horizon, list_datasets
-from anabranch.repo.gc.policy import CollectedObject, GcStage, Policy
+from anabranch.repo.gc.collection import find_horizon
+from anabranch.repo.gc.reports import (
+    CollectedObject,
+    FileGroup,
+    GcStage,
+    HolderKind,
+    Policy,
+    RepositoryStorage,
+    TableUsage,
+    measure_holders,
+)
 from anabranch.repo.gc.roots import Roots, find_roots
-from anabranch.repo.gc.sweep import find_wanted, iter_held_entries, iter_history_reach, iter_unreferenced, iter_waves
-from anabranch.repo.gc.usage import FileGroup, HolderKind, RepositoryStorage, TableUsage, measure_holders
+from anabranch.repo.gc.sweep import (
+    find_wanted,
+    iter_held_entries,
+    iter_history_reach,
+    iter_unreferenced,
+    iter_waves,
+    list_datasets,
+)
 from anabranch.repo.log.collected import list_collected
 from anabranch.repo.log.config import TABLES, RepoConfig
 from anabranch.repo.log.entries import CommitRecord, TableEntry
@@ -24,8 +39,6 @@ from anabranch.repo.log.store import RepoStore
 from anabranch.repo.log.view import View
 from anabranch.storage import in_parallel, iter_in_parallel
 from anabranch.storage.requests import OnProgress, Progress, ignore_progress
-
-__all__ = ["Part", "measure_storage"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

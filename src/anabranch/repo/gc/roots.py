@@ -1,21 +1,208 @@
-"""The roots of garbage collection: the commits that are reachable now or were reachable since the horizon."""
+"""The roots of garbage collection: the commits that are reachable now or were reachable since the horizon.
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+Each log of a branch may hold several lives of its name. Each of them retains commits by the policy.
+"""
+
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from anabranch.ids import MAIN, BranchName
-from anabranch.repo.gc.lifetimes import BranchLog, FirstParents, Lifetime
-from anabranch.repo.gc.policy import Policy
+from anabranch.repo.gc.reports import Policy
 from anabranch.repo.history.ancestry import Ancestry
 from anabranch.repo.log.clones import Clones
-from anabranch.repo.log.entries import CommitRecord, LogEntry, Parent
+from anabranch.repo.log.commits import Commits
+from anabranch.repo.log.entries import BranchEvent, CommitRecord, GraphCommit, LogEntry, Parent
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.log.view import View
 from anabranch.repo.refs.tags import iter_tagged_since
 from anabranch.storage import in_parallel
 
-__all__ = ["EARLIEST", "Roots", "find_roots"]
+
+class FirstParents:
+    """Walks along first parents. Most branches share most of their history, so each commit is read once."""
+
+    def __init__(self, commits: Commits) -> None:
+        self._commits = commits
+        self._known: dict[str, GraphCommit] = {}
+
+    @property
+    def known(self) -> Mapping[str, GraphCommit]:
+        """All commits that were read, by id."""
+        return self._known
+
+    def iter_from(self, head: CommitRecord) -> Iterator[GraphCommit]:
+        """Yield a commit and its first parents, newest first."""
+        commit = head.commit
+        if commit.parent_commit_id not in self._known:
+            self._add_page(head)
+        yield commit
+        while (parent := commit.parent_commit_id) is not None:
+            if parent not in self._known:
+                self._add_page(self._commits.get(parent))
+            commit = self._known[parent]
+            yield commit
+
+    def _add_page(self, record: CommitRecord) -> None:
+        """Remember a commit and the earlier commits whose summaries its object repeats."""
+        self._known[record.commit.graph_commit_id] = record.commit
+        for origin in self._commits.list_page(record):
+            self._known[origin.commit.graph_commit_id] = origin.commit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BranchLog:
+    """The log of one branch name: its newest entry, all commits made on it, and the commits that it retains.
+
+    `written` is when the newest entry was put, None if it was put after the listing. `purged` are the commits of its
+    purged lifetimes.
+    """
+
+    newest: LogEntry
+    written: datetime | None
+    made: set[str]
+    purged: set[str]
+    kept: set[str]
+
+
+class Lifetime:
+    """The entries of a branch from its creation to its deletion, or until now.
+
+    A name can be used again after its branch was deleted, so one log may hold several lifetimes.
+    """
+
+    def __init__(self, repo_store: RepoStore, parents: FirstParents, last: LogEntry) -> None:
+        self._repo_store = repo_store
+        self._parents = parents
+        self.last = last
+        # The commits that were made in this lifetime, by id.
+        self.made: dict[str, GraphCommit] = {}
+        self._heads: dict[int, CommitRecord] = {}
+        self._rolled_back: set[int] = set()
+        self._read()
+
+    def _read(self) -> None:
+        """Find every commit made in this lifetime, and the heads that are not such a commit, as after a reset.
+
+        A commit names the number of its entry (`manifest_version`), so most entries need not be read: the walk from
+        the newest head covers them. Only numbers that no walk has covered are read from the log.
+        """
+        branch = self.last.branch
+        numbers: set[int] = set()
+        after: LogEntry | None = None
+        for number in range(self.last.number, self.last.state.created_as - 1, -1):
+            if number in numbers:
+                continue
+            entry = self.last if number == self.last.number else self._repo_store.heads.get_numbered(branch, number)
+            self._heads[number] = entry.head
+            if after is not None and after.event is BranchEvent.ROLLED_BACK:
+                self._find_rolled_back(entry)
+            after = entry
+            for commit in self._parents.iter_from(entry.head):
+                # The walk has reached the branch that this one was made from, or an earlier branch of the same name.
+                # Their own logs decide about those commits.
+                if commit.branch != str(branch) or commit.manifest_version < self.last.state.created_as:
+                    break
+                # A walk from a later entry has been here.
+                if commit.graph_commit_id in self.made:
+                    break
+                numbers.add(commit.manifest_version)
+                self.made[commit.graph_commit_id] = commit
+
+    def _find_rolled_back(self, entry: LogEntry) -> None:
+        """Note the number of a commit that its writer rolled back, given the last entry that has it as its head.
+
+        Its files may be gone. The writer marks it as collected, unless it was killed before; then this collection does.
+        """
+        commit = entry.head.commit
+        if commit.branch != str(self.last.branch) or commit.manifest_version < self.last.state.created_as:
+            return  # a reset was rolled back, and the commit belongs to another branch
+        is_known = commit.graph_commit_id in self.made  # by a later entry: the branch was reset to it
+        if not is_known and self._repo_store.heads.was_rolled_back(self.last, commit.manifest_version):
+            self._rolled_back.add(commit.manifest_version)
+
+    def find_kept(self, policy: Policy, times: Mapping[int, datetime], horizon: datetime) -> set[str]:
+        """Return the commits that the policy retains, and those that were a head since the horizon.
+
+        `times` is when each entry of the log was written. Commits that were rolled back are not retained.
+        """
+        return self._find_retained(policy, times, horizon) - self._list_rolled_back()
+
+    def find_kept_before(self, policy: Policy, times: Mapping[int, datetime], horizon: datetime) -> set[str]:
+        """Return the commits that the policy retains in the reflog of a branch that has another name now."""
+        if policy.keeps_all:
+            return self.find_kept(policy, times, horizon)
+        return self._find_young(_newer_than(policy, horizon)) - self._list_rolled_back()
+
+    def _list_rolled_back(self) -> set[str]:
+        made = self.made.values()
+        return {commit.graph_commit_id for commit in made if commit.manifest_version in self._rolled_back}
+
+    def _find_retained(self, policy: Policy, times: Mapping[int, datetime], horizon: datetime) -> set[str]:
+        run = self.last.state.run
+        # A run is compared with the commits that it started on when it is published, however old they are.
+        kept = set() if run is None else set(run.started_on)
+        if policy.keeps_all:
+            kept.update(self.made)
+            for head in self._heads.values():
+                self._add_ancestors(head, kept)
+            return kept
+        since, is_new = self._first_number_since(times, horizon), _newer_than(policy, horizon)
+        heads = {number: head.commit.graph_commit_id for number, head in self._heads.items()}
+        # The head at the horizon counts as well: a reader that opened the branch then may still read it.
+        kept.update(head for number, head in heads.items() if number >= min(since, self.last.number))
+        made = self.made.values()
+        kept.update(commit.graph_commit_id for commit in made if commit.manifest_version >= since)
+        kept.update(self._iter_last(policy.keep_last or 0, is_new, since))
+        return kept | self._find_young(is_new)
+
+    def _find_young(self, is_new: Callable[[GraphCommit], bool]) -> set[str]:
+        """Return the commits in the history of any head of the branch for which `is_new` holds."""
+        found: set[str] = set()
+        for head in self._heads.values():
+            for commit in self._parents.iter_from(head):
+                if commit.graph_commit_id in found or not is_new(commit):
+                    break  # no commit is younger than its children, so the older ones are not new either
+                found.add(commit.graph_commit_id)
+        return found
+
+    def _add_ancestors(self, head: CommitRecord, kept: set[str]) -> None:
+        """Add a commit and its first parents. Stop at the first commit of another branch that is added already."""
+        own = self.made
+        for commit in self._parents.iter_from(head):
+            commit_id = commit.graph_commit_id
+            if commit_id in kept and commit_id not in own:
+                return
+            kept.add(commit_id)
+
+    def _first_number_since(self, times: Mapping[int, datetime], horizon: datetime) -> int:
+        """Return the number of the entry that was the newest at the horizon."""
+        older = [number for number, at in times.items() if at < horizon and number <= self.last.number]
+        # Without an older entry, the branch was created after the horizon, and all of its entries count.
+        return max(older, default=self.last.state.created_as)
+
+    def _iter_last(self, keep_last: int, is_new: Callable[[GraphCommit], bool], since: int) -> Iterator[str]:
+        """Yield the last commits of the branch along first parents.
+
+        `keep_last` counts from the entry that was the newest at the horizon. Later commits are kept in any case.
+        """
+        counted, name = 0, str(self.last.branch)
+        for commit in self._parents.iter_from(self.last.head):
+            is_later = commit.branch == name and commit.manifest_version > since
+            counted += not is_later
+            if counted > keep_last and not is_later and not is_new(commit):
+                return
+            yield commit.graph_commit_id
+
+
+def _newer_than(policy: Policy, horizon: datetime) -> Callable[[GraphCommit], bool]:
+    """Return the test for `keep_newer_than`, measured from the horizon."""
+    if policy.keep_newer_than is None:
+        return lambda _: False
+    # What the policy retained at any time since the horizon stays, so that the policy is applied as of the horizon.
+    oldest = int((horizon - policy.keep_newer_than).timestamp() * 1_000_000)
+    return lambda commit: commit.created_at >= oldest
+
 
 # With this horizon, deleted branches and tags retain all of their commits, however long ago they were deleted.
 EARLIEST = datetime.min.replace(tzinfo=UTC)
@@ -78,9 +265,13 @@ class _Search:
         heads: list[LogEntry] = []
         recent: list[LogEntry] = []
         for log in logs:
-            self._add_log(log)
-            if is_lock(log.newest.branch):
+            self._published.update(log.made)
+            self._purged.update(log.purged)
+            branch = log.newest.branch
+            # An internal log that is not a run, such as the schema lock.
+            if branch.is_internal and branch.run_id is None:
                 continue
+            self._keep(str(branch), log.kept)
             if not log.newest.state.is_deleted:
                 heads.append(log.newest)
             elif self._can_return(log):
@@ -112,18 +303,36 @@ class _Search:
             return False
         return log.written is None or log.written >= self._horizon
 
-    def _add_log(self, log: BranchLog) -> None:
-        self._published.update(log.made)
-        self._purged.update(log.purged)
-        if not is_lock(log.newest.branch):
-            self._keep(str(log.newest.branch), log.kept)
-
     def _keep(self, holder: str, commit_ids: Iterable[str]) -> None:
         for commit_id in commit_ids:
             self._holders.setdefault(commit_id, set()).add(holder)
 
     def _read_log(self, branch: BranchName) -> BranchLog | None:
-        return BranchLog.read(self._repo_store, self._parents, branch, self._find_kept)
+        """Read all lifetimes of a branch name. Return None if the log has no entry."""
+        config, heads = self._repo_store.config, self._repo_store.heads
+        log = config.branch_log(branch)
+        # List before the newest entry is read. An entry that is put in between then has no time and counts as young.
+        listed = ((log.number_of(info.path), info.modified) for info in config.store.list(log.folder))
+        times = {number: modified for number, modified in listed if number is not None}
+        newest = heads.find(branch)
+        if newest is None:
+            return None
+        made: set[str] = set()
+        purged: set[str] = set()
+        kept: set[str] = set()
+        entry: LogEntry | None = newest
+        while entry is not None:
+            lifetime = Lifetime(self._repo_store, self._parents, entry)
+            made.update(lifetime.made)
+            found = self._find_kept(lifetime, times)
+            if found is None:
+                purged.update(lifetime.made)
+            else:
+                kept.update(found)
+            created_as = entry.state.created_as
+            # The entry before a creation is the tombstone of the earlier branch of this name.
+            entry = heads.get_numbered(branch, created_as - 1) if created_as > 1 else None
+        return BranchLog(newest=newest, written=times.get(newest.number), made=made, purged=purged, kept=kept)
 
     def _find_kept(self, lifetime: Lifetime, times: Mapping[int, datetime]) -> set[str] | None:
         """Return the commits that a lifetime of a branch retains, or None if the branch is purged.
@@ -170,7 +379,11 @@ class _Search:
             if parent is None or entry.state.run is not None:
                 continue
             holder, view = str(entry.branch), View.of(entry, main)
-            self._keep_table_bases(ancestry, holder, view, main)
+            record = view.record
+            # Each table that a live branch has changed has merge bases of its own.
+            for key in view.own:
+                bases = ancestry.find_table_bases(record, main, key)
+                self._keep(holder, (base.commit.graph_commit_id for base in bases))
             self._keep(holder, [parent.commit])
             others = {MAIN: main}
             # The parent may be deleted. Then nothing is merged with it any more.
@@ -178,15 +391,3 @@ class _Search:
                 others[str(name)] = heads[name].head
             for other in others.values():
                 self._keep(holder, (base.graph_commit_id for base in ancestry.find_bases(view.head, other)))
-
-    def _keep_table_bases(self, ancestry: Ancestry, holder: str, view: View, main: CommitRecord) -> None:
-        """Keep the merge bases of the tables that a live branch has changed. Each table has bases of its own."""
-        record = view.record
-        for key in view.own:
-            bases = ancestry.find_table_bases(record, main, key)
-            self._keep(holder, (base.commit.graph_commit_id for base in bases))
-
-
-def is_lock(branch: BranchName) -> bool:
-    """Return whether this is an internal log that is not a run, such as the schema lock."""
-    return branch.is_internal and branch.run_id is None

@@ -1,40 +1,43 @@
-"""The versions that retained commits need, and the objects that may be deleted, in the order of deletion."""
+"""The versions that retained commits need, and the objects that may be deleted, in the order of deletion.
 
+`purge_branch` deletes the files that only a deleted branch needs, without a grace period.
+"""
+
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import groupby
 
 from anabranch.format.layout.dead_files import Reach, VersionKey, Wanted, find_reach
+from anabranch.format.layout.names import branch_of_ref_path
 from anabranch.ids import BranchName, TableKey
-from anabranch.repo.gc.policy import CollectedObject
-from anabranch.repo.gc.roots import Roots
+from anabranch.repo.gc.reports import CollectedObject, Policy
+from anabranch.repo.gc.roots import EARLIEST, Roots, find_roots
+from anabranch.repo.log.collected import list_collected, mark_collected, record_collected, unmark_collected
 from anabranch.repo.log.commits import COMMITS
-from anabranch.repo.log.config import DECISIONS, RepoConfig, owns
-from anabranch.repo.log.entries import CommitRecord, TableEntry
+from anabranch.repo.log.config import DECISIONS, TABLES, RepoConfig, home_folders, owns
+from anabranch.repo.log.entries import CommitRecord, LogEntry, TableEntry
 from anabranch.repo.log.heads import Heads
 from anabranch.repo.log.history_tables import history_homes
 from anabranch.repo.log.leases import LEASES
 from anabranch.repo.log.store import RepoStore
-from anabranch.repo.write.homes import REMOVING
+from anabranch.repo.write.homes import REMOVING, being_removed
 from anabranch.storage import ObjectInfo, ObjectStore, in_parallel
-
-__all__ = [
-    "HeldEntry",
-    "delete_wave",
-    "find_wanted",
-    "iter_held_entries",
-    "iter_history_reach",
-    "iter_unreferenced",
-    "iter_waves",
-]
-
+from anabranch.storage.store import store_time
 
 _NEVER_PUBLISHED = "commit that was never published"
 _LEFTOVER = "temporary file of a writer that was killed"
 _OF_DELETED_BRANCH = "decisions on merges of a deleted branch"
 _EXPIRED = "expired lease or removal notice"
+
+
+def list_datasets(config: RepoConfig) -> list[str]:
+    """Return all table folders, named as in table entries. Includes folders of tables that no commit names."""
+    buckets = config.store.list_folders(TABLES)
+    folders = in_parallel(config.store.list_folders, buckets)
+    return sorted(folder.removeprefix(f"{TABLES}/") for found in folders for folder in found)
 
 
 def iter_waves(folder: str, reach: Reach) -> Iterator[list[CollectedObject]]:
@@ -166,3 +169,204 @@ def _iter_group(
         untouched.setdefault(holders, set()).update(base.keys() - record.changes.keys())
     for holders, keys in untouched.items():
         yield from ((key, base[key], holders) for key in keys)
+
+
+def purge_branch(repo_store: RepoStore, tombstone: LogEntry) -> int:
+    """Free the space of a deleted branch at once and return the number of bytes. Readers of its tables fail.
+
+    Commits of the branch that a tag, a clone or another branch needs stay, even if that tag or branch is deleted: it
+    can be restored. A concurrent publish on the purged branch is refused.
+    """
+    left = _list_datasets_with_homes(repo_store, tombstone.branch)
+    if not left and not any(repo_store.commits_since(tombstone, version=0)):
+        return 0  # nothing was written on the branch, so the other logs need not be read
+    homes, roots = _collect_commits(repo_store, tombstone)
+    for dataset in left:
+        homes.setdefault(dataset, set())
+    first = repo_store.heads.get_numbered(tombstone.branch, 1)
+    wanted = find_wanted(repo_store, roots, _commits_since(repo_store, roots, first.state.created_at))
+    return sum(
+        _purge_table(
+            repo_store, tombstone, _BranchHomes(dataset=name, homes=frozenset(found)), wanted.get(name, Wanted())
+        )
+        for name, found in sorted(homes.items())
+    )
+
+
+def _list_datasets_with_homes(repo_store: RepoStore, branch: BranchName) -> list[str]:
+    """Return the datasets in which folders for homes of a branch exist.
+
+    Commits name only published homes. A writer that was killed before it published leaves a home that no commit names.
+    """
+    store = repo_store.config.store
+
+    def has_homes(dataset: str) -> bool:
+        return any(store.list_folders(f"{TABLES}/{dataset}/tree/{folder}") for folder in home_folders(branch))
+
+    datasets = list_datasets(repo_store.config)
+    found = in_parallel(has_homes, datasets)
+    return [dataset for dataset, is_found in zip(datasets, found, strict=True) if is_found]
+
+
+def _collect_commits(repo_store: RepoStore, tombstone: LogEntry) -> tuple[dict[str, set[str]], Roots]:
+    """Mark and record the commits that only the deleted branch needs. Return its homes and the remaining roots."""
+    config = repo_store.config
+    collected, roots = list_collected(config), _find_other_roots(repo_store, tombstone)
+    made = roots.purged
+    marked = sorted(made - roots.retained - collected)
+    now = config.clock()
+    in_parallel(lambda commit_id: mark_collected(config, commit_id, at=now), marked)
+    # Read the logs again after the marks: a commit that became reachable in between stays (see gc.collection).
+    roots = _find_other_roots(RepoStore.of(config), tombstone).without(collected)
+    in_parallel(
+        lambda commit_id: unmark_collected(config, commit_id), [each for each in marked if each in roots.retained]
+    )
+    gone = frozenset(marked) - roots.retained
+    record_collected(config, gone, at=now)
+    # Mark them again: a garbage collection that read the records before this one was written takes the marks for
+    # those of a collection that died, and removes them.
+    in_parallel(lambda commit_id: mark_collected(config, commit_id, at=now), sorted(gone))
+    homes = _find_homes(repo_store, tombstone.branch, [repo_store.commits.get(commit_id) for commit_id in sorted(made)])
+    return homes, roots
+
+
+def _find_other_roots(repo_store: RepoStore, tombstone: LogEntry) -> Roots:
+    """Return the roots without the purged branch. Other deleted branches count until their commits are collected."""
+
+    def is_purged(last: LogEntry) -> bool:
+        """Return whether this is the branch, an earlier branch of its name, or a run that targets one of them."""
+        run = last.state.run
+        target, created_as = (
+            (last.branch, last.state.created_as) if run is None else (run.target, run.target_created_as)
+        )
+        # An earlier branch of the name that was renamed is another branch now, and needs its reflog.
+        if target != tombstone.branch or tombstone.state.find_rename(created_as) is not None:
+            return False
+        # A run stages in the homes of its target, so that its files are among those to delete.
+        return last.number <= tombstone.number if run is None else created_as <= tombstone.state.created_as
+
+    # With the earliest horizon, other deleted branches and tags still retain their commits: they can be restored.
+    return find_roots(repo_store, Policy(), horizon=EARLIEST, is_purged=is_purged)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _BranchHomes:
+    """A dataset, and the homes in it that commits of the branch name."""
+
+    dataset: str
+    homes: frozenset[str]
+
+
+def _find_homes(repo_store: RepoStore, branch: BranchName, commits: list[CommitRecord]) -> dict[str, set[str]]:
+    """Return the homes of a branch that its commits name, by dataset."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for entry in _iter_entries(repo_store, commits):
+        if entry.home is not None and owns(branch, entry.home):
+            found[entry.dataset].add(entry.home)
+    return found
+
+
+def _iter_entries(repo_store: RepoStore, commits: list[CommitRecord]) -> Iterator[TableEntry]:
+    """Yield the tables that the commits changed, and all tables of those among them that hold a full map."""
+    bases = {record.base for record in commits}
+    for record in commits:
+        yield from filter(None, record.changes.values())
+        if record.commit.graph_commit_id in bases:
+            yield from repo_store.commits.tables_of(record).values()
+
+
+def _commits_since(repo_store: RepoStore, roots: Roots, created_at: int) -> list[CommitRecord]:
+    """Return the retained commits that may name a home of the branch.
+
+    Commits older than the first branch of that name cannot.
+    """
+    # A commit whose time was not read counts as late: to keep a file too many does no harm.
+    late = [found for found in roots.retained if roots.created_at.get(found, created_at) >= created_at]
+    return in_parallel(repo_store.commits.get, sorted(late))
+
+
+def _purge_table(repo_store: RepoStore, tombstone: LogEntry, place: _BranchHomes, wanted: Wanted) -> int:
+    """Delete the files of the branch in one dataset and return their bytes."""
+    config = repo_store.config
+    with being_removed(config, place.dataset):
+        # A horizon in the future: the files of the branch go, however young they are.
+        root, future = config.dataset_root(place.dataset), store_time(config.store) + timedelta(days=1)
+        reach = find_reach(root, wanted, horizon=future)
+        if reach.missing:
+            return 0  # the dataset is damaged already, and a repair may need files that seem unneeded
+        files = _DatasetFiles.read(repo_store, tombstone, place)
+        is_whole_dataset = not reach.is_needed and files.is_dataset_of_branch()
+        dead = tuple(file for file in reach.dead if is_whole_dataset or files.is_own(file.path))
+        for wave in iter_waves(files.folder, replace(reach, dead=dead)):
+            delete_wave(config.store, wave)
+        for info in files.leftovers:
+            if files.is_own(info.path.removeprefix(f"{files.folder}/")):
+                config.store.delete(info.path)
+        root.forget()
+    return sum(file.size for file in dead)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _DatasetFiles:
+    """The files of a dataset, and which of them belong to the purged branch.
+
+    `leftovers` are temporary files of writers that were killed.
+
+    A new branch of the same name has homes with names of the same form. So a home belongs to the purged branch if a
+    commit of that branch names it, or if its newest file is older than the deletion.
+    """
+
+    branch: BranchName
+    folder: str
+    files: tuple[ObjectInfo, ...]
+    leftovers: tuple[ObjectInfo, ...]
+    homes: frozenset[str]
+    created: datetime
+    deleted: datetime
+
+    @classmethod
+    def read(cls, repo_store: RepoStore, tombstone: LogEntry, place: _BranchHomes) -> "_DatasetFiles":
+        store, log = repo_store.config.store, repo_store.config.branch_log(tombstone.branch)
+        folder, branch = f"{TABLES}/{place.dataset}", tombstone.branch
+        files, leftovers = tuple(store.list(folder)), tuple(store.list_leftovers(folder))
+        # The store's time, not that of the entry: file times are compared with it, and they are from the store, too.
+        deleted = store.head(log.path(tombstone.number)).modified
+        times: dict[str, datetime] = {}
+        for info in (*files, *leftovers):
+            if (home := _home_of(branch, info.path.removeprefix(f"{folder}/"))) is not None:
+                times[home] = max(info.modified, times.get(home, info.modified))
+        return cls(
+            branch=branch,
+            folder=folder,
+            files=files,
+            leftovers=leftovers,
+            homes=place.homes | {home for home, newest in times.items() if newest < deleted},
+            created=store.head(log.path(tombstone.state.created_as)).modified,
+            deleted=deleted,
+        )
+
+    def is_own(self, path: str) -> bool:
+        """Return whether a file is in a home of the purged branch, or is the ref of one."""
+        return _home_of(self.branch, path) in self.homes
+
+    def is_dataset_of_branch(self) -> bool:
+        """Return whether the dataset was created on this branch, and no other writer is creating a table in it."""
+        manifests = [info for info in self.files if info.path.endswith(".manifest")]
+        others = [info for info in manifests if not self.is_own(info.path.removeprefix(f"{self.folder}/"))]
+        if not others:
+            # An interrupted purge deleted the manifests. Files younger than the deletion are those of another writer.
+            return all(info.modified <= self.deleted for info in self.files)
+        # A new table has one ordinary manifest in the root. If it is older or younger than the branch, another branch
+        # or a later writer made the table.
+        return len(others) == 1 and self.created <= others[0].modified <= self.deleted
+
+
+def _home_of(branch: BranchName, path: str) -> str | None:
+    """Return the home of a branch that a file is in or is the ref of, or None."""
+    home = branch_of_ref_path(path)
+    if home is None:
+        # The homes of branch 'dev/x' are below the folder of 'dev', too, but there 'x' is not a ULID.
+        folders = "|".join(map(re.escape, home_folders(branch)))
+        match = re.match(rf"tree/((?:{folders})/[0-9A-HJKMNP-TV-Z]{{26}})/", path)
+        home = None if match is None else match[1]
+    return home if home is not None and owns(branch, home) else None

@@ -11,8 +11,7 @@ from typing import Any
 
 from anabranch.errors import InvalidInputError
 from anabranch.format.doctor.findings import DoctorReport
-from anabranch.repo.gc.policy import GcReport
-from anabranch.repo.gc.usage import HolderStorage, RepositoryStorage
+from anabranch.repo.gc.reports import GcReport, HolderStorage, RepositoryStorage
 from anabranch.server.auth import Scope
 from anabranch.server.ui.site import Page, Redirect, Shown, Visit, get, post
 from anabranch.server.ui.workshop import Work, Workshop
