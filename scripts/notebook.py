@@ -13,7 +13,7 @@ from typing import Any
 
 import nbformat as untyped
 
-from anabranch.drawing.style import STYLE
+from anabranch.drawing.html import STYLE
 
 ROOT = Path(__file__).parents[1]
 NOTEBOOK = ROOT / "examples" / "tour.ipynb"

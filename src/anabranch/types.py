@@ -9,7 +9,7 @@ from anabranch.lazy import load_name
 
 if TYPE_CHECKING:
     from anabranch.display import Listing
-    from anabranch.drawing.lanes import LaneRow
+    from anabranch.drawing.commit_graph import LaneRow
     from anabranch.format.bases.compaction import CompactReport
     from anabranch.format.bases.relocate import RelocateReport, UnexplainedBase
     from anabranch.format.bases.tiering import MoveReport
@@ -228,7 +228,7 @@ _LOCATIONS = {
     "HolderStorage": ("anabranch.repo.gc.reports", "HolderStorage"),
     "IndexInfo": ("anabranch.format.staging", "IndexInfo"),
     "IndexKind": ("anabranch.format.staging", "IndexKind"),
-    "LaneRow": ("anabranch.drawing.lanes", "LaneRow"),
+    "LaneRow": ("anabranch.drawing.commit_graph", "LaneRow"),
     "Layout": ("anabranch.format.layout.listing", "Layout"),
     "LayoutFile": ("anabranch.format.layout.listing", "LayoutFile"),
     "LayoutKind": ("anabranch.format.layout.listing", "LayoutKind"),

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.cli.commits import draw
-from anabranch.drawing.lanes import Node, newest_first
+from anabranch.drawing.commit_graph import Node, newest_first
 
 
 def drawing(*commits: str) -> str:

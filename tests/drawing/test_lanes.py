@@ -6,8 +6,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.drawing.commit_graph import draw_row, lane_count
-from anabranch.drawing.lanes import LaneRow, Node, lay_out_lanes, newest_first
+from anabranch.drawing.commit_graph import LaneRow, Node, draw_row, lane_count, lay_out_lanes, newest_first
 
 
 def lanes(*commits: str) -> list[LaneRow]:

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 import anabranch as ab
-from anabranch.drawing.commit_graph import GraphLine, draw_graph
-from anabranch.drawing.lanes import Node, lay_out_lanes
+from anabranch.drawing.commit_graph import GraphLine, Node, draw_graph, lay_out_lanes
 from tests.ui.lakes import HOSTILE, RIGHT_TO_LEFT, hostile_lake, shop
 
 TAGS = {"bdi", "caption", "circle", "del", "div", "ins", "p", "path", "span", "style", "svg"} | {

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 import anabranch as ab
-from anabranch.duck.session import Database
+from anabranch.duck.engine import Database
 from anabranch.errors import AnabranchError, InvalidExpressionError, TableNotFoundError
 from tests.duck.conftest import make_shop, rows
 

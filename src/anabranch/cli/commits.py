@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from anabranch.cli.output import count
 from anabranch.display import short_id
-from anabranch.drawing.lanes import Node
+from anabranch.drawing.commit_graph import Node
 from anabranch.errors import TableNotFoundError
 from anabranch.hints import suggest
 from anabranch.ids import MAIN

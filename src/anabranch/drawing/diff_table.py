@@ -7,20 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from anabranch.drawing.texts import Cell, attribute, draw_cell, line
+from anabranch.drawing.html import Cell, attribute, draw_cell, line
 
-__all__ = [
-    "ColumnChange",
-    "DiffCell",
-    "DiffRow",
-    "TableChange",
-    "draw_before_after",
-    "draw_change",
-    "draw_column_changes",
-    "draw_count",
-    "draw_rows",
-    "draw_tables",
-]
 
 _COLUMN_CHANGES = 20
 _KEY_MARK = '<span class="type">key</span>'

@@ -1,20 +1,18 @@
-"""Rows of two versions matched and compared by DuckDB, inside this process."""
+"""Compare and merge rows of versions by DuckDB, inside this process."""
 
 import functools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol
 
 import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from anabranch.duck.engine import default_engine
-from anabranch.duck.merger import MergeQuestion
-from anabranch.duck.session import DUCK_ERRORS, Database, is_fatal, translate
+from anabranch.duck.engine import DUCK_ERRORS, Database, default_engine, is_fatal, translate
 from anabranch.duck.sides import Column, Pair, Side, is_same_key
-from anabranch.repo.history.comparer import RowComparison, RowMerge, TableCounts
-
-__all__ = ["BucketQuestion", "DuckComparer", "default_comparer", "single_comparer"]
+from anabranch.repo.history.comparer import ColumnTriple, RowComparison, RowMerge, TableCounts
 
 _ROWS_PER_BATCH = 8192
 _INSERTED, _UPDATED, _DELETED = range(3)
@@ -32,6 +30,21 @@ def single_comparer() -> "DuckComparer":
     return DuckComparer(Database(threads=1))
 
 
+class _Question(Protocol):
+    """A comparison or merge as SQL, and what DuckDB answers as rows."""
+
+    schema: pa.Schema
+
+    @property
+    def sides(self) -> Sequence[Side]: ...
+
+    def query(self, connection: duckdb.DuckDBPyConnection) -> str:
+        """Show the rows to DuckDB, and return the query that matches them."""
+        ...
+
+    def answer(self, batch: pa.RecordBatch) -> pa.RecordBatch: ...
+
+
 class DuckComparer:
     """Compares rows; may be used from many threads."""
 
@@ -43,48 +56,51 @@ class DuckComparer:
         return f"DuckDB {duckdb.__version__}"
 
     def count(self, comparison: RowComparison) -> TableCounts:
-        asked = _Question(comparison)
-        with self._answering((asked.older, asked.newer)) as connection:
-            source = asked.prepare(connection)
-            rows = connection.execute(f"{asked.counting(source)} GROUP BY ALL").fetchall()
+        asked = _Comparison(comparison)
+        with self._answering(asked.sides) as connection:
+            rows = connection.execute(asked.counting(connection)).fetchall()
         found = dict.fromkeys(range(3), 0) | dict(rows)
         return TableCounts(inserted=found[_INSERTED], updated=found[_UPDATED], deleted=found[_DELETED])
 
     def compare(self, comparison: RowComparison) -> pa.RecordBatchReader:
-        asked = _Question(comparison)
-
-        def batches() -> Iterator[pa.RecordBatch]:
-            with self._answering((asked.older, asked.newer)) as connection:
-                connection.execute(asked.reading(asked.prepare(connection)))
-                for batch in connection.to_arrow_reader(_ROWS_PER_BATCH):
-                    yield asked.answer(batch)
-
-        return pa.RecordBatchReader.from_batches(asked.schema, batches())
+        return self._read(_Comparison(comparison))
 
     def merge(self, merge: RowMerge) -> pa.RecordBatchReader:
-        asked = MergeQuestion(merge)
+        return self._read(_Merge(merge))
 
+    def _read(self, asked: _Question) -> pa.RecordBatchReader:
         def batches() -> Iterator[pa.RecordBatch]:
             with self._answering(asked.sides) as connection:
-                connection.execute(asked.prepare(connection))
+                connection.execute(asked.query(connection))
                 for batch in connection.to_arrow_reader(_ROWS_PER_BATCH):
                     yield asked.answer(batch)
 
         return pa.RecordBatchReader.from_batches(asked.schema, batches())
 
     def find_buckets(self, question: RowComparison | RowMerge, *, side: int, buckets: int) -> pa.Array:
-        asked = BucketQuestion(question, side=side, buckets=buckets)
-        with self._answering((asked.side,)) as connection:
-            asked.side.register(connection)
-            found: pa.Table = connection.execute(asked.query).to_arrow_table()
-        return found.column(0).combine_chunks()
+        sides = [Side(alias, rows) for alias, rows in zip("onpq", question.sides, strict=False)]
+        own = sides[side]
+        # Every side must put a row into the same bucket, so only columns that all sides have, in comparable types, are
+        # hashed.
+        there = [number for number, rows in enumerate(question.sides) if rows is not None]
+        matched = question.keys if isinstance(question, RowMerge) else question.keys or question.columns
+        hashed = []
+        for names in (column.names for column in matched):
+            columns = [found for number in there if (found := sides[number].find(names[number]))]
+            if len(columns) == len(there) and (terms := _hashable(columns)) is not None:
+                hashed.append(terms[there.index(side)])
+        bucket = f"hash({', '.join(hashed)}) % {buckets}" if hashed else "0"
+        with self._answering([own]) as connection:
+            own.register(connection)
+            query = f"SELECT ({bucket})::INTEGER FROM given_{own.alias} {own.alias}"  # noqa: S608 - of numbers
+            answer: pa.Table = connection.execute(query).to_arrow_table()
+        return answer.column(0).combine_chunks()
 
     def cancel(self, comparison: RowComparison) -> Iterator[tuple[int, pa.RecordBatch]]:
-        asked = _Question(comparison)
-        sides = (asked.older, asked.newer)
-        with self._answering(sides) as connection:
-            asked.prepare(connection)
-            for number, side in enumerate(sides):
+        asked = _Comparison(comparison)
+        with self._answering(asked.sides) as connection:
+            asked.match(connection)
+            for number, side in enumerate(asked.sides):
                 connection.execute(asked.leaving(side))
                 for batch in connection.to_arrow_reader(_ROWS_PER_BATCH):
                     *values, row_ids = batch.columns
@@ -107,40 +123,73 @@ class DuckComparer:
             session.close()
 
 
-class _Question:
-    """A comparison as SQL, and what DuckDB answers as rows."""
+def _hashable(columns: Sequence[Column]) -> list[str] | None:
+    """What is hashed of a column on each side; None if values that count as equal could have different hashes.
+
+    Where types differ, numbers may be rounded before they are compared, and the texts of moments need not be the same.
+    """
+    kinds, given = [column.kind for column in columns], [column.given for column in columns]
+    # DuckDB holds durations as numbers, which are different for equal durations in different units.
+    if any(pa.types.is_duration(kind) and kind != given[0] for kind in given):
+        return None
+    if len(set(kinds)) == 1:
+        return [column.sql for column in columns]
+    # One type for all widths: the hash of 1 as INT differs from that of 1 as BIGINT.
+    if all(map(pa.types.is_integer, kinds)):
+        return [f"{column.sql}::HUGEINT" for column in columns]
+    if any(pa.types.is_floating(kind) or pa.types.is_temporal(kind) or pa.types.is_nested(kind) for kind in kinds):
+        return None
+    return [column.text for column in columns]
+
+
+def _change(older: Side, newer: Side) -> str:
+    """The number of the change of a row, as SQL."""
+    both = f"{older.is_there} AND {newer.is_there}"
+    return f"CASE WHEN {both} THEN {_UPDATED} WHEN {newer.is_there} THEN {_INSERTED} ELSE {_DELETED} END"
+
+
+def _numbers(conditions: Sequence[str]) -> str:
+    """The numbers of the conditions that are true, as SQL."""
+    chosen = [f"CASE WHEN {condition} THEN {number} END" for number, condition in enumerate(conditions)]
+    return f"[x FOR x IN [{', '.join(chosen) or 'NULL'}] IF x IS NOT NULL]::INTEGER[]"
+
+
+class _Comparison:
+    """The rows of two versions: `o` are the older ones, `n` the newer ones."""
 
     def __init__(self, comparison: RowComparison) -> None:
         self.schema = comparison.schema
-        self.older, self.newer = Side("o", comparison.older), Side("n", comparison.newer)
+        self._older, self._newer = self.sides = Side("o", comparison.older), Side("n", comparison.newer)
         self._has_row_ids = comparison.has_row_ids
+        self._names = pa.array([pair.newer or pair.older for pair in comparison.columns], pa.string())
         pairs = {
-            pair: Pair(
-                name=pair.newer or pair.older or "", older=self.older.at(pair.older), newer=self.newer.at(pair.newer)
-            )
+            pair: Pair(older=self._older.find(pair.older), newer=self._newer.find(pair.newer))
             for pair in comparison.columns
         }
         self._pairs, self._keys = list(pairs.values()), [pairs[pair] for pair in comparison.keys]
+        self._both = f"({self._older.is_there} AND {self._newer.is_there})"
+        self._condition = f"NOT {self._both} OR {' OR '.join(pair.differs for pair in self._pairs) or 'false'}"
 
-    def prepare(self, connection: duckdb.DuckDBPyConnection) -> str:
+    def match(self, connection: duckdb.DuckDBPyConnection) -> str:
         """Show the rows to DuckDB; how they are matched, as a source for a query."""
-        self.older.register(connection)
-        self.newer.register(connection)
+        for side in self.sides:
+            side.register(connection)
         if self._keys:
-            return f"given_o o FULL JOIN given_n n ON {' AND '.join(map(_is_same_key, self._keys))}"
+            keys = [_has_same_key([pair.older], pair.newer) for pair in self._keys]
+            return f"given_o o FULL JOIN given_n n ON {' AND '.join(keys)}"
         # One side has no such table, so nothing can match.
-        if not self.older.columns or not self.newer.columns:
+        if not self._older.columns or not self._newer.columns:
             return "given_o o FULL JOIN given_n n ON false"
         return self._cancel(connection)
 
-    def counting(self, source: str) -> str:
-        return f"SELECT {self._kind}, count(*) FROM {source} WHERE {self._condition}"  # noqa: S608 - as below
+    def counting(self, connection: duckdb.DuckDBPyConnection) -> str:
+        change, source = _change(self._older, self._newer), self.match(connection)
+        return f"SELECT {change}, count(*) FROM {source} WHERE {self._condition} GROUP BY ALL"  # noqa: S608 - as below
 
-    def reading(self, source: str) -> str:
-        changed = [f"CASE WHEN {self._both} AND {pair.differs} THEN {n} END" for n, pair in enumerate(self._pairs)]
-        numbers = f"[x FOR x IN [{', '.join(changed) or 'NULL'}] IF x IS NOT NULL]::INTEGER[]"
-        asked = [self._kind, numbers, *self.older.columns, *self.newer.columns]
-        return f"SELECT {', '.join(asked)} FROM {source} WHERE {self._condition}"  # noqa: S608 - names are numbers here
+    def query(self, connection: duckdb.DuckDBPyConnection) -> str:
+        changed = _numbers([f"{self._both} AND {pair.differs}" for pair in self._pairs])
+        asked = [_change(self._older, self._newer), changed, *self._older.columns, *self._newer.columns]
+        return f"SELECT {', '.join(asked)} FROM {self.match(connection)} WHERE {self._condition}"  # noqa: S608 - names are numbers here
 
     def leaving(self, side: Side) -> str:
         """The rows of a side that were not cancelled, if rows have no key."""
@@ -149,25 +198,11 @@ class _Question:
 
     def answer(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         kinds, numbers, *values = batch.columns
-        names = pa.array([pair.name for pair in self._pairs], pa.string())
-        columns = pa.ListArray.from_arrays(numbers.offsets, names.take(numbers.values))
-        first = len(self.older.columns)
-        before = self.older.rows(values[:first], are_missing=pc.equal(kinds, _INSERTED))
-        after = self.newer.rows(values[first:], are_missing=pc.equal(kinds, _DELETED))
+        columns = pa.ListArray.from_arrays(numbers.offsets, self._names.take(numbers.values))
+        first = len(self._older.columns)
+        before = self._older.rows(values[:first], are_missing=pc.equal(kinds, _INSERTED))
+        after = self._newer.rows(values[first:], are_missing=pc.equal(kinds, _DELETED))
         return pa.record_batch([_CHANGES.take(kinds), columns, before, after], schema=self.schema)
-
-    @property
-    def _both(self) -> str:
-        return f"({self.older.is_there} AND {self.newer.is_there})"
-
-    @property
-    def _kind(self) -> str:
-        there = self.newer.is_there
-        return f"CASE WHEN {self._both} THEN {_UPDATED} WHEN {there} THEN {_INSERTED} ELSE {_DELETED} END"
-
-    @property
-    def _condition(self) -> str:
-        return f"NOT {self._both} OR {' OR '.join(pair.differs for pair in self._pairs) or 'false'}"
 
     def _cancel(self, connection: duckdb.DuckDBPyConnection) -> str:
         """Take away the rows that are on both sides, as often as they are on both; the rest is matched by row ids.
@@ -192,60 +227,148 @@ class _Question:
         return f"left_o o FULL JOIN left_n n ON {by_id}"
 
 
-def _is_same_key(pair: Pair) -> str:
-    if pair.older is None or pair.newer is None:
-        return "false"
-    return is_same_key([pair.older], pair.newer)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Compared:
+    """A column of a merge as pairs: what each side did to it, and how they differ."""
 
-
-class BucketQuestion:
-    """The buckets of the rows of one side, as SQL."""
-
-    def __init__(self, question: RowComparison | RowMerge, *, side: int, buckets: int) -> None:
-        given = list(zip("onpq", question.sides, strict=False))
-        sides = [Side(alias, rows) for alias, rows in given]
-        self.side = sides[side]
-        self._buckets = buckets
-        # Every side must put a row into the same bucket, so only columns that all sides have, in comparable types, are
-        # hashed.
-        there = [number for number, (_, rows) in enumerate(given) if rows is not None]
-        self._terms = []
-        for names in _matched_names(question):
-            columns = [found for n in there if (found := _find(sides[n], names[n]))]
-            if len(columns) == len(there) and (terms := _hashable(columns)) is not None:
-                self._terms.append(terms[there.index(side)])
+    triple: ColumnTriple
+    by_source: Pair
+    by_target: Pair
+    between: Pair
 
     @property
-    def query(self) -> str:
-        bucket = f"hash({', '.join(self._terms)}) % {self._buckets}" if self._terms else "0"
-        return f"SELECT ({bucket})::INTEGER FROM given_{self.side.alias} {self.side.alias}"  # noqa: S608 - of numbers
+    def is_of_both(self) -> bool:
+        return self.triple.source is not None and self.triple.target is not None
+
+    @property
+    def is_given(self) -> str:
+        """The condition that the source has a value of its own in a row."""
+        return "true" if self.triple.is_filled else self.by_source.differs
 
 
-def _matched_names(question: RowComparison | RowMerge) -> list[tuple[str | None, ...]]:
-    """What each column that rows are matched by is called on each side."""
-    if isinstance(question, RowMerge):
-        return [(key.base, key.source, key.base, key.target) for key in question.keys]
-    return [(pair.older, pair.newer) for pair in question.keys or question.columns]
+class _Merge:
+    """The rows that both sides of a merge changed.
 
-
-def _find(side: Side, name: str | None) -> Column | None:
-    return side.column(name) if name is not None and name in side.schema.names else None
-
-
-def _hashable(columns: Sequence[Column]) -> list[str] | None:
-    """What is hashed of a column on each side; None if values that count as equal could have different hashes.
-
-    Where types differ, numbers may be rounded before they are compared, and the texts of moments need not be the same.
+    The base's rows are there twice: `o` are those that the source may have changed into `n`, `p` those that the target
+    may have changed into `q`.
     """
-    kinds, given = [column.kind for column in columns], [column.given for column in columns]
-    # DuckDB holds durations as numbers, which are different for equal durations in different units.
-    if any(pa.types.is_duration(kind) and kind != given[0] for kind in given):
-        return None
-    if len(set(kinds)) == 1:
-        return [column.sql for column in columns]
-    # One type for all widths: the hash of 1 as INT differs from that of 1 as BIGINT.
-    if all(map(pa.types.is_integer, kinds)):
-        return [f"{column.sql}::HUGEINT" for column in columns]
-    if any(pa.types.is_floating(kind) or pa.types.is_temporal(kind) or pa.types.is_nested(kind) for kind in kinds):
-        return None
-    return [column.text for column in columns]
+
+    def __init__(self, merge: RowMerge) -> None:
+        self.schema = merge.schema
+        self.sides = [Side(alias, rows) for alias, rows in zip("onpq", merge.sides, strict=True)]
+        self._older, self._source, self._base, self._target = self.sides
+        self._keys = [self._find(triple) for triple in merge.keys]
+        self._columns = []
+        for triple in merge.columns:
+            o, n, p, q = self._find(triple)
+            pairs = {"by_source": (o, n), "by_target": (p, q), "between": (n, q)}
+            found = {name: Pair(older=older, newer=newer) for name, (older, newer) in pairs.items()}
+            self._columns.append(_Compared(triple=triple, **found))
+        self._source_has_both = f"({self._older.is_there} AND {self._source.is_there})"
+
+    def _find(self, triple: ColumnTriple) -> list[Column | None]:
+        return [side.find(name) for side, name in zip(self.sides, triple.names, strict=True)]
+
+    def query(self, connection: duckdb.DuckDBPyConnection) -> str:
+        for side in self.sides:
+            side.register(connection)
+        asked = [
+            _change(self._older, self._source),
+            self._target_change,
+            "o.address",
+            "q.address",
+            "q.row_id",
+            _numbers([f"({self._took(column)})" for column in self._columns]),
+            _numbers([f"({self._clash(column)})" for column in self._columns]),
+            *self._older.columns,
+            *self._source.columns,
+            *self._target.columns,
+        ]
+        return f"SELECT {', '.join(asked)} FROM {self._matched} WHERE {self._condition} ORDER BY {self._order}"  # noqa: S608 - names are numbers
+
+    def answer(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        source_change, target_change, base_address, address, row_id, took, clashes, *values = batch.columns
+        first = len(self._older.columns)
+        second = first + len(self._source.columns)
+        return pa.record_batch(
+            [
+                _CHANGES.take(source_change),
+                _CHANGES.take(target_change),
+                base_address,
+                address,
+                row_id,
+                took,
+                clashes,
+                self._older.rows(values[:first], are_missing=pc.equal(source_change, _INSERTED)),
+                self._source.rows(values[first:second], are_missing=pc.equal(source_change, _DELETED)),
+                self._target.rows(values[second:], are_missing=pc.is_null(address)),
+            ],
+            schema=self.schema,
+        )
+
+    @property
+    def _order(self) -> str:
+        """New rows last: those that are replaced are written before them. Else as they lie, always the same."""
+        keys = [n.sql for _, n, _, _ in self._keys if n is not None]
+        known = f"{self._older.is_there} OR {self._target.is_there} DESC"
+        return ", ".join([known, "o.address", *(keys or ["n.row_id"])])
+
+    @property
+    def _matched(self) -> str:
+        if not self._keys:
+            return (
+                "given_o o FULL JOIN given_n n ON o.row_id = n.row_id "
+                "LEFT JOIN given_p p ON p.row_id = o.row_id LEFT JOIN given_q q ON q.row_id = o.row_id"
+            )
+        of_source = [_has_same_key([o], n) for o, n, _, _ in self._keys]
+        of_base = [_has_same_key([n, o], p) for o, n, p, _ in self._keys]
+        of_target = [_has_same_key([n, o], q) for o, n, _, q in self._keys]
+        return (
+            f"given_o o FULL JOIN given_n n ON {' AND '.join(of_source)} "
+            f"LEFT JOIN given_p p ON {' AND '.join(of_base)} LEFT JOIN given_q q ON {' AND '.join(of_target)}"
+        )
+
+    @property
+    def _target_change(self) -> str:
+        base, target = self._base.is_there, self._target.is_there
+        changed = [column.by_target.differs for column in self._columns if column.triple.base and column.triple.target]
+        return (
+            f"CASE WHEN {base} AND {target} THEN CASE WHEN {' OR '.join(changed) or 'false'} THEN {_UPDATED} END "
+            f"WHEN {target} THEN {_INSERTED} WHEN {base} THEN {_DELETED} END"
+        )
+
+    @property
+    def _condition(self) -> str:
+        ours = [column for column in self._columns if column.triple.source is not None]
+        changed = [column.by_source.differs for column in ours if column.triple.base is not None]
+        # A value in a new column does not keep a row that the other side deleted.
+        added = [column.is_given for column in ours if column.triple.base is None]
+        is_kept = f"NOT ({self._base.is_there} AND NOT {self._target.is_there})"
+        return (
+            f"NOT {self._source_has_both} OR {' OR '.join(changed) or 'false'} "
+            f"OR (({' OR '.join(added) or 'false'}) AND {is_kept})"
+        )
+
+    def _took(self, column: _Compared) -> str:
+        """Whether the source gave a column a value that the target does not have."""
+        if column.triple.source is None:
+            return "false"
+        if not column.is_of_both:
+            return f"{self._source.is_there} AND {column.is_given}"
+        # If both sides made the same change, there is nothing to write and no conflict.
+        is_news = f"(NOT {self._target.is_there} OR {column.between.differs})"
+        return f"{self._source_has_both} AND {column.by_source.differs} AND {is_news}"
+
+    def _clash(self, column: _Compared) -> str:
+        if not column.is_of_both:
+            return "false"
+        # Both changed the value, or both added the row. Different cells of one row do not clash.
+        by_both = f"{column.by_source.differs} AND {self._base.is_there} AND {column.by_target.differs}"
+        is_new = f"(NOT {self._older.is_there} OR ({self._source_has_both} AND {by_both}))"
+        return f"{self._source.is_there} AND {self._target.is_there} AND {is_new} AND {column.between.differs}"
+
+
+def _has_same_key(ones: Sequence[Column | None], other: Column | None) -> str:
+    """Whether a key column has the value of the first of others that is not null. A side without rows has no column."""
+    known = [column for column in ones if column is not None]
+    return "false" if other is None or not known else is_same_key(known, other)

@@ -10,8 +10,6 @@ from anabranch.errors import AnabranchError
 from anabranch.format.compare.parts import ROW_ADDRESS, ROW_ID
 from anabranch.repo.history.comparer import Rows, row_type
 
-__all__ = ["Column", "Pair", "Side", "held", "held_type", "is_same_key", "restored"]
-
 
 # First match wins: what DuckDB does not know, or knows less exactly, and what replaces it there.
 _TABLE: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], pa.DataType]], ...] = (
@@ -148,9 +146,8 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """A column on both sides, under its newer name; on a side that does not have it, it is null."""
+    """A column on both sides; on a side that does not have it, it is null."""
 
-    name: str
     older: Column | None
     newer: Column | None
 
@@ -214,10 +211,10 @@ class Side:
     def struct(self) -> pa.DataType:
         return row_type(self._side)
 
-    def at(self, name: str | None) -> Column | None:
-        return None if name is None else self.column(name)
-
-    def column(self, name: str) -> Column:
+    def find(self, name: str | None) -> Column | None:
+        """Return a column, or None if the side does not have it."""
+        if name is None or name not in self.schema.names:
+            return None
         number = self.schema.names.index(name)
         return Column(f"{self.alias}.c{number}", self._held[number], self.schema.types[number])
 

@@ -19,8 +19,6 @@ from anabranch.repo.repository import Repository
 from anabranch.repo.runs.engine_access import EngineAccess
 from anabranch.repo.snapshot import Snapshot
 
-__all__ = ["SYSTEM_TABLES", "Source", "find_sources"]
-
 
 _TIME = pa.timestamp("us", tz="UTC")
 _TEXTS = pa.list_(pa.string())

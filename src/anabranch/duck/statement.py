@@ -14,19 +14,6 @@ import duckdb
 
 from anabranch.errors import InvalidExpressionError, TableNotFoundError
 
-__all__ = [
-    "SYSTEM_BUCKET",
-    "Statement",
-    "TableUse",
-    "check_function",
-    "check_table_function",
-    "mark_refs",
-    "parse_statement",
-    "quoted",
-    "split_mark",
-    "unquoted",
-]
-
 
 SYSTEM_BUCKET = "anabranch"
 # With spaces, which no bucket name has, so that the name can be split again.

@@ -13,7 +13,7 @@ from anabranch.cli.commits import commit_line, draw, never_changed, short_id, su
 from anabranch.cli.documents import document_of
 from anabranch.cli.options import REF_FORMS, Limit, parse_duration
 from anabranch.cli.output import Answer, Line, Table, count
-from anabranch.drawing.lanes import Node, newest_first
+from anabranch.drawing.commit_graph import Node, newest_first
 from anabranch.errors import InvalidInputError
 from anabranch.ids import TableKey
 

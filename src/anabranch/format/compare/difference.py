@@ -47,6 +47,10 @@ class ColumnPair:
     older: str | None
     newer: str | None
 
+    @property
+    def names(self) -> tuple[str | None, ...]:
+        return self.older, self.newer
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reshaped:

@@ -5,9 +5,17 @@ from dataclasses import dataclass
 from itertools import islice
 
 from anabranch.display import short_id, text_table, to_text
-from anabranch.drawing.commit_graph import GraphLine, GraphTarget, draw_graph, draw_svg
-from anabranch.drawing.lanes import LaneRow, Node, lay_out_lanes, newest_first
-from anabranch.drawing.style import in_notebook
+from anabranch.drawing.commit_graph import (
+    GraphLine,
+    GraphTarget,
+    LaneRow,
+    Node,
+    draw_graph,
+    draw_svg,
+    lay_out_lanes,
+    newest_first,
+)
+from anabranch.drawing.html import in_notebook
 from anabranch.repo.log.entries import GraphCommit
 
 __all__ = ["CommitGraph", "draw_commits"]

@@ -142,6 +142,11 @@ class ColumnTriple:
     target: str | None
     is_filled: bool = False
 
+    @property
+    def names(self) -> tuple[str | None, ...]:
+        """The names on the sides of a `RowMerge`."""
+        return self.base, self.source, self.base, self.target
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowMerge:

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from anabranch.drawing.diff_table import ColumnChange, DiffCell, DiffRow, TableChange, draw_rows, draw_tables
-from anabranch.drawing.style import in_notebook
-from anabranch.drawing.texts import NULL, Cell, cell_of, line
+from anabranch.drawing.html import NULL, Cell, cell_of, in_notebook, line
 from anabranch.format.arrow_types import python_values
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from anabranch.drawing.texts import Cell, cell_of
+from anabranch.drawing.html import Cell, cell_of
 from anabranch.json_values import json_value
 from anabranch.repo.merge.conflicts import Conflict, ConflictKind
 from anabranch.repo.repository import Repository

@@ -14,7 +14,7 @@ from starlette.responses import HTMLResponse, Response
 import anabranch
 from anabranch.display import human_size, printable, short_id
 from anabranch.drawing.diff_table import draw_before_after, draw_change, draw_column_changes, draw_count
-from anabranch.drawing.texts import draw_cell, one_line, time
+from anabranch.drawing.html import draw_cell, one_line, time
 from anabranch.hints import Door, words_at
 from anabranch.server.ui.lake import Lake
 from anabranch.server.ui.session import Session

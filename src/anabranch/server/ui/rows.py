@@ -9,7 +9,7 @@ from typing import Any
 from starlette.responses import Response
 
 from anabranch.display import printable
-from anabranch.drawing.texts import NULL, Cell, cell_of, whole_text
+from anabranch.drawing.html import NULL, Cell, cell_of, whole_text
 from anabranch.errors import InvalidInputError, NotFoundError
 from anabranch.files.plain_rows import plain_rows
 from anabranch.json_values import value_from_json

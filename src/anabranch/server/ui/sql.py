@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from starlette.responses import Response
 
-from anabranch.drawing.texts import Cell, cell_of
+from anabranch.drawing.html import Cell, cell_of
 from anabranch.errors import AnabranchError, InvalidInputError, LimitError, NotFoundError
 from anabranch.files.plain_rows import csv_lines, plain_rows
 from anabranch.repo.repository import Repository

@@ -7,7 +7,7 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from anabranch.drawing.texts import Cell, cell_of
+from anabranch.drawing.html import Cell, cell_of
 from anabranch.errors import AnabranchError, InvalidInputError
 from anabranch.files.plain_rows import plain_rows
 from anabranch.format.staging import IndexInfo
