@@ -9,7 +9,6 @@ from typing import Protocol
 
 from anabranch.drawing.html import Cell, attribute, draw_cell, line
 
-
 _COLUMN_CHANGES = 20
 _KEY_MARK = '<span class="type">key</span>'
 _NUM = ' class="num"'

@@ -10,7 +10,6 @@ from anabranch.errors import AnabranchError
 from anabranch.format.compare.parts import ROW_ADDRESS, ROW_ID
 from anabranch.repo.history.comparer import Rows, row_type
 
-
 # First match wins: what DuckDB does not know, or knows less exactly, and what replaces it there.
 _TABLE: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], pa.DataType]], ...] = (
     (lambda kind: isinstance(kind, pa.BaseExtensionType), lambda kind: _plain_type(kind.storage_type)),

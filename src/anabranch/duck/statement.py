@@ -14,7 +14,6 @@ import duckdb
 
 from anabranch.errors import InvalidExpressionError, TableNotFoundError
 
-
 SYSTEM_BUCKET = "anabranch"
 # With spaces, which no bucket name has, so that the name can be split again.
 _MARK = " AT "
