@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import anabranch as ab
 from anabranch.errors import InvalidInputError, NotInHistoryError
-from anabranch.spark.spark_errors import spark_errors
+from anabranch.spark.tasks import spark_errors
 from tests.spark.conftest import ORDERS, orders
 
 pytestmark = pytest.mark.spark

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 import anabranch as ab
 from anabranch.errors import AnabranchError, InvalidInputError
-from anabranch.spark.spark_errors import spark_errors
+from anabranch.spark.tasks import spark_errors
 from tests.spark.conftest import ORDERS, orders
 
 pytestmark = pytest.mark.spark

@@ -18,7 +18,7 @@ from anabranch.errors import (
     TableNotFoundError,
     WriteConflictError,
 )
-from anabranch.spark.spark_errors import spark_errors
+from anabranch.spark.tasks import spark_errors
 from tests.spark.conftest import ORDERS
 
 pytestmark = pytest.mark.spark

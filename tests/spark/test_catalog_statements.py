@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import Row, SparkSession
 
 import anabranch as ab
-from anabranch.spark.spark_errors import spark_errors
+from anabranch.spark.tasks import spark_errors
 from tests.conftest import Location
 from tests.lake_templates import Cast, build
 from tests.spark.conftest import add_catalog, slow

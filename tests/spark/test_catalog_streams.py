@@ -8,7 +8,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 import anabranch as ab
 from anabranch.errors import InvalidInputError
-from anabranch.spark.spark_errors import spark_errors
+from anabranch.spark.tasks import spark_errors
 from tests.spark.conftest import ORDERS, orders, rows
 
 pytestmark = pytest.mark.spark

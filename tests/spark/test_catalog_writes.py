@@ -9,7 +9,7 @@ from pyspark.sql import functions as sf
 
 import anabranch as ab
 from anabranch.errors import KeyConflictError, WriteConflictError
-from anabranch.spark.spark_errors import spark_errors
+from anabranch.spark.tasks import spark_errors
 from tests.spark.conftest import ORDERS, orders, rows
 
 pytestmark = pytest.mark.spark

@@ -24,7 +24,7 @@ from anabranch.errors import (
 )
 from anabranch.repo.history.changes import change_feed
 from anabranch.spark.change_feed import ChangeStreamReader
-from anabranch.spark.spark_errors import spark_errors
+from anabranch.spark.tasks import spark_errors
 from anabranch.testing import CountingStore
 from pyspark_anabranch import DefaultSource
 from tests.conftest import Location

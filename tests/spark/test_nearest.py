@@ -6,7 +6,7 @@ from pyspark.sql import SparkSession
 
 import anabranch as ab
 from anabranch.errors import InvalidInputError, SchemaMismatchError
-from anabranch.spark.spark_errors import spark_errors
+from anabranch.spark.tasks import spark_errors
 
 pytestmark = pytest.mark.spark
 

@@ -14,7 +14,7 @@ from anabranch.errors import (
     SchemaMismatchError,
     TableNotFoundError,
 )
-from anabranch.spark.spark_errors import spark_errors
+from anabranch.spark.tasks import spark_errors
 from tests.spark.conftest import ORDERS, Read, options, orders, slow
 
 pytestmark = pytest.mark.spark

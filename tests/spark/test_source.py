@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 import anabranch as ab
 from anabranch.errors import InvalidInputError, KeyConflictError
-from anabranch.spark.spark_errors import spark_errors
+from anabranch.spark.tasks import spark_errors
 from pyspark_anabranch import DefaultSource
 from tests.spark.conftest import ORDERS, Read, Write, options, orders, rows
 

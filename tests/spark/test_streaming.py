@@ -13,7 +13,7 @@ from anabranch.errors import (
     KeyConflictError,
     SchemaMismatchError,
 )
-from anabranch.spark.spark_errors import spark_errors
+from anabranch.spark.tasks import spark_errors
 from tests.repo.conftest import nothing_changes
 from tests.spark.conftest import ORDERS, options, orders, rows, slow
 from tests.spark.feeds import STREAMED, Feed, Shape, as_it_is, batches, ids

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 import anabranch as ab
 from anabranch.errors import SchemaMismatchError
-from anabranch.spark.spark_errors import spark_errors
+from anabranch.spark.tasks import spark_errors
 from tests.spark.conftest import Read, Write, slow
 
 pytestmark = pytest.mark.spark

@@ -19,7 +19,7 @@ from anabranch.errors import (
     WriteConflictError,
 )
 from anabranch.format.staging import DEFAULT
-from anabranch.spark.spark_errors import spark_errors
+from anabranch.spark.tasks import spark_errors
 from tests.repo.conftest import data_files
 from tests.spark.conftest import ORDERS, Read, Write, orders, rows, slow
 

@@ -25,8 +25,7 @@ from anabranch.repo.transaction import Transaction
 from anabranch.repo.write.staged_table import StagedTable
 from anabranch.spark.options import FORMAT, pinned_options
 from anabranch.spark.session import get_session, stop_jobs, stoppable
-from anabranch.spark.spark_errors import spark_errors
-from anabranch.spark.tasks import SparkLoader
+from anabranch.spark.tasks import SparkLoader, spark_errors
 from anabranch.spark.types import as_shown, new_columns, shown_columns, shown_schema
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from anabranch.errors import MissingDependencyError
 from anabranch.format.compare.parts import ROW_ID
 from anabranch.repo.history.comparer import BucketingComparer, RowComparison, RowMerge, TableCounts
 from anabranch.spark.session import can_start, get_session
-from anabranch.spark.spark_errors import spark_errors
+from anabranch.spark.tasks import spark_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any, cast
 from anabranch.errors import InvalidInputError, InvalidNameError, MissingDependencyError
 from anabranch.repo.repository import Repository
 from anabranch.repo.runs.engine_access import EngineAccess
-from anabranch.spark.catalog import add_catalog, catalog_settings
 from anabranch.spark.options import FORMAT, pinned_options
-from anabranch.spark.shipping import lend, ship
+from anabranch.spark.shipping import add_catalog, catalog_settings, lend, ship
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame as DataFrame

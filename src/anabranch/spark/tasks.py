@@ -1,13 +1,22 @@
-"""Python tasks on the workers of Spark that return only the names of data files: loading files, rewriting tables."""
+"""Python tasks on the workers of Spark that return only the names of data files: loading files, rewriting tables.
+
+Our own errors come back as text inside errors of Spark; `spark_errors` raises them again.
+"""
 
 import pickle
+import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
+from anabranch import errors
+from anabranch.errors import AnabranchError
 from anabranch.files.rows import cut_file
 from anabranch.files.search import SourceFile
 from anabranch.format import staging
@@ -16,12 +25,15 @@ from anabranch.format.staging.incoming import fit_rows
 from anabranch.repo.io.files import write_rows
 from anabranch.repo.io.values import LoadTask, WrittenRows
 from anabranch.spark.session import get_session
-from anabranch.spark.spark_errors import spark_errors
 from anabranch.spark.types import as_columns, new_columns
 from anabranch.storage.requests import OnProgress, Progress, ignore_progress
 
-__all__ = ["SparkLoader", "SparkRewriter", "do_on_workers"]
-
+__all__ = [
+    "SparkLoader",
+    "SparkRewriter",
+    "do_on_workers",
+    "spark_errors",
+]
 
 _RESULTS = "number bigint, result binary"
 
@@ -126,3 +138,29 @@ def _shared_out(files: tuple[SourceFile, ...]) -> list[tuple[SourceFile, ...]]:
         held.append(file)
         size += file.size
     return [*parts, tuple(held)]
+
+
+# The last line of a Python traceback, or of an exception of the catalog. Spark keeps only the text.
+_LAST_LINE = re.compile(r"(?:^|AnabranchException: )anabranch\.errors\.(\w+): (.*); ([^;\n]*)$", re.MULTILINE)
+
+
+@contextmanager
+def spark_errors() -> Iterator[None]:
+    """Raise what a worker, or the data source on the driver, raised; leave Spark's own errors as they are."""
+    try:
+        yield
+    # Rows that are brought here one partition after the other fail with an error of the bridge to Java.
+    except (PySparkException, Py4JJavaError) as err:
+        found = find_error(str(err))
+        if found is None:
+            raise
+        raise found from err
+
+
+def find_error(text: str) -> AnabranchError | None:
+    """The error whose traceback a text holds, if it is one of ours."""
+    for name, problem, hint in reversed(_LAST_LINE.findall(text)):  # the cause of an error is printed before it
+        kind = getattr(errors, name, None)
+        if isinstance(kind, type) and issubclass(kind, AnabranchError):
+            return kind(problem, hint=hint)
+    return None

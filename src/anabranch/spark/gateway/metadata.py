@@ -28,8 +28,7 @@ from anabranch.spark.change_feed import (
     plan_pieces,
     read_pieces,
 )
-from anabranch.spark.gateway.names import TableName
-from anabranch.spark.gateway.requests import Request, split_from_json, split_to_json
+from anabranch.spark.gateway.requests import Request, TableName, split_from_json, split_to_json
 from anabranch.spark.options import FeedOptions, TableLocation
 from anabranch.spark.types import as_shown, shown_columns, shown_schema, struct_from_json
 

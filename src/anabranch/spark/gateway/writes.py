@@ -27,15 +27,16 @@ from anabranch.repo.runs.streams import StreamBatch
 from anabranch.repo.transaction import Transaction, table_writes
 from anabranch.repo.write.staged_table import StagedTable, WrittenChange
 from anabranch.spark.gateway.definitions import TableDefinition, parse_definition
-from anabranch.spark.gateway.names import branch_of, name_of
-from anabranch.spark.gateway.predicates import push_predicate
 from anabranch.spark.gateway.requests import (
     Request,
+    branch_of,
+    name_of,
     schema_from_text,
     schema_to_text,
     version_ref_from_json,
     version_ref_to_json,
 )
+from anabranch.spark.gateway.scans import push_predicate
 from anabranch.spark.types import struct_from_json
 from anabranch.spark.writer import FragmentWriter, PreparedTable
 
