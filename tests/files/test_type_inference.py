@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from anabranch.files.csv_reader import CsvReader
 from anabranch.files.formats import CsvOptions
 from anabranch.files.records import Block, Dialect
-from anabranch.files.search import find_files
+from anabranch.files.sources import find_files
 from anabranch.files.type_inference import TypeInference
 
 DIALECT = Dialect.of(CsvOptions())

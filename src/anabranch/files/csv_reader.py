@@ -12,14 +12,19 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 
 from anabranch.errors import DamagedFileError, SchemaMismatchError
-from anabranch.files.content import check_is_csv
 from anabranch.files.formats import CsvOptions
-from anabranch.files.parser import Parsed, Refusal, parse_by_parts, parsed_type, refuse_nulls
-from anabranch.files.records import BadRecord, Block, Dialect, iter_blocks
-from anabranch.files.search import SourceFile
-from anabranch.files.streams import Watch, iter_text, without_lines
-
-__all__ = ["CsvReader"]
+from anabranch.files.records import (
+    BadRecord,
+    Block,
+    Dialect,
+    Parsed,
+    Refusal,
+    iter_blocks,
+    parse_by_parts,
+    parsed_type,
+    refuse_nulls,
+)
+from anabranch.files.sources import SourceFile, Watch, check_is_csv, iter_text, without_lines
 
 _TRUE, _FALSE = ["true", "True", "TRUE"], ["false", "False", "FALSE"]
 # A wrong quote character makes the rest of the file one header. Stop before it fills the memory.
@@ -82,7 +87,7 @@ class CsvReader:
             return refuse_nulls(Parsed(block, table, block.bad, None), schema)
         # Arrow counts rows from 1 and skips blank lines, as `records` does.
         numbers = {number for number, _ in wrong}
-        bad = [self._width_error(block, number, width, names) for number, width in wrong]
+        bad = [block.bad_record(block.records[number - 1], _width_reason(width, names)) for number, width in wrong]
         kept = tuple(record for number, record in enumerate(block.records, start=1) if number not in numbers)
         return refuse_nulls(Parsed(block, table, _in_order(*block.bad, *bad), kept), schema)
 
@@ -94,11 +99,8 @@ class CsvReader:
                 raise Refusal(_width_reason(wrong[0][1], names))
             return table
 
-        found = parse_by_parts(block, block.records, parse)
+        found = parse_by_parts(block, parse)
         return Parsed(block, found.table, _in_order(*block.bad, *found.bad), found.kept)
-
-    def _width_error(self, block: Block, number: int, width: int, names: tuple[str, ...]) -> BadRecord:
-        return block.bad_record(block.records[number - 1], _width_reason(width, names))
 
     def texts(self, file: SourceFile, block: Block) -> pa.Table:
         """All values as text, of the records that have as many as there are columns."""
@@ -165,7 +167,9 @@ class CsvReader:
 
     def _open(self, file: SourceFile, watch: Watch | None) -> _Body:
         skip = self._options.skip
-        pieces = without_lines(iter_text(file, encoding=self._options.encoding, watch=watch), skip)
+        pieces = without_lines(
+            iter_text(file, encoding=None if self._options.is_utf8 else self._options.encoding, watch=watch), skip
+        )
         held = self._read_header(pieces, file.uri)
         start = _after_blank_lines(held)
         line = skip + 1 + held.count(b"\n", 0, start)

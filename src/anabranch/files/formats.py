@@ -8,8 +8,6 @@ from enum import StrEnum
 from anabranch.errors import InvalidInputError
 from anabranch.format.arguments import checked_number
 
-__all__ = ["Compression", "CsvOptions", "FileFormat", "checked_csv", "checked_format", "format_of_name"]
-
 
 class FileFormat(StrEnum):
     CSV = "csv"

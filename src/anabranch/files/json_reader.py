@@ -11,14 +11,19 @@ import pyarrow.compute as pc
 import pyarrow.json as pa_json
 
 from anabranch.errors import DamagedFileError, InvalidInputError, SchemaMismatchError
-from anabranch.files.content import check_is_json
-from anabranch.files.parser import Parsed, Refusal, parse_by_parts, parsed_type, refuse_nulls
-from anabranch.files.records import Block, Dialect, Record, iter_blocks
-from anabranch.files.search import SourceFile
-from anabranch.files.streams import Watch, iter_text
+from anabranch.files.records import (
+    Block,
+    Dialect,
+    Parsed,
+    Record,
+    Refusal,
+    iter_blocks,
+    parse_by_parts,
+    parsed_type,
+    refuse_nulls,
+)
+from anabranch.files.sources import SourceFile, Watch, check_is_json, iter_text
 from anabranch.json_values import value_from_json
-
-__all__ = ["JsonReader", "unify_columns"]
 
 # An array is read whole.
 _LARGEST_ARRAY = 256 << 20
@@ -70,7 +75,7 @@ class JsonReader:
         try:
             found = Parsed(block, parse(block.data), block.bad)
         except Refusal:
-            found = parse_by_parts(block, block.records, parse)
+            found = parse_by_parts(block, parse)
         return refuse_nulls(found, schema)
 
     def guess(self, block: Block) -> list[pa.Schema]:
@@ -85,7 +90,7 @@ class JsonReader:
         try:
             parse(block.data)
         except Refusal:
-            parse_by_parts(block, block.records, parse)
+            parse_by_parts(block, parse)
         return schemas
 
 
@@ -183,16 +188,13 @@ def _cast(values: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
             # Arrow reads a time from text only as a part of a timestamp.
             values = pc.binary_join_element_wise(_DAY, values, "").cast(pa.timestamp("ns"))
         if pa.types.is_duration(field.type):
-            values = pa.chunked_array([_durations(values, field.type)], field.type)
+            texts = [value_from_json(text, field.type) for text in values.to_pylist()]
+            values = pa.chunked_array([pa.array(texts, field.type)])
         return values.cast(field.type)
     except pa.ArrowNotImplementedError as err:
         raise _no_form(err) from None
     except ValueError as err:
         raise Refusal(f"column {field.name!r} takes {field.type}: {str(err).replace(_DAY, '')}") from None
-
-
-def _durations(values: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
-    return pa.array([value_from_json(text, kind) for text in values.to_pylist()], kind)
 
 
 def _no_form(err: pa.ArrowNotImplementedError) -> SchemaMismatchError:

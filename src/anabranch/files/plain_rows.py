@@ -11,8 +11,6 @@ from anabranch.json_values import json_value
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["csv_lines", "json_rows", "plain_rows"]
-
 # Not empty: empty text is quoted, because an empty field is null.
 _PLAIN_FIELD = re.compile(r'[^",\r\n]+')
 

@@ -1,20 +1,19 @@
-"""Text cut into records, with the line that each begins at.
+"""Text cut into records, with the line that each begins at, and the rows of a schema that records hold.
 
 Most text is cut fast, by counting quotes. Where that cannot be trusted, or where a line is to be named, records are
 matched one by one; both ways agree on what a record is.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
+import pyarrow as pa
 
 from anabranch.errors import BadRecordError
 from anabranch.files.formats import CsvOptions
-
-__all__ = ["UNCLOSED", "BadRecord", "Block", "Dialect", "Record", "iter_blocks"]
 
 # The part of a file that one thread parses at a time.
 BLOCK_BYTES = 4 << 20
@@ -257,3 +256,76 @@ def _ended(text: bytes) -> bytes:
 
 def _bad(file: str, line: int, text: bytes, reason: str) -> BadRecord:
     return BadRecord(file=file, line=line, reason=reason, text=text.rstrip(b"\r\n").decode(errors="backslashreplace"))
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """The good rows of a block, and the bad records. `kept` are the good records, if not all are good."""
+
+    block: Block
+    table: pa.Table
+    bad: tuple[BadRecord, ...] = ()
+    kept: tuple[Record, ...] | None = None
+
+    @cached_property
+    def lines(self) -> tuple[int, ...]:
+        """The line that each row begins at."""
+        return tuple(record.line for record in (self.block.records if self.kept is None else self.kept))
+
+
+def parsed_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type to parse text as, from which Arrow casts to the type of a column."""
+    if pa.types.is_dictionary(kind):
+        return parsed_type(kind.value_type)
+    return pa.float32() if pa.types.is_float16(kind) else kind
+
+
+class Refusal(Exception):  # noqa: N818 - it never leaves this package
+    """Some record of a part is bad; if the part is one record, for this reason."""
+
+
+def parse_by_parts(block: Block, parse: Callable[[bytes], pa.Table]) -> Parsed:
+    """Halve what does not work until the bad records stand alone, so that the others are parsed as they always are."""
+    tables: list[pa.Table] = []
+    kept: list[Record] = []
+    bad: list[BadRecord] = []
+
+    def try_part(part: Sequence[Record]) -> None:
+        try:
+            tables.append(parse(b"".join(record.text for record in part)))
+            kept.extend(part)
+        except Refusal as err:
+            # A part that cannot be parsed and has one record: this is a bad one. Each costs log2(n) attempts.
+            if len(part) == 1:
+                bad.append(block.bad_record(part[0], str(err)))
+                return
+            middle = len(part) // 2
+            try_part(part[:middle])
+            try_part(part[middle:])
+
+    # The last line of a file may have no end. Joined to another record, it would become one line with it.
+    if whole := [Record(_ended(record.text), record.line) for record in block.records]:
+        try_part(whole)
+    # All records are bad. The table still needs its columns.
+    table = pa.concat_tables(tables) if tables else parse(b"")
+    return Parsed(block, table, tuple(bad), tuple(kept))
+
+
+def refuse_nulls(parsed: Parsed, schema: pa.Schema) -> Parsed:
+    """Take out rows without a value where a column needs one."""
+    for column in schema:
+        if column.nullable or not parsed.table.column(column.name).null_count:
+            continue
+        is_good = parsed.table.column(column.name).is_valid()
+        # Rows and records are in the same order, so that a bad row leads to its line.
+        records = parsed.block.records if parsed.kept is None else parsed.kept
+        goods = is_good.to_pylist()
+        reason = f"column {column.name!r} needs a value and has none"
+        bad = [parsed.block.bad_record(r, reason) for r, good in zip(records, goods, strict=True) if not good]
+        parsed = Parsed(
+            parsed.block,
+            parsed.table.filter(is_good),
+            tuple(sorted((*parsed.bad, *bad), key=lambda record: record.line)),
+            tuple(r for r, good in zip(records, goods, strict=True) if good),
+        )
+    return parsed

@@ -1,28 +1,114 @@
 """The rows of many files, part by part, in the columns asked for, and the columns that they bring."""
 
 import functools
+import io
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import pyarrow as pa
+import pyarrow.orc as pa_orc
+import pyarrow.parquet as pa_parquet
 
-from anabranch.errors import SchemaMismatchError
-from anabranch.files import columnar
+from anabranch.errors import DamagedFileError, SchemaMismatchError
 from anabranch.files.csv_reader import CsvReader
 from anabranch.files.formats import Compression, CsvOptions, FileFormat
 from anabranch.files.json_reader import JsonReader, unify_columns
-from anabranch.files.parser import Parsed
-from anabranch.files.records import BadRecord, Block
-from anabranch.files.search import SourceFile, Span
-from anabranch.files.streams import Watch
+from anabranch.files.records import BadRecord, Block, Parsed
+from anabranch.files.sources import SourceFile, Span, Watch
 from anabranch.files.type_inference import TypeInference
+from anabranch.format.home import Home
+from anabranch.format.scan import iter_batches
+from anabranch.format.staging import VersionRef
 from anabranch.format.staging.incoming import fit_rows
 
-__all__ = ["Part", "Reading", "check_columns", "cut_file", "find_columns", "iter_parts"]
+# A row group can be larger than memory once it is decoded.
+_ROWS_PER_BATCH = 1 << 16
+
+
+class _ObjectFile(io.RawIOBase):
+    """A stored object as a file that can be read anywhere."""
+
+    def __init__(self, file: SourceFile) -> None:
+        super().__init__()
+        self._store, self._path, self._size = file.store, file.path, file.size
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        self._at = start + offset
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def read(self, size: int = -1) -> bytes:
+        left = max(self._size - self._at, 0)
+        wanted = left if size < 0 else min(size, left)
+        data = self._store.get_range(self._path, self._at, wanted) if wanted else b""
+        self._at += len(data)
+        return data
+
+
+def _columns_of(file: SourceFile) -> pa.Schema:
+    """Return the columns of a file that has types. Refuse a file with two columns of one name."""
+    if file.format is FileFormat.LANCE:
+        found = _version_ref(file).schema
+    else:
+        with _reading(file):
+            is_parquet = file.format is FileFormat.PARQUET
+            opened = _ObjectFile(file)
+            found = pa_parquet.read_schema(opened) if is_parquet else pa_orc.ORCFile(opened).schema
+            found = found.remove_metadata()
+    for name in found.names:
+        # Columns are matched by name, so two of one name are ambiguous.
+        if found.names.count(name) > 1:
+            problem = f"{file.uri!r} has more than one column {name!r}"
+            raise SchemaMismatchError(problem, hint="name each column once")
+    return found
+
+
+def _iter_rows(file: SourceFile) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a file that has types."""
+    if file.format is FileFormat.LANCE:
+        yield from iter_batches(_version_ref(file))
+        return
+    with _reading(file):
+        if file.format is FileFormat.PARQUET:
+            # With a buffer, Arrow would hold the columns of a whole row group.
+            opened = pa_parquet.ParquetFile(_ObjectFile(file), pre_buffer=False)
+            yield from opened.iter_batches(batch_size=_ROWS_PER_BATCH)
+            return
+        stripes = pa_orc.ORCFile(_ObjectFile(file))
+        for number in range(stripes.nstripes):
+            yield from pa.Table.from_batches([stripes.read_stripe(number)]).to_batches(max_chunksize=_ROWS_PER_BATCH)
+
+
+def _version_ref(file: SourceFile) -> VersionRef:
+    home = Home.at(file.uri, file.storage_options)
+    return VersionRef(home=home, version=home.head_version())
+
+
+@contextmanager
+def _reading(file: SourceFile) -> Iterator[None]:
+    try:
+        yield
+    except (pa.ArrowException, OSError) as err:
+        raise DamagedFileError(
+            f"{file.uri!r} is not a {file.format.value} file, or is damaged: {err}",
+            hint="check the file, or its format",
+        ) from err
+
 
 # Enough to keep all threads busy, few enough to hold in memory; the same everywhere, so that results are.
 _AHEAD = 4
@@ -121,27 +207,27 @@ def find_columns(
 ) -> pa.Schema:
     """The columns of all files, in the types given or, for the others, inferred from every value."""
     if not reading.format.is_text:
-        found = columnar.columns_of(files[0])
+        found = _columns_of(files[0])
         return pa.schema([given.field(f.name) if f.name in given.names else _plain(f) for f in found])
     reader = reading.text_reader()
     blocks = ((file, block) for file in files for block in reader.blocks(file, watch=watch))
-    if isinstance(reader, CsvReader):
-        inference = TypeInference(reader, given)
-        for file in files:
-            # All names before the first block: the threads look them up, and must not add any.
-            inference.expect(reader.names_of(file))
-        for found in _map_ahead(inference.look, blocks):
-            inference.add(found)
-        return inference.schema()
-    guess = reader.guess
-    schemas = [schema for found in _map_ahead(lambda item: guess(item[1]), blocks) for schema in found]
-    return unify_columns(schemas, given)
+    if isinstance(reader, JsonReader):
+        guess = reader.guess
+        schemas = [schema for found in _map_ahead(lambda item: guess(item[1]), blocks) for schema in found]
+        return unify_columns(schemas, given)
+    inference = TypeInference(reader, given)
+    for file in files:
+        # All names before the first block: the threads look them up, and must not add any.
+        inference.expect(reader.names_of(file))
+    for found in _map_ahead(inference.look, blocks):
+        inference.add(found)
+    return inference.schema()
 
 
 def _names_of(file: SourceFile, reading: Reading) -> tuple[str, ...]:
     if reading.format.is_text:
         return reading.text_reader().names_of(file) or ()
-    return tuple(columnar.columns_of(file).names)
+    return tuple(_columns_of(file).names)
 
 
 def _plain(field: pa.Field) -> pa.Field:
@@ -152,8 +238,8 @@ def _plain(field: pa.Field) -> pa.Field:
 
 def _iter_columnar(files: Sequence[SourceFile], schema: pa.Schema, watch: Watch | None) -> Iterator[Part]:
     for file in files:
-        columns = columnar.columns_of(file)
-        reader = pa.RecordBatchReader.from_batches(columns, columnar.iter_rows(file))
+        columns = _columns_of(file)
+        reader = pa.RecordBatchReader.from_batches(columns, _iter_rows(file))
         try:
             for batch in fit_rows(reader, schema).batches:
                 yield Part(file=file.uri, table=pa.Table.from_batches([batch]))

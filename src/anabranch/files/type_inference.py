@@ -10,9 +10,7 @@ import pyarrow.compute as pc
 
 from anabranch.files.csv_reader import CsvReader
 from anabranch.files.records import Block
-from anabranch.files.search import SourceFile
-
-__all__ = ["TypeInference"]
+from anabranch.files.sources import SourceFile
 
 
 class _Kind(StrEnum):

@@ -20,8 +20,6 @@ from anabranch.files.plain_rows import json_rows
 from anabranch.storage import ObjectStore, open_files
 from anabranch.storage.uris import join_uri, normalise_uri
 
-__all__ = ["Target", "is_part_name", "write_file"]
-
 # Five digits or more, as `name_of` writes them.
 _PART_NAME = re.compile(r"part-\d{5,}\.(?:csv|json|orc|parquet)(?:\.gz|\.zst)?")
 

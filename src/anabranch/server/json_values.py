@@ -11,7 +11,7 @@ from anabranch.errors import BadRecordError, SchemaMismatchError
 from anabranch.files.formats import FileFormat
 from anabranch.files.json_reader import JsonReader
 from anabranch.files.records import Block, Dialect, Record
-from anabranch.files.search import SourceFile
+from anabranch.files.sources import SourceFile
 from anabranch.json_values import value_from_json
 
 __all__ = ["is_read_by_value", "read_values", "rows_of_objects"]

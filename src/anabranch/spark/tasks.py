@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame
 from anabranch import errors
 from anabranch.errors import AnabranchError
 from anabranch.files.rows import cut_file
-from anabranch.files.search import SourceFile
+from anabranch.files.sources import SourceFile
 from anabranch.format import staging
 from anabranch.format.staging import RewriteTask, RewrittenFragments, VersionRef, WrittenFragment, rewrite_fragments
 from anabranch.format.staging.incoming import fit_rows

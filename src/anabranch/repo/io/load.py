@@ -10,7 +10,7 @@ import pyarrow as pa
 from anabranch.errors import InvalidInputError, MissingDependencyError
 from anabranch.files.formats import CsvOptions, checked_format
 from anabranch.files.rows import Reading
-from anabranch.files.search import SourceFile, find_files
+from anabranch.files.sources import SourceFile, find_files
 from anabranch.format import staging
 from anabranch.format.staging import WrittenFragment
 from anabranch.format.staging.incoming import as_reader, fit_rows, require_columns

@@ -10,7 +10,7 @@ import pyarrow as pa
 from anabranch.errors import InvalidInputError
 from anabranch.files.records import BadRecord
 from anabranch.files.rows import Reading
-from anabranch.files.search import SourceFile
+from anabranch.files.sources import SourceFile
 from anabranch.format.arguments import require_names
 from anabranch.format.staging import VersionRef, WrittenFragment
 from anabranch.repo.history.comparer import Choice

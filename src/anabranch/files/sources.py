@@ -1,18 +1,21 @@
-"""Find the files of a load: single ones, folders and patterns, on local disk and in object stores."""
+"""The files of a load: find them on local disk and in object stores, and read their text as UTF-8."""
 
+import codecs
+import io
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import PurePosixPath
 
-from anabranch.errors import InvalidInputError, InvalidPathError, ObjectNotFoundError, StorageError
+import pyarrow as pa
+
+from anabranch.errors import DamagedFileError, InvalidInputError, InvalidPathError, ObjectNotFoundError, StorageError
 from anabranch.files.formats import Compression, FileFormat, format_of_name
 from anabranch.hints import suggest
 from anabranch.storage import ObjectStore, open_files
 from anabranch.storage.uris import is_local, join_uri, normalise_uri, split_uri
-
-__all__ = ["SourceFile", "Span", "find_files"]
 
 _PATTERN_SIGNS = re.compile(r"[*?\[]")
 
@@ -210,3 +213,147 @@ def _as_regex(pattern: str) -> re.Pattern[str]:
         else:
             text += re.escape(token)
     return re.compile(text, re.DOTALL)
+
+
+_CHUNK = 4 << 20
+
+# Called with the number of bytes of the stored file that were read.
+Watch = Callable[[int], None]
+
+
+class _ChunkStream(io.RawIOBase):
+    """A stream over pieces that arrive one after the other."""
+
+    def __init__(self, chunks: Iterator[bytes]) -> None:
+        super().__init__()
+        self._chunks = chunks
+        self._held = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: object) -> int:
+        target = memoryview(buffer)  # type: ignore[arg-type]
+        if not self._held:
+            self._held = memoryview(next(self._chunks, b""))
+        count = min(len(target), len(self._held))
+        target[:count] = self._held[:count]
+        self._held = self._held[count:]
+        return count
+
+
+def _stored(file: SourceFile, watch: Watch | None) -> Iterator[bytes]:
+    """Yield the bytes of a file as it is stored."""
+    if file.span is None:
+        chunks = file.store.stream(file.path)
+    else:
+        starts = range(file.span.start, file.span.end, _CHUNK)
+        lengths = (min(_CHUNK, file.span.end - start) for start in starts)
+        chunks = map(partial(file.store.get_range, file.path), starts, lengths)
+    for chunk in chunks:
+        if watch is not None:
+            watch(len(chunk))
+        # A store may return the whole object at once. Smaller pieces keep the memory of later steps bounded.
+        for start in range(0, len(chunk), _CHUNK):
+            yield chunk[start : start + _CHUNK] if len(chunk) > _CHUNK else chunk
+
+
+def iter_text(file: SourceFile, *, encoding: str | None = None, watch: Watch | None = None) -> Iterator[bytes]:
+    """Yield the file in pieces of UTF-8, without a byte order mark. That UTF-8 is valid is not checked.
+
+    `encoding` is that of a file that is not UTF-8.
+    """
+    decoded = _unpacked(file, watch)
+    if encoding is not None:
+        decoded = _decoded(decoded, encoding, file)
+    # The mark would become part of the first column's name.
+    first = next(decoded, b"").removeprefix(codecs.BOM_UTF8)
+    # Lines that end in a carriage return alone are as good as any.
+    only_returns = b"\r" in first and b"\n" not in first and not first.endswith(b"\r")
+    if first:
+        yield first.replace(b"\r", b"\n") if only_returns else first
+    for piece in decoded:
+        yield piece.replace(b"\r", b"\n") if only_returns else piece
+
+
+def without_lines(pieces: Iterator[bytes], count: int) -> Iterator[bytes]:
+    """Skip the first `count` lines."""
+    left = count
+    for piece in pieces:
+        start = 0
+        while left and (end := piece.find(b"\n", start)) >= 0:
+            start, left = end + 1, left - 1
+        if not left and start < len(piece):
+            yield piece[start:] if start else piece
+
+
+def _unpacked(file: SourceFile, watch: Watch | None) -> Iterator[bytes]:
+    if file.compression is Compression.NONE:
+        yield from _stored(file, watch)
+        return
+    packed = pa.PythonFile(_ChunkStream(_stored(file, watch)), mode="r")
+    try:
+        with pa.CompressedInputStream(packed, file.compression.value) as stream:
+            while piece := stream.read(_CHUNK):
+                yield piece
+    except (OSError, pa.ArrowInvalid) as err:
+        raise DamagedFileError(
+            f"{file.uri!r} is not a complete {file.compression.value} file: {err}", hint="copy or pack it again"
+        ) from err
+
+
+def _decoded(pieces: Iterator[bytes], encoding: str, file: SourceFile) -> Iterator[bytes]:
+    # A character may be cut by the border of two pieces.
+    decoder = codecs.getincrementaldecoder(encoding)()
+    try:
+        for piece in pieces:
+            yield decoder.decode(piece).encode()
+        yield decoder.decode(b"", final=True).encode()
+    except UnicodeError as err:
+        raise DamagedFileError(
+            f"{file.uri!r} is not {encoding}: {err}",
+            hint="pass its encoding, such as `csv=CsvOptions(encoding='latin-1')`",
+        ) from err
+
+
+# An object, or an array of objects. A header such as [id],[name] is neither.
+_JSON = re.compile(rb'\s*(?:\{\s*["}]|\[\s*[{\]])')
+# How files begin that are not text, what they are, and what to do.
+_BINARY = (
+    (b"PAR1", "a Parquet file", "pass `format='parquet'`"),
+    (b"\x1f\x8b", "packed with gzip", "add .gz to the name of the file"),
+    (b"\x28\xb5\x2f\xfd", "packed with zstd", "add .zst to the name of the file"),
+    (b"PK\x03\x04", "a zip archive or an Excel file", "unpack it, or save the sheet as CSV"),
+    (b"\xd0\xcf\x11\xe0", "an Excel file", "save the sheet as CSV"),
+)
+# A line that does not begin as an object or an array, and has a usual delimiter.
+_DELIMITED = re.compile(rb"[^{\[]+?[,;|\t]")
+_MAX_SHOWN = 30
+_MOST_READ = 1 << 16
+
+
+def check_is_csv(first: bytes, file: str, *, has_header: bool) -> None:
+    """Raise InvalidInputError if the first text of a file is not CSV but another format."""
+    for start, what, hint in _BINARY:
+        if first.startswith(start):
+            raise InvalidInputError(f"{file!r} is not CSV: it is {what}", hint=hint)
+    # Without a header, a line of JSON may be a value: each line is loaded as one text.
+    if has_header and _JSON.match(first):
+        raise InvalidInputError(
+            f"{file!r} looks like JSON, not CSV: it begins with {_shown(first)}", hint="pass `format='json'`"
+        )
+
+
+def check_is_json(first: bytes, file: str) -> None:
+    """Raise InvalidInputError if the first text of a file looks like CSV and not like JSON."""
+    lines = [line.strip() for line in first[:_MOST_READ].splitlines() if line.strip()][:2]
+    # One line may be a bad record. If the next one is not an object either, the file has another format.
+    if len(lines) == 2 and all(_DELIMITED.match(line) for line in lines):
+        raise InvalidInputError(
+            f"{file!r} looks like CSV, not JSON: it begins with {_shown(lines[0])}", hint="pass `format='csv'`"
+        )
+
+
+def _shown(text: bytes) -> str:
+    shown = " ".join(text[:200].decode(errors="replace").split())
+    return shown if len(shown) <= _MAX_SHOWN else f"{shown[:_MAX_SHOWN]}..."
