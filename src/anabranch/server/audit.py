@@ -12,9 +12,8 @@ from fastapi import Query, Request
 from pydantic import AwareDatetime, BaseModel, BeforeValidator
 
 from anabranch.server.auth import Token
-from anabranch.server.calls import ForAdmin, Limit, ProjectToChange
 from anabranch.server.database import Change, Database, Insert, row_of
-from anabranch.server.routing import make_router
+from anabranch.server.routing import ForAdmin, Limit, ProjectToChange, make_router
 
 __all__ = ["AuditEvent", "AuditLog", "PendingEvent", "router"]
 

@@ -15,19 +15,6 @@ from fastapi.security.utils import get_authorization_scheme_param
 
 from anabranch.errors import ForbiddenError, UnauthenticatedError
 
-__all__ = [
-    "DEFAULT_BRANCH",
-    "Needs",
-    "Public",
-    "Scope",
-    "Token",
-    "authenticate",
-    "find_secret",
-    "hash_secret",
-    "is_secret_of",
-    "require",
-]
-
 # The id of main in paths.
 DEFAULT_BRANCH = "default"
 
@@ -101,7 +88,11 @@ def require(token: Token, needed: Scope, *, path: Mapping[str, str]) -> None:
         )
 
 
-_bearer = HTTPBearer(auto_error=False, description="A token of the service: `Authorization: Bearer ab_...`")
+# Describes the header in OpenAPI.
+Bearer = Annotated[
+    HTTPAuthorizationCredentials | None,
+    Depends(HTTPBearer(auto_error=False, description="A token of the service: `Authorization: Bearer ab_...`")),
+]
 
 
 def find_secret(authorization: str | None) -> str | None:
@@ -127,17 +118,15 @@ def authenticate(request: Request) -> Token:
 
 
 class Needs:
-    """The scope that a route needs. As a dependency of the route it returns the token of the request."""
+    """The scope that a route needs. The first argument of the route has it as a dependency.
+
+    FastAPI only describes it in the OpenAPI document. `routing.ServiceRoute` calls `authenticate`.
+    """
 
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
 
-    async def __call__(
-        self,
-        request: Request,
-        _: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)],  # describes the header in OpenAPI
-    ) -> Token:
-        return self.authenticate(request)
+    def __call__(self, _: Bearer) -> None: ...
 
     def authenticate(self, request: Request) -> Token:
         """Return the token of a request. Raise an error if it does not allow the request."""

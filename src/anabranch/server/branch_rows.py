@@ -73,7 +73,8 @@ class BranchRows:
                 )
             self._names.add(key)
         try:
-            yield
+            with self._database.announced():
+                yield
         except BaseException:
             with self._changing:
                 self._names.discard(key)

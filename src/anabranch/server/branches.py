@@ -19,7 +19,10 @@ from anabranch.repo.repository import Repository
 from anabranch.server.audit import AuditLog
 from anabranch.server.auth import DEFAULT_BRANCH, Token
 from anabranch.server.branch_rows import Branch, BranchRows, CopiedTable
-from anabranch.server.calls import (
+from anabranch.server.database import row_of
+from anabranch.server.open_branch import OpenBranch, retried
+from anabranch.server.projects import Projects
+from anabranch.server.routing import (
     Body,
     BranchToChange,
     BranchToRead,
@@ -29,11 +32,8 @@ from anabranch.server.calls import (
     ProjectToBranch,
     ProjectToRead,
     TableName,
+    make_router,
 )
-from anabranch.server.database import row_of
-from anabranch.server.open_branch import OpenBranch, retried
-from anabranch.server.projects import Projects
-from anabranch.server.routing import make_router
 from anabranch.server.settings import Settings
 from anabranch.server.tokens import Tokens
 

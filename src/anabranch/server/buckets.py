@@ -14,10 +14,9 @@ from anabranch.ids import MAIN, TableKey
 from anabranch.repo.snapshot import Snapshot
 from anabranch.repo.transaction import Transaction
 from anabranch.server.auth import DEFAULT_BRANCH
-from anabranch.server.calls import Body, BranchToChange, BranchToRead, BucketName, FreeText, RefQuery
 from anabranch.server.database import Database, row_of
 from anabranch.server.open_branch import OpenBranch
-from anabranch.server.routing import make_router
+from anabranch.server.routing import Body, BranchToChange, BranchToRead, BucketName, FreeText, RefQuery, make_router
 
 __all__ = ["Bucket", "BucketRow", "BucketRows", "Buckets", "router"]
 

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from anabranch.errors import CorruptError, DataInUseError, InvalidPathError
 __all__ = ["Change", "Database", "Insert", "Row", "Statement", "row_of"]
 
 Row = Mapping[str, Any]
+_LONGEST_JOIN_SECONDS = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ class _Write:
     """Changes that wait to be committed together."""
 
     changes: Sequence[Change]
-    is_done: bool = False
+    done: threading.Event = field(default_factory=threading.Event)
     error: BaseException | None = None
 
 
@@ -58,9 +59,10 @@ class Database:
         # Reentrant: a thread that has the turn writes in transactions, which take the lock again.
         self._writing = threading.RLock()
         self._turn_of: int | None = None
-        self._queueing = threading.Lock()
+        self._queueing = threading.Condition()
         self._queue: list[_Write] = []
-        self._cursors = threading.local()
+        self._announced = 0
+        self._local = threading.local()
         # After a kill DuckDB's index may lack rows that are in the table, and then fails whenever one is deleted.
         self.write("DROP INDEX IF EXISTS idx_branches_project")
         with self.transaction() as cursor:
@@ -92,17 +94,46 @@ class Database:
         if self._turn_of == threading.get_ident():
             # Inside a turn no other write may come between what was read and what is written.
             self._commit([write])
-        else:
-            with self._queueing:
-                self._queue.append(write)
+        elif self._enqueue(write):
             with self._writing:
-                # The thread that held the lock before may have committed this write with its own.
-                if not write.is_done:
-                    with self._queueing:
-                        queue, self._queue = self._queue, []
-                    self._commit(queue)
+                self._commit(self._take_queue())
+        else:
+            write.done.wait()
         if write.error is not None:
             raise write.error
+
+    def _enqueue(self, write: _Write) -> bool:
+        """Add a write to the queue. Return whether it is the first, whose thread commits all that follow."""
+        with self._queueing:
+            self._queue.append(write)
+            self._withdraw()
+            self._queueing.notify()
+            return len(self._queue) == 1
+
+    def _take_queue(self) -> list[_Write]:
+        with self._queueing:
+            # A transaction takes the processor for 2 ms, and not much longer for more rows.
+            self._queueing.wait_for(lambda: not self._announced, timeout=_LONGEST_JOIN_SECONDS)
+            queue, self._queue = self._queue, []
+        return queue
+
+    @contextmanager
+    def announced(self) -> Iterator[None]:
+        """Announce that this thread writes soon: others wait a moment for it, and share one transaction."""
+        with self._queueing:
+            self._announced += 1
+            self._local.is_announced = True
+        try:
+            yield
+        finally:
+            with self._queueing:
+                self._withdraw()
+                self._queueing.notify()
+
+    def _withdraw(self) -> None:
+        if getattr(self._local, "is_announced", False):
+            self._local.is_announced = False
+            self._announced -= 1
 
     @property
     def queued_writes(self) -> int:
@@ -146,7 +177,7 @@ class Database:
                     _run(cursor, write.changes)
             except BaseException as err:  # noqa: BLE001 - raised in the thread that waits for this write
                 write.error = err
-            write.is_done = True
+            write.done.set()
 
     def _commit_together(self, writes: Sequence[_Write]) -> bool:
         try:
@@ -157,16 +188,16 @@ class Database:
             # rows that name it together.
             return False
         for write in writes:
-            write.is_done = True
+            write.done.set()
         return True
 
     def close(self) -> None:
         self._connection.close()
 
     def _cursor(self) -> duckdb.DuckDBPyConnection:
-        cursor: duckdb.DuckDBPyConnection | None = getattr(self._cursors, "cursor", None)
+        cursor: duckdb.DuckDBPyConnection | None = getattr(self._local, "cursor", None)
         if cursor is None:
-            cursor = self._cursors.cursor = self._connection.cursor()
+            cursor = self._local.cursor = self._connection.cursor()
         return cursor
 
 

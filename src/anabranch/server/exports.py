@@ -20,7 +20,6 @@ from anabranch.repo.io.export import Selection
 from anabranch.repo.io.export import export_table as write_export
 from anabranch.repo.io.values import ExportReport
 from anabranch.server.branches import Branches
-from anabranch.server.calls import Body, BranchCall, BranchToRead, BucketName, TableName
 from anabranch.server.files import Files
 from anabranch.server.filters import checked_filter
 from anabranch.server.job_rows import Job, JobKind, JobState
@@ -29,7 +28,7 @@ from anabranch.server.jobs import JobId, JobToRead, RowFormat, Wait, answer_job
 from anabranch.server.jobs import router as jobs_router
 from anabranch.server.open_branch import OpenBranch
 from anabranch.server.projects import Projects
-from anabranch.server.routing import make_router
+from anabranch.server.routing import Body, BranchCall, BranchToRead, BucketName, TableName, make_router
 from anabranch.server.tables import find_table
 
 __all__ = ["ExportRequest", "Exports", "router"]

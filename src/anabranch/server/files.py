@@ -15,9 +15,8 @@ from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, ConfigDict
 
 from anabranch.errors import FileMissingError
-from anabranch.server.calls import ProjectToBranch, ProjectToRead
 from anabranch.server.database import Database
-from anabranch.server.routing import make_router
+from anabranch.server.routing import ProjectToBranch, ProjectToRead, make_router
 from anabranch.server.settings import Settings
 from anabranch.server.uploads import UPLOAD_BODY, Upload, take_upload, upload_of
 from anabranch.storage.local_store import sync

@@ -14,8 +14,7 @@ from anabranch.json_values import json_value
 from anabranch.repo.history.diff import RowChange, TableDiff
 from anabranch.repo.refs.branches import TableDrift
 from anabranch.server.auth import DEFAULT_BRANCH
-from anabranch.server.calls import BranchToRead, BucketName, Limit, TableName
-from anabranch.server.routing import make_router
+from anabranch.server.routing import BranchToRead, BucketName, Limit, TableName, make_router
 
 __all__ = ["Timestamp", "router"]
 

@@ -2,18 +2,17 @@
 
 from dataclasses import replace
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import Depends, Path, Query, Request
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, TypeAdapter
 
 from anabranch.errors import JobNotFoundError
-from anabranch.server.auth import Needs, Scope, Token, require
-from anabranch.server.calls import Call, Limit, get_service
+from anabranch.server.auth import Scope, Token, require
 from anabranch.server.job_rows import Job, JobState
 from anabranch.server.job_runner import Jobs
-from anabranch.server.routing import make_router
+from anabranch.server.routing import Call, CallNeeds, Limit, get_service, make_router
 
 __all__ = ["JobId", "JobToRead", "RowFormat", "Wait", "answer_job", "router"]
 
@@ -45,7 +44,7 @@ class JobList(BaseModel):
     jobs: list[Job]
 
 
-class _NeedsAnywhere(Needs):
+class _NeedsAnywhere(CallNeeds):
     """The scope of a route whose path has no project."""
 
     def check(self, token: Token, request: Request) -> None:  # noqa: ARG002 - the routes filter by the project of the token
@@ -67,16 +66,9 @@ class _NeedsOfJob(_NeedsAnywhere):
         require(token, self.scope, path={"project_id": job.project_id, "branch_id": job.branch_id})
 
 
-def _calling(needs: Needs) -> Any:
-    async def call(request: Request, token: Annotated[Token, Depends(needs)]) -> Call:
-        return Call(service=get_service(request), token=token)
-
-    return Depends(call)
-
-
-JobsToRead = Annotated[Call, _calling(_NeedsAnywhere(Scope.READ))]
-JobToRead = Annotated[Call, _calling(_NeedsOfJob(Scope.READ))]
-JobToChange = Annotated[Call, _calling(_NeedsOfJob(Scope.BRANCH))]
+JobsToRead = Annotated[Call, Depends(_NeedsAnywhere(Scope.READ))]
+JobToRead = Annotated[Call, Depends(_NeedsOfJob(Scope.READ))]
+JobToChange = Annotated[Call, Depends(_NeedsOfJob(Scope.BRANCH))]
 
 
 def answer_job(job: Job) -> JSONResponse:

@@ -22,12 +22,11 @@ from anabranch.repo.merge.resolve import Strategy
 from anabranch.repo.repository import Repository
 from anabranch.repo.runs.engine_access import EngineAccess, publishing_once
 from anabranch.server.branches import Branches
-from anabranch.server.calls import Body, FreeText, Limit, ProjectCall, ProjectToChange, ProjectToRead
 from anabranch.server.files import FILE_ID, Files
 from anabranch.server.history import Commit
 from anabranch.server.idempotency import IDEMPOTENCY_KEY, Attempt
 from anabranch.server.projects import Projects
-from anabranch.server.routing import make_router
+from anabranch.server.routing import Body, FreeText, Limit, ProjectCall, ProjectToChange, ProjectToRead, make_router
 
 __all__ = ["refuse_dev_branches", "router"]
 

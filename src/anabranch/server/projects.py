@@ -18,9 +18,8 @@ from pydantic import BaseModel, Field
 import anabranch
 from anabranch.errors import BusyError, ProjectExistsError, ProjectNotFoundError
 from anabranch.repo.repository import Repository
-from anabranch.server.calls import Body, ForAdmin, FreeName, FreeText, ProjectToEnd, ProjectToRead
 from anabranch.server.database import Database, row_of
-from anabranch.server.routing import make_router
+from anabranch.server.routing import Body, ForAdmin, FreeName, FreeText, ProjectToEnd, ProjectToRead, make_router
 from anabranch.server.settings import Settings
 from anabranch.server.tokens import Tokens
 from anabranch.storage.local_store import forget_folders, sync

@@ -1,79 +1,228 @@
-"""What all routes share: the check of tokens before the body, the audit of writes, and idempotency keys."""
+"""What all routes share: their parameters, the token and its scope, the audit of writes, and idempotency keys."""
 
+import json
 from collections.abc import Callable, Coroutine, Iterator, Mapping
-from functools import cached_property, wraps
-from inspect import iscoroutinefunction
-from typing import Any, get_type_hints
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import cached_property
+from inspect import Parameter, iscoroutinefunction, signature
+from typing import Annotated, Any, Protocol, TypeVar, get_args
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
-from fastapi.dependencies.models import Dependant
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
 from starlette.exceptions import HTTPException
 
 from anabranch.errors import AnabranchError
-from anabranch.server.auth import Needs, authenticate
-from anabranch.server.calls import BranchCall, BranchId, BucketName, ProjectId, TableName, get_service
+from anabranch.server.auth import Bearer, Needs, Scope, Token, authenticate
 from anabranch.server.envelope import Envelope, status_of
-from anabranch.server.idempotency import HEADER_PARAMETER, IdempotentHandler
+from anabranch.server.idempotency import HEADER_PARAMETER, Attempt, IdempotentHandler
+from anabranch.server.open_branch import OpenBranch
+from anabranch.server.settings import Settings
 from anabranch.server.uploads import discard_untaken, has_upload
-
-__all__ = ["DirectRoute", "make_router"]
 
 _Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 _READS = frozenset({"GET", "HEAD", "OPTIONS"})
-
-_PATH_TYPES: Mapping[str, TypeAdapter[str]] = {
-    "project_id": TypeAdapter(ProjectId),
-    "branch_id": TypeAdapter(BranchId),
-    "bucket": TypeAdapter(BucketName),
-    "table": TypeAdapter(TableName),
-}
+_PART = r"^[A-Za-z0-9_][A-Za-z0-9_-]*$"
 
 
-class AuditedRoute(APIRoute):
-    """Check the token before the body is read, record writes in the audit, and apply idempotency keys."""
+_Part = TypeVar("_Part")
+
+
+class _Projects(Protocol):
+    def get(self, project_id: str) -> object: ...
+    def in_use(self, project_id: str) -> AbstractContextManager[None]: ...
+
+
+class _Branches(Protocol):
+    def get(self, project_id: str, branch_id: str) -> object: ...
+    def open(self, project_id: str, branch_id: str, token: Token) -> OpenBranch: ...
+    def require_there(self, project_id: str, branch_id: str) -> None: ...
+
+
+class ServiceParts(Protocol):
+    """The service as routes see it.
+
+    The modules of the nouns import this one, so it cannot import their classes. Routes get the instance of a class
+    with `part`.
+    """
+
+    settings: Settings
+    clock: Callable[[], datetime]
+    projects: _Projects
+    branches: _Branches
+    audit: Any
+
+    def part(self, kind: type[_Part]) -> _Part: ...
+
+
+def get_service(request: Request) -> ServiceParts:
+    service: ServiceParts = request.app.state.service
+    return service
+
+
+ProjectId = Annotated[str, Path(pattern=_PART, max_length=64, description="The project.", examples=["123"])]
+BranchId = Annotated[
+    str,
+    Path(
+        pattern=r"^[A-Za-z0-9_-]+$",
+        max_length=64,
+        description="The id of a dev branch, or `default` for main.",
+        examples=["default"],
+    ),
+]
+BucketName = Annotated[str, Path(pattern=_PART, max_length=128, examples=["in_c_sales"])]
+TableName = Annotated[str, Path(pattern=_PART, max_length=128, examples=["orders"])]
+ColumnName = Annotated[str, Path(min_length=1, max_length=256, examples=["amount"])]
+RefQuery = Annotated[
+    str | None,
+    Query(
+        max_length=200,
+        description="Read as of a commit id, a tag or a time, such as `2026-11-15T10:00:00Z`.",
+        examples=["2026-11-15T10:00:00Z"],
+    ),
+]
+
+Limit = Annotated[int, Query(ge=1, le=1000, description="Maximum number of entries.")]
+
+
+def _one_line(text: str) -> str:
+    if not text.isprintable() or text != text.strip():
+        raise ValueError("must be one line of printable characters, without space around it")
+    return text
+
+
+FreeName = Annotated[
+    str,
+    StringConstraints(min_length=1, max_length=128),
+    AfterValidator(_one_line),
+    Field(examples=["feature-new-report"]),
+]
+FreeText = Annotated[str, StringConstraints(max_length=4000), Field(examples=["Testing new report logic"])]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """The token of a request, and the service."""
+
+    service: ServiceParts
+    token: Token
+
+    def part(self, kind: type[_Part]) -> _Part:
+        """Return the part of the service of a class."""
+        return self.service.part(kind)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProjectCall(Call):
+    """A request about a project."""
+
+    project_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BranchCall(ProjectCall):
+    """A request about a branch of a project."""
+
+    branch_id: str
+    attempt: Attempt | None = None
+
+    def open(self) -> OpenBranch:
+        return replace(self.service.branches.open(self.project_id, self.branch_id, self.token), attempt=self.attempt)
+
+
+class CallNeeds(Needs):
+    """What a route needs, and the call that it gets for it."""
+
+    @contextmanager
+    def open(self, request: Request, token: Token) -> Iterator[Call]:
+        """Return the call of a request with a token that was checked."""
+        yield Call(service=get_service(request), token=token)
+
+
+class _ProjectNeeds(CallNeeds):
+    def __call__(self, _: Bearer, project_id: ProjectId) -> None: ...  # type: ignore[override]
+
+    @contextmanager
+    def open(self, request: Request, token: Token) -> Iterator[Call]:
+        service, project_id = get_service(request), request.path_params["project_id"]
+        with service.projects.in_use(project_id):
+            yield ProjectCall(service=service, token=token, project_id=project_id)
+
+
+class _BranchNeeds(CallNeeds):
+    def __call__(self, _: Bearer, project_id: ProjectId, branch_id: BranchId) -> None: ...  # type: ignore[override]
+
+    @contextmanager
+    def open(self, request: Request, token: Token) -> Iterator[Call]:
+        service, project_id = get_service(request), request.path_params["project_id"]
+        with service.projects.in_use(project_id):
+            yield BranchCall(
+                service=service,
+                token=token,
+                project_id=project_id,
+                branch_id=request.path_params["branch_id"],
+                attempt=getattr(request.state, "attempt", None),
+            )
+
+
+class _ProjectEndNeeds(_ProjectNeeds):
+    @contextmanager
+    def open(self, request: Request, token: Token) -> Iterator[Call]:
+        # Without `in_use`: a deletion waits until no request uses the project, and would wait for itself.
+        project_id = request.path_params["project_id"]
+        yield ProjectCall(service=get_service(request), token=token, project_id=project_id)
+
+
+# The first argument of a route states the scope that it needs.
+ForAdmin = Annotated[Call, Depends(CallNeeds(Scope.ADMIN))]
+ForAnyone = Annotated[Call, Depends(CallNeeds(Scope.READ))]
+ProjectToEnd = Annotated[ProjectCall, Depends(_ProjectEndNeeds(Scope.ADMIN))]
+ProjectToChange = Annotated[ProjectCall, Depends(_ProjectNeeds(Scope.PROJECT))]
+ProjectToBranch = Annotated[ProjectCall, Depends(_ProjectNeeds(Scope.BRANCH))]
+ProjectToRead = Annotated[ProjectCall, Depends(_ProjectNeeds(Scope.READ))]
+BranchToChange = Annotated[BranchCall, Depends(_BranchNeeds(Scope.BRANCH))]
+BranchToRead = Annotated[BranchCall, Depends(_BranchNeeds(Scope.READ))]
+
+
+class Body(BaseModel):
+    """The body of a request. Unknown fields are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+# Returns an argument of an endpoint, given the request, its parsed body, and the list to which errors are added.
+_Reader = Callable[[Request, Any, list[Any]], Any]
+_MISSING = object()
+# The parts of paths that the call of a route has. Its other arguments are those of the endpoint.
+_CALL_PATH: Mapping[str, TypeAdapter[str]] = {"project_id": TypeAdapter(ProjectId), "branch_id": TypeAdapter(BranchId)}
+
+
+class ServiceRoute(APIRoute):
+    """Check the token before the body is read, record writes in the audit, and apply idempotency keys.
+
+    FastAPI describes the route in the OpenAPI document. It would take 0.6 ms to read the arguments of the endpoint, so
+    this class does that, with the same checks and errors. The answer is rendered in the thread of the endpoint.
+    """
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
-        methods = set(options.get("methods") or {"GET"})
-        if not methods <= _READS:
+        if not set(options.get("methods") or {"GET"}) <= _READS:
             extra = dict(options.get("openapi_extra") or {})
             options["openapi_extra"] = {**extra, "parameters": [*extra.get("parameters", ()), HEADER_PARAMETER]}
-        # FastAPI itself does not run the endpoint, but `endpoint` here, which also renders the answer.
-        super().__init__(path, endpoint if iscoroutinefunction(endpoint) else self._rendering(endpoint), **options)
-        self.query_names = frozenset(_iter_query_names(self.dependant))
-
-    def _rendering(self, endpoint: Callable[..., Any]) -> Callable[..., Response]:
-        """Return an endpoint that renders its answer in the thread in which it runs.
-
-        FastAPI checks the answer of a `def` endpoint in a second thread.
-        """
-
-        @wraps(endpoint)
-        def rendered(**arguments: Any) -> Response:
-            answer = endpoint(**arguments)
-            if isinstance(answer, Response):
-                return answer
-            status = self.status_code or 200
-            if self.response_model is None:
-                return Response(status_code=status)
-            return Response(self._render(answer), status, media_type="application/json")
-
-        return rendered
-
-    @cached_property
-    def _answer_type(self) -> TypeAdapter[Any]:
-        return TypeAdapter(self.response_model)
-
-    def _render(self, answer: Any) -> bytes:
-        return self._answer_type.dump_json(self._answer_type.validate_python(answer, from_attributes=True))
+        self._parameters = dict(signature(endpoint).parameters)
+        self.query_names = frozenset(_iter_query_names(self._parameters, path))
+        super().__init__(path, endpoint, **options)
 
     def get_route_handler(self) -> _Handler:
-        needs = next(_iter_needs(self.dependant), None)
-        handle = _explaining(self.get_plain_handler(needs))
-        if needs is None or (self.methods or set()) <= _READS:
+        # The first parameter states what the route needs.
+        (needs,) = (one.dependency for one in get_args(next(iter(self._parameters.values())).annotation)[1:])
+        if not isinstance(needs, CallNeeds):
+            return super().get_route_handler()
+        handle = _explaining(self._make_handler(needs))
+        if (self.methods or set()) <= _READS:
             return handle
         body = (self.openapi_extra or {}).get("requestBody", {})
         once = IdempotentHandler(
@@ -84,7 +233,6 @@ class AuditedRoute(APIRoute):
         )
 
         async def audited(request: Request) -> Response:
-            # FastAPI reads the body before it solves the dependencies of a route.
             authenticate(request)
             audit = get_service(request).audit
             pending = audit.begin(request, action=self.name, success_status=self.status_code or 200)
@@ -105,72 +253,110 @@ class AuditedRoute(APIRoute):
 
         return audited
 
-    def get_plain_handler(self, needs: Needs | None) -> _Handler:  # noqa: ARG002 - for routes that check by themselves
-        """Return the handler of a request without audit and idempotency keys: FastAPI's."""
-        return super().get_route_handler()
-
-
-class DirectRoute(AuditedRoute):
-    """A route for many small requests, which reads their parameters without FastAPI. FastAPI takes 0.6 ms for that.
-
-    The endpoint is a coroutine function of a call, the parameters of the path, and `options` with those of the query.
-    FastAPI uses its signature for the OpenAPI document only. The checks and their errors are the same.
-    """
-
-    def get_plain_handler(self, needs: Needs | None) -> _Handler:
-        if needs is None:
-            raise TypeError(f"{self.path} needs a token")
-        endpoint = self.endpoint
-        path_types = {name: _PATH_TYPES[name] for name in self.param_convertors}
-        options_type: TypeAdapter[Any] = TypeAdapter(get_type_hints(endpoint)["options"])
+    def _make_handler(self, needs: CallNeeds) -> _Handler:
+        """Return the handler of a request without audit and idempotency keys."""
+        call_name, *names = self._parameters
+        readers = {name: _reader_of(self._parameters[name], is_path=name in self.param_convertors) for name in names}
+        call_path = {name: kind for name, kind in _CALL_PATH.items() if name in self.param_convertors}
+        has_body = self.body_field is not None
+        is_coroutine = iscoroutinefunction(self.endpoint)
 
         async def handle(request: Request) -> Response:
             token = needs.authenticate(request)
-            # Collected, because FastAPI also reports all wrong parameters of a request at once.
+            body = await _read_body(request) if has_body else _MISSING
+            # Collected, because FastAPI also reports all that is wrong with a request at once.
             errors: list[Any] = []
-            path = {
-                name: _checked(kind, request.path_params[name], ("path", name), errors)
-                for name, kind in path_types.items()
-            }
-            options = _checked(options_type, dict(request.query_params), ("query",), errors)
+            for name, kind in call_path.items():
+                _checked(kind, request.path_params[name], ("path", name), errors)
+            arguments = {name: read(request, body, errors) for name, read in readers.items()}
             if errors:
                 raise RequestValidationError(errors)
-            service = get_service(request)
-            project_id, branch_id = path.pop("project_id"), path.pop("branch_id")
-            with service.projects.in_use(project_id):
-                call = BranchCall(service=service, token=token, project_id=project_id, branch_id=branch_id)
-                answer: Response = await endpoint(call, **path, options=options)
-            return answer
+            with needs.open(request, token) as call:
+                arguments[call_name] = call
+                if is_coroutine:
+                    return self._render(await self.endpoint(**arguments))
+                return await run_in_threadpool(lambda: self._render(self.endpoint(**arguments)))
 
         return handle
+
+    @cached_property
+    def _answer_type(self) -> TypeAdapter[Any]:
+        return TypeAdapter(self.response_model)
+
+    def _render(self, answer: Any) -> Response:
+        if isinstance(answer, Response):
+            return answer
+        status = self.status_code or 200
+        if self.response_model is None:
+            return Response(status_code=status)
+        checked = self._answer_type.validate_python(answer, from_attributes=True)
+        return Response(self._answer_type.dump_json(checked), status, media_type="application/json")
+
+
+def _is_model(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, BaseModel)
+
+
+def _iter_query_names(parameters: Mapping[str, Parameter], path: str) -> Iterator[str]:
+    for name, parameter in parameters.items():
+        kind, is_described = parameter.annotation, get_args(parameter.annotation)
+        if is_described and _is_model(is_described[0]):
+            yield from is_described[0].model_fields
+        elif kind is not Request and not _is_model(kind) and f"{{{name}}}" not in path:
+            yield name
+
+
+def _reader_of(parameter: Parameter, *, is_path: bool) -> _Reader:
+    """Return how an argument of an endpoint is read from the path, the query or the body of a request."""
+    name, kind = parameter.name, parameter.annotation
+    if kind is Request:
+        return lambda request, _, __: request
+    adapter: TypeAdapter[Any] = TypeAdapter(kind)
+    if is_path:
+        return lambda request, _, errors: _checked(adapter, request.path_params[name], ("path", name), errors)
+    if _is_model(kind):
+        return lambda _, body, errors: _checked(adapter, body, ("body",), errors)
+    # All parameters of the query are fields of one model.
+    if _is_model(get_args(kind)[0]):
+        return lambda request, _, errors: _checked(adapter, dict(request.query_params), ("query",), errors)
+
+    def read_query(request: Request, _: Any, errors: list[Any]) -> Any:
+        value = request.query_params.get(name)
+        if value is None and parameter.default is not Parameter.empty:
+            return parameter.default
+        return _checked(adapter, _MISSING if value is None else value, ("query", name), errors)
+
+    return read_query
 
 
 def _checked(kind: TypeAdapter[Any], value: Any, location: tuple[str, ...], errors: list[Any]) -> Any:
     """Return a value of a request in its type, or add what is wrong with it to the errors."""
+    if value is _MISSING:
+        errors.append({"type": "missing", "loc": location, "msg": "Field required", "input": None})
+        return None
     try:
-        return kind.validate_python(value)
+        return kind.validate_python(value, from_attributes=True)
     except ValidationError as err:
         errors += [{**one, "loc": (*location, *one["loc"])} for one in err.errors(include_url=False)]
         return None
 
 
-def _iter_needs(dependant: Dependant) -> Iterator[Needs]:
-    for found in dependant.dependencies:
-        if isinstance(found.call, Needs):
-            yield found.call
-        yield from _iter_needs(found)
-
-
-def _iter_query_names(dependant: Dependant) -> Iterator[str]:
-    for found in dependant.dependencies:
-        yield from _iter_query_names(found)
-    for field in dependant.query_params:
-        model = field.field_info.annotation
-        # FastAPI has one field for a model of parameters. The names in the query are those of its fields.
-        if isinstance(model, type) and issubclass(model, BaseModel):
-            yield from model.model_fields
-        else:
-            yield field.alias
+async def _read_body(request: Request) -> Any:
+    """Return the parsed body of a request, or its bytes if it is not JSON. Raise the errors that FastAPI raises."""
+    try:
+        content = await request.body()
+        if not content:
+            return _MISSING
+        kind, _, subkind = request.headers.get("content-type", "").partition(";")[0].strip().lower().partition("/")
+        is_json = kind == "application" and (subkind == "json" or subkind.endswith("+json"))
+        return json.loads(content) if is_json else content
+    except json.JSONDecodeError as err:
+        error = {"type": "json_invalid", "loc": ("body", err.pos), "msg": "JSON decode error", "input": {}}
+        raise RequestValidationError([error]) from err
+    except HTTPException:
+        raise
+    except Exception as err:
+        raise HTTPException(400, "There was an error parsing the body") from err
 
 
 def _explaining(handle: _Handler) -> _Handler:
@@ -195,7 +381,7 @@ def make_router(noun: str, *, prefix: str = "") -> APIRouter:
     return APIRouter(
         prefix=prefix,
         tags=[noun],
-        route_class=AuditedRoute,
+        route_class=ServiceRoute,
         generate_unique_id_function=lambda route: route.name,
         responses={"4XX": {"model": Envelope, "description": "Refused"}},
     )

@@ -11,7 +11,6 @@ from pydantic import BaseModel, ConfigDict, Field
 from anabranch.errors import InvalidInputError, TooLargeError
 from anabranch.ids import TableKey
 from anabranch.repo.transaction import Transaction
-from anabranch.server.calls import Body, BranchCall, BranchToChange, BranchToRead, BucketName, RefQuery, TableName
 from anabranch.server.filters import checked_filter
 from anabranch.server.json_values import rows_of_objects
 from anabranch.server.open_branch import OpenBranch
@@ -24,7 +23,16 @@ from anabranch.server.previews import (
     preview,
     preview_csv,
 )
-from anabranch.server.routing import DirectRoute, make_router
+from anabranch.server.routing import (
+    Body,
+    BranchCall,
+    BranchToChange,
+    BranchToRead,
+    BucketName,
+    RefQuery,
+    TableName,
+    make_router,
+)
 from anabranch.server.tables import find_table
 
 if TYPE_CHECKING:
@@ -99,21 +107,17 @@ def delete_rows(
     return Written(rows=done.result, commit_id=done.commit_id)
 
 
+@router.get(
+    "/preview",
+    response_model=Preview,
+    responses={200: {"content": {"text/csv": {"schema": {"type": "string"}}}, "description": "The rows"}},
+)
 async def preview_table(
     call: BranchToRead, bucket: BucketName, table: TableName, options: Annotated[PreviewOptions, Query()]
 ) -> Response:
     """Return the first rows of a table, as objects or as CSV. A dev branch shows main until it has its own copy."""
     key = TableKey(bucket, table)
     return await call.part(PreviewPool).run(call.token.id, lambda: _read_preview(call, key, options))
-
-
-router.add_api_route(
-    "/preview",
-    preview_table,
-    response_model=Preview,
-    responses={200: {"content": {"text/csv": {"schema": {"type": "string"}}}, "description": "The rows"}},
-    route_class_override=DirectRoute,
-)
 
 
 def insert(branch: OpenBranch, key: TableKey, objects: Sequence[Mapping[str, Any]]) -> Written:

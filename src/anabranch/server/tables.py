@@ -15,9 +15,17 @@ from anabranch.repo.schema.types import show_type, to_arrow
 from anabranch.repo.snapshot import Snapshot, Table
 from anabranch.repo.transaction import Transaction
 from anabranch.server.buckets import Buckets
-from anabranch.server.calls import Body, BranchToChange, BranchToRead, BucketName, ColumnName, RefQuery, TableName
 from anabranch.server.open_branch import OpenBranch
-from anabranch.server.routing import make_router
+from anabranch.server.routing import (
+    Body,
+    BranchToChange,
+    BranchToRead,
+    BucketName,
+    ColumnName,
+    RefQuery,
+    TableName,
+    make_router,
+)
 
 __all__ = ["ColumnInfo", "column_infos", "find_table", "router"]
 

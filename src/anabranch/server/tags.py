@@ -7,10 +7,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from anabranch.repo.repository import Repository
 from anabranch.server.auth import DEFAULT_BRANCH
-from anabranch.server.calls import Body, FreeText, ProjectCall, ProjectToChange, ProjectToRead
 from anabranch.server.history import Timestamp
 from anabranch.server.projects import Projects
-from anabranch.server.routing import make_router
+from anabranch.server.routing import Body, FreeText, ProjectCall, ProjectToChange, ProjectToRead, make_router
 
 __all__ = ["router"]
 

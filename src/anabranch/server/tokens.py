@@ -12,9 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from anabranch.errors import ForbiddenError, InvalidInputError, TokenNotFoundError, UnauthenticatedError
 from anabranch.server.auth import Scope, Token, hash_secret, is_secret_of
-from anabranch.server.calls import Body, Call, ForAdmin, FreeName, ProjectCall, ProjectToChange
 from anabranch.server.database import Database, row_of
-from anabranch.server.routing import make_router
+from anabranch.server.routing import Body, Call, ForAdmin, FreeName, ProjectCall, ProjectToChange, make_router
 
 __all__ = ["Tokens", "router"]
 

@@ -11,8 +11,8 @@ from pydantic import BaseModel, ValidationError
 from anabranch.errors import InvalidInputError
 from anabranch.server.audit import AuditEvents, Before, list_audit, list_project_audit
 from anabranch.server.auth import Scope, hash_secret
-from anabranch.server.calls import Call, ProjectCall
 from anabranch.server.jobs import list_jobs
+from anabranch.server.routing import Call, ProjectCall
 from anabranch.server.tokens import (
     NewProjectToken,
     NewToken,
