@@ -52,8 +52,7 @@ if TYPE_CHECKING:
     from anabranch.repo.history.comparer import Choice, TableCounts
     from anabranch.repo.history.diff import RowChange, RowChangeKind, SchemaChange, TableChangeKind, TableDiff
     from anabranch.repo.history.entities import EntityChange
-    from anabranch.repo.history.lineage.drawings import Lineage
-    from anabranch.repo.history.lineage.nodes import EdgeKind, LineageEdge, LineageNode, NodeKind
+    from anabranch.repo.history.lineage import EdgeKind, Lineage, LineageEdge, LineageNode, NodeKind
     from anabranch.repo.io.values import LoadMode
     from anabranch.repo.log.clones import CloneInfo, CloneKind, CloneState
     from anabranch.repo.log.entries import BranchEvent, BranchMode, CommitKind
@@ -214,7 +213,7 @@ _LOCATIONS = {
     "DeletedBranch": ("anabranch.format.refs.branch_deletion", "DeletedBranch"),
     "DoctorReport": ("anabranch.format.doctor.findings", "DoctorReport"),
     "DroppedClone": ("anabranch.format.clone.clone", "DroppedClone"),
-    "EdgeKind": ("anabranch.repo.history.lineage.nodes", "EdgeKind"),
+    "EdgeKind": ("anabranch.repo.history.lineage", "EdgeKind"),
     "EntityChange": ("anabranch.repo.history.entities", "EntityChange"),
     "ExternalWrite": ("anabranch.repo.write.settle", "ExternalWrite"),
     "FileGroup": ("anabranch.repo.gc.reports", "FileGroup"),
@@ -232,15 +231,15 @@ _LOCATIONS = {
     "Layout": ("anabranch.format.layout.listing", "Layout"),
     "LayoutFile": ("anabranch.format.layout.listing", "LayoutFile"),
     "LayoutKind": ("anabranch.format.layout.listing", "LayoutKind"),
-    "Lineage": ("anabranch.repo.history.lineage.drawings", "Lineage"),
-    "LineageEdge": ("anabranch.repo.history.lineage.nodes", "LineageEdge"),
-    "LineageNode": ("anabranch.repo.history.lineage.nodes", "LineageNode"),
+    "Lineage": ("anabranch.repo.history.lineage", "Lineage"),
+    "LineageEdge": ("anabranch.repo.history.lineage", "LineageEdge"),
+    "LineageNode": ("anabranch.repo.history.lineage", "LineageNode"),
     "Listing": ("anabranch.display", "Listing"),
     "LoadMode": ("anabranch.repo.io.values", "LoadMode"),
     "MergeOutcome": ("anabranch.repo.merge.plan", "MergeOutcome"),
     "MoveReport": ("anabranch.format.bases.tiering", "MoveReport"),
     "Movement": ("anabranch.repo.refs.reflog", "Movement"),
-    "NodeKind": ("anabranch.repo.history.lineage.nodes", "NodeKind"),
+    "NodeKind": ("anabranch.repo.history.lineage", "NodeKind"),
     "PipelinePlan": ("anabranch.pipelines.plan", "Plan"),
     "PipelineRun": ("anabranch.pipelines.run", "PipelineRun"),
     "PipelineStep": ("anabranch.pipelines.plan", "Step"),

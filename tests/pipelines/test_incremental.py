@@ -27,7 +27,7 @@ def build(repo: ab.Repository, branch: str, *outputs: str, pipeline: str = "shop
 
 
 def last(repo: ab.Repository, branch: str, *outputs: str) -> dict[str, str]:
-    found = find_last_builds(repo, repo.snapshot_of(branch), pipeline="shop", outputs=outputs)
+    found = find_last_builds(repo.snapshot_of(branch), pipeline="shop", outputs=outputs)
     return {key: commit.graph_commit_id for key, commit in found.items()}
 
 

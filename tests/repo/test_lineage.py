@@ -11,7 +11,7 @@ import pytest
 
 import anabranch as ab
 from anabranch.errors import InvalidNameError, TableNotFoundError
-from anabranch.repo.history.lineage.drawings import Lineage
+from anabranch.repo.history.lineage import Lineage
 from tests.conftest import Location
 from tests.repo.conftest import another
 from tests.repo.test_budgets import open_counted

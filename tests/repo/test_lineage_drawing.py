@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import anabranch as ab
-from anabranch.repo.history.lineage.drawings import Lineage
-from anabranch.repo.history.lineage.layout import Box, lay_out
-from anabranch.repo.history.lineage.nodes import EdgeKind, LineageEdge, LineageNode, NodeKind
+from anabranch.drawing.boxes import Box, lay_out
+from anabranch.repo.history.lineage import EdgeKind, Lineage, LineageEdge, LineageNode, NodeKind
 from tests.repo.test_lineage import load, run, write
 
 SVG = "{http://www.w3.org/2000/svg}"

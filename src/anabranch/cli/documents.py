@@ -45,7 +45,7 @@ MEMBERS: dict[str, str] = {
     "repo.gc.usage.TableStorage": "table own shared head history total",
     "repo.history.diff.TableDiff": "change renamed_from inserted=counts.inserted updated=counts.updated"
     " deleted=counts.deleted columns",
-    "repo.history.lineage.provenance.PipelineRecord": "name file source_hash parameters input outputs=*",
+    "repo.history.lineage.PipelineRecord": "name file source_hash parameters input outputs=*",
     "repo.log.clones.CloneInfo": "id target kind commit_id tables created_at=created created_by state",
     "repo.log.entries.GraphCommit": "id=graph_commit_id branch version=manifest_version parent_id=parent_commit_id"
     " merged_parent_id=merged_parent_commit_id actor=actor_id created_at=created kind message metadata tables",
@@ -110,7 +110,7 @@ COMPUTED: dict[str, Mapping[str, Callable[[Any], object]]] = {
         "by_reason": _by_reason,
         "waiting_since": lambda report: _moment(report.waiting_since),
     },
-    "repo.history.lineage.provenance.PipelineRecord": {
+    "repo.history.lineage.PipelineRecord": {
         "outputs": lambda record: [{"table": key, **document_of(output)} for key, output in record.outputs.items()],
     },
     "repo.refs.branches.BranchInfo": {

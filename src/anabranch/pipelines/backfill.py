@@ -15,20 +15,16 @@ from typing import TYPE_CHECKING, Any
 
 from anabranch.errors import AnabranchError, InvalidInputError
 from anabranch.ids import new_ulid
+from anabranch.pipelines.declarations import bind_parameters, written
 from anabranch.pipelines.definition import PipelineDefinition
-from anabranch.pipelines.parameters import bind_parameters, written
-from anabranch.pipelines.plan import Plan
-from anabranch.pipelines.planning import plan_pipeline
-from anabranch.pipelines.provenance import iter_ancestors
+from anabranch.pipelines.plan import Plan, Selection, plan_pipeline
 from anabranch.pipelines.run import Manner, PipelineRun, run_plan
-from anabranch.pipelines.selection import Selection
-from anabranch.repo.history.lineage.provenance import BACKFILL, NAME
+from anabranch.repo.history.lineage import BACKFILL, NAME
 from anabranch.storage.requests import Progress
 
 if TYPE_CHECKING:
     from anabranch.repo.repository import Repository
 
-__all__ = ["Backfill", "BackfillProgress", "Request", "run_backfill"]
 
 # Each value is a run and a commit of its own.
 _MOST_VALUES = 10_000
@@ -194,7 +190,7 @@ def _find_unfinished(
 ) -> tuple[str, frozenset[str]] | None:
     """Return the newest backfill of this kind on the branch: its id, and the values that it has built."""
     backfill_id, done = None, set[str]()
-    for commit in iter_ancestors(repo, repo.snapshot_of(branch)):
+    for commit in repo.iter_graph(branch):
         record = _read_record(commit.metadata, pipeline.name)
         if record is None or record.get("spec") != spec or backfill_id not in (None, record.get("id")):
             continue

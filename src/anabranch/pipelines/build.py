@@ -21,8 +21,6 @@ from anabranch.repo.snapshot import Snapshot
 if TYPE_CHECKING:
     from anabranch.repo.repository import Repository
 
-__all__ = ["DuckBuilder"]
-
 
 # DuckDB may return int64 for a column of int32. Within a kind such a cast is meant, between kinds it would hide a
 # mistake.

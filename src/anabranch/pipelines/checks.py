@@ -11,10 +11,7 @@ from typing import Any
 from anabranch.duck.engine import default_engine
 from anabranch.duck.statement import quoted
 from anabranch.errors import AnabranchError
-from anabranch.pipelines.declarations import DeclaredCheck, SourceLocation, parse_key
-from anabranch.pipelines.settings import Setting
-
-__all__ = ["declare_check", "declare_ready_made"]
+from anabranch.pipelines.declarations import DeclaredCheck, Setting, SourceLocation, parse_key
 
 _AGE = re.compile(r"(\d{1,6})\s*(minute|hour|day|week)s?")
 

@@ -5,12 +5,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from anabranch.errors import InvalidPipelineError
-from anabranch.pipelines.definition import PipelineDefinition
-from anabranch.pipelines.outputs import Source, execute
-from anabranch.pipelines.plan import Plan
-from anabranch.pipelines.planning import plan_pipeline
+from anabranch.pipelines.definition import PipelineDefinition, Source, execute
+from anabranch.pipelines.plan import Plan, Selection, plan_pipeline
 from anabranch.pipelines.project import declare_project, read_pipeline_source
-from anabranch.pipelines.selection import Selection
 from anabranch.repo.runs.engine_access import EngineAccess
 from anabranch.storage.requests import OnProgress, ignore_progress
 
@@ -19,8 +16,6 @@ if TYPE_CHECKING:
     from anabranch.pipelines.reproduction import Reproduction
     from anabranch.pipelines.run import PipelineRun, Session
     from anabranch.repo.repository import Repository
-
-__all__ = ["Pipeline"]
 
 
 class Pipeline(PipelineDefinition):

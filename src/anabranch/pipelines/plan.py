@@ -1,18 +1,26 @@
-"""The plan of a run: steps in the order in which they can be built, drawn as text or as SVG."""
+"""The plan of a run: which outputs are selected, what is checked before the start, and a drawing of the steps."""
 
-from collections.abc import Collection, Iterator, Mapping
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from graphlib import CycleError, TopologicalSorter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from anabranch.pipelines.declarations import DeclaredCheck, Output, SourceLocation
-from anabranch.pipelines.outputs import Source
-from anabranch.repo.history.lineage.drawings import DrawnBox, DrawnEdge, draw_boxes
+from anabranch.drawing.boxes import DrawnBox, draw_boxes, draw_tree
+from anabranch.errors import InvalidInputError, NotFoundError
+from anabranch.hints import suggest
+from anabranch.pipelines.declarations import DeclaredCheck, Output, bind_parameters
+from anabranch.pipelines.definition import PipelineDefinition, Source
+from anabranch.pipelines.provenance import find_last_builds, seen_input
+from anabranch.repo.history.lineage import PipelineRecord
+from anabranch.repo.log.entries import GraphCommit, StateId
+from anabranch.repo.runs.engine_access import EngineAccess
+from anabranch.repo.snapshot import Snapshot
 
-__all__ = ["Plan", "Step", "chosen_outputs", "in_order", "steps_before"]
-
-# What is drawn before an item of the tree and before what is below it; the second pair is for the last one.
-_BRANCHES = (("├─ ", "│  "), ("└─ ", "   "))
+if TYPE_CHECKING:
+    from anabranch.repo.repository import Repository
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,68 +56,35 @@ class Plan:
 
     def to_text(self) -> str:
         """Draw the graph as a tree: each table above those that are made from it. A repeated table is only named."""
-        return "\n".join(_iter_lines(self))
+        steps = {step.key: step for step in self.steps}
+        readers: dict[str, list[tuple[str, str]]] = {}
+        for step in self.steps:
+            for key in step.output.inputs:
+                readers.setdefault(key, []).append((step.key, ""))
+        roots = [*self.tables_read, *(step.key for step in self.steps if not step.output.inputs)]
+        return draw_tree(roots, readers, lambda key: (key, steps[key].output.about if key in steps else ""))
 
     def to_svg(self) -> str:
-        """Draw the graph as boxes and arrows."""
-        return _draw_svg(self)
-
-
-def _iter_lines(plan: Plan) -> Iterator[str]:
-    """Yield the lines of the tree, depth first."""
-    steps = {step.key: step for step in plan.steps}
-    readers = _readers(plan)
-    roots = [*plan.tables_read, *(step.key for step in plan.steps if not step.output.inputs)]
-    drawn: set[str] = set()
-    # A stack instead of recursion: a chain of tables may be longer than Python's recursion limit.
-    waiting = [(key, "", "") for key in reversed(roots)]
-    while waiting:
-        key, before, below = waiting.pop()
-        if key in drawn:
-            yield f"{before}{key}  (see above)"
-            continue
-        drawn.add(key)
-        about = f"  {_about_step(steps[key])}" if key in steps else ""
-        yield f"{before}{key}{about}"
-        found = readers.get(key, [])
-        for number, reader in reversed(list(enumerate(found))):
-            here, after = _BRANCHES[number == len(found) - 1]
-            waiting.append((reader, below + here, below + after))
-
-
-def _readers(plan: Plan) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for step in plan.steps:
-        for key in step.output.inputs:
-            found.setdefault(key, []).append(step.key)
-    return found
-
-
-def _about_step(step: Step) -> str:
-    """Describe in a few words how a step makes its table."""
-    return f"{step.output.kind}, {step.output.write.value}, {step.output.engine.value}"
-
-
-def _draw_svg(plan: Plan) -> str:
-    """Draw the tables as boxes, from those that are read on the left to those that are made last on the right."""
-    checked = {step.key: sum(step.key == check.owner for check in plan.checks) for step in plan.steps}
-    boxes = [
-        DrawnBox(
-            id=step.key,
-            style="pipeline",
-            name=step.key,
-            about=(_about_step(step), *([f"{checked[step.key]} checks"] if checked[step.key] else [])),
-            title=f"{step.key}: {step.output.description or _about_step(step)}",
-        )
-        for step in reversed(plan.steps)
-    ]
-    boxes += [
-        DrawnBox(id=key, style="table", name=key, about=("table of the branch",), title=key) for key in plan.tables_read
-    ]
-    if not boxes:
-        boxes = [DrawnBox(id="", style="change", name="nothing to do", about=(), title="no step is selected")]
-    edges = [DrawnEdge(source=key, target=step.key, style="read") for step in plan.steps for key in step.output.inputs]
-    return draw_boxes(boxes, edges, title=f"The pipeline {plan.pipeline}")
+        """Draw the tables as boxes, from those that are read on the left to those that are made last on the right."""
+        checked = Counter(check.owner for check in self.checks)
+        boxes = [
+            DrawnBox(
+                id=step.key,
+                style="pipeline",
+                name=step.key,
+                about=(step.output.about, *([f"{checked[step.key]} checks"] if checked[step.key] else [])),
+                title=f"{step.key}: {step.output.description or step.output.about}",
+            )
+            for step in reversed(self.steps)
+        ]
+        boxes += [
+            DrawnBox(id=key, style="table", name=key, about=("table of the branch",), title=key)
+            for key in self.tables_read
+        ]
+        if not boxes:
+            boxes = [DrawnBox(id="", style="change", name="nothing to do", about=(), title="no step is selected")]
+        edges = [(key, step.key, "read") for step in self.steps for key in step.output.inputs]
+        return draw_boxes(boxes, edges, title=f"The pipeline {self.pipeline}")
 
 
 def steps_before(outputs: Mapping[str, Output]) -> dict[str, tuple[str, ...]]:
@@ -140,9 +115,222 @@ def in_order(outputs: Mapping[str, Output]) -> list[Output]:
     return [outputs[key] for key in found]
 
 
-def chosen_outputs(outputs: Mapping[str, Output], only: Collection[str], location: SourceLocation) -> dict[str, Output]:
-    """Those that are asked for, by default all."""
-    for key in only:
-        if key not in outputs:
-            location.fail(f"the pipeline has no output {key!r}", hint=f"its outputs are {', '.join(outputs)}")
-    return {key: output for key, output in outputs.items() if not only or key in only}
+_EXPRESSION = re.compile(r"(\+?)([^+]+)(\+?)")
+_STATE = "state:"
+_CHANGED = "changed"
+_WILDCARDS = frozenset("*?[")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """What a caller asks for: `only` by keys, or `select` by expressions, less those of `exclude`.
+
+    `since` is the ref that `state:changed` compares with; by default the branch itself.
+    """
+
+    only: Sequence[str] = ()
+    select: Sequence[str] = ()
+    exclude: Sequence[str] = ()
+    since: str | None = None
+
+    @property
+    def is_all(self) -> bool:
+        return not (self.only or self.select or self.exclude)
+
+
+def select_outputs(
+    pipeline: PipelineDefinition, repo: "Repository", snapshot: Snapshot, selection: Selection
+) -> dict[str, Output]:
+    """Return the outputs that are asked for, as they are declared; by default all."""
+    for name in ("only", "select", "exclude"):
+        # A text is a sequence too, and its characters would be taken for names.
+        if isinstance(getattr(selection, name), str):
+            given = getattr(selection, name)
+            raise InvalidInputError(f"{name} is {given!r}", hint=f"give a list: {name}=[{given!r}]")
+    if selection.only and selection.select:
+        raise InvalidInputError("both 'only' and 'select' are given", hint="leave one out")
+    for key in selection.only:
+        if key not in pipeline.outputs:
+            known = ", ".join(pipeline.outputs)
+            pipeline.location.fail(f"the pipeline has no output {key!r}", hint=f"its outputs are {known}")
+    expressions = (*selection.select, *selection.exclude)
+    if selection.since is not None and not any(_STATE in each for each in expressions):
+        raise InvalidInputError(
+            f"'since' is {selection.since!r}, and nothing is selected by state", hint="select 'state:changed'"
+        )
+
+    # Called only if an expression asks for the state, because it reads the history of the branch.
+    def changed() -> set[str]:
+        return _changed_outputs(pipeline, repo, snapshot, since=selection.since)
+
+    wanted = set(selection.only or pipeline.outputs)
+    if selection.select:
+        wanted = _matching(pipeline.outputs, selection.select, changed)
+    wanted -= _matching(pipeline.outputs, selection.exclude, changed)
+    return {key: output for key, output in pipeline.outputs.items() if key in wanted}
+
+
+def _matching(outputs: Mapping[str, Output], expressions: Sequence[str], changed: Callable[[], set[str]]) -> set[str]:
+    """Return the outputs that match any of some expressions: `orders`, `+orders`, `mart.*`, `state:changed+`."""
+    before = steps_before(outputs)
+    after: dict[str, list[str]] = {key: [] for key in outputs}
+    for key, names in before.items():
+        for name in names:
+            after[name].append(key)
+    found: set[str] = set()
+    for expression in expressions:
+        parts = _EXPRESSION.fullmatch(expression.strip())
+        if parts is None:
+            raise InvalidInputError(
+                f"the selection {expression!r} cannot be read", hint="write it like orders, +orders, orders+ or mart.*"
+            )
+        upwards, name, downwards = parts.groups()
+        keys = _with_state(name, changed) if name.startswith(_STATE) else _named(outputs, name)
+        found |= keys
+        found |= _reachable(keys, before) if upwards else set()
+        found |= _reachable(keys, after) if downwards else set()
+    return found
+
+
+def _with_state(name: str, changed: Callable[[], set[str]]) -> set[str]:
+    state = name.removeprefix(_STATE)
+    if state != _CHANGED:
+        raise InvalidInputError(f"the state {state!r} is not known", hint=f"use '{_STATE}{_CHANGED}'")
+    return changed()
+
+
+def _named(outputs: Mapping[str, Output], name: str) -> set[str]:
+    """Return the outputs of a name: a key, or the name of a table alone; both may have wildcards."""
+    names = {key: key if "." in name else key.partition(".")[2] for key in outputs}
+    found = {key for key, own in names.items() if fnmatchcase(own, name)}
+    if not found:
+        hint = suggest(name, names.values(), f"the outputs are {', '.join(outputs)}")
+        raise InvalidInputError(f"the selection {name!r} matches no output", hint=hint)
+    # Two buckets may have a table with this name.
+    if len(found) > 1 and not _WILDCARDS & set(name):
+        raise InvalidInputError(
+            f"the selection {name!r} may be {' or '.join(sorted(found))}", hint="write the bucket, too"
+        )
+    return found
+
+
+def _reachable(start: Collection[str], edges: Mapping[str, Collection[str]]) -> set[str]:
+    found: set[str] = set()
+    todo = list(start)
+    while todo:
+        for name in edges[todo.pop()]:
+            if name not in found:
+                found.add(name)
+                todo.append(name)
+    return found
+
+
+def _changed_outputs(
+    pipeline: PipelineDefinition, repo: "Repository", snapshot: Snapshot, *, since: str | None
+) -> set[str]:
+    """Return the outputs whose code or inputs are not those of their last build as of a ref, or that were not built."""
+    at = snapshot if since is None else EngineAccess(repo).published_snapshot_of(since)
+    builds = find_last_builds(at, pipeline=pipeline.name, outputs=list(pipeline.outputs))
+    return {
+        key
+        for key, output in pipeline.outputs.items()
+        if key not in snapshot or key not in builds or _has_changed(output, builds[key], repo, snapshot)
+    }
+
+
+def _has_changed(output: Output, build: GraphCommit, repo: "Repository", snapshot: Snapshot) -> bool:
+    record = PipelineRecord.find(build.metadata)
+    if record is None or record.outputs[output.key].code_hash != output.code_hash:
+        return True
+    return any(_state_of(snapshot, key) != _seen_state(repo, build, key) for key in output.inputs)
+
+
+def _state_of(snapshot: Snapshot, key: str) -> StateId | None:
+    return snapshot[key].entry.state if key in snapshot else None
+
+
+def _seen_state(repo: "Repository", build: GraphCommit, key: str) -> StateId | None:
+    try:
+        return _state_of(seen_input(repo, build, key), key)
+    except NotFoundError:
+        return None  # collected since: not known to be the same
+
+
+def plan_pipeline(
+    pipeline: PipelineDefinition,
+    repo: "Repository",
+    *,
+    branch: str | None,
+    parameters: Mapping[str, Any],
+    selection: Selection,
+) -> Plan:
+    """Find out what a run would do; refuse what could not work."""
+    if not pipeline.outputs:
+        pipeline.location.fail(f"the pipeline {pipeline.name!r} has no outputs", hint="declare one with .sql or .table")
+    values = bind_parameters(pipeline.parameters, parameters, pipeline.location)
+    # Of all outputs, not only of the selected ones: a cycle is refused in each run.
+    order = in_order(pipeline.outputs)
+    snapshot = repo.snapshot_of(branch or repo.branch)
+    chosen = select_outputs(pipeline, repo, snapshot, selection)
+    before = steps_before(chosen)
+    steps = tuple(
+        Step(output=output, after=before[output.key], creates=output.key not in snapshot)
+        for output in order
+        if output.key in chosen
+    )
+    checks = [check for check in pipeline.checks.values() if selection.is_all or _concerns(check, chosen, snapshot)]
+    # Before anything is started: otherwise a step would fail only after the steps before it were built.
+    _refuse_missing(pipeline, steps, checks, snapshot)
+    for step in steps:
+        _refuse_other_key(step.output, snapshot)
+    return Plan(
+        pipeline=pipeline.name,
+        source=pipeline.source,
+        branch=branch or repo.branch,
+        parameters=values,
+        steps=steps,
+        checks=tuple(checks),
+    )
+
+
+def _refuse_missing(
+    pipeline: PipelineDefinition, steps: Sequence[Step], checks: Sequence[DeclaredCheck], snapshot: Snapshot
+) -> None:
+    """Refuse outputs and checks that read a table which neither exists nor is built."""
+    built = {step.key for step in steps}
+    correct = "correct the name, declare it as an output, or load it first"
+    readers = [
+        (f"'{each.key}'", each.inputs, each.location, f"select '+{each.key}', which includes what it reads", correct)
+        for each in (step.output for step in steps)
+    ]
+    # Leaving a check out would publish what it might have refused.
+    readers += [
+        (f"the check {check.name!r}", check.tables, check.location, "select '{}', too", "correct the name")
+        for check in checks
+    ]
+    for reader, tables, location, to_select, to_correct in readers:
+        for key in tables:
+            if key not in built and key not in snapshot:
+                is_declared = key in pipeline.outputs
+                missing = "selected" if is_declared else "an output"
+                location.fail(
+                    f"{reader} reads '{key}', which is neither {missing} nor a table of the branch",
+                    hint=to_select.format(key) if is_declared else to_correct,
+                )
+
+
+def _refuse_other_key(output: Output, snapshot: Snapshot) -> None:
+    found = snapshot[output.key].primary_key if output.key in snapshot else ()
+    if output.key in snapshot and output.primary_key and output.primary_key != found:
+        output.location.fail(
+            f"the primary key of '{output.key}' is {', '.join(found) or 'no columns'} on the branch,"
+            f" not {', '.join(output.primary_key)}",
+            hint="declare the same key, or drop the table first",
+        )
+
+
+def _concerns(check: DeclaredCheck, chosen: Mapping[str, Output], snapshot: Snapshot) -> bool:
+    """Whether a check may fail because of these outputs; what a function reads is not known."""
+    if check.owner is not None and check.owner not in chosen and check.owner not in snapshot:
+        return False  # the table that it is about does not exist yet
+    return (not check.tables and bool(chosen)) or any(key in chosen for key in check.tables)

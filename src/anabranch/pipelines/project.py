@@ -11,14 +11,27 @@ from typing import Any, TypeVar
 
 from anabranch.errors import InvalidPipelineError, ObjectNotFoundError
 from anabranch.pipelines.checks import declare_check
-from anabranch.pipelines.declarations import Engine, SourceLocation, WriteMode, parse_engine, parse_key
-from anabranch.pipelines.definition import PipelineDefinition
-from anabranch.pipelines.outputs import PROJECT_FILE, Options, Source, execute, function_output, read_source, sql_output
-from anabranch.pipelines.parameters import declare_parameters
-from anabranch.pipelines.settings import Setting, read_settings
+from anabranch.pipelines.declarations import (
+    Engine,
+    Setting,
+    SourceLocation,
+    WriteMode,
+    declare_parameters,
+    parse_engine,
+    parse_key,
+    read_settings,
+)
+from anabranch.pipelines.definition import (
+    PROJECT_FILE,
+    Options,
+    PipelineDefinition,
+    Source,
+    execute,
+    function_output,
+    read_source,
+    sql_output,
+)
 from anabranch.storage import ObjectInfo, open_files
-
-__all__ = ["declare_project", "read_pipeline_source"]
 
 _Kind = TypeVar("_Kind", bound=PipelineDefinition)
 

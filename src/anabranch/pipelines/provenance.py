@@ -1,9 +1,8 @@
 """The record in a commit of the pipeline that made it, and what is new in the inputs of an output since that record."""
 
-import heapq
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -11,11 +10,11 @@ import pyarrow.compute as pc
 
 from anabranch.duck.comparer import default_comparer
 from anabranch.errors import CommitNotFoundError, ObjectNotFoundError
-from anabranch.pipelines.declarations import Output
-from anabranch.pipelines.outputs import Source
-from anabranch.pipelines.parameters import written
+from anabranch.pipelines.declarations import Output, written
+from anabranch.pipelines.definition import Source
+from anabranch.repo.history.ancestry import iter_ancestors
 from anabranch.repo.history.diff import RowChangeKind, diff_snapshots
-from anabranch.repo.history.lineage.provenance import (
+from anabranch.repo.history.lineage import (
     FILE,
     INPUT,
     NAME,
@@ -31,21 +30,7 @@ from anabranch.repo.snapshot import Snapshot
 from anabranch.storage import open_store
 
 if TYPE_CHECKING:
-    from anabranch.pipelines.plan import Plan
     from anabranch.repo.repository import Repository
-
-__all__ = [
-    "BuiltOutput",
-    "begun_metadata",
-    "find_last_builds",
-    "find_source",
-    "input_snapshot",
-    "iter_ancestors",
-    "iter_new_rows",
-    "keep_source",
-    "published_metadata",
-    "seen_input",
-]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,32 +60,17 @@ class BuiltOutput:
         )
 
 
-def begun_metadata(plan: "Plan") -> dict[str, str]:
+def begun_metadata(pipeline: str, source: Source, parameters: Mapping[str, Any]) -> dict[str, str]:
     """What is known when a run begins."""
-    return {
-        NAME: plan.pipeline,
-        FILE: plan.source.name,
-        SOURCE_HASH: plan.source.hash,
-        PARAMETERS: _json(written(plan.parameters)),
-    }
-
-
-def _document(output: BuiltOutput) -> dict[str, Any]:
-    """Return what the commit records of an output."""
-    return {
-        "inputs": list(output.inputs),
-        "write": output.write,
-        "rows": output.rows,
-        "seconds": output.seconds,
-        "kind": output.kind,
-        "engine": output.engine,
-        "code_hash": output.code_hash,
-    }
+    return {NAME: pipeline, FILE: source.name, SOURCE_HASH: source.hash, PARAMETERS: _json(written(parameters))}
 
 
 def published_metadata(input_id: str, built: Sequence[BuiltOutput]) -> dict[str, str]:
     """What is known when it is about to be published."""
-    return {INPUT: input_id, OUTPUTS: _json({output.key: _document(output) for output in built})}
+    outputs = {output.key: asdict(output) for output in built}
+    for document in outputs.values():
+        del document["key"]
+    return {INPUT: input_id, OUTPUTS: _json(outputs)}
 
 
 def keep_source(repo: "Repository", source: Source) -> None:
@@ -133,14 +103,12 @@ def _json(value: Mapping[str, Any]) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 
-def find_last_builds(
-    repo: "Repository", snapshot: Snapshot, *, pipeline: str, outputs: Collection[str]
-) -> dict[str, GraphCommit]:
+def find_last_builds(snapshot: Snapshot, *, pipeline: str, outputs: Collection[str]) -> dict[str, GraphCommit]:
     """For each output the newest commit that led to a state and in which the pipeline built it, if there is one."""
     found: dict[str, GraphCommit] = {}
     # An output whose table is gone is rebuilt. Commits of pipelines that were merged in count, too.
     missing = {key for key in outputs if key in snapshot}
-    for commit in iter_ancestors(repo, snapshot) if missing else ():
+    for commit in iter_ancestors(snapshot) if missing else ():
         record = PipelineRecord.find(commit.metadata)
         if record is not None and record.name == pipeline:
             built = missing & set(record.outputs)
@@ -149,29 +117,6 @@ def find_last_builds(
             if not missing:
                 break
     return found
-
-
-def iter_ancestors(repo: "Repository", snapshot: Snapshot) -> Iterator[GraphCommit]:
-    """Yield all commits that led to a state, newest first, including those of merged branches."""
-    lines = {0: snapshot.iter_commits()}
-    first = next(lines[0])
-    # A line has at most one entry in the queue, so its number decides before two commits are compared.
-    seen, queue = set[str](), [(-first.created_at, 0, first)]
-    while queue:
-        _, line, commit = heapq.heappop(queue)
-        if commit.graph_commit_id in seen:
-            continue  # both lines of history continue as one
-        seen.add(commit.graph_commit_id)
-        yield commit
-        nexts = [(line, lines[line])]
-        if commit.merged_parent_commit_id is not None:
-            new = len(lines)
-            lines[new] = repo.snapshot_of(commit.merged_parent_commit_id).iter_commits()
-            nexts.append((new, lines[new]))
-        for number, commits in nexts:
-            following = next(commits, None)
-            if following is not None:
-                heapq.heappush(queue, (-following.created_at, number, following))
 
 
 def seen_input(repo: "Repository", commit: GraphCommit, key: str) -> Snapshot:

@@ -6,14 +6,12 @@ from typing import TYPE_CHECKING
 
 from anabranch.errors import CommitNotFoundError, InvalidInputError, ObjectNotFoundError
 from anabranch.pipelines.declarations import Output
-from anabranch.pipelines.definition import PipelineDefinition
-from anabranch.pipelines.outputs import Source
-from anabranch.pipelines.planning import plan_pipeline
+from anabranch.pipelines.definition import PipelineDefinition, Source
+from anabranch.pipelines.plan import Selection, plan_pipeline
 from anabranch.pipelines.provenance import find_source
 from anabranch.pipelines.run import Manner, PipelineRun, run_plan
-from anabranch.pipelines.selection import Selection
 from anabranch.repo.history.diff import TableDiff
-from anabranch.repo.history.lineage.provenance import PipelineRecord
+from anabranch.repo.history.lineage import PipelineRecord
 from anabranch.repo.log.entries import GraphCommit
 from anabranch.repo.runs.engine_access import EngineAccess
 from anabranch.repo.snapshot import Snapshot
@@ -21,7 +19,6 @@ from anabranch.repo.snapshot import Snapshot
 if TYPE_CHECKING:
     from anabranch.repo.repository import Repository
 
-__all__ = ["ComparedOutput", "Reproduction", "get_record", "recorded_source", "reproduce"]
 
 _BRANCH = "reproduce"
 _SHORT = 14

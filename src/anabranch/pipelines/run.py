@@ -20,7 +20,7 @@ from anabranch.errors import (
 )
 from anabranch.pipelines.build import DuckBuilder
 from anabranch.pipelines.declarations import DeclaredCheck, Engine, Output
-from anabranch.pipelines.outputs import MODULE
+from anabranch.pipelines.definition import MODULE
 from anabranch.pipelines.plan import Plan, Step
 from anabranch.pipelines.provenance import (
     BuiltOutput,
@@ -40,20 +40,6 @@ from anabranch.storage.uris import join_uri
 if TYPE_CHECKING:
     from anabranch.repo.repository import Repository
     from anabranch.spark.session import SparkSession
-
-__all__ = [
-    "Manner",
-    "PipelineRun",
-    "RunLog",
-    "Session",
-    "StepProgress",
-    "StepState",
-    "check_failed",
-    "failed",
-    "list_logs",
-    "reason_of",
-    "run_plan",
-]
 
 
 _FOLDER = "_logs"
@@ -186,12 +172,12 @@ def run_plan(plan: Plan, repo: "Repository", manner: Manner) -> PipelineRun:
     keep_source(repo, plan.source)
     text = f"Run the pipeline {plan.pipeline}" if manner.message is None else manner.message
     checks: dict[str, Check] = {check.name: check.check for check in plan.checks}
-    metadata = {**begun_metadata(plan), **manner.metadata}
+    metadata = {**begun_metadata(plan.pipeline, plan.source, plan.parameters), **manner.metadata}
     with repo.begin_run(plan.branch, message=text, metadata=metadata, checks=checks) as run:
         begun = run.snapshot()
         # Only these need their last build, and the search for it reads the history.
         growing = [step.key for step in plan.steps if step.output.incremental]
-        last_builds = find_last_builds(repo, begun, pipeline=plan.pipeline, outputs=growing)
+        last_builds = find_last_builds(begun, pipeline=plan.pipeline, outputs=growing)
         builders = start_builders(run, last_builds)
         built = _Crew(plan, repo, run, builders, manner.progress).build_all(manner.jobs)
         try:

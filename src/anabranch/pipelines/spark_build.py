@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from anabranch.errors import InvalidInputError
-from anabranch.pipelines.declarations import Output, WriteMode
-from anabranch.pipelines.parameters import RESERVED
+from anabranch.pipelines.declarations import RESERVED, Output, WriteMode
 from anabranch.pipelines.plan import Plan
 from anabranch.pipelines.provenance import iter_new_rows, seen_input
 from anabranch.pipelines.statements import Statement
@@ -31,8 +30,6 @@ from anabranch.spark.types import as_shown, new_columns, shown_columns, shown_sc
 if TYPE_CHECKING:
     from anabranch.repo.repository import Repository
     from anabranch.spark.session import DataFrame, SparkSession
-
-__all__ = ["SparkBuilder"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,8 +14,6 @@ from anabranch.duck.statement import parse_statement as parse_duck
 from anabranch.errors import AnabranchError
 from anabranch.ids import TableKey
 
-__all__ = ["Statement", "StatementError", "parse_duck_statement", "parse_statement"]
-
 # It warns of what it takes for a command, which is refused here anyway.
 logging.getLogger("sqlglot").setLevel(logging.ERROR)
 

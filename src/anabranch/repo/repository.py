@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from anabranch.repo.history.comparer import LargeComparer, RowComparer
     from anabranch.repo.history.diff import Diff
     from anabranch.repo.history.entities import EntityChange
-    from anabranch.repo.history.lineage.drawings import Lineage
+    from anabranch.repo.history.lineage import Lineage
     from anabranch.repo.io.one_step import OneStepWrites
     from anabranch.repo.io.values import ExportReport, Loader, LoadReport
     from anabranch.repo.log.clones import CloneInfo
@@ -663,7 +663,7 @@ class Repository:
         >>> [node.name for node in repo.lineage("shop.orders").nodes]
         ['shop.orders', 'change']
         """
-        from anabranch.repo.history.lineage.trace import trace_lineage
+        from anabranch.repo.history.lineage_trace import trace_lineage
 
         return trace_lineage(self._repo_store, self._resolve(self._ref(ref)).record, TableKey.parse(table))
 

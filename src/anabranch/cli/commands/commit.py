@@ -18,7 +18,7 @@ from anabranch.errors import InvalidInputError
 from anabranch.ids import TableKey
 
 if TYPE_CHECKING:
-    from anabranch.repo.history.lineage.provenance import PipelineRecord
+    from anabranch.repo.history.lineage import PipelineRecord
     from anabranch.repo.log.entries import GraphCommit
     from anabranch.repo.snapshot import Snapshot
 
@@ -239,7 +239,7 @@ def show(
     Shows also the pipeline that made the commit, with its parameters and outputs.
     """
     # Not at the top: a help text needs none of it.
-    from anabranch.repo.history.lineage.provenance import PipelineRecord
+    from anabranch.repo.history.lineage import PipelineRecord
 
     after = here.snapshot(ref)
     if after.main_commit_id is not None:

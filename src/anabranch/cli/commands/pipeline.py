@@ -241,7 +241,7 @@ def list_(
 ) -> Answer:
     """List the pipelines that built tables."""
     # Not at the top: a help text needs none of it.
-    from anabranch.repo.history.lineage.provenance import PipelineRecord
+    from anabranch.repo.history.lineage import PipelineRecord
 
     found: dict[str, dict[str, object]] = {}
     for commit in here.commits(ref, limit=limit):

@@ -150,7 +150,7 @@ def history(
 ) -> Answer:
     """List the commits that changed a table, newest first."""
     # Not at the top: a help text needs none of it.
-    from anabranch.repo.history.lineage.provenance import made_by
+    from anabranch.repo.history.lineage import made_by
 
     found = _history(here, TableKey.parse(key), ref, limit=limit + 1)
     commits, has_more = found[:limit], len(found) > limit

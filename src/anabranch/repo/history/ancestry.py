@@ -21,8 +21,6 @@ from anabranch.repo.log.entries import (
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.snapshot import Snapshot
 
-__all__ = ["Ancestry", "TableBase", "base_snapshot", "find_merge_bases", "is_ancestor"]
-
 ParentsOf = Callable[[Origin], tuple[str, ...]]
 
 
@@ -68,6 +66,11 @@ def base_snapshot(repo_store: RepoStore, ours: CommitRecord, theirs: CommitRecor
         if found and found[0].entry is not None:
             tables[key] = found[0].entry
     return Snapshot(repo_store, base, version=base.commit.manifest_version, tables=tables)
+
+
+def iter_ancestors(snapshot: Snapshot) -> Iterator[GraphCommit]:
+    """Yield all commits that led to a state, newest first, including those of merged branches."""
+    return Ancestry(snapshot._repo_store).iter_newest_first([snapshot._record.origin])
 
 
 class Ancestry:

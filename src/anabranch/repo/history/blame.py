@@ -30,8 +30,6 @@ from anabranch.repo.log.store import RepoStore
 from anabranch.repo.snapshot import Table
 from anabranch.storage.requests import iter_in_parallel
 
-__all__ = ["BlameSelection", "blame_table"]
-
 # Comparisons run ahead of the result, and those after the last needed commit are wasted. So there are few.
 _COMMITS_AT_A_TIME = 4
 _INDEX = "__row"

@@ -24,7 +24,6 @@ from anabranch.storage.requests import in_parallel
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["CommitChanges", "TableFeed", "change_feed"]
 
 # The number of commits that are read in parallel.
 _BATCH_SIZE = 64

@@ -18,8 +18,6 @@ from anabranch.drawing.commit_graph import (
 from anabranch.drawing.html import in_notebook
 from anabranch.repo.log.entries import GraphCommit
 
-__all__ = ["CommitGraph", "draw_commits"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitGraph:

@@ -4,8 +4,6 @@ from collections import Counter
 from dataclasses import dataclass
 from heapq import heappop, heappush, heapreplace
 
-__all__ = ["BELOW", "BOTH", "OURS", "THEIRS", "CommitQueue", "Tip"]
-
 # From which of the two commits a commit was reached. A commit below a base is reached from both, but is not a base.
 OURS, THEIRS = 1, 2
 BOTH = OURS | THEIRS

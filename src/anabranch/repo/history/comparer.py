@@ -17,23 +17,6 @@ from anabranch.repo.log.arguments import checked_choice
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = [
-    "MANY_ROWS",
-    "AutoComparer",
-    "BucketingComparer",
-    "Choice",
-    "ColumnTriple",
-    "LargeComparer",
-    "RowComparer",
-    "RowComparison",
-    "RowMerge",
-    "RowSide",
-    "Rows",
-    "TableCounts",
-    "choose_comparer",
-    "row_type",
-]
-
 
 # A Spark session takes ten seconds to start. In that time DuckDB compares this number of rows, in about 2 GB of memory.
 MANY_ROWS = 5_000_000

@@ -24,17 +24,6 @@ if TYPE_CHECKING:
     from anabranch.format.compare.parts import Part
     from anabranch.repo.history.comparer import RowComparer, RowComparison, RowSide, TableCounts
 
-__all__ = [
-    "Diff",
-    "RowChange",
-    "RowChangeKind",
-    "SchemaChange",
-    "TableChangeKind",
-    "TableDiff",
-    "diff_snapshots",
-    "find_appended_rows",
-    "pair_columns",
-]
 
 # The number of changed rows from which it is worth to find out which columns were not changed.
 _MANY_ROWS = 100

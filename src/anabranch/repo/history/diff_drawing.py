@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from anabranch.repo.history.comparer import TableCounts
     from anabranch.repo.snapshot import Table
 
-__all__ = ["draw_diff", "draw_table_diff", "first_changes", "key_columns", "list_columns", "outline_of", "rows_of"]
 
 # What a notebook shows of a large difference.
 _TABLES = 50

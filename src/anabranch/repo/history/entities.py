@@ -23,8 +23,6 @@ from anabranch.repo.log.entries import CommitRecord, GraphCommit, StateId, Table
 from anabranch.repo.log.store import RepoStore
 from anabranch.storage.requests import in_parallel
 
-__all__ = ["EntityChange", "find_entity", "list_entity_changes"]
-
 Row = dict[str, Any]
 
 # The number of changes of the table that are read in parallel.

@@ -20,8 +20,6 @@ from anabranch.repo.history.memory_rows import (
     with_row_ids,
 )
 
-__all__ = ["LocalComparer", "MemoryComparer", "can_compare_in_memory"]
-
 # The number of values above which DuckDB is faster, or memory may not suffice.
 _MOST_VALUES = 4_000_000
 

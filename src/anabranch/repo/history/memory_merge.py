@@ -29,8 +29,6 @@ from anabranch.repo.history.memory_rows import (
 )
 from anabranch.storage.uris import is_local
 
-__all__ = ["CHANGES", "DELETED", "INSERTED", "UPDATED", "MatchedRows", "names_on_sides"]
-
 CHANGES = pa.array(["inserted", "updated", "deleted", None])
 INSERTED, UPDATED, DELETED, _UNCHANGED = range(4)
 

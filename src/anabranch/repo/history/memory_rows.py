@@ -16,18 +16,6 @@ from anabranch.repo.history.comparer import Rows, RowSide, row_type
 from anabranch.storage import at_once, in_parallel
 from anabranch.storage.uris import is_local
 
-__all__ = [
-    "HeldRows",
-    "at_positions",
-    "encode_keys",
-    "find_changed",
-    "flagged_lists",
-    "read_sides",
-    "reads_keys_first",
-    "values_differ",
-    "with_row_ids",
-]
-
 # In a remote store, the values of rows with more columns are read only where they are needed, with more requests.
 _MOST_COLUMNS_AT_ONCE = 16
 # The number of rows that are read to find out which columns of a wide table an update changed.

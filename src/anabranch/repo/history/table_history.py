@@ -10,8 +10,6 @@ from anabranch.repo.log.store import RepoStore
 from anabranch.repo.log.view import View
 from anabranch.storage.requests import in_parallel
 
-__all__ = ["TableChange", "iter_table_changes"]
-
 # The number of commits that are read in parallel.
 _BATCH_SIZE = 64
 

@@ -8,8 +8,6 @@ from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import TableEntry, TableMap
 from anabranch.repo.snapshot import Snapshot, Table
 
-__all__ = ["match_tables", "pair_tables", "with_other_names"]
-
 
 def match_tables(config: RepoConfig, before: TableMap, after: TableMap) -> dict[TableKey, TableKey]:
     """Return the keys that tables of one state have in another one, as {key before: key after}.

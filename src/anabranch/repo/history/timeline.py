@@ -18,8 +18,6 @@ from anabranch.repo.log.entries import CommitKind, CommitRecord, GraphCommit, Ta
 from anabranch.repo.log.store import RepoStore
 from anabranch.storage.documents import damage_named
 
-__all__ = ["TableStates"]
-
 # Commits of these kinds are made by a transaction, which stages on the state of its parent. Others may take a state
 # from elsewhere: from another branch, from an older commit, or from an external writer.
 _STAGED_ON_PARENT = frozenset(

@@ -9,7 +9,7 @@ from anabranch.drawing.diff_table import draw_tables
 from anabranch.errors import NotFoundError
 from anabranch.ids import MAIN
 from anabranch.repo.history.diff import TableDiff
-from anabranch.repo.history.lineage.provenance import OutputRecord, PipelineRecord, made_by
+from anabranch.repo.history.lineage import OutputRecord, PipelineRecord, made_by
 from anabranch.repo.log.entries import CommitKind, GraphCommit
 from anabranch.repo.runs.runs import RUN_ID
 from anabranch.server.ui.compare import outlines_of

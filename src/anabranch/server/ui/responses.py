@@ -11,9 +11,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from anabranch.drawing.boxes import STYLE as LINEAGE_STYLE
 from anabranch.drawing.html import STYLE
 from anabranch.errors import TooLargeError
-from anabranch.repo.history.lineage.drawings import STYLE as LINEAGE_STYLE
 
 __all__ = [
     "SECURITY_HEADERS",

@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from anabranch.errors import AnabranchError
-from anabranch.repo.history.lineage.drawings import Lineage
-from anabranch.repo.history.lineage.nodes import LineageNode, NodeKind
-from anabranch.repo.history.lineage.provenance import PipelineRecord
+from anabranch.repo.history.lineage import Lineage, LineageNode, NodeKind, PipelineRecord
 from anabranch.repo.log.run_state import CheckOutcome, CheckResult
 from anabranch.repo.runs.runs import RunInfo
 from anabranch.server.ui.lake import Lake, RefChoices

@@ -6,14 +6,19 @@ from dataclasses import dataclass, replace
 from anabranch.errors import CommitNotFoundError, InvalidNameError, TableNotFoundError
 from anabranch.hints import suggest
 from anabranch.ids import CommitId, TableKey
-from anabranch.repo.history.lineage.drawings import Lineage
-from anabranch.repo.history.lineage.nodes import EdgeKind, LineageEdge, LineageNode, NodeKind
-from anabranch.repo.history.lineage.provenance import OutputRecord, PipelineRecord, made_by
+from anabranch.repo.history.lineage import (
+    EdgeKind,
+    Lineage,
+    LineageEdge,
+    LineageNode,
+    NodeKind,
+    OutputRecord,
+    PipelineRecord,
+    made_by,
+)
 from anabranch.repo.history.table_history import TableChange, iter_table_changes
 from anabranch.repo.log.entries import CommitKind, CommitRecord, GraphCommit, StateId, TableEntry, is_same_state
 from anabranch.repo.log.store import RepoStore
-
-__all__ = ["trace_lineage"]
 
 # Commits that rewrite or index data without changing it.
 _MAINTENANCE = frozenset({CommitKind.COMPACT, CommitKind.INDEX, CommitKind.FREEZE})
