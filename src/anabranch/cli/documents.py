@@ -17,7 +17,7 @@ __all__ = ["COMPUTED", "MEMBERS", "document_of"]
 # members of a mapping, or ?NAME for one that is left out if it is empty. A class that is not listed has a member for
 # each field. The names are those in docs/cli.md: they stay the same if a field is renamed.
 MEMBERS: dict[str, str] = {
-    "format.cleanup.report.CleanupReport": "dry_run files=* bytes by_reason=* versions=* removed=files"
+    "format.cleanup.retention.CleanupReport": "dry_run files=* bytes by_reason=* versions=* removed=files"
     " kept_versions=kept too_young unused_in_bases damaged",
     "format.clone.clone.CloneInfo": "uri source_branch=* source_version tag created_at exists",
     "format.doctor.findings.DoctorReport": "root clean=is_clean findings",
@@ -38,11 +38,12 @@ MEMBERS: dict[str, str] = {
     "pipelines.reproduction.ComparedOutput": "key inserted updated deleted has_other_columns is_missing is_same",
     "pipelines.reproduction.Reproduction": "commit_id branch same=is_same same_source=has_same_source"
     " recorded_source_hash=recorded_hash source_hash outputs run",
-    "repo.gc.policy.GcReport": "dry_run files=* bytes by_reason=* objects commits branches runs damaged"
+    "repo.gc.reports.GcReport": "dry_run files=* bytes by_reason=* objects commits branches runs damaged"
     " retained_commits tables waiting_since=*",
-    "repo.gc.usage.HolderStorage": "kind name own shared head history total",
-    "repo.gc.usage.RepositoryStorage": "root total needed freeable freeable_by_reason metadata holders tables damaged",
-    "repo.gc.usage.TableStorage": "table own shared head history total",
+    "repo.gc.reports.HolderStorage": "kind name own shared head history total",
+    "repo.gc.reports.RepositoryStorage": "root total needed freeable freeable_by_reason metadata holders tables"
+    " damaged",
+    "repo.gc.reports.TableStorage": "table own shared head history total",
     "repo.history.diff.TableDiff": "change renamed_from inserted=counts.inserted updated=counts.updated"
     " deleted=counts.deleted columns",
     "repo.history.lineage.PipelineRecord": "name file source_hash parameters input outputs=*",
@@ -80,7 +81,7 @@ def _moment(microseconds: int | None) -> object:
 
 
 COMPUTED: dict[str, Mapping[str, Callable[[Any], object]]] = {
-    "format.cleanup.report.CleanupReport": {
+    "format.cleanup.retention.CleanupReport": {
         "files": lambda report: len(report.files),
         "by_reason": _by_reason,
         "versions": lambda report: [{"branch": branch, "version": number} for branch, number in report.versions],
@@ -105,7 +106,7 @@ COMPUTED: dict[str, Mapping[str, Callable[[Any], object]]] = {
         "checks": lambda plan: [check.name for check in plan.checks],
         "edges": lambda plan: [{"from": key, "to": step.key} for step in plan.steps for key in step.output.inputs],
     },
-    "repo.gc.policy.GcReport": {
+    "repo.gc.reports.GcReport": {
         "files": lambda report: len(report.objects),
         "by_reason": _by_reason,
         "waiting_since": lambda report: _moment(report.waiting_since),
