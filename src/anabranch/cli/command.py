@@ -21,7 +21,7 @@ from typer.core import TyperGroup
 
 from anabranch.cli.completion import add_completion, without_open_option
 from anabranch.cli.groups import CommandInterruptedError, ListGroup
-from anabranch.cli.options import parse_pairs
+from anabranch.cli.options import flag, option, parse_pairs
 from anabranch.cli.output import Answer, Output, output_for
 from anabranch.cli.plain_values import PlainCommand, PlainGroup
 from anabranch.config import (
@@ -67,27 +67,19 @@ _OPTIONS: dict[str, tuple[Any, object]] = {
     "branch": (
         Annotated[
             str | None,
-            typer.Option(
-                "--branch",
-                "-b",
-                metavar="BRANCH",
-                show_default=False,
-                rich_help_panel=_PANEL,
-                help="Branch to work on (default: the current branch).",
-            ),
+            option("--branch -b", "BRANCH", "Branch to work on (default: the current branch).", rich_help_panel=_PANEL),
         ],
         None,
     ),
     "repo": (
         Annotated[
             str | None,
-            typer.Option(
+            option(
                 "--repo",
-                metavar="URI",
-                show_default=False,
-                rich_help_panel=_PANEL,
-                help="Repository: a folder, or an s3://, gs:// or az:// address. Default: the variable ANABRANCH_REPO,"
+                "URI",
+                "Repository: a folder, or an s3://, gs:// or az:// address. Default: the variable ANABRANCH_REPO,"
                 " then the repository that 'init' or 'switch' set for the current folder.",
+                rich_help_panel=_PANEL,
             ),
         ],
         None,
@@ -95,13 +87,12 @@ _OPTIONS: dict[str, tuple[Any, object]] = {
     "actor": (
         Annotated[
             str | None,
-            typer.Option(
+            option(
                 "--actor",
-                metavar="NAME",
-                show_default=False,
-                rich_help_panel=_PANEL,
-                help="Name of the actor: who makes the change. The log shows this name. Default: the variable"
+                "NAME",
+                "Name of the actor: who makes the change. The log shows this name. Default: the variable"
                 " ANABRANCH_ACTOR, then the setting 'actor' of 'anabranch config', then your user name.",
+                rich_help_panel=_PANEL,
             ),
         ],
         None,
@@ -109,25 +100,21 @@ _OPTIONS: dict[str, tuple[Any, object]] = {
     "storage_option": (
         Annotated[
             list[str] | None,
-            typer.Option(
-                "--storage-option",
-                "-o",
-                metavar="KEY=VALUE",
-                envvar="ANABRANCH_STORAGE_OPTIONS",
-                show_envvar=False,
-                show_default=False,
-                rich_help_panel=_PANEL,
-                help="Option of the object store, such as aws_region=us-east-1. Repeatable. Do not pass secrets here,"
+            option(
+                "--storage-option -o",
+                "KEY=VALUE",
+                "Option of the object store, such as aws_region=us-east-1. Repeatable. Do not pass secrets here,"
                 " because other users can see command lines. For secrets, set the variable ANABRANCH_STORAGE_OPTIONS to"
                 " 'KEY=VALUE KEY=VALUE'.",
+                envvar="ANABRANCH_STORAGE_OPTIONS",
+                show_envvar=False,
+                rich_help_panel=_PANEL,
             ),
         ],
         None,
     ),
     "as_json": (
-        Annotated[
-            bool, typer.Option("--json", rich_help_panel=_PANEL, help="Print one JSON document instead of tables.")
-        ],
+        Annotated[bool, flag("--json", "Print one JSON document instead of tables.", rich_help_panel=_PANEL)],
         False,
     ),
 }

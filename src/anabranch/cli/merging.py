@@ -6,9 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from anabranch.cli.options import parse_pairs
+from anabranch.cli.options import argument, flag, option, parse_pairs
 from anabranch.cli.output import CONFLICTS, ErrorView, Table
 from anabranch.cli.rows import text_value
 from anabranch.errors import InvalidInputError, MergeConflictError
@@ -34,23 +32,14 @@ __all__ = [
     "with_conflicts",
 ]
 
-MergeSource = Annotated[
-    str,
-    typer.Argument(metavar="SOURCE", show_default=False, help="Branch to merge. It can also be a tag or a commit."),
-]
-Into = Annotated[
-    str | None,
-    typer.Option(
-        "--into", metavar="BRANCH", show_default=False, help="Branch to merge into (default: the current branch)."
-    ),
-]
+MergeSource = Annotated[str, argument("SOURCE", "Branch to merge. It can also be a tag or a commit.")]
+Into = Annotated[str | None, option("--into", "BRANCH", "Branch to merge into (default: the current branch).")]
 CheckFiles = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
         "--check",
-        metavar="FILE",
-        show_default=False,
-        help="SQL file with one SELECT that looks for bad rows in the result. If the SELECT finds a row, the operation"
+        "FILE",
+        "SQL file with one SELECT that looks for bad rows in the result. If the SELECT finds a row, the operation"
         " fails and nothing changes. Repeatable.",
     ),
 ]
@@ -62,22 +51,19 @@ class Resolving:
 
     strategy: Annotated[
         str,
-        typer.Option(
-            "--strategy",
-            "-s",
-            metavar="fail|source|target",
-            help="How to decide conflicts that no other option decides: fail (do not decide them), or source or target"
+        option(
+            "--strategy -s",
+            "fail|source|target",
+            "How to decide conflicts that no other option decides: fail (do not decide them), or source or target"
             " (use the value of that side).",
         ),
     ] = "fail"
     resolve: Annotated[
         list[str] | None,
-        typer.Option(
-            "--resolve",
-            "-r",
-            metavar="WHAT=HOW",
-            show_default=False,
-            help="Rule for the conflicts of a column (price=max), a table (shop.orders=source) or a column of a table"
+        option(
+            "--resolve -r",
+            "WHAT=HOW",
+            "Rule for the conflicts of a column (price=max), a table (shop.orders=source) or a column of a table"
             " (shop.orders.price=min). Rules: source, target, max, min, sum_delta (the base value plus the change of"
             " each side), concat (join both texts), latest_by(COLUMN) (the side with the larger value in COLUMN)."
             " Repeatable.",
@@ -85,11 +71,10 @@ class Resolving:
     ] = None
     resolutions: Annotated[
         Path | None,
-        typer.Option(
+        option(
             "--resolutions",
-            metavar="FILE",
-            show_default=False,
-            help="JSON or CSV file with a decision for each conflict. To make a JSON file, save the output of"
+            "FILE",
+            "JSON or CSV file with a decision for each conflict. To make a JSON file, save the output of"
             " 'anabranch conflicts SOURCE --json --limit N', where N is at least the number of conflicts. Then add one"
             ' field to each conflict: either "take" (source, target or base) or "value" (your own value). A CSV file'
             ' has the columns table, key (in JSON, such as {"id": 1}), column, path, take and value. The column'
@@ -113,18 +98,13 @@ class MergeOptions(Resolving):
     check: CheckFiles = None
     expected_head: Annotated[
         str | None,
-        typer.Option(
-            "--expected-head",
-            metavar="COMMIT",
-            show_default=False,
-            help="Make the change only if COMMIT is still the newest commit of the target.",
-        ),
+        option("--expected-head", "COMMIT", "Make the change only if COMMIT is still the newest commit of the target."),
     ] = None
     dry_run: Annotated[
         bool,
-        typer.Option(
+        flag(
             "--dry-run",
-            help=f"Report what would change, and change nothing. Checks do not run. The exit code is {CONFLICTS} if"
+            f"Report what would change, and change nothing. Checks do not run. The exit code is {CONFLICTS} if"
             " there are conflicts.",
         ),
     ] = False
@@ -148,10 +128,7 @@ class ReplayOptions(MergeOptions):
     """The options of rebase, cherry-pick and revert."""
 
     metadata: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--metadata", metavar="KEY=VALUE", show_default=False, help="Metadata of each new commit. Repeatable."
-        ),
+        list[str] | None, option("--metadata", "KEY=VALUE", "Metadata of each new commit. Repeatable.")
     ] = None
 
     def replay_arguments(self, repository: "Repository") -> dict[str, Any]:

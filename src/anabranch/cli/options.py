@@ -39,6 +39,22 @@ __all__ = [
     "parse_ref",
 ]
 
+
+def argument(metavar: str, text: str, **more: Any) -> Any:
+    """Declare an argument. `text` is its help, which describes its default too."""
+    return typer.Argument(metavar=metavar, show_default=False, help=text, **more)
+
+
+def option(names: str, metavar: str, text: str, **more: Any) -> Any:
+    """Declare an option with a value. `names` are its names, separated by spaces, and `text` is its help."""
+    return typer.Option(*names.split(), metavar=metavar, help=text, **more)
+
+
+def flag(name: str, text: str, **more: Any) -> Any:
+    """Declare an option without a value, which is off by default."""
+    return typer.Option(*name.split(), help=text, **more)
+
+
 REF_FORMS = (
     "A branch, a tag, a commit, or an older state such as main~3 (default: the current branch). 'anabranch help refs'"
     " lists all forms."
@@ -47,71 +63,29 @@ _DATASET_REF_FORMS = (
     "A version (7), a branch, a tag, or a version of a branch (dev@v7) (default: the newest version of main)."
 )
 
-Uri = Annotated[
-    str,
-    typer.Argument(metavar="URI", show_default=False, help="Dataset: a folder, or an s3://, gs:// or az:// address."),
-]
-DatasetBranch = Annotated[str, typer.Option("--branch", "-b", metavar="NAME", help="Branch of the dataset to work on.")]
-DatasetRef = Annotated[str | None, typer.Option("--ref", metavar="REF", show_default=False, help=_DATASET_REF_FORMS)]
-DatasetSource = Annotated[
-    str | None, typer.Option("--from", metavar="REF", show_default=False, help=_DATASET_REF_FORMS)
-]
-RefOption = Annotated[str | None, typer.Option("--ref", metavar="REF", show_default=False, help=REF_FORMS)]
-Message = Annotated[
-    str | None, typer.Option("--message", "-m", metavar="TEXT", show_default=False, help="Message of the new commit.")
-]
+Uri = Annotated[str, argument("URI", "Dataset: a folder, or an s3://, gs:// or az:// address.")]
+DatasetBranch = Annotated[str, option("--branch -b", "NAME", "Branch of the dataset to work on.")]
+DatasetRef = Annotated[str | None, option("--ref", "REF", _DATASET_REF_FORMS)]
+DatasetSource = Annotated[str | None, option("--from", "REF", _DATASET_REF_FORMS)]
+RefOption = Annotated[str | None, option("--ref", "REF", REF_FORMS)]
+Message = Annotated[str | None, option("--message -m", "TEXT", "Message of the new commit.")]
 Engine = Annotated[
-    str,
-    typer.Option(
-        "--engine", metavar="NAME", help="Engine that compares rows: local, spark, or auto (spark for many rows)."
-    ),
+    str, option("--engine", "NAME", "Engine that compares rows: local, spark, or auto (spark for many rows).")
 ]
-Limit = Annotated[int, typer.Option("--limit", "-n", metavar="N", min=1, help="Maximum number of entries to show.")]
-MaxListed = Annotated[
-    int | None,
-    typer.Option(
-        "--limit",
-        "-n",
-        metavar="N",
-        min=1,
-        show_default=False,
-        help="Maximum number of entries to list (default: all).",
-    ),
-]
+Limit = Annotated[int, option("--limit -n", "N", "Maximum number of entries to show.", min=1)]
+MaxListed = Annotated[int | None, option("--limit -n", "N", "Maximum number of entries to list (default: all).", min=1)]
 NamePrefix = Annotated[
-    str | None,
-    typer.Option(
-        "--prefix",
-        metavar="TEXT",
-        show_default=False,
-        help="List only entries with a name or id that starts with TEXT.",
-    ),
+    str | None, option("--prefix", "TEXT", "List only entries with a name or id that starts with TEXT.")
 ]
 AfterName = Annotated[
     str | None,
-    typer.Option(
-        "--after",
-        metavar="NAME",
-        show_default=False,
-        help="Next page of the list. NAME is the last name or id that the previous page shows.",
-    ),
+    option("--after", "NAME", "Next page of the list. NAME is the last name or id that the previous page shows."),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Report what would change. Change nothing.")]
-TableName = Annotated[
-    str, typer.Argument(metavar="TABLE", show_default=False, help="Name of the table, such as shop.orders.")
-]
-TableNames = Annotated[
-    list[str] | None,
-    typer.Option("--table", "-t", metavar="TABLE", show_default=False, help="Only this table. Repeatable."),
-]
-Where = Annotated[
-    str | None,
-    typer.Option("--where", metavar="SQL", show_default=False, help="Only rows for which this condition is true."),
-]
-Columns = Annotated[
-    str | None,
-    typer.Option("--columns", "-c", metavar="NAME,...", show_default=False, help="Only these columns, in this order."),
-]
+DryRun = Annotated[bool, flag("--dry-run", "Report what would change. Change nothing.")]
+TableName = Annotated[str, argument("TABLE", "Name of the table, such as shop.orders.")]
+TableNames = Annotated[list[str] | None, option("--table -t", "TABLE", "Only this table. Repeatable.")]
+Where = Annotated[str | None, option("--where", "SQL", "Only rows for which this condition is true.")]
+Columns = Annotated[str | None, option("--columns -c", "NAME,...", "Only these columns, in this order.")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,34 +94,30 @@ class KeepPolicy:
 
     keep_newer_than: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--keep-newer-than",
-            metavar="TIME",
-            show_default=False,
-            help="Keep the data of commits that are younger than TIME, such as 30d or 12h. The data of older commits is"
+            "TIME",
+            "Keep the data of commits that are younger than TIME, such as 30d or 12h. The data of older commits is"
             " deleted, except for the newest commit of each branch and the commits of tags and clones. For a dataset,"
             " versions count instead of commits.",
         ),
     ] = None
     keep_last: Annotated[
         int | None,
-        typer.Option(
+        option(
             "--keep-last",
-            metavar="N",
-            min=1,
-            show_default=False,
-            help="Keep the data of the newest N commits of each branch, also if they are old. For a dataset, versions"
+            "N",
+            "Keep the data of the newest N commits of each branch, also if they are old. For a dataset, versions"
             " count instead of commits.",
+            min=1,
         ),
     ] = None
     grace: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--grace",
-            metavar="TIME",
-            show_default=False,
-            help="Grace period: keep data that is younger than TIME, such as 30m, even if it is not needed (default:"
-            " 1d).",
+            "TIME",
+            "Grace period: keep data that is younger than TIME, such as 30m, even if it is not needed (default: 1d).",
         ),
     ] = None
 

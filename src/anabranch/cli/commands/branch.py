@@ -4,13 +4,21 @@ import re
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from anabranch.cli.command import WRITES, Here, add_group, command, group, notes_on
 from anabranch.cli.commits import mode_text, short_id
 from anabranch.cli.documents import document_of
 from anabranch.cli.merging import CheckFiles, read_checks
-from anabranch.cli.options import REF_FORMS, AfterName, MaxListed, NamePrefix, TableName, parse_duration
+from anabranch.cli.options import (
+    REF_FORMS,
+    AfterName,
+    MaxListed,
+    NamePrefix,
+    TableName,
+    argument,
+    flag,
+    option,
+    parse_duration,
+)
 from anabranch.cli.output import Answer, Table, count
 from anabranch.config import remember
 from anabranch.errors import BranchNotFoundError, InvalidInputError
@@ -30,37 +38,31 @@ branches = add_group(
     otherwise="anabranch branch create",
 )
 
-Name = Annotated[str, typer.Argument(metavar="BRANCH", help="Name of the branch.", show_default=False)]
+Name = Annotated[str, argument("BRANCH", "Name of the branch.")]
 
 
 @command(branches, "create", "branch create dev", "branch create fix --from main~3 --expires-in 30d", on=WRITES)
 def create(
     here: Here,
     name: Name,
-    source: Annotated[
-        str | None,
-        typer.Option("--from", metavar="REF", show_default=False, help=f"Start of the branch. {REF_FORMS}"),
-    ] = None,
+    source: Annotated[str | None, option("--from", "REF", f"Start of the branch. {REF_FORMS}")] = None,
     live: Annotated[
         bool,
-        typer.Option(
+        flag(
             "--live",
-            help="Create a live branch. It shows every new commit of main, except in tables that were changed on the"
+            "Create a live branch. It shows every new commit of main, except in tables that were changed on the"
             " branch. Its start is always main.",
         ),
     ] = False,
     expires_in: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--expires-in",
-            metavar="TIME",
-            show_default=False,
-            help="Time until the branch expires, such as 30d or 12h. 'anabranch gc' deletes expired branches.",
+            "TIME",
+            "Time until the branch expires, such as 30d or 12h. 'anabranch gc' deletes expired branches.",
         ),
     ] = None,
-    description: Annotated[
-        str, typer.Option("--description", metavar="TEXT", show_default=False, help="Description of the branch.")
-    ] = "",
+    description: Annotated[str, option("--description", "TEXT", "Description of the branch.", show_default=False)] = "",
 ) -> Answer:
     """Create a branch. No data is copied.
 
@@ -80,8 +82,8 @@ def create(
 @command(branches, "list", "branch list", "branch list --prefix team/ --limit 50 --json")
 def list_(
     here: Here,
-    internal: Annotated[bool, typer.Option("--internal", help="Also list the hidden branches of runs.")] = False,
-    deleted: Annotated[bool, typer.Option("--deleted", help="List only deleted branches.")] = False,
+    internal: Annotated[bool, flag("--internal", "Also list the hidden branches of runs.")] = False,
+    deleted: Annotated[bool, flag("--deleted", "List only deleted branches.")] = False,
     prefix: NamePrefix = None,
     after: AfterName = None,
     limit: MaxListed = None,
@@ -132,7 +134,7 @@ def show(here: Here, name: Name) -> Answer:
 def rename(
     here: Here,
     old: Name,
-    new: Annotated[str, typer.Argument(metavar="NEW", help="New name of the branch.", show_default=False)],
+    new: Annotated[str, argument("NEW", "New name of the branch.")],
 ) -> Answer:
     """Rename a branch.
 
@@ -154,8 +156,7 @@ def delete(
     here: Here,
     name: Name,
     purge: Annotated[
-        bool,
-        typer.Option("--purge", help="Also delete the data of the branch now. Then you cannot restore the branch."),
+        bool, flag("--purge", "Also delete the data of the branch now. Then you cannot restore the branch.")
     ] = False,
 ) -> Answer:
     """Delete a branch.
@@ -220,7 +221,7 @@ def protect(
     here: Here,
     name: Name,
     check: CheckFiles = None,
-    off: Annotated[bool, typer.Option("--off", help="Remove the protection and its checks.")] = False,
+    off: Annotated[bool, flag("--off", "Remove the protection and its checks.")] = False,
 ) -> Answer:
     """Refuse changes to a branch, except merges that pass its checks.
 
@@ -286,20 +287,13 @@ def _origin(branch: "BranchInfo") -> str | None:
 @command(app, "switch", "switch dev", "switch -c fix --from v1.0", "switch main --repo lake", on=WRITES)
 def switch(
     here: Here,
-    branch: Annotated[str, typer.Argument(metavar="BRANCH", help="Name of the branch.", show_default=False)],
-    create: Annotated[bool, typer.Option("--create", "-c", help="Create the branch first.")] = False,
+    branch: Annotated[str, argument("BRANCH", "Name of the branch.")],
+    create: Annotated[bool, flag("--create -c", "Create the branch first.")] = False,
     source: Annotated[
-        str | None,
-        typer.Option(
-            "--from",
-            metavar="REF",
-            show_default=False,
-            help="With --create: start of the branch (default: the current branch).",
-        ),
+        str | None, option("--from", "REF", "With --create: start of the branch (default: the current branch).")
     ] = None,
     live: Annotated[
-        bool,
-        typer.Option("--live", help="With --create: create a live branch. It follows main. Its start is always main."),
+        bool, flag("--live", "With --create: create a live branch. It follows main. Its start is always main.")
     ] = False,
 ) -> Answer:
     """Change the current branch of this folder.

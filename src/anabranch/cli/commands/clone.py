@@ -2,11 +2,9 @@
 
 from typing import Annotated
 
-import typer
-
 from anabranch.cli.command import NEW, WRITES, Here, add_group, command, group
 from anabranch.cli.commits import short_id
-from anabranch.cli.options import parse_pairs
+from anabranch.cli.options import argument, flag, option, parse_pairs
 from anabranch.cli.output import Answer, Table, count
 from anabranch.config import new_repository_settings
 from anabranch.ids import MAIN
@@ -22,36 +20,20 @@ clones = add_group(app, "clone", help="Clone a repository, and list its clones."
 )
 def create(
     here: Here,
-    source: Annotated[
-        str,
-        typer.Argument(
-            metavar="SOURCE",
-            show_default=False,
-            help="Repository to clone: a folder, or an s3://, gs:// or az:// address.",
-        ),
-    ],
-    target: Annotated[
-        str, typer.Argument(metavar="TARGET", show_default=False, help="Location of the clone, which must be empty.")
-    ],
+    source: Annotated[str, argument("SOURCE", "Repository to clone: a folder, or an s3://, gs:// or az:// address.")],
+    target: Annotated[str, argument("TARGET", "Location of the clone, which must be empty.")],
     ref: Annotated[
-        str,
-        typer.Option("--ref", metavar="REF", help="Branch, tag or commit of the source, such as main~3 or main@v7."),
+        str, option("--ref", "REF", "Branch, tag or commit of the source, such as main~3 or main@v7.")
     ] = MAIN,
-    table: Annotated[
-        list[str] | None,
-        typer.Option("--table", "-t", metavar="TABLE", show_default=False, help="Clone only this table. Repeatable."),
-    ] = None,
-    deep: Annotated[
-        bool, typer.Option("--deep", help="Copy and verify all files. The clone does not need the source.")
-    ] = False,
+    table: Annotated[list[str] | None, option("--table -t", "TABLE", "Clone only this table. Repeatable.")] = None,
+    deep: Annotated[bool, flag("--deep", "Copy and verify all files. The clone does not need the source.")] = False,
     target_storage_option: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
             "--target-storage-option",
-            metavar="KEY=VALUE",
+            "KEY=VALUE",
+            "Storage option of the target, if it differs from the source. Repeatable.",
             envvar="ANABRANCH_TARGET_OPTIONS",
-            show_default=False,
-            help="Storage option of the target, if it differs from the source. Repeatable.",
         ),
     ] = None,
 ) -> Answer:
@@ -120,9 +102,7 @@ def list_(here: Here) -> Answer:
 @command(clones, "release", "clone release 01M7GMZB03Y0YAE5N3J2R7K9QX", on=WRITES)
 def release(
     here: Here,
-    clone_id: Annotated[
-        str, typer.Argument(metavar="ID", help="Id of the clone; see 'anabranch clone list'.", show_default=False)
-    ],
+    clone_id: Annotated[str, argument("ID", "Id of the clone; see 'anabranch clone list'.")],
 ) -> Answer:
     """Stop keeping files for a clone.
 

@@ -6,12 +6,10 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from anabranch.cli.command import Here, command, group
 from anabranch.cli.commits import commit_line, draw, never_changed, short_id, subject
 from anabranch.cli.documents import document_of
-from anabranch.cli.options import REF_FORMS, Limit, parse_duration
+from anabranch.cli.options import REF_FORMS, Limit, argument, flag, option, parse_duration
 from anabranch.cli.output import Answer, Line, Table, count
 from anabranch.drawing.commit_graph import Node, newest_first
 from anabranch.errors import InvalidInputError
@@ -30,58 +28,31 @@ app = group()
 @command(app, "log", "log --oneline", "log --graph --svg graph.svg", "log dev --author ada --since 7d")
 def log(
     here: Here,
-    ref: Annotated[
-        str | None,
-        typer.Argument(metavar="REF", show_default=False, help=REF_FORMS),
-    ] = None,
+    ref: Annotated[str | None, argument("REF", REF_FORMS)] = None,
     graph: Annotated[
-        bool,
-        typer.Option("--graph", help="Draw the commit graph: the history of REF, or, without REF, of all branches."),
+        bool, flag("--graph", "Draw the commit graph: the history of REF, or, without REF, of all branches.")
     ] = False,
-    oneline: Annotated[bool, typer.Option("--oneline", help="Print each commit in one line.")] = False,
-    svg: Annotated[
-        str | None,
-        typer.Option("--svg", metavar="FILE", show_default=False, help="Write the commit graph to this SVG file."),
-    ] = None,
+    oneline: Annotated[bool, flag("--oneline", "Print each commit in one line.")] = False,
+    svg: Annotated[str | None, option("--svg", "FILE", "Write the commit graph to this SVG file.")] = None,
     limit: Limit = 20,
     author: Annotated[
-        str | None,
-        typer.Option(
-            "--author",
-            metavar="NAME",
-            show_default=False,
-            help="Only commits by this actor: the name in the column 'by'.",
-        ),
+        str | None, option("--author", "NAME", "Only commits by this actor: the name in the column 'by'.")
     ] = None,
     since: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--since",
-            metavar="TIME",
-            show_default=False,
-            help="Only commits since a date, such as 2026-11-15 (from 00:00 UTC), or of the last days or hours, such as"
+            "TIME",
+            "Only commits since a date, such as 2026-11-15 (from 00:00 UTC), or of the last days or hours, such as"
             " 7d or 12h.",
         ),
     ] = None,
     after: Annotated[
         str | None,
-        typer.Option(
-            "--after",
-            metavar="REF",
-            show_default=False,
-            help="Next page of the list. REF is the last commit that the previous page shows.",
-        ),
+        option("--after", "REF", "Next page of the list. REF is the last commit that the previous page shows."),
     ] = None,
-    prefix: Annotated[
-        str | None,
-        typer.Option(
-            "--prefix", metavar="TEXT", show_default=False, help="Only commits with an id that starts with TEXT."
-        ),
-    ] = None,
-    table: Annotated[
-        str | None,
-        typer.Option("--table", metavar="TABLE", show_default=False, help="Only commits that changed this table."),
-    ] = None,
+    prefix: Annotated[str | None, option("--prefix", "TEXT", "Only commits with an id that starts with TEXT.")] = None,
+    table: Annotated[str | None, option("--table", "TABLE", "Only commits that changed this table.")] = None,
 ) -> Answer:
     """List the commits of a branch, tag or commit, newest first.
 
@@ -227,11 +198,7 @@ def show(
     here: Here,
     ref: Annotated[
         str | None,
-        typer.Argument(
-            metavar="REF",
-            show_default=False,
-            help="A commit id or its beginning, a branch, tag, main~3 or main@v7 (default: the newest commit).",
-        ),
+        argument("REF", "A commit id or its beginning, a branch, tag, main~3 or main@v7 (default: the newest commit)."),
     ] = None,
 ) -> Answer:
     """Show a commit and the tables that it changed.
@@ -328,12 +295,10 @@ def _outputs_table(made: "PipelineRecord") -> Table:
 @command(app, "merge-base", "merge-base main dev", "merge-base main dev --all")
 def merge_base(
     here: Here,
-    a: Annotated[str, typer.Argument(metavar="A", show_default=False, help="A branch, tag, commit or main~3.")],
-    b: Annotated[
-        str | None, typer.Argument(metavar="B", show_default=False, help="Another ref (default: the current branch).")
-    ] = None,
+    a: Annotated[str, argument("A", "A branch, tag, commit or main~3.")],
+    b: Annotated[str | None, argument("B", "Another ref (default: the current branch).")] = None,
     all_bases: Annotated[
-        bool, typer.Option("--all", help="Show all of them, if there are several: each side was merged into the other.")
+        bool, flag("--all", "Show all of them, if there are several: each side was merged into the other.")
     ] = False,
 ) -> Answer:
     """Show the newest common ancestor of two refs."""

@@ -2,9 +2,8 @@
 
 from typing import Annotated
 
-import typer
-
 from anabranch.cli.command import SERVICE, Here, add_group, command, group
+from anabranch.cli.options import argument, flag
 from anabranch.cli.output import Answer, Table
 from anabranch.config import Source, load_config, write_config
 from anabranch.errors import NotFoundError
@@ -14,13 +13,8 @@ __all__ = ["app"]
 app = group()
 settings = add_group(app, "config", help="List, get, set and unset settings, such as your name.")
 
-Name = Annotated[
-    str,
-    typer.Argument(
-        metavar="NAME", show_default=False, help="actor, repository, or storage.OPTION such as storage.aws_region."
-    ),
-]
-OfUser = Annotated[bool, typer.Option("--user", help="Use the settings of the user, not of this folder.")]
+Name = Annotated[str, argument("NAME", "actor, repository, or storage.OPTION such as storage.aws_region.")]
+OfUser = Annotated[bool, flag("--user", "Use the settings of the user, not of this folder.")]
 
 
 @command(settings, "list", "config list", "config --json", on=SERVICE)
@@ -46,7 +40,7 @@ def get(here: Here, name: Name) -> Answer:  # noqa: ARG001 - every command gets 
 def set_(
     here: Here,  # noqa: ARG001 - every command gets it
     name: Name,
-    value: Annotated[str, typer.Argument(metavar="VALUE", show_default=False, help="The new value.")],
+    value: Annotated[str, argument("VALUE", "The new value.")],
     user: OfUser = False,
 ) -> Answer:
     """Set a setting of this folder, or of the user."""

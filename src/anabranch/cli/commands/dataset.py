@@ -2,13 +2,11 @@
 
 from typing import Annotated
 
-import typer
-
 from anabranch.cli.command import DATASET, Here, command, group
 from anabranch.cli.commands import dataset_clone, dataset_refs, dataset_storage, dataset_upkeep
 from anabranch.cli.commands.dataset_refs import branch_table, list_refs, list_unreadable, report_unreadable, tag_table
 from anabranch.cli.documents import document_of
-from anabranch.cli.options import DatasetBranch, Uri
+from anabranch.cli.options import DatasetBranch, Uri, argument
 from anabranch.cli.output import Answer, Table, count
 from anabranch.ids import MAIN
 
@@ -64,9 +62,7 @@ def versions(here: Here, uri: Uri, branch: DatasetBranch = MAIN) -> Answer:
 def restore(
     here: Here,
     uri: Uri,
-    version: Annotated[
-        int, typer.Argument(metavar="VERSION", min=1, help="Number of the version.", show_default=False)
-    ],
+    version: Annotated[int, argument("VERSION", "Number of the version.", min=1)],
     branch: DatasetBranch = MAIN,
 ) -> Answer:
     """Restore an older version as a new version.

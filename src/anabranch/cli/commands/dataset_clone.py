@@ -2,11 +2,9 @@
 
 from typing import Annotated
 
-import typer
-
 from anabranch.cli.command import DATASET, Here, command, group
 from anabranch.cli.documents import document_of
-from anabranch.cli.options import DatasetRef, DryRun, Uri, parse_ref
+from anabranch.cli.options import DatasetRef, DryRun, Uri, argument, flag, parse_ref
 from anabranch.cli.output import Answer, Table, count, human_size
 from anabranch.ids import MAIN
 
@@ -17,7 +15,7 @@ app = group()
 clones = group(help="Clone a dataset, and list, drop or release its shallow clones.")
 app.add_typer(clones, name="clone")
 
-Target = Annotated[str, typer.Argument(metavar="TARGET", help="Location of the clone.", show_default=False)]
+Target = Annotated[str, argument("TARGET", "Location of the clone.")]
 
 
 @command(clones, "create", "dataset clone create lake/orders.lance scratch/orders.lance --ref v1.0", on=DATASET)
@@ -26,7 +24,7 @@ def create(
     uri: Uri,
     target: Target,
     ref: DatasetRef = None,
-    deep: Annotated[bool, typer.Option("--deep", help="Copy all files. The clone does not need the source.")] = False,
+    deep: Annotated[bool, flag("--deep", "Copy all files. The clone does not need the source.")] = False,
 ) -> Answer:
     """Create a dataset from one version of another.
 
@@ -78,12 +76,7 @@ def drop(here: Here, uri: Uri, target: Target, dry_run: DryRun = False) -> Answe
 def release(
     here: Here,
     uri: Uri,
-    tag: Annotated[
-        str,
-        typer.Argument(
-            metavar="TAG", help="Tag that keeps the version; see 'anabranch dataset clone list'.", show_default=False
-        ),
-    ],
+    tag: Annotated[str, argument("TAG", "Tag that keeps the version; see 'anabranch dataset clone list'.")],
 ) -> Answer:
     """Stop keeping files for a clone.
 

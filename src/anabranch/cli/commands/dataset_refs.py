@@ -9,7 +9,7 @@ import typer
 
 from anabranch.cli.command import DATASET, Here, command, group
 from anabranch.cli.documents import document_of
-from anabranch.cli.options import DatasetRef, DatasetSource, DryRun, Uri, parse_pairs, parse_ref
+from anabranch.cli.options import DatasetRef, DatasetSource, DryRun, Uri, argument, flag, option, parse_pairs, parse_ref
 from anabranch.cli.output import Answer, Table, count, human_size, printable
 from anabranch.ids import MAIN
 
@@ -33,15 +33,9 @@ app.add_typer(tags, name="tag")
 class MetadataChange:
     """The options that change metadata."""
 
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Set a key. Repeatable.", show_default=False),
-    ] = None
-    unset: Annotated[
-        list[str] | None,
-        typer.Option("--unset", metavar="KEY", help="Remove a key. Repeatable.", show_default=False),
-    ] = None
-    replace: Annotated[bool, typer.Option("--replace", help="Remove all other keys.")] = False
+    set_: Annotated[list[str] | None, option("--set", "KEY=VALUE", "Set a key. Repeatable.")] = None
+    unset: Annotated[list[str] | None, option("--unset", "KEY", "Remove a key. Repeatable.")] = None
+    replace: Annotated[bool, flag("--replace", "Remove all other keys.")] = False
 
     def answer(
         self, kind: str, name: str, ref: "BranchInfo | TagInfo", save: "Callable[..., BranchInfo | TagInfo]"
@@ -54,8 +48,8 @@ class MetadataChange:
         return Answer(document={kind: name, "metadata": ref.metadata}, tables=[table])
 
 
-BranchName = Annotated[str, typer.Argument(metavar="BRANCH", help="Name of the branch.", show_default=False)]
-TagName = Annotated[str, typer.Argument(metavar="TAG", help="Name of the tag.", show_default=False)]
+BranchName = Annotated[str, argument("BRANCH", "Name of the branch.")]
+TagName = Annotated[str, argument("TAG", "Name of the tag.")]
 
 Refs = TypeVar("Refs", bound="RefList[Any]")
 

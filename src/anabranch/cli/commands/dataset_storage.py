@@ -2,12 +2,10 @@
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from anabranch.cli.command import DATASET, Here, command, group
 from anabranch.cli.commands.dataset_upkeep import CleanupPolicy, cleanup_sentences
 from anabranch.cli.documents import document_of
-from anabranch.cli.options import DatasetBranch, DryRun, Uri
+from anabranch.cli.options import DatasetBranch, DryRun, Uri, argument, flag, option
 from anabranch.cli.output import Answer, Table, count, human_size, usage_text
 from anabranch.errors import InvalidInputError
 from anabranch.ids import MAIN
@@ -27,10 +25,10 @@ app.add_typer(bases, name="base")
 def add(
     here: Here,
     uri: Uri,
-    path: Annotated[str, typer.Argument(metavar="PATH", help="Location of the new base.", show_default=False)],
-    name: Annotated[str, typer.Option("--name", metavar="NAME", help="Name of the base.", show_default=False)],
+    path: Annotated[str, argument("PATH", "Location of the new base.")],
+    name: Annotated[str, option("--name", "NAME", "Name of the base.")],
     dataset_root: Annotated[
-        bool, typer.Option("--dataset-root", help="Use the folders data/, _deletions/ and _indices/ in the base.")
+        bool, flag("--dataset-root", "Use the folders data/, _deletions/ and _indices/ in the base.")
     ] = False,
     branch: DatasetBranch = MAIN,
 ) -> Answer:
@@ -56,7 +54,7 @@ def list_(here: Here, uri: Uri, branch: DatasetBranch = MAIN) -> Answer:
 def remove(
     here: Here,
     uri: Uri,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name or path of the base.", show_default=False)],
+    name: Annotated[str, argument("NAME", "Name or path of the base.")],
     dry_run: DryRun = False,
 ) -> Answer:
     """Remove a base that no version uses, from main and all branches.
@@ -89,27 +87,12 @@ def remove(
 def move(
     here: Here,
     uri: Uri,
-    to: Annotated[
-        str,
-        typer.Option("--to", metavar="BASE", help="Target base, or 'root' for the dataset itself.", show_default=False),
-    ],
+    to: Annotated[str, option("--to", "BASE", "Target base, or 'root' for the dataset itself.")],
     where: Annotated[
-        str | None,
-        typer.Option(
-            "--where", metavar="SQL", help="Move fragments whose rows all match this condition.", show_default=False
-        ),
+        str | None, option("--where", "SQL", "Move fragments whose rows all match this condition.")
     ] = None,
-    fragment: Annotated[
-        list[int] | None,
-        typer.Option("--fragment", metavar="ID", help="Move this fragment. Repeatable.", show_default=False),
-    ] = None,
-    prune: Annotated[
-        bool,
-        typer.Option(
-            "--prune",
-            help="Clean up afterwards, with --keep-last or --keep-newer-than.",
-        ),
-    ] = False,
+    fragment: Annotated[list[int] | None, option("--fragment", "ID", "Move this fragment. Repeatable.")] = None,
+    prune: Annotated[bool, flag("--prune", "Clean up afterwards, with --keep-last or --keep-newer-than.")] = False,
     dry_run: DryRun = False,
     branch: DatasetBranch = MAIN,
     *,
@@ -174,7 +157,7 @@ def report(here: Here, uri: Uri, branch: DatasetBranch = MAIN) -> Answer:
 def layout(
     here: Here,
     uri: Uri,
-    files: Annotated[bool, typer.Option("--files", help="List every file.")] = False,
+    files: Annotated[bool, flag("--files", "List every file.")] = False,
 ) -> Answer:
     """List the files of a dataset by kind, and unknown files.
 

@@ -3,11 +3,9 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from anabranch.cli.command import DATASET, Here, command, group
 from anabranch.cli.commands.doctor import health_answer
-from anabranch.cli.options import DryRun, KeepPolicy, Uri, parse_duration, parse_pairs
+from anabranch.cli.options import DryRun, KeepPolicy, Uri, flag, option, parse_duration, parse_pairs
 from anabranch.cli.output import GENERAL, Answer, Table, count, human_size
 
 if TYPE_CHECKING:
@@ -20,13 +18,7 @@ __all__ = ["CleanupPolicy", "app", "cleanup_sentences"]
 app = group()
 
 Clones = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--clone",
-        metavar="URI",
-        show_default=False,
-        help="Keep the files of this clone, made by another tool. Repeatable.",
-    ),
+    list[str] | None, option("--clone", "URI", "Keep the files of this clone, made by another tool. Repeatable.")
 ]
 
 
@@ -36,11 +28,8 @@ class CleanupPolicy(KeepPolicy):
 
     base: Annotated[
         list[str] | None,
-        typer.Option(
-            "--base",
-            metavar="BASE",
-            show_default=False,
-            help="Remove unused files in this base too. No other dataset may use the base. Repeatable.",
+        option(
+            "--base", "BASE", "Remove unused files in this base too. No other dataset may use the base. Repeatable."
         ),
     ] = None
 
@@ -61,7 +50,7 @@ def cleanup(
     uri: Uri,
     clone: Clones = None,
     dry_run: DryRun = False,
-    list_files: Annotated[bool, typer.Option("--list", help="List every file with its reason.")] = False,
+    list_files: Annotated[bool, flag("--list", "List every file with its reason.")] = False,
     *,
     policy: CleanupPolicy,
 ) -> Answer:
@@ -128,13 +117,7 @@ def relocate(
     here: Here,
     uri: Uri,
     mapping: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--mapping",
-            metavar="OLD=NEW",
-            help="Old and new path of another location that moved. Repeatable.",
-            show_default=False,
-        ),
+        list[str] | None, option("--mapping", "OLD=NEW", "Old and new path of another location that moved. Repeatable.")
     ] = None,
     dry_run: DryRun = False,
 ) -> Answer:
@@ -189,12 +172,9 @@ def _hold_sentence(hold: "HoldChange", *, dry_run: bool) -> str:
 def doctor(
     here: Here,
     uri: Uri,
-    repair: Annotated[bool, typer.Option("--repair", help="Repair what can be repaired safely.")] = False,
+    repair: Annotated[bool, flag("--repair", "Repair what can be repaired safely.")] = False,
     grace: Annotated[
-        str,
-        typer.Option(
-            "--grace", metavar="TIME", help="Change nothing that is younger than this: a writer may still need it."
-        ),
+        str, option("--grace", "TIME", "Change nothing that is younger than this: a writer may still need it.")
     ] = "15m",
     clone: Clones = None,
 ) -> Answer:

@@ -3,10 +3,9 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from anabranch.cli.command import SERVICE, Here, command, group
 from anabranch.cli.commits import mode_text
+from anabranch.cli.options import argument
 from anabranch.cli.output import Answer, Table, count
 
 __all__ = ["NEXT", "app"]
@@ -26,12 +25,7 @@ NEXT = (
 @command(app, "demo", "demo", "demo my-shop", on=SERVICE)
 def demo(
     here: Here,  # noqa: ARG001 - every command gets it
-    folder: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="FOLDER", show_default=False, help="A new or empty folder (default: anabranch-demo, here)."
-        ),
-    ] = None,
+    folder: Annotated[str | None, argument("FOLDER", "A new or empty folder (default: anabranch-demo, here).")] = None,
 ) -> Answer:
     """Create a small shop lake to try commands on.
 

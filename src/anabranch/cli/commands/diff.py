@@ -4,12 +4,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from anabranch.cli.command import Here, command, group
 from anabranch.cli.commits import short_id, subject
 from anabranch.cli.documents import document_of
-from anabranch.cli.options import REF_FORMS, Engine, TableName
+from anabranch.cli.options import REF_FORMS, Engine, TableName, argument, flag, option
 from anabranch.cli.output import Answer, Line, Table, count
 from anabranch.cli.rows import (
     ChangedRow,
@@ -35,48 +33,32 @@ def diff(
     here: Here,
     before: Annotated[
         str | None,
-        typer.Argument(
-            metavar="A",
-            show_default=False,
-            help="Older side: a branch, a tag, a commit, or an older state such as main~3. A can also be a range:"
+        argument(
+            "A",
+            "Older side: a branch, a tag, a commit, or an older state such as main~3. A can also be a range:"
             " main..dev compares main with dev. main...dev shows what dev changed since the last commit that both have."
             " Without A, the diff shows what the current branch changed since the last commit that it has in common"
             " with its parent (the branch from which it was created).",
         ),
     ] = None,
     after: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="B",
-            show_default=False,
-            help="Newer side (default: the current branch). Leave B out if A is a range.",
-        ),
+        str | None, argument("B", "Newer side (default: the current branch). Leave B out if A is a range.")
     ] = None,
     stat: Annotated[
         bool,
-        typer.Option(
+        flag(
             "--stat",
-            help="Used alone: list the tables that differ, with the total number of rows on each side. This is fast,"
+            "Used alone: list the tables that differ, with the total number of rows on each side. This is fast,"
             " because no table is read. So the list also has tables whose files were rewritten, for example by"
             " 'compact', although the rows are the same. With --schema or --rows: also count the rows that differ.",
         ),
     ] = False,
-    schema: Annotated[
-        bool, typer.Option("--schema", help="Show the columns that were added, dropped or changed.")
-    ] = False,
-    rows: Annotated[bool, typer.Option("--rows", help="Show the rows that differ.")] = False,
-    html: Annotated[
-        str | None,
-        typer.Option("--html", metavar="FILE", show_default=False, help="Write the diff to this file as an HTML page."),
-    ] = None,
-    table: Annotated[
-        list[str] | None,
-        typer.Option("--table", metavar="TABLE", show_default=False, help="Only this table. Repeatable."),
-    ] = None,
-    limit: Annotated[
-        int, typer.Option("--limit", "-n", metavar="N", min=1, help="Maximum number of rows to show of each table.")
-    ] = 20,
-    exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit with code 1 if anything differs.")] = False,
+    schema: Annotated[bool, flag("--schema", "Show the columns that were added, dropped or changed.")] = False,
+    rows: Annotated[bool, flag("--rows", "Show the rows that differ.")] = False,
+    html: Annotated[str | None, option("--html", "FILE", "Write the diff to this file as an HTML page.")] = None,
+    table: Annotated[list[str] | None, option("--table", "TABLE", "Only this table. Repeatable.")] = None,
+    limit: Annotated[int, option("--limit -n", "N", "Maximum number of rows to show of each table.", min=1)] = 20,
+    exit_code: Annotated[bool, flag("--exit-code", "Exit with code 1 if anything differs.")] = False,
     engine: Engine = "auto",
 ) -> Answer:
     """Compare two branches, tags or commits.
@@ -220,19 +202,12 @@ def changes(
     key: TableName,
     since: Annotated[
         str | None,
-        typer.Option(
-            "--since",
-            metavar="REF",
-            show_default=False,
-            help="Only commits after this one, which must be in the history (default: all).",
-        ),
+        option("--since", "REF", "Only commits after this one, which must be in the history (default: all)."),
     ] = None,
-    until: Annotated[str | None, typer.Option("--until", metavar="REF", show_default=False, help=REF_FORMS)] = None,
-    stat: Annotated[bool, typer.Option("--stat", help="Count the rows that each commit changed.")] = False,
-    rows: Annotated[bool, typer.Option("--rows", help="Show the rows that each commit changed.")] = False,
-    limit: Annotated[
-        int, typer.Option("--limit", "-n", metavar="N", min=1, help="Maximum number of rows of each commit.")
-    ] = 20,
+    until: Annotated[str | None, option("--until", "REF", REF_FORMS)] = None,
+    stat: Annotated[bool, flag("--stat", "Count the rows that each commit changed.")] = False,
+    rows: Annotated[bool, flag("--rows", "Show the rows that each commit changed.")] = False,
+    limit: Annotated[int, option("--limit -n", "N", "Maximum number of rows of each commit.", min=1)] = 20,
 ) -> Answer:
     """Show what each commit changed in a table, oldest first.
 

@@ -3,10 +3,8 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from anabranch.cli.command import WRITES, Here, command, group
-from anabranch.cli.options import TableNames
+from anabranch.cli.options import TableNames, flag
 from anabranch.cli.output import GENERAL, Answer, Line, count
 from anabranch.hints import Door, words_at
 
@@ -21,11 +19,9 @@ app = group()
 @command(app, "doctor", "doctor", "doctor --rows --table shop.orders", "doctor --repair", on=WRITES)
 def doctor(
     here: Here,
-    repair: Annotated[
-        bool, typer.Option("--repair", help="Repair what can be repaired. No committed data is deleted.")
-    ] = False,
+    repair: Annotated[bool, flag("--repair", "Repair what can be repaired. No committed data is deleted.")] = False,
     rows: Annotated[
-        bool, typer.Option("--rows", help="Also read every row, and check that primary keys are unique and not null.")
+        bool, flag("--rows", "Also read every row, and check that primary keys are unique and not null.")
     ] = False,
     table: TableNames = None,
 ) -> Answer:

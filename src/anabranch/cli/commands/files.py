@@ -7,11 +7,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from anabranch.cli.command import BRANCH, WRITES, Here, command, group
 from anabranch.cli.commits import short_id
-from anabranch.cli.options import Columns, Message, RefOption, TableName, Where, parse_names, parse_pairs
+from anabranch.cli.options import (
+    Columns,
+    Message,
+    RefOption,
+    TableName,
+    Where,
+    argument,
+    flag,
+    option,
+    parse_names,
+    parse_pairs,
+)
 from anabranch.cli.output import Answer, Table, count, human_size
 from anabranch.cli.progress import watch_rows
 from anabranch.errors import InvalidInputError, KeyConflictError
@@ -34,20 +43,16 @@ _DIGITS = re.compile("[0-9]+")
 
 Format = Annotated[
     str | None,
-    typer.Option(
-        "--format",
-        metavar="NAME",
-        show_default=False,
-        help="File format: csv, json, parquet, orc or lance (default: from the suffix of each file).",
+    option(
+        "--format", "NAME", "File format: csv, json, parquet, orc or lance (default: from the suffix of each file)."
     ),
 ]
 Delimiter = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--delimiter",
-        metavar="CHARACTER",
-        show_default=False,
-        help="CSV: character between two values, or 'tab' (default: a comma; for .tsv files, a tab).",
+        "CHARACTER",
+        "CSV: character between two values, or 'tab' (default: a comma; for .tsv files, a tab).",
     ),
 ]
 
@@ -57,40 +62,29 @@ class CsvFormat:
     """The options about the form of CSV files to load."""
 
     delimiter: Delimiter = None
-    quote: Annotated[
-        str,
-        typer.Option("--quote", metavar="CHARACTER", help="CSV: quote character. Pass '' if quotes are plain text."),
-    ] = '"'
+    quote: Annotated[str, option("--quote", "CHARACTER", "CSV: quote character. Pass '' if quotes are plain text.")] = (
+        '"'
+    )
     escape: Annotated[
         str | None,
-        typer.Option(
-            "--escape",
-            metavar="CHARACTER",
-            show_default=False,
-            help="CSV: escape character (default: none; a quote inside a value is written twice).",
+        option(
+            "--escape", "CHARACTER", "CSV: escape character (default: none; a quote inside a value is written twice)."
         ),
     ] = None
     no_header: Annotated[
         bool,
-        typer.Option(
+        flag(
             "--no-header",
-            help="CSV: the first line is a row, not a header. The columns are those of the table, or column_1, column_2"
+            "CSV: the first line is a row, not a header. The columns are those of the table, or column_1, column_2"
             " and so on if it is new.",
         ),
     ] = False
     null: Annotated[
         list[str] | None,
-        typer.Option(
-            "--null",
-            metavar="TEXT",
-            show_default=False,
-            help="CSV: text that means null (default: an empty field, as in 1,,2). Repeatable.",
-        ),
+        option("--null", "TEXT", "CSV: text that means null (default: an empty field, as in 1,,2). Repeatable."),
     ] = None
-    encoding: Annotated[str, typer.Option("--encoding", metavar="NAME", help="CSV: text encoding.")] = "utf-8"
-    skip: Annotated[
-        int, typer.Option("--skip", metavar="N", min=0, help="CSV: number of lines before the header to skip.")
-    ] = 0
+    encoding: Annotated[str, option("--encoding", "NAME", "CSV: text encoding.")] = "utf-8"
+    skip: Annotated[int, option("--skip", "N", "CSV: number of lines before the header to skip.", min=0)] = 0
 
     def parsed(self) -> CsvOptions:
         return CsvOptions(
@@ -116,58 +110,50 @@ def load(
     key: TableName,
     sources: Annotated[
         list[str],
-        typer.Argument(
-            metavar="SOURCE...",
-            show_default=False,
-            help="Files, folders, or patterns in quotes, such as '*.csv'. Local paths, or s3://, gs:// or az://"
-            " addresses.",
+        argument(
+            "SOURCE...",
+            "Files, folders, or patterns in quotes, such as '*.csv'. Local paths, or s3://, gs:// or az:// addresses.",
         ),
     ],
     format_: Format = None,
     mode: Annotated[
         str,
-        typer.Option(
+        option(
             "--mode",
-            metavar="NAME",
-            help="append: add the rows. overwrite: replace all rows of the table. upsert: if the table already"
+            "NAME",
+            "append: add the rows. overwrite: replace all rows of the table. upsert: if the table already"
             " has a row with the same key, change that row; if not, add a new row.",
         ),
     ] = "append",
     primary_key: Annotated[
-        str | None,
-        typer.Option(
-            "--primary-key", metavar="NAME,...", show_default=False, help="Columns of the primary key, for a new table."
-        ),
+        str | None, option("--primary-key", "NAME,...", "Columns of the primary key, for a new table.")
     ] = None,
     types: Annotated[
         list[str] | None,
-        typer.Option(
-            "--type",
-            metavar="COLUMN=TYPE",
-            show_default=False,
-            help="Type of a column, such as 'price=decimal(10, 2)' (default: inferred). Repeatable.",
+        option(
+            "--type", "COLUMN=TYPE", "Type of a column, such as 'price=decimal(10, 2)' (default: inferred). Repeatable."
         ),
     ] = None,
     on_bad: Annotated[
         str,
-        typer.Option(
+        option(
             "--on-bad",
-            metavar="NAME",
-            help="What to do with records that do not fit the columns: fail (load nothing), or reject (write them to"
+            "NAME",
+            "What to do with records that do not fit the columns: fail (load nothing), or reject (write them to"
             " the table TABLE_rejects).",
         ),
     ] = "fail",
     on_duplicate: Annotated[
         str,
-        typer.Option(
+        option(
             "--on-duplicate",
-            metavar="NAME",
-            help="What to do if rows of the files have the same primary key: refuse (load nothing), or last (keep the"
+            "NAME",
+            "What to do if rows of the files have the same primary key: refuse (load nothing), or last (keep the"
             " last of them).",
         ),
     ] = "refuse",
     engine: Annotated[
-        str, typer.Option("--engine", metavar="NAME", help="Engine: local, spark, or auto (spark for large files).")
+        str, option("--engine", "NAME", "Engine: local, spark, or auto (spark for large files).")
     ] = "auto",
     message: Message = None,
     *,
@@ -265,29 +251,23 @@ def export(
     key: TableName,
     target: Annotated[
         str,
-        typer.Argument(
-            metavar="TARGET",
-            show_default=False,
-            help="File whose suffix gives the format, such as orders.csv, or folder for several files (with --format).",
+        argument(
+            "TARGET",
+            "File whose suffix gives the format, such as orders.csv, or folder for several files (with --format).",
         ),
     ],
     format_: Annotated[
         str | None,
-        typer.Option(
-            "--format",
-            metavar="NAME",
-            show_default=False,
-            help="File format: csv, json, parquet, orc or lance (default: from the suffix of TARGET).",
+        option(
+            "--format", "NAME", "File format: csv, json, parquet, orc or lance (default: from the suffix of TARGET)."
         ),
     ] = None,
     columns: Columns = None,
     where: Where = None,
-    single_file: Annotated[
-        bool, typer.Option("--single-file", help="Write one file, also if TARGET has no suffix.")
-    ] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")] = False,
+    single_file: Annotated[bool, flag("--single-file", "Write one file, also if TARGET has no suffix.")] = False,
+    overwrite: Annotated[bool, flag("--overwrite", "Replace existing files.")] = False,
     delimiter: Delimiter = None,
-    no_header: Annotated[bool, typer.Option("--no-header", help="CSV: write no header.")] = False,
+    no_header: Annotated[bool, flag("--no-header", "CSV: write no header.")] = False,
     ref: RefOption = None,
 ) -> Answer:
     """Export rows of a table to files. A file appears when it is complete."""

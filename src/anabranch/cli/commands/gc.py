@@ -2,11 +2,9 @@
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from anabranch.cli.command import WRITES, Here, command, group
 from anabranch.cli.documents import document_of
-from anabranch.cli.options import KeepPolicy, TableNames
+from anabranch.cli.options import KeepPolicy, TableNames, flag, option
 from anabranch.cli.output import GENERAL, Answer, Table, count, human_size, usage_text
 from anabranch.display import to_datetime
 
@@ -24,10 +22,8 @@ _PARTS = ("own", "shared", "head", "history", "total")
 @command(app, "gc", "gc --dry-run --list", "gc --keep-newer-than 30d --keep-last 10", "gc --grace 30m", on=WRITES)
 def gc(
     here: Here,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Report what would be deleted. Delete nothing.")] = False,
-    list_objects: Annotated[
-        bool, typer.Option("--list", help="List every file that gc deletes, with the reason.")
-    ] = False,
+    dry_run: Annotated[bool, flag("--dry-run", "Report what would be deleted. Delete nothing.")] = False,
+    list_objects: Annotated[bool, flag("--list", "List every file that gc deletes, with the reason.")] = False,
     *,
     policy: KeepPolicy,
 ) -> Answer:
@@ -86,12 +82,10 @@ def storage(
     here: Here,
     branch: Annotated[
         str | None,
-        typer.Option(
-            "--branch",
-            "-b",
-            metavar="NAME",
-            show_default=False,
-            help="Report only this branch: each of its tables, and which other branches and tags need the same files.",
+        option(
+            "--branch -b",
+            "NAME",
+            "Report only this branch: each of its tables, and which other branches and tags need the same files.",
         ),
     ] = None,
     table: TableNames = None,

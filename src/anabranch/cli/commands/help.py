@@ -6,6 +6,7 @@ import typer
 
 from anabranch.cli.command import SERVICE, Here, command, group
 from anabranch.cli.completion import SHELLS, Installation, complete_choices, completion_script, install_completion
+from anabranch.cli.options import argument, flag
 from anabranch.cli.output import MEANINGS, Answer, Table
 from anabranch.errors import InvalidInputError
 from anabranch.hints import suggest
@@ -32,11 +33,7 @@ def show_help(
     here: Here,  # noqa: ARG001 - every command gets it
     words: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="[COMMAND]...",
-            show_default=False,
-            help="Command, such as merge or branch create. Or a subject: refs or exit-codes.",
-        ),
+        argument("[COMMAND]...", "Command, such as merge or branch create. Or a subject: refs or exit-codes."),
     ] = None,
 ) -> Answer | None:
     """Explain a command, the refs or the exit codes."""
@@ -65,17 +62,9 @@ def version(here: Here) -> Answer:  # noqa: ARG001 - every command gets it
 @command(app, "completion", "completion bash --install", "completion zsh > _anabranch", on=SERVICE)
 def completion(
     here: Here,
-    shell: Annotated[
-        str,
-        typer.Argument(
-            metavar="SHELL",
-            show_default=False,
-            help="Shell: bash, zsh or fish.",
-            autocompletion=complete_choices(SHELLS),
-        ),
-    ],
+    shell: Annotated[str, argument("SHELL", "Shell: bash, zsh or fish.", autocompletion=complete_choices(SHELLS))],
     install: Annotated[
-        bool, typer.Option("--install", help="Write the script to your home folder, where the shell finds it.")
+        bool, flag("--install", "Write the script to your home folder, where the shell finds it.")
     ] = False,
 ) -> Answer | None:
     """Let the Tab key of your shell complete commands and names.

@@ -2,11 +2,9 @@
 
 from typing import Annotated
 
-import typer
-
 from anabranch.cli.command import Here, command, group
 from anabranch.cli.commits import short_id
-from anabranch.cli.options import Engine, RefOption, TableName, parse_names
+from anabranch.cli.options import Engine, RefOption, TableName, flag, option, parse_names
 from anabranch.cli.output import Answer, Line, Table, count
 from anabranch.cli.rows import text_value
 from anabranch.files.plain_rows import plain_rows
@@ -23,12 +21,7 @@ def lineage(
     ref: RefOption = None,
     svg: Annotated[
         str | None,
-        typer.Option(
-            "--svg",
-            metavar="FILE",
-            show_default=False,
-            help="Write a drawing to this SVG file instead, local or in the store of the repository.",
-        ),
+        option("--svg", "FILE", "Write a drawing to this SVG file instead, local or in the store of the repository."),
     ] = None,
 ) -> Answer:
     """Show what a table was made from: tables, pipelines and loads."""
@@ -45,22 +38,10 @@ def lineage(
 def blame(
     here: Here,
     key: TableName,
-    cells: Annotated[bool, typer.Option("--cells", help="Show the commit of each cell, not of each row.")] = False,
-    columns: Annotated[
-        str | None,
-        typer.Option(
-            "--columns",
-            "-c",
-            metavar="NAME,...",
-            show_default=False,
-            help="Only the cells of these columns.",
-        ),
-    ] = None,
-    where: Annotated[
-        str | None,
-        typer.Option("--where", metavar="SQL", show_default=False, help="Only rows for which this condition is true."),
-    ] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", metavar="N", min=1, help="Maximum number of rows.")] = 20,
+    cells: Annotated[bool, flag("--cells", "Show the commit of each cell, not of each row.")] = False,
+    columns: Annotated[str | None, option("--columns -c", "NAME,...", "Only the cells of these columns.")] = None,
+    where: Annotated[str | None, option("--where", "SQL", "Only rows for which this condition is true.")] = None,
+    limit: Annotated[int, option("--limit -n", "N", "Maximum number of rows.", min=1)] = 20,
     engine: Engine = "auto",
     ref: RefOption = None,
 ) -> Answer:

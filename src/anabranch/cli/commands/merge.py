@@ -5,8 +5,6 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, assert_never
 
-import typer
-
 from anabranch.cli.command import WRITES, Here, command, group
 from anabranch.cli.commits import short_id
 from anabranch.cli.documents import document_of
@@ -21,7 +19,7 @@ from anabranch.cli.merging import (
     gap_notes,
     naming,
 )
-from anabranch.cli.options import Engine, Limit, Message
+from anabranch.cli.options import Engine, Limit, Message, argument, flag, option
 from anabranch.cli.output import CONFLICTS, Answer, Table, count
 from anabranch.cli.rows import text_value
 from anabranch.errors import InvalidInputError, TableNotFoundError
@@ -49,44 +47,34 @@ def merge(
     into: Into = None,
     keep_decisions: Annotated[
         bool,
-        typer.Option(
+        flag(
             "--keep-decisions",
-            help="If this merge fails, save the decisions of the --resolutions file. The next merge of the same"
+            "If this merge fails, save the decisions of the --resolutions file. The next merge of the same"
             " branches uses the saved decisions.",
         ),
     ] = False,
     message: Message = None,
     squash: Annotated[
         bool,
-        typer.Option(
+        flag(
             "--squash",
-            help="Make an ordinary commit with one parent. Then 'anabranch log --graph' does not connect the commit"
+            "Make an ordinary commit with one parent. Then 'anabranch log --graph' does not connect the commit"
             " with the commits of SOURCE.",
         ),
     ] = False,
     ff_only: Annotated[
         bool,
-        typer.Option(
+        flag(
             "--ff-only",
-            help="Merge only if SOURCE already has all commits of the target. The merge still makes a commit."
+            "Merge only if SOURCE already has all commits of the target. The merge still makes a commit."
             " (In git it does not.)",
         ),
     ] = False,
     no_ff: Annotated[
-        bool,
-        typer.Option(
-            "--no-ff",
-            help="No effect, because every merge makes a commit. The option exists for users of git.",
-        ),
+        bool, flag("--no-ff", "No effect, because every merge makes a commit. The option exists for users of git.")
     ] = False,
     expected_source: Annotated[
-        str | None,
-        typer.Option(
-            "--expected-source",
-            metavar="COMMIT",
-            show_default=False,
-            help="Merge only if COMMIT is the newest commit of SOURCE.",
-        ),
+        str | None, option("--expected-source", "COMMIT", "Merge only if COMMIT is the newest commit of SOURCE.")
     ] = None,
     engine: Engine = "auto",
     *,
@@ -189,25 +177,23 @@ def conflicts(
     source: MergeSource,
     into: Into = None,
     limit: Limit = 20,
-    offset: Annotated[int, typer.Option("--offset", metavar="N", min=0, help="Number of conflicts to skip.")] = 0,
-    table: Annotated[
-        str | None, typer.Option("--table", metavar="TABLE", show_default=False, help="Only conflicts of this table.")
-    ] = None,
-    stat: Annotated[bool, typer.Option("--stat", help="Show only the number of conflicts, by table and kind.")] = False,
+    offset: Annotated[int, option("--offset", "N", "Number of conflicts to skip.", min=0)] = 0,
+    table: Annotated[str | None, option("--table", "TABLE", "Only conflicts of this table.")] = None,
+    stat: Annotated[bool, flag("--stat", "Show only the number of conflicts, by table and kind.")] = False,
     by: Annotated[
         str,
-        typer.Option(
+        option(
             "--by",
-            metavar="merge|cherry-pick|revert|rebase",
-            help="Operation whose conflicts are listed. With cherry-pick and revert, SOURCE is a commit or a range"
+            "merge|cherry-pick|revert|rebase",
+            "Operation whose conflicts are listed. With cherry-pick and revert, SOURCE is a commit or a range"
             " (main..dev). With rebase, SOURCE is the branch to rebase, and --into is the branch to rebase onto.",
         ),
     ] = "merge",
     include_decided: Annotated[
         bool,
-        typer.Option(
+        flag(
             "--include-decided",
-            help="Also list conflicts that are decided by the --resolutions file, or by decisions that 'merge"
+            "Also list conflicts that are decided by the --resolutions file, or by decisions that 'merge"
             " --keep-decisions' saved.",
         ),
     ] = False,
@@ -291,9 +277,9 @@ _COLUMNS = ("table", "key", "column", "path", "base", "source", "target", "take"
 @command(app, "decisions", "decisions dev", "decisions dev --into main --clear")
 def decisions(
     here: Here,
-    source: Annotated[str, typer.Argument(metavar="SOURCE", show_default=False, help="Branch to merge.")],
+    source: Annotated[str, argument("SOURCE", "Branch to merge.")],
     into: Into = None,
-    clear: Annotated[bool, typer.Option("--clear", help="Delete the decisions.")] = False,
+    clear: Annotated[bool, flag("--clear", "Delete the decisions.")] = False,
 ) -> Answer:
     """List or delete saved decisions about conflicts.
 

@@ -2,11 +2,9 @@
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from anabranch.cli.command import BRANCH, WRITES, Here, command, group
 from anabranch.cli.commits import short_id
-from anabranch.cli.options import TableName
+from anabranch.cli.options import TableName, argument, option
 from anabranch.cli.output import Answer, Table
 
 if TYPE_CHECKING:
@@ -21,16 +19,9 @@ app = group()
 def compact(
     here: Here,
     keys: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[TABLE]...",
-            show_default=False,
-            help="Tables to compact (default: all tables changed on the branch).",
-        ),
+        list[str] | None, argument("[TABLE]...", "Tables to compact (default: all tables changed on the branch).")
     ] = None,
-    engine: Annotated[
-        str, typer.Option("--engine", metavar="NAME", help="Engine: local, or spark on a cluster.")
-    ] = "local",
+    engine: Annotated[str, option("--engine", "NAME", "Engine: local, or spark on a cluster.")] = "local",
 ) -> Answer:
     """Rewrite small files of tables as larger ones.
 
@@ -59,33 +50,21 @@ def compact(
 def index(
     here: Here,
     key: TableName,
-    column: Annotated[str, typer.Argument(metavar="COLUMN", help="Column to index.", show_default=False)],
+    column: Annotated[str, argument("COLUMN", "Column to index.")],
     type_: Annotated[
         str,
-        typer.Option(
+        option(
             "--type",
-            metavar="TYPE",
-            help="Kind of index: btree, bitmap, label_list, ngram, zonemap, bloomfilter or inverted; for vectors"
+            "TYPE",
+            "Kind of index: btree, bitmap, label_list, ngram, zonemap, bloomfilter or inverted; for vectors"
             " ivf_flat, ivf_pq, ivf_sq, ivf_hnsw_flat, ivf_hnsw_pq or ivf_hnsw_sq.",
         ),
     ] = "btree",
-    name: Annotated[
-        str | None,
-        typer.Option("--name", metavar="NAME", show_default=False, help="Name of the index (default: COLUMN_idx)."),
-    ] = None,
-    metric: Annotated[
-        str | None,
-        typer.Option("--metric", metavar="NAME", show_default=False, help="Vectors: l2 (the default), cosine or dot."),
-    ] = None,
-    partitions: Annotated[
-        int | None,
-        typer.Option("--num-partitions", metavar="N", min=1, show_default=False, help="Vectors: number of partitions."),
-    ] = None,
+    name: Annotated[str | None, option("--name", "NAME", "Name of the index (default: COLUMN_idx).")] = None,
+    metric: Annotated[str | None, option("--metric", "NAME", "Vectors: l2 (the default), cosine or dot.")] = None,
+    partitions: Annotated[int | None, option("--num-partitions", "N", "Vectors: number of partitions.", min=1)] = None,
     sub_vectors: Annotated[
-        int | None,
-        typer.Option(
-            "--num-sub-vectors", metavar="N", min=1, show_default=False, help="Vectors: number of sub-vectors."
-        ),
+        int | None, option("--num-sub-vectors", "N", "Vectors: number of sub-vectors.", min=1)
     ] = None,
 ) -> Answer:
     """Build an index on a column of a table, as one commit."""

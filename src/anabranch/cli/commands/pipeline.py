@@ -4,11 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from anabranch.cli.command import BRANCH, READS, WRITES, Here, add_group, command, group
 from anabranch.cli.commits import short_id
-from anabranch.cli.options import Message, RefOption, parse_pairs
+from anabranch.cli.options import Message, RefOption, argument, flag, option, parse_pairs
 from anabranch.cli.output import DIFFERENT, Answer, Table
 from anabranch.cli.pipeline_answers import backfill_answer, plan_answer, reproduction_answer, run_answer
 from anabranch.cli.progress import watch_outputs, watch_values
@@ -27,56 +25,31 @@ pipelines = add_group(
     otherwise="anabranch pipeline run",
 )
 
-File = Annotated[str, typer.Argument(metavar="FILE", show_default=False, help="Pipeline file, or folder of a project.")]
-Param = Annotated[
-    list[str] | None,
-    typer.Option("--param", "-p", metavar="NAME=VALUE", show_default=False, help="Value of a parameter. Repeatable."),
-]
+File = Annotated[str, argument("FILE", "Pipeline file, or folder of a project.")]
+Param = Annotated[list[str] | None, option("--param -p", "NAME=VALUE", "Value of a parameter. Repeatable.")]
 Select = Annotated[
     list[str] | None,
-    typer.Option(
-        "--select",
-        "-s",
-        metavar="NAME",
-        show_default=False,
-        help="Build only these outputs: orders, mart.*, +orders (with its inputs), orders+ (with its readers) or"
+    option(
+        "--select -s",
+        "NAME",
+        "Build only these outputs: orders, mart.*, +orders (with its inputs), orders+ (with its readers) or"
         " state:changed. Repeatable.",
     ),
 ]
 Exclude = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--exclude",
-        metavar="NAME",
-        show_default=False,
-        help="Leave out these outputs, in the syntax of --select. Repeatable.",
-    ),
+    list[str] | None, option("--exclude", "NAME", "Leave out these outputs, in the syntax of --select. Repeatable.")
 ]
-Since = Annotated[
-    str | None,
-    typer.Option(
-        "--since",
-        metavar="REF",
-        show_default=False,
-        help="Ref that state:changed compares with (default: the branch).",
-    ),
-]
-Jobs = Annotated[
-    int, typer.Option("--jobs", "-j", metavar="N", min=1, help="Maximum number of outputs to build at the same time.")
-]
+Since = Annotated[str | None, option("--since", "REF", "Ref that state:changed compares with (default: the branch).")]
+Jobs = Annotated[int, option("--jobs -j", "N", "Maximum number of outputs to build at the same time.", min=1)]
 Master = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--master",
-        metavar="URL",
-        show_default=False,
-        help="Spark master: local[4], spark://host:7077, or sc://host:15002 for Spark Connect (default: local).",
+        "URL",
+        "Spark master: local[4], spark://host:7077, or sc://host:15002 for Spark Connect (default: local).",
     ),
 ]
-Conf = Annotated[
-    list[str] | None,
-    typer.Option("--conf", metavar="NAME=VALUE", show_default=False, help="Spark setting. Repeatable."),
-]
+Conf = Annotated[list[str] | None, option("--conf", "NAME=VALUE", "Spark setting. Repeatable.")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,36 +111,25 @@ def run(
     here: Here,
     file: Annotated[
         str | None,
-        typer.Argument(
-            metavar="FILE",
-            show_default=False,
-            help="Pipeline file, or folder of a project. With --reproduce: used instead of the recorded source.",
+        argument(
+            "FILE", "Pipeline file, or folder of a project. With --reproduce: used instead of the recorded source."
         ),
     ] = None,
     reproduce: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--reproduce",
-            metavar="COMMIT",
-            show_default=False,
-            help="Run the pipeline of this commit again, with its inputs and parameters, on a new branch (--branch),"
+            "COMMIT",
+            "Run the pipeline of this commit again, with its inputs and parameters, on a new branch (--branch),"
             f" and compare the outputs. The exit code is {DIFFERENT} if they differ.",
         ),
     ] = None,
     only: Annotated[
         list[str] | None,
-        typer.Option(
-            "--only",
-            metavar="TABLE",
-            show_default=False,
-            help="Build only this output, from its inputs on the branch. Repeatable.",
-        ),
+        option("--only", "TABLE", "Build only this output, from its inputs on the branch. Repeatable."),
     ] = None,
     dry_run: Annotated[
-        bool,
-        typer.Option(
-            "--dry-run", help="Check the pipeline and show its steps. Change nothing, and do not start Spark."
-        ),
+        bool, flag("--dry-run", "Check the pipeline and show its steps. Change nothing, and do not start Spark.")
     ] = False,
     message: Message = None,
     *,
@@ -211,12 +173,7 @@ def _reproduce(here: Here, file: str | None, commit: str, how: Building) -> Answ
 def plan(
     here: Here,
     file: File,
-    svg: Annotated[
-        str | None,
-        typer.Option(
-            "--svg", metavar="FILE", show_default=False, help="Write a drawing of the graph to this SVG file."
-        ),
-    ] = None,
+    svg: Annotated[str | None, option("--svg", "FILE", "Write a drawing of the graph to this SVG file.")] = None,
     *,
     what: ComparedSelection,
 ) -> Answer:
@@ -235,9 +192,7 @@ def plan(
 def list_(
     here: Here,
     ref: RefOption = None,
-    limit: Annotated[
-        int, typer.Option("--limit", "-n", metavar="N", min=1, help="Maximum number of commits to search.")
-    ] = 1000,
+    limit: Annotated[int, option("--limit -n", "N", "Maximum number of commits to search.", min=1)] = 1000,
 ) -> Answer:
     """List the pipelines that built tables."""
     # Not at the top: a help text needs none of it.
@@ -284,23 +239,13 @@ def list_(
 def backfill(
     here: Here,
     file: File,
-    parameter: Annotated[
-        str, typer.Argument(metavar="PARAMETER", show_default=False, help="Parameter of the type date or int.")
-    ],
-    start: Annotated[str, typer.Option("--start", metavar="VALUE", show_default=False, help="First value.")],
-    end: Annotated[str, typer.Option("--end", metavar="VALUE", show_default=False, help="Last value.")],
+    parameter: Annotated[str, argument("PARAMETER", "Parameter of the type date or int.")],
+    start: Annotated[str, option("--start", "VALUE", "First value.")],
+    end: Annotated[str, option("--end", "VALUE", "Last value.")],
     step: Annotated[
-        str | None,
-        typer.Option(
-            "--step",
-            metavar="STEP",
-            show_default=False,
-            help="Distance between values: 10, 7d, 2w or 1m (default: 1).",
-        ),
+        str | None, option("--step", "STEP", "Distance between values: 10, 7d, 2w or 1m (default: 1).")
     ] = None,
-    again: Annotated[
-        bool, typer.Option("--again", help="Build all values again, also those that were built before.")
-    ] = False,
+    again: Annotated[bool, flag("--again", "Build all values again, also those that were built before.")] = False,
     *,
     what: Selection,
     how: Building,
@@ -329,6 +274,6 @@ def backfill(
 
 
 def _refuse_with_reproduce(given: Mapping[str, object]) -> None:
-    for option, value in given.items():
+    for name, value in given.items():
         if value:
-            raise InvalidInputError(f"{option} and --reproduce do not go together", hint="leave one out")
+            raise InvalidInputError(f"{name} and --reproduce do not go together", hint="leave one out")

@@ -4,11 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from anabranch.cli.command import BRANCH, WRITES, Here, command, group
 from anabranch.cli.commits import short_id
-from anabranch.cli.options import Limit
+from anabranch.cli.options import Limit, argument, option
 from anabranch.cli.output import Answer, Table, count
 from anabranch.errors import InvalidInputError
 from anabranch.repo.log.entries import BranchEvent
@@ -20,15 +18,10 @@ __all__ = ["app"]
 
 app = group()
 
-Steps = Annotated[int, typer.Option("--steps", metavar="N", min=1, help="Number of changes.")]
+Steps = Annotated[int, option("--steps", "N", "Number of changes.", min=1)]
 
 _Branch = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="BRANCH",
-        show_default=False,
-        help="Name of a branch. A deleted branch works too (default: the current branch).",
-    ),
+    str | None, argument("BRANCH", "Name of a branch. A deleted branch works too (default: the current branch).")
 ]
 
 
@@ -153,10 +146,9 @@ def reset(
     here: Here,
     to: Annotated[
         str,
-        typer.Argument(
-            metavar="REF",
-            show_default=False,
-            help="New position: a branch, a tag, a commit, or an older state such as main~3, main@v7 or"
+        argument(
+            "REF",
+            "New position: a branch, a tag, a commit, or an older state such as main~3, main@v7 or"
             " main@{2026-11-15T10:00:00Z}. 'anabranch help refs' explains these forms.",
         ),
     ],

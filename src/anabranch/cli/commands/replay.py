@@ -3,13 +3,11 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from anabranch.cli.command import BRANCH, WRITES, Here, command, group
 from anabranch.cli.commits import commit_line, short_id, subject
 from anabranch.cli.documents import document_of
 from anabranch.cli.merging import ReplayOptions, Sides, first_conflicts, gap_notes, naming
-from anabranch.cli.options import Message
+from anabranch.cli.options import Message, argument
 from anabranch.cli.output import CONFLICTS, Answer, Table, count
 
 if TYPE_CHECKING:
@@ -21,10 +19,9 @@ app = group()
 
 CommitNames = Annotated[
     list[str],
-    typer.Argument(
-        metavar="COMMIT...",
-        show_default=False,
-        help="Commits, such as 01M7GMZB03Y0YA, main~2 or dev (the newest commit of dev). Or ranges: main..dev are the"
+    argument(
+        "COMMIT...",
+        "Commits, such as 01M7GMZB03Y0YA, main~2 or dev (the newest commit of dev). Or ranges: main..dev are the"
         " commits that dev has and main does not have.",
     ),
 ]
@@ -33,9 +30,7 @@ CommitNames = Annotated[
 @command(app, "rebase", "rebase main", "rebase v1.0 --branch dev --strategy target", on=(*BRANCH, *WRITES))
 def rebase(
     here: Here,
-    onto: Annotated[
-        str, typer.Argument(metavar="REF", show_default=False, help="New base of the commits, such as main.")
-    ],
+    onto: Annotated[str, argument("REF", "New base of the commits, such as main.")],
     *,
     how: ReplayOptions,
 ) -> Answer:

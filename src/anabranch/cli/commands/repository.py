@@ -3,11 +3,9 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from anabranch.cli.command import BRANCH, DATASET, NEW, READS, Here, command, group, notes_on
 from anabranch.cli.commits import commit_line, mode_text, short_id
-from anabranch.cli.options import parse_pairs
+from anabranch.cli.options import argument, option, parse_pairs
 from anabranch.cli.output import GENERAL, Answer, Table, count
 from anabranch.config import Settings, Source, new_repository_settings, remember
 from anabranch.errors import BranchNotFoundError, RepositoryExistsError
@@ -28,10 +26,9 @@ def init(
     here: Here,
     path: Annotated[
         str | None,
-        typer.Argument(
-            metavar="PATH",
-            show_default=False,
-            help="Location of the repository: a folder, or an s3://, gs:// or az:// address (default: the variable"
+        argument(
+            "PATH",
+            "Location of the repository: a folder, or an s3://, gs:// or az:// address (default: the variable"
             " ANABRANCH_REPO, or else the current folder).",
         ),
     ] = None,
@@ -148,17 +145,13 @@ def _external_writes_table(external: "Sequence[ExternalWrite]") -> Table:
 )
 def relocate(
     here: Here,
-    uri: Annotated[
-        str,
-        typer.Argument(metavar="URI", show_default=False, help="New location of the repository."),
-    ],
+    uri: Annotated[str, argument("URI", "New location of the repository.")],
     mapping: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
             "--mapping",
-            metavar="OLD=NEW",
-            show_default=False,
-            help="Old and new path of another location that moved, such as the source of a clone. Repeatable.",
+            "OLD=NEW",
+            "Old and new path of another location that moved, such as the source of a clone. Repeatable.",
         ),
     ] = None,
 ) -> Answer:

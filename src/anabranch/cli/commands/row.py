@@ -8,11 +8,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from anabranch.cli.command import BRANCH, WRITES, Here, command, group
 from anabranch.cli.commits import short_id
-from anabranch.cli.options import Message, TableName, parse_pairs
+from anabranch.cli.options import Message, TableName, argument, flag, option, parse_pairs
 from anabranch.cli.output import Answer, count
 from anabranch.errors import InvalidExpressionError, InvalidInputError
 from anabranch.hints import suggest
@@ -32,12 +30,7 @@ app.add_typer(rows, name="row")
 _SECOND_COLUMN = re.compile(r",\s*\w+\s*=")
 Where = Annotated[
     str | None,
-    typer.Option(
-        "--where",
-        metavar="SQL",
-        show_default=False,
-        help="Rows to change: a SQL condition such as 'id = 7', or true for all rows. Required.",
-    ),
+    option("--where", "SQL", "Rows to change: a SQL condition such as 'id = 7', or true for all rows. Required."),
 ]
 
 
@@ -52,12 +45,9 @@ def insert(
     here: Here,
     key: TableName,
     values: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[JSON]...", show_default=False, help="Rows as JSON objects (default: read from stdin, one a line)."
-        ),
+        list[str] | None, argument("[JSON]...", "Rows as JSON objects (default: read from stdin, one a line).")
     ] = None,
-    upsert: Annotated[bool, typer.Option("--upsert", help="Replace rows that have the same primary key.")] = False,
+    upsert: Annotated[bool, flag("--upsert", "Replace rows that have the same primary key.")] = False,
     message: Message = None,
 ) -> Answer:
     """Insert rows, given as JSON objects, as one commit."""
@@ -89,11 +79,10 @@ def update(
     key: TableName,
     assignments: Annotated[
         list[str],
-        typer.Option(
+        option(
             "--set",
-            metavar="COLUMN=SQL",
-            show_default=False,
-            help="New value of a column as SQL, such as 'price=price * 2'. Text is in single quotes, as in"
+            "COLUMN=SQL",
+            "New value of a column as SQL, such as 'price=price * 2'. Text is in single quotes, as in"
             " \"city='Brno'\". Repeatable.",
         ),
     ],

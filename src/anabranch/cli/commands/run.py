@@ -2,12 +2,10 @@
 
 from typing import Annotated
 
-import typer
-
 from anabranch.cli.command import WRITES, Here, add_group, command, group
 from anabranch.cli.commits import short_id
 from anabranch.cli.documents import document_of
-from anabranch.cli.options import AfterName, Limit, NamePrefix
+from anabranch.cli.options import AfterName, Limit, NamePrefix, argument, option
 from anabranch.cli.output import Answer, Table
 
 __all__ = ["app"]
@@ -20,16 +18,13 @@ runs = add_group(
     otherwise="anabranch pipeline run",
 )
 
-RunId = Annotated[str, typer.Argument(metavar="RUN", help="Id of the run.", show_default=False)]
+RunId = Annotated[str, argument("RUN", "Id of the run.")]
 
 
 @command(runs, "list", "run list", "run list --branch main --limit 5 --json")
 def list_(
     here: Here,
-    branch: Annotated[
-        str | None,
-        typer.Option("--branch", "-b", metavar="NAME", show_default=False, help="Only runs on this branch."),
-    ] = None,
+    branch: Annotated[str | None, option("--branch -b", "NAME", "Only runs on this branch.")] = None,
     prefix: NamePrefix = None,
     after: AfterName = None,
     limit: Limit = 50,

@@ -9,7 +9,7 @@ import typer
 
 from anabranch.cli.command import BRANCH, READS, WRITES, Here, command, group
 from anabranch.cli.commits import short_id
-from anabranch.cli.options import Message, RefOption
+from anabranch.cli.options import Message, RefOption, argument, flag
 from anabranch.cli.output import DIFFERENT, Answer, Line, count
 
 if TYPE_CHECKING:
@@ -24,12 +24,7 @@ app.add_typer(schemas, name="schema")
 
 _COLOURS = {"+": "green", "-": "red", "~": "yellow"}
 
-File = Annotated[
-    str,
-    typer.Argument(
-        metavar="FILE", show_default=False, help="Schema file in YAML: a path, an s3:// address, or - for stdin."
-    ),
-]
+File = Annotated[str, argument("FILE", "Schema file in YAML: a path, an s3:// address, or - for stdin.")]
 
 
 @command(schemas, "show", "schema show > schema.yaml", "schema show --ref main~3")
@@ -48,7 +43,7 @@ def plan(
     here: Here,
     file: File,
     exit_code: Annotated[
-        bool, typer.Option("--exit-code", help=f"Exit with code {DIFFERENT} if there are changes to make.")
+        bool, flag("--exit-code", f"Exit with code {DIFFERENT} if there are changes to make.")
     ] = False,
 ) -> Answer:
     """Show the changes that a schema file needs. Nothing changes."""
@@ -65,9 +60,9 @@ def apply(
     here: Here,
     file: File,
     allow_destructive: Annotated[
-        bool, typer.Option("--allow-destructive", help="Allow changes that may lose data. Older commits keep the data.")
+        bool, flag("--allow-destructive", "Allow changes that may lose data. Older commits keep the data.")
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Plan, and check the rows. Change nothing.")] = False,
+    dry_run: Annotated[bool, flag("--dry-run", "Plan, and check the rows. Change nothing.")] = False,
     message: Message = None,
 ) -> Answer:
     """Change tables to match a schema file, as one commit.

@@ -6,9 +6,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from anabranch.cli.command import SERVICE, WRITES, Here, command, group
+from anabranch.cli.options import flag, option
 from anabranch.cli.output import Answer
 from anabranch.errors import MissingDependencyError
 
@@ -22,10 +21,8 @@ _HOST = "127.0.0.1"
 @command(app, "ui", "ui", "ui --repo s3://bucket/lake --no-browser", on=WRITES)
 def ui(
     here: Here,
-    port: Annotated[
-        int, typer.Option("--port", metavar="PORT", min=0, max=65535, help="Port to listen on. 0 chooses a free port.")
-    ] = 0,
-    no_browser: Annotated[bool, typer.Option("--no-browser", help="Do not open a browser.")] = False,
+    port: Annotated[int, option("--port", "PORT", "Port to listen on. 0 chooses a free port.", min=0, max=65535)] = 0,
+    no_browser: Annotated[bool, flag("--no-browser", "Do not open a browser.")] = False,
 ) -> None:
     """Open the web UI of a repository. Stop it with Ctrl-C.
 
@@ -64,19 +61,13 @@ def ui(
 @command(app, "serve", "serve --data ./data --init", "serve --data ./data --port 8080", on=SERVICE)
 def serve(
     here: Here,
-    data: Annotated[
-        Path,
-        typer.Option("--data", metavar="DIR", help="Folder of the projects. It is created if it does not exist."),
-    ],
-    init: Annotated[bool, typer.Option("--init", help="Create an administrator token, and print it once.")] = False,
+    data: Annotated[Path, option("--data", "DIR", "Folder of the projects. It is created if it does not exist.")],
+    init: Annotated[bool, flag("--init", "Create an administrator token, and print it once.")] = False,
     rebuild_metadata: Annotated[
-        bool,
-        typer.Option(
-            "--rebuild-metadata", help="Rebuild metadata.duckdb from the repositories first. All tokens are lost."
-        ),
+        bool, flag("--rebuild-metadata", "Rebuild metadata.duckdb from the repositories first. All tokens are lost.")
     ] = False,
-    host: Annotated[str, typer.Option("--host", metavar="HOST", help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", metavar="PORT", min=1, max=65535, help="Port to listen on.")] = 8000,
+    host: Annotated[str, option("--host", "HOST", "Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, option("--port", "PORT", "Port to listen on.", min=1, max=65535)] = 8000,
 ) -> None:
     """Serve projects over HTTP, with a web UI. Stop it with Ctrl-C."""
     try:

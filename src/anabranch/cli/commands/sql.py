@@ -5,10 +5,8 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from anabranch.cli.command import Here, command, group
-from anabranch.cli.options import RefOption
+from anabranch.cli.options import RefOption, argument, flag
 from anabranch.cli.output import Answer, Table, print_stream
 from anabranch.cli.rows import text_value, value_table
 from anabranch.errors import InvalidInputError
@@ -32,15 +30,10 @@ app = group()
 def sql(
     here: Here,
     statement: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="STATEMENT",
-            show_default=False,
-            help="SQL statement. Without it, or with '-', it is read from stdin.",
-        ),
+        str | None, argument("STATEMENT", "SQL statement. Without it, or with '-', it is read from stdin.")
     ] = None,
-    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV with a header.")] = False,
-    wide: Annotated[bool, typer.Option("--wide", help="For wide tables: print each value on its own line.")] = False,
+    as_csv: Annotated[bool, flag("--csv", "Print CSV with a header.")] = False,
+    wide: Annotated[bool, flag("--wide", "For wide tables: print each value on its own line.")] = False,
     ref: RefOption = None,
 ) -> Answer | None:
     """Query tables with a read-only SQL statement.

@@ -2,8 +2,6 @@
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from anabranch.cli.command import BRANCH, WRITES, Here, add_group, command, group
 from anabranch.cli.commits import never_changed, short_id, subject
 from anabranch.cli.documents import document_of
@@ -14,6 +12,9 @@ from anabranch.cli.options import (
     RefOption,
     TableName,
     Where,
+    argument,
+    flag,
+    option,
     parse_names,
     parse_pairs,
 )
@@ -83,21 +84,10 @@ def create(
     here: Here,
     key: TableName,
     columns: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="COLUMN=TYPE...",
-            show_default=False,
-            help="Columns with their types, such as id=int64 or 'price=decimal(10, 2)'.",
-        ),
+        list[str], argument("COLUMN=TYPE...", "Columns with their types, such as id=int64 or 'price=decimal(10, 2)'.")
     ],
     primary_key: Annotated[
-        str | None,
-        typer.Option(
-            "--primary-key",
-            metavar="NAME,...",
-            show_default=False,
-            help="Columns of the primary key (default: no primary key).",
-        ),
+        str | None, option("--primary-key", "NAME,...", "Columns of the primary key (default: no primary key).")
     ] = None,
     message: Message = None,
 ) -> Answer:
@@ -125,7 +115,7 @@ def drop(here: Here, key: TableName, message: Message = None) -> Answer:
 def rename(
     here: Here,
     key: TableName,
-    new: Annotated[str, typer.Argument(metavar="NEW", show_default=False, help="New name of the table.")],
+    new: Annotated[str, argument("NEW", "New name of the table.")],
     message: Message = None,
 ) -> Answer:
     """Rename a table. No data is copied, and its history continues."""
@@ -192,18 +182,13 @@ def adopt(
     key: TableName,
     uri: Annotated[
         str | None,
-        typer.Argument(
-            metavar="URI",
-            show_default=False,
-            help="Lance dataset to add as a new table: a folder, or an s3://, gs:// or az:// address. No data is"
-            " copied.",
+        argument(
+            "URI",
+            "Lance dataset to add as a new table: a folder, or an s3://, gs:// or az:// address. No data is copied.",
         ),
     ] = None,
     primary_key: Annotated[
-        str | None,
-        typer.Option(
-            "--primary-key", metavar="NAME,...", show_default=False, help="With URI: columns of the primary key."
-        ),
+        str | None, option("--primary-key", "NAME,...", "With URI: columns of the primary key.")
     ] = None,
 ) -> Answer:
     """Commit external writes to a table, or add a Lance dataset.
@@ -228,10 +213,7 @@ def settle(
     here: Here,
     key: TableName,
     force: Annotated[
-        bool,
-        typer.Option(
-            "--force", help="Discard external writes. Old versions of the Lance dataset still contain their rows."
-        ),
+        bool, flag("--force", "Discard external writes. Old versions of the Lance dataset still contain their rows.")
     ] = False,
 ) -> Answer:
     """Make the newest state of a table visible to other Lance tools.
@@ -273,16 +255,9 @@ def cat(
     where: Where = None,
     limit: Annotated[
         int | None,
-        typer.Option(
-            "--limit",
-            "-n",
-            metavar="N",
-            min=1,
-            show_default=False,
-            help=f"Maximum number of rows (default: {_DEFAULT_LIMIT}; with --csv, all).",
-        ),
+        option("--limit -n", "N", f"Maximum number of rows (default: {_DEFAULT_LIMIT}; with --csv, all).", min=1),
     ] = None,
-    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV with a header.")] = False,
+    as_csv: Annotated[bool, flag("--csv", "Print CSV with a header.")] = False,
     ref: RefOption = None,
 ) -> Answer | None:
     """Print the rows of a table."""

@@ -2,12 +2,10 @@
 
 from typing import Annotated
 
-import typer
-
 from anabranch.cli.command import WRITES, Here, add_group, command, group
 from anabranch.cli.commits import commit_line, short_id
 from anabranch.cli.documents import document_of
-from anabranch.cli.options import AfterName, MaxListed, NamePrefix, RefOption
+from anabranch.cli.options import AfterName, MaxListed, NamePrefix, RefOption, argument, option
 from anabranch.cli.output import Answer, Table, count
 
 __all__ = ["app"]
@@ -15,7 +13,7 @@ __all__ = ["app"]
 app = group()
 tags = add_group(app, "tag", help="List, create, show and delete tags.", otherwise="anabranch tag create")
 
-Name = Annotated[str, typer.Argument(metavar="TAG", help="Name of the tag.", show_default=False)]
+Name = Annotated[str, argument("TAG", "Name of the tag.")]
 
 
 @command(tags, "create", "tag create v1.0", "tag create before-cleanup --ref main~1", on=WRITES)
@@ -23,9 +21,7 @@ def create(
     here: Here,
     name: Name,
     ref: RefOption = None,
-    description: Annotated[
-        str, typer.Option("--description", metavar="TEXT", show_default=False, help="Description of the tag.")
-    ] = "",
+    description: Annotated[str, option("--description", "TEXT", "Description of the tag.", show_default=False)] = "",
 ) -> Answer:
     """Create a tag: a fixed name for a commit."""
     tag = here.repository.tag_create(name, ref=ref or here.current().name, description=description)
