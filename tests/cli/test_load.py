@@ -114,7 +114,7 @@ def test_mistakes_are_named(cli: Run, lake: ab.Repository, orders: str) -> None:
 def test_a_terminal_gets_a_bar_and_a_pipe_none(lake: ab.Repository, orders: str, reach: list[str]) -> None:
     assert not reach
     # A bar appears after a while. This load is short, so the bar has to appear at once.
-    program = "from anabranch.cli import main, progress; progress.SECONDS_WITHOUT_BAR = 0; main.main()"
+    program = "from anabranch.cli import main, output; output.SECONDS_WITHOUT_BAR = 0; main.main()"
     command = [sys.executable, "-c", program, "load", ORDERS, orders, "--mode", "upsert"]
     quiet = subprocess.run(command, capture_output=True, text=True, check=True)
     assert quiet.stderr == ""

@@ -12,7 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.cli.output import Answer, JsonOutput, Table, TextOutput, human_size
+from anabranch.cli.output import Answer, JsonOutput, TextOutput
+from anabranch.cli.tables import Table
+from anabranch.display import human_size
 from anabranch.json_values import json_value
 from anabranch.storage.requests import Progress
 
@@ -66,7 +68,7 @@ def test_sizes_are_for_people(size: int, text: str) -> None:
 def test_a_table_in_a_pipe_is_never_cut(capsys: pytest.CaptureFixture[str]) -> None:
     path = "s3://bucket/" + "long/" * 60
     table = Table(columns=("path", "note"), rows=((path, None), ("[bold]x[/bold] :smile:", True)), title="files")
-    TextOutput().show(Answer(document={}, tables=[table], sentences=["two files"]))
+    TextOutput().show(Answer({}, "two files", tables=[table]))
     shown = capsys.readouterr().out
     assert path in shown
     assert "[bold]x[/bold] :smile:" in shown
@@ -74,12 +76,12 @@ def test_a_table_in_a_pipe_is_never_cut(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_an_empty_table_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
-    TextOutput().show(Answer(document={}, tables=[Table(columns=("a",), rows=(), empty="no tags")]))
+    TextOutput().show(Answer({}, tables=[Table(columns=("a",), rows=(), empty="no tags")]))
     assert capsys.readouterr().out == "no tags\n"
 
 
 def test_json_shows_the_document_alone(capsys: pytest.CaptureFixture[str]) -> None:
-    JsonOutput().show(Answer(document={"a": "ü"}, sentences=["not shown"]))
+    JsonOutput().show(Answer({"a": "ü"}, "not shown"))
     shown = capsys.readouterr()
     assert (json.loads(shown.out), shown.err) == ({"a": "ü"}, "")
 

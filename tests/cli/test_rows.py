@@ -10,7 +10,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from anabranch.cli.rows import text_value
+from anabranch.cli.texts import text_value
 from anabranch.files.plain_rows import csv_lines, json_rows, plain_rows
 
 NS = 1_000_000_000

@@ -1,7 +1,7 @@
 """`anabranch storage`: whose the bytes are."""
 
 import anabranch as ab
-from anabranch.cli.output import human_size
+from anabranch.display import human_size
 from tests.cli.conftest import CUSTOMERS, ORDERS, Run
 
 

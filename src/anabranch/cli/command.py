@@ -20,10 +20,9 @@ import typer
 from typer.core import TyperGroup
 
 from anabranch.cli.completion import add_completion, without_open_option
-from anabranch.cli.groups import CommandInterruptedError, ListGroup
+from anabranch.cli.groups import CommandInterruptedError, ListGroup, PlainCommand, PlainGroup
 from anabranch.cli.options import flag, option, parse_pairs
 from anabranch.cli.output import Answer, Output, output_for
-from anabranch.cli.plain_values import PlainCommand, PlainGroup
 from anabranch.config import (
     BRANCH_VARIABLE,
     Memory,
@@ -43,20 +42,6 @@ if TYPE_CHECKING:
     from anabranch.repo.refs.branches import BranchInfo
     from anabranch.repo.repository import Repository
     from anabranch.repo.snapshot import Snapshot
-
-__all__ = [
-    "BRANCH",
-    "DATASET",
-    "NEW",
-    "READS",
-    "SERVICE",
-    "WRITES",
-    "Here",
-    "add_group",
-    "command",
-    "group",
-    "notes_on",
-]
 
 _PANEL = "Common options"
 # How Typer shows the smallest value of a number: "[default: 20; x>=1]". A reader cannot know what x is.

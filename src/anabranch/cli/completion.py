@@ -16,17 +16,6 @@ from anabranch.errors import AnabranchError
 if TYPE_CHECKING:
     from anabranch.repo.repository import Repository
 
-__all__ = [
-    "SHELLS",
-    "Installation",
-    "add_completion",
-    "complete_choices",
-    "completion_script",
-    "install_completion",
-    "prepare_completion",
-    "without_open_option",
-]
-
 # Set by the script in the shell: which shell wants to know what.
 _COMPLETE_VARIABLE = "_ANABRANCH_COMPLETE"
 SHELLS = ("bash", "zsh", "fish")
@@ -165,8 +154,7 @@ def _columns(repository: "Repository", ctx: Any, incomplete: str) -> Iterable[st
         return []
     before, comma, _ = incomplete.rpartition(",")
     given = before.split(",")
-    columns = repository.table(table, _ref_of(ctx)).columns
-    return [f"{before}{comma}{name}" for name in columns if name not in given]
+    return [f"{before}{comma}{name}" for name in repository.table(table, _ref_of(ctx)).columns if name not in given]
 
 
 def _ref_of(ctx: Any) -> str | None:

@@ -11,8 +11,6 @@ from anabranch.hints import Door, words_at
 from anabranch.ids import MAIN
 from anabranch.json_values import json_value
 
-__all__ = ["COMPUTED", "MEMBERS", "document_of"]
-
 # The members of a document, separated by spaces: NAME, NAME=ATTRIBUTE, NAME=* for one of COMPUTED, **ATTRIBUTE for all
 # members of a mapping, or ?NAME for one that is left out if it is empty. A class that is not listed has a member for
 # each field. The names are those in docs/cli.md: they stay the same if a field is renamed.

@@ -18,12 +18,11 @@ from anabranch.cli.groups import (
     hint_for_extra,
     hint_for_option,
 )
-from anabranch.cli.output import INTERRUPTED, ErrorView, exit_code, output_for, printable
+from anabranch.cli.output import INTERRUPTED, ErrorView, exit_code, output_for
+from anabranch.display import printable
 from anabranch.errors import AnabranchError, MergeConflictError
 from anabranch.hints import Door, words_at
 from anabranch.warnings import collect_warnings
-
-__all__ = ["PANELS", "create_app", "main"]
 
 # The sections of the help, and the module of each command in anabranch.cli.commands. A module is loaded with its first
 # command: a command line waits for one module, not for all.

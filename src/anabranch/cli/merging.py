@@ -7,30 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from anabranch.cli.options import argument, flag, option, parse_pairs
-from anabranch.cli.output import CONFLICTS, ErrorView, Table
-from anabranch.cli.rows import text_value
+from anabranch.cli.output import CONFLICTS, ErrorView
+from anabranch.cli.tables import Table
+from anabranch.cli.texts import text_value
 from anabranch.errors import InvalidInputError, MergeConflictError
 
 if TYPE_CHECKING:
     from anabranch.repo.merge.conflicts import Conflict, StrategyGap
     from anabranch.repo.repository import Repository
-
-__all__ = [
-    "CheckFiles",
-    "Into",
-    "MergeOptions",
-    "MergeSource",
-    "NamedConflictError",
-    "ReplayOptions",
-    "Resolving",
-    "Sides",
-    "conflict_table",
-    "first_conflicts",
-    "gap_notes",
-    "naming",
-    "read_checks",
-    "with_conflicts",
-]
 
 MergeSource = Annotated[str, argument("SOURCE", "Branch to merge. It can also be a tag or a commit.")]
 Into = Annotated[str | None, option("--into", "BRANCH", "Branch to merge into (default: the current branch).")]
@@ -246,12 +230,12 @@ def conflict_table(conflicts: "Sequence[Conflict]", *, title: str | None = None,
     has_decisions = any(conflict.decision for conflict in conflicts)
     named = ("source", "target") if sides is None else (f"source ({sides.source})", f"target ({sides.target})")
     columns = ("table", "kind", "key", "column", "base", *named, *(["problem"] if has_problems else []))
-    rows = tuple(_cells(conflict)[: len(columns)] for conflict in conflicts)
+    rows = [_cells(conflict)[: len(columns)] for conflict in conflicts]
     styles = _STYLES[: len(columns)]
     if has_decisions:
         columns, styles = (*columns, "decided"), (*styles, None)
-        rows = tuple((*row, _decision(conflict)) for row, conflict in zip(rows, conflicts, strict=True))
-    return Table(columns=columns, rows=rows, styles=styles, title=title, empty="no conflicts")
+        rows = [(*row, _decision(conflict)) for row, conflict in zip(rows, conflicts, strict=True)]
+    return Table(columns, rows, styles=styles, title=title, empty="no conflicts")
 
 
 def _decision(conflict: "Conflict") -> str | None:

@@ -14,31 +14,6 @@ import typer
 from anabranch.errors import InvalidInputError
 from anabranch.ids import Ref
 
-__all__ = [
-    "REF_FORMS",
-    "AfterName",
-    "Columns",
-    "DatasetBranch",
-    "DatasetRef",
-    "DatasetSource",
-    "DryRun",
-    "Engine",
-    "KeepPolicy",
-    "Limit",
-    "MaxListed",
-    "Message",
-    "NamePrefix",
-    "RefOption",
-    "TableName",
-    "TableNames",
-    "Uri",
-    "Where",
-    "parse_duration",
-    "parse_names",
-    "parse_pairs",
-    "parse_ref",
-]
-
 
 def argument(metavar: str, text: str, **more: Any) -> Any:
     """Declare an argument. `text` is its help, which describes its default too."""

@@ -2,17 +2,16 @@
 
 from typing import TYPE_CHECKING
 
-from anabranch.cli.commits import short_id
 from anabranch.cli.documents import document_of
-from anabranch.cli.output import DIFFERENT, Answer, Line, Table, count
+from anabranch.cli.output import DIFFERENT, Answer, Line, count
+from anabranch.cli.tables import Table
+from anabranch.display import short_id
 
 if TYPE_CHECKING:
     from anabranch.pipelines.backfill import Backfill
     from anabranch.pipelines.plan import Plan, Step
     from anabranch.pipelines.reproduction import ComparedOutput, Reproduction
     from anabranch.pipelines.run import PipelineRun
-
-__all__ = ["backfill_answer", "plan_answer", "reproduction_answer", "run_answer"]
 
 
 def plan_answer(plan: "Plan", *, draws: bool = False, svg: str | None = None) -> Answer:
@@ -26,17 +25,17 @@ def plan_answer(plan: "Plan", *, draws: bool = False, svg: str | None = None) ->
     if draws and plan.steps:
         # Two empty lines keep the drawing apart.
         lines = [Line(""), *map(Line, plan.to_text().splitlines()), Line("")]
-    return Answer(document=document, sentences=sentences, lines=lines, tables=_plan_tables(plan))
+    return Answer(document, *sentences, lines=lines, tables=_plan_tables(plan))
 
 
 def _plan_tables(plan: "Plan") -> list[Table]:
-    rows = tuple(_step_row(number, step) for number, step in enumerate(plan.steps, start=1))
-    tables = [Table(columns=("step", "output", "kind", "write", "reads"), rows=rows, empty="no output is selected")]
+    rows = [_step_row(number, step) for number, step in enumerate(plan.steps, start=1)]
+    tables = [Table(("step", "output", "kind", "write", "reads"), rows, empty="no output is selected")]
     if plan.parameters:
-        values = tuple((name, str(value)) for name, value in plan.parameters.items())
-        tables.append(Table(title="parameters", columns=("", ""), rows=values))
+        values = [(name, str(value)) for name, value in plan.parameters.items()]
+        tables.append(Table(("", ""), values, title="parameters"))
     if plan.checks:
-        tables.append(Table(title="checks", columns=("",), rows=tuple((check.name,) for check in plan.checks)))
+        tables.append(Table(("",), [(check.name,) for check in plan.checks], title="checks"))
     return tables
 
 
@@ -52,20 +51,19 @@ def backfill_answer(done: "Backfill") -> Answer:
     sentence = f"ran {done.pipeline} on {done.branch} for {count(built, 'value')} of {done.parameter}"
     if done.skipped:
         sentence += f"; {count(len(done.skipped), 'value')} had been built before (--again builds them again)"
-    return Answer(document=done, sentences=[sentence])
+    return Answer(done, sentence)
 
 
 def run_answer(done: "PipelineRun") -> Answer:
-    rows = tuple(
+    rows = [
         (output.key, output.write, f"{output.rows:,}", f"{output.seconds:.1f}", ", ".join(output.inputs) or None)
         for output in done.outputs
-    )
+    ]
     sentence = f"ran {done.pipeline} on {done.branch}: nothing changed"
     if done.commit_id is not None:
         checked = f", {count(len(done.checks), 'check')} passed" if done.checks else ""
         sentence = f"ran {done.pipeline} on {done.branch} at {short_id(done.commit_id)}{checked}"
-    shown = Table(columns=("output", "write", "rows", "seconds", "reads"), rows=rows)
-    return Answer(document=done, sentences=[sentence], tables=[shown])
+    return Answer(done, sentence, tables=[Table(("output", "write", "rows", "seconds", "reads"), rows)])
 
 
 def reproduction_answer(again: "Reproduction") -> Answer:
@@ -74,13 +72,11 @@ def reproduction_answer(again: "Reproduction") -> Answer:
     found = "all outputs are the same"
     if different:
         found = f"{len(different)} of {count(len(again.outputs), 'output')} differ"
-    rows = tuple(
-        (output.key, _verdict(output), output.inserted, output.updated, output.deleted) for output in again.outputs
-    )
+    rows = [(output.key, _verdict(output), output.inserted, output.updated, output.deleted) for output in again.outputs]
     return Answer(
-        document=again,
-        sentences=[f"ran {short_id(again.commit_id)} again on {again.branch}, {source}: {found}"],
-        tables=[Table(columns=("output", "", "inserted", "updated", "deleted"), rows=rows)],
+        again,
+        f"ran {short_id(again.commit_id)} again on {again.branch}, {source}: {found}",
+        tables=[Table(("output", "", "inserted", "updated", "deleted"), rows)],
         exit_code=0 if again.is_same else DIFFERENT,
     )
 

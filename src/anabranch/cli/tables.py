@@ -8,13 +8,11 @@ is printed as a block of lines, one for each column.
 import re
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from datetime import UTC, datetime
 from itertools import zip_longest
 
 from anabranch.display import printable
-
-__all__ = ["Table", "iter_lines"]
 
 _GAP, _NARROW_GAP = 3, 2
 # Parts of words that may be cut on a narrow terminal have at least this width.
@@ -26,12 +24,13 @@ _PIECE = re.compile(r"[^\s./_,:=-]*[./_,:=-]+|[^\s./_,:=-]+")
 Paint = Callable[[str, str], str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Table:
     """Rows for people. Columns of numbers, and those in `right`, are aligned to the right. Terminals show `styles`."""
 
-    columns: tuple[str, ...]
-    rows: tuple[tuple[object, ...], ...]
+    columns: Sequence[str]
+    rows: Sequence[Sequence[object]]
+    _: KW_ONLY
     title: str | None = None
     empty: str = "nothing"
     styles: tuple[str | None, ...] = ()

@@ -5,7 +5,6 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
 
 from anabranch.cli.command import WRITES, Here, add_group, command, group, notes_on
-from anabranch.cli.commits import mode_text, short_id
 from anabranch.cli.documents import document_of
 from anabranch.cli.merging import CheckFiles, read_checks
 from anabranch.cli.options import (
@@ -19,16 +18,17 @@ from anabranch.cli.options import (
     option,
     parse_duration,
 )
-from anabranch.cli.output import Answer, Table, count
+from anabranch.cli.output import Answer, count
+from anabranch.cli.tables import Table
+from anabranch.cli.texts import mode_text
 from anabranch.config import remember
+from anabranch.display import short_id
 from anabranch.errors import BranchNotFoundError, InvalidInputError
 from anabranch.ids import MAIN
 from anabranch.repo.log.entries import BranchMode
 
 if TYPE_CHECKING:
     from anabranch.repo.refs.branches import BranchInfo
-
-__all__ = ["app"]
 
 app = group()
 branches = add_group(
@@ -76,7 +76,7 @@ def create(
         sentence = f"created live branch {branch.name}, which follows main, now at {short_id(branch.head_commit_id)}"
     else:
         sentence = f"created branch {branch.name} at {_origin(branch)}"
-    return Answer(document=branch, sentences=[sentence])
+    return Answer(branch, sentence)
 
 
 @command(branches, "list", "branch list", "branch list --prefix team/ --limit 50 --json")
@@ -90,7 +90,7 @@ def list_(
 ) -> Answer:
     """List branches. A star marks the current branch."""
     found = here.repository.branch_list(internal=internal, deleted=deleted, prefix=prefix, after=after, limit=limit)
-    rows = tuple(
+    rows = [
         (
             "*" if branch.name == here.repository.branch else "",
             branch.name,
@@ -102,10 +102,9 @@ def list_(
             branch.description,
         )
         for branch in found
-    )
+    ]
     columns = ("", "branch", "mode", "head", "from", "created (UTC)", "by", "description")
-    document = {"current": here.repository.branch, "branches": found}
-    return Answer(document=document, tables=[Table(columns=columns, rows=rows)])
+    return Answer({"current": here.repository.branch, "branches": found}, tables=[Table(columns, rows)])
 
 
 @command(branches, "show", "branch show dev")
@@ -127,7 +126,7 @@ def show(here: Here, name: Name) -> Answer:
         ("tables", f"{count(len(snapshot), 'table')}, {count(count_of_rows, 'row')}"),
     )
     document = {**document_of(branch), "tables": len(snapshot), "rows": count_of_rows}
-    return Answer(document=document, tables=[Table(columns=("", ""), rows=rows)])
+    return Answer(document, tables=[Table(("", ""), rows)])
 
 
 @command(branches, "rename", "branch rename dev prices", on=WRITES)
@@ -148,7 +147,7 @@ def rename(
     if memory is not None and (memory.repository, memory.branch) == (here.repository.uri, old):
         now = remember(repository=here.repository.uri, branch=branch.name, memory=memory)
         sentences.append(f"the current branch of {now.file.parent} is {branch.name} now")
-    return Answer(document={**document_of(branch), "renamed_from": old}, sentences=sentences)
+    return Answer({**document_of(branch), "renamed_from": old}, *sentences)
 
 
 @command(branches, "delete", "branch delete dev", "branch delete dev --purge", on=WRITES)
@@ -175,15 +174,14 @@ def delete(
     sentences = [f"deleted branch {name}; {undo}"]
     if name == here.repository.branch:
         sentences.append("note: it was the current branch; choose another with 'anabranch switch BRANCH'")
-    return Answer(document={"deleted": name}, sentences=sentences)
+    return Answer({"deleted": name}, *sentences)
 
 
 @command(branches, "restore", "branch restore dev", on=WRITES)
 def restore(here: Here, name: Name) -> Answer:
     """Restore a deleted branch."""
     branch = here.repository.branch_restore(name)
-    sentence = f"restored branch {branch.name} at {short_id(branch.head_commit_id)}"
-    return Answer(document=branch, sentences=[sentence])
+    return Answer(branch, f"restored branch {branch.name} at {short_id(branch.head_commit_id)}")
 
 
 @command(branches, "pull", "branch pull dev shop.orders", on=WRITES)
@@ -202,7 +200,7 @@ def pull(
     branch = repository.branch_get(name)
     sentence = f"{key} on {name} {_pulled(branch)}" if has_moved else f"{key} on {name} has nothing to pull"
     document = {"branch": name, "table": key, "pulled": has_moved, "head_commit_id": branch.head_commit_id}
-    return Answer(document=document, sentences=[sentence])
+    return Answer(document, sentence)
 
 
 @command(branches, "freeze", "branch freeze dev", on=WRITES)
@@ -212,8 +210,7 @@ def freeze(here: Here, name: Name) -> Answer:
     The branch keeps the state that it shows now, and no longer follows main.
     """
     branch = here.repository.branch_freeze(name)
-    sentence = f"froze branch {branch.name} at {short_id(branch.head_commit_id)}"
-    return Answer(document=branch, sentences=[sentence])
+    return Answer(branch, f"froze branch {branch.name} at {short_id(branch.head_commit_id)}")
 
 
 @command(branches, "protect", "branch protect main --check totals.sql", "branch protect main --off", on=WRITES)
@@ -233,20 +230,18 @@ def protect(
     checks = read_checks(check)
     repository = here.repository
     branch = repository.branch_unprotect(name) if off else repository.branch_protect(name, checks=checks)
-    return Answer(document=branch, sentences=[f"branch {branch.name} is {_protection(branch)}"])
+    return Answer(branch, f"branch {branch.name} is {_protection(branch)}")
 
 
 @command(branches, "drift", "branch drift dev")
 def drift(here: Here, name: Name) -> Answer:
     """List tables changed on a branch, and whether main changed them too."""
     found = here.repository.branch_drift(name)
-    rows = tuple((one.table, one.has_drifted, one.branch_rows, one.main_rows) for one in found)
+    rows = [(one.table, one.has_drifted, one.branch_rows, one.main_rows) for one in found]
     shown = Table(
-        columns=("table", "changed on main", f"rows on {name}", "rows on main"),
-        rows=rows,
-        empty=f"no tables were changed on {name}",
+        ("table", "changed on main", f"rows on {name}", "rows on main"), rows, empty=f"no tables were changed on {name}"
     )
-    return Answer(document={"branch": name, "tables": found}, tables=[shown])
+    return Answer({"branch": name, "tables": found}, tables=[shown])
 
 
 def create_branch(
@@ -323,4 +318,4 @@ def switch(
     new = "new branch" if create else "branch"
     sentence = f"on {new} {info.name} at {short_id(info.head_commit_id)}, in {here.repository.uri}"
     notes = notes_on(memory, before=here.settings.memory)
-    return Answer(document=document, sentences=[sentence, *notes])
+    return Answer(document, sentence, *notes)

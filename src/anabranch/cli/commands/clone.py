@@ -3,13 +3,12 @@
 from typing import Annotated
 
 from anabranch.cli.command import NEW, WRITES, Here, add_group, command, group
-from anabranch.cli.commits import short_id
 from anabranch.cli.options import argument, flag, option, parse_pairs
-from anabranch.cli.output import Answer, Table, count
+from anabranch.cli.output import Answer, count
+from anabranch.cli.tables import Table
 from anabranch.config import new_repository_settings
+from anabranch.display import short_id
 from anabranch.ids import MAIN
-
-__all__ = ["app"]
 
 app = group()
 clones = add_group(app, "clone", help="Clone a repository, and list its clones.", otherwise="anabranch clone create")
@@ -72,7 +71,7 @@ def create(
         f"made a {kind} clone of {metadata['source']} at {short_id(metadata['source_commit_id'])}"
         f" in {made.uri}: {count(len(snapshot), 'table')}"
     )
-    return Answer(document=document, sentences=[sentence])
+    return Answer(document, sentence)
 
 
 @command(clones, "list", "clone list", "clone list --json")
@@ -82,7 +81,7 @@ def list_(here: Here) -> Answer:
     Garbage collection keeps the files that registered clones read.
     """
     found = here.repository.clone_list()
-    rows = tuple(
+    rows = [
         (
             clone.id,
             clone.target,
@@ -93,10 +92,9 @@ def list_(here: Here) -> Answer:
             clone.state.value,
         )
         for clone in found
-    )
+    ]
     columns = ("id", "clone", "kind", "of", "reads", "created (UTC)", "state")
-    document = {"clones": found}
-    return Answer(document=document, tables=[Table(columns=columns, rows=rows, empty="no clones")])
+    return Answer({"clones": found}, tables=[Table(columns, rows, empty="no clones")])
 
 
 @command(clones, "release", "clone release 01M7GMZB03Y0YAE5N3J2R7K9QX", on=WRITES)
@@ -109,4 +107,4 @@ def release(
     Use it for a clone that was deleted or never completed. A clone that still reads the source will break.
     """
     clone = here.repository.clone_release(clone_id)
-    return Answer(document=clone, sentences=[f"released {clone.id}, the clone at {clone.target}"])
+    return Answer(clone, f"released {clone.id}, the clone at {clone.target}")

@@ -1,16 +1,18 @@
 """`anabranch log`, `show` and `merge-base`: the commits of a repository."""
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated
 
 from anabranch.cli.command import Here, command, group
-from anabranch.cli.commits import commit_line, draw, never_changed, short_id, subject
 from anabranch.cli.documents import document_of
 from anabranch.cli.options import REF_FORMS, Limit, argument, flag, option, parse_duration
-from anabranch.cli.output import Answer, Line, Table, count
+from anabranch.cli.output import Answer, Line, count
+from anabranch.cli.tables import Table
+from anabranch.cli.texts import commit_line, never_changed, subject
+from anabranch.display import short_id
 from anabranch.drawing.commit_graph import Node, newest_first
 from anabranch.errors import InvalidInputError
 from anabranch.ids import TableKey
@@ -19,8 +21,6 @@ if TYPE_CHECKING:
     from anabranch.repo.history.lineage import PipelineRecord
     from anabranch.repo.log.entries import GraphCommit
     from anabranch.repo.snapshot import Snapshot
-
-__all__ = ["app"]
 
 app = group()
 
@@ -112,7 +112,7 @@ def _choose(commits: "Iterable[GraphCommit]", *, author: str | None, since: date
 
 def _list(ref: str, found: "Sequence[GraphCommit]", *, limit: int, oneline: bool) -> Answer:
     commits, has_more = found[:limit], len(found) > limit
-    rows = tuple(
+    rows = [
         (
             short_id(commit.graph_commit_id),
             commit.created,
@@ -122,7 +122,7 @@ def _list(ref: str, found: "Sequence[GraphCommit]", *, limit: int, oneline: bool
             ", ".join(commit.tables),
         )
         for commit in commits
-    )
+    ]
     columns = ("commit", "time (UTC)", "by", "kind", "message", "tables")
     document = {
         "ref": ref,
@@ -131,9 +131,8 @@ def _list(ref: str, found: "Sequence[GraphCommit]", *, limit: int, oneline: bool
     }
     sentences = [f"the newest {count(limit, 'commit')}; --limit shows more"] if has_more else []
     if oneline:
-        return Answer(document=document, sentences=sentences, lines=[Line(commit_line(commit)) for commit in commits])
-    shown = Table(columns=columns, rows=rows, empty="no commits")
-    return Answer(document=document, sentences=sentences, tables=[shown])
+        return Answer(document, *sentences, lines=[Line(commit_line(commit)) for commit in commits])
+    return Answer(document, *sentences, tables=[Table(columns, rows, empty="no commits")])
 
 
 def _svg(here: Here, ref: str | None, file: str, *, limit: int) -> Answer:
@@ -148,7 +147,7 @@ def _svg(here: Here, ref: str | None, file: str, *, limit: int) -> Answer:
         "has_more": drawn.has_more,
         "svg": file,
     }
-    return Answer(document=document, sentences=[f"drew {count(len(drawn), 'commit')} into {file}"])
+    return Answer(document, f"drew {count(len(drawn), 'commit')} into {file}")
 
 
 def _graph(here: Here, ref: str | None, *, limit: int) -> Answer:
@@ -164,7 +163,7 @@ def _graph(here: Here, ref: str | None, *, limit: int) -> Answer:
         "tags": tags,
         "has_more": len(found) > limit,
     }
-    return Answer(document=document, sentences=list(draw(nodes, labels)))
+    return Answer(document, *draw(nodes, labels))
 
 
 def _names(here: Here) -> tuple[dict[str, str], dict[str, str]]:
@@ -187,6 +186,59 @@ def _label(commit: "GraphCommit", heads: dict[str, str], tags: dict[str, str]) -
     here += [f"tag: {name}" for name, commit_id in tags.items() if commit_id == commit.graph_commit_id]
     names = f"({', '.join(here)})" if here else ""
     return " ".join(part for part in (short_id(commit.graph_commit_id), names, subject(commit)) if part)
+
+
+def draw(nodes: Sequence[Node], labels: Mapping[str, str]) -> Iterator[str]:
+    """Lines for the nodes, which come newest first; each column waits for the commit it will meet next."""
+    columns: list[str] = []
+    for node in nodes:
+        if node.id not in columns:
+            columns.append(node.id)
+        at = columns.index(node.id)
+        # Several children wait for this commit. Their columns join above its line, from the right, so that `at` stays
+        # valid.
+        while columns.count(node.id) > 1:
+            joining = len(columns) - 1 - columns[::-1].index(node.id)
+            yield _joined(at, joining, len(columns))
+            del columns[joining]
+        marks = ["*" if index == at else "|" for index in range(len(columns))]
+        yield f"{' '.join(marks)} {labels[node.id]}"
+        if not node.parents:
+            yield from _ended(at, len(columns))
+            del columns[at]
+            continue
+        columns[at] = node.parents[0]
+        for merged in node.parents[1:]:
+            yield _opened(at, len(columns))
+            columns.insert(at + 1, merged)
+
+
+def _joined(into: int, joining: int, width: int) -> str:
+    """One column runs into another on its left, and those on its right move up."""
+    cells = ["|", *[" "] * (2 * width - 2)]
+    for index in range(1, width):
+        if index < joining:
+            cells[2 * index] = "|"
+            cells[2 * index - 1] = "_" if index > into else " "
+        else:
+            cells[2 * index - 1] = "/"
+    return "".join(cells).rstrip()
+
+
+def _opened(at: int, width: int) -> str:
+    """A column begins right of another, and those on its right make room."""
+    cells = ["|" if index <= at else " " for index in range(width)]
+    between = ["\\" if index >= at else " " for index in range(width)]
+    return "".join(cell + gap for cell, gap in zip(cells, between, strict=True)).rstrip()
+
+
+def _ended(at: int, width: int) -> Iterator[str]:
+    """A column ends, and those on its right move up."""
+    if at == width - 1:
+        return
+    cells = ["|" if index < at else " " for index in range(width)]
+    between = ["/" if index >= at else " " for index in range(width - 1)]
+    yield "".join(cell + gap for cell, gap in zip(cells, [*between, ""], strict=True)).rstrip()
 
 
 # Enough of the hash of a file to distinguish its versions.
@@ -218,18 +270,13 @@ def show(
     document = {**document_of(after.commit), "changes": changes}
     if made is not None:
         document["pipeline"] = made
-    rows = tuple(tuple(change.values()) for change in changes)
+    rows = [tuple(change.values()) for change in changes]
     tables = [
-        Table(columns=("", ""), rows=_facts(after.commit, made)),
-        Table(
-            title="changed tables",
-            columns=("table", "change", "rows before", "rows"),
-            rows=rows,
-            empty="no tables",
-        ),
+        Table(("", ""), _facts(after.commit, made)),
+        Table(("table", "change", "rows before", "rows"), rows, title="changed tables", empty="no tables"),
         *([_outputs_table(made)] if made is not None and made.outputs else []),
     ]
-    return Answer(document=document, tables=tables)
+    return Answer(document, tables=tables)
 
 
 def _changes(after: "Snapshot", before: "Snapshot | None") -> list[dict[str, object]]:
@@ -285,11 +332,11 @@ def _shown(value: object) -> str:
 
 
 def _outputs_table(made: "PipelineRecord") -> Table:
-    rows = tuple(
+    rows = [
         (key, output.write, output.kind, ", ".join(output.inputs) or None, output.rows, output.seconds)
         for key, output in made.outputs.items()
-    )
-    return Table(title="pipeline outputs", columns=("table", "write", "by", "from", "rows", "seconds"), rows=rows)
+    ]
+    return Table(("table", "write", "by", "from", "rows", "seconds"), rows, title="pipeline outputs")
 
 
 @command(app, "merge-base", "merge-base main dev", "merge-base main dev --all")
@@ -306,4 +353,4 @@ def merge_base(
         found = here.repository.merge_bases(a, b or here.repository.branch)
     shown = found if all_bases else found[:1]
     document = {**document_of(found[0]), "all": [commit.graph_commit_id for commit in found]}
-    return Answer(document=document, sentences=list(map(commit_line, shown)))
+    return Answer(document, *map(commit_line, shown))

@@ -4,11 +4,10 @@ from typing import Annotated
 
 from anabranch.cli.command import SERVICE, Here, add_group, command, group
 from anabranch.cli.options import argument, flag
-from anabranch.cli.output import Answer, Table
+from anabranch.cli.output import Answer
+from anabranch.cli.tables import Table
 from anabranch.config import Source, load_config, write_config
 from anabranch.errors import NotFoundError
-
-__all__ = ["app"]
 
 app = group()
 settings = add_group(app, "config", help="List, get, set and unset settings, such as your name.")
@@ -21,10 +20,9 @@ OfUser = Annotated[bool, flag("--user", "Use the settings of the user, not of th
 def list_(here: Here) -> Answer:  # noqa: ARG001 - every command gets it
     """List all settings and where they come from."""
     found = load_config()
-    rows = tuple((name, one.value, one.source.value, str(one.file)) for name, one in found.items())
+    rows = [(name, one.value, one.source.value, str(one.file)) for name, one in found.items()]
     document = {name: {"value": one.value, "source": one.source, "file": str(one.file)} for name, one in found.items()}
-    shown = Table(columns=("setting", "value", "of", "file"), rows=rows, empty="no settings")
-    return Answer(document={"settings": document}, tables=[shown])
+    return Answer({"settings": document}, tables=[Table(("setting", "value", "of", "file"), rows, empty="no settings")])
 
 
 @command(settings, "get", "config get actor", on=SERVICE)
@@ -33,7 +31,7 @@ def get(here: Here, name: Name) -> Answer:  # noqa: ARG001 - every command gets 
     found = load_config().get(name)
     if found is None:
         raise NotFoundError(f"{name!r} is not set", hint="list the settings with 'anabranch config'")
-    return Answer(document={"name": name, "value": found.value, "source": found.source}, sentences=[found.value])
+    return Answer({"name": name, "value": found.value, "source": found.source}, found.value)
 
 
 @command(settings, "set", "config set actor ada --user", "config set storage.aws_region us-east-1", on=SERVICE)
@@ -45,12 +43,11 @@ def set_(
 ) -> Answer:
     """Set a setting of this folder, or of the user."""
     file = write_config(name, value, source=Source.USER if user else Source.FOLDER)
-    document = {"name": name, "value": value, "file": str(file)}
-    return Answer(document=document, sentences=[f"set {name} to {value} in {file}"])
+    return Answer({"name": name, "value": value, "file": str(file)}, f"set {name} to {value} in {file}")
 
 
 @command(settings, "unset", "config unset actor --user", on=SERVICE)
 def unset(here: Here, name: Name, user: OfUser = False) -> Answer:  # noqa: ARG001 - every command gets it
     """Remove a setting of this folder, or of the user."""
     file = write_config(name, None, source=Source.USER if user else Source.FOLDER)
-    return Answer(document={"name": name, "file": str(file)}, sentences=[f"removed {name} from {file}"])
+    return Answer({"name": name, "file": str(file)}, f"removed {name} from {file}")

@@ -7,11 +7,9 @@ from anabranch.cli.commands import dataset_clone, dataset_refs, dataset_storage,
 from anabranch.cli.commands.dataset_refs import branch_table, list_refs, list_unreadable, report_unreadable, tag_table
 from anabranch.cli.documents import document_of
 from anabranch.cli.options import DatasetBranch, Uri, argument
-from anabranch.cli.output import Answer, Table, count
+from anabranch.cli.output import Answer, count
+from anabranch.cli.tables import Table
 from anabranch.ids import MAIN
-
-__all__ = ["app"]
-
 
 app = group()
 datasets = group(help="Work with one Lance dataset, without a repository.")
@@ -32,30 +30,29 @@ def show(here: Here, uri: Uri, branch: DatasetBranch = MAIN) -> Answer:
         "tags": tags,
         "unreadable": list_unreadable(branches, tags),
     }
-    columns = tuple((field["name"], field["type"], field["nullable"]) for field in fields)
+    columns = [(field["name"], field["type"], field["nullable"]) for field in fields]
     tables = [
-        Table(columns=("", ""), rows=tuple(facts.items())),
-        Table(title="schema", columns=("column", "type", "nullable"), rows=columns),
+        Table(("", ""), tuple(facts.items())),
+        Table(("column", "type", "nullable"), columns, title="schema"),
         branch_table(branches, title="branches"),
         tag_table(tags, title="tags"),
     ]
     report_unreadable(here, branches, tags)
-    return Answer(document=document, tables=tables)
+    return Answer(document, tables=tables)
 
 
 @command(datasets, "versions", "dataset versions lake/orders.lance --branch dev", on=DATASET)
 def versions(here: Here, uri: Uri, branch: DatasetBranch = MAIN) -> Answer:
     """List the versions of a branch, with their tags and branches."""
     found = here.dataset(uri, branch=branch).versions()
-    rows = tuple(
+    rows = [
         (one.version, one.created_at, ", ".join(one.tags) or None, ", ".join(one.branches) or None) for one in found
-    )
+    ]
     document = {
         "branch": branch,
         "versions": found,
     }
-    table = Table(columns=("version", "created (UTC)", "tags", "branches from it"), rows=rows)
-    return Answer(document=document, tables=[table])
+    return Answer(document, tables=[Table(("version", "created (UTC)", "tags", "branches from it"), rows)])
 
 
 @command(datasets, "restore", "dataset restore lake/orders.lance 7", on=DATASET)
@@ -71,8 +68,7 @@ def restore(
     """
     made = here.dataset(uri, branch=branch).restore(version)
     document = {"branch": branch, "restored": version, "version": made}
-    sentence = f"restored version {version} of {branch} as version {made}"
-    return Answer(document=document, sentences=[sentence])
+    return Answer(document, f"restored version {version} of {branch} as version {made}")
 
 
 @command(datasets, "compact", "dataset compact lake/orders.lance", on=DATASET)
@@ -87,7 +83,7 @@ def compact(here: Here, uri: Uri, branch: DatasetBranch = MAIN) -> Answer:
     document = {"branch": branch, **document_of(done)}
     merged = f"merged {count(done.fragments_removed, 'fragment')} into {done.fragments_added}"
     sentence = f"{merged if done.fragments_removed else 'nothing to merge'}; {branch} is at version {done.version}"
-    return Answer(document=document, sentences=[sentence])
+    return Answer(document, sentence)
 
 
 for _commands in (dataset_refs, dataset_storage, dataset_clone, dataset_upkeep):

@@ -5,11 +5,10 @@ from typing import Annotated
 from anabranch.cli.command import DATASET, Here, command, group
 from anabranch.cli.documents import document_of
 from anabranch.cli.options import DatasetRef, DryRun, Uri, argument, flag, parse_ref
-from anabranch.cli.output import Answer, Table, count, human_size
+from anabranch.cli.output import Answer, count
+from anabranch.cli.tables import Table
+from anabranch.display import human_size
 from anabranch.ids import MAIN
-
-__all__ = ["app"]
-
 
 app = group()
 clones = group(help="Clone a dataset, and list, drop or release its shallow clones.")
@@ -36,21 +35,19 @@ def create(
         clone = dataset.deep_clone(target, wanted) if deep else dataset.shallow_clone(target, wanted)
     kind = "deep" if deep else "shallow"
     start = f"version {clone.source_version} of {clone.branch or MAIN}"
-    return Answer(
-        document={"kind": kind, **document_of(clone)}, sentences=[f"made a {kind} clone of {start} at {clone.uri}"]
-    )
+    return Answer({"kind": kind, **document_of(clone)}, f"made a {kind} clone of {start} at {clone.uri}")
 
 
 @command(clones, "list", "dataset clone list lake/orders.lance", on=DATASET)
 def list_(here: Here, uri: Uri) -> Answer:
     """List the shallow clones of a dataset."""
     found = here.dataset(uri).clone_list()
-    rows = tuple(
+    rows = [
         (clone.uri, f"{clone.branch or MAIN}@v{clone.source_version}", clone.tag, clone.created_at, clone.exists)
         for clone in found
-    )
-    table = Table(columns=("clone", "of", "held by", "created (UTC)", "exists"), rows=rows, empty="no shallow clones")
-    return Answer(document={"clones": found}, tables=[table])
+    ]
+    table = Table(("clone", "of", "held by", "created (UTC)", "exists"), rows, empty="no shallow clones")
+    return Answer({"clones": found}, tables=[table])
 
 
 @command(clones, "drop", "dataset clone drop lake/orders.lance scratch/orders.lance", on=DATASET)
@@ -68,8 +65,7 @@ def drop(here: Here, uri: Uri, target: Target, dry_run: DryRun = False) -> Answe
         "dry_run": done.dry_run,
     }
     files = f"{count(done.files, 'file')}, {human_size(done.bytes)}"
-    sentence = f"would drop clone {target} ({files})" if dry_run else f"dropped clone {target}"
-    return Answer(document=document, sentences=[sentence])
+    return Answer(document, f"would drop clone {target} ({files})" if dry_run else f"dropped clone {target}")
 
 
 @command(clones, "release", "dataset clone release lake/orders.lance clone-1f0c9a7be24d3856", on=DATASET)
@@ -83,4 +79,4 @@ def release(
     Use it for a clone that was deleted or never completed. The clone itself is not changed.
     """
     here.dataset(uri).clone_release(tag)
-    return Answer(document={"released": tag}, sentences=[f"released {tag}"])
+    return Answer({"released": tag}, f"released {tag}")

@@ -10,7 +10,9 @@ import typer
 from anabranch.cli.command import DATASET, Here, command, group
 from anabranch.cli.documents import document_of
 from anabranch.cli.options import DatasetRef, DatasetSource, DryRun, Uri, argument, flag, option, parse_pairs, parse_ref
-from anabranch.cli.output import Answer, Table, count, human_size, printable
+from anabranch.cli.output import Answer, count
+from anabranch.cli.tables import Table
+from anabranch.display import human_size, printable
 from anabranch.ids import MAIN
 
 if TYPE_CHECKING:
@@ -19,8 +21,6 @@ if TYPE_CHECKING:
     from anabranch.format.refs.tags import TagInfo
 
     _Ref = BranchInfo | TagInfo
-
-__all__ = ["app", "branch_table", "list_refs", "list_unreadable", "report_unreadable", "tag_table"]
 
 app = group()
 branches = group(help="List, create and delete the branches of a dataset.")
@@ -44,8 +44,8 @@ class MetadataChange:
         if self.set_ or self.unset or self.replace:
             pairs = parse_pairs(self.set_, option="--set")
             ref = save(name, pairs, unset=self.unset or (), replace=self.replace)
-        table = Table(columns=("key", "value"), rows=tuple(sorted(ref.metadata.items())), empty="no metadata")
-        return Answer(document={kind: name, "metadata": ref.metadata}, tables=[table])
+        table = Table(("key", "value"), tuple(sorted(ref.metadata.items())), empty="no metadata")
+        return Answer({kind: name, "metadata": ref.metadata}, tables=[table])
 
 
 BranchName = Annotated[str, argument("BRANCH", "Name of the branch.")]
@@ -78,12 +78,12 @@ def report_unreadable(here: Here, *lists: "RefList[Any]") -> None:
 
 def _listed(here: Here, kind: str, found: "RefList[Any]", table: Table) -> Answer:
     report_unreadable(here, found)
-    return Answer(document={kind: found, "unreadable": list_unreadable(found)}, tables=[table])
+    return Answer({kind: found, "unreadable": list_unreadable(found)}, tables=[table])
 
 
 def _shown(rows: Sequence[tuple[str, object]], metadata: Mapping[str, str], document: Mapping[str, object]) -> Answer:
     facts = (*rows, *((f"metadata {key}", value) for key, value in metadata.items()))
-    return Answer(document=document, tables=[Table(columns=("", ""), rows=facts)])
+    return Answer(document, tables=[Table(("", ""), facts)])
 
 
 @command(branches, "create", "dataset branch create lake/orders.lance dev --from v1.0", on=DATASET)
@@ -91,7 +91,7 @@ def branch_create(here: Here, uri: Uri, name: BranchName, source: DatasetSource 
     """Create a branch from a version, tag or branch. No data is copied."""
     branch = here.dataset(uri).branch_create(name, parse_ref(source))
     start = f"version {branch.parent_version} of {branch.parent_branch or MAIN}"
-    return Answer(document=branch, sentences=[f"created branch {name} from {start}"])
+    return Answer(branch, f"created branch {name} from {start}")
 
 
 @command(branches, "list", "dataset branch list lake/orders.lance", on=DATASET)
@@ -130,8 +130,7 @@ def branch_delete(here: Here, uri: Uri, name: BranchName, dry_run: DryRun = Fals
     done = here.dataset(uri).branch_delete(name, dry_run=dry_run)
     document = {"deleted": name, "files": done.files, "bytes": done.bytes, "dry_run": done.dry_run}
     files = f"{count(done.files, 'file')}, {human_size(done.bytes)}"
-    sentence = f"would delete branch {name} ({files})" if dry_run else f"deleted branch {name}"
-    return Answer(document=document, sentences=[sentence])
+    return Answer(document, f"would delete branch {name} ({files})" if dry_run else f"deleted branch {name}")
 
 
 @command(branches, "metadata", "dataset branch metadata lake/orders.lance dev --set owner=ada", on=DATASET)
@@ -142,7 +141,7 @@ def branch_metadata(here: Here, uri: Uri, name: BranchName, *, change: MetadataC
 
 
 def branch_table(found: Sequence["BranchInfo"], *, title: str | None = None) -> Table:
-    rows = tuple(
+    rows = [
         (
             branch.name,
             f"{branch.parent_branch or MAIN}@v{branch.parent_version}",
@@ -150,23 +149,23 @@ def branch_table(found: Sequence["BranchInfo"], *, title: str | None = None) -> 
             human_size(branch.manifest_size),
         )
         for branch in found
-    )
+    ]
     columns = ("branch", "from", "created (UTC)", "first manifest")
-    return Table(title=title, columns=columns, rows=rows, empty="no branches besides main")
+    return Table(columns, rows, title=title, empty="no branches besides main")
 
 
 @command(tags, "create", "dataset tag create lake/orders.lance v1.0 --ref dev", on=DATASET)
 def tag_create(here: Here, uri: Uri, name: TagName, ref: DatasetRef = None) -> Answer:
     """Create a tag: a name for a version."""
     tag = here.dataset(uri).tag_create(name, parse_ref(ref))
-    return Answer(document=tag, sentences=[f"created tag {tag.name} at {_position(tag)}"])
+    return Answer(tag, f"created tag {tag.name} at {_position(tag)}")
 
 
 @command(tags, "update", "dataset tag update lake/orders.lance production --ref 12", on=DATASET)
 def tag_update(here: Here, uri: Uri, name: TagName, ref: DatasetRef = None) -> Answer:
     """Move a tag to another version."""
     tag = here.dataset(uri).tag_update(name, parse_ref(ref))
-    return Answer(document=tag, sentences=[f"moved tag {tag.name} to {_position(tag)}"])
+    return Answer(tag, f"moved tag {tag.name} to {_position(tag)}")
 
 
 @command(tags, "list", "dataset tag list lake/orders.lance --json", on=DATASET)
@@ -200,7 +199,7 @@ def tag_show(here: Here, uri: Uri, name: TagName) -> Answer:
 def tag_delete(here: Here, uri: Uri, name: TagName) -> Answer:
     """Delete a tag. The version stays."""
     here.dataset(uri).tag_delete(name)
-    return Answer(document={"deleted": name}, sentences=[f"deleted tag {name}"])
+    return Answer({"deleted": name}, f"deleted tag {name}")
 
 
 @command(tags, "metadata", "dataset tag metadata lake/orders.lance v1.0 --set approved=yes", on=DATASET)
@@ -211,9 +210,8 @@ def tag_metadata(here: Here, uri: Uri, name: TagName, *, change: MetadataChange)
 
 
 def tag_table(found: Sequence["TagInfo"], *, title: str | None = None) -> Table:
-    rows = tuple((tag.name, f"{tag.branch or MAIN}@v{tag.version}", tag.created_at, tag.updated_at) for tag in found)
-    columns = ("tag", "version", "created (UTC)", "updated (UTC)")
-    return Table(title=title, columns=columns, rows=rows, empty="no tags")
+    rows = [(tag.name, f"{tag.branch or MAIN}@v{tag.version}", tag.created_at, tag.updated_at) for tag in found]
+    return Table(("tag", "version", "created (UTC)", "updated (UTC)"), rows, title=title, empty="no tags")
 
 
 def _position(tag: "TagInfo") -> str:

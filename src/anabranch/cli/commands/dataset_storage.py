@@ -6,15 +6,15 @@ from anabranch.cli.command import DATASET, Here, command, group
 from anabranch.cli.commands.dataset_upkeep import CleanupPolicy, cleanup_sentences
 from anabranch.cli.documents import document_of
 from anabranch.cli.options import DatasetBranch, DryRun, Uri, argument, flag, option
-from anabranch.cli.output import Answer, Table, count, human_size, usage_text
+from anabranch.cli.output import Answer, count, usage_text
+from anabranch.cli.tables import Table
+from anabranch.display import human_size
 from anabranch.errors import InvalidInputError
 from anabranch.ids import MAIN
 
 if TYPE_CHECKING:
     from anabranch.format.bases.tiering import MoveReport
     from anabranch.format.layout.listing import LayoutFile
-
-__all__ = ["app"]
 
 app = group()
 bases = group(help="List, add and remove bases: more locations for files.")
@@ -37,17 +37,16 @@ def add(
     A base that is added on a branch is added on main too.
     """
     base = here.dataset(uri, branch=branch).base_add(path, name=name, is_dataset_root=dataset_root)
-    return Answer(document=base, sentences=[f"added base {name} (id {base.id}) at {base.path}"])
+    return Answer(base, f"added base {name} (id {base.id}) at {base.path}")
 
 
 @command(bases, "list", "dataset base list lake/orders.lance --branch dev", on=DATASET)
 def list_(here: Here, uri: Uri, branch: DatasetBranch = MAIN) -> Answer:
     """List the bases of the newest version of a branch."""
     found = here.dataset(uri, branch=branch).base_list()
-    rows = tuple((base.id, base.name, base.is_dataset_root, base.path) for base in found)
-    table = Table(columns=("id", "name", "dataset root", "path"), rows=rows, empty="no bases besides the root itself")
-    document = {"branch": branch, "bases": found}
-    return Answer(document=document, tables=[table])
+    rows = [(base.id, base.name, base.is_dataset_root, base.path) for base in found]
+    table = Table(("id", "name", "dataset root", "path"), rows, empty="no bases besides the root itself")
+    return Answer({"branch": branch, "bases": found}, tables=[table])
 
 
 @command(bases, "remove", "dataset base remove lake/orders.lance cold --dry-run", on=DATASET)
@@ -73,7 +72,7 @@ def remove(
     sentences = [f"{would} base {name} from {', '.join(sorted(done.versions))}"]
     if done.unused_files:
         sentences.append(f"{count(done.unused_files, 'unused file')} left in {done.base.path}")
-    return Answer(document=document, sentences=sentences)
+    return Answer(document, *sentences)
 
 
 @command(
@@ -116,7 +115,7 @@ def move(
             progress=progress,
             **policy.parsed(),
         )
-    return Answer(document=moved, sentences=_move_sentences(moved))
+    return Answer(moved, *_move_sentences(moved))
 
 
 def _move_sentences(moved: "MoveReport") -> list[str]:
@@ -141,14 +140,14 @@ def report(here: Here, uri: Uri, branch: DatasetBranch = MAIN) -> Answer:
     """Report the files and bytes of the newest version, by base."""
     found = here.dataset(uri, branch=branch).storage_report()
     kinds = ("data", "deletion", "index", "total")
-    rows = tuple((base.name, base.path, *(usage_text(getattr(base, kind)) for kind in kinds)) for base in found.bases)
-    tables = [Table(columns=("base", "path", *kinds), rows=rows)]
+    rows = [(base.name, base.path, *(usage_text(getattr(base, kind)) for kind in kinds)) for base in found.bases]
+    tables = [Table(("base", "path", *kinds), rows)]
     if found.missing:
-        missing = tuple((path,) for path in found.missing)
-        tables.append(Table(title="missing files", columns=("path",), rows=missing))
+        missing = [(path,) for path in found.missing]
+        tables.append(Table(("path",), missing, title="missing files"))
     return Answer(
-        document={"uri": found.uri, "branch": branch, **document_of(found)},
-        sentences=[f"version {found.version}: {usage_text(found.total)}"],
+        {"uri": found.uri, "branch": branch, **document_of(found)},
+        f"version {found.version}: {usage_text(found.total)}",
         tables=tables,
     )
 
@@ -164,25 +163,25 @@ def layout(
     Files of all branches and versions are listed. Works on a damaged dataset too.
     """
     found = here.damaged_dataset(uri).layout()
-    totals = tuple((kind.value, total.files, human_size(total.bytes)) for kind, total in found.by_kind.items())
-    branches = tuple((name or MAIN, total.files, human_size(total.bytes)) for name, total in found.by_branch.items())
+    totals = [(kind.value, total.files, human_size(total.bytes)) for kind, total in found.by_kind.items()]
+    branches = [(name or MAIN, total.files, human_size(total.bytes)) for name, total in found.by_branch.items()]
     tables = [
-        Table(columns=("kind", "files", "size"), rows=totals),
-        Table(columns=("branch", "files", "size"), rows=branches),
+        Table(("kind", "files", "size"), totals),
+        Table(("branch", "files", "size"), branches),
     ]
     if files:
         tables.append(_file_table("files", found.files))
     if found.unknown_files:
         tables.append(_file_table("unknown files", found.unknown_files))
     if found.unreferenced_trees:
-        trees = tuple((name,) for name in found.unreferenced_trees)
-        tables.append(Table(title="trees without a branch (see doctor)", columns=("name",), rows=trees))
-    return Answer(document=found, tables=tables)
+        trees = [(name,) for name in found.unreferenced_trees]
+        tables.append(Table(("name",), trees, title="trees without a branch (see doctor)"))
+    return Answer(found, tables=tables)
 
 
 def _file_table(title: str, files: "tuple[LayoutFile, ...]") -> Table:
-    rows = tuple((file.path, file.kind.value, human_size(file.size), file.modified) for file in files)
-    return Table(title=title, columns=("path", "kind", "size", "modified (UTC)"), rows=rows)
+    rows = [(file.path, file.kind.value, human_size(file.size), file.modified) for file in files]
+    return Table(("path", "kind", "size", "modified (UTC)"), rows, title=title)
 
 
 def _listed(numbers: tuple[int, ...]) -> str:

@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 from anabranch.cli.command import DATASET, Here, command, group
 from anabranch.cli.commands.doctor import health_answer
 from anabranch.cli.options import DryRun, KeepPolicy, Uri, flag, option, parse_duration, parse_pairs
-from anabranch.cli.output import GENERAL, Answer, Table, count, human_size
+from anabranch.cli.output import GENERAL, Answer, count
+from anabranch.cli.tables import Table
+from anabranch.display import human_size
 
 if TYPE_CHECKING:
     from anabranch.format.cleanup.retention import CleanupReport
     from anabranch.format.clone.holds import HoldChange
-
-__all__ = ["CleanupPolicy", "app", "cleanup_sentences"]
-
 
 app = group()
 
@@ -70,8 +69,7 @@ def cleanup(
             **policy.parsed(),
         )
     tables = _tables(report, in_full=list_files)
-    code = GENERAL if report.damaged else 0
-    return Answer(document=report, sentences=cleanup_sentences(report), tables=tables, exit_code=code)
+    return Answer(report, *cleanup_sentences(report), tables=tables, exit_code=GENERAL if report.damaged else 0)
 
 
 def cleanup_sentences(report: "CleanupReport") -> list[str]:
@@ -95,14 +93,14 @@ def cleanup_sentences(report: "CleanupReport") -> list[str]:
 
 
 def _tables(report: "CleanupReport", *, in_full: bool) -> list[Table]:
-    reasons = tuple((reason, files, human_size(size)) for reason, (files, size) in report.by_reason.items())
-    found = [Table(columns=("reason", "files", "size"), rows=reasons)] if reasons else []
+    reasons = [(reason, files, human_size(size)) for reason, (files, size) in report.by_reason.items()]
+    found = [Table(("reason", "files", "size"), reasons)] if reasons else []
     if in_full and report.files:
-        rows = tuple((file.path, human_size(file.bytes), file.reason.value) for file in report.files)
-        found.append(Table(title="files", columns=("path", "size", "reason"), rows=rows))
+        rows = [(file.path, human_size(file.bytes), file.reason.value) for file in report.files]
+        found.append(Table(("path", "size", "reason"), rows, title="files"))
     if report.damaged:
-        missing = tuple((path,) for path in report.damaged)
-        found.append(Table(title="missing or damaged", columns=("path",), rows=missing))
+        missing = [(path,) for path in report.damaged]
+        found.append(Table(("path",), missing, title="missing or damaged"))
     return found
 
 
@@ -138,21 +136,21 @@ def relocate(
         "holds": report.holds,
         "dry_run": report.dry_run,
     }
-    changes = Table(columns=("old", "new"), rows=tuple(report.changes.items()), empty="no paths changed")
+    changes = Table(("old", "new"), tuple(report.changes.items()), empty="no paths changed")
     tables = [changes]
     if report.unexplained:
-        rows = tuple((base.branch, base.path) for base in report.unexplained)
+        rows = [(base.branch, base.path) for base in report.unexplained]
         tables.append(
             Table(
+                ("branch", "path"),
+                rows,
                 title="bases that lie elsewhere (if they moved, name their new paths with --mapping)",
-                columns=("branch", "path"),
-                rows=rows,
             )
         )
     did = "would rewrite" if report.dry_run else "rewrote"
     sentences = [f"{did} {count(len(report.rewritten), 'manifest')}, {len(report.unchanged)} needed no change"]
     sentences += [_hold_sentence(hold, dry_run=report.dry_run) for hold in report.holds]
-    return Answer(document=document, sentences=sentences, tables=tables)
+    return Answer(document, *sentences, tables=tables)
 
 
 def _hold_sentence(hold: "HoldChange", *, dry_run: bool) -> str:

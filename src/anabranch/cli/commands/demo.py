@@ -4,11 +4,10 @@ from pathlib import Path
 from typing import Annotated
 
 from anabranch.cli.command import SERVICE, Here, command, group
-from anabranch.cli.commits import mode_text
 from anabranch.cli.options import argument
-from anabranch.cli.output import Answer, Table, count
-
-__all__ = ["NEXT", "app"]
+from anabranch.cli.output import Answer, count
+from anabranch.cli.tables import Table
+from anabranch.cli.texts import mode_text
 
 app = group()
 
@@ -52,12 +51,12 @@ def demo(
     }
     made = f"{len(tables)} tables, {len(commits)} commits, {len(branches)} branches, {count(len(tags), 'tag')}"
     shown = [
-        Table(columns=("table", "rows"), rows=tuple((key, entry.rows) for key, entry in tables.entries.items())),
+        Table(("table", "rows"), [(key, entry.rows) for key, entry in tables.entries.items()]),
         Table(
+            ("branch", "mode", "purpose"),
+            [(one.name, mode_text(one), one.description or "the main branch") for one in branches],
             title="branches",
-            columns=("branch", "mode", "purpose"),
-            rows=tuple((one.name, mode_text(one), one.description or "the main branch") for one in branches),
         ),
-        Table(title="try these next", columns=("", ""), rows=((f"cd {target}", "go to the folder"), *NEXT)),
+        Table(("", ""), ((f"cd {target}", "go to the folder"), *NEXT), title="try these next"),
     ]
-    return Answer(document=document, sentences=[f"made a shop lake in {target}: {made}"], tables=shown)
+    return Answer(document, f"made a shop lake in {target}: {made}", tables=shown)

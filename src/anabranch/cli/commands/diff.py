@@ -1,27 +1,20 @@
 """`anabranch diff` and `anabranch changes`: what differs between two states, and what each commit did to a table."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
 from anabranch.cli.command import Here, command, group
-from anabranch.cli.commits import short_id, subject
 from anabranch.cli.documents import document_of
 from anabranch.cli.options import REF_FORMS, Engine, TableName, argument, flag, option
-from anabranch.cli.output import Answer, Line, Table, count
-from anabranch.cli.rows import (
-    ChangedRow,
-    column_table,
-    iter_row_lines,
-    list_changed_rows,
-)
+from anabranch.cli.output import Answer, Line, count
+from anabranch.cli.tables import Table
+from anabranch.cli.texts import ChangedRow, column_table, iter_row_lines, list_changed_rows, subject
+from anabranch.display import short_id
 from anabranch.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from anabranch.repo.history.changes import CommitChanges
     from anabranch.repo.history.diff import Diff, TableDiff
-
-__all__ = ["app"]
 
 app = group()
 
@@ -66,62 +59,32 @@ def diff(
     By default, counts the rows of each table that were inserted, updated and deleted, and shows the columns that were
     added, dropped or changed. --stat, --schema and --rows choose what to show.
     """
-    parts = _Parts(stat=stat, schema=schema, rows=rows, limit=limit)
+    # The entries in the commits are enough for --stat alone. Otherwise rows are compared: the files of a table may be
+    # rewritten without a change of its rows.
+    are_entries_enough = stat and not (schema or rows or html)
     with here.output.progress("comparing"), here.on_current_branch():
         found = here.repository.diff(before or _since_parent(here), after, tables=table, engine=engine)
-        if html is None and parts.are_entries_enough:
-            answer, is_different = _stat(found), bool(found.tables)
-        else:
-            # This compares rows: the files of a table may be rewritten without a change of its rows.
-            different = [part for part in found.tables if not part.is_empty]
-            answer = _compared(found, different, parts) if html is None else _written(here, found, different, html)
-            is_different = bool(different)
-    return replace(answer, exit_code=_DIFFERENT if exit_code and is_different else 0)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Parts:
-    """What to show of each table, by the options. By default that is the number of rows and the columns."""
-
-    stat: bool
-    schema: bool
-    rows: bool
-    limit: int
-
-    @property
-    def are_entries_enough(self) -> bool:
-        return self.stat and not (self.schema or self.rows)
-
-    @property
-    def has_counts(self) -> bool:
-        return self.stat or not (self.schema or self.rows)
-
-    @property
-    def has_columns(self) -> bool:
-        return self.schema or not (self.stat or self.rows)
-
-
-def _written(here: Here, found: "Diff", different: "Sequence[TableDiff]", html: str) -> Answer:
-    here.write_file(html, _page(found, different))
-    document = {"before": found.before.id, "after": found.after.id, "html": html}
-    return Answer(document=document, sentences=[f"wrote the diff to {html}"])
-
-
-def _compared(found: "Diff", different: "Sequence[TableDiff]", parts: _Parts) -> Answer:
-    shown = {part.key: list_changed_rows(part, limit=parts.limit) for part in different} if parts.rows else {}
-    tables = [_counts(different)] if parts.has_counts and different else []
-    if parts.has_columns:
-        tables += [column_table(part, title=f"columns of {part.key}") for part in different if part.columns]
-    return Answer(
-        document={
-            "before": found.before.id,
-            "after": found.after.id,
-            "tables": [{"table": part.key, **_document(part, shown.get(part.key))} for part in different],
-        },
-        sentences=_unchanged(different, only_columns=parts.schema and not (parts.stat or parts.rows)),
-        lines=[line for part in different if parts.rows for line in _lines(part, shown[part.key])],
-        tables=tables,
-    )
+        different = [part for part in found.tables if are_entries_enough or not part.is_empty]
+        code = _DIFFERENT if exit_code and different else 0
+        sides = {"before": found.before.id, "after": found.after.id}
+        if html is not None:
+            here.write_file(html, _page(found, different))
+            return Answer({**sides, "html": html}, f"wrote the diff to {html}", exit_code=code)
+        if are_entries_enough:
+            document = {**sides, "tables": [_entry_document(part) for part in different]}
+            return Answer(document, tables=[_entry_table(different)], exit_code=code)
+        shown = {part.key: list_changed_rows(part, limit=limit) for part in different} if rows else {}
+        documents = [{"table": part.key, **_document(part, shown.get(part.key))} for part in different]
+        tables = [_counts(different)] if different and (stat or not (schema or rows)) else []
+        if schema or not (stat or rows):
+            tables += [column_table(part, title=f"columns of {part.key}") for part in different if part.columns]
+        return Answer(
+            {**sides, "tables": documents},
+            *_unchanged(different, only_columns=schema and not (stat or rows)),
+            lines=[line for part in different if rows for line in _lines(part, shown[part.key])],
+            tables=tables,
+            exit_code=code,
+        )
 
 
 def _unchanged(different: "Sequence[TableDiff]", *, only_columns: bool) -> list[str]:
@@ -130,26 +93,14 @@ def _unchanged(different: "Sequence[TableDiff]", *, only_columns: bool) -> list[
     return ["no differences in columns"] if only_columns and not any(part.columns for part in different) else []
 
 
-def _stat(found: "Diff") -> Answer:
-    """Return the tables that differ by their entries in the commits alone, which needs no Lance."""
-    rows = tuple((_title(part), part.change.value, part.rows_before, part.rows_after) for part in found.tables)
-    return Answer(
-        document={
-            "before": found.before.id,
-            "after": found.after.id,
-            "tables": [
-                {
-                    "table": part.key,
-                    "change": part.change,
-                    "renamed_from": part.renamed_from,
-                    "rows_before": part.rows_before,
-                    "rows_after": part.rows_after,
-                }
-                for part in found.tables
-            ],
-        },
-        tables=[Table(columns=("table", "change", "rows before", "rows after"), rows=rows, empty="nothing differs")],
-    )
+def _entry_document(part: "TableDiff") -> dict[str, object]:
+    names = ("change", "renamed_from", "rows_before", "rows_after")
+    return {"table": part.key, **{name: getattr(part, name) for name in names}}
+
+
+def _entry_table(different: "Sequence[TableDiff]") -> Table:
+    rows = [(_title(part), part.change.value, part.rows_before, part.rows_after) for part in different]
+    return Table(("table", "change", "rows before", "rows after"), rows, empty="nothing differs")
 
 
 def _since_parent(here: Here) -> str:
@@ -178,11 +129,11 @@ def _document(part: "TableDiff", rows: Sequence[ChangedRow] | None) -> dict[str,
 
 
 def _counts(different: "Sequence[TableDiff]") -> Table:
-    rows = tuple(
+    rows = [
         (_title(part), part.change.value, part.counts.inserted, part.counts.updated, part.counts.deleted)
         for part in different
-    )
-    return Table(columns=("table", "change", "inserted", "updated", "deleted"), rows=rows)
+    ]
+    return Table(("table", "change", "inserted", "updated", "deleted"), rows)
 
 
 def _title(part: "TableDiff") -> str:
@@ -221,7 +172,7 @@ def changes(
 
 def _changes(key: str, shown: Sequence[_Shown], *, has_counts: bool, has_rows: bool) -> Answer:
     return Answer(
-        document={
+        {
             "table": key,
             "commits": [
                 {
@@ -233,7 +184,7 @@ def _changes(key: str, shown: Sequence[_Shown], *, has_counts: bool, has_rows: b
                 for step, chosen in shown
             ],
         },
-        sentences=[] if shown else ["nothing changed"],
+        *([] if shown else ["nothing changed"]),
         lines=list(_iter_lines(shown)) if has_rows else [],
         tables=[*_iter_tables(shown)] if has_counts and shown else [],
     )
@@ -259,8 +210,8 @@ def _fate(step: "CommitChanges") -> str:
 
 def _iter_tables(shown: Sequence[_Shown]) -> Iterator[Table]:
     yield Table(
-        columns=("commit", "time (UTC)", "by", "message", "table", "inserted", "updated", "deleted"),
-        rows=tuple(
+        ("commit", "time (UTC)", "by", "message", "table", "inserted", "updated", "deleted"),
+        [
             (
                 short_id(step.commit.graph_commit_id),
                 step.commit.created,
@@ -272,7 +223,7 @@ def _iter_tables(shown: Sequence[_Shown]) -> Iterator[Table]:
                 step.counts.deleted,
             )
             for step, _ in shown
-        ),
+        ],
     )
     for step, _ in shown:
         if step.diff.columns:

@@ -11,8 +11,6 @@ from anabranch.hints import Door, words_at
 if TYPE_CHECKING:
     from anabranch.format.doctor.findings import DoctorReport, Finding
 
-__all__ = ["app", "health_answer"]
-
 app = group()
 
 
@@ -48,8 +46,7 @@ _NAMED = 5
 
 def health_answer(report: "DoctorReport") -> Answer:
     """Show a report. The exit code is 1 if something is wrong and was not repaired."""
-    code = 0 if report.is_clean else GENERAL
-    return Answer(document=report, sentences=[_sentence(report)], lines=list(_lines(report)), exit_code=code)
+    return Answer(report, _sentence(report), lines=list(_lines(report)), exit_code=0 if report.is_clean else GENERAL)
 
 
 def _sentence(report: "DoctorReport") -> str:

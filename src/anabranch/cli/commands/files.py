@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from anabranch.cli.command import BRANCH, WRITES, Here, command, group
-from anabranch.cli.commits import short_id
 from anabranch.cli.options import (
     Columns,
     Message,
@@ -21,8 +20,9 @@ from anabranch.cli.options import (
     parse_names,
     parse_pairs,
 )
-from anabranch.cli.output import Answer, Table, count, human_size
-from anabranch.cli.progress import watch_rows
+from anabranch.cli.output import Answer, count, watch_rows
+from anabranch.cli.tables import Table
+from anabranch.display import human_size, short_id
 from anabranch.errors import InvalidInputError, KeyConflictError
 from anabranch.files.formats import CsvOptions, format_of_name
 from anabranch.hints import closest
@@ -30,8 +30,6 @@ from anabranch.hints import closest
 if TYPE_CHECKING:
     from anabranch.repo.io.values import LoadReport
     from anabranch.repo.repository import Repository
-
-__all__ = ["app"]
 
 app = group()
 
@@ -199,7 +197,7 @@ def _loaded(repository: "Repository", done: "LoadReport") -> Answer:
         where = f"{done.branch} at {short_id(done.commit_id)}"
         sentence = f"loaded {count(len(done.files), 'file')} into {done.table} on {where}"
         notes = _notes_of_new(repository, done, done.commit_id) if done.created else []
-    return Answer(document=done, sentences=[sentence, *notes], tables=[Table(columns=("", ""), rows=tuple(facts))])
+    return Answer(done, sentence, *notes, tables=[Table(("", ""), tuple(facts))])
 
 
 @contextmanager
@@ -291,4 +289,4 @@ def export(
     size = f" ({human_size(done.bytes_written)})" if done.bytes_written else ""
     written = done.files[0] if len(done.files) == 1 else f"{count(len(done.files), 'file')} in {target}"
     sentence = f"exported {count(done.rows, 'row')} of {done.table} at {short_id(done.commit_id)} to {written}{size}"
-    return Answer(document=done, sentences=[sentence])
+    return Answer(done, sentence)

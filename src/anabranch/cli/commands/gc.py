@@ -5,14 +5,13 @@ from typing import TYPE_CHECKING, Annotated
 from anabranch.cli.command import WRITES, Here, command, group
 from anabranch.cli.documents import document_of
 from anabranch.cli.options import KeepPolicy, TableNames, flag, option
-from anabranch.cli.output import GENERAL, Answer, Table, count, human_size, usage_text
-from anabranch.display import to_datetime
+from anabranch.cli.output import GENERAL, Answer, count, usage_text
+from anabranch.cli.tables import Table
+from anabranch.display import human_size, to_datetime
 
 if TYPE_CHECKING:
     from anabranch.format.storage_report import Usage
     from anabranch.repo.gc.reports import GcReport, Holding, RepositoryStorage
-
-__all__ = ["app"]
 
 app = group()
 
@@ -38,8 +37,8 @@ def gc(
     with here.output.progress("collecting garbage") as progress:
         report = here.repository.gc(dry_run=dry_run, progress=progress, **policy.parsed())
     return Answer(
-        document=report,
-        sentences=_gc_sentences(report),
+        report,
+        *_gc_sentences(report),
         tables=_gc_tables(report, in_full=list_objects),
         exit_code=GENERAL if report.damaged else 0,
     )
@@ -66,14 +65,14 @@ def _gc_sentences(report: "GcReport") -> list[str]:
 
 
 def _gc_tables(report: "GcReport", *, in_full: bool) -> list[Table]:
-    reasons = tuple((reason, files, human_size(size)) for reason, (files, size) in report.by_reason.items())
-    found = [Table(columns=("reason", "objects", "size"), rows=reasons)] if reasons else []
+    reasons = [(reason, files, human_size(size)) for reason, (files, size) in report.by_reason.items()]
+    found = [Table(("reason", "objects", "size"), reasons)] if reasons else []
     if in_full and report.objects:
-        rows = tuple((each.path, human_size(each.bytes), each.reason) for each in report.objects)
-        found.append(Table(title="objects", columns=("path", "size", "reason"), rows=rows))
+        rows = [(each.path, human_size(each.bytes), each.reason) for each in report.objects]
+        found.append(Table(("path", "size", "reason"), rows, title="objects"))
     if report.damaged:
-        missing = tuple((path,) for path in report.damaged)
-        found.append(Table(title="missing files", columns=("path",), rows=missing))
+        missing = [(path,) for path in report.damaged]
+        found.append(Table(("path",), missing, title="missing files"))
     return found
 
 
@@ -113,7 +112,7 @@ def storage(
             "pinned_by": report.pinned_by(branch),
         }
     tables = _storage_tables(report) if branch is None else _branch_tables(report, branch)
-    return Answer(document=document, sentences=_storage_sentences(report), tables=tables)
+    return Answer(document, *_storage_sentences(report), tables=tables)
 
 
 def _storage_sentences(report: "RepositoryStorage") -> list[str]:
@@ -124,42 +123,37 @@ def _storage_sentences(report: "RepositoryStorage") -> list[str]:
 
 
 def _storage_tables(report: "RepositoryStorage") -> list[Table]:
-    holders = tuple((each.name, each.kind.value, *_cells(each)) for each in report.holders)
-    datasets = tuple(
+    holders = [(each.name, each.kind.value, *_cells(each)) for each in report.holders]
+    datasets = [
         (", ".join(each.tables) or f"{each.dataset} (dropped)", *map(_size, (each.needed, each.garbage, each.unjudged)))
         for each in report.tables
-    )
-    beside = tuple((name, usage_text(usage)) for name, usage in report.metadata.items() if usage.files)
-    reasons = tuple((reason, usage_text(usage)) for reason, usage in report.freeable_by_reason.items())
+    ]
+    beside = [(name, usage_text(usage)) for name, usage in report.metadata.items() if usage.files]
+    reasons = [(reason, usage_text(usage)) for reason, usage in report.freeable_by_reason.items()]
     found = [
-        Table(columns=("ref", "kind", *_PARTS), rows=holders, empty="no refs", right=frozenset(range(2, 7))),
+        Table(("ref", "kind", *_PARTS), holders, empty="no refs", right=frozenset(range(2, 7))),
         Table(
+            ("table", "needed", "garbage", "not judged"),
+            datasets,
             title="tables",
-            columns=("table", "needed", "garbage", "not judged"),
-            rows=datasets,
             empty="no tables",
             right=frozenset(range(1, 4)),
         ),
     ]
     if beside:
-        found.append(Table(title="metadata", columns=("folder", "size"), rows=beside))
+        found.append(Table(("folder", "size"), beside, title="metadata"))
     if reasons:
-        found.append(Table(title="what gc would free", columns=("reason", "size"), rows=reasons))
+        found.append(Table(("reason", "size"), reasons, title="what gc would free"))
     return found
 
 
 def _branch_tables(report: "RepositoryStorage", branch: str) -> list[Table]:
-    rows = tuple((each.table, *_cells(each)) for each in report.tables_of(branch))
+    rows = [(each.table, *_cells(each)) for each in report.tables_of(branch)]
     total = ("total", *_cells(report.holder(branch)))
-    version_refs = tuple((name, usage_text(usage)) for name, usage in report.pinned_by(branch).items())
+    version_refs = [(name, usage_text(usage)) for name, usage in report.pinned_by(branch).items()]
     return [
-        Table(columns=("table", *_PARTS), rows=(*rows, total), right=frozenset(range(1, 6))),
-        Table(
-            title="shared with",
-            columns=("ref", "size"),
-            rows=version_refs,
-            empty="no other ref",
-        ),
+        Table(("table", *_PARTS), (*rows, total), right=frozenset(range(1, 6))),
+        Table(("ref", "size"), version_refs, title="shared with", empty="no other ref"),
     ]
 
 

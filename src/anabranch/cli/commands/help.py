@@ -7,11 +7,10 @@ import typer
 from anabranch.cli.command import SERVICE, Here, command, group
 from anabranch.cli.completion import SHELLS, Installation, complete_choices, completion_script, install_completion
 from anabranch.cli.options import argument, flag
-from anabranch.cli.output import MEANINGS, Answer, Table
+from anabranch.cli.output import MEANINGS, Answer
+from anabranch.cli.tables import Table
 from anabranch.errors import InvalidInputError
 from anabranch.hints import suggest
-
-__all__ = ["app"]
 
 app = group()
 
@@ -38,10 +37,10 @@ def show_help(
 ) -> Answer | None:
     """Explain a command, the refs or the exit codes."""
     if words == ["refs"]:
-        return Answer(document=_REFS, tables=[Table(columns=("ref", "meaning"), rows=tuple(_REFS.items()))])
+        return Answer(_REFS, tables=[Table(("ref", "meaning"), tuple(_REFS.items()))])
     if words == ["exit-codes"]:
         codes = {str(code): meaning for code, meaning in MEANINGS.items()}
-        return Answer(document=codes, tables=[Table(columns=("code", "meaning"), rows=tuple(codes.items()))])
+        return Answer(codes, tables=[Table(("code", "meaning"), tuple(codes.items()))])
     from anabranch.cli.main import main  # it loads this module
 
     main([*(words or []), "--help"])
@@ -56,7 +55,7 @@ def version(here: Here) -> Answer:  # noqa: ARG001 - every command gets it
     import anabranch
 
     found = {"anabranch": anabranch.__version__, "python": platform.python_version()}
-    return Answer(document=found, sentences=[f"{name} {number}" for name, number in found.items()])
+    return Answer(found, *[f"{name} {number}" for name, number in found.items()])
 
 
 @command(app, "completion", "completion bash --install", "completion zsh > _anabranch", on=SERVICE)
@@ -79,7 +78,7 @@ def completion(
         return _installed(shell, install_completion(shell))
     script = completion_script(shell)
     if here.as_json:
-        return Answer(document={"shell": shell, "script": script})
+        return Answer({"shell": shell, "script": script})
     typer.echo(script)  # as it is: it has several lines, for a shell
     return None
 
@@ -96,4 +95,4 @@ def _installed(shell: str, done: Installation) -> Answer:
     if done.startup_file is not None:
         sentences += [f"added to {done.startup_file}:", *(f"  {line}" for line in done.added_lines)]
         undo += f" and remove {'this line' if len(done.added_lines) == 1 else 'these lines'} from {done.startup_file}"
-    return Answer(document=document, sentences=[*sentences, f"to undo it, {undo}"])
+    return Answer(document, *sentences, f"to undo it, {undo}")

@@ -3,13 +3,12 @@
 from typing import Annotated
 
 from anabranch.cli.command import Here, command, group
-from anabranch.cli.commits import short_id
 from anabranch.cli.options import Engine, RefOption, TableName, flag, option, parse_names
-from anabranch.cli.output import Answer, Line, Table, count
-from anabranch.cli.rows import text_value
+from anabranch.cli.output import Answer, Line, count
+from anabranch.cli.tables import Table
+from anabranch.cli.texts import text_value
+from anabranch.display import short_id
 from anabranch.files.plain_rows import plain_rows
-
-__all__ = ["app"]
 
 app = group()
 
@@ -28,10 +27,9 @@ def lineage(
     with here.output.progress("tracing"), here.on_current_branch():
         found = here.repository.lineage(key, ref)
     if svg is None:
-        return Answer(document=found.to_dict(), lines=[Line(line) for line in found.to_text().splitlines()])
+        return Answer(found.to_dict(), lines=[Line(line) for line in found.to_text().splitlines()])
     here.write_file(svg, found.to_svg())
-    document = {**found.to_dict(), "svg": svg}
-    return Answer(document=document, sentences=[f"drew the lineage of {key} into {svg}"])
+    return Answer({**found.to_dict(), "svg": svg}, f"drew the lineage of {key} into {svg}")
 
 
 @command(app, "blame", "blame shop.orders --where 'id = 7'", "blame shop.orders --cells --limit 5 --json")
@@ -68,5 +66,4 @@ def blame(
     shown = [(*map(text_value, row[:at]), short_id(row[at]), *row[at + 1 :]) for row in rows]
     titles = (*names[:at], "commit", "time (UTC)", "by", "message")
     sentences = [f"the first {count(limit, 'row')}; --limit shows more"] if has_more else []
-    table = Table(columns=titles, rows=tuple(shown), empty="no rows")
-    return Answer(document=document, sentences=sentences, tables=[table])
+    return Answer(document, *sentences, tables=[Table(titles, tuple(shown), empty="no rows")])

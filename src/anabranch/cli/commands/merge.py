@@ -6,7 +6,6 @@ from itertools import islice
 from typing import TYPE_CHECKING, Annotated, assert_never
 
 from anabranch.cli.command import WRITES, Here, command, group
-from anabranch.cli.commits import short_id
 from anabranch.cli.documents import document_of
 from anabranch.cli.merging import (
     Into,
@@ -20,15 +19,15 @@ from anabranch.cli.merging import (
     naming,
 )
 from anabranch.cli.options import Engine, Limit, Message, argument, flag, option
-from anabranch.cli.output import CONFLICTS, Answer, Table, count
-from anabranch.cli.rows import text_value
+from anabranch.cli.output import CONFLICTS, Answer, count
+from anabranch.cli.tables import Table
+from anabranch.cli.texts import text_value
+from anabranch.display import short_id
 from anabranch.errors import InvalidInputError, TableNotFoundError
 
 if TYPE_CHECKING:
     from anabranch.repo.merge.conflicts import Conflict
     from anabranch.repo.merge.plan import MergePlan, MergeResult, TablePlan
-
-__all__ = ["app"]
 
 app = group()
 
@@ -104,12 +103,10 @@ def merge(
     checks = arguments["checks"]
     passed = list(checks) if done.commit is not None else []
     return Answer(
-        document={**document_of(done), "checks": passed, "dry_run": how.dry_run},
-        sentences=[
-            _sentence(done, dry_run=how.dry_run),
-            *gap_notes(done.plan.strategy_gaps),
-            *_notes(done, checks=len(checks), passed=len(passed)),
-        ],
+        {**document_of(done), "checks": passed, "dry_run": how.dry_run},
+        _sentence(done, dry_run=how.dry_run),
+        *gap_notes(done.plan.strategy_gaps),
+        *_notes(done, checks=len(checks), passed=len(passed)),
         tables=list(_tables(done.plan)),
         exit_code=0 if done.plan.is_clean else CONFLICTS,
     )
@@ -149,7 +146,7 @@ def _notes(done: "MergeResult", *, checks: int, passed: int) -> list[str]:
 def _tables(plan: "MergePlan") -> Iterator[Table]:
     if plan.tables:
         columns = ("table", "action", "inserted", "updated", "deleted", "columns", "conflicts")
-        yield Table(columns=columns, rows=tuple(_row(table) for table in plan.tables))
+        yield Table(columns, [_row(table) for table in plan.tables])
     if plan.conflicts:
         sides = Sides(source=plan.source, target=plan.into)
         yield first_conflicts(plan.conflicts, of=plan.conflict_count, sides=sides)
@@ -235,15 +232,14 @@ def _page(
     # One more than is shown, to know whether there are more, but not all: the iterator compares rows while it is read.
     page = list(islice(found, offset, offset + limit + 1))
     has_more, page = len(page) > limit, page[:limit]
-    document = {
-        **of_what,
-        "offset": offset,
-        "conflicts": page,
-        "has_more": has_more,
-    }
     return Answer(
-        document=document,
-        sentences=[_page_sentence(offset, len(page), has_more=has_more)] if page else [],
+        {
+            **of_what,
+            "offset": offset,
+            "conflicts": page,
+            "has_more": has_more,
+        },
+        *([_page_sentence(offset, len(page), has_more=has_more)] if page else []),
         tables=[conflict_table(page, sides=sides)],
     )
 
@@ -258,7 +254,7 @@ def _page_sentence(offset: int, number: int, *, has_more: bool) -> str:
 
 def _counts(found: Iterator["Conflict"], of_what: Mapping[str, object]) -> Answer:
     counted = Counter((conflict.table, conflict.kind.value) for conflict in found)
-    rows = tuple((*what, number) for what, number in sorted(counted.items()))
+    rows = [(*what, number) for what, number in sorted(counted.items())]
     names = ("table", "kind", "conflicts")
     document = {
         **of_what,
@@ -266,9 +262,7 @@ def _counts(found: Iterator["Conflict"], of_what: Mapping[str, object]) -> Answe
         "tables": [dict(zip(names, row, strict=True)) for row in rows],
     }
     sentences = [count(counted.total(), "conflict")] if rows else []
-    return Answer(
-        document=document, sentences=sentences, tables=[Table(columns=names, rows=rows, empty="no conflicts")]
-    )
+    return Answer(document, *sentences, tables=[Table(names, rows, empty="no conflicts")])
 
 
 _COLUMNS = ("table", "key", "column", "path", "base", "source", "target", "take", "value")
@@ -291,13 +285,12 @@ def decisions(
     found = here.repository.decision_list(source, target)
     if clear:
         here.repository.decision_clear(source, target)
-    rows = tuple(tuple(_text(entry.get(name)) for name in _COLUMNS) for entry in found)
+    rows = [tuple(_text(entry.get(name)) for name in _COLUMNS) for entry in found]
     what = count(len(found), "decision")
-    sentence = f"deleted {what}" if clear else f"{what} kept for merges of {source} into {target}"
     return Answer(
-        document={"source": source, "into": target, "decisions": found, "cleared": clear},
-        sentences=[sentence],
-        tables=[Table(columns=_COLUMNS, rows=rows)] if rows and not clear else [],
+        {"source": source, "into": target, "decisions": found, "cleared": clear},
+        f"deleted {what}" if clear else f"{what} kept for merges of {source} into {target}",
+        tables=[Table(_COLUMNS, rows)] if rows and not clear else [],
     )
 
 

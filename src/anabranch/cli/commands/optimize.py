@@ -3,14 +3,13 @@
 from typing import TYPE_CHECKING, Annotated
 
 from anabranch.cli.command import BRANCH, WRITES, Here, command, group
-from anabranch.cli.commits import short_id
 from anabranch.cli.options import TableName, argument, option
-from anabranch.cli.output import Answer, Table
+from anabranch.cli.output import Answer
+from anabranch.cli.tables import Table
+from anabranch.display import short_id
 
 if TYPE_CHECKING:
     from anabranch.format.staging import VectorOptions
-
-__all__ = ["app"]
 
 app = group()
 
@@ -32,12 +31,11 @@ def compact(
     commit_id = None if done.commit is None else done.commit.graph_commit_id
     sentence = "nothing to compact" if commit_id is None else f"compacted by commit {short_id(commit_id)}"
     shown = Table(
-        columns=("table", "rows", "fragments before", "fragments"),
-        rows=tuple((each.table, each.rows, each.fragments_before, each.fragments_after) for each in done.tables),
+        ("table", "rows", "fragments before", "fragments"),
+        [(each.table, each.rows, each.fragments_before, each.fragments_after) for each in done.tables],
         empty="no tables",
     )
-    document = {"commit_id": commit_id, "tables": done.tables}
-    return Answer(document=document, sentences=[sentence], tables=[shown])
+    return Answer({"commit_id": commit_id, "tables": done.tables}, sentence, tables=[shown])
 
 
 @command(
@@ -79,11 +77,10 @@ def index(
     commit_id = None if commit is None else commit.graph_commit_id
     sentences = [] if commit_id is None else [f"indexed {column} of {key} by commit {short_id(commit_id)}"]
     shown = Table(
-        columns=("index", "columns", "type", "covered rows"),
-        rows=tuple((found.name, ", ".join(found.columns), found.kind, found.covered_rows) for found in indices),
+        ("index", "columns", "type", "covered rows"),
+        [(found.name, ", ".join(found.columns), found.kind, found.covered_rows) for found in indices],
     )
-    document = {"commit_id": commit_id, "indices": rows}
-    return Answer(document=document, sentences=sentences, tables=[shown])
+    return Answer({"commit_id": commit_id, "indices": rows}, *sentences, tables=[shown])
 
 
 def _vector_options(metric: str | None, partitions: int | None, sub_vectors: int | None) -> "VectorOptions | None":

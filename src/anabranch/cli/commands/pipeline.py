@@ -5,17 +5,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from anabranch.cli.command import BRANCH, READS, WRITES, Here, add_group, command, group
-from anabranch.cli.commits import short_id
 from anabranch.cli.options import Message, RefOption, argument, flag, option, parse_pairs
-from anabranch.cli.output import DIFFERENT, Answer, Table
+from anabranch.cli.output import DIFFERENT, Answer, watch_outputs, watch_values
 from anabranch.cli.pipeline_answers import backfill_answer, plan_answer, reproduction_answer, run_answer
-from anabranch.cli.progress import watch_outputs, watch_values
+from anabranch.cli.tables import Table
+from anabranch.display import short_id
 from anabranch.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from anabranch.spark.session import SparkSession
-
-__all__ = ["app"]
 
 app = group()
 pipelines = add_group(
@@ -211,7 +209,7 @@ def list_(
                 "actor": commit.actor_id,
                 "outputs": list(record.outputs),
             }
-    rows = tuple(
+    rows = [
         (
             each["pipeline"],
             each["file"],
@@ -221,12 +219,9 @@ def list_(
             ", ".join(map(str, each["outputs"])) if isinstance(each["outputs"], list) else None,
         )
         for each in found.values()
-    )
-    shown = Table(
-        columns=("pipeline", "file", "last commit", "time (UTC)", "by", "outputs"), rows=rows, empty="no pipelines"
-    )
-    document = {"ref": ref or here.repository.branch, "pipelines": list(found.values())}
-    return Answer(document=document, tables=[shown])
+    ]
+    shown = Table(("pipeline", "file", "last commit", "time (UTC)", "by", "outputs"), rows, empty="no pipelines")
+    return Answer({"ref": ref or here.repository.branch, "pipelines": list(found.values())}, tables=[shown])
 
 
 @command(

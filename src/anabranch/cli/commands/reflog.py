@@ -5,16 +5,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from anabranch.cli.command import BRANCH, WRITES, Here, command, group
-from anabranch.cli.commits import short_id
 from anabranch.cli.options import Limit, argument, option
-from anabranch.cli.output import Answer, Table, count
+from anabranch.cli.output import Answer, count
+from anabranch.cli.tables import Table
+from anabranch.display import short_id
 from anabranch.errors import InvalidInputError
 from anabranch.repo.log.entries import BranchEvent
 
 if TYPE_CHECKING:
     from anabranch.repo.refs.reflog import Movement
-
-__all__ = ["app"]
 
 app = group()
 
@@ -40,7 +39,7 @@ def reflog(
     # One more than is shown, to know whether there are more.
     found = here.repository.reflog(name, limit=limit + 1)
     movements, has_more = found[:limit], len(found) > limit
-    rows = tuple(
+    rows = [
         (
             f"{name}@v{movement.number}",
             movement.change,
@@ -50,14 +49,14 @@ def reflog(
             movement.message.strip().partition("\n")[0],
         )
         for movement in movements
-    )
+    ]
     document = {"branch": name, "movements": movements, "has_more": has_more}
-    shown = Table(columns=("version", "event", "time (UTC)", "by", "commit", "message"), rows=rows)
+    shown = Table(("version", "event", "time (UTC)", "by", "commit", "message"), rows)
     sentences = [f"the newest {count(limit, 'change')}; --limit shows more"] if has_more else []
     former = next((movement.renamed_from for movement in reversed(movements) if movement.renamed_from), None)
     if former is not None:
         sentences.append(f"the branch was called {former} before: 'anabranch reflog {former}' shows more")
-    return Answer(document=document, sentences=sentences, tables=[shown])
+    return Answer(document, *sentences, tables=[shown])
 
 
 @command(app, "undo", "undo", "undo dev", "undo --steps 3", on=WRITES)
@@ -131,7 +130,7 @@ def _moved(here: Here, name: str, repeated: _Repeated, *, verb: str, key: str) -
     if movement.event is BranchEvent.PROTECTED:
         is_protected = here.repository.branch_get(name).is_protected
         sentences.append(f"{name} is {'protected again' if is_protected else 'not protected any more'}")
-    return Answer(document=document, sentences=sentences)
+    return Answer(document, *sentences)
 
 
 def _change(movement: "Movement") -> str:
@@ -168,5 +167,4 @@ def reset(
         "version": after.version,
     }
     way = f"from {short_id(before.head_commit_id)} to {short_id(after.head_commit_id)}"
-    sentence = f"reset {after.name} {way}; 'anabranch undo {after.name}' restores it"
-    return Answer(document=document, sentences=[sentence])
+    return Answer(document, f"reset {after.name} {way}; 'anabranch undo {after.name}' restores it")

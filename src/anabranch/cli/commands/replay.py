@@ -4,16 +4,16 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 from anabranch.cli.command import BRANCH, WRITES, Here, command, group
-from anabranch.cli.commits import commit_line, short_id, subject
 from anabranch.cli.documents import document_of
 from anabranch.cli.merging import ReplayOptions, Sides, first_conflicts, gap_notes, naming
 from anabranch.cli.options import Message, argument
-from anabranch.cli.output import CONFLICTS, Answer, Table, count
+from anabranch.cli.output import CONFLICTS, Answer, count
+from anabranch.cli.tables import Table
+from anabranch.cli.texts import commit_line, subject
+from anabranch.display import short_id
 
 if TYPE_CHECKING:
     from anabranch.repo.merge.plan import CommitPlan, ReplayResult
-
-__all__ = ["app"]
 
 app = group()
 
@@ -57,12 +57,11 @@ def rebase(
     sentence = f"{name} is on top of {onto} already"
     if head != before:
         sentence = f"put {count(len(done.commits), 'commit')} of {name} on top of {onto}; it is at {short_id(head)}"
-    rows = tuple(
+    rows = [
         (short_id(commit.graph_commit_id), short_id(commit.metadata["rebased_from"]), subject(commit))
         for commit in done.commits
-    )
-    tables = [Table(columns=("commit", "from", "message"), rows=rows)] if rows else []
-    return Answer(document=document, sentences=[sentence], tables=tables)
+    ]
+    return Answer(document, sentence, tables=[Table(("commit", "from", "message"), rows)] if rows else [])
 
 
 @command(
@@ -100,7 +99,7 @@ def _replayed(here: Here, operation: str, commits: Sequence[str], message: str |
         return _plan_answer(branch, done, {"branch": branch}, sides)
     newest = {} if done.commit is None else document_of(done.commit)
     sentences = [f"on {branch}, {commit_line(commit)}" for commit in done.commits]
-    return Answer(document={**newest, "commits": done.commits, "dry_run": False}, sentences=sentences)
+    return Answer({**newest, "commits": done.commits, "dry_run": False}, *sentences)
 
 
 def _plan_answer(branch: str, done: "ReplayResult", document: dict[str, Any], sides: Sides) -> Answer:
@@ -110,15 +109,16 @@ def _plan_answer(branch: str, done: "ReplayResult", document: dict[str, Any], si
     if last is not None and not last.is_clean:
         sentence = f"{short_id(last.commit_id)} has {count(last.conflict_count, 'conflict')} on {branch}"
     return Answer(
-        document={**document, "commits": [], "dry_run": True, "plan": done.plan},
-        sentences=[sentence, *(note for each in done.plan for note in gap_notes(each.strategy_gaps))],
+        {**document, "commits": [], "dry_run": True, "plan": done.plan},
+        sentence,
+        *(note for each in done.plan for note in gap_notes(each.strategy_gaps)),
         tables=list(_plan_tables(done.plan, sides)),
         exit_code=0 if done.is_clean else CONFLICTS,
     )
 
 
 def _plan_tables(plan: "Sequence[CommitPlan]", sides: Sides) -> Iterator[Table]:
-    rows = tuple(
+    rows = [
         (
             short_id(each.commit_id),
             table.table,
@@ -130,10 +130,10 @@ def _plan_tables(plan: "Sequence[CommitPlan]", sides: Sides) -> Iterator[Table]:
         )
         for each in plan
         for table in each.tables
-    )
+    ]
     if rows:
         columns = ("commit", "table", "action", "inserted", "updated", "deleted", "conflicts")
-        yield Table(columns=columns, rows=rows)
+        yield Table(columns, rows)
     for each in plan:
         if each.conflicts:
             yield first_conflicts(each.conflicts, of=each.conflict_count, sides=sides)

@@ -4,10 +4,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 from anabranch.cli.command import BRANCH, DATASET, NEW, READS, Here, command, group, notes_on
-from anabranch.cli.commits import commit_line, mode_text, short_id
 from anabranch.cli.options import argument, option, parse_pairs
-from anabranch.cli.output import GENERAL, Answer, Table, count
+from anabranch.cli.output import GENERAL, Answer, count
+from anabranch.cli.tables import Table
+from anabranch.cli.texts import commit_line, mode_text
 from anabranch.config import Settings, Source, new_repository_settings, remember
+from anabranch.display import short_id
 from anabranch.errors import BranchNotFoundError, RepositoryExistsError
 from anabranch.ids import MAIN
 
@@ -15,8 +17,6 @@ if TYPE_CHECKING:
     from anabranch.repo.refs.branches import BranchInfo
     from anabranch.repo.snapshot import Snapshot
     from anabranch.repo.write.settle import ExternalWrite
-
-__all__ = ["app"]
 
 app = group()
 
@@ -54,7 +54,7 @@ def init(
         "remembered_in": str(memory.file),
     }
     made = f"made a repository at {repository.uri}, with branch {repository.branch} at {short_id(commit_id)}"
-    return Answer(document=document, sentences=[made, *notes_on(memory, before=settings.memory)])
+    return Answer(document, made, *notes_on(memory, before=settings.memory))
 
 
 def _refuse_second(settings: Settings) -> None:
@@ -95,14 +95,14 @@ def status(here: Here) -> Answer:
         "behind": None if distance is None else distance[1],
         "changed_tables": drift,
     }
-    tables = [Table(columns=("", ""), rows=_facts(current, snapshot, distance, uri=here.repository.uri))]
+    tables = [Table(("", ""), _facts(current, snapshot, distance, uri=here.repository.uri))]
     if drift:
-        changed = tuple((one.table, one.branch_rows, one.main_rows, one.has_drifted) for one in drift)
+        changed = [(one.table, one.branch_rows, one.main_rows, one.has_drifted) for one in drift]
         columns = ("table", "rows", "rows on main", "changed on main")
-        tables.append(Table(title=f"changed on {current.name}", columns=columns, rows=changed))
+        tables.append(Table(columns, changed, title=f"changed on {current.name}"))
     if external:
         tables.append(_external_writes_table(external))
-    return Answer(document=document, tables=tables)
+    return Answer(document, tables=tables)
 
 
 def _distance(here: Here, current: "BranchInfo") -> tuple[int, int] | None:
@@ -134,9 +134,9 @@ def _facts(
 
 def _external_writes_table(external: "Sequence[ExternalWrite]") -> Table:
     return Table(
+        ("table", "problem"),
+        [(one.table, one.problem) for one in external],
         title="external writes: accept with 'table adopt TABLE', discard with 'table settle TABLE --force'",
-        columns=("table", "problem"),
-        rows=tuple((one.table, one.problem) for one in external),
     )
 
 
@@ -181,10 +181,9 @@ def relocate(
     sentences = [f"checked {looked}; rewrote {count(report.rewritten, 'manifest')}"]
     tables = []
     if report.unexplained:
-        rows = tuple((found.dataset, found.home, found.path) for found in report.unexplained)
+        rows = [(found.dataset, found.home, found.path) for found in report.unexplained]
         sentences.append(
             "not complete: name the new paths of these with --mapping if they moved, or add them as bases of the tables"
         )
-        tables.append(Table(columns=("dataset", "home", "reads"), rows=rows))
-    code = 0 if report.is_complete else GENERAL
-    return Answer(document=document, sentences=sentences, tables=tables, exit_code=code)
+        tables.append(Table(("dataset", "home", "reads"), rows))
+    return Answer(document, *sentences, tables=tables, exit_code=0 if report.is_complete else GENERAL)

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 from anabranch.cli.command import BRANCH, WRITES, Here, command, group
-from anabranch.cli.commits import short_id
 from anabranch.cli.options import Message, TableName, argument, flag, option, parse_pairs
 from anabranch.cli.output import Answer, count
+from anabranch.display import short_id
 from anabranch.errors import InvalidExpressionError, InvalidInputError
 from anabranch.hints import suggest
 from anabranch.json_values import value_from_json
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from anabranch.repo.log.entries import GraphCommit
-
-__all__ = ["app"]
 
 app = group()
 rows = group(help="Insert, update and delete rows. Each command makes one commit.")
@@ -53,8 +51,7 @@ def insert(
     """Insert rows, given as JSON objects, as one commit."""
     with here.on_current_branch():
         # Read for its types: JSON has none for dates, decimals and bytes.
-        table = here.repository.snapshot()[key]
-        given = _parse_rows(values if values else _read_lines(), table.schema, key)
+        given = _parse_rows(values if values else _read_lines(), here.repository.snapshot()[key].schema, key)
         if not given:
             raise InvalidInputError("there are no rows to insert", hint="pass JSON objects, or one a line on stdin")
         if not upsert:  # an upsert would set columns that a row leaves out to null
@@ -140,9 +137,9 @@ def _answer(here: Here, key: str, commit: "GraphCommit | None", what: str, *, ro
     branch = here.repository.branch
     document = {"table": key, "branch": branch, "rows": rows, "commit": commit}
     if commit is None:
-        return Answer(document=document, sentences=[f"no rows match; {branch} did not change"])
+        return Answer(document, f"no rows match; {branch} did not change")
     where = f"{key} on {branch} at {short_id(commit.graph_commit_id)}"
-    return Answer(document=document, sentences=[f"{what} {where}"])
+    return Answer(document, f"{what} {where}")
 
 
 def _read_lines() -> list[str]:

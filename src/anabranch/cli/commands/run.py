@@ -3,12 +3,11 @@
 from typing import Annotated
 
 from anabranch.cli.command import WRITES, Here, add_group, command, group
-from anabranch.cli.commits import short_id
 from anabranch.cli.documents import document_of
 from anabranch.cli.options import AfterName, Limit, NamePrefix, argument, option
-from anabranch.cli.output import Answer, Table
-
-__all__ = ["app"]
+from anabranch.cli.output import Answer
+from anabranch.cli.tables import Table
+from anabranch.display import short_id
 
 app = group()
 runs = add_group(
@@ -31,7 +30,7 @@ def list_(
 ) -> Answer:
     """List runs, newest first."""
     found = here.repository.run_list(branch=branch, prefix=prefix, after=after, limit=limit)
-    rows = tuple(
+    rows = [
         (
             run.id,
             run.state.value,
@@ -43,11 +42,9 @@ def list_(
             run.message or None,
         )
         for run in found
-    )
+    ]
     columns = ("run", "state", "branch", "begun (UTC)", "by", "tables", "commit", "message")
-    document = {"runs": found}
-    shown = Table(columns=columns, rows=rows, empty="no runs")
-    return Answer(document=document, tables=[shown])
+    return Answer({"runs": found}, tables=[Table(columns, rows, empty="no runs")])
 
 
 @command(runs, "show", "run show 01KA4T3JB6W9TTVN2MVF2FZ9AA")
@@ -72,17 +69,15 @@ def show(here: Here, run_id: RunId) -> Answer:
         *((f"log of {log.output}", log.uri) for log in logs),
         *((f"metadata {key}", value) for key, value in run.metadata.items()),
     )
-    changed = Table(
-        title="changed tables", columns=("table",), rows=tuple((key,) for key in run.tables), empty="no tables"
-    )
+    changed = Table(("table",), [(key,) for key in run.tables], title="changed tables", empty="no tables")
     checks = Table(
+        ("check", "result", "problem"),
+        [(check.name, check.result.value.replace("_", " "), check.problem or None) for check in run.checks],
         title="checks",
-        columns=("check", "result", "problem"),
-        rows=tuple((check.name, check.result.value.replace("_", " "), check.problem or None) for check in run.checks),
         empty="no checks",
     )
     document = {**document_of(run), "logs": {log.output: log.uri for log in logs}}
-    return Answer(document=document, tables=[Table(columns=("", ""), rows=rows), changed, checks])
+    return Answer(document, tables=[Table(("", ""), rows), changed, checks])
 
 
 @command(runs, "abort", "run abort 01KA4T3JB6W9TTVN2MVF2FZ9AA", on=WRITES)
@@ -94,5 +89,4 @@ def abort(
     run = here.repository.run_get(run_id)
     run.abort()
     info = run.info()
-    sentence = f"aborted run {info.id} on {info.target}; nothing of it was published"
-    return Answer(document=info, sentences=[sentence])
+    return Answer(info, f"aborted run {info.id} on {info.target}; nothing of it was published")

@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from anabranch.cli.command import BRANCH, READS, WRITES, Here, command, group
-from anabranch.cli.commits import short_id
 from anabranch.cli.options import Message, RefOption, argument, flag
 from anabranch.cli.output import DIFFERENT, Answer, Line, count
+from anabranch.display import short_id
 
 if TYPE_CHECKING:
     from anabranch.repo.schema.plan import SchemaPlan
     from anabranch.repo.schema.steps import Step
-
-__all__ = ["app"]
 
 app = group()
 schemas = group(help="Show the schema of tables, and apply a schema file.")
@@ -33,7 +31,7 @@ def show(here: Here, ref: RefOption = None) -> Answer | None:
     location = ref or here.current().name
     found = here.repository.schema_show(location)
     if here.as_json:
-        return Answer(document={"ref": location, **found.to_dict()})
+        return Answer({"ref": location, **found.to_dict()})
     typer.echo(found.to_yaml(), nl=False)  # YAML escapes control characters itself
     return None
 
@@ -50,7 +48,7 @@ def plan(
     with here.output.progress("planning"), here.on_current_branch():
         found = here.repository.schema_plan(_desired(file))
     code = DIFFERENT if exit_code and not found.is_empty else 0
-    return Answer(document=found.to_dict(), sentences=[_summary(found)], lines=list(_lines(found)), exit_code=code)
+    return Answer(found.to_dict(), _summary(found), lines=list(_lines(found)), exit_code=code)
 
 
 @command(
@@ -84,7 +82,7 @@ def apply(
         "dry_run": dry_run,
         "commit": commit,
     }
-    return Answer(document=document, sentences=sentences, lines=list(_lines(done.plan)))
+    return Answer(document, *sentences, lines=list(_lines(done.plan)))
 
 
 def _desired(file: str) -> str | Path:

@@ -11,8 +11,6 @@ from anabranch.cli.options import flag, option
 from anabranch.cli.output import Answer
 from anabranch.errors import MissingDependencyError
 
-__all__ = ["app"]
-
 app = group()
 
 _HOST = "127.0.0.1"
@@ -44,7 +42,7 @@ def ui(
     local_app = create_local_app(repository, port=bound, token=token)
     url = f"http://{_HOST}:{bound}{ENTER_PATH}?token={token.value}"
     document = {"repository": repository.uri, "url": url}
-    here.output.show(Answer(document=document, sentences=[f"open {url}", "stop it with Ctrl-C"]))
+    here.output.show(Answer(document, f"open {url}", "stop it with Ctrl-C"))
     if not no_browser:
         webbrowser.open(url)
     # Pages need Lance, which is loaded while the browser starts. What is loaded now lives as long as the process, so
@@ -94,6 +92,6 @@ def serve(
         document["token"] = create_first_token(service)
         sentences.append(f"token: {document['token']}")
     sentences.append(f"serving {settings.data} at {document['url']}")
-    here.output.show(Answer(document=document, sentences=sentences))
+    here.output.show(Answer(document, *sentences))
     with suppress(KeyboardInterrupt):
         run(create_app(settings, service=service), listening)

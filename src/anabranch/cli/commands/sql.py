@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 from anabranch.cli.command import Here, command, group
 from anabranch.cli.options import RefOption, argument, flag
-from anabranch.cli.output import Answer, Table, print_stream
-from anabranch.cli.rows import text_value, value_table
+from anabranch.cli.output import Answer, print_stream
+from anabranch.cli.tables import Table
+from anabranch.cli.texts import text_value, value_table
 from anabranch.errors import InvalidInputError
 from anabranch.files.plain_rows import csv_lines, plain_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-__all__ = ["app"]
 
 app = group()
 
@@ -53,8 +52,8 @@ def sql(
     with here.output.progress("querying"):
         found = here.repository.sql(text, ref=location)
     if here.as_json:
-        return Answer(document={"ref": location, "columns": found.column_names, "rows": _objects(found)})
-    return Answer(document={}, tables=_wide_tables(found) if wide else [_table(found)])
+        return Answer({"ref": location, "columns": found.column_names, "rows": _objects(found)})
+    return Answer({}, tables=_wide_tables(found) if wide else [_table(found)])
 
 
 def _csv_of(here: Here, statement: str, location: str) -> Iterator[str]:
@@ -93,12 +92,11 @@ def _table(found: "pa.Table") -> Table:
 
 def _wide_tables(found: "pa.Table") -> list[Table]:
     """A table for each row."""
-    tables = [
+    return [
         Table(
+            ("", ""),
+            [(name, text_value(value)) for name, value in zip(found.column_names, row, strict=True)],
             title=f"row {number}",
-            columns=("", ""),
-            rows=tuple((name, text_value(value)) for name, value in zip(found.column_names, row, strict=True)),
         )
         for number, row in enumerate(plain_rows(found), start=1)
-    ]
-    return tables or [_table(found)]
+    ] or [_table(found)]

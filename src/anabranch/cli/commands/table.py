@@ -3,7 +3,6 @@
 from typing import TYPE_CHECKING, Annotated
 
 from anabranch.cli.command import BRANCH, WRITES, Here, add_group, command, group
-from anabranch.cli.commits import never_changed, short_id, subject
 from anabranch.cli.documents import document_of
 from anabranch.cli.options import (
     Columns,
@@ -18,8 +17,10 @@ from anabranch.cli.options import (
     parse_names,
     parse_pairs,
 )
-from anabranch.cli.output import Answer, Table, count, print_stream
-from anabranch.cli.rows import value_table
+from anabranch.cli.output import Answer, count, print_stream
+from anabranch.cli.tables import Table
+from anabranch.cli.texts import never_changed, subject, value_table
+from anabranch.display import short_id
 from anabranch.errors import InvalidInputError
 from anabranch.files.plain_rows import csv_lines, plain_rows
 from anabranch.ids import TableKey
@@ -27,8 +28,6 @@ from anabranch.ids import TableKey
 if TYPE_CHECKING:
     from anabranch.repo.log.entries import GraphCommit
     from anabranch.repo.transaction import Transaction
-
-__all__ = ["app"]
 
 app = group()
 tables = add_group(app, "table", help="List, show, create, drop and rename tables.", otherwise="anabranch table show")
@@ -41,10 +40,9 @@ def list_(here: Here, ref: RefOption = None) -> Answer:
     """List tables with their number of rows."""
     snapshot = here.snapshot(ref)
     found = list(snapshot.values())
-    rows = tuple((table.key, table.count_rows(), ", ".join(table.primary_key) or None) for table in found)
+    rows = [(table.key, table.count_rows(), ", ".join(table.primary_key) or None) for table in found]
     document = {"commit_id": snapshot.id, "tables": found}
-    shown = Table(columns=("table", "rows", "primary key"), rows=rows, empty="no tables")
-    return Answer(document=document, tables=[shown])
+    return Answer(document, tables=[Table(("table", "rows", "primary key"), rows, empty="no tables")])
 
 
 @command(tables, "show", "table show shop.orders --ref dev")
@@ -65,13 +63,12 @@ def show(
         ("Lance dataset", table.uri),
         ("Lance version", str(table.entry.version)),
     )
-    columns = tuple((field["name"], field["type"], field["nullable"]) for field in fields)
+    columns = [(field["name"], field["type"], field["nullable"]) for field in fields]
     shown = [
-        Table(columns=("", ""), rows=facts),
-        Table(title="schema", columns=("column", "type", "nullable"), rows=columns),
+        Table(("", ""), facts),
+        Table(("column", "type", "nullable"), columns, title="schema"),
     ]
-    document = {"commit_id": snapshot.id, **document_of(table), "uri": table.uri, "schema": fields}
-    return Answer(document=document, tables=shown)
+    return Answer({"commit_id": snapshot.id, **document_of(table), "uri": table.uri, "schema": fields}, tables=shown)
 
 
 @command(
@@ -128,7 +125,7 @@ def _changed(here: Here, tx: "Transaction", key: str, what: str) -> Answer:
     branch, commit = here.repository.branch, tx.published
     document = {"table": key, "branch": branch, "commit": commit}
     at = "" if commit is None else f" at {short_id(commit.graph_commit_id)}"
-    return Answer(document=document, sentences=[f"{what} on {branch}{at}"])
+    return Answer(document, f"{what} on {branch}{at}")
 
 
 @command(tables, "history", "table history shop.orders", "table history shop.orders --ref dev")
@@ -145,7 +142,7 @@ def history(
     found = _history(here, TableKey.parse(key), ref, limit=limit + 1)
     commits, has_more = found[:limit], len(found) > limit
     counts = [_rows_after(here, commit, TableKey.parse(key)) for commit in commits]
-    rows = tuple(
+    rows = [
         (
             short_id(commit.graph_commit_id),
             commit.created,
@@ -155,7 +152,7 @@ def history(
             subject(commit),
         )
         for commit, rows_after in zip(commits, counts, strict=True)
-    )
+    ]
     document = {
         "table": key,
         "ref": ref or here.repository.branch,
@@ -165,9 +162,9 @@ def history(
         ],
         "has_more": has_more,
     }
-    shown = Table(columns=("commit", "time (UTC)", "by", "made by", "rows", "message"), rows=rows)
+    shown = Table(("commit", "time (UTC)", "by", "made by", "rows", "message"), rows)
     sentences = [f"the newest {count(limit, 'commit')}; --limit shows more"] if has_more else []
-    return Answer(document=document, sentences=sentences, tables=[shown])
+    return Answer(document, *sentences, tables=[shown])
 
 
 @command(
@@ -204,8 +201,7 @@ def adopt(
     snapshot = here.repository.snapshot()
     rows, where = snapshot[key].count_rows(), f"{here.repository.branch} at {short_id(snapshot.id)}"
     document = {"table": key, "branch": here.repository.branch, "commit_id": snapshot.id, "rows": rows}
-    sentence = f"adopted {key} with {count(rows, 'row')} on {where}"
-    return Answer(document=document, sentences=[sentence])
+    return Answer(document, f"adopted {key} with {count(rows, 'row')} on {where}")
 
 
 @command(tables, "settle", "table settle shop.orders --force", on=(*BRANCH, *WRITES))
@@ -225,8 +221,7 @@ def settle(
     with here.on_current_branch():
         here.repository.settle(key, force=force)
     document = {"table": key, "branch": here.repository.branch}
-    sentence = f"settled {key} on {here.repository.branch}: Lance tools see what was published"
-    return Answer(document=document, sentences=[sentence])
+    return Answer(document, f"settled {key} on {here.repository.branch}: Lance tools see what was published")
 
 
 def _history(here: Here, key: TableKey, ref: str | None, *, limit: int) -> "list[GraphCommit]":
@@ -287,4 +282,4 @@ def cat(
     }
     shown = value_table(names, rows)
     sentences = [f"the first {count(most, 'row')}; --limit shows more"] if has_more else []
-    return Answer(document=document, sentences=sentences, tables=[shown])
+    return Answer(document, *sentences, tables=[shown])

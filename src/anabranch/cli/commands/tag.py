@@ -3,12 +3,12 @@
 from typing import Annotated
 
 from anabranch.cli.command import WRITES, Here, add_group, command, group
-from anabranch.cli.commits import commit_line, short_id
 from anabranch.cli.documents import document_of
 from anabranch.cli.options import AfterName, MaxListed, NamePrefix, RefOption, argument, option
-from anabranch.cli.output import Answer, Table, count
-
-__all__ = ["app"]
+from anabranch.cli.output import Answer, count
+from anabranch.cli.tables import Table
+from anabranch.cli.texts import commit_line
+from anabranch.display import short_id
 
 app = group()
 tags = add_group(app, "tag", help="List, create, show and delete tags.", otherwise="anabranch tag create")
@@ -25,8 +25,7 @@ def create(
 ) -> Answer:
     """Create a tag: a fixed name for a commit."""
     tag = here.repository.tag_create(name, ref=ref or here.current().name, description=description)
-    sentence = f"created tag {tag.name} at {short_id(tag.commit_id)}"
-    return Answer(document=tag, sentences=[sentence])
+    return Answer(tag, f"created tag {tag.name} at {short_id(tag.commit_id)}")
 
 
 @command(tags, "list", "tag list", "tag list --prefix v1. --json")
@@ -38,9 +37,9 @@ def list_(
 ) -> Answer:
     """List tags."""
     found = here.repository.tag_list(prefix=prefix, after=after, limit=limit)
-    rows = tuple((tag.name, short_id(tag.commit_id), tag.created, tag.created_by, tag.description) for tag in found)
-    shown = Table(columns=("tag", "commit", "created (UTC)", "by", "description"), rows=rows, empty="no tags")
-    return Answer(document={"tags": found}, tables=[shown])
+    rows = [(tag.name, short_id(tag.commit_id), tag.created, tag.created_by, tag.description) for tag in found]
+    shown = Table(("tag", "commit", "created (UTC)", "by", "description"), rows, empty="no tags")
+    return Answer({"tags": found}, tables=[shown])
 
 
 @command(tags, "show", "tag show v1.0")
@@ -58,8 +57,7 @@ def show(here: Here, name: Name) -> Answer:
         ("by", tag.created_by),
         ("tables", f"{count(len(snapshot), 'table')}, {count(count_of_rows, 'row')}"),
     )
-    document = {**document_of(tag), "tables": len(snapshot), "rows": count_of_rows}
-    return Answer(document=document, tables=[Table(columns=("", ""), rows=rows)])
+    return Answer({**document_of(tag), "tables": len(snapshot), "rows": count_of_rows}, tables=[Table(("", ""), rows)])
 
 
 @command(tags, "delete", "tag delete v1.0", on=WRITES)
@@ -69,5 +67,4 @@ def delete(here: Here, name: Name) -> Answer:
     tag = repository.tag_get(name)
     repository.tag_delete(name)
     document = {"deleted": name, "commit_id": tag.commit_id}
-    sentence = f"deleted tag {name}, which named {short_id(tag.commit_id)}"
-    return Answer(document=document, sentences=[sentence])
+    return Answer(document, f"deleted tag {name}, which named {short_id(tag.commit_id)}")

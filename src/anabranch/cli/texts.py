@@ -1,20 +1,49 @@
-"""Rows as people see them: values as text, and the differences of a table in lines."""
+"""Commits, branches and rows as people see them: in lines, and values as text."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from anabranch.cli.output import Line, Table, count
+from anabranch.cli.output import Line, count
+from anabranch.cli.tables import Table
+from anabranch.display import short_id
+from anabranch.errors import TableNotFoundError
+from anabranch.hints import suggest
+from anabranch.ids import MAIN
+from anabranch.json_values import not_finite
+from anabranch.repo.log.entries import BranchMode
 
 if TYPE_CHECKING:
     from anabranch.repo.history.diff import TableDiff
-import math
-from datetime import datetime
-from decimal import Decimal
+    from anabranch.repo.log.entries import GraphCommit
+    from anabranch.repo.refs.branches import BranchInfo
 
-from anabranch.json_values import not_finite
 
-__all__ = ["ChangedRow", "column_table", "iter_row_lines", "list_changed_rows", "text_value", "value_table"]
+def subject(commit: "GraphCommit") -> str:
+    """The first line of a commit's message."""
+    return commit.message.strip().partition("\n")[0]
+
+
+def commit_line(commit: "GraphCommit") -> str:
+    """A commit in one line: its short id and the first line of its message."""
+    return f"{short_id(commit.graph_commit_id)} {subject(commit)}".rstrip()
+
+
+def mode_text(branch: "BranchInfo") -> str:
+    """How a branch sees its source, and how many tables a live one does not take from it. Main has no source."""
+    if branch.name == MAIN:
+        return "-"
+    own = f", {count(len(branch.own_tables), 'own table')}" if branch.mode is BranchMode.LIVE else ""
+    return f"{branch.mode.value}{own}"
+
+
+def never_changed(table: str, ref: str, known: Iterable[str]) -> TableNotFoundError:
+    """Return the error for a table that no commit of a ref changed. `known` are the tables of the ref."""
+    hint = suggest(table, known, "list the tables with `tables()`", by_parts=True)
+    return TableNotFoundError(f"no commit of '{ref}' changed a table '{table}'", hint=hint)
 
 
 # Embeddings and the like: what is left out is in --json and --csv.
@@ -56,8 +85,7 @@ def value_table(names: Sequence[str], rows: Sequence[Sequence[Any]], *, title: s
         for at in range(len(names))
         if rows and all(isinstance(row[at], int | float | Decimal) and not isinstance(row[at], bool) for row in rows)
     )
-    shown = tuple(tuple(map(text_value, row)) for row in rows)
-    return Table(columns=tuple(names), rows=shown, title=title, empty="no rows", right=right)
+    return Table(tuple(names), [tuple(map(text_value, row)) for row in rows], title=title, empty="no rows", right=right)
 
 
 _SIGNS = {"inserted": ("+", "green"), "deleted": ("-", "red"), "updated": ("~", "yellow")}
@@ -78,8 +106,8 @@ def list_changed_rows(part: "TableDiff", *, limit: int) -> list[ChangedRow]:
 
 
 def column_table(part: "TableDiff", *, title: str) -> Table:
-    rows = tuple((each.change, each.column, each.before, each.after) for each in part.columns)
-    return Table(title=title, columns=("change", "column", "before", "after"), rows=rows)
+    rows = [(each.change, each.column, each.before, each.after) for each in part.columns]
+    return Table(("change", "column", "before", "after"), rows, title=title)
 
 
 def iter_row_lines(part: "TableDiff", rows: Sequence[ChangedRow]) -> Iterator[Line]:
