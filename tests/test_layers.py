@@ -11,7 +11,7 @@ import pytest
 from anabranch.format import staging
 
 PROJECT = Path(__file__).parent.parent
-HEAVY = {"duckdb", "fastapi", "lance", "numpy", "obstore", "pyarrow", "pyspark"}
+HEAVY = {"duckdb", "fastapi", "google.protobuf", "lance", "numpy", "obstore", "pyarrow", "pyspark"}
 
 
 @pytest.fixture

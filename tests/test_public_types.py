@@ -53,7 +53,19 @@ def test_all_errors_are_importable_from_the_package() -> None:
 
 
 def test_importing_types_loads_nothing_heavy() -> None:
-    heavy = {"lance", "pyarrow", "pandas", "polars", "obstore", "numpy", "pyspark", "duckdb", "rich", "typer"}
+    heavy = {
+        "google.protobuf",
+        "lance",
+        "pyarrow",
+        "pandas",
+        "polars",
+        "obstore",
+        "numpy",
+        "pyspark",
+        "duckdb",
+        "rich",
+        "typer",
+    }
     code = f"import sys, anabranch.types, anabranch.errors; print(sorted({heavy} & set(sys.modules)))"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert answer.stdout.strip() == "[]"

@@ -10,8 +10,8 @@ from lance.fragment import write_fragments
 
 from anabranch.format.home import Home
 from anabranch.format.layout.manifest import read_outline
+from anabranch.format.layout.messages import Fragment
 from anabranch.format.layout.names import manifest_path
-from anabranch.format.layout.wire import iter_fields
 from tests.format.overlays import ENABLE, add_overlay
 
 BITMAP_FROM = 5000
@@ -189,9 +189,8 @@ def test_overlays_are_written_but_opened_only_on_request(root: Path, monkeypatch
     assert Path(root, path).parent == root / "data"
     assert opened(root).to_table()["id"].to_pylist() == [1, 20, 3]
     (fragment,) = read_outline(home.store().get(manifest_path(2))).fragments
-    (overlay,) = (field.value for field in iter_fields(fragment, "fragment") if field.number == 11)
-    assert isinstance(overlay, bytes)
-    assert Path(path).name.encode() in overlay
+    (overlay,) = Fragment.parse(fragment, "fragment").overlays
+    assert overlay.data_file.path == Path(path).name
     monkeypatch.delenv(ENABLE)
     with pytest.raises(ValueError, match="cannot be read by this version of Lance"):
         opened(root)

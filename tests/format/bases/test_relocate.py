@@ -18,8 +18,8 @@ from anabranch.format.bases.bases import check_bases
 from anabranch.format.bases.relocate import UnexplainedBase, relocate
 from anabranch.format.home import Home
 from anabranch.format.layout.manifest import read_manifest
+from anabranch.format.layout.messages import Manifest
 from anabranch.format.layout.names import manifest_path
-from anabranch.format.layout.wire import iter_fields
 from anabranch.format.staging import VersionRef, append
 from tests.conftest import Location
 
@@ -62,13 +62,13 @@ def add_base(home: Home, path: str, *, name: str | None = None, is_dataset_root:
     home.open().add_bases([lance.DatasetBasePath(path, name=name, is_dataset_root=is_dataset_root)])
 
 
-def without_base_paths(data: bytes) -> tuple[bytes, list[bytes]]:
+def without_base_paths(data: bytes) -> tuple[bytes, bytes]:
     """All of a manifest file but the base paths: what lies before the message, its other fields, and the footer."""
     position = int.from_bytes(data[-16:-8], "little")
     size = int.from_bytes(data[position : position + 4], "little")
-    message = data[position + 4 : position + 4 + size]
-    kept = [field.raw for field in iter_fields(message, "manifest") if field.number != 18]
-    return data[:position] + data[position + 4 + size :], kept
+    message = Manifest.parse(data[position + 4 : position + 4 + size], "manifest")
+    message.ClearField("base_paths")
+    return data[:position] + data[position + 4 + size :], message.SerializeToString()
 
 
 def test_only_base_paths_of_branches_change(old: Path, moved: Home) -> None:

@@ -13,7 +13,6 @@ from anabranch.format.home import Home
 from anabranch.format.layout.files import FileKind, FilesReader, files_of_fragment, folder_of_index
 from anabranch.format.layout.listing import LayoutFile, LayoutKind, layout
 from anabranch.format.layout.names import ManifestName
-from anabranch.format.layout.wire import bytes_field
 from anabranch.format.refs.branches import create_branch
 from anabranch.storage.uris import relative_to
 from tests.format.live_files import list_live_files
@@ -93,9 +92,9 @@ def test_a_description_with_an_unknown_field_is_refused() -> None:
     """A field that is not known may name further files, so that nothing may be called unused."""
     for number in (6, 8, 10, 12):
         with pytest.raises(UnsupportedFormatError, match=f"unknown field {number}"):
-            files_of_fragment(bytes_field(number, b""))
+            files_of_fragment(bytes([number << 3 | 2, 0]))
     with pytest.raises(UnsupportedFormatError, match="unknown field 12"):
-        folder_of_index(bytes_field(12, b""))
+        folder_of_index(bytes([12 << 3 | 2, 0]))
 
 
 def test_a_damaged_manifest_is_named(tmp_path: Path) -> None:

@@ -10,9 +10,10 @@ import pytest
 from anabranch.errors import AnabranchError
 from anabranch.format.compare.version_steps import descends_from
 from anabranch.format.home import Home
+from anabranch.format.layout.manifest import inline_transaction, read_parts
+from anabranch.format.layout.messages import Fragment, Transaction
 from anabranch.format.layout.names import manifest_path
-from anabranch.format.layout.settled_manifest import inline_transaction, read_parts, settled_manifest
-from anabranch.format.layout.wire import iter_fields
+from anabranch.format.layout.settled_manifest import settled_manifest
 from anabranch.format.staging import (
     ColumnChange,
     IndexKind,
@@ -216,15 +217,11 @@ def test_files_of_a_fork_that_its_source_holds_are_not_new(location: Location) -
 # Lance's own field numbers
 
 
-def fields_of(message: bytes) -> dict[int, Any]:
-    return {part.number: part.value for part in iter_fields(message, "message")}
-
-
-def transaction_of(home: Home, version: int) -> dict[int, Any]:
+def transaction_of(home: Home, version: int) -> Transaction:
     data = home.store().get(manifest_path(version))
     found = inline_transaction(read_parts(data, name="manifest"))
     assert found is not None
-    return fields_of(found)
+    return Transaction.parse(found, "transaction")
 
 
 def test_field_numbers_of_an_update_are_those_of_lance(location: Location) -> None:
@@ -232,19 +229,19 @@ def test_field_numbers_of_an_update_are_those_of_lance(location: Location) -> No
     native: Any = raw(version_ref)
     native.update({"v": "1.0"}, where="id = 1 OR id >= 5")  # One fragment updated, one removed, new ones.
     written = transaction_of(version_ref.home, 3)
-    assert (written[1], len(written[2])) == (2, 36)
-    update_of_lance = fields_of(written[108])
-    assert fields_of(update_of_lance[2]).get(1, 0) == 0  # updated_fragments: fragment 0
-    assert update_of_lance[1] in (1, b"\x01")  # removed_fragment_ids: fragment 1
-    assert fields_of(update_of_lance[3])[4] == 6  # new_fragments: physical_rows
+    assert (written.read_version, len(written.uuid)) == (2, 36)
+    assert [Fragment.parse(each, "fragment").id for each in written.update.updated_fragments] == [0]
+    assert list(written.update.removed_fragment_ids) == [1]
+    assert [Fragment.parse(each, "fragment").physical_rows for each in written.update.new_fragments] == [6]
     change = lance.Transaction(3, lance.LanceOperation.Restore(2), transaction_properties={"one": "1"})
     lance.LanceDataset.commit(raw(version_ref), change)
     written = transaction_of(version_ref.home, 4)
-    assert fields_of(written[106]) == {1: 2}
-    assert fields_of(written[4]) == {1: b"one", 2: b"1"}
+    assert written.restore.version == 2
+    assert [(each.key, each.value) for each in written.properties] == [("one", "1")]
     native = raw(version_ref)
     native.create_scalar_index("id", "BTREE")
-    assert fields_of(transaction_of(version_ref.home, 5)[103]).keys() == {1}
+    created = transaction_of(version_ref.home, 5).create_index
+    assert (len(created.new_indices), len(created.removed_indices)) == (1, 0)
 
 
 def test_lance_reads_the_transaction_of_a_settled_version(location: Location) -> None:

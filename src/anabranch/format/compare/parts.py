@@ -15,7 +15,8 @@ from anabranch.format.arrow_types import WITH_BYTES, read_blobs
 from anabranch.format.compare.fragments import Fragments, fragments_of
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout.deletions import Offsets, offsets_in
-from anabranch.format.layout.wire import iter_fields
+from anabranch.format.layout.messages import RowIds
+from anabranch.format.layout.row_versions import find_range
 from anabranch.format.staging.version_ref import VersionRef
 from anabranch.storage.requests import in_parallel
 
@@ -44,8 +45,6 @@ _MANY = 1 / 32
 _FEW = 1_000
 _OFFSET_BITS = np.uint64(32)
 _OFFSET_MASK = np.uint64(0xFFFFFFFF)
-# In the message that Lance keeps of a fragment's row ids.
-_RANGE, _RANGE_START = 1, 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,13 +315,6 @@ def _first_of_range(fragment: FragmentMetadata) -> int | None:
     found = fragment.row_id_meta
     assert found is not None  # noqa: S101 - every table has stable row ids
     inline = json.loads(found.json())["Inline"]
-    segments = [field.value for field in iter_fields(bytes(inline), "the row ids of a fragment")]
-    if len(segments) != 1 or not isinstance(segments[0], bytes):
-        return None
-    kinds = {field.number: field.value for field in iter_fields(segments[0], "a segment of row ids")}
-    spanned = kinds.get(_RANGE)
-    if len(kinds) != 1 or not isinstance(spanned, bytes):
-        return None
-    ends = {field.number: field.value for field in iter_fields(spanned, "a range of row ids")}
-    first = ends.get(_RANGE_START, 0)
-    return first if isinstance(first, int) else None
+    segments = RowIds.parse(bytes(inline), "the row ids of a fragment").segments
+    ids = find_range(segments[0]) if len(segments) == 1 else None
+    return None if ids is None else ids.start

@@ -14,10 +14,10 @@ from uuid import UUID
 
 from anabranch.errors import BaseNotFoundError, InvalidPathError, ObjectNotFoundError, UnsupportedFormatError
 from anabranch.format.home import Home, is_staged
+from anabranch.format.layout import messages
 from anabranch.format.layout.listing import Layout, LayoutFile, LayoutKind
-from anabranch.format.layout.manifest import BasePath, ManifestInfo, fragment_id, read_outline
+from anabranch.format.layout.manifest import BasePath, ManifestInfo, read_outline
 from anabranch.format.layout.names import DeletionFileName, DeletionKind, ManifestName, ManifestScheme
-from anabranch.format.layout.wire import iter_fields, read_values
 from anabranch.storage.uris import follow_links, join_uri, normalise_uri, relative_to
 
 __all__ = [
@@ -34,15 +34,8 @@ __all__ = [
     "unknown_base",
 ]
 
-# Field numbers of Lance's DataFragment: the fields that describe files, and all fields whose meaning is known. The
-# fields 6, 8 and 10 would name files with row ids and row versions; Lance 14 neither writes nor reads them.
-_DATA, _DELETION, _ROWS, _OVERLAY = 2, 3, 4, 11
-_FRAGMENT_FIELDS = frozenset({1, _DATA, _DELETION, _ROWS, 5, 7, 9, _OVERLAY})
-# Field numbers of its IndexMetadata.
-_INDEX_UUID, _INDEX_NAME, _INDEX_BASE, _INDEX_FILES = 1, 3, 9, 10
-_INDEX_FIELDS = frozenset(range(1, 12))
-# The number of `base_id` in a data file and in a deletion file.
-_BASE = 7
+# Fields of an index that name no files.
+_OTHER_INDEX_FIELDS = frozenset({2, 4, 5, 6, 7, 8, 11})
 
 # An index is a folder of files, and a data file may have a folder of large values beside it.
 _BESIDE = frozenset({LayoutKind.BLOB, LayoutKind.INDEX})
@@ -266,71 +259,50 @@ def files_of_fragment(description: bytes) -> tuple[FileMention, ...]:
 
     Raise UnsupportedFormatError if the description has an unknown field, since that field may name further files.
     """
-    fields = tuple(iter_fields(description, "fragment"))
-    if unknown := {field.number for field in fields} - _FRAGMENT_FIELDS:
-        raise _unknown_field("fragment", unknown)
-    number = fragment_id(description)
-    rows = next((field.value for field in fields if field.number == _ROWS and isinstance(field.value, int)), 0)
+    fragment = messages.Fragment.parse(description, "fragment")
+    _refuse_unknown("fragment", messages.find_unknown_fields(fragment))
+    number, rows = fragment.id, fragment.physical_rows
     found: list[FileMention] = []
-    for field in fields:
-        match field.number, field.value:
-            # Field numbers of Lance's `DataFragment` message: 2 data files, 3 the deletion file, 11 overlays.
-            case 2, bytes(message):
-                found.append(_data_file(message, number, rows))
-            case 3, bytes(message):
-                found.append(_deletion_file(message, number, rows))
-            # An overlay wraps its data file in a message of its own.
-            case 11, bytes(message):
-                found.append(_data_file(_bytes(read_values(message, "manifest"), 1), number, rows))
+    for file in (*fragment.files, *(overlay.data_file for overlay in fragment.overlays)):
+        # A size of 0 means that it is not recorded.
+        size = file.file_size_bytes or None
+        found.append(FileMention(FileKind.DATA, file.path, _base_of(file), size, number, rows))
+    if fragment.HasField("deletion_file"):
+        deletions = fragment.deletion_file
+        name = DeletionFileName(
+            fragment_id=number,
+            read_version=deletions.read_version,
+            id=str(deletions.id),
+            kind=DeletionKind.BITMAP if deletions.file_type else DeletionKind.ARROW,
+        )
+        deleted = deletions.num_deleted_rows or None
+        found.append(FileMention(FileKind.DELETION, str(name), _base_of(deletions), None, number, rows, deleted))
     return tuple(found)
 
 
-def _unknown_field(what: str, unknown: set[int]) -> UnsupportedFormatError:
-    return UnsupportedFormatError(
-        f"a manifest describes a {what} with the unknown field {min(unknown)}, which may name further files",
-        hint="upgrade Anabranch: a newer release of Lance wrote the manifest",
-    )
+def _base_of(file: messages.DataFile | messages.DeletionFile | messages.Index) -> int | None:
+    return file.base_id if file.HasField("base_id") else None
 
 
-def _data_file(message: bytes, fragment: int, rows: int) -> FileMention:
-    values = read_values(message, "manifest")
-    # In Lance's DataFile: 1 path, 6 size. A size of 0 means that it is not recorded.
-    name, size = _bytes(values, 1).decode(), _number(values, 6) or None
-    return FileMention(FileKind.DATA, name, _number(values, _BASE), size, fragment, rows)
-
-
-def _deletion_file(message: bytes, fragment: int, rows: int) -> FileMention:
-    values = read_values(message, "manifest")
-    # In Lance's DeletionFile: 1 type, 2 read version, 3 id, 4 number of rows.
-    name = DeletionFileName(
-        fragment_id=fragment,
-        read_version=_number(values, 2) or 0,
-        id=str(_number(values, 3) or 0),
-        kind=DeletionKind.BITMAP if _number(values, 1) else DeletionKind.ARROW,
-    )
-    deleted = _number(values, 4) or None
-    return FileMention(FileKind.DELETION, str(name), _number(values, _BASE), None, fragment, rows, deleted)
+def _refuse_unknown(what: str, unknown: set[int]) -> None:
+    if unknown:
+        raise UnsupportedFormatError(
+            f"a manifest describes a {what} with the unknown field {min(unknown)}, which may name further files",
+            hint="upgrade Anabranch: a newer release of Lance wrote the manifest",
+        )
 
 
 def folder_of_index(description: bytes) -> FileMention:
     """Return the folder of an index. Raise UnsupportedFormatError if the description has an unknown field."""
-    fields = tuple(iter_fields(description, "index"))
-    values = {field.number: field.value for field in fields}
-    if unknown := set(values) - _INDEX_FIELDS:
-        raise _unknown_field("index", unknown)
-    uuid = UUID(bytes=_bytes(read_values(_bytes(values, _INDEX_UUID), "manifest"), 1))
-    sizes = [
-        _number(read_values(field.value, "manifest"), 2) or 0
-        for field in fields
-        if field.number == _INDEX_FILES and isinstance(field.value, bytes)
-    ]
+    index = messages.Index.parse(description, "index")
+    _refuse_unknown("index", messages.find_unknown_fields(index) - _OTHER_INDEX_FIELDS)
     return FileMention(
         FileKind.INDEX,
-        str(uuid),
-        _number(values, _INDEX_BASE),
+        str(UUID(bytes=index.uuid.uuid)),
+        _base_of(index),
         # Older manifests do not list the files of an index.
-        sum(sizes) if sizes else None,
-        is_required=not _bytes(values, _INDEX_NAME).startswith(b"__lance_"),
+        sum(file.size_bytes for file in index.files) if index.files else None,
+        is_required=not index.name.startswith("__lance_"),
     )
 
 
@@ -340,16 +312,4 @@ def _files_of_index(description: bytes) -> tuple[FileMention, ...]:
 
 def names_in_index(description: bytes) -> tuple[str, ...]:
     """Return the names of the files in an index folder, if the description lists them."""
-    listed = (part.value for part in iter_fields(description, "index") if part.number == _INDEX_FILES)
-    return tuple(_bytes(read_values(file, "manifest"), 1).decode() for file in listed if isinstance(file, bytes))
-
-
-def _number(values: Mapping[int, int | bytes], number: int) -> int | None:
-    """Return a number; protobuf leaves it out where it is zero."""
-    value = values.get(number)
-    return value if isinstance(value, int) else None
-
-
-def _bytes(values: Mapping[int, int | bytes], number: int) -> bytes:
-    value = values.get(number, b"")
-    return value if isinstance(value, bytes) else b""
+    return tuple(file.path for file in messages.Index.parse(description, "index").files)

@@ -13,7 +13,8 @@ import pyarrow as pa
 from lance.schema import LanceSchema
 
 from anabranch.errors import DamagedFileError, InvalidInputError, InvalidNameError
-from anabranch.format.layout.wire import bytes_field, iter_fields, varint_field
+from anabranch.format.layout.manifest import NO_PARENT
+from anabranch.format.layout.messages import Field
 
 __all__ = [
     "RESERVED",
@@ -27,10 +28,6 @@ __all__ = [
     "new_fields",
 ]
 
-# Field numbers of Lance's Field.
-_NAME, _ID, _PARENT, _TYPE, _NULLABLE = 2, 3, 4, 5, 6
-# What Lance stores as the parent of a top-level field.
-_NO_PARENT = -1
 # What Lance itself calls things in rows.
 RESERVED = frozenset(
     {
@@ -43,6 +40,8 @@ RESERVED = frozenset(
         "_row_last_updated_at_version",
     }
 )
+# In errors.
+_WHAT = "a field of the schema"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,32 +57,25 @@ class StoredField:
 
     @classmethod
     def read(cls, message: bytes) -> "StoredField":
-        found: dict[int, int | bytes] = {f.number: f.value for f in iter_fields(message, "a field of the schema")}
+        found = Field.parse(message, _WHAT)
         return cls(
-            # Protobuf leaves out a number that is 0, so the first column of a table has no id in its message.
-            id=_signed(found.get(_ID, 0)),
-            parent=_signed(found.get(_PARENT, 0)),
-            name=_text(found.get(_NAME, b"")),
-            kind=_text(found.get(_TYPE, b"")),
-            nullable=bool(found.get(_NULLABLE, 0)),
+            id=found.id,
+            parent=found.parent_id,
+            name=found.name,
+            kind=found.logical_type,
+            nullable=found.nullable,
             message=message,
         )
 
     @property
     def is_top_level(self) -> bool:
-        return self.parent == _NO_PARENT
+        return self.parent == NO_PARENT
 
     def write(self) -> bytes:
         """The message with our values; whatever else it holds (encodings, metadata, key marks) is kept."""
-        own = {_NAME, _ID, _PARENT, _NULLABLE}
-        kept = b"".join(f.raw for f in iter_fields(self.message, "a field of the schema") if f.number not in own)
-        parts = [
-            bytes_field(_NAME, self.name.encode()),
-            varint_field(_ID, self.id % (1 << 64)),
-            varint_field(_PARENT, self.parent % (1 << 64)),
-            varint_field(_NULLABLE, int(self.nullable)),
-        ]
-        return b"".join(parts) + kept
+        found = Field.parse(self.message, _WHAT)
+        found.name, found.id, found.parent_id, found.nullable = self.name, self.id, self.parent, self.nullable
+        return found.SerializeToString()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,7 +169,7 @@ def new_fields(schema: pa.Schema, *, first_id: int) -> tuple[StoredField, ...]:
     """The fields of an Arrow schema, numbered from an id that no data file uses."""
 
     def shift(number: int) -> int:
-        return number if number == _NO_PARENT else number + first_id
+        return number if number == NO_PARENT else number + first_id
 
     return tuple(
         replace(field, id=shift(field.id), parent=shift(field.parent))
@@ -241,13 +233,3 @@ def describe_schema(schema: LanceSchema) -> list[list[object]]:
 
 def _describe(field: StoredField) -> list[object]:
     return [field.id, field.parent, field.name, field.kind, field.nullable]
-
-
-def _signed(value: int | bytes) -> int:
-    # Protobuf writes a negative int32 in 64 bits, as two's complement.
-    number = value if isinstance(value, int) else 0
-    return number - (1 << 64) if number >= 1 << 63 else number
-
-
-def _text(value: int | bytes) -> str:
-    return value.decode() if isinstance(value, bytes) else ""

@@ -5,9 +5,10 @@ from hashlib import sha256
 from uuid import NAMESPACE_URL, uuid5
 
 from anabranch.format.home import Home
-from anabranch.format.layout.manifest import has_mark, with_version
+from anabranch.format.layout.manifest import has_mark
+from anabranch.format.layout.manifest_changes import with_version
+from anabranch.format.layout.messages import copy_of
 from anabranch.format.layout.names import manifest_path
-from anabranch.format.layout.settled_manifest import NO_PARTS, settled_manifest
 from anabranch.format.staging.manifests import (
     SETTLED_FROM,
     find_ordinary,
@@ -42,13 +43,17 @@ def replace_damaged(home: Home, number: int, shown: int) -> bool:
     the one before it, by whichever process, so that a concurrent writer that builds on it loses nothing. Where that one
     is gone too, it shows the version `shown`.
     """
+    # Not at the top: to find out which versions are ours needs no numpy.
+    from anabranch.format.layout.settled_manifest import settled_manifest
+
     store, path = home.store(), manifest_path(number, home.folder)
     if has_mark(store.get(path)):
         return False
     before = find_ordinary(home, number - 1)
-    if before is None or before.parts is NO_PARTS:
+    if before is None or before.known is None:
         before = read_staged(home, shown)
-        parts = replace(before.parts, version=number - 1)
+        parts = replace(before.parts, message=copy_of(before.parts.message))
+        parts.message.version = number - 1
     else:
         parts, shown = before.parts, before.shown or number - 1
     made = settled_manifest(

@@ -7,19 +7,11 @@ was made by an external writer.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from anabranch.errors import DamagedFileError, NotFoundError, ObjectNotFoundError
+from anabranch.errors import DamagedFileError, NotFoundError
 from anabranch.format.home import BoundedCache, Home, HomeKey, is_staged, new_home_cache
-from anabranch.format.layout.manifest import has_mark, read_manifest
+from anabranch.format.layout.manifest import ManifestParts, called, has_mark, inline_transaction, read_parts
+from anabranch.format.layout.messages import Transaction, damaged
 from anabranch.format.layout.names import manifest_of_path, manifest_path
-from anabranch.format.layout.settled_manifest import (
-    NO_PARTS,
-    SettledParts,
-    inline_transaction,
-    read_parts,
-    read_properties,
-)
-from anabranch.format.layout.wire import damaged
-from anabranch.storage import ObjectStore
 
 __all__ = [
     "PUT_BACK",
@@ -48,16 +40,23 @@ PUT_BACK = "anabranch.put_back"
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A manifest that was read: its version, its bytes and its parts, `NO_PARTS` if it is damaged.
+    """A manifest that was read: its version, where it is, its bytes, and its `known` parts, None if it is damaged.
 
     Of an ordinary version of ours, `stamp` has the properties that make it ours, and `shown` is the version it shows.
     """
 
     version: int
+    path: str
     data: bytes = field(repr=False)
-    parts: SettledParts = field(repr=False)
+    known: ManifestParts | None = field(repr=False)
     stamp: Mapping[str, str] = field(default_factory=dict)
     shown: int | None = None
+
+    @property
+    def parts(self) -> ManifestParts:
+        if self.known is None:
+            raise damaged(called(self.path), "it does not end with the mark of a Lance file")
+        return self.known
 
 
 # Small manifests: each is the base of the next settle. The id of a staged version is never used again, so its manifest
@@ -90,7 +89,7 @@ def read_staged(home: Home, version: int) -> Manifest:
         raise home.no_version(version)
     if known is not None and known.data == data:
         return known
-    manifest = Manifest(version, data, read_parts(data, name=path))
+    manifest = Manifest(version, path, data, read_parts(data, name=path))
     if is_staged(version):
         keep_manifest(home, manifest)
     return manifest
@@ -98,7 +97,8 @@ def read_staged(home: Home, version: int) -> Manifest:
 
 def find_ordinary(home: Home, number: int) -> Manifest | None:
     """Read an ordinary version; None if there is none of this number. It may be damaged."""
-    data = home.store().find(manifest_path(number, home.folder))
+    path = manifest_path(number, home.folder)
+    data = home.store().find(path)
     if data is None:
         return None
     known = _MANIFESTS.find(home.key(number))
@@ -106,10 +106,11 @@ def find_ordinary(home: Home, number: int) -> Manifest | None:
         return known
     # Not kept: a repair is going to replace the file.
     if not has_mark(data):
-        return Manifest(number, data, NO_PARTS)
-    parts, properties = _read_properties(home, data, number)
+        return Manifest(number, path, data, None)
+    parts = read_parts(data, name=path)
+    properties = _read_properties(home, parts)
     shown = shown_version(properties)
-    manifest = Manifest(number, data, parts, properties if shown is not None else {}, shown)
+    manifest = Manifest(number, path, data, parts, properties if shown is not None else {}, shown)
     keep_manifest(home, manifest)
     return manifest
 
@@ -141,28 +142,17 @@ def read_stamp(home: Home, version: int) -> Mapping[str, str] | None:
     found = find_ordinary(home, version)
     if found is None:
         raise home.no_version(version)
-    if found.parts is NO_PARTS:
-        path = manifest_path(version, home.folder)
-        raise damaged(f"manifest {path!r}", "it does not end with the mark of a Lance file")
+    found.parts  # noqa: B018 - raises if it is damaged: it may be one of ours
     return found.stamp or None
 
 
-def _read_properties(home: Home, data: bytes, version: int) -> tuple[SettledParts, Mapping[str, str]]:
-    """Return the parts of an ordinary manifest, and the properties of its transaction."""
-    path = manifest_path(version, home.folder)
-    parts = read_parts(data, name=path)
+def _read_properties(home: Home, parts: ManifestParts) -> dict[str, str]:
+    """Return the properties of the transaction that made an ordinary version."""
     transaction = inline_transaction(parts)
     if transaction is None:
-        transaction = _transaction_file(home.store(), home, read_manifest(data, name=path).transaction)
-    return parts, read_properties(transaction)
-
-
-def _transaction_file(store: ObjectStore, home: Home, name: str | None) -> bytes:
-    if name is None:
-        return b""
-    try:
-        return store.get(f"{home.folder}/_transactions/{name}".lstrip("/"))
-    # Transaction files are not synced, and native cleanup removes them. Without one the version counts as external, so
-    # that it is not overwritten.
-    except ObjectNotFoundError:
-        return b""
+        name = parts.message.transaction_file
+        # Transaction files are not synced, and native cleanup removes them. Without one the version counts as external,
+        # so that it is not overwritten.
+        transaction = home.store().find(f"{home.folder}/_transactions/{name}".lstrip("/")) if name else None
+    found = Transaction.parse(transaction or b"", "transaction")
+    return {each.key: each.value for each in found.properties}

@@ -8,7 +8,7 @@ import lance
 import pyarrow as pa
 
 from anabranch.format.arguments import unknown_column
-from anabranch.format.layout.wire import bytes_field, iter_fields
+from anabranch.format.layout.messages import Field, FieldMetadata
 from anabranch.format.staging.fields import FieldTree, StoredField
 from anabranch.format.staging.version_ref import VersionRef, stage
 
@@ -36,9 +36,6 @@ COLUMN_ID = "anabranch:column-id"
 # bases disagree.
 NOT_NULL = "anabranch:not-null"
 
-# Field numbers of Lance's Field, and of the entries of its metadata.
-_METADATA = 10
-_KEY, _VALUE = 1, 2
 _OWN = "anabranch:"
 # These describe how values are stored or typed, so they do not apply to another column.
 _TIED_TO_THE_TYPE = ("lance-encoding:", "ARROW:")
@@ -132,21 +129,13 @@ def _noted(field: StoredField, notes: Notes) -> StoredField:
 
 
 def _written(field: StoredField, metadata: Mapping[str, bytes]) -> StoredField:
-    others = b"".join(f.raw for f in iter_fields(field.message, "a field of the schema") if f.number != _METADATA)
+    message = Field.parse(field.message, "a field of the schema")
+    message.ClearField("metadata")
     # Sorted: fields are compared by their messages, so equal notes must give equal bytes.
-    entries = (
-        bytes_field(_METADATA, bytes_field(_KEY, key.encode()) + bytes_field(_VALUE, value))
-        for key, value in sorted(metadata.items())
-    )
-    return replace(field, message=others + b"".join(entries))
+    message.metadata.extend(FieldMetadata(key=key, value=value) for key, value in sorted(metadata.items()))
+    return replace(field, message=message.SerializeToString())
 
 
 def _read(field: StoredField) -> dict[str, bytes]:
-    found: dict[str, bytes] = {}
-    for part in iter_fields(field.message, "a field of the schema"):
-        if part.number == _METADATA and isinstance(part.value, bytes):
-            entry = {f.number: f.value for f in iter_fields(part.value, "the metadata of a field")}
-            key, value = entry.get(_KEY, b""), entry.get(_VALUE, b"")
-            if isinstance(key, bytes) and isinstance(value, bytes):
-                found[key.decode()] = value
-    return found
+    message = Field.parse(field.message, "a field of the schema")
+    return {entry.key: entry.value for entry in message.metadata}

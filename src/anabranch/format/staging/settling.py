@@ -6,6 +6,7 @@ the next number is tried, or an external writer made it.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from anabranch.errors import NotFoundError, VersionNotFoundError
@@ -18,15 +19,8 @@ from anabranch.format.layout.files import (
     names_in_index,
     resolve_path,
 )
-from anabranch.format.layout.manifest import base_paths_of
+from anabranch.format.layout.manifest import ManifestParts, base_paths_of
 from anabranch.format.layout.names import MANAGED_TAG, manifest_path, tag_ref_path
-from anabranch.format.layout.settled_manifest import (
-    NO_PARTS,
-    SettledManifest,
-    SettledParts,
-    settled_manifest,
-    written_at,
-)
 from anabranch.format.staging.external_versions import find_external, refuse_external
 from anabranch.format.staging.manifest_repair import replace_damaged
 from anabranch.format.staging.manifests import (
@@ -41,6 +35,9 @@ from anabranch.format.staging.manifests import (
 )
 from anabranch.storage import in_parallel, open_store, put_once
 from anabranch.storage.uris import join_uri, relative_to
+
+if TYPE_CHECKING:
+    from anabranch.format.layout.settled_manifest import SettledManifest
 
 __all__ = [
     "PreparedSettle",
@@ -88,7 +85,7 @@ class PreparedSettle:
     expected_head: int
     properties: Mapping[str, str]
     data: bytes = field(default=b"", repr=False)
-    made: SettledManifest | None = field(default=None, repr=False)
+    made: "SettledManifest | None" = field(default=None, repr=False)
     staged: Manifest | None = field(default=None, repr=False)
 
     @property
@@ -130,6 +127,9 @@ def prepare_settle(
 
     Raise ExternalWriteError if an external writer made a version after the expected head.
     """
+    # Not at the top: to find out which versions are ours needs no numpy.
+    from anabranch.format.layout.settled_manifest import settled_manifest
+
     before = _find_newest(home, version, at_least=expected_head)
     if version in (before.version, before.shown):
         # Nothing will be put that would show whether this is the newest version, so it is listed.
@@ -211,7 +211,7 @@ def remember_settled(prepared: PreparedSettle) -> None:
         made = prepared.made
         keep_manifest(
             prepared.home,
-            Manifest(made.number, made.data, made.parts, stamp=prepared.properties, shown=prepared.version),
+            Manifest(made.number, prepared.path, made.data, made.parts, prepared.properties, prepared.version),
         )
     if is_staged(prepared.version):
         _SETTLED.keep(prepared.home.key(prepared.version), prepared.number)
@@ -254,7 +254,8 @@ def settled_head(home: Home, *, published: int, since: int) -> int:
 
 def staged_at(home: Home, version: int) -> int:
     """Return when a version was written, in microseconds, by the clock of its writer."""
-    return written_at(read_staged(home, version).parts)
+    written = read_staged(home, version).parts.message.timestamp
+    return written.seconds * 1_000_000 + written.nanos // 1_000
 
 
 def find_missing_files(home: Home, version: int, *, expected_head: int) -> tuple[str, ...]:
@@ -262,6 +263,8 @@ def find_missing_files(home: Home, version: int, *, expected_head: int) -> tuple
 
     Native cleanup removes files that no ordinary version names.
     """
+    from anabranch.format.layout.settled_manifest import settled_manifest
+
     before = _find_newest(home, version, at_least=expected_head)
     staged = read_staged(home, version)
     # Computed for its list of new files only, and never put.
@@ -283,7 +286,7 @@ def _find_newest(home: Home, version: int, *, at_least: int) -> Manifest:
     found = None if known is None or known < at_least else find_ordinary(home, known)
     if found is None:
         found = find_ordinary(home, _latest(home, version))
-    if found is not None and found.parts is NO_PARTS:
+    if found is not None and found.known is None:
         replace_damaged(home, found.version, version)
         found = find_ordinary(home, found.version)
     if found is None:
@@ -297,7 +300,7 @@ def _latest(home: Home, version: int) -> int:
         return int(home.open(version).latest_version)
 
 
-def _base_of(home: Home, before: Manifest, *, staged_from: int) -> SettledParts:
+def _base_of(home: Home, before: Manifest, *, staged_from: int) -> ManifestParts:
     """Return the version that the one before shows; that one itself if it is not ours, or its source is gone."""
     if before.shown is None or not is_staged(before.shown) or before.shown == staged_from:
         return before.parts
@@ -311,8 +314,8 @@ def _forget_newest(home: Home) -> None:
     _NEWEST.forget(lambda known: known[1] == home)
 
 
-def _new_files(home: Home, made: SettledManifest, staged: Manifest) -> tuple[str, ...]:
-    bases = {base.id: base for base in base_paths_of(staged.parts.others, "staged manifest")}
+def _new_files(home: Home, made: "SettledManifest", staged: Manifest) -> tuple[str, ...]:
+    bases = {base.id: base for base in base_paths_of(staged.parts.message)}
     found = [join_uri(home.root, manifest_path(staged.version, home.folder))]
     for fragment, former in made.fragments:
         known = files_of_fragment(former) if former else ()
