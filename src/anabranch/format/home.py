@@ -169,6 +169,12 @@ class Home:
         """The home of a branch of the same dataset; None is the root."""
         return self if branch == self.branch else replace(self, branch=branch)
 
+    def manifest_path(self, version: int) -> str:
+        """Return where the manifest of a version is, below the dataset's root."""
+        # Ordinary numbers count down, so that a sorted listing shows the newest first.
+        name = f"d{version}.manifest" if version >= 1 << 63 else f"{(1 << 64) - 1 - version:020d}.manifest"
+        return f"{self.folder}/_versions/{name}" if self.folder else f"_versions/{name}"
+
     def store(self) -> ObjectStore:
         """The object store rooted at the dataset's root."""
         return open_root(self.root, tuple(self.storage_options.items()))

@@ -16,7 +16,6 @@ from anabranch.format.arrow_types import WITH_BYTES
 from anabranch.format.home import BoundedCache, HomeKey, new_home_cache
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout.manifest import Contents, fragment_id, read_contents
-from anabranch.format.layout.names import manifest_path
 from anabranch.format.staging.column_ids import columns_by_id
 from anabranch.format.staging.expressions import quoted_column
 from anabranch.format.staging.fields import FieldTree
@@ -70,7 +69,7 @@ def read_manifest_of(version_ref: VersionRef) -> bytes:
 
 
 def _path_of(version_ref: VersionRef) -> str:
-    return manifest_path(version_ref.version, version_ref.home.folder)
+    return version_ref.home.manifest_path(version_ref.version)
 
 
 def find_renamed(older: Contents, newer: Contents) -> dict[str, str]:

@@ -260,7 +260,8 @@ def files_of_fragment(description: bytes) -> tuple[FileMention, ...]:
     Raise UnsupportedFormatError if the description has an unknown field, since that field may name further files.
     """
     fragment = messages.Fragment.parse(description, "fragment")
-    _refuse_unknown("fragment", messages.find_unknown_fields(fragment))
+    if unknown := messages.find_unknown_fields(fragment):
+        raise _unknown_field("fragment", unknown)
     number, rows = fragment.id, fragment.physical_rows
     found: list[FileMention] = []
     for file in (*fragment.files, *(overlay.data_file for overlay in fragment.overlays)):
@@ -284,18 +285,18 @@ def _base_of(file: messages.DataFile | messages.DeletionFile | messages.Index) -
     return file.base_id if file.HasField("base_id") else None
 
 
-def _refuse_unknown(what: str, unknown: set[int]) -> None:
-    if unknown:
-        raise UnsupportedFormatError(
-            f"a manifest describes a {what} with the unknown field {min(unknown)}, which may name further files",
-            hint="upgrade Anabranch: a newer release of Lance wrote the manifest",
-        )
+def _unknown_field(what: str, unknown: set[int]) -> UnsupportedFormatError:
+    return UnsupportedFormatError(
+        f"a manifest describes a {what} with the unknown field {min(unknown)}, which may name further files",
+        hint="upgrade Anabranch: a newer release of Lance wrote the manifest",
+    )
 
 
 def folder_of_index(description: bytes) -> FileMention:
     """Return the folder of an index. Raise UnsupportedFormatError if the description has an unknown field."""
     index = messages.Index.parse(description, "index")
-    _refuse_unknown("index", messages.find_unknown_fields(index) - _OTHER_INDEX_FIELDS)
+    if unknown := messages.find_unknown_fields(index) - _OTHER_INDEX_FIELDS:
+        raise _unknown_field("index", unknown)
     return FileMention(
         FileKind.INDEX,
         str(UUID(bytes=index.uuid.uuid)),

@@ -185,10 +185,6 @@ class ManifestParts:
     footer: bytes = field(repr=False)
 
     @property
-    def version(self) -> int:
-        return self.message.version
-
-    @property
     def last_fragment_id(self) -> int:
         """The largest id that a fragment ever had; -1 if there was none."""
         return self.message.max_fragment_id if self.message.HasField("max_fragment_id") else -1
@@ -217,24 +213,29 @@ def join_manifest(parts: ManifestParts) -> bytes:
     # A message followed by another one of its type is a message with the fields of both.
     fragments = messages.Manifest(fragments=parts.fragments.values())
     message = parts.message.SerializeToString() + fragments.SerializeToString()
-    return _join_file(parts.prefix, message, parts.suffix, parts.footer)
+    position = struct.pack("<Q", len(parts.prefix))
+    return b"".join((parts.prefix, struct.pack("<I", len(message)), message, parts.suffix, position, parts.footer))
 
 
 def with_message(data: bytes, message: messages.Manifest, *, added: bytes = b"", name: str) -> bytes:
     """Return a manifest with another message, and with `added` after its sections: none of the others may move."""
     start, size = message_span(data, name)
-    return _join_file(data[: start - 4] + added, message.SerializeToString(), data[start + size : -_FOOTER], data[-8:])
-
-
-def _join_file(prefix: bytes, message: bytes, suffix: bytes, footer: bytes) -> bytes:
-    return b"".join((prefix, struct.pack("<I", len(message)), message, suffix, struct.pack("<Q", len(prefix)), footer))
+    parts = ManifestParts(
+        message=message,
+        fragments={},
+        indices=(),
+        prefix=data[: start - 4] + added,
+        suffix=data[start + size : -_FOOTER],
+        footer=data[-8:],
+    )
+    return join_manifest(parts)
 
 
 def inline_transaction(parts: ManifestParts) -> bytes | None:
     """Return the transaction that a manifest contains; None if it is in a file of its own."""
     if not parts.message.HasField("transaction_section"):
         return None
-    return read_section(parts.prefix, parts.message.transaction_section, f"of version {parts.version}")
+    return read_section(parts.prefix, parts.message.transaction_section, f"of version {parts.message.version}")
 
 
 def read_section(data: bytes, position: int, name: str) -> bytes:

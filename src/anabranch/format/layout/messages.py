@@ -9,25 +9,23 @@ from collections.abc import MutableSequence
 from dataclasses import dataclass
 from functools import cache
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Self, TypeVar, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, Self, get_args, get_type_hints
 
 from anabranch.errors import DamagedFileError
-
-M = TypeVar("M", bound="Message")
 
 
 class Message:
     """A message. Its class gives the types of the fields; an instance is of a class that `protobuf` generates."""
 
     def __new__(cls, **values: Any) -> Self:
-        made: Self = _generated(cls)(**values)
+        made: Self = (_CLASSES.get(cls) or _generated(cls))(**values)
         return made
 
     @classmethod
     def parse(cls, data: bytes, what: str) -> Self:
         """Read a message; `what` names it in the error."""
         try:
-            found: Self = _generated(cls).FromString(data)
+            found: Self = (_CLASSES.get(cls) or _generated(cls)).FromString(data)
         except _decode_error() as err:
             raise damaged(what, "it is not a message of Lance, or holds a text that is not UTF-8") from err
         return found
@@ -51,12 +49,6 @@ def find_unknown_fields(message: Message) -> set[int]:
     from google.protobuf.unknown_fields import UnknownFieldSet
 
     return {field.field_number for field in UnknownFieldSet(message)}
-
-
-def copy_of(message: M) -> M:
-    made = type(message)()
-    made.CopyFrom(message)
-    return made
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,10 +260,9 @@ _LOCK = Lock()
 
 def _generated(described: type[Message]) -> Any:
     """Return the generated class of a message. All are generated at the first use."""
-    if described not in _CLASSES:
-        with _LOCK:  # two generations of one message could not be put into one another
-            if not _CLASSES:
-                _CLASSES.update(_generate())
+    with _LOCK:  # two generations of one message could not be put into one another
+        if not _CLASSES:
+            _CLASSES.update(_generate())
     return _CLASSES[described]
 
 

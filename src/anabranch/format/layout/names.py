@@ -193,8 +193,8 @@ def pending_manifest_of_path(path: str) -> ManifestName | None:
 
 def manifest_path(version: int, folder: str = "") -> str:
     """Return where a home holds the manifest of a version: below its folder, or, given the folder, below the root."""
-    name = f"d{version}.manifest" if is_staged(version) else f"{_U64_MAX - version:020d}.manifest"
-    return f"{folder}/_versions/{name}" if folder else f"_versions/{name}"
+    scheme = ManifestScheme.DETACHED if is_staged(version) else ManifestScheme.V2
+    return f"{folder}/_versions/{ManifestName(version=version, scheme=scheme)}".lstrip("/")
 
 
 def branch_ref_path(name: str) -> str:

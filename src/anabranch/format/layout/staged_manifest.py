@@ -5,6 +5,7 @@ for an Append, or for a Delete and an Append at once. Lance's own commit takes s
 versions for the latter, or an Update that reads the id of every row.
 """
 
+import copy
 import json
 import struct
 import time
@@ -16,7 +17,7 @@ from lance.fragment import RowIdSequence
 
 from anabranch.format.layout import messages
 from anabranch.format.layout.manifest import ManifestParts, inline_transaction
-from anabranch.format.layout.row_versions import encode_run
+from anabranch.format.layout.settled_manifest import encode_run
 
 if TYPE_CHECKING:
     from lance.fragment import FragmentMetadata
@@ -61,7 +62,7 @@ def staged_manifest(
     has_row_ids = base.message.reader_feature_flags & _HAS_ROW_IDS
     if base.message.HasField("index_section") or has_other_sections or not has_row_ids:
         return None
-    message = messages.copy_of(base.message)
+    message = copy.deepcopy(base.message)
     message.version = version
     message.timestamp.seconds, message.timestamp.nanos = divmod(time.time_ns(), 1_000_000_000)
     message.transaction_file = f"{read_version}-{uuid}.txn"

@@ -268,7 +268,7 @@ def put_branch(source: Home, version: int, name: str, *, first: int, parent: byt
     Lance would write the ref under its name and not sync it. A power loss could then leave an empty file, which stops
     every listing of the branches.
     """
-    store, manifest = source.store(), manifest_path(first, source.on(name).folder)
+    store, manifest = source.store(), source.on(name).manifest_path(first)
     ref = encode_branch(
         parent_branch=source.branch,
         parent_version=version,

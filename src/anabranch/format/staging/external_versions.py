@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 from anabranch.errors import DamagedFileError, ExternalWriteError, NotFoundError
 from anabranch.format.home import Home
 from anabranch.format.lance_errors import lance_errors
-from anabranch.format.layout.names import manifest_path
 from anabranch.format.staging.manifest_repair import copy_id
 from anabranch.format.staging.manifests import (
     PUT_BACK,
@@ -53,7 +52,7 @@ def versions_shown_by(home: Home, number: int) -> tuple[int, ...]:
         return ()
     shown = ordinary.shown
     # Rows without a key are matched along the staged line, so the staged version comes first while it is there.
-    if shown is not None and home.store().find_info(manifest_path(shown, home.folder)) is not None:
+    if shown is not None and home.store().find_info(home.manifest_path(shown)) is not None:
         return shown, number
     # A commit may name the ordinary version itself, or the staged copy that protects it from native cleanup.
     return number, copy_id(ordinary.data), *([shown] if shown is not None else [])

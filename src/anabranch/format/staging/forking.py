@@ -2,7 +2,6 @@
 
 from anabranch.errors import BranchExistsError, CorruptError
 from anabranch.format.home import Home
-from anabranch.format.layout.names import manifest_path
 from anabranch.format.layout.settled_manifest import ordinary_manifest
 from anabranch.format.refs.branches import clone_version, put_branch, read_parent
 from anabranch.format.staging.external_versions import Origin, find_origin, restored_version
@@ -40,19 +39,15 @@ def give_ordinary_version(target: Home, staged: int, number: int, *, source: Hom
     `source` is the home that the version was staged in, and `number` is its newest ordinary version.
     """
     store = target.store()
-    path, ordinary = (_in_home(target, manifest_path(version)) for version in (staged, number))
+    path, ordinary = target.manifest_path(staged), target.manifest_path(number)
     shown_by = None
     # The ordinary version that shows the same state has the right row versions; the staged one has staged numbers.
     if restored_version(source, number) == staged:
-        shown_by = source.store().get(_in_home(source, manifest_path(number)))
+        shown_by = source.store().get(source.manifest_path(number))
     manifest = ordinary_manifest(store.get(path), number, shown_by=shown_by, name=path)
     # Not durable here: the caller syncs it together with what refers to it.
     if not put_once(store, ordinary, manifest, durable=False):
         raise BranchExistsError(f"another process is creating the branch {target.branch!r}", hint="choose another name")
-
-
-def _in_home(home: Home, path: str) -> str:
-    return f"{home.folder}/{path}" if home.folder else path
 
 
 def _check(target: Home, source: VersionRef, number: int) -> None:

@@ -1,5 +1,6 @@
 """Damaged and missing manifests: replaced by, or rebuilt from, other manifests with the same state."""
 
+import copy
 from dataclasses import replace
 from hashlib import sha256
 from uuid import NAMESPACE_URL, uuid5
@@ -7,8 +8,6 @@ from uuid import NAMESPACE_URL, uuid5
 from anabranch.format.home import Home
 from anabranch.format.layout.manifest import has_mark
 from anabranch.format.layout.manifest_changes import with_version
-from anabranch.format.layout.messages import copy_of
-from anabranch.format.layout.names import manifest_path
 from anabranch.format.staging.manifests import (
     SETTLED_FROM,
     find_ordinary,
@@ -33,7 +32,7 @@ __all__ = [
 
 def is_damaged(home: Home, number: int) -> bool:
     """Whether a manifest was cut off: it is empty or does not end with the mark of a Lance file."""
-    return not has_mark(home.store().get(manifest_path(number, home.folder)))
+    return not has_mark(home.store().get(home.manifest_path(number)))
 
 
 def replace_damaged(home: Home, number: int, shown: int) -> bool:
@@ -46,13 +45,13 @@ def replace_damaged(home: Home, number: int, shown: int) -> bool:
     # Not at the top: to find out which versions are ours needs no numpy.
     from anabranch.format.layout.settled_manifest import settled_manifest
 
-    store, path = home.store(), manifest_path(number, home.folder)
+    store, path = home.store(), home.manifest_path(number)
     if has_mark(store.get(path)):
         return False
     before = find_ordinary(home, number - 1)
     if before is None or before.known is None:
         before = read_staged(home, shown)
-        parts = replace(before.parts, message=copy_of(before.parts.message))
+        parts = replace(before.parts, message=copy.deepcopy(before.parts.message))
         parts.message.version = number - 1
     else:
         parts, shown = before.parts, before.shown or number - 1
@@ -89,8 +88,8 @@ def rebuild_staged(home: Home, version: int) -> bool:
     number = find_shown(home, version)
     if number is None:
         return False
-    name = manifest_path(number, home.folder)
-    home.store().put(manifest_path(version, home.folder), with_version(home.store().get(name), version, name=name))
+    name = home.manifest_path(number)
+    home.store().put(home.manifest_path(version), with_version(home.store().get(name), version, name=name))
     # This process may have kept what it read of the damaged file, and handles on it.
     forget_manifest(home, version)
     home.forget()
@@ -102,10 +101,10 @@ def copy_ordinary(home: Home, number: int) -> int:
 
     The id follows from the manifest, so that a second copy of the same version is the same version.
     """
-    name = manifest_path(number, home.folder)
+    name = home.manifest_path(number)
     data = home.store().get(name)
     version = copy_id(data)
-    put_once(home.store(), manifest_path(version, home.folder), with_version(data, version, name=name))
+    put_once(home.store(), home.manifest_path(version), with_version(data, version, name=name))
     return version
 
 

@@ -11,7 +11,7 @@ from anabranch.errors import DamagedFileError, NotFoundError
 from anabranch.format.home import BoundedCache, Home, HomeKey, is_staged, new_home_cache
 from anabranch.format.layout.manifest import ManifestParts, called, has_mark, inline_transaction, read_parts
 from anabranch.format.layout.messages import Transaction, damaged
-from anabranch.format.layout.names import manifest_of_path, manifest_path
+from anabranch.format.layout.names import manifest_of_path
 
 __all__ = [
     "PUT_BACK",
@@ -83,7 +83,7 @@ def read_staged(home: Home, version: int) -> Manifest:
     known = _MANIFESTS.find(home.key(version))
     if known is not None and is_staged(version):
         return known
-    path = manifest_path(version, home.folder)
+    path = home.manifest_path(version)
     data = home.store().find(path)
     if data is None:
         raise home.no_version(version)
@@ -97,7 +97,7 @@ def read_staged(home: Home, version: int) -> Manifest:
 
 def find_ordinary(home: Home, number: int) -> Manifest | None:
     """Read an ordinary version; None if there is none of this number. It may be damaged."""
-    path = manifest_path(number, home.folder)
+    path = home.manifest_path(number)
     data = home.store().find(path)
     if data is None:
         return None

@@ -20,7 +20,7 @@ from anabranch.format.layout.files import (
     resolve_path,
 )
 from anabranch.format.layout.manifest import ManifestParts, base_paths_of
-from anabranch.format.layout.names import MANAGED_TAG, manifest_path, tag_ref_path
+from anabranch.format.layout.names import MANAGED_TAG, tag_ref_path
 from anabranch.format.staging.external_versions import find_external, refuse_external
 from anabranch.format.staging.manifest_repair import replace_damaged
 from anabranch.format.staging.manifests import (
@@ -115,7 +115,7 @@ class PreparedSettle:
 
 def list_created_files(home: Home, version: int) -> tuple[str, ...]:
     """Return the URIs of the files of a new table: its manifest, and the tag that marks it as managed if it has one."""
-    manifest, mark = manifest_path(version, home.folder), tag_ref_path(MANAGED_TAG)
+    manifest, mark = home.manifest_path(version), tag_ref_path(MANAGED_TAG)
     is_marked = version == 1 and home.branch is None and home.store().find_info(mark) is not None
     return tuple(join_uri(home.root, path) for path in ((manifest, mark) if is_marked else (manifest,)))
 
@@ -142,7 +142,7 @@ def prepare_settle(
     properties = {**(stamp or {}), SETTLED_FROM: str(version)}
     # A forced settle puts a version in any case: only its properties set the external versions aside.
     if version in (before.version, before.shown) and SET_ASIDE not in properties:
-        path = manifest_path(before.version, home.folder)
+        path = home.manifest_path(before.version)
         return PreparedSettle(
             home=home,
             version=version,
@@ -163,8 +163,8 @@ def prepare_settle(
     return PreparedSettle(
         home=home,
         version=version,
-        number=made.number,
-        path=manifest_path(made.number, home.folder),
+        number=made.parts.message.version,
+        path=home.manifest_path(made.parts.message.version),
         expected_head=expected_head,
         properties=properties,
         data=made.data,
@@ -211,7 +211,9 @@ def remember_settled(prepared: PreparedSettle) -> None:
         made = prepared.made
         keep_manifest(
             prepared.home,
-            Manifest(made.number, prepared.path, made.data, made.parts, prepared.properties, prepared.version),
+            Manifest(
+                made.parts.message.version, prepared.path, made.data, made.parts, prepared.properties, prepared.version
+            ),
         )
     if is_staged(prepared.version):
         _SETTLED.keep(prepared.home.key(prepared.version), prepared.number)
@@ -220,7 +222,7 @@ def remember_settled(prepared: PreparedSettle) -> None:
 def is_newest(home: Home, version: int) -> bool:
     """Return whether this process settled a staged version, and no ordinary version came after it. One request."""
     number = _SETTLED.find(home.key(version))
-    return number is not None and home.store().find_info(manifest_path(number + 1, home.folder)) is None
+    return number is not None and home.store().find_info(home.manifest_path(number + 1)) is None
 
 
 def settle(home: Home, version: int, *, expected_head: int, stamp: Mapping[str, str] | None = None) -> Settled:
@@ -316,7 +318,7 @@ def _forget_newest(home: Home) -> None:
 
 def _new_files(home: Home, made: "SettledManifest", staged: Manifest) -> tuple[str, ...]:
     bases = {base.id: base for base in base_paths_of(staged.parts.message)}
-    found = [join_uri(home.root, manifest_path(staged.version, home.folder))]
+    found = [join_uri(home.root, home.manifest_path(staged.version))]
     for fragment, former in made.fragments:
         known = files_of_fragment(former) if former else ()
         for file in files_of_fragment(fragment):

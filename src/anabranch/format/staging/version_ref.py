@@ -133,7 +133,6 @@ def stage_rows(base: "lance.LanceDataset", version_ref: VersionRef, change: "Cha
     """Put the manifest of a version with changed rows, outside the history; None if only Lance can write it."""
     # Not at the top: a command that opens no table does not need them.
     from anabranch.format.layout.manifest import join_manifest
-    from anabranch.format.layout.names import manifest_path
     from anabranch.format.layout.staged_manifest import staged_manifest
     from anabranch.format.staging.manifests import Manifest, keep_manifest, read_staged
 
@@ -147,7 +146,7 @@ def stage_rows(base: "lance.LanceDataset", version_ref: VersionRef, change: "Cha
     made = staged_manifest(before, change, read_version=version_ref.version, version=version, uuid=str(uuid4()))
     if made is None:
         return None
-    path, data = manifest_path(version, home.folder), join_manifest(made)
+    path, data = home.manifest_path(version), join_manifest(made)
     # Publishing syncs it with the other new files of the commit.
     home.store().put(path, data, durable=False)
     keep_manifest(home, Manifest(version, path, data, made))
