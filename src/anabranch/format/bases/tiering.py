@@ -34,8 +34,8 @@ from anabranch.format.layout.deletions import offsets_in
 from anabranch.format.layout.files import FileKind, files_of_version, resolve_path
 from anabranch.format.layout.manifest import BasePath
 from anabranch.format.scan import filter_errors
-from anabranch.format.staging.append_detection import as_written
 from anabranch.format.staging.expressions import enclosed
+from anabranch.format.staging.fragments import as_new_fragment
 from anabranch.format.staging.rows import Addresses, delete_at, join_addresses
 from anabranch.format.staging.version_ref import VersionRef, stage
 from anabranch.storage import ObjectStore, copy_between, in_parallel, open_store
@@ -308,7 +308,7 @@ def copy_version(source: VersionRef, *, onto: VersionRef) -> VersionRef:
 
 
 def _copied(fragment: lance.LanceFragment) -> dict[str, object]:
-    found = as_written(fragment.metadata.to_json())
+    found = as_new_fragment(fragment.metadata.to_json())
     files = [{**file, "base_id": None} for file in found["files"]]
     overlays = [{**one, "data_file": {**one["data_file"], "base_id": None}} for one in found["overlays"]]
     return {**found, "files": files, "overlays": overlays, "deletion_file": None}

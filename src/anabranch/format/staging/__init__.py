@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING, Any
 from anabranch.lazy import load_name
 
 if TYPE_CHECKING:
-    from anabranch.format.staging.append_detection import find_appended
     from anabranch.format.staging.column_ids import without_column_ids
     from anabranch.format.staging.columns import (
         ColumnChange,
         add_columns,
         add_defaults,
         alter_columns,
+        check_defaults,
         drop_columns,
         find_computable,
+        find_wrong_default,
     )
     from anabranch.format.staging.compaction import (
         TARGET_ROWS,
@@ -30,8 +31,10 @@ if TYPE_CHECKING:
         rewrite_fragments,
         stage_rewritten,
     )
-    from anabranch.format.staging.default_checks import check_defaults, find_wrong_default
-    from anabranch.format.staging.defaults import DEFAULT, default_expression
+    from anabranch.format.staging.defaults import (
+        DEFAULT,
+        default_expression,
+    )
     from anabranch.format.staging.external_versions import (
         is_our_restore,
         list_external_versions,
@@ -46,6 +49,7 @@ if TYPE_CHECKING:
         append_copied,
         append_fragments,
         copy_appended,
+        find_appended,
         has_same_fields,
         overwrite,
         overwrite_fragments,
@@ -66,7 +70,10 @@ if TYPE_CHECKING:
         list_indices,
         read_recipes,
     )
-    from anabranch.format.staging.key_hashes import FoundKeys, KeyRows
+    from anabranch.format.staging.key_hashes import (
+        FoundKeys,
+        KeyRows,
+    )
     from anabranch.format.staging.keys import (
         are_surely_unique,
         copy_upserted,
@@ -77,17 +84,22 @@ if TYPE_CHECKING:
         refuse_repeated,
         upsert,
     )
-    from anabranch.format.staging.manifest_repair import (
+    from anabranch.format.staging.manifests import (
         copy_ordinary,
         find_shown,
         is_damaged,
+        newest_version,
         rebuild_staged,
         replace_damaged,
     )
-    from anabranch.format.staging.manifests import (
-        newest_version,
+    from anabranch.format.staging.notes import (
+        DESCRIPTION,
+        Notes,
+        annotate,
+        keep_notes,
+        notes_of,
+        without_own_notes,
     )
-    from anabranch.format.staging.notes import DESCRIPTION, Notes, annotate, keep_notes, notes_of, without_own_notes
     from anabranch.format.staging.rows import (
         Addresses,
         RowBatch,
@@ -116,13 +128,24 @@ if TYPE_CHECKING:
         settled_head,
         staged_at,
     )
-    from anabranch.format.staging.version_ref import VersionRef, create_empty
+    from anabranch.format.staging.version_ref import (
+        VersionRef,
+        create_empty,
+    )
 
 # The names of each module, which type checkers find above.
 _MODULES = {
-    "append_detection": ("find_appended",),
     "column_ids": ("without_column_ids",),
-    "columns": ("ColumnChange", "add_columns", "add_defaults", "alter_columns", "drop_columns", "find_computable"),
+    "columns": (
+        "ColumnChange",
+        "add_columns",
+        "add_defaults",
+        "alter_columns",
+        "check_defaults",
+        "drop_columns",
+        "find_computable",
+        "find_wrong_default",
+    ),
     "compaction": (
         "TARGET_ROWS",
         "RewriteTask",
@@ -132,7 +155,6 @@ _MODULES = {
         "rewrite_fragments",
         "stage_rewritten",
     ),
-    "default_checks": ("check_defaults", "find_wrong_default"),
     "defaults": ("DEFAULT", "default_expression"),
     "external_versions": ("is_our_restore", "list_external_versions", "restored_version", "versions_shown_by"),
     "forking": ("fork",),
@@ -143,6 +165,7 @@ _MODULES = {
         "append_copied",
         "append_fragments",
         "copy_appended",
+        "find_appended",
         "has_same_fields",
         "overwrite",
         "overwrite_fragments",
@@ -174,8 +197,7 @@ _MODULES = {
         "refuse_repeated",
         "upsert",
     ),
-    "manifest_repair": ("copy_ordinary", "find_shown", "is_damaged", "rebuild_staged", "replace_damaged"),
-    "manifests": ("newest_version",),
+    "manifests": ("copy_ordinary", "find_shown", "is_damaged", "newest_version", "rebuild_staged", "replace_damaged"),
     "notes": ("DESCRIPTION", "Notes", "annotate", "keep_notes", "notes_of", "without_own_notes"),
     "rows": (
         "Addresses",

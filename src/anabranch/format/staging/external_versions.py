@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 from anabranch.errors import DamagedFileError, ExternalWriteError, NotFoundError
 from anabranch.format.home import Home
 from anabranch.format.lance_errors import lance_errors
-from anabranch.format.staging.manifest_repair import copy_id
 from anabranch.format.staging.manifests import (
     PUT_BACK,
     SET_ASIDE,
+    copy_id,
     find_ordinary,
     find_stamp,
     newest_version,

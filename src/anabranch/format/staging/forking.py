@@ -5,7 +5,7 @@ from anabranch.format.home import Home
 from anabranch.format.layout.settled_manifest import ordinary_manifest
 from anabranch.format.refs.branches import clone_version, put_branch, read_parent
 from anabranch.format.staging.external_versions import Origin, find_origin, restored_version
-from anabranch.format.staging.manifest_repair import repair_newest
+from anabranch.format.staging.manifests import repair_newest
 from anabranch.format.staging.version_ref import VersionRef
 from anabranch.storage import put_once
 

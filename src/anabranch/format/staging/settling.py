@@ -22,7 +22,6 @@ from anabranch.format.layout.files import (
 from anabranch.format.layout.manifest import ManifestParts, base_paths_of
 from anabranch.format.layout.names import MANAGED_TAG, tag_ref_path
 from anabranch.format.staging.external_versions import find_external, refuse_external
-from anabranch.format.staging.manifest_repair import replace_damaged
 from anabranch.format.staging.manifests import (
     PUT_BACK,
     SET_ASIDE,
@@ -32,6 +31,7 @@ from anabranch.format.staging.manifests import (
     keep_manifest,
     newest_version,
     read_staged,
+    replace_damaged,
 )
 from anabranch.storage import in_parallel, open_store, put_once
 from anabranch.storage.uris import join_uri, relative_to
