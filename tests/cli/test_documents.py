@@ -24,9 +24,12 @@ def names_of(kind: type) -> set[str]:
 
 
 def class_of(name: str) -> type:
-    """The class of a package, such as repo.TagInfo, which is in one of its modules."""
+    """The class of a package, such as repo.TagInfo, which is in one of its modules.
+
+    A protobuf message of Lance may have the same name. Documents never hold one.
+    """
     package, _, kind = name.partition(".")
-    defined = re.compile(rf"^class {kind}\b", re.MULTILINE)
+    defined = re.compile(rf"^class {kind}\b(?!\(Message\))", re.MULTILINE)
     (path,) = [path for path in (SOURCE / package).rglob("*.py") if defined.search(path.read_text())]
     module = ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts)
     found = getattr(import_module(module), kind)
