@@ -166,7 +166,7 @@ def test_doctor_does_not_remove_a_name_whose_rename_has_finished(dev: ab.Reposit
         cases.extend(diagnose_renames(repo_store, inventory))
 
     before_second_entry(dev, scan).branch_rename("dev", "prices")
-    assert [case.finding.kind.value for case in cases] == ["unfinished_rename"]
+    assert [case.kind.value for case in cases] == ["unfinished_rename"]
     assert cases[0].repair is not None
     assert not cases[0].repair()
     assert ids(another(dev).snapshot_of("prices")) == [1, 2, 3, 4]

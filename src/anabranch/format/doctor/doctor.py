@@ -19,7 +19,7 @@ from anabranch.errors import (
     StorageDeniedError,
     StorageUnavailableError,
 )
-from anabranch.format.doctor.findings import Case, DoctorReport, Finding, FindingKind, examine, unknown_file
+from anabranch.format.doctor.findings import Case, DoctorReport, FindingKind, examine, unknown_file
 from anabranch.format.doctor.inventory import (
     Contents,
     Damage,
@@ -30,7 +30,7 @@ from anabranch.format.doctor.inventory import (
     label,
     read_inventory,
 )
-from anabranch.format.doctor.refs import Repairs, diagnose_refs
+from anabranch.format.doctor.refs import Repair, Repairs, diagnose_refs
 from anabranch.format.doctor.trees import diagnose_trees
 from anabranch.format.home import Home, branch_folder
 from anabranch.format.lance_errors import lance_errors
@@ -71,14 +71,13 @@ def _damaged_manifests(inventory: Inventory) -> Iterator[Case]:
     for file, damage in inventory.damaged_manifests:
         if not file.has_ref:
             continue  # part of a tree that is reported as a whole
-        finding = Finding(
+        yield Case(
             kind=FindingKind.DAMAGED_MANIFEST,
             subject=file.path,
             explanation=f"version {ManifestName.parse(file.name).version} of {label(file.branch)}: {damage.problem}",
             remedy=_FROM_BACKUP,
             paths=(file.path,),
         )
-        yield Case(finding=finding)
 
 
 def _stray_manifests(inventory: Inventory) -> Iterator[Case]:
@@ -95,14 +94,13 @@ def _stray_manifests(inventory: Inventory) -> Iterator[Case]:
             is_odd = file.kind is LayoutKind.UNKNOWN and _is_numbered(file.path)
             if not is_mixed and not is_odd:
                 continue
-            finding = Finding(
+            yield Case(
                 kind=FindingKind.STRAY_MANIFEST,
                 subject=file.path,
                 explanation=f"Lance takes it for a version of {label(branch)}, and its name is not one of this folder",
                 remedy="none: move the file out of the folder",
                 paths=(file.path,),
             )
-            yield Case(finding=finding)
 
 
 def _is_numbered(path: str) -> bool:
@@ -114,14 +112,13 @@ def _is_numbered(path: str) -> bool:
 def _wrong_files(contents: Contents) -> Iterator[Case]:
     for wrong in contents.wrong:
         is_missing = wrong.problem is FileProblem.MISSING
-        finding = Finding(
+        yield Case(
             kind=wrong.kind,
             subject=wrong.file.path,
             explanation=_explain_missing(wrong.versions) if is_missing else wrong.explanation,
             remedy=_FROM_BACKUP,
             paths=tuple(facts.path for facts in wrong.versions) if is_missing else (wrong.file.path,),
         )
-        yield Case(finding=finding)
 
 
 def _explain_missing(versions: Sequence[VersionFacts]) -> str:
@@ -131,13 +128,12 @@ def _explain_missing(versions: Sequence[VersionFacts]) -> str:
 
 def _unchecked_bases(contents: Contents) -> Iterator[Case]:
     for folder, problem in sorted(contents.unchecked.items()):
-        finding = Finding(
+        yield Case(
             kind=FindingKind.UNCHECKED_BASE,
             subject=folder,
             explanation=f"its files cannot be checked: {problem}",
             remedy="none: make it reachable and run doctor again",
         )
-        yield Case(finding=finding)
 
 
 def _broken_tags(inventory: Inventory) -> Iterator[Case]:
@@ -150,25 +146,23 @@ def _broken_tags(inventory: Inventory) -> Iterator[Case]:
         # A tag that cannot be read is a finding about the ref file.
         if isinstance(tag, Damage) or (tag.branch, tag.version) in existing:
             continue
-        finding = Finding(
+        yield Case(
             kind=FindingKind.BROKEN_TAG,
             subject=tag_ref_path(tag.name),
             explanation=f"tag {tag.name!r} names version {tag.version} of {label(tag.branch)}, which is gone",
             remedy="none: delete the tag, or move it to a version that exists",
             paths=(tag_ref_path(tag.name),),
         )
-        yield Case(finding=finding)
 
 
 def _stale_bases(inventory: Inventory) -> Iterator[Case]:
     for name, problem in sorted(inventory.stale_bases.items()):
-        finding = Finding(
+        yield Case(
             kind=FindingKind.STALE_BASE,
             subject=branch_folder(name),
             explanation=problem,
             remedy="none: relocate the dataset if it was moved or copied here",
         )
-        yield Case(finding=finding)
     older: dict[str, list[VersionFacts]] = defaultdict(list)
     for facts in inventory.versions:
         # The newest version of these branches is right, so they open and only older versions are wrong.
@@ -176,14 +170,13 @@ def _stale_bases(inventory: Inventory) -> Iterator[Case]:
             older[facts.branch].append(facts)
     for name, stale in sorted(older.items()):
         numbers = ", ".join(str(facts.version) for facts in sorted(stale, key=lambda facts: facts.version))
-        finding = Finding(
+        yield Case(
             kind=FindingKind.STALE_BASE,
             subject=branch_folder(name),
             explanation=f"{stale[0].stale_base}; only in older versions ({numbers}): a relocation was interrupted",
             remedy="none: relocate the dataset again",
             paths=tuple(sorted(facts.path for facts in stale)),
         )
-        yield Case(finding=finding)
 
 
 def _orphans(inventory: Inventory) -> Iterator[Case]:
@@ -195,14 +188,13 @@ def _orphans(inventory: Inventory) -> Iterator[Case]:
         if file.has_ref and file.kind in _MENTIONED and file.named_path not in known:
             orphans[file.branch].append(file.path)
     for branch, paths in orphans.items():
-        finding = Finding(
+        yield Case(
             kind=FindingKind.ORPHAN_FILES,
             subject=branch_folder(branch) if branch is not None else inventory.layout.root,
             explanation=f"{len(paths)} files of {label(branch)} are in no readable manifest of this dataset",
             remedy="none: they may be about to be committed, or be used by a clone",
             paths=tuple(paths),
         )
-        yield Case(finding=finding)
 
 
 def _temporary_files(inventory: Inventory, repairs: Repairs) -> Iterator[Case]:
@@ -214,21 +206,19 @@ def _temporary_files(inventory: Inventory, repairs: Repairs) -> Iterator[Case]:
     refs = tuple(file for file in files if file.path.startswith("_refs/"))
     others = tuple(file for file in files if file not in refs)
     if refs:
-        finding = _half_written("_refs", refs, "a repair removes them", repairable=True)
-        yield Case(finding=finding, repair=partial(repairs.remove_files, refs))
+        yield _half_written("_refs", refs, "a repair removes them", repair=partial(repairs.remove_files, refs))
     if others:
-        finding = _half_written(inventory.layout.root, others, "none: remove them when there are no writers")
-        yield Case(finding=finding)
+        yield _half_written(inventory.layout.root, others, "none: remove them when there are no writers")
 
 
-def _half_written(subject: str, files: Sequence[LayoutFile], remedy: str, *, repairable: bool = False) -> Finding:
-    return Finding(
+def _half_written(subject: str, files: Sequence[LayoutFile], remedy: str, *, repair: Repair | None = None) -> Case:
+    return Case(
         kind=FindingKind.TEMPORARY_FILES,
         subject=subject,
         explanation=f"{len(files)} half-written files: a crash left them, or they are being written",
         remedy=remedy,
         paths=tuple(file.path for file in files),
-        repairable=repairable,
+        repair=repair,
     )
 
 
@@ -312,13 +302,12 @@ def _is_there(root: Home, path: str | None) -> bool:
 
 
 def _unopenable(subject: str, explanation: str) -> Case:
-    finding = Finding(
+    return Case(
         kind=FindingKind.UNOPENABLE,
         subject=subject,
         explanation=explanation,
         remedy="none: see the other findings, or restore the newest manifest from a backup",
     )
-    return Case(finding=finding)
 
 
 # Far longer than a creator needs between the first manifest of a branch and its ref.

@@ -1,7 +1,7 @@
 """The findings of doctor, of one dataset and of a whole repository: one type, one report, one way to repair."""
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 
 from anabranch.errors import BusyError, ConflictError, CorruptError, NotFoundError
@@ -184,37 +184,38 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class Case(Finding):
     """A finding, its repair if there is a safe one, and the table states that cannot be read because of it.
 
     `repair` checks the problem again right before it writes, and returns whether it changed anything.
     """
 
-    finding: Finding
-    repair: Callable[[], bool] | None = None
+    repair: Callable[[], bool] | None = field(default=None, compare=False)
     placements: frozenset[Placement] = field(default_factory=frozenset)
+
+    def to_finding(self, *, repaired: bool) -> Finding:
+        """Return the finding for the report."""
+        values = {one.name: getattr(self, one.name) for one in fields(Finding)}
+        return Finding(**{**values, "repairable": self.repair is not None, "repaired": repaired})
 
 
 def examine(root: str, scan: Callable[[], Sequence[Case]], *, repair: bool) -> DoctorReport:
     """Return the findings of a scan. With `repair`, run the repairs first, and scan again after each round of them."""
     found = scan()
-    repaired: dict[tuple[FindingKind, str], Finding] = {}
+    repaired: dict[tuple[FindingKind, str], Case] = {}
     for _ in range(_ROUNDS if repair else 0):
         # All repairs of a round run on the same scan. Each checks its case again, as an earlier repair may have
         # changed it.
-        done = [case.finding for case in found if _try_repair(case)]
+        done = [case for case in found if _try_repair(case)]
         if not done:
             break
-        repaired |= {(finding.kind, finding.subject): finding for finding in done}
+        repaired |= {(case.kind, case.subject): case for case in done}
         found = scan()
     # A problem that is found again was not repaired, whatever its repair returned.
     for case in found:
-        repaired.pop((case.finding.kind, case.finding.subject), None)
-    return _report(root, repaired.values(), found)
-
-
-def _report(root: str, repaired: Iterable[Finding], left: Iterable[Case]) -> DoctorReport:
-    findings = [*(replace(finding, repaired=True) for finding in repaired), *(case.finding for case in left)]
+        repaired.pop((case.kind, case.subject), None)
+    done_first = [(case, True) for case in repaired.values()] + [(case, False) for case in found]
+    findings = [case.to_finding(repaired=is_repaired) for case, is_repaired in done_first]
     order = list(Severity)
     return DoctorReport(root=root, findings=tuple(sorted(findings, key=lambda one: order.index(one.severity))))
 
@@ -230,11 +231,10 @@ def _try_repair(case: Case) -> bool:
 
 def unknown_file(path: str, *more: str) -> Case:
     """Return the case of files whose names neither Anabranch nor Lance uses."""
-    finding = Finding(
+    return Case(
         kind=FindingKind.UNKNOWN_FILE,
         subject=path,
         explanation="Anabranch and Lance do not use this name" if not more else f"{len(more)} files with unknown names",
         remedy="none: doctor does not change it, and it does no harm",
         paths=more,
     )
-    return Case(finding=finding)

@@ -11,7 +11,7 @@ from typing import Any
 from uuid import uuid4
 
 from anabranch.errors import AnabranchError, ObjectNotFoundError
-from anabranch.format.doctor.findings import Case, Finding, FindingKind
+from anabranch.format.doctor.findings import Case, FindingKind
 from anabranch.format.doctor.inventory import Inventory
 from anabranch.format.home import Home, branch_folder, is_staged
 from anabranch.format.layout.listing import LayoutFile, LayoutKind
@@ -200,15 +200,14 @@ def diagnose_refs(inventory: Inventory, repairs: Repairs) -> Iterator[Case]:
 
 
 def _damaged(ref: AnyRef, repair: Repair | None, otherwise: str) -> Case:
-    finding = Finding(
+    return Case(
         kind=FindingKind.DAMAGED_REF,
         subject=ref.path,
         explanation=f"{ref.problem}; Lance cannot list its refs, nor delete a branch, while it is there",
         remedy="a repair writes it again as Lance does" if repair is not None else f"none: {otherwise}",
         paths=(ref.path,),
-        repairable=repair is not None,
+        repair=repair,
     )
-    return Case(finding=finding, repair=repair)
 
 
 def _repair_branch(inventory: Inventory, ref: RefFile[BranchInfo], repairs: Repairs) -> Repair | None:

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
-from anabranch.format.doctor.findings import Case, Finding, FindingKind
+from anabranch.format.doctor.findings import Case, FindingKind
 from anabranch.format.doctor.inventory import Damage, Inventory, label
 from anabranch.format.doctor.refs import Repair, Repairs, rebuild_missing_ref
 from anabranch.format.home import branch_folder
@@ -98,16 +98,16 @@ def _unreferenced_trees(inventory: Inventory, users: Mapping[str, set[str]], rep
             continue
         kind = FindingKind.UNREFERENCED_TREE if is_untouched else FindingKind.ZOMBIE_TREE
         own = tuple(file for file in inventory.layout.of_branch(name) if file.kind is not LayoutKind.UNKNOWN)
-        finding = Finding(
+        is_removable = not needed_by and not doubt
+        yield Case(
             kind=kind,
             subject=branch_folder(name),
             explanation=_TREE_STORIES[kind].format(name=name),
             remedy=_remedy_of_tree(kind, needed_by, doubt),
             paths=tuple(file.path for file in own),
             needed_by=needed_by,
-            repairable=not needed_by and not doubt,
+            repair=partial(repairs.remove_tree, name, own) if is_removable else None,
         )
-        yield Case(finding=finding, repair=partial(repairs.remove_tree, name, own) if finding.repairable else None)
 
 
 def _is_untouched(inventory: Inventory, name: str) -> bool:
@@ -129,16 +129,15 @@ def _missing_ref(name: str, rebuilt: Repair, needed_by: tuple[str, ...]) -> Case
     A deletion removes the first version right after the metadata, so what it leaves when it is interrupted looks
     different.
     """
-    finding = Finding(
+    return Case(
         kind=FindingKind.MISSING_REF,
         subject=branch_ref_path(name),
         explanation=f"branch {name!r} has all of its files but no metadata, and cannot be listed or branched from",
         remedy="a repair writes it again from the branch's first version; then delete the branch if it is not wanted",
         paths=(branch_ref_path(name),),
         needed_by=needed_by,
-        repairable=True,
+        repair=rebuilt,
     )
-    return Case(finding=finding, repair=rebuilt)
 
 
 _TREE_STORIES = {
@@ -177,16 +176,16 @@ def _missing_trees(inventory: Inventory, users: Mapping[str, set[str]], repairs:
             remedy = "restore its manifests from a backup, or delete the branch: its data files are still there"
         else:
             remedy = "a repair removes its metadata, which frees the name"
-        finding = Finding(
+        is_removable = not needed_by and not has_content
+        yield Case(
             kind=FindingKind.MISSING_TREE,
             subject=branch_ref_path(name),
             explanation=f"branch {name!r} has metadata but no manifest below {branch_folder(name)!r}",
             remedy=remedy,
             paths=(branch_ref_path(name),),
             needed_by=needed_by,
-            repairable=not needed_by and not has_content,
+            repair=partial(repairs.remove_ref, name) if is_removable else None,
         )
-        yield Case(finding=finding, repair=partial(repairs.remove_ref, name) if finding.repairable else None)
 
 
 def _mismatched_trees(inventory: Inventory, repairs: Repairs) -> Iterator[Case]:
@@ -239,7 +238,7 @@ def _losing_manifests(inventory: Inventory, info: BranchInfo) -> tuple[str, ...]
 
 
 def _mismatch(info: BranchInfo, told: str, said: str, repair: Repair | None) -> Case:
-    finding = Finding(
+    return Case(
         kind=FindingKind.MISMATCHED_TREE,
         subject=branch_folder(info.name),
         explanation=(
@@ -248,9 +247,8 @@ def _mismatch(info: BranchInfo, told: str, said: str, repair: Repair | None) -> 
         ),
         remedy=said,
         paths=(branch_ref_path(info.name),),
-        repairable=repair is not None,
+        repair=repair,
     )
-    return Case(finding=finding, repair=repair)
 
 
 def _matches(source: Origin, info: BranchInfo) -> bool:
@@ -268,10 +266,9 @@ def _branches_without_ordinary_version(inventory: Inventory) -> Iterator[Case]:
     for name in inventory.layout.branches:
         kinds = {file.kind for file in inventory.layout.of_branch(name)}
         if LayoutKind.DETACHED_MANIFEST in kinds and LayoutKind.MANIFEST not in kinds:
-            finding = Finding(
+            yield Case(
                 kind=FindingKind.NO_ORDINARY_VERSION,
                 subject=branch_folder(name),
                 explanation=f"branch {name!r} was forked from a staged version and has no ordinary version yet",
                 remedy="none, as it can be read by the staged version's number; delete the branch and fork again",
             )
-            yield Case(finding=finding)

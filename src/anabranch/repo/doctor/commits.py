@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from anabranch.errors import AnabranchError, CorruptError, NotFoundError, ObjectNotFoundError, UnsupportedFormatError
-from anabranch.format.doctor.findings import Case, Finding, FindingKind
+from anabranch.format.doctor.findings import Case, FindingKind
 from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.doctor.inventory import BrokenCommit, CommitFacts, Inventory, name_of
 from anabranch.repo.log import codec
@@ -230,16 +230,15 @@ def _broken_commit(
     # read.
     can_repair = kind is not FindingKind.NEWER_FORMAT and rebuilder.can_rebuild(commit_id)
     built_on = f"; {len(others)} other commits build on its tables" if others else ""
-    finding = Finding(
+    return Case(
         kind=kind,
         subject=commit_path(commit_id),
         explanation=f"commit {commit_id} cannot be read: {broken.problem}{built_on}",
         remedy=_remedy(kind, can_repair=can_repair),
         refs=refs,
         commits=(commit_id, *others),
-        repairable=can_repair,
+        repair=(lambda: rebuilder.rebuild(commit_id)) if can_repair else None,
     )
-    return Case(finding=finding, repair=(lambda: rebuilder.rebuild(commit_id)) if can_repair else None)
 
 
 def _remedy(kind: FindingKind, *, can_repair: bool) -> str:
@@ -289,7 +288,7 @@ def _wrong_order(inventory: Inventory, commit_id: str, facts: CommitFacts) -> It
         # Merge bases are found by generation. A commit that is not above its parents would be visited too early.
         if facts.generation > before.generation and facts.created_at >= before.created_at:
             continue
-        finding = Finding(
+        yield Case(
             kind=FindingKind.WRONG_ORDER,
             subject=commit_path(commit_id),
             explanation=(
@@ -299,4 +298,3 @@ def _wrong_order(inventory: Inventory, commit_id: str, facts: CommitFacts) -> It
             remedy="restore the commit from a backup; until then, merges may choose a wrong base",
             commits=(commit_id,),
         )
-        yield Case(finding=finding)

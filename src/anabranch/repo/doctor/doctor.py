@@ -15,7 +15,6 @@ from anabranch.format.arguments import require_names
 from anabranch.format.doctor.findings import (
     Case,
     DoctorReport,
-    Finding,
     FindingKind,
     Placement,
     Severity,
@@ -96,7 +95,14 @@ def _diagnose_home(repo_store: RepoStore, branch: BranchName, table: tuple[Table
     try:
         newest = staging.newest_version(home)
         if staging.is_damaged(home, newest):
-            return Case(finding=_damaged(key, subject, newest), repair=repair)
+            return Case(
+                kind=FindingKind.DAMAGED_MANIFEST,
+                subject=f"{subject}/{manifest_path(newest)}",
+                explanation=f"the newest ordinary version of '{key}', which plain Lance readers see, was cut off",
+                remedy="a repair replaces it and settles the published state, as the next writer would",
+                tables=(str(key),),
+                repair=repair,
+            )
         home.open()
         external = staging.list_external_versions(home, since=entry.head)
         if not external and _is_settled(home, newest, entry.version):
@@ -105,35 +111,22 @@ def _diagnose_home(repo_store: RepoStore, branch: BranchName, table: tuple[Table
     except (StorageDeniedError, StorageUnavailableError):
         raise
     except AnabranchError as err:
-        finding = Finding(
+        return Case(
             kind=FindingKind.DAMAGED_MANIFEST,
             subject=subject,
             explanation=f"its newest version, which plain Lance readers see, cannot be opened: {err.problem}",
             remedy="restore it from a backup; Anabranch can still read the published state",
             tables=(str(key),),
         )
-        return Case(finding=finding)
     if external:
-        return Case(finding=_external_write(branch, key, subject, external))
-    finding = Finding(
+        return _external_write(branch, key, subject, external)
+    return Case(
         kind=FindingKind.UNSETTLED_HOME,
         subject=subject,
         explanation=f"plain Lance readers see another state of '{key}' than branch '{branch}' has published",
         remedy="a repair settles it, as the next writer would",
         tables=(str(key),),
-        repairable=True,
-    )
-    return Case(finding=finding, repair=repair)
-
-
-def _damaged(key: TableKey, subject: str, version: int) -> Finding:
-    return Finding(
-        kind=FindingKind.DAMAGED_MANIFEST,
-        subject=f"{subject}/{manifest_path(version)}",
-        explanation=f"the newest ordinary version of '{key}', which plain Lance readers see, was cut off",
-        remedy="a repair replaces it and settles the published state, as the next writer would",
-        tables=(str(key),),
-        repairable=True,
+        repair=repair,
     )
 
 
@@ -141,9 +134,9 @@ def _is_settled(home: Home, newest: int, version: int) -> bool:
     return newest == version or staging.restored_version(home, newest) == version
 
 
-def _external_write(branch: BranchName, key: TableKey, subject: str, versions: tuple[int, ...]) -> Finding:
+def _external_write(branch: BranchName, key: TableKey, subject: str, versions: tuple[int, ...]) -> Case:
     named = ", ".join(map(str, versions))
-    return Finding(
+    return Case(
         kind=FindingKind.EXTERNAL_WRITE,
         subject=subject,
         explanation=f"another Lance tool wrote to '{key}' on branch '{branch}': version {named}",
@@ -162,14 +155,13 @@ def diagnose_renames(repo_store: RepoStore, inventory: Inventory) -> Iterator[Ca
         old = inventory.heads.get(str(former.branch))
         if old is None or old.state.is_deleted or old.state.created_as != former.created_as:
             continue
-        finding = Finding(
+        yield Case(
             kind=FindingKind.UNFINISHED_RENAME,
             subject=repo_store.config.branch_log(head.branch).path(head.number),
             explanation=f"a rename of branch '{old.branch}' to '{head.branch}' was interrupted, and both exist",
             remedy=f"a repair deletes '{head.branch}', on which nothing was changed; then rename '{old.branch}' again",
-            repairable=True,
+            repair=partial(_undo_rename, repo_store, head),
         )
-        yield Case(finding=finding, repair=partial(_undo_rename, repo_store, head))
 
 
 def _undo_rename(repo_store: RepoStore, head: LogEntry) -> bool:
@@ -244,7 +236,7 @@ class _Scan:
         stored = read_stored_history(self._config)
         unknown = self._read_logs()
         mark = diagnose_mark(self._config, inventory)
-        if mark is not None and mark.finding.kind is FindingKind.NEWER_FORMAT:
+        if mark is not None and mark.kind is FindingKind.NEWER_FORMAT:
             return [mark]
         inspect_remaining(self._repo_store, inventory)
         cases = [
@@ -252,7 +244,7 @@ class _Scan:
             *diagnose_commits(self._repo_store, inventory),
             *diagnose_renames(self._repo_store, inventory),
         ]
-        are_logs_whole = not any(case.finding.severity is Severity.ERROR for case in cases)
+        are_logs_whole = not any(case.severity is Severity.ERROR for case in cases)
         cases += self._check_tables()
         damaged = {place for case in cases for place in case.placements}
         homes = list(diagnose_homes(self._repo_store, inventory, damaged))
@@ -262,8 +254,8 @@ class _Scan:
         cases += diagnose_records(self._config)
         cases += diagnose_names(self._config, unknown)
         # Check the homes again: a writer that has just published may have settled them in between.
-        still = {case.finding for case in diagnose_homes(self._repo_store, inventory, damaged)} if homes else set()
-        cases += [case for case in homes if case.finding in still]
+        still = set(diagnose_homes(self._repo_store, inventory, damaged)) if homes else set()
+        cases += [case for case in homes if case in still]
         # Repair the mark of the repository last: its presence means that the repository is complete.
         return with_effects(self._repo_store, inventory, cases if mark is None else [*cases, mark])
 
@@ -322,21 +314,22 @@ class _Scan:
         if not stale:
             return []
         homes = sorted({f"{TABLES}/{place.dataset}/tree/{place.home}" for place in stale})
-        finding = Finding(
+        case = Case(
             kind=FindingKind.STALE_BASE,
             subject=homes[0],
             explanation=f"{len(homes)} branches of tables read files from another location: {min(stale.values())}",
             remedy=f"if the repository was moved or copied here, run `relocate({self._config.root!r})`",
             paths=tuple(homes),
+            placements=frozenset(stale),
         )
-        return [Case(finding=finding, placements=frozenset(stale))]
+        return [case]
 
     def _gone_bases(self, gone: dict[Placement, str]) -> list[Case]:
         """Return one finding for all missing bases: most likely they belong to one repository."""
         if not gone:
             return []
         bases = tuple(sorted(set(gone.values())))
-        finding = Finding(
+        case = Case(
             kind=FindingKind.MISSING_BASE,
             subject=bases[0],
             explanation=f"tables read files from {len(bases)} other locations that are empty now",
@@ -345,5 +338,6 @@ class _Scan:
                 " otherwise restore them from a backup"
             ),
             paths=bases,
+            placements=frozenset(gone),
         )
-        return [Case(finding=finding, placements=frozenset(gone))]
+        return [case]

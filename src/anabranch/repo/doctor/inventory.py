@@ -198,7 +198,7 @@ def with_effects(repo_store: RepoStore, inventory: Inventory, cases: Iterable[Ca
 
 def _has_effect(case: Case) -> bool:
     """Return False for a table state that no ref and no commit has: it was collected after the logs were read."""
-    return bool(not case.placements or case.finding.refs or case.finding.commits)
+    return bool(not case.placements or case.refs or case.commits)
 
 
 def _find_commits(
@@ -225,13 +225,12 @@ def _with_effects(
 ) -> Case:
     if not case.placements:
         return case
-    finding = replace(
-        case.finding,
+    return replace(
+        case,
         tables=tuple(sorted({key for place in case.placements for key in inventory.uses[place].tables})),
         refs=tuple(sorted({name for place in case.placements for name in refs[place]})),
         commits=tuple(sorted({commit_id for place in case.placements for commit_id in commits[place]})),
     )
-    return replace(case, finding=finding)
 
 
 def _placements(repo_store: RepoStore, record: CommitRecord, keys: frozenset[TableKey]) -> frozenset[Placement]:

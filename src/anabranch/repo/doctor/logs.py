@@ -7,7 +7,7 @@ from functools import partial
 from itertools import pairwise
 
 from anabranch.errors import AnabranchError, CorruptError, UnsupportedFormatError
-from anabranch.format.doctor.findings import Case, Finding, FindingKind, unknown_file
+from anabranch.format.doctor.findings import Case, FindingKind, unknown_file
 from anabranch.ids import MAIN, BranchName
 from anabranch.repo.doctor.checked_log import CheckedLog, Entry, find_copy, rebuild_entry, rebuild_newest
 from anabranch.repo.doctor.commits import inspect_commit
@@ -75,7 +75,7 @@ def scan_log(repo_store: RepoStore, inventory: Inventory, checked: CheckedLog) -
 
 def _join_gaps(cases: list[Case]) -> list[Case]:
     """Return the cases, with one case for all missing entries that cannot be rebuilt."""
-    gaps = [case.finding for case in cases if case.finding.kind is FindingKind.LOG_GAP and case.repair is None]
+    gaps = [case for case in cases if case.kind is FindingKind.LOG_GAP and case.repair is None]
     if len(gaps) < 2:
         return cases
     # They have one cause and one remedy: a lost folder, or a part of it, is restored from a backup.
@@ -85,20 +85,19 @@ def _join_gaps(cases: list[Case]) -> list[Case]:
         refs=tuple(ref for gap in gaps for ref in gap.refs),
         paths=tuple(gap.subject for gap in gaps),
     )
-    return [Case(finding=one), *(case for case in cases if case.finding not in gaps)]
+    return [one, *(case for case in cases if case not in gaps)]
 
 
 def _wrong_order(checked: CheckedLog, entries: list["_Timed"]) -> Iterator[Case]:
     """Report entries that are older than the entry before them: a read by time would find the wrong entry."""
     for before, after in pairwise(entries):
         if after.at < before.at:
-            finding = Finding(
+            yield Case(
                 kind=FindingKind.WRONG_ORDER,
                 subject=checked.log.path(after.number),
                 explanation=f"entry {after.number} of {checked.label} is older than entry {before.number}",
                 remedy="none: read these states by version number instead of by time",
             )
-            yield Case(finding=finding)
 
 
 def _future_times(config: RepoConfig, checked: CheckedLog, entries: list["_Timed"]) -> Iterator[Case]:
@@ -108,7 +107,7 @@ def _future_times(config: RepoConfig, checked: CheckedLog, entries: list["_Timed
     # The local clock may be behind. Only the clock of the store decides, because all writers are compared with it.
     if not future or future[-1].at <= store_microseconds(config) + tolerance:
         return
-    finding = Finding(
+    yield Case(
         kind=FindingKind.FUTURE_TIME,
         subject=checked.log.path(future[0].number),
         explanation=(
@@ -118,7 +117,6 @@ def _future_times(config: RepoConfig, checked: CheckedLog, entries: list["_Timed
         remedy="correct the clock of that machine; until that time, new commits on top get the same time",
         paths=tuple(checked.log.path(entry.number) for entry in future),
     )
-    yield Case(finding=finding)
 
 
 def _list(checked: CheckedLog) -> _Listed:
@@ -153,14 +151,13 @@ def _scan_entry(
         entry = checked.decode(data, number)
     # Before CorruptError, of which it is a kind: an entry of a newer release is intact and must not be rebuilt.
     except UnsupportedFormatError as err:
-        finding = Finding(
+        return Case(
             kind=FindingKind.NEWER_FORMAT,
             subject=checked.log.path(number),
             explanation=err.problem,
             remedy="upgrade Anabranch",
             refs=checked.refs(number, newest),
         )
-        return Case(finding=finding)
     except CorruptError as err:
         problem = f"entry {number} of {checked.label} cannot be read: {err.problem}"
         case = _lost_entry(repo_store, checked, number, newest, kind=FindingKind.DAMAGED_ENTRY, problem=problem)
@@ -205,7 +202,11 @@ def _lost_entry(
     data = find_copy(checked.log, checked.is_own, checked.decode, number)
     if data is None and checked.branch is not None:
         data = rebuild_entry(repo_store, checked.log, checked.branch, number)
-    finding = Finding(
+
+    def repair() -> bool:
+        return data is not None and _put_entry(checked, number, data)
+
+    return Case(
         kind=kind,
         subject=checked.log.path(number),
         explanation=problem,
@@ -215,13 +216,8 @@ def _lost_entry(
             else "a repair writes it again from a copy, or from the entries before and after it"
         ),
         refs=checked.refs(number, newest),
-        repairable=data is not None,
+        repair=None if data is None else repair,
     )
-
-    def repair() -> bool:
-        return data is not None and _put_entry(checked, number, data)
-
-    return Case(finding=finding, repair=None if data is None else repair)
 
 
 def _can_be_set_aside(checked: CheckedLog, data: bytes) -> bool:
@@ -293,15 +289,14 @@ def _hint_case(checked: CheckedLog, kind: FindingKind, problem: str, newest: int
             checked.log.store.delete(checked.log.hint_path)  # a log without a hint can be read
         return True
 
-    finding = Finding(
+    return Case(
         kind=kind,
         subject=checked.log.hint_path,
         explanation=f"the hint beside the log of {checked.label} {problem}",
         remedy="a repair writes it again from the log",
         refs=(checked.name,) if kind is FindingKind.WRONG_HINT else (),
-        repairable=True,
+        repair=repair,
     )
-    return Case(finding=finding, repair=repair)
 
 
 def _unknown_files(listed: _Listed) -> Iterator[Case]:
@@ -313,11 +308,7 @@ def diagnose_branches(repo_store: RepoStore, inventory: Inventory, stored: Store
     live = {name for name, head in inventory.heads.items() if head.state.is_live}
     alive = {name for name in live if not inventory.heads[name].state.is_deleted}
     found = _diagnose_main(repo_store, inventory, stored)
-    return [_with_refs(case, alive) if MAIN in case.finding.refs else case for case in found]
-
-
-def _with_refs(case: Case, refs: set[str]) -> Case:
-    return replace(case, finding=replace(case.finding, refs=tuple(sorted({*case.finding.refs, *refs}))))
+    return [replace(case, refs=tuple(sorted({*case.refs, *alive}))) if MAIN in case.refs else case for case in found]
 
 
 def _diagnose_damaged_newest(repo_store: RepoStore, inventory: Inventory, stored: StoredHistory) -> Iterator[Case]:
@@ -333,14 +324,13 @@ def _diagnose_damaged_newest(repo_store: RepoStore, inventory: Inventory, stored
             data = rebuild_newest(repo_store, checked.log, checked.branch, number, published)
             yield case if data is None else _rebuilt(case, checked, number, data)
         elif damaged.set_aside is not None:
-            finding = replace(
-                case.finding,
+            yield replace(
+                case,
                 kind=FindingKind.TORN_ENTRY,
-                explanation=f"{case.finding.explanation}; a power loss cut it off before it was acknowledged",
+                explanation=f"{case.explanation}; a power loss cut it off before it was acknowledged",
                 remedy=f"a repair renames it to end in '{TORN}'; the entry before it is the newest again",
-                repairable=True,
+                repair=damaged.set_aside,
             )
-            yield Case(finding=finding, repair=damaged.set_aside)
         else:
             yield case
 
@@ -357,8 +347,7 @@ def _published_as(inventory: Inventory, stored: StoredHistory, branch: str, numb
 
 def _rebuilt(case: Case, checked: CheckedLog, number: int, data: bytes) -> Case:
     remedy = "a repair writes it again from the commit that it published"
-    finding = replace(case.finding, remedy=remedy, repairable=True)
-    return Case(finding=finding, repair=lambda: _put_entry(checked, number, data))
+    return replace(case, remedy=remedy, repair=lambda: _put_entry(checked, number, data))
 
 
 def _diagnose_main(repo_store: RepoStore, inventory: Inventory, stored: StoredHistory) -> Iterator[Case]:
@@ -366,12 +355,11 @@ def _diagnose_main(repo_store: RepoStore, inventory: Inventory, stored: StoredHi
     yield from inventory.cases
     damaged = list(_diagnose_damaged_newest(repo_store, inventory, stored))
     yield from damaged
-    if MAIN not in inventory.heads and not any(MAIN in case.finding.refs for case in [*inventory.cases, *damaged]):
-        finding = Finding(
+    if MAIN not in inventory.heads and not any(MAIN in case.refs for case in [*inventory.cases, *damaged]):
+        yield Case(
             kind=FindingKind.MISSING_BRANCH,
             subject=f"{BRANCHES}/{MAIN}",
             explanation="branch 'main' has no log",
             remedy="restore the folder from a backup",
             refs=(MAIN,),
         )
-        yield Case(finding=finding)

@@ -16,7 +16,7 @@ from anabranch.errors import (
     StorageUnavailableError,
     UnsupportedFormatError,
 )
-from anabranch.format.doctor.findings import Case, Finding, FindingKind, unknown_file
+from anabranch.format.doctor.findings import Case, FindingKind, unknown_file
 from anabranch.ids import MAIN
 from anabranch.repo.doctor.inventory import Inventory, digest_row
 from anabranch.repo.log import history_tables
@@ -73,15 +73,14 @@ def diagnose_mark(config: RepoConfig, inventory: Inventory) -> Case | None:
     can_repair = not remedy and MAIN in inventory.heads
     if can_repair:
         remedy = "a repair restores it from its copy" if copy else "a repair writes it again, with a new id"
-    finding = Finding(
+    return Case(
         kind=kind,
         subject=MARK,
         explanation=problem,
         remedy=remedy or "restore it from a backup",
         refs=tuple(sorted(inventory.heads)),
-        repairable=can_repair,
+        repair=(lambda: _write_mark(config, inventory, copy)) if can_repair else None,
     )
-    return Case(finding=finding, repair=(lambda: _write_mark(config, inventory, copy)) if can_repair else None)
 
 
 def _mark_copy(config: RepoConfig, mark: Mark) -> Case | None:
@@ -94,14 +93,13 @@ def _mark_copy(config: RepoConfig, mark: Mark) -> Case | None:
         return True
 
     is_missing = config.store.find_info(MARK_COPY) is None
-    finding = Finding(
+    return Case(
         kind=FindingKind.DAMAGED_COPY,
         subject=MARK_COPY,
         explanation=f"the copy of {MARK} is {'missing' if is_missing else 'damaged or out of date'}",
         remedy="a repair writes it again",
-        repairable=True,
+        repair=write,
     )
-    return Case(finding=finding, repair=write)
 
 
 def _why_unfinished(config: RepoConfig) -> str:
@@ -132,14 +130,13 @@ def diagnose_records(config: RepoConfig) -> Iterator[Case]:
         is_copy = info.path.endswith(COPY)
         other = info.path.removesuffix(COPY) + RECORD if is_copy else info.path.removesuffix(RECORD) + COPY
         can_repair = _record_problem(config, other) is None
-        finding = Finding(
+        yield Case(
             kind=FindingKind.DAMAGED_COPY if is_copy else FindingKind.DAMAGED_RECORD,
             subject=info.path,
             explanation=f"the record of collected commits cannot be read: {problem}",
             remedy="a repair restores it from its copy" if can_repair else "restore it from a backup",
-            repairable=can_repair,
+            repair=partial(_copy_record, config, other, info.path) if can_repair else None,
         )
-        yield Case(finding=finding, repair=partial(_copy_record, config, other, info.path) if can_repair else None)
 
 
 def _record_problem(config: RepoConfig, path: str) -> str | None:
@@ -173,15 +170,14 @@ def diagnose_leases(config: RepoConfig) -> Iterator[Case]:
                 config.store.delete(path)
         return True
 
-    finding = Finding(
+    yield Case(
         kind=FindingKind.DEAD_LEASE,
         subject=dead[0],
         explanation=f"{len(dead)} expired leases of processes that ended without deleting them",
         remedy="a repair deletes them; they block no other process",
         paths=dead,
-        repairable=True,
+        repair=repair,
     )
-    yield Case(finding=finding, repair=repair)
 
 
 def diagnose_names(config: RepoConfig, folders: list[str]) -> Iterator[Case]:
@@ -229,15 +225,14 @@ def diagnose_history(repo_store: RepoStore, inventory: Inventory, stored: Stored
         history_tables.rebuild_history(repo_store)
         return True
 
-    finding = Finding(
+    yield Case(
         kind=FindingKind.DAMAGED_HISTORY,
         subject=history_tables.HISTORY_TABLES[0],
         explanation=f"the history tables differ from the logs: {problem}",
         remedy="a repair rebuilds them from the logs; no commit depends on them",
         paths=history_tables.HISTORY_TABLES,
-        repairable=True,
+        repair=repair,
     )
-    yield Case(finding=finding, repair=repair)
 
 
 def _compare(commits: pa.Table, actors: pa.Table | None, inventory: Inventory) -> str | None:

@@ -2,13 +2,13 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
 from anabranch.errors import AnabranchError, LinkError, StorageDeniedError, StorageUnavailableError
 from anabranch.format import staging
-from anabranch.format.doctor.findings import Case, Finding, FindingKind, Placement
+from anabranch.format.doctor.findings import Case, FindingKind, Placement
 from anabranch.format.doctor.inventory import (
     FileProblem,
     Inventory,
@@ -64,21 +64,22 @@ def check_dataset(config: RepoConfig, dataset: str, uses: Mapping[Placement, Use
     files = lay_out(root.root, root.store().list())
     check = _Check(root, dataset, uses, files)
     if not files.files:
-        finding = check.finding(
-            FindingKind.MISSING_DATASET, "", "the dataset is missing", "restore the folder from a backup"
+        missing = check.case(
+            FindingKind.MISSING_DATASET, "", "the dataset is missing", "restore the folder from a backup", uses
         )
-        return DatasetCheck(cases=(Case(finding=finding, placements=frozenset(uses)),))
+        return DatasetCheck(cases=(missing,))
     return DatasetCheck(cases=tuple(check.run()), stale=check.stale, gone=check.gone)
 
 
 def _behind_link(dataset: str, uses: Mapping[Placement, Use], err: LinkError) -> DatasetCheck:
-    finding = Finding(
+    case = Case(
         kind=FindingKind.SYMBOLIC_LINK,
         subject=f"{TABLES}/{dataset}",
         explanation=f"it cannot be read: {err.problem}",
         remedy=err.hint,
+        placements=frozenset(uses),
     )
-    return DatasetCheck(cases=(Case(finding=finding, placements=frozenset(uses)),))
+    return DatasetCheck(cases=(case,))
 
 
 class _Check:
@@ -93,24 +94,16 @@ class _Check:
         self.gone: dict[Placement, str] = {}
         self._explanations: dict[str, str] = {}
 
-    def finding(
-        self,
-        kind: FindingKind,
-        path: str,
-        explanation: str,
-        remedy: str,
-        *,
-        paths: tuple[str, ...] = (),
-        repairable: bool = False,
-    ) -> Finding:
-        """Return a finding about a file or folder below the dataset's root."""
-        return Finding(
+    def case(
+        self, kind: FindingKind, path: str, explanation: str, remedy: str, placements: Iterable[Placement] = ()
+    ) -> Case:
+        """Return a case of a file or folder below the dataset's root."""
+        return Case(
             kind=kind,
             subject=self._below(path),
             explanation=explanation,
             remedy=remedy,
-            paths=tuple(map(self._below, paths)),
-            repairable=repairable,
+            placements=frozenset(placements),
         )
 
     def run(self) -> Iterator[Case]:
@@ -155,8 +148,7 @@ class _Check:
         if not placements:
             problem += "; its branches can be read, but tables cannot be branched from them"
         folder = self._root.on(home).folder
-        finding = self.finding(FindingKind.MISSING_HOME, folder, problem, "restore the folder from a backup")
-        return Case(finding=finding, placements=placements)
+        return self.case(FindingKind.MISSING_HOME, folder, problem, "restore the folder from a backup", placements)
 
     def _unused_refs(self) -> Iterator[Case]:
         """Report damaged metadata of branches that no commit uses: gc deletes nothing in a dataset with such damage."""
@@ -175,14 +167,13 @@ class _Check:
         at, is_missing = self._root.on(home), ref is None
         # The branches of a copied repository cannot be opened before it is relocated.
         can_repair = can_write_ref(at)
-        finding = self.finding(
+        case = self.case(
             FindingKind.MISSING_REF if is_missing else FindingKind.DAMAGED_REF,
             branch_ref_path(home),
             f"{self._name(home)} has {'no' if is_missing else 'damaged'} metadata, and cannot be branched from",
             "a repair writes them again from the branch's first version" if can_repair else _FROM_BACKUP,
-            repairable=can_repair,
         )
-        yield Case(finding=finding, repair=(lambda: write_ref(at)) if can_repair else None)
+        yield replace(case, repair=(lambda: write_ref(at)) if can_repair else None)
 
     def _unreadable(self, kind: FindingKind, path: str, problem: str, home: str | None, version: int) -> Case:
         """Return the case of a version without a readable manifest. A staged one is rebuilt from its settled copy."""
@@ -190,9 +181,8 @@ class _Check:
         at = self._root.on(home)
         if is_staged(version) and find_shown(at, version) is not None:
             remedy = "`doctor(repair=True)` writes it again from a copy with the same content"
-            finding = self.finding(kind, path, problem, remedy, repairable=True)
-            return Case(finding=finding, repair=lambda: rebuild_staged(at, version), placements=frozenset({place}))
-        return Case(finding=self.finding(kind, path, problem, _FROM_BACKUP), placements=frozenset({place}))
+            return replace(self.case(kind, path, problem, remedy, {place}), repair=lambda: rebuild_staged(at, version))
+        return self.case(kind, path, problem, _FROM_BACKUP, {place})
 
     def _contents(self, inventory: Inventory) -> Iterator[Case]:
         """Check the files of the versions. Those with stale or missing bases are left to their own findings."""
@@ -208,13 +198,12 @@ class _Check:
         self._find_gone(contents.wrong)
         yield from self._wrong_files(contents.wrong)
         for folder, problem in sorted(contents.unchecked.items()):
-            finding = Finding(
+            yield Case(
                 kind=FindingKind.UNCHECKED_BASE,
                 subject=folder,
                 explanation=f"files of dataset '{self._dataset}' in this location cannot be checked: {problem}",
                 remedy="make the location reachable and run doctor again",
             )
-            yield Case(finding=finding)
         for place, facts in readable:
             if place not in self.gone:
                 yield from self._wrong_row_count(place, facts)
@@ -249,14 +238,13 @@ class _Check:
                 yield self._wrong_index(kind, path, places)
         for path, places in sorted(found.pop(FindingKind.DAMAGED_DELETION_FILE, {}).items()):
             explanation = f"a deletion file is damaged: {self._explanations[path]}"
-            finding = self.finding(FindingKind.DAMAGED_DELETION_FILE, path, explanation, _FROM_BACKUP)
-            yield Case(finding=finding, placements=frozenset(places))
+            yield self.case(FindingKind.DAMAGED_DELETION_FILE, path, explanation, _FROM_BACKUP, places)
         for kind, users in sorted(found.items()):
             paths = tuple(sorted(users))
             singular, plural = _PROBLEMS[kind]
             problem = singular if len(paths) == 1 else plural.format(len(paths))
-            finding = self.finding(kind, paths[0], problem, "restore the files from a backup", paths=paths)
-            yield Case(finding=finding, placements=frozenset().union(*users.values()))
+            case = self.case(kind, paths[0], problem, "restore the files from a backup", set().union(*users.values()))
+            yield replace(case, paths=tuple(map(self._below, paths)))
 
     def _wrong_index(self, kind: FindingKind, path: str, places: set[Placement]) -> Case:
         """Report an index that is missing or damaged: rows can be read without it, and it can be built again."""
@@ -264,13 +252,13 @@ class _Check:
         table = min(self._uses[place].tables, default="TABLE")
         column = self._indexed_column(place, path.rpartition("/")[2])
         problem = "is missing" if kind is FindingKind.MISSING_INDEX else "is damaged"
-        finding = self.finding(
+        return self.case(
             kind,
             path,
             f"the index of column '{column}' {problem}; rows can be read and written, but searches cannot use it",
             f"build it again with `index({str(table)!r}, {column!r})`",
+            places,
         )
-        return Case(finding=finding, placements=frozenset(places))
 
     def _indexed_column(self, place: Placement, uuid: str) -> str:
         try:
@@ -283,22 +271,21 @@ class _Check:
     def _wrong_row_count(self, place: Placement, facts: VersionFacts) -> Iterator[Case]:
         wrong = sorted(self._uses[place].rows - {facts.rows})
         if wrong:
-            finding = self.finding(
+            yield self.case(
                 FindingKind.WRONG_ROW_COUNT,
                 facts.path,
                 f"version {facts.version} of {self._name(facts.branch)} has {facts.rows} rows, but commits record"
                 f" {', '.join(map(str, wrong))}",
                 "compare the table with a backup, and find out what wrote the commit",
+                {place},
             )
-            yield Case(finding=finding, placements=frozenset({place}))
 
     def _unfinished_forks(self) -> Iterator[Case]:
         homes = self._homes()
         for name in self._files.unreferenced_trees:
             if name not in homes:
                 problem = f"files of branch '{name}', whose creation did not finish; no commit needs them"
-                finding = self.finding(FindingKind.UNFINISHED_FORK, branch_folder(name), problem, "gc removes them")
-                yield Case(finding=finding)
+                yield self.case(FindingKind.UNFINISHED_FORK, branch_folder(name), problem, "gc removes them")
 
     def _below(self, path: str) -> str:
         """Return a path below the repository's root. A file in another location keeps its URI."""
@@ -370,7 +357,7 @@ def _case(kind: FindingKind, states: list[tuple[Placement, str]]) -> Case:
     place, problem = states[0]
     home = "" if place.home is None else branch_folder(place.home)
     others = "" if len(states) == 1 else f"; {len(states) - 1} other states of the table have the same problem"
-    finding = Finding(
+    return Case(
         kind=kind,
         subject="/".join(filter(None, [TABLES, place.dataset, home])),
         explanation=f"version {place.version}: {problem}{others}",
@@ -379,5 +366,5 @@ def _case(kind: FindingKind, states: list[tuple[Placement, str]]) -> Case:
             if kind is FindingKind.UNREADABLE_ROWS
             else "correct the rows in a transaction, or set another primary key"
         ),
+        placements=frozenset(place for place, _ in states),
     )
-    return Case(finding=finding, placements=frozenset(place for place, _ in states))
