@@ -193,20 +193,15 @@ def _with_durability(storage_options: Mapping[str, str] | None, durability: str 
 
 def _existing(uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None, actor: str | None) -> RepoConfig:
     config = _config(uri, storage_options, actor)
-    return replace(config, made_at=_read_root(config), read_root=lambda: _read_root(config))
-
-
-def _read_root(config: RepoConfig) -> str:
-    return check_repository(config).root
+    return replace(config, made_at=check_repository(config).root, read_root=lambda: check_repository(config).root)
 
 
 def _config(uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None, actor: str | None) -> RepoConfig:
     root = normalise_uri(uri)
     options = checked_options(storage_options)
-    store = open_store(root, options)
     return RepoConfig(
         root=root,
-        store=store,
+        store=open_store(root, options),
         storage_options=options,
         clock_tolerance=clock_tolerance_of(options),
         actor=actor,
@@ -217,7 +212,7 @@ def _config(uri: str | os.PathLike[str], storage_options: Mapping[str, str] | No
 def _restore(root: str, storage_options: Mapping[str, str], actor: str | None, made_at: str | None) -> RepoConfig:
     """Open the settings of a pickled repository. Nothing is requested before it is used."""
     config = _config(root, storage_options, actor)
-    return replace(config, made_at=made_at, read_root=lambda: _read_root(config))
+    return replace(config, made_at=made_at, read_root=lambda: check_repository(config).root)
 
 
 def _load_engine() -> SqlEngine:

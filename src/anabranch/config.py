@@ -155,15 +155,25 @@ def find_memory(folder: Path) -> Memory | None:
     for location in (folder, *folder.parents):
         file = location / MEMORY_FILE
         try:
-            text = file.read_text(encoding="utf-8")
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        except UnicodeDecodeError as err:
+            fields = _read(file)
+        except ValueError as err:
             raise _damaged(file) from err
-        except OSError as err:
-            raise StorageError(f"{str(file)!r} cannot be read: {err.strerror}", hint="check its permissions") from err
-        return _decode(file, text)
+        if fields is not _MISSING:
+            return _decode(file, fields)
     return None
+
+
+_MISSING = object()
+
+
+def _read(file: Path) -> Any:
+    """Return the JSON value of a file, or _MISSING if there is no file. Raise ValueError if it is not JSON."""
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        return _MISSING
+    except OSError as err:
+        raise StorageError(f"{str(file)!r} cannot be read: {err.strerror}", hint="check its permissions") from err
 
 
 def remember(*, repository: str, branch: str, memory: Memory | None = None, folder: Path | None = None) -> Memory:
@@ -174,18 +184,7 @@ def remember(*, repository: str, branch: str, memory: Memory | None = None, fold
     is_same = memory is not None and memory.repository == repository
     file = memory.file if memory is not None and is_same else (folder or _current_folder()) / MEMORY_FILE
     fields = {"format": _FORMAT, "repository": _relative(repository, file.parent), "branch": branch}
-    # Written beside the file and renamed, so that a crash or a concurrent command never leaves or reads half a file.
-    # The process id keeps the drafts of two commands apart.
-    draft = file.with_name(f"{MEMORY_FILE}.{os.getpid()}")
-    try:
-        draft.write_text(json.dumps(fields, indent=2) + "\n", encoding="utf-8")
-        draft.replace(file)
-    except OSError as err:
-        draft.unlink(missing_ok=True)
-        raise StorageError(
-            f"{str(file)!r} cannot be written: {err.strerror}",
-            hint=f"work in another folder, or use --repo or {REPOSITORY_VARIABLE}",
-        ) from err
+    _write(file, fields, hint=f"work in another folder, or use --repo or {REPOSITORY_VARIABLE}")
     return Memory(file=file, repository=repository, branch=branch)
 
 
@@ -236,16 +235,22 @@ def write_config(
         del settings[name]
     else:
         settings[name] = value
-    # Renamed into position, as in `remember`. There is no lock: of two commands at the same time, the last one wins.
+    # There is no lock: of two commands at the same time, the last one wins.
+    _write(file, dict(sorted(settings.items())), hint="check its permissions")
+    return file
+
+
+def _write(file: Path, fields: Mapping[str, Any], *, hint: str) -> None:
+    # Written beside the file and renamed, so that a crash or a concurrent command never leaves or reads half a file.
+    # The process id keeps the drafts of two commands apart.
     draft = file.with_name(f"{file.name}.{os.getpid()}")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        draft.write_text(json.dumps(dict(sorted(settings.items())), indent=2) + "\n", encoding="utf-8")
+        draft.write_text(json.dumps(fields, indent=2) + "\n", encoding="utf-8")
         draft.replace(file)
     except OSError as err:
         draft.unlink(missing_ok=True)
-        raise StorageError(f"{str(file)!r} cannot be written: {err.strerror}", hint="check its permissions") from err
-    return file
+        raise StorageError(f"{str(file)!r} cannot be written: {err.strerror}", hint=hint) from err
 
 
 def _check_setting(name: str, source: Source) -> None:
@@ -278,13 +283,11 @@ def _config_file(source: Source, environment: Mapping[str, str], folder: Path) -
 
 def _read_config(file: Path) -> dict[str, str]:
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
-        return {}
-    except OSError as err:
-        raise StorageError(f"{str(file)!r} cannot be read: {err.strerror}", hint="check its permissions") from err
+        found = _read(file)
     except ValueError as err:
         raise DamagedFileError(f"{str(file)!r} is not JSON", hint="correct or delete it") from err
+    if found is _MISSING:
+        return {}
     if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
         raise DamagedFileError(f"{str(file)!r} is not an object of texts", hint="correct or delete it")
     return found
@@ -314,11 +317,7 @@ def _actor(given: str | None, environment: Mapping[str, str], config: "Mapping[s
         return None  # a container's user may have no name
 
 
-def _decode(file: Path, text: str) -> Memory:
-    try:
-        fields: Any = json.loads(text)
-    except ValueError as err:
-        raise _damaged(file) from err
+def _decode(file: Path, fields: Any) -> Memory:
     if not isinstance(fields, dict) or not isinstance(fields.get("format"), int):
         raise _damaged(file)
     if fields["format"] > _FORMAT:

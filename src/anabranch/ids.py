@@ -53,6 +53,12 @@ def new_ulid() -> str:
     return "".join(_CROCKFORD[value >> shift & 31] for shift in range(125, -1, -5))
 
 
+def _refuse(what: str, text: object, problem: tuple[str, str] | None) -> None:
+    """Raise InvalidNameError for a text with a problem, which is what is wrong with it and a hint."""
+    if problem is not None:
+        raise InvalidNameError(f"{what} {text!r} {problem[0]}", hint=problem[1])
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class BranchName:
     """A branch name: valid by the branch and tag specification, and safe on every store."""
@@ -65,8 +71,7 @@ class BranchName:
     @classmethod
     def parse(cls, text: str) -> Self:
         """Accept any well-formed name, including `main` and internal names."""
-        if problem := _branch_problem(text):
-            raise InvalidNameError(f"branch name {text!r} {problem[0]}", hint=problem[1])
+        _refuse("branch name", text, _branch_problem(text))
         return cls(text)
 
     @classmethod
@@ -74,8 +79,7 @@ class BranchName:
         """Accept a name that a user may give to a new branch."""
         name = cls.parse(text)
         problem = _length_problem(text, most=_MAX_NEW_NAME) or _digits_problem(text) or _new_branch_problem(text)
-        if problem:
-            raise InvalidNameError(f"branch name {text!r} {problem[0]}", hint=problem[1])
+        _refuse("branch name", text, problem)
         return name
 
     @classmethod
@@ -191,16 +195,14 @@ class TagName:
     @classmethod
     def parse(cls, text: str) -> Self:
         """Accept any well-formed name."""
-        if problem := _tag_problem(text):
-            raise InvalidNameError(f"tag name {text!r} {problem[0]}", hint=problem[1])
+        _refuse("tag name", text, _tag_problem(text))
         return cls(text)
 
     @classmethod
     def parse_new(cls, text: str) -> Self:
         """Accept a name that a user may give to a new tag."""
         name = cls.parse(text)
-        if problem := _digits_problem(text):
-            raise InvalidNameError(f"tag name {text!r} {problem[0]}", hint=problem[1])
+        _refuse("tag name", text, _digits_problem(text))
         return name
 
 

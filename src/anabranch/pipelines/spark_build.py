@@ -15,7 +15,7 @@ from anabranch.pipelines.declarations import RESERVED, Output, WriteMode
 from anabranch.pipelines.plan import Plan
 from anabranch.pipelines.provenance import iter_new_rows, seen_input
 from anabranch.pipelines.statements import Statement
-from anabranch.repo.io.target import prepare_table, stage_fragments
+from anabranch.repo.io.load_steps import prepare_table, stage_fragments
 from anabranch.repo.io.values import LoadMode
 from anabranch.repo.log.entries import GraphCommit
 from anabranch.repo.run import Run

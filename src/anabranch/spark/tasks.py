@@ -22,7 +22,7 @@ from anabranch.files.sources import SourceFile
 from anabranch.format import staging
 from anabranch.format.staging import RewriteTask, RewrittenFragments, VersionRef, WrittenFragment, rewrite_fragments
 from anabranch.format.staging.incoming import fit_rows
-from anabranch.repo.io.files import write_rows
+from anabranch.repo.io.load_steps import write_rows
 from anabranch.repo.io.values import LoadTask, WrittenRows
 from anabranch.spark.session import get_session
 from anabranch.spark.types import as_columns, new_columns

@@ -18,7 +18,7 @@ from anabranch.format import staging
 from anabranch.format.staging import VersionRef, WrittenFragment
 from anabranch.format.staging.incoming import fit_rows
 from anabranch.ids import TableKey
-from anabranch.repo.io.target import prepare_table
+from anabranch.repo.io.load_steps import prepare_table
 from anabranch.repo.io.values import LoadMode
 from anabranch.repo.repository import Repository
 from anabranch.repo.runs.engine_access import EngineAccess

@@ -90,7 +90,10 @@ def export_table(  # noqa: PLR0913 - the options of one export
     else:
         files = [path]
         # Before the write: a refused export must not read the whole table first.
-        _check_absent(store, path, target, overwrite=overwrite)
+        if not overwrite and store.find_info(path) is not None:
+            raise ObjectExistsError(
+                f"the file {target.uri!r} already exists", hint="name another file, or pass `overwrite=True`"
+            )
         write_file(store, path, target, _reader(rows.schema, _counting(rows, counted)), csv)
     size = sum(store.head(name).size for name in files)
     return _report(snapshot, table, target, tuple(target.uri_of(name) for name in files), rows=counted[0], size=size)
@@ -119,9 +122,8 @@ def _write_folder(
     first = next(batches, None)
     # Without rows there is one file as well, so that a reader finds the columns.
     while first is not None or not files:
-        part = _Part(first, batches)
         name = target.name_of(len(files))
-        write_file(store, name, target, _reader(rows.schema, part.iter_batches()), csv)
+        write_file(store, name, target, _reader(rows.schema, _one_file(first, batches)), csv)
         files.append(name)
         first = next(batches, None)
     # Deleted last, when all new files are complete.
@@ -131,21 +133,15 @@ def _write_folder(
     return files
 
 
-class _Part:
-    """The batches of one file: the first one, and following ones until the file has ROWS_PER_FILE rows."""
-
-    def __init__(self, first: pa.RecordBatch | None, rest: Iterator[pa.RecordBatch]) -> None:
-        self._first, self._rest = first, rest
-
-    def iter_batches(self) -> Iterator[pa.RecordBatch]:
-        taken = 0
-        if self._first is not None:
-            taken = len(self._first)
-            yield self._first
+def _one_file(first: pa.RecordBatch | None, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the batches of one file: the first one, and following ones until the file has ROWS_PER_FILE rows."""
+    taken = 0
+    batch = first
+    while batch is not None:
+        taken += len(batch)
+        yield batch
         # The size is tested first: a batch that was taken from the iterator has to be written to this file.
-        while taken < ROWS_PER_FILE and (batch := next(self._rest, None)) is not None:
-            taken += len(batch)
-            yield batch
+        batch = next(rest, None) if taken < ROWS_PER_FILE else None
 
 
 def _open_rows(table: Table, selection: Selection, progress: OnProgress) -> pa.RecordBatchReader:
@@ -177,13 +173,6 @@ def _counting(rows: pa.RecordBatchReader, counted: list[int]) -> Iterator[pa.Rec
     for batch in rows:
         counted[0] += len(batch)
         yield batch
-
-
-def _check_absent(store: ObjectStore, path: str, target: Target, *, overwrite: bool) -> None:
-    if not overwrite and store.find_info(path) is not None:
-        raise ObjectExistsError(
-            f"the file {target.uri!r} already exists", hint="name another file, or pass `overwrite=True`"
-        )
 
 
 def _report(

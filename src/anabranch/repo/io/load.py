@@ -17,8 +17,15 @@ from anabranch.format.staging.incoming import as_reader, fit_rows, require_colum
 from anabranch.format.staging.python_rows import has_own_types
 from anabranch.ids import TableKey
 from anabranch.repo.history.comparer import Choice
-from anabranch.repo.io.files import load_files, write_rows
-from anabranch.repo.io.target import check_types, find_table, keep_last, prepare_table, stage_fragments
+from anabranch.repo.io.load_steps import (
+    check_types,
+    find_table,
+    keep_last,
+    load_files,
+    prepare_table,
+    stage_fragments,
+    write_rows,
+)
 from anabranch.repo.io.values import (
     FrameRequest,
     Loaded,
@@ -59,7 +66,7 @@ def load_frame(
         loaded = _stage(tx, request, prepared, fragments, columns if overwrites else given)
         return replace(loaded, created=table is None), Choice.SPARK
     # Rows of Python values do not have types. Those of the table are used, so that an inferred type does not conflict.
-    known = _known_schema(request, table)
+    known = request.schema if request.schema is not None or table is None else table.schema
     reader = as_reader(frame, known)
     new_schema = _new_schema(request, reader.schema if has_own_types(frame) or known is None else known)
     prepared = _prepare(tx, request, table, new_schema)
@@ -71,13 +78,6 @@ def load_frame(
     fragments = staging.write_fragments(prepared.version_ref, reader, for_overwrite=overwrites)
     loaded = _stage(tx, request, prepared, fragments, reader.schema)
     return replace(loaded, created=table is None), Choice.LOCAL
-
-
-def _known_schema(request: FrameRequest, table: Table | None) -> pa.Schema | None:
-    """Return the columns of the table that is written, for rows of Python values. None if they are to be inferred."""
-    if request.schema is not None:
-        return request.schema
-    return None if table is None else table.schema
 
 
 def _new_schema(request: FrameRequest, given: pa.Schema) -> pa.Schema:

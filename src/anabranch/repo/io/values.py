@@ -59,21 +59,27 @@ class OnDuplicate(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LoadRequest:
-    """A load of files into one table, with checked options.
+class FrameRequest:
+    """A load of a frame into one table, with checked options.
 
     `schema` has all columns of the table, `types` only some of them. At most one of the two is set.
     """
 
     key: str
-    files: tuple[SourceFile, ...]
-    reading: Reading
-    mode: LoadMode = LoadMode.APPEND
+    mode: LoadMode
     schema: pa.Schema | None = None
     types: pa.Schema | None = None
     primary_key: tuple[str, ...] | None = None
-    on_bad: OnBad = OnBad.FAIL
     on_duplicate: OnDuplicate = OnDuplicate.REFUSE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadRequest(FrameRequest):
+    """A load of files into one table, with checked options."""
+
+    files: tuple[SourceFile, ...]
+    reading: Reading
+    on_bad: OnBad
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,18 +134,6 @@ class Loader(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FrameRequest:
-    """A load of a frame into one table, with checked options."""
-
-    key: str
-    mode: LoadMode
-    schema: pa.Schema | None = None
-    types: pa.Schema | None = None
-    primary_key: tuple[str, ...] | None = None
-    on_duplicate: OnDuplicate = OnDuplicate.REFUSE
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
     """Row counts of a load that is staged in a transaction, and whether it creates the table."""
 
@@ -171,7 +165,7 @@ class LoadReport:
     @classmethod
     def of(
         cls,
-        request: "LoadRequest | FrameRequest",
+        request: FrameRequest,
         loaded: Loaded,
         *,
         branch: str,

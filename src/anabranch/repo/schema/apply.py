@@ -13,7 +13,7 @@ from anabranch.errors import (
     WriteConflictError,
 )
 from anabranch.format import staging
-from anabranch.format.staging import ColumnChange
+from anabranch.format.staging import DESCRIPTION, ColumnChange
 from anabranch.format.staging.incoming import cast_computed
 from anabranch.ids import TableKey
 from anabranch.repo.log.entries import GraphCommit
@@ -26,10 +26,9 @@ from anabranch.repo.schema.state import (
     SchemaState,
     TableSchema,
     built_indices,
-    notes_of_column,
-    notes_of_table,
+    checkable,
+    notes_of_columns,
     read_current,
-    state_of,
 )
 from anabranch.repo.schema.steps import (
     AddColumn,
@@ -68,7 +67,7 @@ class SchemaApplied:
 
 def show_schema(snapshot: Snapshot) -> SchemaState:
     """Return the schema of all tables of a snapshot."""
-    return state_of(read_current(snapshot.values()).values())
+    return SchemaState.of(table.schema for table in read_current(snapshot.values()).values())
 
 
 def plan_on(snapshot: Snapshot, desired: SchemaState, *, branch: str) -> SchemaPlan:
@@ -138,21 +137,12 @@ def _check_not_destructive(plan: SchemaPlan) -> None:
 def _check_defaults(tables: Iterable[TableSchema]) -> None:
     for table in tables:
         defaults = {column.name: column.default for column in table.columns if column.default is not None}
-        wrong = staging.find_wrong_default(_without_extensions(table), defaults)
+        wrong = staging.find_wrong_default(checkable(table.columns), defaults)
         if wrong is not None:
             name, err = wrong
             # The hint of an error about an unknown column lists the columns, so keep it.
             hint = f"{err.hint}; {_DEFAULT_HINT}" if "column" in err.details else _DEFAULT_HINT
             raise InvalidSchemaError(f"tables.{table.key}.columns.{name}.default: {err.problem}", hint=hint) from err
-
-
-def _without_extensions(table: TableSchema) -> pa.Schema:
-    """Return the columns for a check that needs no values.
-
-    An extension type of another library cannot be built here, so null is used instead.
-    """
-    columns = table.columns
-    return pa.schema([pa.field(each.name, pa.null()) if "extension<" in each.type else each.arrow for each in columns])
 
 
 # Checks of the rows for a dry run. When a plan is applied, each staged step checks its rows itself.
@@ -234,9 +224,8 @@ def _change_table(staged_table: StagedTable, *, table: TableSchema, steps: list[
     """Return a table with all steps of its plan staged."""
     new_key = next((step for step in steps if isinstance(step, ChangePrimaryKey)), None)
     if new_key is not None:
-        staged_table = columns.set_primary_key(
-            staged_table, ()
-        )  # Columns of a primary key cannot be changed or dropped.
+        # Columns of a primary key cannot be changed or dropped.
+        staged_table = columns.set_primary_key(staged_table, ())
     for step in steps:
         # An index that was declared for an empty table was never built, and exists as a note only.
         if isinstance(step, DropIndex) and step.index.chosen_name in _built(staged_table):
@@ -252,7 +241,7 @@ def _change_table(staged_table: StagedTable, *, table: TableSchema, steps: list[
         staged_table, [step.column.name for step in steps if isinstance(step, DropColumn)]
     )
     # Last, because notes are set by the new names of the columns, and new columns need them too.
-    staged_table = columns.annotate(staged_table, notes_of_table(table), columns=_column_notes(table))
+    staged_table = columns.annotate(staged_table, {DESCRIPTION: table.description}, columns=notes_of_columns(table))
     return _build_indices(staged_table, steps)
 
 
@@ -331,14 +320,10 @@ def _built(staged_table: StagedTable) -> set[str]:
     return {index.chosen_name for index in built_indices(staged_table.version_ref)}
 
 
-def _column_notes(table: TableSchema) -> dict[str, dict[str, str | None]]:
-    return {column.name: notes_of_column(column, table.indices) for column in table.columns}
-
-
 def _schema_with_notes(table: TableSchema) -> pa.Schema:
+    notes = notes_of_columns(table)
     fields = [
-        field.with_metadata({name: text for name, text in notes.items() if text is not None})
-        for field, notes in zip(table.arrow, _column_notes(table).values(), strict=True)
+        field.with_metadata({name: text for name, text in notes[field.name].items() if text is not None})
+        for field in table.arrow
     ]
-    notes = {name: text for name, text in notes_of_table(table).items() if text is not None}
-    return pa.schema(fields, metadata=notes or None)
+    return pa.schema(fields, metadata=None if table.description is None else {DESCRIPTION: table.description})

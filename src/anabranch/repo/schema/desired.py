@@ -4,8 +4,6 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-import pyarrow as pa
-
 from anabranch.errors import InvalidInputError, InvalidSchemaError, ObjectNotFoundError
 from anabranch.format.arguments import listed_columns
 from anabranch.format.staging import METRICS, IndexKind
@@ -14,7 +12,7 @@ from anabranch.hints import suggest
 from anabranch.ids import TableKey
 from anabranch.repo.log.arguments import checked_text
 from anabranch.repo.schema.document import Node, read_values, read_yaml
-from anabranch.repo.schema.state import Column, Index, SchemaState, TableSchema
+from anabranch.repo.schema.state import Column, Index, SchemaState, TableSchema, checkable
 from anabranch.repo.schema.types import canonical_type
 from anabranch.repo.write.homes import check_primary_key
 from anabranch.storage import open_files
@@ -156,15 +154,8 @@ def _read_primary_key(key: TableKey, node: Node, columns: tuple[Column, ...]) ->
     if node.value is None:
         return ()
     names = tuple(item.text() for item in node.items())
-    kinds = {column.name: column.type for column in columns}
-    # An extension type of another library cannot be built here. Use null instead, which cannot be a key either.
-    fields = [pa.field(name, pa.null()) if "extension<" in kinds[name] else _arrow(name, columns) for name in kinds]
-    node.checked(lambda _: check_primary_key(key, pa.schema(fields), names), "")
+    node.checked(lambda _: check_primary_key(key, checkable(columns), names), "")
     return names
-
-
-def _arrow(name: str, columns: tuple[Column, ...]) -> pa.Field:
-    return next(column.arrow for column in columns if column.name == name)
 
 
 def _read_indices(node: Node, columns: tuple[Column, ...]) -> tuple[Index, ...]:

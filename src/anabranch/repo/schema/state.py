@@ -1,14 +1,14 @@
 """A schema as a value: tables with columns, keys, indices and notes. Read it from a snapshot or a transaction."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
 
 from anabranch.errors import CorruptError
-from anabranch.format.staging import DEFAULT, DESCRIPTION, IndexInfo, IndexKind, VectorOptions, VersionRef, list_indices
+from anabranch.format.staging import DEFAULT, DESCRIPTION, IndexKind, VectorOptions, VersionRef, list_indices
 from anabranch.ids import TableKey
 from anabranch.repo.schema.types import show_type, to_arrow
 from anabranch.repo.snapshot import Table
@@ -21,17 +21,9 @@ __all__ = [
     "SchemaState",
     "TableSchema",
     "built_indices",
-    "is_built_as",
-    "notes_of_column",
-    "notes_of_table",
-    "read_column",
     "read_current",
-    "read_declared_indices",
-    "read_description",
     "satisfies",
-    "state_of",
 ]
-
 
 # Longer than any line, so that YAML does not break a type or an expression over two.
 _WIDTH = 10_000
@@ -103,6 +95,14 @@ class Index:
         return f"{self.column} ({', '.join(settings)})"
 
 
+def checkable(columns: Iterable[Column]) -> pa.Schema:
+    """Return columns for a check that needs no values.
+
+    An extension type of another library cannot be built here, so null is used instead. It cannot be a key either.
+    """
+    return pa.schema([pa.field(each.name, pa.null()) if "extension<" in each.type else each.arrow for each in columns])
+
+
 def satisfies(found: Index, index_spec: Index) -> bool:
     """Return whether an index has all settings of a declared one that are not None."""
     if (index_spec.column, index_spec.kind) != (found.column, found.kind):
@@ -155,36 +155,27 @@ class SchemaState:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the schema as plain values, as `Repository.schema_plan` takes them."""
-        return _to_document(self)
+        tables: dict[str, dict[str, Any]] = {bucket: {} for bucket in self.buckets}
+        for table in self.tables:
+            tables[table.key.bucket][table.key.table] = _table_document(table)
+        return {"tables": tables}
 
     def to_yaml(self) -> str:
         """Return the schema as YAML, as `Repository.schema_plan` takes it."""
-        return _to_yaml(self)
+        import yaml  # only schemas need it
 
+        class Dumper(yaml.SafeDumper):  # type: ignore[misc]
+            """Write a repeated value again instead of as an alias."""
 
-def _to_yaml(state: SchemaState) -> str:
-    import yaml  # only schemas need it
+            def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - the signature of the base
+                return True
 
-    class Dumper(yaml.SafeDumper):  # type: ignore[misc]
-        """Write a repeated value again instead of as an alias."""
+        def in_one_line(dumper: Any, data: list[Any]) -> Any:
+            is_plain = all(isinstance(item, str) for item in data)
+            return dumper.represent_sequence("tag:yaml.org,2002:seq", data, flow_style=is_plain)
 
-        def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - the signature of the base
-            return True
-
-    def in_one_line(dumper: Any, data: list[Any]) -> Any:
-        is_plain = all(isinstance(item, str) for item in data)
-        return dumper.represent_sequence("tag:yaml.org,2002:seq", data, flow_style=is_plain)
-
-    Dumper.add_representer(list, in_one_line)
-    document = _to_document(state)
-    return str(yaml.dump(document, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=_WIDTH))
-
-
-def _to_document(state: SchemaState) -> dict[str, Any]:
-    tables: dict[str, dict[str, Any]] = {bucket: {} for bucket in state.buckets}
-    for table in state.tables:
-        tables[table.key.bucket][table.key.table] = _table_document(table)
-    return {"tables": tables}
+        Dumper.add_representer(list, in_one_line)
+        return str(yaml.dump(self.to_dict(), Dumper=Dumper, sort_keys=False, allow_unicode=True, width=_WIDTH))
 
 
 def _table_document(table: TableSchema) -> dict[str, Any]:
@@ -225,22 +216,17 @@ _INDICES = "anabranch:indices"
 _SETTINGS = ("name", "metric", "num_partitions", "num_sub_vectors")
 
 
-def notes_of_table(table: TableSchema) -> dict[str, str | None]:
-    return {DESCRIPTION: table.description}
+def notes_of_columns(table: TableSchema) -> dict[str, dict[str, str | None]]:
+    """Return all notes of each column. None removes a note."""
+    found: dict[str, dict[str, str | None]] = {}
+    for column in table.columns:
+        declared = [_write_index(index) for index in table.indices if index.column == column.name]
+        indices = json.dumps(declared) if declared else None
+        found[column.name] = {DESCRIPTION: column.description, DEFAULT: column.default, _INDICES: indices}
+    return found
 
 
-def notes_of_column(column: Column, indices: Sequence[Index]) -> dict[str, str | None]:
-    """Return all notes of a column. None removes a note."""
-    declared = [_write_index(index) for index in indices if index.column == column.name]
-    return {
-        DESCRIPTION: column.description,
-        DEFAULT: column.default,
-        _INDICES: json.dumps(declared) if declared else None,
-    }
-
-
-def read_column(field: pa.Field) -> Column:
-    """Return a column of a schema from an Arrow field and its notes."""
+def _read_column(field: pa.Field) -> Column:
     return Column(
         name=field.name,
         type=show_type(field.type),
@@ -250,11 +236,7 @@ def read_column(field: pa.Field) -> Column:
     )
 
 
-def read_description(schema: pa.Schema) -> str | None:
-    return _find(schema.metadata, DESCRIPTION)
-
-
-def read_declared_indices(field: pa.Field) -> list[Index]:
+def _read_declared_indices(field: pa.Field) -> list[Index]:
     """Return the declared indices of a column. Raise CorruptError if the note is not valid."""
     text = _find(field.metadata, _INDICES)
     try:
@@ -298,30 +280,32 @@ def read_current(tables: Iterable[Table]) -> dict[TableKey, CurrentTable]:
     return {table.schema.key: table for table in found}
 
 
-def state_of(current: Iterable[CurrentTable]) -> SchemaState:
-    return SchemaState.of(table.schema for table in current)
-
-
 def built_indices(version_ref: VersionRef) -> list[Index]:
     """Return the existing indices of the kinds that a schema can declare."""
-    return [_read_built(info) for info in list_indices(version_ref) if _is_known(info)]
+    return [
+        Index(column=info.columns[0], kind=IndexKind(info.kind), name=info.name, metric=info.metric)
+        for info in list_indices(version_ref)
+        # A schema declares indices of one column at the top level. It must not drop others, which it cannot describe.
+        if info.kind in set(IndexKind) and len(info.columns) == 1 and "." not in info.columns[0]
+    ]
 
 
 def _read_table(table: Table) -> CurrentTable:
     arrow, rows = table.schema, table.count_rows()
     built = built_indices(table.version_ref)
-    declared = [index for field in arrow for index in read_declared_indices(field)]
-    unbuilt = [index_spec for index_spec in declared if not any(is_built_as(index_spec, index) for index in built)]
+    declared = [index for field in arrow for index in _read_declared_indices(field)]
+    unbuilt = [index_spec for index_spec in declared if not any(_is_built_as(index_spec, index) for index in built)]
     # Ignore a declared index if another index has its name.
     taken = {index.chosen_name for index in built}
     pending = [index_spec for index_spec in unbuilt if index_spec.chosen_name not in taken]
+    indices = [*(_with_settings(index, declared) for index in built), *pending]
     return CurrentTable(
         schema=TableSchema(
             key=TableKey.parse(table.key),
-            columns=tuple(read_column(field) for field in arrow),
+            columns=tuple(map(_read_column, arrow)),
             primary_key=table.primary_key,
-            indices=_sorted([*(_with_settings(index, declared) for index in built), *pending]),
-            description=read_description(arrow),
+            indices=tuple(sorted(indices, key=lambda index: (index.column, index.chosen_name))),
+            description=_find(arrow.metadata, DESCRIPTION),
         ),
         rows=rows,
         # Lance cannot build an index without rows, so nothing is missing then.
@@ -329,28 +313,14 @@ def _read_table(table: Table) -> CurrentTable:
     )
 
 
-def is_built_as(index_spec: Index, built: Index) -> bool:
+def _is_built_as(index_spec: Index, built: Index) -> bool:
     """Return whether an existing index matches a declared one, in the settings that Lance reports."""
     return satisfies(built, replace(index_spec, num_partitions=None, num_sub_vectors=None))
 
 
 def _with_settings(built: Index, declared: Iterable[Index]) -> Index:
     """Return an index with the settings that only the note has, because Lance does not report them."""
-    index_spec = next((index_spec for index_spec in declared if is_built_as(index_spec, built)), None)
+    index_spec = next((index_spec for index_spec in declared if _is_built_as(index_spec, built)), None)
     if index_spec is None:
         return built
     return replace(built, num_partitions=index_spec.num_partitions, num_sub_vectors=index_spec.num_sub_vectors)
-
-
-def _sorted(indices: Iterable[Index]) -> tuple[Index, ...]:
-    return tuple(sorted(indices, key=lambda index: (index.column, index.chosen_name)))
-
-
-def _is_known(info: IndexInfo) -> bool:
-    # A schema declares indices of one column at the top level. It must not drop others, which it cannot describe.
-    return info.kind in set(IndexKind) and len(info.columns) == 1 and "." not in info.columns[0]
-
-
-def _read_built(info: IndexInfo) -> Index:
-    (column,) = info.columns
-    return Index(column=column, kind=IndexKind(info.kind), name=info.name, metric=info.metric)

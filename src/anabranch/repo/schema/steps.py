@@ -1,6 +1,6 @@
 """The steps of a schema plan as values. Each has a text, a dict for JSON, and whether it may lose data."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 from anabranch.ids import TableKey
@@ -50,7 +50,9 @@ class Step:
     @property
     def details(self) -> dict[str, Any]:
         """The change as a dict, without the table."""
-        raise NotImplementedError
+        # The first field is the table.
+        values = {field.name: getattr(self, field.name) for field in fields(self)[1:]}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
     def to_dict(self) -> dict[str, Any]:
         """Return the step as a dict for JSON."""
@@ -69,14 +71,23 @@ class _ValueChange(Step):
     before: str | None
     after: str | None
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ColumnChange(Step):
+    column: Column
+
     @property
-    def details(self) -> dict[str, Any]:
-        return {"column": self.column, "before": self.before, "after": self.after}
+    def text(self) -> str:
+        return f"column {self.column.name}: {self.column.summary}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _IndexChange(Step):
     index: Index
+
+    @property
+    def text(self) -> str:
+        return f"index on {self.index.summary}"
 
     @property
     def details(self) -> dict[str, Any]:
@@ -124,10 +135,6 @@ class DropTable(Step):
     def text(self) -> str:
         return f"table with {self.rows} {'row' if self.rows == 1 else 'rows'}"
 
-    @property
-    def details(self) -> dict[str, Any]:
-        return {"rows": self.rows}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenameTable(Step):
@@ -146,16 +153,11 @@ class RenameTable(Step):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AddColumn(Step):
+class AddColumn(_ColumnChange):
     """Add a column."""
 
-    column: Column
     kind = "add_column"
     symbol = "+"
-
-    @property
-    def text(self) -> str:
-        return f"column {self.column.name}: {self.column.summary}"
 
     @property
     def details(self) -> dict[str, Any]:
@@ -164,20 +166,15 @@ class AddColumn(Step):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DropColumn(Step):
+class DropColumn(_ColumnChange):
     """Drop a column."""
 
-    column: Column
     kind = "drop_column"
     symbol = "-"
 
     @property
     def is_destructive(self) -> bool:
         return True
-
-    @property
-    def text(self) -> str:
-        return f"column {self.column.name}: {self.column.summary}"
 
     @property
     def details(self) -> dict[str, Any]:
@@ -195,10 +192,6 @@ class RenameColumn(Step):
     @property
     def text(self) -> str:
         return f"column {self.column}: renamed from {self.was}"
-
-    @property
-    def details(self) -> dict[str, Any]:
-        return {"column": self.column, "was": self.was}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,6 +212,10 @@ class ChangeType(_ValueChange):
     def text(self) -> str:
         return f"column {self.column}: {self.before} -> {self.after}"
 
+    @property
+    def details(self) -> dict[str, Any]:
+        return {"column": self.column, "before": self.before, "after": self.after}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeNullability(Step):
@@ -232,10 +229,6 @@ class ChangeNullability(Step):
     def text(self) -> str:
         return f"column {self.column}: {'takes nulls' if self.nullable else 'not null'}"
 
-    @property
-    def details(self) -> dict[str, Any]:
-        return {"column": self.column, "nullable": self.nullable}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangePrimaryKey(Step):
@@ -248,10 +241,6 @@ class ChangePrimaryKey(Step):
     @property
     def text(self) -> str:
         return f"primary key: {', '.join(self.before) or 'none'} -> {', '.join(self.after) or 'none'}"
-
-    @property
-    def details(self) -> dict[str, Any]:
-        return {"before": list(self.before), "after": list(self.after)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,7 +256,7 @@ class CreateIndex(_IndexChange):
 
     @property
     def text(self) -> str:
-        return f"index on {self.index.summary}{': built' if self.is_rebuilt else ''}"
+        return f"{super(CreateIndex, self).text}{': built' if self.is_rebuilt else ''}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -276,10 +265,6 @@ class DropIndex(_IndexChange):
 
     kind = "drop_index"
     symbol = "-"
-
-    @property
-    def text(self) -> str:
-        return f"index on {self.index.summary}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
