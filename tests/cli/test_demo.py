@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import anabranch as ab
-from anabranch.cli.commands.demo import NEXT
+from anabranch.cli.commands.repository import NEXT
 from tests.cli.conftest import Run
 
 

@@ -29,13 +29,13 @@ from anabranch.warnings import collect_warnings
 PANELS: dict[str, dict[str, str]] = {
     "Start": {
         "init": "repository",
-        "demo": "demo",
+        "demo": "repository",
         "status": "repository",
         "config": "config",
-        "clone": "clone",
+        "clone": "repository",
         "ui": "server",
         "serve": "server",
-        "completion": "help",
+        "completion": "config",
     },
     "Branches": {
         "branch": "branch",
@@ -50,8 +50,8 @@ PANELS: dict[str, dict[str, str]] = {
         "show": "commit",
         "diff": "diff",
         "changes": "diff",
-        "blame": "lineage",
-        "lineage": "lineage",
+        "blame": "table",
+        "lineage": "table",
         "merge-base": "commit",
         "tag": "tag",
         "reflog": "reflog",
@@ -71,13 +71,13 @@ PANELS: dict[str, dict[str, str]] = {
         "load": "files",
         "export": "files",
         "schema": "schema",
-        "index": "optimize",
-        "compact": "optimize",
+        "index": "maintenance",
+        "compact": "maintenance",
     },
     "Pipelines": {"pipeline": "pipeline", "run": "run"},
-    "Maintenance": {"doctor": "doctor", "gc": "gc", "storage": "gc", "relocate": "repository"},
+    "Maintenance": {"doctor": "maintenance", "gc": "maintenance", "storage": "maintenance", "relocate": "repository"},
     "One Lance dataset": {"dataset": "dataset"},
-    "Help": {"help": "help", "version": "help"},
+    "Help": {"help": "config", "version": "config"},
 }
 
 

@@ -1,10 +1,23 @@
-"""`anabranch init`, `status` and `relocate`: a repository as a whole."""
+"""`anabranch init`, `demo`, `clone`, `status` and `relocate`: a repository as a whole."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from anabranch.cli.command import BRANCH, DATASET, NEW, READS, Here, command, group, notes_on
-from anabranch.cli.options import argument, option, parse_pairs
+from anabranch.cli.command import (
+    BRANCH,
+    DATASET,
+    NEW,
+    READS,
+    SERVICE,
+    WRITES,
+    Here,
+    add_group,
+    command,
+    group,
+    notes_on,
+)
+from anabranch.cli.options import argument, flag, option, parse_pairs
 from anabranch.cli.output import GENERAL, Answer, count
 from anabranch.cli.tables import Table
 from anabranch.cli.texts import commit_line, mode_text
@@ -187,3 +200,153 @@ def relocate(
         )
         tables.append(Table(("dataset", "home", "reads"), rows))
     return Answer(document, *sentences, tables=tables, exit_code=0 if report.is_complete else GENERAL)
+
+
+# What to try next, in this order: each command shows what the one before it did.
+NEXT = (
+    ("anabranch log --graph", "see all commits and branches"),
+    ("anabranch diff main...sale --rows", "see what the branch sale changed, row by row"),
+    ("anabranch conflicts sale", "see the price that both main and sale changed"),
+    ("anabranch merge sale --resolve price=max", "merge it; the higher price wins"),
+    ("anabranch undo", "undo the merge"),
+)
+
+
+@command(app, "demo", "demo", "demo my-shop", on=SERVICE)
+def demo(
+    here: Here,  # noqa: ARG001 - every command gets it
+    folder: Annotated[str | None, argument("FOLDER", "A new or empty folder (default: anabranch-demo, here).")] = None,
+) -> Answer:
+    """Create a small shop lake to try commands on.
+
+    It has tables, commits by two people, branches, a conflict, a tag and a pipeline run. No Spark is needed.
+    """
+    from anabranch.config import remember
+    from anabranch.sample_lake import DEMO_FOLDER, PIPELINE_FILE, make_demo
+
+    target = Path(DEMO_FOLDER if folder is None else folder)
+    repository = make_demo(target)
+    # In the folder of the demo: the current folder may remember another repository.
+    remember(repository=repository.uri, branch=repository.branch, folder=target.absolute())
+    tables, commits = repository.snapshot(), list(repository.iter_graph())
+    branches, tags = repository.branch_list(), repository.tag_list()
+    document = {
+        "folder": str(target.absolute()),
+        "repository": repository.uri,
+        "pipeline": str(target.absolute() / PIPELINE_FILE),
+        "tables": {key: entry.rows for key, entry in tables.entries.items()},
+        "commits": len(commits),
+        "branches": [branch.name for branch in branches],
+        "tags": [tag.name for tag in tags],
+        "next": [f"cd {target}", *(command for command, _ in NEXT)],
+    }
+    made = f"{len(tables)} tables, {len(commits)} commits, {len(branches)} branches, {count(len(tags), 'tag')}"
+    shown = [
+        Table(("table", "rows"), [(key, entry.rows) for key, entry in tables.entries.items()]),
+        Table(
+            ("branch", "mode", "purpose"),
+            [(one.name, mode_text(one), one.description or "the main branch") for one in branches],
+            title="branches",
+        ),
+        Table(("", ""), ((f"cd {target}", "go to the folder"), *NEXT), title="try these next"),
+    ]
+    return Answer(document, f"made a shop lake in {target}: {made}", tables=shown)
+
+
+clones = add_group(app, "clone", help="Clone a repository, and list its clones.", otherwise="anabranch clone create")
+
+
+@command(
+    clones, "create", "clone create lake experiment", "clone create s3://bucket/lake backup --deep --ref v1.0", on=NEW
+)
+def clone_create(
+    here: Here,
+    source: Annotated[str, argument("SOURCE", "Repository to clone: a folder, or an s3://, gs:// or az:// address.")],
+    target: Annotated[str, argument("TARGET", "Location of the clone, which must be empty.")],
+    ref: Annotated[
+        str, option("--ref", "REF", "Branch, tag or commit of the source, such as main~3 or main@v7.")
+    ] = MAIN,
+    table: Annotated[list[str] | None, option("--table -t", "TABLE", "Clone only this table. Repeatable.")] = None,
+    deep: Annotated[bool, flag("--deep", "Copy and verify all files. The clone does not need the source.")] = False,
+    target_storage_option: Annotated[
+        list[str] | None,
+        option(
+            "--target-storage-option",
+            "KEY=VALUE",
+            "Storage option of the target, if it differs from the source. Repeatable.",
+            envvar="ANABRANCH_TARGET_OPTIONS",
+        ),
+    ] = None,
+) -> Answer:
+    """Create a repository from the tables of another repository.
+
+    A shallow clone copies no data: it reads the files of the source and writes its own. The source keeps the files that
+    the clone needs.
+    """
+    import anabranch
+
+    settings = new_repository_settings(target, actor=here.actor)
+    with here.output.progress("cloning") as progress:
+        made = anabranch.clone(
+            source,
+            settings.repository,
+            ref=ref,
+            tables=table or None,
+            shallow=not deep,
+            storage_options=here.storage_options,
+            target_storage_options=parse_pairs(target_storage_option, option="--target-storage-option") or None,
+            actor=settings.actor,
+            progress=progress,
+        )
+    snapshot = made.snapshot()
+    kind, metadata = "deep" if deep else "shallow", snapshot.commit.metadata
+    document = {
+        "repository": made.uri,
+        "kind": kind,
+        "source": metadata["source"],
+        "source_commit_id": metadata["source_commit_id"],
+        "clone_id": metadata["clone_id"],
+        "head_commit_id": snapshot.id,
+        "tables": list(snapshot),
+    }
+    sentence = (
+        f"made a {kind} clone of {metadata['source']} at {short_id(metadata['source_commit_id'])}"
+        f" in {made.uri}: {count(len(snapshot), 'table')}"
+    )
+    return Answer(document, sentence)
+
+
+@command(clones, "list", "clone list", "clone list --json")
+def clone_list(here: Here) -> Answer:
+    """List the clones of the repository.
+
+    Garbage collection keeps the files that registered clones read.
+    """
+    found = here.repository.clone_list()
+    rows = [
+        (
+            clone.id,
+            clone.target,
+            clone.kind.value,
+            short_id(clone.commit_id),
+            count(len(clone.tables), "table"),
+            clone.created,
+            clone.state.value,
+        )
+        for clone in found
+    ]
+    columns = ("id", "clone", "kind", "of", "reads", "created (UTC)", "state")
+    return Answer({"clones": found}, tables=[Table(columns, rows, empty="no clones")])
+
+
+@command(clones, "release", "clone release 01M7GMZB03Y0YAE5N3J2R7K9QX", on=WRITES)
+def clone_release(
+    here: Here,
+    clone_id: Annotated[str, argument("ID", "Id of the clone; see 'anabranch clone list'.")],
+) -> Answer:
+    """Stop keeping files for a clone.
+
+    Use it for a clone that was deleted or never completed. A clone that still reads the source will break.
+    """
+    clone = here.repository.clone_release(clone_id)
+    return Answer(clone, f"released {clone.id}, the clone at {clone.target}")

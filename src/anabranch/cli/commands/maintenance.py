@@ -1,0 +1,318 @@
+"""`anabranch gc`, `storage`, `doctor`, `compact` and `index`: free space, find problems, make tables faster."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+from anabranch.cli.command import BRANCH, WRITES, Here, command, group
+from anabranch.cli.documents import document_of
+from anabranch.cli.options import KeepPolicy, TableName, TableNames, argument, flag, option
+from anabranch.cli.output import GENERAL, Answer, Line, count, usage_text
+from anabranch.cli.tables import Table
+from anabranch.display import human_size, short_id, to_datetime
+from anabranch.hints import Door, words_at
+
+if TYPE_CHECKING:
+    from anabranch.format.doctor.findings import DoctorReport, Finding
+    from anabranch.format.staging import VectorOptions
+    from anabranch.format.storage_report import Usage
+    from anabranch.repo.gc.reports import GcReport, Holding, RepositoryStorage
+
+app = group()
+
+_PARTS = ("own", "shared", "head", "history", "total")
+
+
+@command(app, "gc", "gc --dry-run --list", "gc --keep-newer-than 30d --keep-last 10", "gc --grace 30m", on=WRITES)
+def gc(
+    here: Here,
+    dry_run: Annotated[bool, flag("--dry-run", "Report what would be deleted. Delete nothing.")] = False,
+    list_objects: Annotated[bool, flag("--list", "List every file that gc deletes, with the reason.")] = False,
+    *,
+    policy: KeepPolicy,
+) -> Answer:
+    """Delete data that is no longer needed (vacuum).
+
+    gc deletes the data of deleted branches, of commits that were undone, and of writes that were never committed. By
+    default, all commits that 'anabranch log' lists for a branch or a tag stay readable. To delete the data of old
+    commits too, use --keep-newer-than or --keep-last. With both options, gc keeps a commit if one of the options keeps
+    it. Other processes can read and write while gc runs. If files of a table are missing, gc deletes no files of that
+    table, and the exit code is 1.
+    """
+    with here.output.progress("collecting garbage") as progress:
+        report = here.repository.gc(dry_run=dry_run, progress=progress, **policy.parsed())
+    return Answer(
+        report,
+        *_gc_sentences(report),
+        tables=_gc_tables(report, in_full=list_objects),
+        exit_code=GENERAL if report.damaged else 0,
+    )
+
+
+def _gc_sentences(report: "GcReport") -> list[str]:
+    would, was, be = ("would free", "would be", "would") if report.dry_run else ("freed", "was", "")
+    size = human_size(report.bytes)
+    found = [f"{would} {size} in {count(len(report.objects), 'object')}" if report.objects else "nothing to free"]
+    if report.commits:
+        cannot = "would no longer be readable" if be else "can no longer be read"
+        found.append(f"{count(len(report.commits), 'commit')} {cannot}, {report.retained_commits} can")
+    found += [f"branch {name} expired and {was} deleted" for name in report.branches]
+    found += [f"the lease of run {run_id} expired, and it {was} ended" for run_id in report.runs]
+    if report.waiting_since is not None:
+        since = to_datetime(report.waiting_since).strftime("%Y-%m-%d %H:%M:%S")
+        found.append(f"a writer is active since {since} UTC, so newer files were kept")
+    if report.damaged:
+        found.append(
+            f"{count(len(report.damaged), 'file')} that commits need {'is' if len(report.damaged) == 1 else 'are'}"
+            " missing, so nothing of these tables was deleted; run 'anabranch doctor'"
+        )
+    return found
+
+
+def _gc_tables(report: "GcReport", *, in_full: bool) -> list[Table]:
+    reasons = [(reason, files, human_size(size)) for reason, (files, size) in report.by_reason.items()]
+    found = [Table(("reason", "objects", "size"), reasons)] if reasons else []
+    if in_full and report.objects:
+        rows = [(each.path, human_size(each.bytes), each.reason) for each in report.objects]
+        found.append(Table(("path", "size", "reason"), rows, title="objects"))
+    if report.damaged:
+        missing = [(path,) for path in report.damaged]
+        found.append(Table(("path",), missing, title="missing files"))
+    return found
+
+
+@command(app, "storage", "storage", "storage --branch dev", "storage --keep-last 10", on=WRITES)
+def storage(
+    here: Here,
+    branch: Annotated[
+        str | None,
+        option(
+            "--branch -b",
+            "NAME",
+            "Report only this branch: each of its tables, and which other branches and tags need the same files.",
+        ),
+    ] = None,
+    table: TableNames = None,
+    *,
+    policy: KeepPolicy,
+) -> Answer:
+    """Report the storage that branches, tags and clones need.
+
+    'own' is the space that becomes free if you delete the branch or tag, and run gc. 'shared' is the space that other
+    branches, tags or clones need too. The report also shows what gc would free. --keep-newer-than, --keep-last and
+    --grace have the same meaning as for gc.
+    """
+    with here.output.progress("measuring") as progress:
+        report = here.repository.storage_report(
+            branch=branch,
+            tables=table or None,
+            progress=progress,
+            **policy.parsed(),
+        )
+    document = document_of(report)
+    if branch is not None:
+        document |= {
+            "branch": branch,
+            "branch_tables": report.tables_of(branch),
+            "pinned_by": report.pinned_by(branch),
+        }
+    tables = _storage_tables(report) if branch is None else _branch_tables(report, branch)
+    return Answer(document, *_storage_sentences(report), tables=tables)
+
+
+def _storage_sentences(report: "RepositoryStorage") -> list[str]:
+    found = [f"{usage_text(report.total)} in total; gc would free {human_size(report.freeable.bytes)}"]
+    if report.damaged:
+        found.append(f"missing: {count(len(report.damaged), 'file')} that commits need; run 'anabranch doctor'")
+    return found
+
+
+def _storage_tables(report: "RepositoryStorage") -> list[Table]:
+    holders = [(each.name, each.kind.value, *_cells(each)) for each in report.holders]
+    datasets = [
+        (", ".join(each.tables) or f"{each.dataset} (dropped)", *map(_size, (each.needed, each.garbage, each.unjudged)))
+        for each in report.tables
+    ]
+    beside = [(name, usage_text(usage)) for name, usage in report.metadata.items() if usage.files]
+    reasons = [(reason, usage_text(usage)) for reason, usage in report.freeable_by_reason.items()]
+    found = [
+        Table(("ref", "kind", *_PARTS), holders, empty="no refs", right=frozenset(range(2, 7))),
+        Table(
+            ("table", "needed", "garbage", "not judged"),
+            datasets,
+            title="tables",
+            empty="no tables",
+            right=frozenset(range(1, 4)),
+        ),
+    ]
+    if beside:
+        found.append(Table(("folder", "size"), beside, title="metadata"))
+    if reasons:
+        found.append(Table(("reason", "size"), reasons, title="what gc would free"))
+    return found
+
+
+def _branch_tables(report: "RepositoryStorage", branch: str) -> list[Table]:
+    rows = [(each.table, *_cells(each)) for each in report.tables_of(branch)]
+    total = ("total", *_cells(report.holder(branch)))
+    version_refs = [(name, usage_text(usage)) for name, usage in report.pinned_by(branch).items()]
+    return [
+        Table(("table", *_PARTS), (*rows, total), right=frozenset(range(1, 6))),
+        Table(("ref", "size"), version_refs, title="shared with", empty="no other ref"),
+    ]
+
+
+def _cells(holding: "Holding") -> tuple[str, ...]:
+    return tuple(_size(getattr(holding, part)) for part in _PARTS)
+
+
+def _size(usage: "Usage") -> str:
+    return human_size(usage.bytes) if usage.files else "-"
+
+
+@command(app, "doctor", "doctor", "doctor --rows --table shop.orders", "doctor --repair", on=WRITES)
+def doctor(
+    here: Here,
+    repair: Annotated[bool, flag("--repair", "Repair what can be repaired. No committed data is deleted.")] = False,
+    rows: Annotated[
+        bool, flag("--rows", "Also read every row, and check that primary keys are unique and not null.")
+    ] = False,
+    table: TableNames = None,
+) -> Answer:
+    """Check that everything in the repository can be read.
+
+    doctor also works on a repository that other commands cannot open. It changes nothing without --repair. The exit
+    code is 1 if there is a problem that was not repaired.
+    """
+    from anabranch.bootstrap import open_damaged_repository
+
+    settings = here.settings
+    repository = open_damaged_repository(
+        settings.repository, storage_options=here.storage_options, actor=settings.actor
+    )
+    with here.output.progress("checking") as progress:
+        report = repository.doctor(repair=repair, tables=table or None, rows=rows, progress=progress)
+    return health_answer(report)
+
+
+_COLOURS = {"error": "red", "warning": "yellow", "repaired": "green"}
+# The maximum number of names of one kind in a line.
+_NAMED = 5
+
+
+def health_answer(report: "DoctorReport") -> Answer:
+    """Show a report. The exit code is 1 if something is wrong and was not repaired."""
+    return Answer(
+        report, _health(report), lines=list(_finding_lines(report)), exit_code=0 if report.is_clean else GENERAL
+    )
+
+
+def _health(report: "DoctorReport") -> str:
+    if not report.findings:
+        return f"{report.root} is in order"
+    repairable = sum(finding.repairable for finding in report.open)
+    return f"{len(report.repaired)} repaired, {len(report.open)} open, of which --repair can repair {repairable}"
+
+
+def _finding_lines(report: "DoctorReport") -> Iterator[Line]:
+    for finding in report.findings:
+        state = "repaired" if finding.repaired else finding.severity.value
+        yield Line("")
+        yield Line(f"{state}: ", _COLOURS.get(state), more=[(f"{finding.kind.value} {finding.subject}", None)])
+        yield Line(f"  {finding.explanation}")
+        effect = _effect(finding)
+        if effect:
+            yield Line(f"  {effect}")
+        if not finding.repaired:
+            yield Line(f"  what to do: {words_at(Door.COMMAND_LINE, finding.remedy)}")
+
+
+def _effect(finding: "Finding") -> str:
+    """Return which tables, refs and commits are affected, in one sentence."""
+    affected = _some(finding.refs)
+    if finding.commits:
+        affected += [count(len(finding.commits), "commit")]
+    if not affected:
+        return ""
+    tables = f"{', '.join(_some(finding.tables))} on " if finding.tables else ""
+    return f"affects {tables}{', '.join(affected)}"
+
+
+def _some(names: tuple[str, ...]) -> list[str]:
+    return [*names[:_NAMED], *([f"{len(names) - _NAMED} more"] if len(names) > _NAMED else [])]
+
+
+@command(app, "compact", "compact", "compact shop.orders --branch dev", "compact --engine spark", on=(*BRANCH, *WRITES))
+def compact(
+    here: Here,
+    keys: Annotated[
+        list[str] | None, argument("[TABLE]...", "Tables to compact (default: all tables changed on the branch).")
+    ] = None,
+    engine: Annotated[str, option("--engine", "NAME", "Engine: local, or spark on a cluster.")] = "local",
+) -> Answer:
+    """Rewrite small files of tables as larger ones.
+
+    Deleted rows are removed from the files, and no row changes. The result is one commit.
+    """
+    with here.output.progress("compacting") as report, here.on_current_branch():
+        done = here.repository.compact(keys or None, engine=engine, progress=report)
+    commit_id = None if done.commit is None else done.commit.graph_commit_id
+    sentence = "nothing to compact" if commit_id is None else f"compacted by commit {short_id(commit_id)}"
+    shown = Table(
+        ("table", "rows", "fragments before", "fragments"),
+        [(each.table, each.rows, each.fragments_before, each.fragments_after) for each in done.tables],
+        empty="no tables",
+    )
+    return Answer({"commit_id": commit_id, "tables": done.tables}, sentence, tables=[shown])
+
+
+@command(
+    app,
+    "index",
+    "index shop.orders id",
+    "index shop.events embedding --type ivf_pq --metric cosine",
+    on=(*BRANCH, *WRITES),
+)
+def index(
+    here: Here,
+    key: TableName,
+    column: Annotated[str, argument("COLUMN", "Column to index.")],
+    type_: Annotated[
+        str,
+        option(
+            "--type",
+            "TYPE",
+            "Kind of index: btree, bitmap, label_list, ngram, zonemap, bloomfilter or inverted; for vectors"
+            " ivf_flat, ivf_pq, ivf_sq, ivf_hnsw_flat, ivf_hnsw_pq or ivf_hnsw_sq.",
+        ),
+    ] = "btree",
+    name: Annotated[str | None, option("--name", "NAME", "Name of the index (default: COLUMN_idx).")] = None,
+    metric: Annotated[str | None, option("--metric", "NAME", "Vectors: l2 (the default), cosine or dot.")] = None,
+    partitions: Annotated[int | None, option("--num-partitions", "N", "Vectors: number of partitions.", min=1)] = None,
+    sub_vectors: Annotated[
+        int | None, option("--num-sub-vectors", "N", "Vectors: number of sub-vectors.", min=1)
+    ] = None,
+) -> Answer:
+    """Build an index on a column of a table, as one commit."""
+    with here.output.progress("indexing"), here.on_current_branch():
+        vector = _vector_options(metric, partitions, sub_vectors)
+        commit = here.repository.index(key, column, type=type_, name=name, vector=vector)
+    indices = here.repository.snapshot_of(here.repository.branch)[key].indices
+    rows = [
+        {"name": found.name, "columns": found.columns, "type": found.kind, "covered_rows": found.covered_rows}
+        for found in indices
+    ]
+    commit_id = None if commit is None else commit.graph_commit_id
+    sentences = [] if commit_id is None else [f"indexed {column} of {key} by commit {short_id(commit_id)}"]
+    shown = Table(
+        ("index", "columns", "type", "covered rows"),
+        [(found.name, ", ".join(found.columns), found.kind, found.covered_rows) for found in indices],
+    )
+    return Answer({"commit_id": commit_id, "indices": rows}, *sentences, tables=[shown])
+
+
+def _vector_options(metric: str | None, partitions: int | None, sub_vectors: int | None) -> "VectorOptions | None":
+    from anabranch.format.staging import VectorOptions  # takes a while to load
+
+    if metric is None and partitions is None and sub_vectors is None:
+        return None
+    return VectorOptions(metric=metric or "l2", num_partitions=partitions, num_sub_vectors=sub_vectors)
