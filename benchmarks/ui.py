@@ -28,7 +28,7 @@ import anabranch as ab
 from anabranch.repo.repository import Repository
 from anabranch.server.connections import listen
 from anabranch.server.ui.local import ENTER_PATH, create_local_app
-from anabranch.server.ui.session import OneTimeToken
+from anabranch.server.ui.requests import OneTimeToken
 
 SMALL = pa.schema([("id", pa.int64()), ("amount", pa.float64()), ("note", pa.string())])
 LARGE, WIDE, MADE = "large.rows", "large.columns", "large.totals"

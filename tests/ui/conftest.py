@@ -18,7 +18,7 @@ from starlette.applications import Starlette
 import anabranch as ab
 from anabranch.server.connections import listen
 from anabranch.server.ui.local import ENTER_PATH, create_local_app
-from anabranch.server.ui.session import OneTimeToken
+from anabranch.server.ui.requests import OneTimeToken
 from anabranch.server.ui.sql_process import limited_processes
 
 CHROMIUM = Path("/usr/bin/chromium")

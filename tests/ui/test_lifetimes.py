@@ -9,8 +9,8 @@ import pytest
 
 import anabranch as ab
 from anabranch.errors import TooManyRequestsError
-from anabranch.server.ui.session import Sessions
-from anabranch.server.ui.workshop import Workshop
+from anabranch.server.ui.requests import Sessions
+from anabranch.server.ui.storage import Workshop
 from anabranch.storage.requests import Progress
 from tests.server.conftest import Project, Running, ok
 from tests.server.conftest import running as running

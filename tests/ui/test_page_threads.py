@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import urlencode, urlsplit
 
 from anabranch.server.settings import Limits
-from anabranch.server.ui.page_threads import PageThreads
+from anabranch.server.ui.requests import PageThreads
 from anabranch.server.ui.sql_process import limited_processes
 from tests.server.conftest import new_project, ok, serving
 from tests.ui.test_service import signed_in

@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 import anabranch as ab
-from anabranch.server.ui.pages import PAGES
+from anabranch.server.ui.overview import PAGES
 from anabranch.server.ui.responses import SECURITY_HEADERS
 from tests.ui.conftest import LocalSite, serving
 

@@ -18,9 +18,8 @@ from playwright.sync_api import Browser, expect
 
 import anabranch as ab
 from anabranch.errors import TooLargeError, TooManyRequestsError, TooSlowError
-from anabranch.server.ui.departure import Departure
-from anabranch.server.ui.sql_process import LimitedProcesses, limited_processes
-from anabranch.server.ui.sql_turns import Turns
+from anabranch.server.ui.requests import Departure
+from anabranch.server.ui.sql_process import LimitedProcesses, Turns, limited_processes
 from tests.conftest import Location
 from tests.ui.conftest import LocalSite, Visitor, serving, visiting
 from tests.ui.lakes import HOSTILE, hostile_lake, shop

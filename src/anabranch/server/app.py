@@ -31,7 +31,7 @@ from anabranch.server.settings import Settings
 from anabranch.server.status import MetricsMiddleware
 from anabranch.server.ui.responses import SecurityHeadersMiddleware, is_below
 from anabranch.server.ui.service_pages import UI_PATH, ServiceGate, make_routes, make_site
-from anabranch.server.ui.workshop import Workshop
+from anabranch.server.ui.storage import Workshop
 
 __all__ = ["create_app"]
 

@@ -31,7 +31,7 @@ def ui(
 
         from anabranch.server.connections import listen
         from anabranch.server.ui.local import ENTER_PATH, create_local_app
-        from anabranch.server.ui.session import OneTimeToken
+        from anabranch.server.ui.requests import OneTimeToken
     except ModuleNotFoundError as err:
         raise MissingDependencyError(f"{err.name} is not installed", hint="pip install 'anabranch[server]'") from err
     repository = here.repository

@@ -16,8 +16,6 @@ from anabranch.server.auth import Scope
 from anabranch.server.ui.lake import Lake
 from anabranch.server.ui.site import Page, Redirect, Shown, Visit, get, post
 
-__all__ = ["PAGES", "BranchRow", "BranchesView"]
-
 _SIZE = 50
 # Counting stops there, and the page shows that there are more.
 _MOST_COMMITS = 1000

@@ -16,15 +16,11 @@ from anabranch.repo.history.diff import TableDiff
 from anabranch.repo.history.diff_drawing import first_changes, key_columns, list_columns, outline_of, rows_of
 from anabranch.repo.log.entries import GraphCommit
 from anabranch.server.ui.lake import RefChoices
-from anabranch.server.ui.paging import Paged, page_of
-from anabranch.server.ui.rendering import address
-from anabranch.server.ui.responses import answer_csv
+from anabranch.server.ui.responses import Paged, address, answer_csv, page_of
 from anabranch.server.ui.site import Page, Shown, Visit, get
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-__all__ = ["PAGES", "CompareView", "DiffRowsView", "outlines_of"]
 
 # Rows are compared in this process: a page does not wait for a JVM.
 _ENGINE = "local"

@@ -15,8 +15,6 @@ from anabranch.server.auth import Scope
 from anabranch.server.imports import ImportRequest, errors_about, format_of
 from anabranch.server.uploads import keep_file
 
-__all__ = ["Host", "Lake", "LoadOrder", "RefChoices", "RepositoryHost", "loaded_message"]
-
 # More names are not suggested, but can be typed.
 _MOST_NAMES = 100
 

@@ -16,14 +16,11 @@ from anabranch.hints import Door
 from anabranch.repo.repository import Repository
 from anabranch.server.auth import Scope
 from anabranch.server.ui.lake import Lake, RepositoryHost
-from anabranch.server.ui.pages import PAGES
-from anabranch.server.ui.rendering import Frame, render
-from anabranch.server.ui.responses import SecurityHeadersMiddleware
-from anabranch.server.ui.session import Cookie, OneTimeToken, Session, Sessions
+from anabranch.server.ui.overview import PAGES
+from anabranch.server.ui.requests import Cookie, OneTimeToken, Session, Sessions
+from anabranch.server.ui.responses import Frame, SecurityHeadersMiddleware, render
 from anabranch.server.ui.site import PageRoute, Site
-from anabranch.server.ui.workshop import Workshop
-
-__all__ = ["ENTER_PATH", "create_local_app"]
+from anabranch.server.ui.storage import Workshop
 
 ENTER_PATH = "/enter"
 _STATIC = "/static"

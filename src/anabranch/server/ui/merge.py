@@ -17,12 +17,21 @@ from anabranch.repo.log.entries import GraphCommit
 from anabranch.repo.merge.plan import MergePlan, TablePlan
 from anabranch.server.envelope import status_of
 from anabranch.server.ui.lake import RefChoices
-from anabranch.server.ui.merge_conflicts import ENGINE, MOST_LISTED, ConflictView, by_id, list_all, order_of, view_of
-from anabranch.server.ui.merge_draft import Draft, Heads, draft_of, with_new_decisions
-from anabranch.server.ui.paging import Paged, page_of
+from anabranch.server.ui.merge_draft import (
+    ENGINE,
+    MOST_LISTED,
+    ConflictView,
+    Draft,
+    Heads,
+    by_id,
+    draft_of,
+    list_all,
+    order_of,
+    view_of,
+    with_new_decisions,
+)
+from anabranch.server.ui.responses import Paged, page_of
 from anabranch.server.ui.site import Page, Redirect, Shown, Visit, get, post
-
-__all__ = ["PAGES", "MergeView"]
 
 _CONFLICTS = 20
 _TABLES = 50

@@ -1,16 +1,18 @@
-"""The overview of a lake: its tables, branches and last commits. A new lake shows the first steps."""
+"""The overview of a lake: its tables, branches and last commits, and the list of all pages.
+
+A new lake shows the first steps.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from anabranch.repo.log.entries import GraphCommit
 from anabranch.repo.snapshot import Snapshot
+from anabranch.server.ui import branches, compare, history, merge, rows, runs, sql, storage, tables
 from anabranch.server.ui.lake import RefChoices
-from anabranch.server.ui.paging import Paged, page_of
+from anabranch.server.ui.responses import Paged, page_of
 from anabranch.server.ui.site import Page, Shown, Visit, get
 from anabranch.storage import in_parallel
-
-__all__ = ["PAGES", "Overview", "TableRow"]
 
 _TABLES = 50
 _COMMITS = 10
@@ -91,4 +93,15 @@ def _measure(visit: Visit, snapshot: Snapshot, tables: Sequence[TableRow]) -> di
     return dict(zip((one.key for one in tables), in_parallel(size, tables), strict=True))
 
 
-PAGES: tuple[Page, ...] = (get("/", show_overview),)
+PAGES: tuple[Page, ...] = (
+    get("/", show_overview),
+    *branches.PAGES,
+    *history.PAGES,
+    *runs.PAGES,
+    *storage.PAGES,
+    *tables.PAGES,
+    *rows.PAGES,
+    *compare.PAGES,
+    *merge.PAGES,
+    *sql.PAGES,
+)

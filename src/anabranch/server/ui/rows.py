@@ -17,12 +17,9 @@ from anabranch.repo.history.entities import EntityChange
 from anabranch.repo.log.entries import GraphCommit
 from anabranch.repo.snapshot import Table
 from anabranch.server.previews import read_rows
-from anabranch.server.ui.paging import Paged, page_of
-from anabranch.server.ui.responses import answer_text
+from anabranch.server.ui.responses import Paged, answer_text, page_of
 from anabranch.server.ui.site import Page, Shown, Visit, get
 from anabranch.server.ui.tables import ColumnView, RowsQuery, TableHead, column_of, columns_of, head_of
-
-__all__ = ["PAGES", "OneRowView", "ValueView"]
 
 _COLUMNS = 100
 _CHANGES = 20

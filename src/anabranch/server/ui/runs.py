@@ -13,8 +13,6 @@ from anabranch.repo.runs.runs import RunInfo
 from anabranch.server.ui.lake import Lake, RefChoices
 from anabranch.server.ui.site import Page, Shown, Visit, get
 
-__all__ = ["PAGES", "CheckRow", "LineageView", "RunRow", "RunView", "RunsView"]
-
 _SIZE = 50
 # A larger graph is only listed: a picture of it would be neither readable nor small.
 _MOST_NODES = 300

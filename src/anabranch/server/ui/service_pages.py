@@ -30,16 +30,13 @@ from anabranch.server.imports import ImportOrder, ImportRequest
 from anabranch.server.job_rows import Job
 from anabranch.server.merges import refuse_dev_branches
 from anabranch.server.service import Service
-from anabranch.server.ui.forms import FormLimits, reading_form
 from anabranch.server.ui.lake import Lake, LoadOrder, loaded_message
-from anabranch.server.ui.pages import PAGES
-from anabranch.server.ui.rendering import Account, Frame, render
+from anabranch.server.ui.overview import PAGES
+from anabranch.server.ui.requests import Cookie, FormLimits, Session, Sessions, check_same_site, reading_form
+from anabranch.server.ui.responses import Account, Frame, render
 from anabranch.server.ui.service_records import PROJECT_PAGES, SERVICE_PAGES, checked_body
-from anabranch.server.ui.session import Cookie, Session, Sessions, check_same_site
 from anabranch.server.ui.site import PageRoute, Redirect, Shown, Site, Visit, get, post
 from anabranch.server.uploads import keep_file
-
-__all__ = ["UI_PATH", "ServiceGate", "make_routes", "make_site"]
 
 UI_PATH = "/ui"
 _HOME = "/ui/"

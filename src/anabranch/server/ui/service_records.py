@@ -28,8 +28,6 @@ from anabranch.server.tokens import (
 )
 from anabranch.server.ui.site import Page, Redirect, Shown, Visit, get, post
 
-__all__ = ["PROJECT_PAGES", "SERVICE_PAGES", "TokensView", "checked_body"]
-
 _EVENTS = 100
 _JOBS = 100
 _DAY_SECONDS = 86_400

@@ -20,15 +20,22 @@ from anabranch.hints import Door
 from anabranch.ids import MAIN
 from anabranch.server.auth import Scope
 from anabranch.server.envelope import EnvelopeException, methods_at, status_of
-from anabranch.server.ui.departure import Departure, noticing_departure
-from anabranch.server.ui.forms import FILE_FORM, TEXT_FORM, FormLimits, reading_form, text_of
 from anabranch.server.ui.lake import Lake
-from anabranch.server.ui.page_threads import PageThreads
-from anabranch.server.ui.rendering import Account, Frame, render
-from anabranch.server.ui.responses import SECURITY_HEADERS, answer_static
-from anabranch.server.ui.session import Cookie, Session, Sessions, check_same_site
-
-__all__ = ["Gate", "Page", "PageRoute", "Redirect", "Shown", "Site", "Visit", "get", "post"]
+from anabranch.server.ui.requests import (
+    FILE_FORM,
+    TEXT_FORM,
+    Cookie,
+    Departure,
+    FormLimits,
+    PageThreads,
+    Session,
+    Sessions,
+    check_same_site,
+    noticing_departure,
+    reading_form,
+    text_of,
+)
+from anabranch.server.ui.responses import SECURITY_HEADERS, Account, Frame, answer_static, render
 
 T = TypeVar("T")
 

@@ -18,8 +18,6 @@ from anabranch.server.ui.responses import answer_text, join_limited
 from anabranch.server.ui.site import Page, Shown, Visit, get
 from anabranch.server.ui.sql_process import limited_processes
 
-__all__ = ["PAGES", "SqlResult", "SqlView"]
-
 T = TypeVar("T")
 
 # DuckDB stops a statement that takes longer.

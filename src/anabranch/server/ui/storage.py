@@ -4,20 +4,113 @@ Each is done on demand by a thread of its own, because it reads the whole lake. 
 far it is and loads itself again.
 """
 
-from collections.abc import Callable, Mapping
+import threading
+import time
+from collections.abc import Callable, Hashable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from anabranch.errors import InvalidInputError
+from anabranch.errors import InvalidInputError, TooManyRequestsError
 from anabranch.format.doctor.findings import DoctorReport
 from anabranch.repo.gc.reports import GcReport, HolderStorage, RepositoryStorage
 from anabranch.server.auth import Scope
 from anabranch.server.ui.site import Page, Redirect, Shown, Visit, get, post
-from anabranch.server.ui.workshop import Work, Workshop
-from anabranch.storage.requests import OnProgress
+from anabranch.storage.requests import OnProgress, Progress
 
-__all__ = ["PAGES", "Bar", "Policy", "StorageView"]
+# Shorter work is answered at once.
+_WAIT_SECONDS = 1.0
+# A result that no one opened is made again after that time.
+_FRESH_SECONDS = 60.0
+# All work of a process, and what is waiting for its turn.
+_AT_ONCE = 2
+_MOST_WORK = 20
+_MOST_OF_LAKE = 4
+
+
+class _StoppedError(Exception):
+    """Raised in the thread of the work to end it. Not an AnabranchError, so that no retry catches it."""
+
+
+@dataclass(slots=True)
+class Work:
+    """Work that runs or has ended, and how far it is."""
+
+    future: Future[Any]
+    began: float
+    ended: float | None = None
+    progress: Progress | None = None
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self.began
+
+    @property
+    def is_stale(self) -> bool:
+        return self.ended is not None and time.monotonic() - self.ended > _FRESH_SECONDS
+
+
+class Workshop:
+    """The work that visitors requested, by what it is about. The same work is done once at a time."""
+
+    def __init__(self) -> None:
+        self._threads = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="anabranch-upkeep")
+        self._changing = threading.Lock()
+        self._by_key: dict[tuple[Hashable, ...], Work] = {}
+        self._is_closed = False
+
+    def request(self, key: tuple[Hashable, ...], make: Callable[[OnProgress], object]) -> Work:
+        """Return the work of a key, after a short time in which it may end. A result is returned once.
+
+        The first part of the key is the lake. The visitors of one lake must not take all turns.
+        """
+        with self._changing:
+            work = self._by_key.get(key)
+            if work is None or work.is_stale:
+                work = self._start(key, make)
+        with suppress(TimeoutError, Exception):  # the caller reads the error from the future
+            work.future.result(timeout=_WAIT_SECONDS)
+        if work.future.done():
+            with self._changing:
+                # Another visitor may have got the same result before, and requested the next one since.
+                if self._by_key.get(key) is work:
+                    del self._by_key[key]
+        return work
+
+    def close(self) -> None:
+        """Stop the work that runs, at its next report of progress, and the work that waits.
+
+        Python waits for all threads before the process ends. Without this, Ctrl-C would seem to do nothing.
+        """
+        self._is_closed = True
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _start(self, key: tuple[Hashable, ...], make: Callable[[OnProgress], object]) -> Work:
+        for old in [name for name, one in self._by_key.items() if one.is_stale]:
+            del self._by_key[old]
+        of_lake = sum(other[0] == key[0] for other in self._by_key)
+        if of_lake >= _MOST_OF_LAKE or len(self._by_key) >= _MOST_WORK:
+            raise TooManyRequestsError("other measurements are running", hint="try again later")
+        work = Work(future=Future(), began=time.monotonic())
+
+        def report(progress: Progress) -> None:
+            work.progress = progress
+            if self._is_closed:
+                raise _StoppedError
+
+        def run() -> None:
+            try:
+                work.future.set_result(make(report))
+            except BaseException as err:  # noqa: BLE001 - raised where the result is read
+                work.future.set_exception(err)
+            work.ended = time.monotonic()
+
+        self._threads.submit(run)
+        self._by_key[key] = work
+        return work
+
 
 _HOLDERS = 100
 _OBJECTS = 200

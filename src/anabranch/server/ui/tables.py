@@ -19,13 +19,11 @@ from anabranch.repo.snapshot import Table
 from anabranch.server.filters import checked_filter
 from anabranch.server.previews import PreviewRequest, Sorting, read_rows
 from anabranch.server.ui.lake import LoadOrder, RefChoices
-from anabranch.server.ui.paging import Paged, page_of
+from anabranch.server.ui.responses import Paged, page_of
 from anabranch.server.ui.site import Page, Redirect, Shown, Visit, get, post
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-__all__ = ["PAGES", "ColumnView", "RowsQuery", "RowsView", "TableHead", "column_of", "columns_of", "head_of"]
 
 _ROWS = 50
 _COLUMNS = 20

@@ -1,26 +1,32 @@
-"""Sessions of visitors: a cookie, a token against forged forms, and one-time tokens to begin with."""
+"""Requests of visitors: their sessions, forms within limits, and the threads in which pages are made."""
 
+import asyncio
 import hmac
 import secrets
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
+from typing import TypeVar
+from weakref import WeakValueDictionary
 
+from anyio import CapacityLimiter, to_thread
+from python_multipart.multipart import parse_options_header
+from starlette.datastructures import FormData
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from anabranch.errors import ForbiddenError
-
-__all__ = ["Cookie", "OneTimeToken", "Session", "Sessions", "check_same_site"]
+from anabranch.errors import AnabranchError, ForbiddenError
 
 _BYTES = 32
 _LIFE_SECONDS = 12 * 3600.0
 # The oldest sessions end when there are more, of one token or of all. A token that signs in again and again must not
 # end the sessions of others.
 _MOST_OF_TOKEN = 100
-_MOST = 10_000
+_MOST_SESSIONS = 10_000
 
 
 @dataclass(slots=True, kw_only=True)
@@ -73,7 +79,7 @@ class Sessions:
             of_token = [one.id for one in self._by_id.values() if one.token_id == token_id]
             for session_id in of_token[:-_MOST_OF_TOKEN]:
                 del self._by_id[session_id]
-            while len(self._by_id) > _MOST:
+            while len(self._by_id) > _MOST_SESSIONS:
                 self._by_id.popitem(last=False)
         return session
 
@@ -131,3 +137,121 @@ def check_same_site(request: Request) -> None:
     # Sec-Fetch-Site decides if the browser sends it. Older browsers send only Origin.
     if is_other_site or (site is None and is_other_origin):
         raise ForbiddenError("the request comes from a page of another site", hint="open the page itself")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FormLimits:
+    """The parts that a form may have. Texts are kept in memory, files go to disk."""
+
+    files: int
+    texts: int
+    text_bytes: int
+
+
+# The middleware of a service limits the whole form, too.
+TEXT_FORM = FormLimits(files=0, texts=5000, text_bytes=1 << 20)
+# The whole form may be as large as a file, so that only this limits its texts.
+FILE_FORM = FormLimits(files=1, texts=20, text_bytes=64 << 10)
+
+
+@asynccontextmanager
+async def reading_form(request: Request, limits: FormLimits) -> AsyncIterator[FormData]:
+    """Yield the form of a request. Its files are open until the end."""
+    _check_encoding(request)
+    async with request.form(max_files=limits.files, max_fields=limits.texts, max_part_size=limits.text_bytes) as form:
+        yield form
+
+
+def _check_encoding(request: Request) -> None:
+    """Refuse a form in another encoding than UTF-8, which all browsers send.
+
+    Starlette decodes texts by any decoder of Python that the request names. That of Punycode takes minutes for a
+    megabyte, in the thread that serves all requests. That of UTF-7 returns texts that cannot be encoded again.
+    """
+    _, options = parse_options_header(request.headers.get("Content-Type"))
+    encoding = options.get(b"charset", b"utf-8")
+    if encoding.lower() not in (b"utf-8", b"utf8"):
+        raise HTTPException(400, "its encoding is not UTF-8")
+
+
+def text_of(form: FormData, name: str) -> str:
+    """Return a text of a form without the blanks around it, or an empty text."""
+    value = form.get(name)
+    return value.strip() if isinstance(value, str) else ""
+
+
+class Departure:
+    """Whether the visitor of a page has left, and what stops then."""
+
+    def __init__(self) -> None:
+        self._changing = threading.Lock()
+        self._stops: list[Callable[[], None]] = []
+        self.has_left = False
+
+    @contextmanager
+    def stopping(self, stop: Callable[[], None]) -> Iterator[None]:
+        """Call a function if the visitor leaves inside, or has left before."""
+        with self._changing:
+            self._stops.append(stop)
+            has_left = self.has_left
+        if has_left:
+            stop()
+        try:
+            yield
+        finally:
+            with self._changing:
+                self._stops.remove(stop)
+
+    def leave(self) -> None:
+        with self._changing:
+            self.has_left = True
+            stops = list(self._stops)
+        for stop in stops:
+            stop()
+
+
+@asynccontextmanager
+async def noticing_departure(request: Request) -> AsyncIterator[Departure]:
+    """Yield what notices that the client closes the connection."""
+    departure = Departure()
+
+    async def watch() -> None:
+        # A body of a GET request is of no use, and its errors neither.
+        with suppress(AnabranchError, HTTPException):
+            while (await request.receive())["type"] != "http.disconnect":
+                pass
+            departure.leave()
+
+    watching = asyncio.create_task(watch())
+    try:
+        yield departure
+    finally:
+        watching.cancel()
+
+
+T = TypeVar("T")
+
+_AT_ONCE = 16
+_OF_OWNER = 4
+
+
+class PageThreads:
+    """Runs functions in threads. A page may compare or sort whole tables, so that many at once must not stop others.
+
+    The owner is a token of a service, None for the visitor of a repository on this machine.
+    """
+
+    def __init__(self) -> None:
+        self._all: CapacityLimiter | None = None
+        # A limiter lives as long as a request of its owner uses it.
+        self._by_owner: WeakValueDictionary[str, CapacityLimiter] = WeakValueDictionary()
+
+    async def run(self, owner: str | None, work: Callable[[], T]) -> T:
+        """Return the result of a function, when a thread is free."""
+        if self._all is None:  # not before there is an event loop
+            self._all = CapacityLimiter(_AT_ONCE)
+        if owner is None:
+            return await to_thread.run_sync(work, limiter=self._all)
+        share = self._by_owner.setdefault(owner, CapacityLimiter(_OF_OWNER))
+        async with share:
+            return await to_thread.run_sync(work, limiter=self._all)

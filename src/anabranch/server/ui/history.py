@@ -1,24 +1,67 @@
-"""One commit: its message and metadata, the tables that it changed, where they came from, and what can be done."""
+"""The commit graph of all branches or of one ref, one commit, and the movements of a branch with undo and redo."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from anabranch.drawing.commit_graph import GraphTarget
 from anabranch.drawing.diff_table import draw_tables
-from anabranch.errors import NotFoundError
+from anabranch.errors import BusyError, InvalidInputError, NotFoundError, WriteConflictError
 from anabranch.ids import MAIN
 from anabranch.repo.history.diff import TableDiff
 from anabranch.repo.history.lineage import OutputRecord, PipelineRecord, made_by
 from anabranch.repo.log.entries import CommitKind, GraphCommit
+from anabranch.repo.refs.reflog import Movement
 from anabranch.repo.runs.runs import RUN_ID
 from anabranch.server.ui.compare import outlines_of
-from anabranch.server.ui.lake import RefChoices
-from anabranch.server.ui.paging import Paged, page_of
-from anabranch.server.ui.rendering import address
+from anabranch.server.ui.lake import Lake, RefChoices
+from anabranch.server.ui.responses import Paged, address, page_of
 from anabranch.server.ui.site import Page, Redirect, Shown, Visit, get, post
 
-__all__ = ["PAGES", "CommitView", "Provenance"]
+_GRAPH_SIZE = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphView:
+    """A page of the graph, and the content of its table. Its head is the commit that follows a page above it."""
+
+    ref: str
+    table: str
+    actor: str
+    choices: RefChoices
+    commits: Paged[str]
+    picture: Markup
+
+
+def show_graph(visit: Visit) -> Shown:
+    """Show the commits of all branches, newest first. With a table or an actor, only theirs."""
+    lake, number = visit.lake, visit.number("page")
+    ref, table, actor = visit.query("ref"), visit.query("table"), visit.query("actor")
+    graph = lake.repository.graph(
+        ref or None, limit=_GRAPH_SIZE, offset=(number - 1) * _GRAPH_SIZE, table=table or None, actor=actor or None
+    )
+    html = graph.to_html(link=lambda target, name: _link(lake, target, name), names=lake.host.branch_names())
+    view = GraphView(
+        ref=ref,
+        table=table,
+        actor=actor,
+        choices=lake.list_choices(),
+        commits=Paged(items=[one.id for one in graph], number=number, size=_GRAPH_SIZE, has_more=graph.has_more),
+        picture=Markup(html),  # noqa: S704 - the drawing escapes all texts
+    )
+    return Shown("graph.html", view)
+
+
+def _link(lake: Lake, target: GraphTarget, name: str) -> str:
+    match target:
+        case GraphTarget.COMMIT:
+            return address(f"{lake.path}/commits/{name}")
+        case GraphTarget.BRANCH:
+            return address(f"{lake.path}/graph", ref=name)
+        case GraphTarget.TAG:
+            return address(f"{lake.path}/", ref=name)
+
 
 _TABLES = 25
 _INPUTS = 20
@@ -153,8 +196,76 @@ def _done(commit: GraphCommit | None, success: str, nothing: str) -> Redirect:
     return Redirect("/graph", nothing) if commit is None else Redirect(f"/commits/{commit.id}", success)
 
 
+_REFLOG_SIZE = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReflogView:
+    """`version` is the newest movement: undo is refused after a later one. `next` is where the next page begins.
+
+    `former` is the name that the branch had before the oldest movement of the page, if it was renamed there.
+    """
+
+    branch: str
+    name: str
+    choices: RefChoices
+    movements: tuple[Movement, ...]
+    version: int
+    is_first: bool
+    next: int | None
+    former: str | None
+
+
+def show_reflog(visit: Visit) -> Shown:
+    """List the movements of a branch."""
+    branch, is_first = visit.query("branch") or MAIN, not visit.query("after")
+    after = None if is_first else visit.number("after")
+    found = visit.lake.repository.reflog(branch, limit=_REFLOG_SIZE + 1, after=after)
+    shown = tuple(found[:_REFLOG_SIZE])
+    view = ReflogView(
+        branch=branch,
+        name=visit.lake.host.branch_names().get(branch, branch),
+        choices=visit.lake.list_choices(),
+        movements=shown,
+        version=found[0].number if is_first else 0,
+        is_first=is_first,
+        next=found[_REFLOG_SIZE - 1].number if len(found) > _REFLOG_SIZE else None,
+        former=next((one.renamed_from for one in reversed(shown) if one.renamed_from), None),
+    )
+    return Shown("reflog.html", view)
+
+
+def undo(visit: Visit) -> Redirect:
+    """Undo the last movement of a branch."""
+    return _move(visit, visit.lake.repository.undo, "Undone")
+
+
+def redo(visit: Visit) -> Redirect:
+    """Redo the movement that was undone last."""
+    return _move(visit, visit.lake.repository.redo, "Redone")
+
+
+def _move(visit: Visit, move: Callable[..., Movement], word: str) -> Redirect:
+    branch = visit.field("branch") or MAIN
+    version = visit.field("version")
+    if not (version.isascii() and version.isdigit() and len(version) <= 18):
+        raise InvalidInputError("the form does not state which movement it is about", hint="open the page again")
+    try:
+        # The visitor decided by the movements on the page. After a later movement, another change would be undone.
+        movement = move(branch, expected_version=int(version))
+    except BusyError as err:
+        raise WriteConflictError(
+            f"branch '{branch}' moved since the page was opened", hint="open the page again and read the new movements"
+        ) from err
+    return Redirect("/reflog", f"{word}: {movement.event} {movement.message}", {"branch": branch})
+
+
 PAGES: tuple[Page, ...] = (
+    get("/graph", show_graph),
     get("/commits/{commit_id}", show_commit),
     post("/commits/{commit_id}/revert", revert_commit, writes="branch"),
     post("/commits/{commit_id}/cherry-pick", cherry_pick_commit, writes="branch"),
+    get("/reflog", show_reflog),
+    post("/reflog/undo", undo, writes="branch"),
+    post("/reflog/redo", redo, writes="branch"),
 )
