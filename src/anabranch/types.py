@@ -48,9 +48,9 @@ if TYPE_CHECKING:
         TableUsage,
     )
     from anabranch.repo.history.changes import CommitChanges
-    from anabranch.repo.history.commit_graph import CommitGraph
     from anabranch.repo.history.comparer import Choice, TableCounts
     from anabranch.repo.history.diff import RowChange, RowChangeKind, SchemaChange, TableChangeKind, TableDiff
+    from anabranch.repo.history.drawings import CommitGraph
     from anabranch.repo.history.entities import EntityChange
     from anabranch.repo.history.lineage import EdgeKind, Lineage, LineageEdge, LineageNode, NodeKind
     from anabranch.repo.io.values import LoadMode
@@ -199,7 +199,7 @@ _LOCATIONS = {
     "CloneState": ("anabranch.repo.log.clones", "CloneState"),
     "CollectedObject": ("anabranch.repo.gc.reports", "CollectedObject"),
     "CommitChanges": ("anabranch.repo.history.changes", "CommitChanges"),
-    "CommitGraph": ("anabranch.repo.history.commit_graph", "CommitGraph"),
+    "CommitGraph": ("anabranch.repo.history.drawings", "CommitGraph"),
     "CommitKind": ("anabranch.repo.log.entries", "CommitKind"),
     "CommitPlan": ("anabranch.repo.merge.plan", "CommitPlan"),
     "CompactReport": ("anabranch.format.bases.compaction", "CompactReport"),

@@ -59,8 +59,8 @@ def test_diff_shows_counts_and_changed_cells(lake: ab.Repository) -> None:
 
 
 def test_large_difference_is_not_read_to_print_it(lake: ab.Repository, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("anabranch.repo.history.diff_drawing._MOST_COMPARED", 1)
-    monkeypatch.setattr("anabranch.repo.history.diff_drawing._MOST_COUNTED", 1)
+    monkeypatch.setattr("anabranch.repo.history.drawings._MOST_COMPARED", 1)
+    monkeypatch.setattr("anabranch.repo.history.drawings._MOST_COUNTED", 1)
     diff = lake.diff("main...dev")
     assert "not counted" in shown(diff)
     assert "rows of shop.orders must be compared" in shown(diff.tables[0])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import anabranch as ab
 from anabranch import testing
 from anabranch.ids import MAIN, BranchName
-from anabranch.repo.history.ancestry import Ancestry, find_merge_bases, is_ancestor
+from anabranch.repo.history.ancestry import Ancestry
 from anabranch.repo.log.entries import CommitRecord
 from anabranch.repo.log.store import RepoStore
 from tests.conftest import Location
@@ -27,8 +27,8 @@ def graph(repo: ab.Repository) -> Graph:
 
 
 def bases(graph: Graph, ours: str, theirs: str) -> list[str]:
-    found = find_merge_bases(graph.repo_store, graph.tip(ours), graph.tip(theirs))
-    assert found == find_merge_bases(graph.repo_store, graph.tip(theirs), graph.tip(ours))
+    found = Ancestry(graph.repo_store).find_bases(graph.tip(ours), graph.tip(theirs))
+    assert found == Ancestry(graph.repo_store).find_bases(graph.tip(theirs), graph.tip(ours))
     return [commit.graph_commit_id for commit in found]
 
 
@@ -153,9 +153,9 @@ def test_a_commit_is_its_own_base_and_ancestor(graph: Graph) -> None:
     first = graph.tip()
     last = graph.commit()
     assert bases(graph, MAIN, MAIN) == [last.graph_commit_id]
-    assert is_ancestor(graph.repo_store, graph.tip(), graph.tip())
-    assert is_ancestor(graph.repo_store, first, graph.tip())
-    assert not is_ancestor(graph.repo_store, graph.tip(), first)
+    assert Ancestry(graph.repo_store).is_ancestor(graph.tip(), graph.tip())
+    assert Ancestry(graph.repo_store).is_ancestor(first, graph.tip())
+    assert not Ancestry(graph.repo_store).is_ancestor(graph.tip(), first)
 
 
 BRANCHES = (MAIN, "a", "b", "c")
@@ -210,7 +210,7 @@ def test_bases_are_those_of_a_plain_search(steps: list[tuple[str, str, str, int]
                 found = bases(traced.graph, ours, theirs)
                 assert set(found) == lowest(parents, traced.id(ours), traced.id(theirs))
                 assert found == sorted(found, key=lambda one: (-generations[one], one))
-                assert is_ancestor(repo_store, traced.graph.tip(ours), traced.graph.tip(theirs)) == (
+                assert Ancestry(repo_store).is_ancestor(traced.graph.tip(ours), traced.graph.tip(theirs)) == (
                     traced.id(ours) in ancestors(parents, traced.id(theirs))
                 )
 
@@ -252,7 +252,13 @@ def deep(tmp_path_factory: pytest.TempPathFactory) -> Location:
     return location
 
 
-@pytest.mark.parametrize("ask", [find_merge_bases, lambda repo_store, a, b: is_ancestor(repo_store, b, a)])
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda repo_store, a, b: Ancestry(repo_store).find_bases(a, b),
+        lambda repo_store, a, b: Ancestry(repo_store).is_ancestor(b, a),
+    ],
+)
 def test_the_cost_grows_with_the_distance_and_not_with_the_history(
     deep: Location, ask: Callable[[RepoStore, CommitRecord, CommitRecord], object]
 ) -> None:
@@ -266,7 +272,7 @@ def test_the_cost_grows_with_the_distance_and_not_with_the_history(
 def test_the_deep_bases_are_right(deep: Location) -> None:
     graph = Graph(ab.open(deep / "lake"))
     for branch, generation in (("new", 1995), ("old", 1500)):
-        (base,) = find_merge_bases(graph.repo_store, graph.tip(), graph.tip(branch))
+        (base,) = Ancestry(graph.repo_store).find_bases(graph.tip(), graph.tip(branch))
         assert base.graph_commit_id == graph.tip(branch).commit.parent_commit_id
         assert base.generation >= generation
     assert bases(graph, MAIN, "ancient") == [graph.tip("ancient").commit.graph_commit_id]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import anabranch as ab
 from anabranch.ids import MAIN, BranchName, TableKey
-from anabranch.repo.history.ancestry import Ancestry, find_merge_bases
+from anabranch.repo.history.ancestry import Ancestry
 from tests.repo.conftest import CUSTOMERS, ORDERS, append, entry, table
 from tests.repo.graphs import Graph, T, U, ancestors, lowest
 
@@ -132,7 +132,7 @@ def test_a_criss_cross_that_one_side_did_nothing_in_has_one_base(graph: Graph) -
     graph.branch("dev-before", source="dev")
     graph.merge("dev-before", T, into=MAIN)
     graph.merge("main-before", U, into="dev")
-    assert len(find_merge_bases(graph.repo_store, graph.tip(), graph.tip("dev"))) == 2
+    assert len(Ancestry(graph.repo_store).find_bases(graph.tip(), graph.tip("dev"))) == 2
     assert base_versions(graph, MAIN, "dev", T) == [version(graph, "dev-before")]
     assert base_versions(graph, MAIN, "dev", U) == [version(graph, "main-before", key=U)]
 

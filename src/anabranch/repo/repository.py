@@ -46,9 +46,9 @@ if TYPE_CHECKING:
     from anabranch.repo.gc.compact import Compaction
     from anabranch.repo.gc.reports import GcReport, RepositoryStorage
     from anabranch.repo.history.changes import CommitChanges, TableFeed
-    from anabranch.repo.history.commit_graph import CommitGraph
     from anabranch.repo.history.comparer import LargeComparer, RowComparer
     from anabranch.repo.history.diff import Diff
+    from anabranch.repo.history.drawings import CommitGraph
     from anabranch.repo.history.entities import EntityChange
     from anabranch.repo.history.lineage import Lineage
     from anabranch.repo.io.one_step import OneStepWrites
@@ -451,7 +451,7 @@ class Repository:
         ['main']
         """
         from anabranch.repo.history.ancestry import Ancestry
-        from anabranch.repo.history.commit_graph import draw_commits
+        from anabranch.repo.history.drawings import draw_commits
         from anabranch.repo.refs.tags import list_tags
 
         tips = self._repo_store.heads.list_tips()
@@ -624,10 +624,10 @@ class Repository:
         >>> [commit.message for commit in repo.merge_bases("dev", "main")]
         ['Load the shop']
         """
-        from anabranch.repo.history.ancestry import find_merge_bases
+        from anabranch.repo.history.ancestry import Ancestry
 
         ours, theirs = (self._resolve(ref).record for ref in (source, self._ref(into)))
-        found = find_merge_bases(self._repo_store, ours, theirs)
+        found = Ancestry(self._repo_store).find_bases(ours, theirs)
         if not found:
             raise CommitNotFoundError(
                 f"'{source}' and '{self._ref(into)}' have no common ancestor", hint="compare them with `diff()`"

@@ -3,12 +3,12 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from heapq import heappop, heappush
+from heapq import heappop, heappush, heapreplace
 from itertools import chain
+from typing import NamedTuple
 
 from anabranch.format.staging import VersionRef
 from anabranch.ids import BranchName, TableKey
-from anabranch.repo.history.commit_queue import BELOW, BOTH, OURS, THEIRS, CommitQueue, Tip
 from anabranch.repo.log.entries import (
     BranchState,
     CommitKind,
@@ -21,7 +21,71 @@ from anabranch.repo.log.entries import (
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.snapshot import Snapshot
 
-ParentsOf = Callable[[Origin], tuple[str, ...]]
+# From which of the two commits a commit was reached. A commit below a base is reached from both, but is not a base.
+OURS, THEIRS = 1, 2
+BOTH = OURS | THEIRS
+BELOW = 4
+
+
+class Tip(NamedTuple):
+    """A commit to visit. If it is not read yet, `generation` is an upper bound."""
+
+    commit_id: str
+    generation: int
+
+
+class CommitQueue:
+    """Commits to visit by descending generation, each once, with the sides they were reached from."""
+
+    def __init__(self, ours: Tip, theirs: Tip | None = None) -> None:
+        self.reached: dict[str, int] = {}
+        self._heap: list[tuple[int, str]] = []
+        # The number of queued commits for each combination of sides.
+        self._queued: Counter[int] = Counter()
+        self.add(ours, OURS)
+        if theirs is not None:
+            self.add(theirs, THEIRS)
+
+    @property
+    def generation(self) -> int:
+        """The highest generation that the next commit can have; -1 if there is none."""
+        return -self._heap[0][0] if self._heap else -1
+
+    def peek(self) -> str:
+        return self._heap[0][1]
+
+    def add(self, tip: Tip, reached: int) -> None:
+        before = self.reached.get(tip.commit_id)
+        if before is None:
+            heappush(self._heap, (-tip.generation, tip.commit_id))
+        else:
+            # It is still queued, because a commit is visited only after all of its descendants.
+            self._queued[before] -= 1
+        self.reached[tip.commit_id] = now = reached | (before or 0)
+        self._queued[now] += 1
+
+    def put_back(self, generation: int) -> None:
+        """Queue the next commit again with its real generation, which is lower than the bound."""
+        heapreplace(self._heap, (-generation, self._heap[0][1]))
+
+    def drop(self) -> None:
+        _, commit_id = heappop(self._heap)
+        self._queued[self.reached[commit_id]] -= 1
+
+    def has_one_sided(self) -> bool:
+        """Return whether a commit is queued that only one side has reached so far."""
+        return self._queued[OURS] > 0 or self._queued[THEIRS] > 0
+
+    def can_meet(self) -> bool:
+        """Return whether a common ancestor that is not below another one can still be found."""
+        is_open = self._queued[OURS] > 0 and self._queued[THEIRS] > 0
+        return bool(self._heap) and (self._queued[BOTH] > 0 or is_open)
+
+
+# The merge bases of two commits, and whether every visited commit has its tables from its parents only, so that each
+# table has these bases.
+_Found = tuple[tuple[GraphCommit, ...], bool]
+ParentsOf = Callable[[Origin], Iterable[str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,27 +94,6 @@ class TableBase:
 
     commit: GraphCommit
     entry: TableEntry | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
-    """The merge bases of two commits.
-
-    `is_plain` is True if every visited commit has its tables from its parents only, so that each table has these bases.
-    """
-
-    bases: tuple[GraphCommit, ...]
-    is_plain: bool
-
-
-def find_merge_bases(repo_store: RepoStore, ours: CommitRecord, theirs: CommitRecord) -> tuple[GraphCommit, ...]:
-    """Return the lowest common ancestors of two commits. See `Ancestry.find_bases`."""
-    return Ancestry(repo_store).find_bases(ours, theirs)
-
-
-def is_ancestor(repo_store: RepoStore, older: CommitRecord, newer: CommitRecord) -> bool:
-    """Return whether a commit is an ancestor of another one, or the same commit."""
-    return Ancestry(repo_store).is_ancestor(older, newer)
 
 
 def base_snapshot(repo_store: RepoStore, ours: CommitRecord, theirs: CommitRecord) -> Snapshot:
@@ -73,6 +116,11 @@ def iter_ancestors(snapshot: Snapshot) -> Iterator[GraphCommit]:
     return Ancestry(snapshot._repo_store).iter_newest_first([snapshot._record.origin])
 
 
+def _parents(origin: Origin) -> tuple[str, ...]:
+    parents = (origin.commit.parent_commit_id, origin.commit.merged_parent_commit_id)
+    return tuple(parent for parent in parents if parent is not None)
+
+
 class Ancestry:
     """The part of the commit graph that was read so far. It is cached, because commits never change.
 
@@ -85,7 +133,7 @@ class Ancestry:
         self._repo_store = repo_store
         self._origins: dict[str, Origin] = {}
         self._commits: dict[str, CommitRecord] = {}
-        self._found: dict[tuple[str, str], _Found] = {}
+        self._found: dict[tuple[Tip, Tip], _Found] = {}
         self._states: dict[tuple[str, int], BranchState] = {}
         self._owned: set[tuple[str, TableKey]] = set()
 
@@ -130,36 +178,21 @@ class Ancestry:
 
     def count_apart(self, ours: CommitRecord, theirs: CommitRecord, *, most: int) -> tuple[int, int]:
         """Return how many commits each of two commits has that the other has not. Stop after `most` commits."""
-        queue = CommitQueue()
-        queue.add(self._tip(ours), OURS)
-        queue.add(self._tip(theirs), THEIRS)
+        queue = CommitQueue(self._tip(ours), self._tip(theirs))
         counts: Counter[int] = Counter()
         # Once all queued commits are reached from both sides, so are all older ones.
-        while queue.has_one_sided() and counts.total() < most:
-            origin = self._pop(queue)
-            if origin is None:
-                continue
+        for origin in self._walk(queue, lambda: queue.has_one_sided() and counts.total() < most):
             # All descendants of this commit were visited before it, so that the sides that have reached it are final.
             reached = queue.reached[origin.commit.graph_commit_id]
             if reached != BOTH:
                 counts[reached] += 1
-            for parent in _parents(origin):
-                queue.add(Tip(commit_id=parent, generation=origin.commit.generation - 1), reached)
         return counts[OURS], counts[THEIRS]
 
     def _iter_above(self, oldest: GraphCommit, newer: CommitRecord) -> Iterator[Origin]:
         """Yield `newer` and its ancestors with a higher generation than `oldest`, by descending generation."""
-        queue = CommitQueue()
-        queue.add(self._tip(newer), OURS)
-        while queue.peek() is not None:
-            # An ancestor has a lower generation than its descendants, so that nothing from here down can be above
-            # `oldest`.
-            if queue.generation <= oldest.generation:
-                queue.drop()
-            elif (origin := self._pop(queue)) is not None:
-                yield origin
-                for parent in _parents(origin):
-                    queue.add(Tip(commit_id=parent, generation=origin.commit.generation - 1), OURS)
+        queue = CommitQueue(self._tip(newer))
+        # An ancestor has a lower generation than its descendants, so that none from there down is above `oldest`.
+        return self._walk(queue, lambda: queue.generation > oldest.generation)
 
     def find_bases(self, ours: CommitRecord, theirs: CommitRecord) -> tuple[GraphCommit, ...]:
         """Return the lowest common ancestors of two commits: those without a descendant that is a common ancestor.
@@ -167,7 +200,7 @@ class Ancestry:
         There are several if each side was merged into the other before. They are sorted by descending generation, then
         by id.
         """
-        return self._bases(self._tip(ours), self._tip(theirs)).bases
+        return self._bases(self._tip(ours), self._tip(theirs))[0]
 
     def find_table_bases(
         self,
@@ -193,12 +226,12 @@ class Ancestry:
         one is left. If several are left, they differ, and the caller must merge them first. The bases of that merge are
         the bases of each pair.
         """
-        plain = self._bases(self._tip(ours), self._tip(theirs))
+        bases, is_plain = self._bases(self._tip(ours), self._tip(theirs))
         tips = self._table_tip(ours, names[0] or key), self._table_tip(theirs, names[1] or key)
-        is_plain = plain.is_plain and tips == (self._tip(ours), self._tip(theirs))
-        found = plain if is_plain else self._search(*tips, self._parents_of_table(key))
-        bases = [self._table_base(commit, key) for commit in found.bases]
-        return tuple(self._iter_undominated(bases, key))
+        if not is_plain or tips != (self._tip(ours), self._tip(theirs)):
+            bases, _ = self._search(*tips, lambda origin: self._iter_table_parents(origin, key))
+        found = [TableBase(commit=base, entry=self._entry(base.graph_commit_id, key)) for base in bases]
+        return tuple(self._iter_undominated(found, key))
 
     def _iter_undominated(self, bases: list[TableBase], key: TableKey) -> Iterator[TableBase]:
         """Yield the first base of each table state, without the states that are ancestors of another base."""
@@ -218,54 +251,45 @@ class Ancestry:
         # The only common base of two states is one of them, so that the other one was made from it.
         return len(lower) == 1 and is_same_state(lower[0].entry, base.entry)
 
-    def _table_base(self, commit: GraphCommit, key: TableKey) -> TableBase:
-        return TableBase(commit=commit, entry=self._entry(commit.graph_commit_id, key))
-
     def _entry(self, commit_id: str, key: TableKey) -> TableEntry | None:
         return self._repo_store.commits.find_table(self._read(commit_id), key)
 
     # Walking
 
     def _bases(self, ours: Tip, theirs: Tip) -> _Found:
-        pair = ours.commit_id, theirs.commit_id
-        if pair not in self._found:
-            self._found[pair] = self._search(ours, theirs, _parents)
-        return self._found[pair]
+        if (ours, theirs) not in self._found:
+            self._found[ours, theirs] = self._search(ours, theirs, _parents)
+        return self._found[ours, theirs]
 
     def _search(self, ours: Tip, theirs: Tip, parents_of: ParentsOf) -> _Found:
-        queue = CommitQueue()
-        queue.add(ours, OURS)
-        queue.add(theirs, THEIRS)
+        queue = CommitQueue(ours, theirs)
         bases: list[GraphCommit] = []
         is_plain = True
-        while queue.can_meet():
-            origin = self._pop(queue)
-            if origin is None:
-                continue
-            commit, reached = origin.commit, queue.reached[origin.commit.graph_commit_id]
-            if reached == BOTH:
-                bases.append(commit)
+        for origin in self._walk(queue, queue.can_meet, parents_of):
+            if queue.reached[origin.commit.graph_commit_id] == BOTH:
+                bases.append(origin.commit)
                 # Its ancestors are common ancestors, too, but not the lowest ones.
-                reached |= BELOW
+                queue.reached[origin.commit.graph_commit_id] |= BELOW
             # A visited commit with tables from elsewhere means that a table may have other bases than the commits.
             is_plain = is_plain and origin.made_on is None and origin.taken_from is None
-            for parent in parents_of(origin):
-                # The generation of a parent is not known before it is read. If it is lower than this bound, `_pop`
-                # queues it again, so that most commits are not read before they are needed.
-                queue.add(Tip(commit_id=parent, generation=commit.generation - 1), reached)
-        return _Found(bases=tuple(bases), is_plain=is_plain)
+        return tuple(bases), is_plain
 
-    def _pop(self, queue: CommitQueue) -> Origin | None:
-        """Return the next commit, or None if it was queued again because its generation is lower than the bound."""
-        commit_id = queue.peek()
-        if commit_id is None:
-            return None
-        origin = self._get(commit_id)
-        if origin.commit.generation < queue.generation:
-            queue.put_back(origin.commit.generation)
-            return None
-        queue.drop()
-        return origin
+    def _walk(
+        self, queue: CommitQueue, goes_on: Callable[[], bool], parents_of: ParentsOf = _parents
+    ) -> Iterator[Origin]:
+        """Yield the queued commits and their parents by descending generation, as long as `goes_on` returns True."""
+        while goes_on():
+            origin = self._get(queue.peek())
+            commit = origin.commit
+            # The generation of a parent is not known before it is read. If it is lower than the bound below, the parent
+            # is queued again, so that most commits are not read before they are needed.
+            if commit.generation < queue.generation:
+                queue.put_back(commit.generation)
+                continue
+            queue.drop()
+            yield origin
+            for parent in parents_of(origin):
+                queue.add(Tip(parent, commit.generation - 1), queue.reached[commit.graph_commit_id])
 
     def _get(self, commit_id: str) -> Origin:
         found = self._origins.get(commit_id)
@@ -283,7 +307,7 @@ class Ancestry:
         if commit.graph_commit_id not in self._origins:
             self._origins[commit.graph_commit_id] = record.origin
             self._repo_store.commits.keep_origins(record)
-        return Tip(commit_id=commit.graph_commit_id, generation=commit.generation)
+        return Tip(commit.graph_commit_id, commit.generation)
 
     # One table
 
@@ -291,10 +315,7 @@ class Ancestry:
         # Where a live branch has no state of its own, it shows that of main, and the search starts there.
         if record.main_id is None or self._owns(record.commit, key):
             return self._tip(record)
-        return Tip(commit_id=record.main_id, generation=self._get(record.main_id).commit.generation)
-
-    def _parents_of_table(self, key: TableKey) -> ParentsOf:
-        return lambda origin: tuple(dict.fromkeys(self._iter_table_parents(origin, key)))
+        return Tip(record.main_id, self._get(record.main_id).commit.generation)
 
     def _iter_table_parents(self, origin: Origin, key: TableKey) -> Iterator[str]:
         """Yield the commits that a commit has a table from. See `find_table_bases`."""
@@ -377,8 +398,3 @@ class Ancestry:
         from anabranch.format.compare.version_steps import descends_from  # not at the top: it loads Lance
 
         return descends_from(after, before)
-
-
-def _parents(origin: Origin) -> tuple[str, ...]:
-    parents = (origin.commit.parent_commit_id, origin.commit.merged_parent_commit_id)
-    return tuple(parent for parent in parents if parent is not None)

@@ -14,8 +14,7 @@ from anabranch.errors import AnabranchError, InvalidInputError, NotInHistoryErro
 from anabranch.ids import MAIN, TableKey
 from anabranch.repo.history.comparer import RowComparer, TableCounts
 from anabranch.repo.history.diff import RowChange, TableDiff
-from anabranch.repo.history.table_history import TableChange
-from anabranch.repo.history.table_identity import match_tables
+from anabranch.repo.history.table_history import TableChange, match_tables
 from anabranch.repo.log.entries import CommitKind, CommitRecord, GraphCommit, TableEntry, is_same_state
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.snapshot import Table

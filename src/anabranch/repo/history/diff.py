@@ -14,7 +14,7 @@ from anabranch.display import MAX_ROWS, text_table
 from anabranch.errors import TableNotFoundError
 from anabranch.hints import suggest
 from anabranch.ids import TableKey
-from anabranch.repo.history.table_identity import pair_tables
+from anabranch.repo.history.table_history import pair_tables
 from anabranch.repo.snapshot import Snapshot, Table
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class TableDiff:
         return f"TableDiff({self.key!r}, {self.change.value})"
 
     def _repr_html_(self) -> str:
-        from anabranch.repo.history.diff_drawing import draw_table_diff
+        from anabranch.repo.history.drawings import draw_table_diff
 
         return draw_table_diff(self)
 
@@ -243,7 +243,7 @@ class Diff:
         return text_table(*self._cells(), title=self._title(), more=len(self.tables) - MAX_ROWS)
 
     def _repr_html_(self) -> str:
-        from anabranch.repo.history.diff_drawing import draw_diff
+        from anabranch.repo.history.drawings import draw_diff
 
         return draw_diff(self._title(), self.tables)
 

@@ -14,8 +14,7 @@ from anabranch.format.layout.manifest import Contents, has_fragment, read_conten
 from anabranch.format.staging import VersionRef
 from anabranch.hints import suggest
 from anabranch.ids import TableKey
-from anabranch.repo.history.table_history import TableChange, iter_table_changes
-from anabranch.repo.history.timeline import TableStates
+from anabranch.repo.history.table_history import TableChange, TableStates, iter_table_changes
 from anabranch.repo.log.arguments import checked_limit
 from anabranch.repo.log.collected import collected_errors, refuse_collected
 from anabranch.repo.log.config import RepoConfig

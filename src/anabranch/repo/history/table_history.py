@@ -1,14 +1,82 @@
-"""The commits that changed one table, in the order in which they reached a branch."""
+"""The history of one table along the first parents of a commit, and which tables of two states are the same table."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
+from anabranch.errors import NotFoundError
+from anabranch.format.staging import VersionRef
 from anabranch.ids import MAIN, BranchName, TableKey
-from anabranch.repo.log.entries import CommitKind, CommitRecord, GraphCommit, TableEntry, is_same_state
+from anabranch.repo.log.codec import CommitOutline, iter_outlines
+from anabranch.repo.log.commits import commit_path
+from anabranch.repo.log.config import RepoConfig
+from anabranch.repo.log.entries import CommitKind, CommitRecord, GraphCommit, TableEntry, TableMap, is_same_state
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.log.view import View
+from anabranch.repo.snapshot import Snapshot, Table
+from anabranch.storage.documents import damage_named
 from anabranch.storage.requests import in_parallel
+
+
+def match_tables(config: RepoConfig, before: TableMap, after: TableMap) -> dict[TableKey, TableKey]:
+    """Return the keys that tables of one state have in another one, as {key before: key after}.
+
+    A table keeps its dataset under each name, so that another table may have its old name now. A copy of a table that a
+    merge made may be in another dataset, so that a table is matched by its name if its dataset is not found.
+    """
+    found = {key: key for key, entry in before.items() if key in after and after[key].dataset == entry.dataset}
+    if len(found) == len(before):
+        return found
+    others: dict[str, list[TableKey]] = {}
+    for key in sorted(after.keys() - found.keys()):
+        others.setdefault(after[key].dataset, []).append(key)
+    missing = sorted(before.keys() - found.keys())
+    for key in missing:
+        candidates = others.get(before[key].dataset, [])
+        # Tables of one name that were created on two branches share a folder, and are still different tables.
+        other = next((one for one in candidates if _is_same_table(config, key, before[key], one, after[one])), None)
+        if other is not None:
+            candidates.remove(other)
+            found[key] = other
+    taken = set(found.values())
+    return found | {key: key for key in missing if key not in found and key in after and key not in taken}
+
+
+def pair_tables(before: Snapshot, after: Snapshot) -> list[tuple[TableKey | None, TableKey | None]]:
+    """Return the keys of each table in both states, sorted by the newer one. None where a state does not have it."""
+    matched = match_tables(after._repo_store.config, before.entries, after.entries)
+    pairs: list[tuple[TableKey | None, TableKey | None]] = [(key, matched.get(key)) for key in before.entries]
+    pairs += ((None, key) for key in after.entries.keys() - matched.values())
+    # A removed table comes before the one that has its name now.
+    return sorted(pairs, key=lambda pair: (str(pair[0] if pair[1] is None else pair[1]), pair[1] is not None))
+
+
+def with_other_names(keys: Iterable[TableKey], *states: Mapping[TableKey, TableEntry | None]) -> set[TableKey]:
+    """Return keys, with all other keys that the tables of these keys have in the given states."""
+    found = set(keys)
+    while True:
+        datasets = {entry.dataset for state in states for key in found if (entry := state.get(key)) is not None}
+        others = {key for state in states for key, entry in state.items() if entry and entry.dataset in datasets}
+        if others <= found:
+            return found
+        found |= others
+
+
+def _is_same_table(
+    config: RepoConfig, key: TableKey, entry: TableEntry, other_key: TableKey, other: TableEntry
+) -> bool:
+    """Return whether two states in one folder are of one table, because they have a column in common."""
+    # Not at the top: most comparisons do not need it, and it loads Lance.
+    from anabranch.format.staging.column_ids import read_column_ids
+
+    tables = Table(config, key, entry), Table(config, other_key, other)
+    try:
+        ids = [read_column_ids(table.version_ref) for table in tables]
+    except NotFoundError:
+        return True  # Collected: most folders are only used by one table.
+    before, after = (frozenset[str]().union(*found.values()) for found in ids)
+    return not before.isdisjoint(after)
+
 
 # The number of commits that are read in parallel.
 _BATCH_SIZE = 64
@@ -122,3 +190,125 @@ def _state_before(repo_store: RepoStore, record: CommitRecord, key: TableKey) ->
     entry = repo_store.heads.get_numbered(BranchName(commit.branch), commit.manifest_version - 1)
     view = View.of(entry, View(head=record).find_main(repo_store.commits))
     return view.find_table(repo_store.commits, key)
+
+
+# Commits of these kinds are made by a transaction, which stages on the state of its parent. Others may take a state
+# from elsewhere: from another branch, from an older commit, or from an external writer.
+_STAGED_ON_PARENT = frozenset(
+    {CommitKind.LOAD, CommitKind.CHANGE, CommitKind.SCHEMA_APPLY, CommitKind.COMPACT, CommitKind.INDEX}
+)
+
+
+class TableStates:
+    """The commits that changed a table, newest first. State n is the table after commit n.
+
+    The summaries of the commits show which of them changed the table. Most of these made their state from the one
+    before by staging on it: appending, changing or deleting rows, compacting, or changing columns. In a line of such
+    states a data file comes once and goes once, and deleted rows stay deleted. So a property such as "has this file"
+    can be searched for by halving, and the states in between need not be read.
+    """
+
+    def __init__(self, repo_store: RepoStore, record: CommitRecord, key: TableKey) -> None:
+        self._repo_store = repo_store
+        self._key = key
+        self._name = str(key)
+        self._commits: list[CommitOutline] = []
+        self._entries: dict[int, TableEntry | None] = {}
+        self._manifests: dict[int, bytes] = {}
+        self._pages = self._iter_pages(record)
+
+    def has(self, number: int) -> bool:
+        """Return whether there is a commit of this number. The summaries are read in pages."""
+        while len(self._commits) <= number:
+            page = next(self._pages, None)
+            if page is None:
+                return False
+            self._commits += page
+        return True
+
+    def is_live(self, number: int) -> bool:
+        """Return whether a commit was made on a live branch or froze one, so that states of main came in between."""
+        outline = self._commits[number]
+        return outline.made_on is not None or outline.kind == CommitKind.FREEZE
+
+    def is_staged_on_parent(self, number: int) -> bool:
+        """Return whether state n was made from state n + 1 by staging on it."""
+        outline = self._commits[number]
+        # A commit of several tables may have renamed one of them, and so bring back an older state.
+        is_alone = outline.tables == [self._name] and outline.merged_parent is None and outline.taken_from is None
+        return is_alone and not self.is_live(number) and outline.kind in _STAGED_ON_PARENT
+
+    def commit_id(self, number: int) -> str:
+        return self._commits[number].commit_id
+
+    def commit(self, number: int) -> GraphCommit:
+        return self._repo_store.commits.get(self.commit_id(number)).commit
+
+    def entry(self, number: int) -> TableEntry | None:
+        """Return the table after a commit; None if there is no such commit, or if it dropped the table."""
+        if number not in self._entries:
+            if not self.has(number):
+                return None
+            self._entries[number] = self._repo_store.commits.read_table(self.commit_id(number), self._key)
+        return self._entries[number]
+
+    def manifest(self, number: int) -> bytes:
+        """Return the manifest of the version of a state."""
+        from anabranch.format.compare.entities import read_manifest_of  # not at the top: it loads Lance
+
+        found = self._manifests.get(number)
+        if found is None:
+            entry = self.entry(number)
+            assert entry is not None  # noqa: S101 - callers ask for the entry first
+            home = self._repo_store.config.home_of(entry)
+            found = read_manifest_of(VersionRef(home=home, version=entry.version))
+            self._manifests = {number: found}  # Manifests may be large, and the last one is often needed again.
+        return found
+
+    def list_read(self) -> list[str]:
+        """Return the commits whose states were read."""
+        return [self._commits[number].commit_id for number in sorted(self._entries)]
+
+    def last_alike(self, number: int, is_alike: Callable[[int], bool]) -> int:
+        """Return the oldest state that is like state n, if all between are like it, too.
+
+        In a line of states that were staged on each other, the states that are like the newest follow each other.
+        """
+        # In growing steps first, then by halving: each check reads a manifest, and a row may be unchanged over
+        # thousands of states or over one.
+        alike, step = number, 1
+        while True:
+            other = self._end_of_line(alike, step)
+            if other == alike:
+                return alike
+            if not self._is_alike(other, is_alike):
+                break
+            alike, step = other, step * 2
+        while other - alike > 1:
+            middle = (alike + other) // 2
+            alike, other = (middle, other) if self._is_alike(middle, is_alike) else (alike, middle)
+        return alike
+
+    def _end_of_line(self, start: int, most: int) -> int:
+        """Return the oldest state of the line that begins with a state, at most `most` states further."""
+        number = start
+        while number < start + most and self.has(number + 1) and self.is_staged_on_parent(number):
+            number += 1
+        return number
+
+    def _is_alike(self, number: int, is_alike: Callable[[int], bool]) -> bool:
+        try:
+            return self.entry(number) is not None and is_alike(number)
+        except NotFoundError:
+            return False  # Collected. It is read, and the error raised, only if the caller gets that far.
+
+    def _iter_pages(self, record: CommitRecord | None) -> Iterator[list[CommitOutline]]:
+        while record is not None:
+            with damage_named(commit_path(record.commit.graph_commit_id)):
+                page = [
+                    outline
+                    for outline in iter_outlines(record)
+                    if self._name in outline.tables or outline.kind == CommitKind.FREEZE
+                ]
+            yield page
+            record = None if record.older is None else self._repo_store.commits.get(record.older)

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from anabranch.ids import TableKey
 from anabranch.repo.history.ancestry import Ancestry, TableBase
-from anabranch.repo.history.table_identity import match_tables
+from anabranch.repo.history.table_history import match_tables
 from anabranch.repo.log.entries import CommitRecord, TableEntry, is_same_state
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.merge.combiner import Combiner

@@ -8,7 +8,7 @@ from anabranch.format.staging.column_ids import without_column_ids
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.history.comparer import RowComparer
 from anabranch.repo.history.diff import TableDiff
-from anabranch.repo.history.table_identity import match_tables
+from anabranch.repo.history.table_history import match_tables
 from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import Changes, TableEntry, TableMap
 from anabranch.repo.merge.apply import MergedTable, Stager, count_step, iter_step_conflicts

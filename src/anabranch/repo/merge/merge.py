@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from anabranch.errors import WriteConflictError
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.history.ancestry import Ancestry
-from anabranch.repo.history.table_identity import match_tables
+from anabranch.repo.history.table_history import match_tables
 from anabranch.repo.log.collected import collected_errors
 from anabranch.repo.log.entries import Changes, CommitKind, CommitRecord, LogEntry, TableEntry, is_same_state
 from anabranch.repo.log.making import CommitSpec, Guard, Inspect

@@ -12,7 +12,7 @@ from functools import partial
 from anabranch.errors import WriteConflictError
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.history.ancestry import Ancestry
-from anabranch.repo.history.table_identity import with_other_names
+from anabranch.repo.history.table_history import with_other_names
 from anabranch.repo.log.collected import require_uncollected
 from anabranch.repo.log.config import owns
 from anabranch.repo.log.entries import Changes, CommitRecord, GraphCommit, LogEntry, TableEntry, TableMap, is_same_state

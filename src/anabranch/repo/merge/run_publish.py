@@ -13,7 +13,7 @@ from anabranch.errors import (
 from anabranch.format import staging
 from anabranch.format.staging import VersionRef
 from anabranch.ids import BranchName, TableKey
-from anabranch.repo.history.table_identity import with_other_names
+from anabranch.repo.history.table_history import with_other_names
 from anabranch.repo.log.config import owns
 from anabranch.repo.log.entries import Changes, CommitKind, GraphCommit, LogEntry, TableEntry, TableMap, is_same_state
 from anabranch.repo.log.making import CommitSpec, Inspect

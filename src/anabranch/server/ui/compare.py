@@ -13,7 +13,7 @@ from anabranch.errors import InvalidInputError
 from anabranch.files.plain_rows import csv_lines
 from anabranch.ids import MAIN
 from anabranch.repo.history.diff import TableDiff
-from anabranch.repo.history.diff_drawing import first_changes, key_columns, list_columns, outline_of, rows_of
+from anabranch.repo.history.drawings import first_changes, key_columns, list_columns, outline_of, rows_of
 from anabranch.repo.log.entries import GraphCommit
 from anabranch.server.ui.lake import RefChoices
 from anabranch.server.ui.responses import Paged, address, answer_csv, page_of
