@@ -43,9 +43,9 @@ class BuiltOutput:
     key: str
     inputs: tuple[str, ...]
     write: str
-    kind: str
     rows: int
     seconds: float
+    kind: str
     engine: str
     code_hash: str
 
@@ -55,9 +55,9 @@ class BuiltOutput:
             key=output.key,
             inputs=output.inputs,
             write=output.write.value,
-            kind=output.kind,
             rows=rows,
             seconds=round(seconds, 3),
+            kind=output.kind,
             engine=output.engine.value,
             code_hash=output.code_hash,
         )

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from anabranch.errors import InvalidInputError
 from anabranch.format.home import Home
@@ -24,6 +25,8 @@ __all__ = [
     "WriteOptions",
     "asks_for_changes",
     "pinned_options",
+    "version_ref_from_json",
+    "version_ref_to_json",
     "with_lent_options",
 ]
 
@@ -82,7 +85,9 @@ class ReadOptions:
         columns = _names(options.get("columns"))
         selection = Selection(columns=columns or None, filter=options.get("where"), bases=_names(options.get("bases")))
         version_ref = (
-            _parse_version_ref(options[_VERSION_REF], location.storage_options) if _VERSION_REF in options else None
+            version_ref_from_json(json.loads(options[_VERSION_REF]), location.storage_options)
+            if _VERSION_REF in options
+            else None
         )
         return cls(location=location, ref=options.get("ref", MAIN), selection=selection, version_ref=version_ref)
 
@@ -163,21 +168,24 @@ def with_lent_options(options: Mapping[str, str], lent: Mapping[str, Mapping[str
 
 def pinned_options(repository: Repository, table: Table) -> dict[str, str]:
     """What lets Spark read one table exactly as a snapshot has it."""
-    home = table.version_ref.home
-    version_ref = {
-        "root": home.root,
-        "branch": home.branch,
-        # As text: a staged version is above 2^63, which not every JSON reader keeps exact.
-        "version": str(table.version_ref.version),
-        "recorded_root": home.recorded_root,
-    }
+    version_ref = version_ref_to_json(table.version_ref)
     return {"repo": repository.uri, "path": table.key, _VERSION_REF: json.dumps(version_ref)}
 
 
-def _parse_version_ref(text: str, storage_options: Mapping[str, str]) -> VersionRef:
-    found = json.loads(text)
+def version_ref_to_json(version_ref: VersionRef) -> dict[str, Any]:
+    home = version_ref.home
+    return {
+        "root": home.root,
+        "branch": home.branch,
+        # As text: staged versions are larger than the integers that every JSON reader keeps exact.
+        "version": str(version_ref.version),
+        "recorded_root": home.recorded_root,
+    }
+
+
+def version_ref_from_json(found: Mapping[str, Any], storage_options: Mapping[str, str]) -> VersionRef:
     home = Home.at(found["root"], storage_options).on(found["branch"])
-    home = replace(home, recorded_root=found.get("recorded_root"))
+    home = replace(home, recorded_root=found["recorded_root"])
     return VersionRef(home=home, version=int(found["version"]))
 
 

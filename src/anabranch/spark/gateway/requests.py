@@ -1,11 +1,11 @@
-"""One request of the catalog: its arguments, the ways to answer it, and version refs and schemas as JSON.
+"""One request of the catalog: its arguments, the ways to answer it, and splits and schemas as JSON.
 
 A table name in Spark SQL is `bucket.table`, then a state to read, then a metadata table.
 """
 
 import base64
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
@@ -13,9 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from anabranch.errors import InvalidInputError, InvalidNameError, TableNotFoundError
-from anabranch.format.home import Home
 from anabranch.format.splits import Split
-from anabranch.format.staging import VersionRef
 from anabranch.ids import TableKey
 from anabranch.repo.repository import Repository
 from anabranch.repo.runs.engine_access import EngineAccess
@@ -34,8 +32,6 @@ __all__ = [
     "schema_to_text",
     "split_from_json",
     "split_to_json",
-    "version_ref_from_json",
-    "version_ref_to_json",
 ]
 
 # The most that a batch should have in the memory of a JVM, which may have little of it beside its heap.
@@ -141,23 +137,6 @@ class _Pieces:
 
     def close(self) -> None:
         self.closed = True
-
-
-def version_ref_to_json(version_ref: VersionRef) -> dict[str, Any]:
-    home = version_ref.home
-    return {
-        "root": home.root,
-        "branch": home.branch,
-        # As text: staged versions are larger than the integers that every JSON reader keeps exact.
-        "version": str(version_ref.version),
-        "recorded_root": home.recorded_root,
-    }
-
-
-def version_ref_from_json(found: Mapping[str, Any], storage_options: Mapping[str, str]) -> VersionRef:
-    home = Home.at(found["root"], storage_options).on(found["branch"])
-    home = replace(home, recorded_root=found["recorded_root"])
-    return VersionRef(home=home, version=int(found["version"]))
 
 
 def split_to_json(split: Split) -> dict[str, Any]:

@@ -26,10 +26,14 @@ from anabranch.spark.gateway.requests import (
     Request,
     split_from_json,
     split_to_json,
+)
+from anabranch.spark.options import (
+    ReadOptions,
+    asks_for_changes,
     version_ref_from_json,
     version_ref_to_json,
+    with_lent_options,
 )
-from anabranch.spark.options import ReadOptions, asks_for_changes, with_lent_options
 from anabranch.spark.source import find_version_ref
 from anabranch.spark.types import as_shown, shown_columns, shown_schema, struct_from_json
 

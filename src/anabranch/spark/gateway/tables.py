@@ -25,8 +25,9 @@ from anabranch.spark.gateway.definitions import (
     properties_of,
 )
 from anabranch.spark.gateway.metadata import load_metadata
-from anabranch.spark.gateway.requests import Request, TableName, branch_of, name_of, new_name_of, version_ref_to_json
+from anabranch.spark.gateway.requests import Request, TableName, branch_of, name_of, new_name_of
 from anabranch.spark.gateway.scans import size_of
+from anabranch.spark.options import version_ref_to_json
 from anabranch.spark.types import new_columns
 
 __all__ = [

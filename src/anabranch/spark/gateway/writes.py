@@ -33,10 +33,9 @@ from anabranch.spark.gateway.requests import (
     name_of,
     schema_from_text,
     schema_to_text,
-    version_ref_from_json,
-    version_ref_to_json,
 )
 from anabranch.spark.gateway.scans import push_predicate
+from anabranch.spark.options import version_ref_from_json, version_ref_to_json
 from anabranch.spark.types import struct_from_json
 from anabranch.spark.writer import FragmentWriter, PreparedTable
 
