@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from anabranch.format.layout.manifest import BasePath
     from anabranch.format.refs.branch_deletion import DeletedBranch
     from anabranch.format.refs.branches import BranchInfo as DatasetBranchInfo
-    from anabranch.format.refs.history import VersionInfo
     from anabranch.format.refs.ref_files import RefList, UnreadableRef
     from anabranch.format.refs.tags import TagInfo as DatasetTagInfo
+    from anabranch.format.refs.tags import VersionInfo
     from anabranch.format.staging import IndexInfo, IndexKind
     from anabranch.format.storage_report import BaseUsage, StorageReport, Usage
     from anabranch.ids import TableKey
@@ -282,7 +282,7 @@ _LOCATIONS = {
     "UnreadableRef": ("anabranch.format.refs.ref_files", "UnreadableRef"),
     "UnusedInBase": ("anabranch.format.cleanup.retention", "UnusedInBase"),
     "Usage": ("anabranch.format.storage_report", "Usage"),
-    "VersionInfo": ("anabranch.format.refs.history", "VersionInfo"),
+    "VersionInfo": ("anabranch.format.refs.tags", "VersionInfo"),
 }
 
 

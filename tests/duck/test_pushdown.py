@@ -16,7 +16,7 @@ from hypothesis import example, given
 
 import anabranch as ab
 from anabranch.format import staging
-from anabranch.format.arrow_dataset import ArrowDataset
+from anabranch.format.scan import ArrowDataset
 from tests.duck.conftest import rows
 
 SCHEMA = pa.schema(

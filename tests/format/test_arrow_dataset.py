@@ -11,9 +11,9 @@ import pytest
 
 from anabranch.errors import DamagedFileError
 from anabranch.format import staging
-from anabranch.format.arrow_dataset import ArrowDataset, FilterRefusedError
 from anabranch.format.arrow_types import common_type
 from anabranch.format.home import Home
+from anabranch.format.scan import ArrowDataset, FilterRefusedError
 from anabranch.format.staging import VersionRef
 
 ROWS = pa.table(

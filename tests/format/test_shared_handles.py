@@ -12,7 +12,7 @@ import pytest
 import anabranch as ab
 from anabranch.format.home import Home
 from anabranch.format.staging import VersionRef, append, create_empty
-from anabranch.format.staging.external_versions import alone, find_transaction
+from anabranch.format.staging.manifests import alone, find_transaction
 from tests.conftest import Location
 
 SCHEMA = pa.schema([("id", pa.int64())])

@@ -21,7 +21,7 @@ from anabranch.errors import (
     SchemaMismatchError,
     TooSlowError,
 )
-from anabranch.format.arrow_dataset import ArrowDataset
+from anabranch.format.scan import ArrowDataset
 from anabranch.hints import suggest
 from anabranch.repo.repository import Repository
 from anabranch.repo.snapshot import Snapshot

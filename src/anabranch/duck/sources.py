@@ -12,7 +12,7 @@ from anabranch.display import to_datetime
 from anabranch.duck.statement import SYSTEM_BUCKET, Statement, TableUse
 from anabranch.errors import CommitNotFoundError, InvalidExpressionError, TableNotFoundError
 from anabranch.files.formats import format_of_name
-from anabranch.format.arrow_dataset import ArrowDataset
+from anabranch.format.scan import ArrowDataset
 from anabranch.hints import suggest
 from anabranch.ids import Ref
 from anabranch.repo.repository import Repository

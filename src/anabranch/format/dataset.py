@@ -25,7 +25,7 @@ from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout import deletions, listing
 from anabranch.format.layout.manifest import BasePath
 from anabranch.format.layout.names import branch_ref_path
-from anabranch.format.refs import branch_deletion, branches, history, tags
+from anabranch.format.refs import branch_deletion, branches, tags
 from anabranch.format.refs.ref_files import RefList, warn_unreadable
 from anabranch.format.staging.version_ref import VersionRef
 from anabranch.ids import MAIN
@@ -126,9 +126,9 @@ class Dataset:
         with self._errors():
             return sorted(int(ref["version"]) for ref in self._home.open().version_refs())
 
-    def versions(self) -> list[history.VersionInfo]:
+    def versions(self) -> list[tags.VersionInfo]:
         """List the ordinary versions of this branch with their times, tags and branches, oldest first."""
-        return list(history.list_versions(self._home))
+        return list(tags.list_versions(self._home))
 
     def restore(self, version: int) -> int:
         """Make an older version of this branch the newest again, as a new version, and return its number.
@@ -137,7 +137,7 @@ class Dataset:
         """
         self._refuse_pinned()
         refuse_managed(self._root, "a restore", instead="reset")
-        return history.restore_version(self._home, version)
+        return tags.restore_version(self._home, version)
 
     # Branches
 

@@ -1,12 +1,23 @@
-"""Read rows of one pinned version."""
+"""Read rows of one pinned version, also as an Arrow dataset, for engines that name the columns and rows they want.
 
+The filters of engines come as Arrow expressions. Lance reads them itself, by way of Substrait, and refuses what it
+cannot decide: some functions, nested columns, and every filter on a table with a column of a type that Substrait lacks,
+such as a time. A refused filter is applied here, by Arrow, to the rows that Lance returns.
+"""
+
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
+import lance
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as pds
 
 from anabranch.errors import (
+    AnabranchError,
     DamagedFileError,
     InvalidExpressionError,
     InvalidInputError,
@@ -14,15 +25,18 @@ from anabranch.errors import (
     StorageError,
 )
 from anabranch.format.arguments import check_columns, checked_limit, require_names
+from anabranch.format.arrow_types import common_type
 from anabranch.format.bases.bases import fragments_of_base
-from anabranch.format.dialect import complaint_in, find_unknown_column, hint_for
 from anabranch.format.lance_errors import lance_errors
-from anabranch.format.staging.expressions import COMPUTING, enclosed
+from anabranch.format.staging.expressions import COMPUTING, complaint_in, enclosed, find_unknown_column, hint_for
 from anabranch.format.staging.key_hashes import KeyRows
 from anabranch.format.staging.rows import Addresses
 from anabranch.format.staging.version_ref import VersionRef
 
 __all__ = [
+    "ArrowDataset",
+    "FilterRefusedError",
+    "Scan",
     "check_nearest",
     "count_rows",
     "filter_errors",
@@ -203,3 +217,195 @@ def filter_errors(version_ref: VersionRef, condition: str | None) -> Iterator[No
         raise InvalidExpressionError(
             f"{prefix}: {complaint_in(err.problem)}", hint=hint_for(str(err.__cause__))
         ) from err
+
+
+# Functions with options that Substrait cannot express. Lance would accept the function without them: a set with a null
+# in it would match no null, and an upper case pattern no lower case text.
+_LOSES_OPTIONS = re.compile(r"\bis_in\(|ignore_case=true|nan_is_null=true")
+# A column that is named by its position.
+_BY_POSITION = "FieldPath("
+# What Arrow raises for a filter that it cannot bind to the columns.
+_REFUSALS = (pa.ArrowInvalid, pa.ArrowNotImplementedError)
+
+
+class FilterRefusedError(Exception):
+    """A filter that the engine has to apply by itself."""
+
+
+class ArrowDataset(pds.Dataset):  # type: ignore[misc]
+    """What `scanner` is asked for is all that is read: its columns, and the rows of its filter where Lance decides it.
+
+    The rows are those that Arrow's own filter returns. Types that few engines know are shown as common ones. `failure`
+    is our error behind the one that an engine raises.
+
+    With `sorts_nan`, the dataset is for an engine that sorts NaN above all numbers, as DuckDB does. Arrow takes every
+    comparison with NaN for false, and Lance sorts NaN by its sign bit. A filter on floats is then refused, and
+    `has_refused` is set.
+    """
+
+    def __init__(self, version_ref: VersionRef, *, sorts_nan: bool = False) -> None:
+        self._version_ref = version_ref
+        self._opened = version_ref.open()
+        self._sorts_nan = sorts_nan
+        stored = self._opened.schema
+        self._shown = pa.schema([field.with_type(common_type(field.type)) for field in stored])
+        # Lance compares the stored values, so it must not decide on a column that is shown as another type. On floats
+        # it has another order of NaN than Arrow.
+        self._decided_by_lance = {
+            field.name
+            for field in stored
+            if self._shown.field(field.name).type == field.type and not _contains_float(field.type)
+        }
+        self.failure: AnabranchError | None = None
+        self.has_refused = False
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _restored, (self._version_ref, self._sorts_nan)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._shown
+
+    def scanner(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: pc.Expression | None = None,  # noqa: A002 - Arrow's and Lance's name
+        **_: Any,
+    ) -> "Scan":
+        """Prepare to read; batch sizes and the like, which Arrow's own datasets take, are ignored."""
+        names = list(columns) if columns is not None else self._shown.names
+        schema = pa.schema([self._shown.field(name) for name in names])
+        if filter is None:
+            return Scan(self, self._scan(names), schema=schema)
+        used = self._checked_columns(filter)
+        if self._decided_by_lance.issuperset(used) and not _LOSES_OPTIONS.search(str(filter)):
+            source = self._find_scan(names, filter)
+            if source is not None:
+                return Scan(self, source, schema=schema)
+        needed = list(dict.fromkeys([*names, *used]))
+        # Expressions that name columns by position need all of them in order.
+        source = self._scan(self._shown.names if _BY_POSITION in str(filter) else needed)
+        return Scan(self, source, schema=schema, remaining=filter)
+
+    def count_rows(self, filter: pc.Expression | None = None, **_: Any) -> int:  # noqa: A002 - as above
+        return int(self._opened.count_rows()) if filter is None else self.scanner(filter=filter).to_table().num_rows
+
+    def to_table(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: pc.Expression | None = None,  # noqa: A002 - as above
+        **_: Any,
+    ) -> pa.Table:
+        return self.scanner(columns, filter).to_table()
+
+    def read(self, scan: "Scan") -> Iterator[pa.RecordBatch]:
+        """Read a scan; keep the error if it fails, for callers that get only an engine's message of it."""
+        try:
+            with lance_errors(self._version_ref.home.uri, self._version_ref.home.storage_options):
+                for stored in scan.source.to_reader():
+                    # Cast first: the filter refers to the types that are shown.
+                    batch = self._cast(stored)
+                    kept = batch if scan.remaining is None else batch.filter(scan.remaining)
+                    yield kept.select(scan.projected_schema.names)
+        except AnabranchError as err:
+            self.failure = err
+            raise
+
+    def _cast(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        shown = pa.schema([self._shown.field(name) for name in batch.schema.names])
+        # Unsafe only for times with a zone, whose nanoseconds are cut off, as in Spark: engines have no type for them.
+        # Every other type becomes wider, or stays.
+        return batch if batch.schema.types == shown.types else batch.cast(shown, safe=False)
+
+    def _scan(self, names: Sequence[str], condition: pc.Expression | None = None) -> lance.LanceScanner:
+        with lance_errors(self._version_ref.home.uri, self._version_ref.home.storage_options):
+            return self._opened.scanner(columns=list(names), filter=condition)
+
+    def _find_scan(self, names: Sequence[str], condition: pc.Expression) -> lance.LanceScanner | None:
+        """Return a scan in which Lance applies a filter; None if Lance refuses it."""
+        try:
+            source = self._opened.scanner(columns=list(names), filter=condition)
+            source.explain_plan()  # Lance reads the filter here, and not when the scanner is made
+        except (*_REFUSALS, OSError, ValueError):
+            return None
+        return source
+
+    def _checked_columns(self, condition: pc.Expression) -> list[str]:
+        """Return the columns that a filter uses; raise if Arrow cannot apply it, or must not."""
+        try:
+            # Bind the filter to no rows first: an error during a scan would reach the engine after its first rows.
+            self._shown.empty_table().filter(condition)
+        except _REFUSALS:
+            self.has_refused = True
+            raise
+        used: list[str] = self._shown.names
+        if _BY_POSITION not in str(condition):
+            used = _used_columns(self._shown, used, condition)
+        is_safe = used and not any(_contains_float(self._shown.field(name).type) for name in used)
+        # DuckDB makes the constant true of `x <= NaN`, and forgets that this is not true of a null.
+        if self._sorts_nan and not is_safe:
+            self.has_refused = True
+            raise FilterRefusedError(f"{condition} is to be applied by the engine")
+        return used
+
+
+def _restored(version_ref: VersionRef, sorts_nan: bool) -> ArrowDataset:  # noqa: FBT001 - called by pickle
+    return ArrowDataset(version_ref, sorts_nan=sorts_nan)
+
+
+def _used_columns(schema: pa.Schema, names: list[str], condition: pc.Expression) -> list[str]:
+    """Return those of some columns without which a filter cannot be bound.
+
+    Arrow offers no list of them, so halves of the names are left out in turn: a filter on a few of many columns takes
+    a few attempts.
+    """
+    left_out = set(names)
+    rest = pa.schema([field for field in schema if field.name not in left_out])
+    try:
+        rest.empty_table().filter(condition)
+    except _REFUSALS:
+        # Without this column alone the filter cannot be bound, so it is used.
+        if len(names) == 1:
+            return names
+        middle = len(names) // 2
+        return [
+            *_used_columns(schema, names[:middle], condition),
+            *_used_columns(schema, names[middle:], condition),
+        ]
+    return []
+
+
+def _contains_float(kind: pa.DataType) -> bool:
+    inner = getattr(kind, "value_type", None)
+    if inner is not None:
+        return _contains_float(inner)
+    if pa.types.is_nested(kind):
+        return any(_contains_float(kind.field(at).type) for at in range(kind.num_fields))
+    return bool(pa.types.is_floating(kind))
+
+
+class Scan:
+    """The part of Arrow's scanner that engines use. `remaining` is the filter that Lance does not apply."""
+
+    def __init__(
+        self,
+        dataset: ArrowDataset,
+        source: lance.LanceScanner,
+        *,
+        schema: pa.Schema,
+        remaining: pc.Expression | None = None,
+    ) -> None:
+        self._dataset = dataset
+        self.source = source
+        self.remaining = remaining
+        self.projected_schema = schema
+
+    def explain(self) -> str:
+        """Return Lance's plan of the scan."""
+        return str(self.source.explain_plan(verbose=True))
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        return pa.RecordBatchReader.from_batches(self.projected_schema, self._dataset.read(self))
+
+    def to_table(self) -> pa.Table:
+        return self.to_reader().read_all()

@@ -146,7 +146,7 @@ class Table:
         >>> repo["shop.orders"].to_dataset().count_rows()
         3
         """
-        from anabranch.format.arrow_dataset import ArrowDataset
+        from anabranch.format.scan import ArrowDataset
 
         return ArrowDataset(self.version_ref)
 

@@ -9,8 +9,7 @@ import pytest
 
 from anabranch.errors import DamagedFileError
 from anabranch.format.home import Home
-from anabranch.format.layout.manifest import BasePath, read_manifest
-from anabranch.format.layout.manifest_changes import with_base_paths, with_version
+from anabranch.format.layout.manifest import BasePath, read_manifest, with_base_paths, with_version
 from tests.conftest import Location
 
 

@@ -20,8 +20,7 @@ from anabranch.format.bases.tiering import DataFileCopier
 from anabranch.format.home import Home
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout.files import FileKind, files_of_version, resolve_path
-from anabranch.format.layout.manifest import BasePath
-from anabranch.format.layout.manifest_changes import inherited_indices, put_next_version, with_own_indices
+from anabranch.format.layout.manifest import BasePath, inherited_indices, put_next_version, with_own_indices
 from anabranch.storage import copy_verified, in_parallel, open_store
 from anabranch.storage.uris import join_uri
 

@@ -33,8 +33,8 @@ from anabranch.format.layout.manifest import BasePath
 from anabranch.format.refs.branch_deletion import delete_branch
 from anabranch.format.refs.branches import BranchInfo, list_branches
 from anabranch.format.refs.tags import TagInfo, create_tag, delete_tag, find_tag, get_tag, list_tags
-from anabranch.format.staging.external_versions import find_transaction
-from anabranch.format.staging.forking import fork
+from anabranch.format.staging.manifests import find_transaction
+from anabranch.format.staging.settling import fork
 from anabranch.format.staging.version_ref import VersionRef
 from anabranch.ids import MAIN
 from anabranch.storage import open_store

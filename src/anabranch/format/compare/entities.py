@@ -16,9 +16,9 @@ from anabranch.format.arrow_types import WITH_BYTES
 from anabranch.format.home import BoundedCache, HomeKey, new_home_cache
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout.manifest import Contents, fragment_id, read_contents
-from anabranch.format.staging.column_ids import columns_by_id
 from anabranch.format.staging.expressions import quoted_column
 from anabranch.format.staging.fields import FieldTree
+from anabranch.format.staging.notes import columns_by_id
 from anabranch.format.staging.version_ref import VersionRef
 
 __all__ = ["Sighting", "find_renamed", "find_row", "find_row_beside", "read_contents_of", "read_manifest_of"]

@@ -10,9 +10,8 @@ import lance
 
 from anabranch.errors import NotFoundError
 from anabranch.format.layout.staged_manifest import UPDATED_FIELDS
-from anabranch.format.staging.external_versions import find_transaction
 from anabranch.format.staging.fields import FieldTree
-from anabranch.format.staging.manifests import shown_version
+from anabranch.format.staging.manifests import find_transaction, shown_version
 from anabranch.format.staging.version_ref import VersionRef
 
 __all__ = ["descends_from", "find_updated_columns", "step_back"]

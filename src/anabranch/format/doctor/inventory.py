@@ -32,7 +32,7 @@ from anabranch.format.layout.names import ManifestName
 from anabranch.format.refs.branches import BranchInfo, parse_branch, scan_branches, scan_refs
 from anabranch.format.refs.ref_files import RefFile, RefKind
 from anabranch.format.refs.tags import TagInfo, scan_tags
-from anabranch.format.staging.external_versions import Origin, find_origin
+from anabranch.format.staging.manifests import Origin, find_origin
 from anabranch.storage import in_parallel, iter_in_parallel, open_store
 
 

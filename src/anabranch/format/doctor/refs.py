@@ -35,7 +35,7 @@ from anabranch.format.refs.ref_files import (
     whole_number,
 )
 from anabranch.format.refs.tags import TagInfo
-from anabranch.format.staging.external_versions import Origin, find_origin
+from anabranch.format.staging.manifests import Origin, find_origin
 from anabranch.storage import ObjectInfo, ObjectStore, put_once
 
 _MANIFESTS = frozenset({LayoutKind.MANIFEST, LayoutKind.DETACHED_MANIFEST, LayoutKind.PENDING_MANIFEST})

@@ -11,7 +11,7 @@ from anabranch.format.home import branch_folder
 from anabranch.format.layout.listing import LayoutKind
 from anabranch.format.layout.names import BRANCH_REFS, TAG_REFS, branch_ref_path
 from anabranch.format.refs.branches import BranchInfo
-from anabranch.format.staging.external_versions import Origin
+from anabranch.format.staging.manifests import Origin
 
 # Files with rows, or made from rows: a tree that has one was written to.
 _CONTENT = frozenset({LayoutKind.DATA, LayoutKind.BLOB, LayoutKind.DELETION, LayoutKind.INDEX, LayoutKind.MEM_WAL})

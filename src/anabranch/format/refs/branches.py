@@ -49,7 +49,7 @@ from anabranch.format.refs.ref_files import (
     ref_problem,
     whole_number,
 )
-from anabranch.format.staging.external_versions import Origin, find_origin
+from anabranch.format.staging.manifests import Origin, find_origin
 from anabranch.ids import MAIN, BranchName
 from anabranch.storage import ObjectInfo, in_parallel, put_once, remove_empty_folders
 from anabranch.storage.uris import is_local, join_uri

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from anabranch.lazy import load_name
 
 if TYPE_CHECKING:
-    from anabranch.format.staging.column_ids import without_column_ids
     from anabranch.format.staging.columns import (
         ColumnChange,
         add_columns,
@@ -31,17 +30,10 @@ if TYPE_CHECKING:
         rewrite_fragments,
         stage_rewritten,
     )
-    from anabranch.format.staging.defaults import (
+    from anabranch.format.staging.expressions import (
         DEFAULT,
         default_expression,
     )
-    from anabranch.format.staging.external_versions import (
-        is_our_restore,
-        list_external_versions,
-        restored_version,
-        versions_shown_by,
-    )
-    from anabranch.format.staging.forking import fork
     from anabranch.format.staging.fragments import (
         Fingerprint,
         WrittenFragment,
@@ -88,9 +80,13 @@ if TYPE_CHECKING:
         copy_ordinary,
         find_shown,
         is_damaged,
+        is_our_restore,
+        list_external_versions,
         newest_version,
         rebuild_staged,
         replace_damaged,
+        restored_version,
+        versions_shown_by,
     )
     from anabranch.format.staging.notes import (
         DESCRIPTION,
@@ -98,6 +94,7 @@ if TYPE_CHECKING:
         annotate,
         keep_notes,
         notes_of,
+        without_column_ids,
         without_own_notes,
     )
     from anabranch.format.staging.rows import (
@@ -117,6 +114,7 @@ if TYPE_CHECKING:
         PreparedSettle,
         Settled,
         find_missing_files,
+        fork,
         is_newest,
         link,
         list_created_files,
@@ -135,7 +133,6 @@ if TYPE_CHECKING:
 
 # The names of each module, which type checkers find above.
 _MODULES = {
-    "column_ids": ("without_column_ids",),
     "columns": (
         "ColumnChange",
         "add_columns",
@@ -155,9 +152,7 @@ _MODULES = {
         "rewrite_fragments",
         "stage_rewritten",
     ),
-    "defaults": ("DEFAULT", "default_expression"),
-    "external_versions": ("is_our_restore", "list_external_versions", "restored_version", "versions_shown_by"),
-    "forking": ("fork",),
+    "expressions": ("DEFAULT", "default_expression"),
     "fragments": (
         "Fingerprint",
         "WrittenFragment",
@@ -197,8 +192,19 @@ _MODULES = {
         "refuse_repeated",
         "upsert",
     ),
-    "manifests": ("copy_ordinary", "find_shown", "is_damaged", "newest_version", "rebuild_staged", "replace_damaged"),
-    "notes": ("DESCRIPTION", "Notes", "annotate", "keep_notes", "notes_of", "without_own_notes"),
+    "manifests": (
+        "copy_ordinary",
+        "find_shown",
+        "is_damaged",
+        "is_our_restore",
+        "list_external_versions",
+        "newest_version",
+        "rebuild_staged",
+        "replace_damaged",
+        "restored_version",
+        "versions_shown_by",
+    ),
+    "notes": ("DESCRIPTION", "Notes", "annotate", "keep_notes", "notes_of", "without_column_ids", "without_own_notes"),
     "rows": (
         "Addresses",
         "RowBatch",
@@ -216,6 +222,7 @@ _MODULES = {
         "PreparedSettle",
         "Settled",
         "find_missing_files",
+        "fork",
         "is_newest",
         "link",
         "list_created_files",

@@ -11,12 +11,17 @@ from lance.schema import LanceSchema
 from anabranch.errors import AnabranchError, InvalidExpressionError, InvalidInputError, SchemaMismatchError
 from anabranch.format.arguments import unknown_column
 from anabranch.format.lance_errors import lance_errors
-from anabranch.format.staging.column_ids import noted_column_ids, with_id_of, with_ids_of_added
-from anabranch.format.staging.defaults import DEFAULT, default_expression, find_constant
-from anabranch.format.staging.expressions import computed_types, enclosed, expression_errors
+from anabranch.format.staging.expressions import (
+    DEFAULT,
+    computed_types,
+    default_expression,
+    enclosed,
+    expression_errors,
+    find_constant,
+)
 from anabranch.format.staging.fields import FieldTree, StoredField, check_column_names, new_fields
 from anabranch.format.staging.incoming import cast_computed, require_computable
-from anabranch.format.staging.notes import with_metadata_of
+from anabranch.format.staging.notes import noted_column_ids, with_id_of, with_ids_of_added, with_metadata_of
 from anabranch.format.staging.version_ref import VersionRef, stage
 
 __all__ = [

@@ -1,17 +1,38 @@
-"""SQL expressions of users, checked before anything is done with them."""
+"""SQL expressions of users, checked and translated into the dialect of Lance, and the defaults of columns.
+
+Lance reads `"x"` as text, so that `"v" <> 'abc'` compares two constants and is true of every row. Here, as in standard
+SQL, `"x"` is a column, and only single quotes make text. All text that a user writes passes through `to_lance_dialect`
+on its way to Lance. A default is an expression that is noted beside its column, for rows that come without a value.
+"""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
 
 import lance
+import numpy as np
 import pyarrow as pa
 
 from anabranch.errors import InvalidExpressionError
-from anabranch.format.dialect import complaint_in, find_unknown_column, hint_for, to_lance_dialect
+from anabranch.format.arguments import listed_columns
+from anabranch.hints import closest, suggest
 
-__all__ = ["COMPUTING", "check_predicate", "computed_types", "enclosed", "expression_errors", "quoted_column"]
+__all__ = [
+    "COMPUTING",
+    "DEFAULT",
+    "check_predicate",
+    "computed_types",
+    "default_expression",
+    "enclosed",
+    "expression_errors",
+    "find_constant",
+    "find_default",
+    "find_unknown_column",
+    "hint_for",
+    "quoted_column",
+    "to_lance_dialect",
+]
 
 # How Lance reports that computing failed, as opposed to reading.
 COMPUTING = re.compile(
@@ -20,9 +41,12 @@ COMPUTING = re.compile(
     re.IGNORECASE,
 )
 
-# Texts, quoted names and comments: parentheses and operators in them have no meaning.
-_NOT_CODE = re.compile(r"'(?:[^']|'')*'|`[^`]*`|\"[^\"]*\"|--[^\n]*|/\*.*?\*/", re.DOTALL)
-
+# The parts of an expression that are not code. One pattern, because each may contain the characters that start another.
+# The same as in Lance: quotes are escaped by doubling, a backslash is an ordinary character, comments do not nest.
+_NOT_CODE = re.compile(
+    r"""(?P<text>'(?:[^']|'')*') | (?P<column>"(?:[^"]|"")*") | `(?:[^`]|``)*` | --[^\n]* | /\*.*?\*/""",
+    re.DOTALL | re.VERBOSE,
+)
 
 # Lance overflows its stack, which ends the process, where some 700 such operations are on top of each other.
 _MOST_ARITHMETIC = 400
@@ -111,3 +135,197 @@ def expression_errors(dataset: lance.LanceDataset, *expressions: str) -> Iterato
         if isinstance(err, pa.ArrowInvalid | RuntimeError) and not COMPUTING.search(text):
             raise
         raise InvalidExpressionError(f"{prefix}: {complaint_in(text)}", hint=hint_for(str(err))) from None
+
+
+# Lance's parser has syntax of its own for these calls, which its planner then refuses; with a quoted name they work.
+_CALL = re.compile(r"(?<![\w$@.])(ceil|floor|substr|substring|trim)(?=\s*\()", re.IGNORECASE)
+# Another call of this kind. `date_part` is the same function.
+_EXTRACT = re.compile(r"(?<![\w$@.])extract\s*\(\s*([a-z]+)\s+from(?!\w)", re.IGNORECASE)
+# Types that Lance has under another name. One with a length is left alone: Lance would ignore the length.
+_TYPE = re.compile(r"((?<![\w$@.])as\s+|::\s*)(varchar|text|real|numeric)(?![\w$@])(?!\s*\(\s*\d+\s*\))", re.IGNORECASE)
+_TYPES = {"varchar": "string", "text": "string", "real": "float", "numeric": "decimal"}
+
+# Values that make Lance panic: placeholders, and text with a prefix such as N'a'. X'61' is a binary value.
+_PLACEHOLDER = re.compile(r"\?|(?<![\w$])\$\w*|(?<!:):(?=\w)\w+")
+_PREFIX = re.compile(r"(?<![\w$@])[nbr]\Z", re.IGNORECASE)
+
+# Lance has no error type for a missing column. These are the texts of its planner.
+_NAMED = re.compile(r'No field named ("(?:[^"]|"")*"|[^\s.]*)\.')
+_IN_STRUCT = re.compile(r"Field (.+?) not found in struct")
+_SEE_SCHEMA = "see the table's schema; names in quotes are case sensitive"
+# Lance compares text with text only.
+_TEXT_WITH = re.compile(
+    r'Received literal Utf8\("(.*?)"\) and could not convert to literal of type \'(Date|Timestamp)?'
+)
+
+# Nor does it compare a number with a fraction with decimals, or with whole numbers.
+_NUMBER_WITH = re.compile(
+    r"Received literal Float64\(([0-9.]+)\) and could not convert to literal of type '(?:Decimal128\((\d+), (\d+)\))?"
+)
+_NOT_COMPARED = re.compile(
+    r'Received literal (?:Utf8|Float64)\("?(.*?)"?\) and could not convert to literal of type \'(.*?)\''
+)
+
+
+def to_lance_dialect(expression: str) -> str:
+    """Translate an expression: quoted columns, and functions and types that Lance has under another name.
+
+    The translation of a translated expression is the same expression. What this function does not know is left to
+    Lance, which refuses it.
+    """
+    parts: list[str] = []
+    end = 0
+    for found in _NOT_CODE.finditer(expression):
+        code = expression[end : found.start()]
+        # The prefix is code and the text is not, so it is found only where the two meet.
+        if found["text"] is not None and (prefix := _PREFIX.search(code)):
+            raise InvalidExpressionError(
+                f"expression {expression!r} has text with the prefix {prefix.group()}", hint="remove the prefix"
+            )
+        parts += [_translate_code(code), _translate_quoted(found)]
+        end = found.end()
+    return "".join([*parts, _translate_code(expression[end:])])
+
+
+def _translate_quoted(found: re.Match[str]) -> str:
+    if found["column"] is None:
+        return found.group()
+    name = found["column"][1:-1].replace('""', '"')
+    if not name:
+        raise InvalidExpressionError(
+            'an expression has an empty column name, ""', hint="write empty text in single quotes: ''"
+        )
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _translate_code(code: str) -> str:
+    if found := _PLACEHOLDER.search(code):
+        raise InvalidExpressionError(
+            f"an expression has the placeholder {found.group()!r}",
+            hint="write the value into the expression, text in single quotes",
+        )
+    code = _CALL.sub(lambda found: f"`{found[1].lower()}`", code)
+    code = _EXTRACT.sub(lambda found: f"date_part('{found[1].lower()}', ", code)
+    return _TYPE.sub(lambda found: found[1] + _TYPES[found[2].lower()], code)
+
+
+def hint_for(complaint: str) -> str:
+    """Return what to write instead of an expression that Lance refused with a complaint."""
+    if number := _NUMBER_WITH.search(complaint):
+        return _hint_for_number(*number.groups())
+    found = _TEXT_WITH.search(complaint)
+    if found is None:
+        return "correct it: write an SQL expression over the columns, with text in single quotes"
+    text, kind = found.groups()
+    if kind is None:
+        return "text is not compared with other types: write a value of the column's type"
+    return f"text is not compared with other types: write {kind.upper()} '{text}'"
+
+
+def _hint_for_number(number: str, precision: str | None, scale: str | None) -> str:
+    if precision is None or scale is None:
+        return "write a value of the column's type, or cast the column: CAST(column AS DOUBLE)"
+    # With as many digits as the number has: a cast to fewer would round it.
+    more = max(0, len(number.partition(".")[2]) - int(scale))
+    return f"write the number as a decimal: CAST('{number}' AS DECIMAL({int(precision) + more}, {int(scale) + more}))"
+
+
+def complaint_in(said: str) -> str:
+    """Return what Lance finds wrong with an expression in the words of a user, without the names of its parts."""
+    if text := _NOT_COMPARED.search(said):
+        what = f"the text '{text[1]}'" if "literal Utf8" in text[0] else f"the number {text[1]}"
+        return f"{what} is not of the type {text[2]}"
+    said = re.sub(r"^dataset '[^']*': |\bInvalid user input: |\bError resolving filter expression .*?\): ", "", said)
+    return said.replace(" SQL in lance", " SQL")
+
+
+def find_unknown_column(
+    message: str, expressions: Sequence[str], *, columns: Callable[[], Sequence[str]], prefix: str
+) -> InvalidExpressionError | None:
+    """Read Lance's message about a column that does not exist; return an error that names it, and those that exist.
+
+    The message quotes the expression first, which may contain anything, so the last match counts.
+    """
+    if named := _NAMED.findall(message):
+        name = _unquoted(named[-1])
+        hint = _hint(name, columns(), expressions)
+        return InvalidExpressionError(f"{prefix}: there is no column {name!r}", hint=hint, details={"column": name})
+    if fields := _IN_STRUCT.findall(message):
+        return InvalidExpressionError(f"{prefix}: there is no field {fields[-1]!r} in its column", hint=_SEE_SCHEMA)
+    return None
+
+
+def _unquoted(name: str) -> str:
+    return name[1:-1].replace('""', '"') if name.startswith('"') else name
+
+
+def _hint(name: str, columns: Sequence[str], expressions: Sequence[str]) -> str:
+    listed = listed_columns(columns)
+    if closest(name, columns, n=1):
+        return suggest(name, columns, listed)
+    quoted = '"' + name.replace('"', '""') + '"'
+    # A common mistake: text in double quotes, which is a column here.
+    if any(quoted in text for text in expressions):
+        return f"write text in single quotes, {quoted} is a column; {listed}"
+    return f"{listed}; write text in single quotes: '{name}'" if name.isalnum() else listed
+
+
+DEFAULT = "anabranch:default"
+
+_ROW, _VALUE = "__row", "__value"
+# The units of Arrow as `arrow_cast` spells them.
+_UNITS = {"s": "Second", "ms": "Millisecond", "us": "Microsecond", "ns": "Nanosecond"}
+
+
+def default_expression(expression: str, kind: pa.DataType) -> str:
+    """The expression in a column's own type, where that differs from what SQL gives only in how exact a time is."""
+    if not pa.types.is_timestamp(kind):
+        return expression
+    # `arrow_cast` expects a type as Rust prints it, so the zone is an Option.
+    zone = "None" if kind.tz is None else f'Some("{kind.tz}")'
+    return f"arrow_cast({enclosed(expression)}, 'Timestamp({_UNITS[kind.unit]}, {zone})')"
+
+
+def find_default(field: pa.Field, *, columns: Sequence[str]) -> Callable[[int], pa.Array] | None:
+    """How to compute a column's default for a number of rows; None if it has none, or one that needs other columns.
+
+    Refuse a default with a name in double quotes that is not one of the columns: a version that took such a name for
+    text may have recorded it, and null instead of that text would be wrong.
+    """
+    noted = (field.metadata or {}).get(DEFAULT.encode())
+    if noted is None:
+        return None
+    expression = noted.decode()
+    try:
+        return find_constant(default_expression(expression, field.type), raise_unknown=True)
+    except InvalidExpressionError as err:
+        name = err.details.get("column")
+        if name is None:
+            raise
+        if f'"{name}"' in expression and name not in columns:
+            raise InvalidExpressionError(
+                f"the default {expression!r} of column {field.name!r} names a column that does not exist",
+                hint="write text in single quotes, and apply a schema with the new default",
+            ) from None
+        return None
+
+
+def find_constant(expression: str, *, raise_unknown: bool = False) -> Callable[[int], pa.Array] | None:
+    """How to compute an expression for a number of rows; None, unless an error is asked for, if it needs columns."""
+    try:
+        # Computed on a dataset without the columns of the table: an expression that needs one of them fails with its
+        # name.
+        _compute(expression, 1)
+    except InvalidExpressionError as err:
+        if "column" in err.details and not raise_unknown:
+            return None
+        raise
+    return lambda rows: _compute(expression, rows)
+
+
+def _compute(expression: str, rows: int) -> pa.Array:
+    # Lance computes over rows of a dataset only; this one is never written anywhere.
+    scratch = lance.write_dataset(pa.table({_ROW: np.zeros(rows, dtype=np.int8)}), "memory://defaults")
+    with expression_errors(scratch, expression):
+        found = scratch.to_table(columns={_ROW: _ROW, _VALUE: enclosed(expression)})
+    return found.column(_VALUE).combine_chunks()

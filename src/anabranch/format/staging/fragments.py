@@ -16,10 +16,10 @@ from anabranch.errors import BaseNotFoundError, BusyError, InvalidInputError, Sc
 from anabranch.format.home import BoundedCache, is_staged
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout.staged_manifest import ChangedRows
-from anabranch.format.staging.column_ids import with_ids_of_overwritten
-from anabranch.format.staging.external_versions import find_transaction
 from anabranch.format.staging.fields import FieldTree, check_columns, describe_schema, field_messages
 from anabranch.format.staging.incoming import as_reader, fit_rows, read_rows
+from anabranch.format.staging.manifests import find_transaction
+from anabranch.format.staging.notes import with_ids_of_overwritten
 from anabranch.format.staging.version_ref import VersionRef, stage, stage_rows
 from anabranch.storage import in_parallel
 

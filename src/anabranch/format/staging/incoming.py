@@ -12,7 +12,7 @@ import pyarrow.dataset as pads
 from anabranch.errors import InvalidInputError, SchemaMismatchError
 from anabranch.format.arguments import unknown_column
 from anabranch.format.arrow_types import is_blob_type, to_blobs
-from anabranch.format.staging.defaults import find_default
+from anabranch.format.staging.expressions import find_default
 from anabranch.format.staging.python_rows import find_rows_table, shorten
 from anabranch.hints import suggest
 

@@ -1,8 +1,25 @@
-"""What is noted beside a table and its columns, in the metadata of the Arrow schema; no data is written for it."""
+"""What is noted beside a table and its columns, in the metadata of the Arrow schema; no data is written for it.
+
+One of the notes is the identity of a column, which renames, new types and rewritten files do not change. A column of a
+new table is identified by its Lance field id and its name. This alone is not enough later on: Lance uses the id of a
+dropped column again, two branches give the same id to different columns, and an overwrite numbers the columns by
+position. So a column gets a note with its identity as soon as these two no longer identify it: if it is renamed, if it
+gets another field id, or if it is added to an existing table. The note is metadata of the field. Lance keeps it in
+updates and compactions, and merges copy it with the field.
+
+If both sides of a merge added a column of the same name, the merged column has the identities of both. So it is
+recognized on every branch that has one of the two.
+
+An identity ends with a colon and the first name of the column.
+
+A column without the note that external writers or earlier releases renamed is not recognized by its identity.
+"""
 
 import json
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
+from uuid import uuid4
 
 import lance
 import pyarrow as pa
@@ -18,11 +35,20 @@ __all__ = [
     "NOT_NULL",
     "Notes",
     "annotate",
+    "column_ids_text",
+    "columns_by_id",
     "find_note",
+    "first_names",
     "keep_notes",
+    "noted_column_ids",
     "notes_of",
+    "read_column_ids",
+    "with_id_of",
+    "with_ids_of_added",
+    "with_ids_of_overwritten",
     "with_metadata_of",
     "with_note",
+    "without_column_ids",
     "without_own_notes",
 ]
 
@@ -30,7 +56,7 @@ __all__ = [
 Notes = Mapping[str, str | None]
 
 DESCRIPTION = "anabranch:description"
-# The identity of a column, see column_ids.py.
+# The identity of a column.
 COLUMN_ID = "anabranch:column-id"
 # Noted in the virtual base of a merge, which is never published: the column takes no nulls, but has them where the
 # bases disagree.
@@ -139,3 +165,122 @@ def _written(field: StoredField, metadata: Mapping[str, bytes]) -> StoredField:
 def _read(field: StoredField) -> dict[str, bytes]:
     message = Field.parse(field.message, "a field of the schema")
     return {entry.key: entry.value for entry in message.metadata}
+
+
+def read_column_ids(version_ref: VersionRef) -> dict[str, frozenset[str]]:
+    """Return the identities of the top-level columns of a version by name. Most columns have one."""
+    return {field.name: _ids(field) for field in FieldTree.of(version_ref.open_to_read().lance_schema).top_level()}
+
+
+def column_ids_text(column_ids: Collection[str]) -> str:
+    """Return identities as the text of a note: a single one as it is, several as a JSON list."""
+    ordered = sorted(column_ids)
+    return ordered[0] if len(ordered) == 1 else json.dumps(ordered)
+
+
+def first_names(column_ids: Iterable[str]) -> set[str]:
+    """Return the names that a column with these identities had at first."""
+    return {column_id.partition(":")[2] for column_id in column_ids}
+
+
+def columns_by_id(tree: FieldTree) -> dict[str, str]:
+    """Return the names of the top-level columns by their identities, without identities that are not unique.
+
+    A noted identity has precedence over the identity of a column without a note. They can be equal if an external
+    writer used a field id again.
+    """
+    noted: list[tuple[str, str]] = []
+    others: list[tuple[str, str]] = []
+    for field in tree.top_level():
+        found = others if _find_noted(field) is None else noted
+        found += [(column_id, field.name) for column_id in _ids(field)]
+    # An identity that two columns have identifies neither of them, so it is left out.
+    counts = Counter(column_id for column_id, _ in noted)
+    found_ids = {column_id: name for column_id, name in others if column_id not in counts}
+    return found_ids | {column_id: name for column_id, name in noted if counts[column_id] == 1}
+
+
+def with_id_of(changed: StoredField, field: StoredField) -> StoredField:
+    """Return a changed top-level field with the identity that it had before.
+
+    It is noted only if the changed field would have another one without the note.
+    """
+    column_id = _find_noted(field) or _first_id(field)
+    return with_note(changed, COLUMN_ID, None if column_id == _first_id(changed) else column_id)
+
+
+def with_ids_of_added(tree: FieldTree, names: Collection[str], given: Mapping[str, str]) -> FieldTree:
+    """Return the columns of a table with unique identities for the added ones.
+
+    An added column that was copied keeps its identity, noted or given, unless another column has the same one.
+    """
+    taken = columns_by_id(replace(tree, fields=tuple(f for f in tree.top_level() if f.name not in names)))
+
+    def identified(field: StoredField) -> StoredField:
+        copied = given.get(field.name) or _find_noted(field)
+        # Two columns with the same identity would make it useless for both. A copy beside its original gets a new one.
+        is_new = copied is None or not taken.keys().isdisjoint(_parsed(copied))
+        return with_note(field, COLUMN_ID, _new_id(field.name) if is_new else copied)
+
+    return _changed(tree, lambda field: identified(field) if field.name in names else field)
+
+
+def with_ids_of_overwritten(tree: FieldTree, before: FieldTree | None) -> FieldTree:
+    """Return the columns that overwrite a version. They keep the identity of the column with the same name.
+
+    If `before` is None, all columns are new, because the table is another one.
+    """
+    known = {} if before is None else {field.name: field for field in before.top_level()}
+
+    def identified(field: StoredField) -> StoredField:
+        old = known.get(field.name)
+        return with_note(field, COLUMN_ID, _new_id(field.name)) if old is None else with_id_of(field, old)
+
+    return _changed(tree, identified)
+
+
+def noted_column_ids(fields: Iterable[pa.Field]) -> dict[str, str]:
+    """Return the noted identities of Arrow fields by name."""
+    found = ((field.name, (field.metadata or {}).get(COLUMN_ID.encode())) for field in fields)
+    return {name: noted.decode() for name, noted in found if noted is not None}
+
+
+def without_column_ids(schema: pa.Schema) -> pa.Schema:
+    """Return a schema without identities: its columns become columns of a new table."""
+    key = COLUMN_ID.encode()
+    if not any(key in (field.metadata or ()) for field in schema):
+        return schema
+    fields = [
+        field.with_metadata({k: v for k, v in field.metadata.items() if k != key} or None)
+        if field.metadata and key in field.metadata
+        else field
+        for field in schema
+    ]
+    return pa.schema(fields, metadata=schema.metadata)
+
+
+def _changed(tree: FieldTree, change: Callable[[StoredField], StoredField]) -> FieldTree:
+    return replace(tree, fields=tuple(change(field) if field.is_top_level else field for field in tree.fields))
+
+
+def _find_noted(field: StoredField) -> str | None:
+    # Most columns have no note, and a search is faster than to read the message.
+    return find_note(field, COLUMN_ID) if COLUMN_ID.encode() in field.message else None
+
+
+def _ids(field: StoredField) -> frozenset[str]:
+    noted = _find_noted(field)
+    return frozenset([_first_id(field)]) if noted is None else _parsed(noted)
+
+
+def _parsed(noted: str) -> frozenset[str]:
+    # A single identity starts with a field id or a hex id, never with a bracket.
+    return frozenset(json.loads(noted)) if noted.startswith("[") else frozenset([noted])
+
+
+def _first_id(field: StoredField) -> str:
+    return f"{field.id}:{field.name}"
+
+
+def _new_id(name: str) -> str:
+    return f"{uuid4().hex}:{name}"

@@ -2,6 +2,8 @@
 
 The put is a compare-and-set. If the number is taken, the properties of the version there show whether it is ours, and
 the next number is tried, or an external writer made it.
+
+`fork` makes a version, staged ones too, the first ordinary one of a new branch.
 """
 
 from collections.abc import Callable, Mapping
@@ -9,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from anabranch.errors import NotFoundError, VersionNotFoundError
+from anabranch.errors import BranchExistsError, CorruptError, NotFoundError, VersionNotFoundError
 from anabranch.format.home import BoundedCache, Home, HomeKey, is_staged, new_home_cache
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout.files import (
@@ -21,18 +23,24 @@ from anabranch.format.layout.files import (
 )
 from anabranch.format.layout.manifest import ManifestParts, base_paths_of
 from anabranch.format.layout.names import MANAGED_TAG, tag_ref_path
-from anabranch.format.staging.external_versions import find_external, refuse_external
 from anabranch.format.staging.manifests import (
     PUT_BACK,
     SET_ASIDE,
     SETTLED_FROM,
     Manifest,
+    Origin,
+    find_external,
     find_ordinary,
+    find_origin,
     keep_manifest,
     newest_version,
     read_staged,
+    refuse_external,
+    repair_newest,
     replace_damaged,
+    restored_version,
 )
+from anabranch.format.staging.version_ref import VersionRef
 from anabranch.storage import in_parallel, open_store, put_once
 from anabranch.storage.uris import join_uri, relative_to
 
@@ -43,6 +51,8 @@ __all__ = [
     "PreparedSettle",
     "Settled",
     "find_missing_files",
+    "fork",
+    "give_ordinary_version",
     "is_newest",
     "link",
     "list_created_files",
@@ -340,3 +350,57 @@ def _new_files(home: Home, made: "SettledManifest", staged: Manifest) -> tuple[s
 
 def _list_files(folder: str, storage_options: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(join_uri(folder, info.path) for info in open_store(folder, storage_options).list())
+
+
+def fork(source: VersionRef, branch: str) -> Home:
+    """Make a Lance branch that starts at the pinned version; no data is copied.
+
+    Use a name that no other process uses at the same time: of two forks of one name Lance may mix the halves. That is
+    noticed afterwards and raised.
+    """
+    # Not at the top: a settle does not need them.
+    from anabranch.format.refs.branches import clone_version, put_branch, read_parent
+
+    target = source.home.on(branch)
+    target.refuse_links()
+    if source.is_staged:
+        # The newest version of the home is opened below. A manifest that a power loss cut off would stop the fork.
+        repair_newest(source.home, source.version)
+    head = source.open() if not source.is_staged else source.home.open()
+    parent = read_parent(source.home)
+    clone_version(source.home, source.version, branch)
+    if source.is_staged:
+        give_ordinary_version(target, source.version, head.version, source=source.home)
+    _check(target, source, head.version)
+    put_branch(source.home, source.version, branch, first=head.version, parent=parent)
+    return target
+
+
+def give_ordinary_version(target: Home, staged: int, number: int, *, source: Home) -> None:
+    """Put a staged version of a home as an ordinary one beside it: Lance branches and clones it as it is.
+
+    `source` is the home that the version was staged in, and `number` is its newest ordinary version.
+    """
+    from anabranch.format.layout.settled_manifest import ordinary_manifest
+
+    store = target.store()
+    path, ordinary = target.manifest_path(staged), target.manifest_path(number)
+    shown_by = None
+    # The ordinary version that shows the same state has the right row versions; the staged one has staged numbers.
+    if restored_version(source, number) == staged:
+        shown_by = source.store().get(source.manifest_path(number))
+    manifest = ordinary_manifest(store.get(path), number, shown_by=shown_by, name=path)
+    # Not durable here: the caller syncs it together with what refers to it.
+    if not put_once(store, ordinary, manifest, durable=False):
+        raise BranchExistsError(f"another process is creating the branch {target.branch!r}", hint="choose another name")
+
+
+def _check(target: Home, source: VersionRef, number: int) -> None:
+    made = target.open()
+    expected = Origin(branch=source.home.branch, version=source.version)
+    # Of two forks of one name, the ref of one and the manifest of the other may be left.
+    if made.version != number or find_origin(target, made) != expected:
+        raise CorruptError(
+            f"the branch {target.branch!r} did not become a fork of version {source.version}",
+            hint="fork again under another name",
+        )

@@ -67,7 +67,7 @@ def _is_same_table(
 ) -> bool:
     """Return whether two states in one folder are of one table, because they have a column in common."""
     # Not at the top: most comparisons do not need it, and it loads Lance.
-    from anabranch.format.staging.column_ids import read_column_ids
+    from anabranch.format.staging.notes import read_column_ids
 
     tables = Table(config, key, entry), Table(config, other_key, other)
     try:

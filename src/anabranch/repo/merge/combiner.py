@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from anabranch.format.staging.column_ids import without_column_ids
+from anabranch.format.staging.notes import without_column_ids
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.history.comparer import RowComparer
 from anabranch.repo.history.diff import TableDiff

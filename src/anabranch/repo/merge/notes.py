@@ -6,8 +6,7 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from anabranch.format.staging import DEFAULT, Notes, find_wrong_default, notes_of
-from anabranch.format.staging.column_ids import column_ids_text
-from anabranch.format.staging.notes import COLUMN_ID, NOT_NULL
+from anabranch.format.staging.notes import COLUMN_ID, NOT_NULL, column_ids_text
 from anabranch.repo.merge.shapes import MergedColumn, SchemaSides
 from anabranch.repo.snapshot import Table
 

@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from anabranch.errors import SchemaMismatchError
 from anabranch.format.staging import ColumnChange
-from anabranch.format.staging.column_ids import first_names
 from anabranch.format.staging.incoming import require_computable
-from anabranch.format.staging.notes import NOT_NULL
+from anabranch.format.staging.notes import NOT_NULL, first_names
 from anabranch.repo.history.comparer import ColumnTriple
 from anabranch.repo.merge.conflicts import Conflict, ConflictKind
 from anabranch.repo.merge.shapes import MergedColumn, SchemaSides, Shape, match_columns

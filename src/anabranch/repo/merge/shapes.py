@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from anabranch.format.compare.difference import ColumnPair
 from anabranch.format.staging import ColumnChange
-from anabranch.format.staging.column_ids import noted_column_ids, read_column_ids
-from anabranch.format.staging.defaults import find_default
+from anabranch.format.staging.expressions import find_default
+from anabranch.format.staging.notes import noted_column_ids, read_column_ids
 from anabranch.repo.history.comparer import ColumnTriple
 from anabranch.repo.merge.conflicts import Conflict
 from anabranch.repo.snapshot import Table

@@ -14,7 +14,7 @@ from pyspark.sql.types import DataType, StructField, StructType
 from anabranch.errors import InvalidExpressionError, InvalidInputError
 from anabranch.format import staging
 from anabranch.format.staging import DEFAULT, DESCRIPTION
-from anabranch.format.staging.defaults import find_default
+from anabranch.format.staging.expressions import find_default
 from anabranch.spark.types import new_columns, shown_schema, struct_from_json
 
 __all__ = [
