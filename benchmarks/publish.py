@@ -23,8 +23,8 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 import anabranch as ab
 from anabranch.ids import MAIN, BranchName, TableKey
+from anabranch.repo.log.commits import CommitSpec
 from anabranch.repo.log.entries import Changes, CommitKind, LogEntry, TableEntry
-from anabranch.repo.log.making import CommitSpec
 from anabranch.repo.repository import Repository
 from anabranch.repo.write.publish import put_commit
 from anabranch.testing import CountingStore

@@ -19,8 +19,8 @@ import anabranch as ab
 from anabranch.format.staging import IndexKind, VersionRef, index
 from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.history.entities import EntityChange
+from anabranch.repo.log.commits import CommitSpec
 from anabranch.repo.log.entries import Changes, CommitKind, LogEntry
-from anabranch.repo.log.making import CommitSpec
 from anabranch.repo.repository import Repository
 from anabranch.repo.write.publish import publish
 

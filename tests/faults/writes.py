@@ -11,7 +11,7 @@ import pyarrow as pa
 import anabranch as ab
 from anabranch.errors import BranchExistsError, BranchNotFoundError, RepositoryNotFoundError
 from anabranch.ids import TableKey
-from anabranch.repo.log.once import Once
+from anabranch.repo.log.commits import Once
 from anabranch.repo.run import Run
 from anabranch.repo.runs.engine_access import EngineAccess
 from anabranch.repo.runs.streams import StreamBatch

@@ -121,7 +121,7 @@ BUGS: dict[str, tuple[str, str, Any, type[PairMachine]]] = {
     "a merge drops deletions": ("anabranch.format.staging", "replace_rows", drop_deletions, MergingMachine),
     "a merge loses a row": ("anabranch.format.staging", "replace_rows", lose_inserted_row, MergingMachine),
     "an undo goes too far": ("anabranch.repo.refs.reset", "_position_before", undo_two_movements, RepositoryMachine),
-    "a live branch is stale": ("anabranch.repo.log.view", "find_main", show_older_main, MergingMachine),
+    "a live branch is stale": ("anabranch.repo.log.store", "find_main", show_older_main, MergingMachine),
     "a rebase loses a commit": ("anabranch.repo.merge.rebase", "_own_commits", lose_last_commit, MergingMachine),
     "a run loses rows": ("anabranch.repo.merge.run_publish", "append_again", lose_appended_rows, RepositoryMachine),
     "reused row ids match": ("anabranch.repo.merge.matched_table", "descends_from", trust_row_ids, MergingMachine),

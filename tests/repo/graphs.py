@@ -6,11 +6,10 @@ from itertools import count
 
 import anabranch as ab
 from anabranch.ids import MAIN, BranchName, TableKey
+from anabranch.repo.log.commits import CommitSpec
 from anabranch.repo.log.config import owns
 from anabranch.repo.log.entries import Changes, CommitKind, CommitRecord, GraphCommit, LogEntry, TableEntry
-from anabranch.repo.log.making import CommitSpec
-from anabranch.repo.log.store import RepoStore
-from anabranch.repo.log.view import View
+from anabranch.repo.log.store import RepoStore, View
 from anabranch.repo.write.publish import put_commit
 
 T = TableKey.parse("s.t")

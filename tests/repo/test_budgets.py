@@ -11,11 +11,10 @@ import pytest
 import anabranch as ab
 from anabranch import testing
 from anabranch.ids import MAIN, BranchName, TableKey
-from anabranch.repo.log.commits import is_due_for_full_map
+from anabranch.repo.log.commits import CommitSpec, is_due_for_full_map
 from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.creation import check_repository
 from anabranch.repo.log.entries import Changes, CommitKind, LogEntry, TableEntry
-from anabranch.repo.log.making import CommitSpec
 from anabranch.repo.repository import Repository
 from anabranch.repo.write.publish import put_commit
 from anabranch.storage import open_store

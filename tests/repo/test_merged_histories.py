@@ -5,8 +5,8 @@ import pytest
 import anabranch as ab
 from anabranch.errors import CommitNotFoundError
 from anabranch.ids import BranchName, TableKey
+from anabranch.repo.log.commits import CommitSpec
 from anabranch.repo.log.entries import CommitKind
-from anabranch.repo.log.making import CommitSpec
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.write.publish import put_commit
 from tests.repo.conftest import ORDERS, append, entry

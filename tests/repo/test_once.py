@@ -9,7 +9,7 @@ import anabranch as ab
 from anabranch import testing
 from anabranch.errors import StorageUnavailableError
 from anabranch.ids import TableKey
-from anabranch.repo.log.once import Once
+from anabranch.repo.log.commits import Once
 from anabranch.repo.runs.engine_access import EngineAccess
 from anabranch.repo.runs.streams import StreamBatch
 from anabranch.storage import ObjectStore

@@ -12,8 +12,8 @@ import pytest
 import anabranch as ab
 from anabranch.format.staging import ColumnChange
 from anabranch.ids import BranchName
+from anabranch.repo.log.commits import CommitSpec
 from anabranch.repo.log.entries import CommitKind
-from anabranch.repo.log.making import CommitSpec
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.repository import Repository
 from anabranch.repo.transaction import Transaction

@@ -10,7 +10,7 @@ import pytest
 import anabranch as ab
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.repository import Repository
-from anabranch.repo.write.queue import WRITERS, Writer, WriterQueue
+from anabranch.repo.write.write_set import WRITERS, Writer, WriterQueue
 from tests.conftest import Location
 from tests.repo.programs import ledger
 
@@ -191,7 +191,7 @@ def test_writers_that_gave_up_waiting_have_the_turn() -> None:
     queue.take(first, key)
     queue.take(second, key)
     queue.leave(first)
-    assert queue._holder(key) is second
+    assert queue._turns.get(key) is second
 
 
 def test_no_writer_waits_for_an_earlier_key_while_others_may_wait_for_a_later_one() -> None:
@@ -199,4 +199,4 @@ def test_no_writer_waits_for_an_earlier_key_while_others_may_wait_for_a_later_on
     queue.take(mine, key_of("b.b"))
     queue.take(theirs, key_of("a.a"))
     queue.take(mine, key_of("a.a"))
-    assert queue._holder(key_of("a.a")) is theirs
+    assert queue._turns.get(key_of("a.a")) is theirs

@@ -16,23 +16,15 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, assert_never
 
 from anabranch.display import Listing, html_table
 from anabranch.errors import AnabranchError, CommitNotFoundError, InvalidInputError, StorageError, TableNotFoundError
-from anabranch.format.arguments import require_names
+from anabranch.format.arguments import checked_limit, require_names
 from anabranch.hints import suggest
 from anabranch.ids import MAIN, BranchName, CommitId, Ref, RefRange, TableKey, TagName
-from anabranch.repo.log.arguments import (
-    checked_choice,
-    checked_expiry,
-    checked_kind,
-    checked_limit,
-    checked_metadata,
-    checked_mode,
-    checked_text,
-    checked_version,
-)
+from anabranch.repo.log.commits import checked_metadata, checked_text
 from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import BranchMode, CommitKind, CommitRecord, GraphCommit, LogEntry, TableMap
 from anabranch.repo.log.numbered import NamePage
 from anabranch.repo.log.store import RepoStore
+from anabranch.repo.log.validation import checked_choice, checked_expiry, checked_kind, checked_mode, checked_version
 from anabranch.repo.refs.resolve import Resolved, refuse_internal, require_kept, require_published, resolve
 from anabranch.repo.snapshot import Snapshot, Table
 from anabranch.storage.requests import OnProgress, counting, ignore_progress
@@ -54,10 +46,9 @@ if TYPE_CHECKING:
     from anabranch.repo.io.one_step import OneStepWrites
     from anabranch.repo.io.values import ExportReport, Loader, LoadReport
     from anabranch.repo.log.clones import CloneInfo
+    from anabranch.repo.log.commits import Inspect, Once
     from anabranch.repo.log.history_tables import HistoryTables
     from anabranch.repo.log.leases import Lease
-    from anabranch.repo.log.making import Inspect
-    from anabranch.repo.log.once import Once
     from anabranch.repo.merge.cherry_pick import Pick
     from anabranch.repo.merge.combiner import Combiner
     from anabranch.repo.merge.conflicts import Conflict
@@ -876,7 +867,7 @@ class Repository:
         >>> repo.branch_create("preview", mode="live").own_tables
         ()
         """
-        from anabranch.repo.log.clocks import store_microseconds
+        from anabranch.repo.log.config import store_microseconds
         from anabranch.repo.refs import branches
 
         target, chosen = BranchName.parse_new(name), checked_mode(mode)
@@ -1256,7 +1247,7 @@ class Repository:
         >>> repo.snapshot().commit.message
         'More tea'
         """
-        from anabranch.repo.log.making import CommitSpec
+        from anabranch.repo.log.commits import CommitSpec
         from anabranch.repo.transaction import Transaction
 
         spec = CommitSpec(message=checked_text(message), kind=checked_kind(kind), metadata=checked_metadata(metadata))

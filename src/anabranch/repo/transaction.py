@@ -2,23 +2,39 @@
 
 import threading
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
+
+import pyarrow as pa
 
 from anabranch.errors import InvalidInputError
+from anabranch.format import staging
+from anabranch.format.arguments import require_names
+from anabranch.format.staging.incoming import as_reader, fit_rows
 from anabranch.ids import BranchName, TableKey
-from anabranch.repo.log.arguments import checked_metadata, checked_text
+from anabranch.repo.log.commits import CommitSpec, checked_metadata, checked_text
 from anabranch.repo.log.entries import GraphCommit
-from anabranch.repo.log.making import CommitSpec
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.snapshot import Table
+from anabranch.repo.write import columns as shape
+from anabranch.repo.write.homes import check_primary_key
 from anabranch.repo.write.publish import Published, publish
-from anabranch.repo.write.queue import WRITERS, Writer, atomic
+from anabranch.repo.write.staged_table import (
+    StagedTable,
+    Step,
+    append_copied_step,
+    append_step,
+    check_appended,
+    one_time_step,
+    overwrite_step,
+    upsert_step,
+)
 from anabranch.repo.write.table_changes import TableChanges
 from anabranch.repo.write.table_writes import TableWrites
-from anabranch.repo.write.write_set import WriteSet, warn_dropped
+from anabranch.repo.write.write_set import SMALL_BYTES, WRITERS, Writer, WriteSet, atomic, warn_dropped
 
 __all__ = ["Transaction", "table_writes"]
 
@@ -51,6 +67,7 @@ class Transaction(TableChanges):
         self._writer = Writer()
         self._generation = WRITERS.generation  # before the head: who leaves in between is noticed, not missed
         self._write_set = WriteSet(self._repo_store, branch)
+        self._write_set.begin()
         self._has_read = False
         self._is_open = True
         # Not `__del__`: this runs at the end of the interpreter, too, and never on a half-made transaction.
@@ -101,6 +118,129 @@ class Transaction(TableChanges):
         self._has_read = True
         return tuple(sorted(map(str, self._write_set.table_keys())))
 
+    # Rows
+
+    @atomic
+    def append(self, table: str, data: Any, *, check_keys: bool = True) -> None:
+        """Add rows. With a primary key they must be new; `check_keys=False` trusts the caller that they are.
+
+        Everything is checked now. A few rows are written when the transaction commits, all tables at once.
+
+        >>> with repo.transaction() as tx:
+        ...     tx.append("shop.orders", [{"id": 4, "item": "tea", "amount": 12.5}])
+        >>> len(repo["shop.orders"])
+        4
+        """
+        parsed = self._start(table)
+        rows = data if isinstance(data, pa.Table) else self._write_set.read(parsed, data)
+        if not isinstance(rows, pa.Table) or rows.nbytes > SMALL_BYTES:
+            self._stage(
+                parsed,
+                lambda staged_table: append_step(
+                    staged_table.version_ref, rows, primary_key=staged_table.primary_key, may_exist=not check_keys
+                ),
+            )
+            return
+        version_ref, primary_key = self._write_set.base_of(parsed)
+        if primary_key:
+            self._stage_recorded(parsed)  # the keys of rows that are recorded already count too
+            version_ref, _ = self._write_set.base_of(parsed)
+            check_appended(version_ref, rows, primary_key=primary_key, may_exist=not check_keys)
+        own = staging.copy_appended(version_ref, rows)
+        self._write_set.record(parsed, own, partial(append_copied_step, rows=own, may_exist=not check_keys))
+
+    @atomic
+    def upsert(self, table: str, data: Any, *, keys: Sequence[str] | None = None) -> None:
+        """Replace the rows of the same key and add the others; by the primary key unless other columns are named.
+
+        >>> with repo.transaction() as tx:
+        ...     tx.upsert("shop.orders", [{"id": 2, "amount": 9.0}])
+        >>> repo.entity_at("shop.orders", 2)["amount"]
+        9.0
+        """
+        parsed = self._start(table)
+        version_ref, primary_key = self._write_set.base_of(parsed)
+        if keys is not None:
+            require_names(keys)
+        by = tuple(keys) if keys is not None else primary_key
+        if not by:
+            raise InvalidInputError(f"table '{table}' has no primary key", hint="name the columns that are the key")
+        rows = as_reader(data, self._write_set.schema_for(parsed, data)).read_all()
+        # By other columns, the primary key can be checked only when the rows are staged.
+        if set(by) == set(primary_key) and rows.nbytes <= SMALL_BYTES:
+            own = staging.copy_upserted(version_ref, rows, by)
+            self._write_set.record(
+                parsed,
+                own,
+                lambda staged_table: upsert_step(staged_table.version_ref, own, keys=by, primary_key=primary_key),
+            )
+        else:
+            self._stage(
+                parsed,
+                lambda staged_table: upsert_step(staged_table.version_ref, rows, keys=by, primary_key=primary_key),
+            )
+
+    @atomic
+    def update(self, table: str, assignments: Mapping[str, str], where: str | None = None) -> int:
+        """Set columns to SQL expressions in the rows that match a predicate. Return the number of changed rows.
+
+        Without a predicate the update is refused; `where="true"` updates all rows.
+
+        >>> with repo.transaction() as tx:
+        ...     tx.update("shop.orders", {"amount": "amount * 2"}, "item = 'cup'")
+        1
+        """
+        staged_table = self._write_set.get(self._start(table))
+        where = shape.require_where(where, "update")
+        shape.require_expressions(assignments)
+        for name in assignments:
+            if name in staged_table.primary_key:
+                raise InvalidInputError(
+                    f"column {name!r} is part of the primary key of '{table}'",
+                    hint="delete the rows and append new ones",
+                )
+        changed = staging.update(staged_table.version_ref, assignments, where=where)
+        self._apply(staged_table, one_time_step("update", changed.version_ref))
+        return changed.updated
+
+    @atomic
+    def delete(self, table: str, where: str | None = None) -> int:
+        """Delete the rows that match a predicate. Return their number.
+
+        Without a predicate the call is refused; `where="true"` deletes all rows.
+
+        >>> with repo.transaction() as tx:
+        ...     tx.delete("shop.orders", "amount > 10")
+        2
+        """
+        staged_table = self._write_set.get(self._start(table))
+        where = shape.require_where(where, "delete")
+        changed = staging.delete(staged_table.version_ref, where)
+        self._apply(staged_table, one_time_step("delete", changed.version_ref))
+        return changed.deleted
+
+    @atomic
+    def overwrite(self, table: str, data: Any) -> None:
+        """Replace all rows, and the columns too if the data brings others. The indices are built again.
+
+        A list of dicts or a dict of lists brings no types of its own: the columns stay as they are.
+
+        >>> with repo.transaction() as tx:
+        ...     tx.overwrite("shop.orders", {"id": [7], "item": ["hat"], "amount": [20.0]})
+        >>> len(repo["shop.orders"])
+        1
+        """
+        parsed = self._start(table)
+        rows, schema = self._write_set.read(parsed, data), self._write_set.schema_for(parsed, data)
+        if schema is not None:
+            rows = fit_rows(rows, schema).to_table()
+
+        def stage(staged_table: StagedTable) -> Step:
+            check_primary_key(staged_table.key, rows.schema, staged_table.primary_key)
+            return overwrite_step(staged_table.version_ref, rows, unique_by=staged_table.primary_key)
+
+        self._stage(parsed, stage)
+
     # Publishing
 
     @atomic
@@ -141,7 +281,7 @@ class Transaction(TableChanges):
                 self._repo_store,
                 expected=self._write_set.head,
                 changes=changes,
-                spec=replace(self._spec, created=self._write_set.created_keys()),
+                spec=replace(self._spec, created=frozenset(self._write_set.created)),
                 rebase=self._write_set.rebase,
                 main=self._write_set.main,
             )
@@ -173,7 +313,7 @@ class Transaction(TableChanges):
         if WRITERS.generation != self._generation and self._write_set.is_empty and not self._has_read:
             # Others in this process may have moved the branch; nothing here hangs on the old state yet.
             self._generation = WRITERS.generation
-            self._write_set.begin(self._write_set.head.branch)
+            self._write_set.begin()
         return parsed
 
     def _require_open(self) -> None:
@@ -188,6 +328,23 @@ class Transaction(TableChanges):
             self._warning.detach()
             WRITERS.leave(self._writer)
             self._lease.release()
+
+    def _stage(self, key: TableKey, stage: Callable[[StagedTable], Step]) -> None:
+        """Stage a change of rows now."""
+        # All that is recorded, because the rows may come from a thread that reads the tables of this transaction, and
+        # it must not wait for this one.
+        self._write_set.stage_recorded()
+        staged_table = self._write_set.get(key)
+        self._apply(staged_table, stage(staged_table))
+
+    @atomic
+    def _stage_recorded(self, key: TableKey) -> None:
+        if self._write_set.is_recorded(key):
+            self._write_set.stage_recorded([key])
+
+    def _apply(self, staged_table: StagedTable, step: Step) -> None:
+        if step.version_ref != staged_table.version_ref:
+            self._write_set.put(staged_table.key, staged_table.then(step))
 
 
 def table_writes(tx: Transaction) -> TableWrites:

@@ -23,8 +23,8 @@ from anabranch.errors import (
     NotFoundError,
 )
 from anabranch.ids import MAIN
+from anabranch.repo.log.commits import Once
 from anabranch.repo.log.entries import GraphCommit
-from anabranch.repo.log.once import Once
 from anabranch.repo.repository import Repository
 from anabranch.server.auth import DEFAULT_BRANCH, Needs
 from anabranch.server.database import Change, Database, Insert, Statement

@@ -7,7 +7,7 @@ import pytest
 from anabranch import testing
 from anabranch.ids import BranchName
 from anabranch.repo.gc.roots import FirstParents
-from anabranch.repo.log import commits
+from anabranch.repo.log import codec
 from anabranch.repo.log.commits import Commits
 from anabranch.repo.repository import Repository
 from anabranch.testing import CountingStore
@@ -15,7 +15,7 @@ from tests.repo.conftest import append
 
 
 def test_shared_first_parents_are_read_once(lake: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commits, "_PAGE", 3)
+    monkeypatch.setattr(codec, "_PAGE", 3)
     for number in range(4, 12):
         append(lake, number)
     for name in ("early", "late"):
@@ -36,7 +36,7 @@ def test_shared_first_parents_are_read_once(lake: Repository, monkeypatch: pytes
 
 
 def test_walk_can_start_at_any_commit(lake: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commits, "_PAGE", 3)
+    monkeypatch.setattr(codec, "_PAGE", 3)
     for number in range(4, 12):
         append(lake, number)
     head = lake._repo_store.heads.get(BranchName("main")).head

@@ -15,8 +15,8 @@ from anabranch.errors import (
     NotFoundError,
     WriteConflictError,
 )
+from anabranch.repo.log.commits import Once
 from anabranch.repo.log.entries import CommitKind
-from anabranch.repo.log.once import Once
 from anabranch.repo.merge.plan import MergeOutcome
 from anabranch.repo.runs.engine_access import publishing_once
 from anabranch.repo.snapshot import Snapshot

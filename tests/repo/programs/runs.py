@@ -5,8 +5,8 @@ from collections.abc import Callable
 import anabranch as ab
 from anabranch.errors import BusyError
 from anabranch.ids import TableKey
+from anabranch.repo.log.commits import Once
 from anabranch.repo.log.leases import active_leases
-from anabranch.repo.log.once import Once
 from anabranch.repo.repository import Repository
 from anabranch.repo.run import Run
 from anabranch.repo.runs.engine_access import EngineAccess

@@ -170,7 +170,15 @@ def _entry_after(before: LogEntry, record: CommitRecord | None) -> bytes | None:
     if commit.parent_commit_id != before.head.commit.graph_commit_id:
         return None
     event = BranchEvent.PULLED if commit.kind is CommitKind.PULL else BranchEvent.COMMITTED
-    entry = before.next(event, at=commit.created_at, actor=commit.actor_id, head=record, state=before.state)
+    entry = replace(
+        before,
+        number=before.number + 1,
+        event=event,
+        at=commit.created_at,
+        actor=commit.actor_id,
+        head=record,
+        restores=None,
+    )
     return codec.encode_entry(entry)
 
 

@@ -20,8 +20,7 @@ from anabranch.repo.log.entries import (
     LogEntry,
     TableMap,
 )
-from anabranch.repo.log.store import RepoStore
-from anabranch.repo.log.view import View
+from anabranch.repo.log.store import RepoStore, View
 from anabranch.storage import documents, in_parallel
 from anabranch.storage.documents import is_sealed
 

@@ -16,8 +16,7 @@ from anabranch.format.doctor.findings import Case, FindingKind, Placement
 from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.log.entries import CommitRecord, LogEntry, TableEntry, TableMap
 from anabranch.repo.log.history_tables import history_row
-from anabranch.repo.log.store import RepoStore
-from anabranch.repo.log.view import View
+from anabranch.repo.log.store import RepoStore, View
 from anabranch.repo.refs.tags import TagInfo
 from anabranch.storage import in_parallel
 

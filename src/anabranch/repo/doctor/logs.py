@@ -13,8 +13,7 @@ from anabranch.repo.doctor.checked_log import CheckedLog, Entry, find_copy, rebu
 from anabranch.repo.doctor.commits import inspect_commit
 from anabranch.repo.doctor.inventory import Inventory
 from anabranch.repo.doctor.metadata import StoredHistory
-from anabranch.repo.log.clocks import as_text, store_microseconds
-from anabranch.repo.log.config import BRANCHES, RepoConfig
+from anabranch.repo.log.config import BRANCHES, RepoConfig, as_text, store_microseconds
 from anabranch.repo.log.entries import LogEntry
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.refs.tags import TagInfo

@@ -18,9 +18,8 @@ from anabranch.repo.gc.sweep import (
     iter_waves,
     list_datasets,
 )
-from anabranch.repo.log.clocks import store_microseconds
 from anabranch.repo.log.collected import list_collected, mark_collected, record_collected, unmark_collected
-from anabranch.repo.log.config import TABLES, RepoConfig
+from anabranch.repo.log.config import TABLES, RepoConfig, store_microseconds
 from anabranch.repo.log.entries import CommitRecord, LogEntry
 from anabranch.repo.log.run_state import RunPhase
 from anabranch.repo.log.store import RepoStore

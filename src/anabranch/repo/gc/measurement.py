@@ -35,8 +35,7 @@ from anabranch.repo.gc.sweep import (
 from anabranch.repo.log.collected import list_collected
 from anabranch.repo.log.config import TABLES, RepoConfig
 from anabranch.repo.log.entries import CommitRecord, TableEntry
-from anabranch.repo.log.store import RepoStore
-from anabranch.repo.log.view import View
+from anabranch.repo.log.store import RepoStore, View
 from anabranch.storage import in_parallel, iter_in_parallel
 from anabranch.storage.requests import OnProgress, Progress, ignore_progress
 

@@ -17,12 +17,11 @@ import pyarrow.compute as pc
 
 from anabranch.display import to_datetime
 from anabranch.errors import InvalidInputError
-from anabranch.format.arguments import check_columns
+from anabranch.format.arguments import check_columns, checked_limit, require_names
 from anabranch.ids import TableKey
 from anabranch.repo.history.comparer import RowComparer
 from anabranch.repo.history.diff import RowChangeKind, TableDiff, pair_columns
 from anabranch.repo.history.table_history import TableChange, iter_table_changes
-from anabranch.repo.log.arguments import checked_limit, require_names
 from anabranch.repo.log.collected import collected_errors
 from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import CommitRecord, GraphCommit, TableEntry

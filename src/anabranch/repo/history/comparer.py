@@ -12,7 +12,7 @@ from anabranch.errors import MissingDependencyError
 from anabranch.format.compare.difference import ColumnPair
 from anabranch.format.compare.parts import Part, count_parts, iter_parts, split_parts
 from anabranch.format.staging import VersionRef
-from anabranch.repo.log.arguments import checked_choice
+from anabranch.repo.log.validation import checked_choice
 
 if TYPE_CHECKING:
     import pyarrow as pa

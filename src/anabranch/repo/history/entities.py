@@ -9,13 +9,13 @@ from itertools import islice
 from typing import Any
 
 from anabranch.errors import InvalidInputError, NotFoundError, TableNotFoundError
+from anabranch.format.arguments import checked_limit
 from anabranch.format.compare.entities import Sighting, find_renamed, find_row, find_row_beside, read_contents_of
 from anabranch.format.layout.manifest import Contents, has_fragment, read_contents
 from anabranch.format.staging import VersionRef
 from anabranch.hints import suggest
 from anabranch.ids import TableKey
 from anabranch.repo.history.table_history import TableChange, TableStates, iter_table_changes
-from anabranch.repo.log.arguments import checked_limit
 from anabranch.repo.log.collected import collected_errors, refuse_collected
 from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import CommitRecord, GraphCommit, StateId, TableEntry

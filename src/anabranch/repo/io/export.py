@@ -10,9 +10,9 @@ from anabranch.errors import ObjectExistsError
 from anabranch.files.formats import CsvOptions, FileFormat, checked_format
 from anabranch.files.writer import Target, is_part_name, write_file
 from anabranch.format import staging
+from anabranch.format.arguments import checked_limit
 from anabranch.format.plain_tables import write_plain_dataset
 from anabranch.repo.io.values import ExportReport
-from anabranch.repo.log.arguments import checked_limit
 from anabranch.repo.snapshot import Snapshot, Table
 from anabranch.storage import ObjectStore
 from anabranch.storage.requests import OnProgress, Progress

@@ -38,7 +38,8 @@ from anabranch.repo.io.values import (
     checked_key,
     checked_schema,
 )
-from anabranch.repo.log.arguments import checked_choice, checked_text
+from anabranch.repo.log.commits import checked_text
+from anabranch.repo.log.validation import checked_choice
 from anabranch.repo.snapshot import Table
 from anabranch.repo.transaction import Transaction
 from anabranch.repo.write.staged_table import StagedTable

@@ -5,6 +5,7 @@ Decoders also check the values: a repository may come from an untrusted source (
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from operator import itemgetter
 from typing import Any
 
 from anabranch.errors import CorruptError
@@ -35,11 +36,10 @@ __all__ = [
     "decode_full_map",
     "encode_commit",
     "encode_entry",
-    "encode_summary",
     "iter_origins",
     "iter_outlines",
     "iter_summaries",
-    "weigh_summary",
+    "next_page",
 ]
 
 # The fields of a summary, in this order. Every commit repeats a page of summaries of the commits before it, so they are
@@ -60,8 +60,12 @@ _SUMMARY = (
     "taken_from",
 )
 _MESSAGE = _SUMMARY.index("message")
-_KIND, _TABLES, _MERGED = (_SUMMARY.index(name) for name in ("kind", "tables", "merged_parent_commit_id"))
-_MADE_ON, _TAKEN_FROM = _SUMMARY.index("made_on"), _SUMMARY.index("taken_from")
+_OUTLINE = ("graph_commit_id", "kind", "tables", "merged_parent_commit_id", "made_on", "taken_from")
+_outline = itemgetter(*map(_SUMMARY.index, _OUTLINE))
+# A commit repeats the summaries of the commits before it, back to the start of its page, so that reading n commits
+# costs n/_PAGE requests. A page also ends when its summaries become too large, for example with very many tables.
+_PAGE = 64
+_PAGE_BYTES = 16 * 1024
 
 
 def check_identity(path: str, found: object, expected: object) -> None:
@@ -122,10 +126,10 @@ def decode_graph_commit(fields: Mapping[str, Any]) -> GraphCommit:
     return validation.check_commit(commit)
 
 
-def encode_summary(record: CommitRecord) -> tuple[Any, ...]:
-    """Return the fields of `_SUMMARY`, in its order."""
-    commit = record.commit
-    return (
+def next_page(parent: CommitRecord) -> tuple[tuple[tuple[Any, ...], ...], str | None]:
+    """Return the fields `recent` and `older` of a commit on top of `parent`."""
+    commit = parent.commit
+    summary = (
         commit.graph_commit_id,
         commit.manifest_branch,
         commit.manifest_version,
@@ -137,17 +141,19 @@ def encode_summary(record: CommitRecord) -> tuple[Any, ...]:
         dict(commit.metadata),
         list(commit.tables),
         commit.generation,
-        record.made_on,
-        record.taken_from,
+        parent.made_on,
+        parent.taken_from,
     )
-
-
-def weigh_summary(summary: tuple[Any, ...]) -> int:
-    """Return about how many bytes a summary takes."""
-    message, metadata, tables, _, made_on, taken_from = summary[_MESSAGE:]
-    texts = (message, made_on or "", taken_from or "", *tables, *metadata, *metadata.values())
-    # 130 bytes for the fields of about constant size: ids, numbers, the kind and punctuation.
-    return 130 + sum(map(len, texts))
+    page = (summary, *parent.recent)
+    weight = 0
+    for message, metadata, tables, _, made_on, taken_from in (one[_MESSAGE:] for one in page):
+        texts = (message, made_on or "", taken_from or "", *tables, *metadata, *metadata.values())
+        # 130 bytes for the fields of about constant size: ids, numbers, the kind and punctuation.
+        weight += 130 + sum(map(len, texts))
+    if len(page) >= _PAGE or weight > _PAGE_BYTES:
+        # The new page starts empty and names the parent, whose own object repeats the page before it.
+        return (), commit.graph_commit_id
+    return page, parent.older
 
 
 def iter_summaries(record: CommitRecord) -> Iterator[GraphCommit]:
@@ -179,10 +185,11 @@ class CommitOutline:
 
 def iter_outlines(record: CommitRecord) -> Iterator[CommitOutline]:
     """Yield the outlines of a commit and of the commits before it, back to the start of its page, newest first."""
-    for summary in (encode_summary(record), *record.recent):
-        commit_id, kind, tables = summary[0], summary[_KIND], summary[_TABLES]
+    own = record.commit
+    first = (own.graph_commit_id, own.kind, own.tables, own.merged_parent_commit_id, record.made_on, record.taken_from)
+    for commit_id, kind, tables, *sources in (first, *map(_outline, record.recent)):
         validation.check_commit_id(commit_id)
-        yield CommitOutline(commit_id, kind, list(tables), summary[_MERGED], summary[_MADE_ON], summary[_TAKEN_FROM])
+        yield CommitOutline(commit_id, kind, list(tables), *sources)
 
 
 def _decode_summary(summary: Sequence[Any], *, generation: int) -> tuple[Any, ...]:
@@ -282,14 +289,6 @@ def decode_run(fields: Mapping[str, Any]) -> RunState:
     return validation.check_run(run)
 
 
-def encode_parent(parent: Parent | None) -> dict[str, Any] | None:
-    if parent is None:
-        return None
-    # Older releases ignore the additional field.
-    since = {} if parent.created_as is None else {"created_as": parent.created_as}
-    return {"branch": parent.branch and str(parent.branch), "commit": parent.commit, **since}
-
-
 def decode_parent(fields: Mapping[str, Any] | None) -> Parent | None:
     if fields is None:
         return None
@@ -298,13 +297,6 @@ def decode_parent(fields: Mapping[str, Any] | None) -> Parent | None:
         commit=fields["commit"],
         created_as=fields.get("created_as"),
     )
-
-
-def encode_names(state: BranchState) -> dict[str, Any]:
-    """Return the renames in the log of a branch. Most branches have none."""
-    renames = [[rename.created_as, str(rename.to), rename.to_created_as] for rename in state.renames]
-    former = [[str(name.branch), name.created_as, name.until] for name in state.former_names]
-    return {**({"renames": renames} if renames else {}), **({"former_names": former} if former else {})}
 
 
 def decode_names(state: Mapping[str, Any]) -> dict[str, Any]:
@@ -319,7 +311,15 @@ def decode_names(state: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def encode_entry(entry: LogEntry) -> bytes:
-    state = entry.state
+    state, parent = entry.state, entry.state.parent
+    # Most branches have none of these fields, and older releases ignore them.
+    optional: dict[str, Any] = {
+        "checks": [list(check) for check in state.checks],
+        "run": state.run and encode_run(state.run),
+        "renames": [[rename.created_as, str(rename.to), rename.to_created_as] for rename in state.renames],
+        "former_names": [[str(name.branch), name.created_as, name.until] for name in state.former_names],
+    }
+    since = {} if parent is None or parent.created_as is None else {"created_as": parent.created_as}
     return dump(
         {
             "branch": entry.branch.value,
@@ -330,7 +330,7 @@ def encode_entry(entry: LogEntry) -> bytes:
             **({} if entry.restores is None else {"restores": entry.restores}),
             "state": {
                 "mode": state.mode,
-                "parent": encode_parent(state.parent),
+                "parent": parent and {"branch": parent.branch and str(parent.branch), "commit": parent.commit, **since},
                 "created_at": state.created_at,
                 "created_by": state.created_by,
                 "created_as": state.created_as,
@@ -339,9 +339,7 @@ def encode_entry(entry: LogEntry) -> bytes:
                 "is_deleted": state.is_deleted,
                 "is_protected": state.is_protected,
                 "own": [str(key) for key in state.own],
-                **({"checks": [list(check) for check in state.checks]} if state.checks else {}),
-                **({} if state.run is None else {"run": encode_run(state.run)}),
-                **encode_names(state),
+                **{name: value for name, value in optional.items() if value},
             },
             "head": encode_commit(entry.head),
         }

@@ -1,35 +1,130 @@
-"""Commit objects. They are immutable, named by ULID, and stay when their branch is deleted.
+"""Commits: what a commit will record, the record that is made of it, and the stored objects.
 
-Their table maps decode an entry when it is read. A repository may have thousands of tables, and most readers need a few
-of them. Names and entries are checked when they are read, not when the map is opened: a repository may come from an
-untrusted source.
+Commit objects are immutable, named by ULID, and stay when their branch is deleted.
 """
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from math import inf
 from typing import Any
 
-from anabranch.errors import CommitNotFoundError, CorruptError, ObjectNotFoundError
+from anabranch.errors import CommitNotFoundError, CorruptError, InvalidInputError, ObjectNotFoundError
 from anabranch.format.home import BoundedCache
-from anabranch.ids import TableKey
+from anabranch.ids import MAIN, TableKey
 from anabranch.repo.log import codec, validation
 from anabranch.repo.log.config import RepoConfig
-from anabranch.repo.log.entries import Changes, CommitRecord, GraphCommit, Origin, TableEntry, TableMap
+from anabranch.repo.log.entries import (
+    Changes,
+    CommitKind,
+    CommitRecord,
+    GraphCommit,
+    LogEntry,
+    Origin,
+    TableEntry,
+    TableMap,
+)
+from anabranch.repo.log.table_maps import LayeredMap, StoredMap
 from anabranch.storage import documents, put_once
 
-__all__ = ["COMMITS", "FEW_CHANGES", "Commits", "commit_path", "next_page", "read_commit_fields"]
+__all__ = [
+    "COMMITS",
+    "CommitSpec",
+    "Commits",
+    "Guard",
+    "Inspect",
+    "Once",
+    "checked_metadata",
+    "checked_text",
+    "commit_path",
+    "read_commit_fields",
+]
 
 COMMITS = "_commits"
 
-# A commit repeats the summaries of the commits before it, back to the start of its page, so that reading n commits
-# costs n/_PAGE requests. A page also ends when its summaries become too large, for example with very many tables.
-_PAGE = 64
-_PAGE_BYTES = 16 * 1024
 # Summaries that are cached: this many commits, with this many names of tables in all.
 _CACHED_ORIGINS = 20_000
 _CACHED_NAMES = 200_000
 # Up to this many changes since the base, a commit never gets a full map.
-FEW_CHANGES = 16
+_FEW_CHANGES = 16
+
+# Messages and metadata are repeated in the summaries of later commits, so that they must stay small.
+_MAX_LENGTH = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Once:
+    """A change that is published once, even if several processes try it, or one tries again after a crash.
+
+    The commit has `value` under `key` in its metadata. A publish that finds such a commit on the branch returns it and
+    changes nothing. With `is_ordered` the values are increasing numbers: the newest commit with the key decides, and
+    its value includes all lower ones. `is_relevant` leaves out commits that have the key for another reason.
+
+    At least one bound keeps the cost independent of the length of the history. `after` is the version of the branch at
+    the first attempt; with it, commits that a reset has removed since count, too. `since` is the time of the first
+    attempt, in microseconds. `until` is a commit that was searched already, with all commits before it. Ordered values
+    end the search by themselves.
+    """
+
+    key: str
+    value: str
+    is_ordered: bool = False
+    is_relevant: Callable[[GraphCommit], bool] = lambda _: True
+    after: int | None = None
+    since: int | None = None
+    until: str | None = None
+
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        """The metadata by which the commit is found."""
+        return {self.key: self.value}
+
+    def find(self, commits: Iterable[GraphCommit]) -> GraphCommit | None:
+        """Return the commit of an earlier attempt, given the commits of a branch, newest first."""
+        for commit in commits:
+            # Times never decrease along a branch, so that the search can stop at the first commit that is too old.
+            is_too_old = self.since is not None and commit.created_at < self.since
+            if is_too_old or commit.graph_commit_id == self.until:
+                return None
+            found = commit.metadata.get(self.key)
+            if found is None or not self.is_relevant(commit):
+                continue
+            if found == self.value or (self.is_ordered and int(found) > int(self.value)):
+                return commit
+            # The newest commit with the key has a lower number, so that this change was not published.
+            if self.is_ordered:
+                return None
+        return None
+
+
+# Read a commit before it is published, and raise to refuse it.
+Inspect = Callable[[CommitRecord, TableMap], None]
+# The same with the checks of a protected branch.
+Guard = Callable[[tuple[tuple[str, str], ...], CommitRecord, TableMap], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitSpec:
+    """What a commit will record, and the checks to run before it is published.
+
+    On a live branch, `released` tables follow main again, and a commit that `freezes` makes the branch pinned. A pull
+    gives the commit that its tables are `taken_from`; a merge of a live branch gives the commit of main under it. Only
+    a commit with a `guard` may go to a protected branch. A commit with `once` is not published if the branch has it
+    already; its metadata are added to those of the commit. Nothing of the commit was staged before `staged_since`, in
+    microseconds, if the caller knows that. Nothing was staged on the `created` tables since they were created.
+    """
+
+    message: str
+    kind: CommitKind
+    metadata: Mapping[str, str]
+    merged_parent: GraphCommit | None = None
+    taken_from: GraphCommit | None = None
+    released: frozenset[TableKey] = frozenset()
+    freezes: bool = False
+    inspect: Inspect | None = None
+    guard: Guard | None = None
+    once: Once | None = None
+    staged_since: int = 0
+    created: frozenset[TableKey] = frozenset()
 
 
 class Commits:
@@ -65,6 +160,60 @@ class Commits:
             raise CorruptError(f"another commit already exists at {path!r}", hint="try again: ids are random")
         if full_map is not None:
             self._full_maps.keep(record.base, dict(full_map))
+
+    def make(
+        self,
+        before: LogEntry,
+        parent: CommitRecord,
+        changes: Changes,
+        spec: CommitSpec,
+        *,
+        main: GraphCommit | None = None,
+    ) -> tuple[CommitRecord, TableMap | None]:
+        """Return the commit that changes the tables of its parent, and its table map if it stores the full one.
+
+        `before` is the entry that the commit follows. Its branch may be another one than that of the parent. On a live
+        branch the parent is shown on a state of `main` (`View.record`).
+        """
+        made_from = [made for made in (parent.commit, spec.merged_parent, spec.taken_from, main) if made is not None]
+        commit = GraphCommit(
+            graph_commit_id=self._config.new_id(),
+            manifest_branch=None if before.branch.value == MAIN else before.branch.value,
+            manifest_version=before.number + 1,
+            parent_commit_id=parent.commit.graph_commit_id,
+            merged_parent_commit_id=spec.merged_parent.graph_commit_id if spec.merged_parent else None,
+            actor_id=self._config.actor,
+            # Times never decrease along a branch or from a parent to its child. Refs by time bisect over them, and
+            # `keep_newer_than` stops at the first commit that is too old.
+            created_at=max(self._config.clock(), before.at, *(made.created_at for made in made_from)),
+            message=spec.message,
+            kind=spec.kind,
+            metadata={**spec.metadata, **({} if spec.once is None else spec.once.metadata)},
+            tables=tuple(sorted(str(key) for key in {*changes, *spec.released})),
+            # Sources of tables count like parents. Otherwise a walk by generation could meet such a source before a
+            # commit that was made from it.
+            generation=1 + max(made.generation for made in made_from),
+        )
+        recent, older = codec.next_page(parent)
+        is_live = before.state.is_live and not spec.freezes
+        record = CommitRecord(
+            commit=commit,
+            base=parent.base,
+            changes={**parent.changes, **changes},
+            recent=recent,
+            older=older,
+            main_id=parent.main_id if is_live else None,
+            made_on=main.graph_commit_id if main else None,
+            taken_from=spec.taken_from.graph_commit_id if spec.taken_from else None,
+        )
+        if is_live:
+            return record, None  # it builds on main's base, and main renews that
+        if len(record.changes) <= _FEW_CHANGES:
+            return record, None  # before all tables are read
+        full_map = self.tables_of(record)
+        if not is_due_for_full_map(new=len(changes), since_base=len(record.changes), tables=len(full_map)):
+            return record, None
+        return replace(record, base=commit.graph_commit_id, changes={}), full_map
 
     def tables_of(self, record: CommitRecord) -> dict[TableKey, TableEntry]:
         """Return all tables of a commit: those of its base with its changes applied. At most one request."""
@@ -177,128 +326,31 @@ def is_due_for_full_map(*, new: int, since_base: int, tables: int) -> bool:
     Each commit repeats the changes since its base, so up to the next full map they cost their number squared. A full
     map is due when that is more than the map itself. A commit that changes a third of the tables gets one at once.
     """
-    return since_base > FEW_CHANGES and (since_base * since_base > tables * new or 3 * since_base > tables)
+    return since_base > _FEW_CHANGES and (since_base * since_base > tables * new or 3 * since_base > tables)
 
 
-def next_page(parent: CommitRecord) -> tuple[tuple[tuple[Any, ...], ...], str | None]:
-    """Return the fields `recent` and `older` of a commit on top of `parent`."""
-    page = (codec.encode_summary(parent), *parent.recent)
-    if len(page) >= _PAGE or sum(map(codec.weigh_summary, page)) > _PAGE_BYTES:
-        # The new page starts empty and names the parent, whose own object repeats the page before it.
-        return (), parent.commit.graph_commit_id
-    return page, parent.older
+def checked_text(text: str, what: str = "message", *, longest: float = _MAX_LENGTH) -> str:
+    if not isinstance(text, str):
+        raise InvalidInputError(f"{text!r} is not a string", hint="pass a string")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InvalidInputError(f"{text!r} cannot be stored as UTF-8", hint="remove the invalid characters") from None
+    if len(text) > longest:
+        raise InvalidInputError(f"the {what} has {len(text)} characters", hint=f"use at most {longest}")
+    return text
 
 
-# How the full map of a commit begins in the form that `documents.dump` writes. Quotes inside a string are escaped in
-# JSON, so this text is not part of a string.
-_BEGINNING = b',"format":%d,"full_map":{' % documents.FORMAT
-_DECODER = json.JSONDecoder()
-# An entry is rarely longer. A longer one is decoded from all of the object.
-_ENTRY_BYTES = 1024
-
-
-class StoredMap(Mapping[TableKey, TableEntry]):
-    """The full map of a commit object.
-
-    The text of one entry is found by its name, so that nothing else is parsed. All of the object is parsed when the
-    tables are listed, for a name that is not found, and for an object that was not written by `documents.dump`.
-    """
-
-    def __init__(self, data: bytes, *, path: str, commit_id: str) -> None:
-        self._data = data
-        self._path = path
-        self._commit_id = commit_id
-        self._entries: dict[TableKey, TableEntry] = {}
-        self._fields: dict[TableKey, Any] | None = None
-        self._start = _find_start(data, commit_id)
-        if self._start is None:
-            self._parse()  # raises if the object is damaged
-
-    def __getitem__(self, key: TableKey) -> TableEntry:
-        known = self._entries.get(key)
-        if known is None:
-            fields = self._find_text(key)
-            if fields is None:
-                fields = self._parse()[key]
-            with documents.damage_named(self._path):
-                known = codec.decode_table(fields)
-            self._entries[key] = known
-        return known
-
-    def __contains__(self, key: object) -> bool:
-        if key in self._entries:
-            return True
-        return isinstance(key, TableKey) and (self._position(key) >= 0 or key in self._parse())
-
-    def __iter__(self) -> Iterator[TableKey]:
-        return iter(self._parse())
-
-    def __len__(self) -> int:
-        return len(self._parse())
-
-    def _find_text(self, key: TableKey) -> Mapping[str, Any] | None:
-        """Return the fields of one entry by the position of its name, None if it is not found in this way."""
-        at = self._position(key)
-        if at < 0:
-            return None
-        # Decoding a small slice first: the object may have megabytes, and `raw_decode` needs a string.
-        for end in (at + _ENTRY_BYTES, len(self._data)):
-            try:
-                fields, _ = _DECODER.raw_decode(self._data[at:end].decode(errors="replace"))
-            except ValueError:
-                continue  # it is longer
-            return fields  # type: ignore[no-any-return] # The text begins with a brace.
-        return None
-
-    def _position(self, key: TableKey) -> int:
-        """Return the position of the fields of an entry, -1 if it is not found."""
-        if self._fields is not None or self._start is None:
-            return -1
-        # Only a key of the map is followed by a brace in this form. A table key has no character that JSON escapes.
-        name = f'"{key}":'.encode()
-        found = self._data.find(name + b"{", self._start)
-        return -1 if found < 0 else found + len(name)
-
-    def _parse(self) -> dict[TableKey, Any]:
-        if self._fields is None:
-            fields = documents.load(self._data, path=self._path)
-            with documents.damage_named(self._path):
-                codec.check_identity(self._path, fields["commit"]["graph_commit_id"], self._commit_id)
-                self._fields = {TableKey.parse(key): entry for key, entry in fields["full_map"].items()}
-        return self._fields
-
-
-def _find_start(data: bytes, commit_id: str) -> int | None:
-    """Return where the entries begin, None if the object is not one that `documents.dump` wrote for this commit."""
-    at = data.find(_BEGINNING)
-    # The object is not parsed, so that its checksum and its own id must show that it is intact and at the right path.
-    is_own = at >= 0 and data.find(f'"graph_commit_id":"{commit_id}"'.encode(), 0, at) >= 0
-    return at + len(_BEGINNING) if is_own and documents.is_sealed(data) else None
-
-
-class LayeredMap(Mapping[TableKey, TableEntry]):
-    """The tables of a commit: a full map with changes over it. A dropped table is a change to None."""
-
-    def __init__(self, base: TableMap, changes: Changes) -> None:
-        self._base = base
-        self._changes = changes
-
-    def __getitem__(self, key: TableKey) -> TableEntry:
-        if key not in self._changes:
-            return self._base[key]
-        entry = self._changes[key]
-        if entry is None:
-            raise KeyError(key)
-        return entry
-
-    def __contains__(self, key: object) -> bool:
-        if isinstance(key, TableKey) and key in self._changes:
-            return self._changes[key] is not None
-        return key in self._base
-
-    def __iter__(self) -> Iterator[TableKey]:
-        yield from (key for key in self._base if key not in self._changes)
-        yield from (key for key, entry in self._changes.items() if entry is not None)
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
+def checked_metadata(metadata: Any, *, longest: int = _MAX_LENGTH) -> dict[str, str]:
+    if metadata is not None and not isinstance(metadata, Mapping):
+        raise InvalidInputError(f"metadata must be a mapping, got {metadata!r}", hint="pass a dict of str to str")
+    checked = dict(metadata or {})
+    for key, value in checked.items():
+        if not (isinstance(key, str) and isinstance(value, str)):
+            raise InvalidInputError(
+                f"metadata {key!r}: {value!r} is not a string", hint="use strings for keys and values"
+            )
+        checked_text(key + value, longest=inf)  # the sum is limited below
+    if sum(len(key) + len(value) for key, value in checked.items()) > longest:
+        raise InvalidInputError("the metadata is too large", hint=f"use at most {longest} characters in total")
+    return checked

@@ -1,6 +1,10 @@
 """The settings that all parts of a repository share: its location, the actor, and the sources of time and ids.
 
 The names of its folders are here, too, and those of the homes of a branch.
+
+The clock of this machine is compared with that of the store, which is the same for all writers. Commits and log entries
+have the time of the machine that made them, and no entry is older than the one before it. So after one entry from a
+clock that is ahead, all entries get the same time until that time is reached.
 """
 
 import os
@@ -9,17 +13,20 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import lru_cache
 
-from anabranch.errors import StaleBaseError
+from anabranch.display import to_datetime, to_microseconds
+from anabranch.errors import ClockSkewError, ObjectNotFoundError, StaleBaseError, StorageError
 from anabranch.format.home import BoundedCache, Home
 from anabranch.ids import MAIN, BranchName, new_ulid
 from anabranch.repo.log.entries import TableEntry
-from anabranch.repo.log.leases import Leases
+from anabranch.repo.log.leases import Leases, steady_seconds
 from anabranch.repo.log.numbered import NumberedLog
 from anabranch.storage import ObjectStore
 from anabranch.storage.local_store import refuse_links
-from anabranch.storage.options import Durability, durability_of
-from anabranch.storage.uris import follow_links, is_local, join_uri, relative_to
+from anabranch.storage.options import CLOCK_TOLERANCE, Durability, durability_of
+from anabranch.storage.store import store_time
+from anabranch.storage.uris import follow_links, is_local, join_uri, relative_to, split_uri
 
 __all__ = [
     "BRANCHES",
@@ -28,11 +35,15 @@ __all__ = [
     "TABLES",
     "TAGS",
     "RepoConfig",
+    "as_text",
+    "check_clock",
     "give_way",
     "home_folders",
     "homes_folder",
+    "is_clock_right",
     "now_in_microseconds",
     "owns",
+    "store_microseconds",
 ]
 
 BRANCHES = "_versions"
@@ -43,6 +54,10 @@ TABLES = "tables"
 _MAIN_HOMES = "__main__"  # no graph branch can have this name
 _LONGEST_PAUSE_SECONDS = 2.0
 _RELOCATE = "run `relocate({!r})` to adapt it to its new location"
+# The store's time is read again after this many seconds. By then, two clocks may differ by some milliseconds more.
+_CLOCK_INTERVAL = 3600.0
+# For each store, its time at 0 of the steady clock, and when that was measured.
+_measured: dict[str, tuple[float, float]] = {}
 
 
 def now_in_microseconds() -> int:
@@ -212,3 +227,70 @@ def homes_folder(branch: BranchName) -> str:
     """
     first, separator, rest = str(branch).partition("/")
     return f"{_MAIN_HOMES}{separator}{rest}" if first == MAIN else str(branch)
+
+
+def store_microseconds(config: RepoConfig) -> int:
+    """Return the time of the store's clock in microseconds. This takes two requests."""
+    return to_microseconds(store_time(config.store))
+
+
+def is_clock_right(config: RepoConfig) -> bool:
+    """Return whether this machine's clock agrees with the store's time as it was measured within the last hour.
+
+    Since then, a steady clock has measured how much time has passed, so a wrong change of the machine's clock is
+    noticed as well. No request is made.
+    """
+    if config.clock_tolerance is None:
+        return True
+    found, now = _measured.get(_clock_key(config.root)), steady_seconds()
+    # An old measurement is not trusted in either direction. The caller then measures again by an object that it puts
+    # anyway.
+    if found is None or now - found[1] > _CLOCK_INTERVAL:
+        return False
+    return abs(config.clock() / 1e6 - found[0] - now) <= config.clock_tolerance.total_seconds()
+
+
+def check_clock(config: RepoConfig, written: str) -> None:
+    """Raise ClockSkewError if this machine's clock differs too much from the store's.
+
+    `written` is an object that was just put. Its time is read.
+    """
+    tolerance = config.clock_tolerance
+    by_store = None if tolerance is None else _measure(config, written)
+    own = config.clock()
+    # The measurement was made a moment ago, so that a refusal never rests on an old one.
+    if tolerance is None or by_store is None or abs(own - by_store) / 1e6 <= tolerance.total_seconds():
+        return
+    ahead = "ahead of" if own > by_store else "behind"
+    raise ClockSkewError(
+        f"the clock of this machine ({as_text(own)}) is {abs(own - by_store) / 1e6:.0f} s {ahead} that of the store"
+        f" ({as_text(by_store)}); at most {tolerance.total_seconds():.0f} s are accepted",
+        hint=f"correct the clock and try again; if the store's clock is wrong, raise the option '{CLOCK_TOLERANCE}'",
+    )
+
+
+def _measure(config: RepoConfig, written: str) -> int | None:
+    try:
+        modified = config.store.head(written).modified.timestamp()
+    except (ObjectNotFoundError, StorageError):
+        return None  # if the time cannot be read, writers continue without the check
+    now = steady_seconds()
+    _measured[_clock_key(config.root)] = (modified - now, now)
+    return int(modified * 1_000_000)
+
+
+@lru_cache(maxsize=256)
+def _clock_key(root: str) -> str:
+    """Return a name of the thing that has one clock: a bucket, or a mounted disk."""
+    if not is_local(root):
+        return "://".join(split_uri(root)[:2])
+    try:
+        # Repositories on one disk share the measurement, so that each of them does not pay for its own.
+        return str(os.stat(root).st_dev)
+    except OSError:
+        return root
+
+
+def as_text(microseconds: int) -> str:
+    """Return a time as ISO 8601 text in UTC."""
+    return to_datetime(microseconds).isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -361,14 +361,6 @@ class LogEntry:
         """The number of the entry that first put the branch where it is after this entry."""
         return self.number if self.restores is None else self.restores
 
-    def next(
-        self, event: BranchEvent, *, at: int, actor: str | None, head: CommitRecord, state: BranchState
-    ) -> "LogEntry":
-        """Return the entry that follows this one in its log."""
-        return replace(
-            self, number=self.number + 1, event=event, at=at, actor=actor, head=head, state=state, restores=None
-        )
-
     @property
     def home_branch(self) -> BranchName:
         """The branch in whose homes the tables are staged: for a run its target, otherwise the branch itself."""

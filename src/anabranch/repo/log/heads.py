@@ -193,12 +193,15 @@ class Heads:
 
         Times of one log never go back, whatever the clock of this machine does.
         """
-        return before.next(
-            event,
+        return replace(
+            before,
+            number=before.number + 1,
+            event=event,
             at=max(self._config.clock() if at is None else at, before.at),
             actor=self._config.actor,
             head=before.head if head is None else head,
-            state=replace(before.state, **state),
+            state=replace(before.state, **state) if state else before.state,
+            restores=None,
         )
 
     def move(  # noqa: PLR0913 - all that differs between the ways to move a branch
@@ -209,9 +212,9 @@ class Heads:
         known: LogEntry | None = None,
         newest: Callable[[], LogEntry] | None = None,
         verify: Verify | None = None,
-        rolled_back: Verify | None = None,
+        rolled_back: Callable[[], None] | None = None,
         is_kept_once_built_on: bool = False,
-        files: Callable[[], Sequence[str]] = tuple,
+        files: Sequence[str] = (),
         attempts: int = 1,
     ) -> LogEntry:
         """Put the entry that `decide` returns for the newest one; return it, or the newest one if it returns None.
@@ -225,7 +228,7 @@ class Heads:
         called, and the error is raised. If another writer has built on the entry by then, it stays; the error is raised
         unless `is_kept_once_built_on`.
 
-        On local disk the `files` (absolute paths, asked for after each decision) become durable before the entry.
+        On local disk the `files` (absolute paths, a list that each decision fills) become durable before the entry.
         """
         read = newest or partial(self.get, branch)
         for losses in range(1, attempts + 1):
@@ -235,9 +238,14 @@ class Heads:
             entry = decide(before)
             if entry is None:
                 return before
-            # The files are asked for only now: on a new head the decision may have staged the tables again.
-            if self._append(entry, after=files()):
-                self._verify(before, entry, verify, rolled_back, is_kept_once_built_on=is_kept_once_built_on)
+            if self._append(entry, after=files):
+                try:
+                    if verify is not None:
+                        verify(entry)
+                except AnabranchError:  # also an error of the store: an entry that nothing verified must not stay
+                    is_undone = self._roll_back(before, entry, rolled_back)
+                    if is_undone or not is_kept_once_built_on:
+                        raise
                 return entry
             self._config.give_way(losses, (time.monotonic_ns() - began) // 1000)
         if attempts > 1:
@@ -260,32 +268,17 @@ class Heads:
         for _ in range(2):
             entry = make(tombstone)
             if self._append(entry):
-                self._verify(tombstone, entry, verify)
+                try:
+                    if verify is not None:
+                        verify(entry)
+                except AnabranchError:
+                    self._roll_back(tombstone, entry)
+                    raise
                 return entry
             tombstone = self.find(branch)
             if tombstone is None or not tombstone.state.is_deleted:
                 return None
         return None
-
-    def _verify(
-        self,
-        before: LogEntry | None,
-        entry: LogEntry,
-        verify: Verify | None,
-        rolled_back: Verify | None = None,
-        *,
-        is_kept_once_built_on: bool = False,
-    ) -> None:
-        if verify is None:
-            return
-        try:
-            verify(entry)
-        except AnabranchError:  # also an error of the store: an entry that nothing verified must not stay
-            is_undone = self._roll_back(before, entry)
-            if is_undone and rolled_back is not None:
-                rolled_back(entry)
-            if is_undone or not is_kept_once_built_on:
-                raise
 
     def was_rolled_back(self, newest: LogEntry, number: int) -> bool:
         """Return whether the writer of an entry has rolled it back, given its number and the newest entry.
@@ -300,7 +293,9 @@ class Heads:
                 return entry.event is BranchEvent.ROLLED_BACK
         return False
 
-    def _roll_back(self, before: LogEntry | None, entry: LogEntry) -> bool:
+    def _roll_back(
+        self, before: LogEntry | None, entry: LogEntry, rolled_back: Callable[[], None] | None = None
+    ) -> bool:
         """Move a branch back to where it was before an entry; return False if it has left that entry by now."""
         newest: LogEntry | None = entry
         while newest is not None:
@@ -310,6 +305,8 @@ class Heads:
             if back is None:
                 return False
             if self._append(back):
+                if rolled_back is not None:
+                    rolled_back()
                 return True
             newest = self.find(entry.branch)
         return False

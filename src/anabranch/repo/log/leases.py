@@ -13,7 +13,7 @@ import time
 import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -35,47 +35,28 @@ _RENEWALS = 3
 _SILENT_DURATIONS = 2
 _EXPIRED_AFTER = _SILENT_DURATIONS + 1
 # An idle process keeps its renewal thread this long, so that a busy one does not start a thread for each transaction.
-_IDLE_SECONDS = 1.0
+_IDLE = timedelta(seconds=1) * _RENEWALS
 
 
 # Seconds that also pass while the machine sleeps, and that do not go back. On macOS the second clock is such a one.
 steady_seconds = partial(time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
+@dataclass(eq=False, repr=False)
 class Lease:
-    """One heartbeat file. It records how long the work has been running and which commits it needs.
+    """One heartbeat file at `path`. It records how long the work has been running and which commits it needs."""
 
-    `since` is the start of the work in seconds of the wall clock, if another process began it.
-    """
-
-    def __init__(
-        self,
-        store: ObjectStore,
-        path: str,
-        *,
-        duration: timedelta,
-        held: Iterable[str] = (),
-        since: float | None = None,
-    ) -> None:
-        self._store = store
-        self._path = path
-        self._silence = duration.total_seconds() * _SILENT_DURATIONS
-        self.pause = duration.total_seconds() / _RENEWALS  # seconds between two renewals
-        self._held = tuple(held)
-        self._began = self._renewed = steady_seconds()
-        if since is not None:
-            # Files of this work are older than this process. Garbage collection must spare them from their first one
-            # on.
-            self._began -= max(0.0, time.time() - since)
-        self._longest_silence = 0.0
-        self._may_exist = True
-        self._is_released = False
-        # A write in progress when the lease is released must not recreate the file.
-        self._lock = threading.Lock()
-
-    @property
-    def path(self) -> str:
-        return self._path
+    store: ObjectStore
+    path: str
+    duration: timedelta
+    held: tuple[str, ...] = ()
+    _began: float = field(default_factory=steady_seconds)
+    _renewed: float = field(default_factory=steady_seconds)
+    _longest_silence: float = 0.0
+    _may_exist: bool = True
+    _is_released: bool = False
+    # A write in progress when the lease is released must not recreate the file.
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def start(self, *, at_once: bool = True) -> None:
         """Write the file, and renew it in the background until the lease is released or dropped.
@@ -87,12 +68,20 @@ class Lease:
             self._write()
         # The release of a lease that was never written needs no request.
         self._may_exist = at_once
-        _RENEWER.add(self)
+        with _RENEWER.changed:
+            _RENEWER.leases.add(self)
+            # The thread sleeps for the shortest pause that it knew. A lease with a shorter one would expire before it
+            # wakes.
+            if self.duration < _RENEWER.shortest:
+                _RENEWER.changed.notify()
+            if _RENEWER.thread is None or not _RENEWER.thread.is_alive():
+                _RENEWER.thread = threading.Thread(target=_RENEWER.run, name="anabranch-leases", daemon=True)
+                _RENEWER.thread.start()
 
     def hold(self, commit_ids: Iterable[str]) -> None:
         """Protect more commits from garbage collection. The caller checks afterwards that they still exist."""
         with self._lock:
-            self._held = tuple(dict.fromkeys([*self._held, *commit_ids]))
+            self.held = tuple(dict.fromkeys([*self.held, *commit_ids]))
         self._write()
 
     def renew(self) -> None:
@@ -105,13 +94,16 @@ class Lease:
     def renew_if_due(self) -> None:
         # The thread wakes by the shortest pause of all leases, and a wait may end a little early. Without the margin a
         # lease that is almost due would wait for one more pause.
-        if steady_seconds() - self._renewed >= self.pause * 0.9:
+        if steady_seconds() - self._renewed >= self.duration.total_seconds() / _RENEWALS * 0.9:
             self.renew()
 
-    def check(self) -> None:
-        """Raise BusyError if the lease may have expired, so that files of the work may have been collected."""
+    def check(self, _: object = None) -> None:
+        """Raise BusyError if the lease may have expired, so that files of the work may have been collected.
+
+        It verifies any log entry in the same way.
+        """
         silent = max(self._longest_silence, steady_seconds() - self._renewed)
-        if silent > self._silence:
+        if silent > self.duration.total_seconds() * _SILENT_DURATIONS:
             raise BusyError(
                 f"the lease of this work was not renewed for {silent:.0f} s, and its files may have been collected",
                 hint="do it again",
@@ -119,12 +111,13 @@ class Lease:
 
     def release(self) -> None:
         """Delete the file. If the store fails, the lease expires."""
-        _RENEWER.remove(self)
+        with _RENEWER.changed:
+            _RENEWER.leases.discard(self)
         with self._lock:
             self._is_released = True
         if self._may_exist:
             try:
-                self._store.delete(self._path)
+                self.store.delete(self.path)
             except StorageError:
                 return
 
@@ -135,9 +128,9 @@ class Lease:
             now = steady_seconds()
             # A renewal after a long silence must not hide the silence: others may have acted on it.
             self._longest_silence = max(self._longest_silence, now - self._renewed)
-            fields = {"age": f"{now - self._began:.3f}", "held": self._held}
+            fields = {"age": f"{now - self._began:.3f}", "held": self.held}
             self._may_exist = True
-            self._store.put(self._path, dump(fields), durable=False)
+            self.store.put(self.path, dump(fields), durable=False)
             self._renewed = now
 
 
@@ -146,38 +139,20 @@ class _Renewer:
 
     def __init__(self) -> None:
         # A transaction or run that is dropped without being closed must not be renewed forever.
-        self._leases: weakref.WeakSet[Lease] = weakref.WeakSet()
-        self._changed = threading.Condition()
-        self._thread: threading.Thread | None = None
-        self._pause = 0.0
+        self.leases: weakref.WeakSet[Lease] = weakref.WeakSet()
+        self.changed = threading.Condition()
+        self.thread: threading.Thread | None = None
+        # The shortest duration of a lease that the thread has read before it went to sleep.
+        self.shortest = timedelta()
 
-    def add(self, lease: Lease) -> None:
-        with self._changed:
-            self._leases.add(lease)
-            # The thread sleeps for the shortest pause that it knew. A lease with a shorter one would expire before it
-            # wakes.
-            if lease.pause < self._pause:
-                self._changed.notify()
-            if self._thread is None or not self._thread.is_alive():
-                self._thread = threading.Thread(target=self._run, name="anabranch-leases", daemon=True)
-                self._thread.start()
-
-    def remove(self, lease: Lease) -> None:
-        with self._changed:
-            self._leases.discard(lease)
-
-    def list(self) -> "list[Lease]":
-        with self._changed:
-            return list(self._leases)
-
-    def _run(self) -> None:
+    def run(self) -> None:
         while True:
-            with self._changed:
-                self._pause = min((lease.pause for lease in self._leases), default=_IDLE_SECONDS)
-                self._changed.wait(self._pause)
-                leases = list(self._leases)
+            with self.changed:
+                self.shortest = min((lease.duration for lease in self.leases), default=_IDLE)
+                self.changed.wait(self.shortest.total_seconds() / _RENEWALS)
+                leases = list(self.leases)
                 if not leases:
-                    self._thread = None
+                    self.thread = None
                     return
             # In parallel, so that a slow store does not delay the leases in others by its own time for each of them.
             in_parallel(Lease.renew_if_due, leases)
@@ -190,7 +165,8 @@ _RENEWER = _Renewer()
 
 def active_leases() -> list[Lease]:
     """Return the leases that this process renews."""
-    return _RENEWER.list()
+    with _RENEWER.changed:
+        return list(_RENEWER.leases)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,7 +186,7 @@ class Leases:
 
     def new(self, holder: BranchName, name: str) -> Lease:
         """Return a lease of a run or a lock, which is not started yet."""
-        return Lease(self.store, lease_path(holder, name), duration=self.duration)
+        return Lease(self.store, lease_path(holder, name), self.duration)
 
     def start_work(self, *, held: Iterable[str] = (), since: float | None = None) -> Lease:
         """Start a lease for work that writes now and publishes later.
@@ -218,9 +194,12 @@ class Leases:
         `held` are commits that the work needs though no ref may name them. `since` is when the work began, in seconds
         of the wall clock, if that was before now.
         """
-        held = tuple(held)
-        lease = Lease(self.store, f"{_WORK_PATH}/{new_ulid()}", duration=self.duration, held=held, since=since)
-        lease.start(at_once=bool(held) or since is not None)
+        lease = Lease(self.store, f"{_WORK_PATH}/{new_ulid()}", self.duration, tuple(held))
+        if since is not None:
+            # Files of this work are older than this process. Garbage collection must spare them from their first one
+            # on.
+            lease._began -= max(0.0, time.time() - since)
+        lease.start(at_once=bool(lease.held) or since is not None)
         return lease
 
     @contextmanager

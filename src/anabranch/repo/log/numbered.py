@@ -13,7 +13,7 @@ from typing import TypeVar
 from zlib import crc32
 
 from anabranch.errors import AnabranchError, InvalidInputError
-from anabranch.repo.log.arguments import checked_limit
+from anabranch.format.arguments import checked_limit
 from anabranch.storage import ObjectStore, put_once
 
 __all__ = ["ALL", "NamePage", "NumberedLog"]
@@ -72,7 +72,7 @@ class NumberedLog:
             return
         try:
             hint = b"2 %d %d\n%s" % (number, crc32(b"%d\n%s" % (number, data)), data)
-            self.store.put(self.hint_path, hint, is_hint=True)
+            self.store.put(f"{self.folder}/{_HINT}", hint, is_hint=True)
         except AnabranchError:
             return  # the entry is there, so that no error may reach the writer
 

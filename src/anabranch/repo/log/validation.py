@@ -1,15 +1,30 @@
-"""Checks of values that were read from a repository, before they are used as paths, names or numbers.
+"""Checks of values before they are used as paths, names or numbers: of a repository, and of a caller.
 
-A repository may be a copy from an untrusted source. Each function returns its argument, or raises ValueError or
-InvalidNameError. The decoder converts that into a CorruptError that names the file.
+A repository may be a copy from an untrusted source. Each `check_` function returns its argument, or raises ValueError
+or InvalidNameError. The decoder converts that into a CorruptError that names the file.
+
+Each `checked_` function converts an argument of a caller, or raises InvalidInputError.
 """
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from datetime import timedelta
+from enum import StrEnum
+from typing import Any, TypeVar
 
+from anabranch.errors import InvalidInputError
+from anabranch.format.arguments import checked_number
+from anabranch.hints import suggest
 from anabranch.ids import BranchName, TableKey, TagName, are_table_keys
-from anabranch.repo.log.entries import BranchState, CommitRecord, GraphCommit, LogEntry, TableEntry
+from anabranch.repo.log.entries import (
+    BranchMode,
+    BranchState,
+    CommitKind,
+    CommitRecord,
+    GraphCommit,
+    LogEntry,
+    TableEntry,
+)
 from anabranch.repo.log.run_state import RunState
 
 __all__ = [
@@ -29,6 +44,11 @@ __all__ = [
     "check_tag",
     "check_text",
     "check_time",
+    "checked_choice",
+    "checked_expiry",
+    "checked_kind",
+    "checked_mode",
+    "checked_version",
 ]
 
 # `{bucket}/{table}.lance` below `tables/`; a table that replaces another has a suffix, see `free_dataset`.
@@ -39,6 +59,7 @@ _MAX_NUMBER = 2**64 - 1
 _MAX_TIME = 253_402_300_799_999_999
 # A URI that is longer than any file system or store accepts.
 _LONGEST_ROOT = 8192
+_MAX_EXPIRY = timedelta(days=36_525)
 
 
 def check_text(value: Any, what: str) -> str:
@@ -224,3 +245,47 @@ def check_collected(commits: Any) -> frozenset[str]:
     if not isinstance(commits, list):
         raise ValueError(f"commits {commits!r:.100} is not a list")
     return frozenset(check_commit_id(commit_id) for commit_id in commits)
+
+
+E = TypeVar("E", bound=StrEnum)
+
+
+def checked_choice(kind: type[E], text: str, what: str) -> E:
+    """Return the member of an enum with this value. Raise InvalidInputError if there is none."""
+    try:
+        return kind(text)
+    except ValueError:
+        hint = suggest(str(text), list(kind), f"use one of {', '.join(repr(member.value) for member in kind)}")
+        raise InvalidInputError(f"{what} is {text!r}, which is not known", hint=hint) from None
+
+
+def checked_kind(kind: str) -> CommitKind:
+    try:
+        return CommitKind(kind)
+    except ValueError:
+        known = ", ".join(CommitKind)
+        raise InvalidInputError(f"the commit kind {kind!r} is not known", hint=f"use one of {known}") from None
+
+
+def checked_mode(mode: str) -> BranchMode:
+    try:
+        return BranchMode(mode)
+    except ValueError:
+        raise InvalidInputError(f"branch mode {mode!r} is not known", hint="use 'pinned' or 'live'") from None
+
+
+def checked_version(version: Any) -> int:
+    return checked_number(version, "version", hint="pass the number of an entry in the branch's log, such as 7")
+
+
+def _show(span: object) -> str:
+    return str(span) if isinstance(span, timedelta) else repr(span)
+
+
+def checked_expiry(expires_in: object) -> int:
+    """Return the time until a branch expires, in microseconds."""
+    if not isinstance(expires_in, timedelta) or not timedelta(0) < expires_in <= _MAX_EXPIRY:
+        raise InvalidInputError(
+            f"the branch cannot expire in {_show(expires_in)}", hint="pass a timedelta above 0 and up to 100 years"
+        )
+    return expires_in // timedelta(microseconds=1)

@@ -9,11 +9,10 @@ from anabranch.format.clone import clone
 from anabranch.format.home import Home
 from anabranch.format.staging import VersionRef
 from anabranch.ids import BranchName, TableKey
+from anabranch.repo.log.commits import CommitSpec
 from anabranch.repo.log.config import owns
 from anabranch.repo.log.entries import Changes, CommitKind, LogEntry, TableEntry, is_same_state
-from anabranch.repo.log.making import CommitSpec
-from anabranch.repo.log.store import RepoStore
-from anabranch.repo.log.view import View
+from anabranch.repo.log.store import RepoStore, View
 from anabranch.repo.merge.combiner import Combiner, Sides
 from anabranch.repo.write.homes import check_primary_key, check_unique, free_dataset, home_for_writing
 from anabranch.repo.write.publish import Published, publish

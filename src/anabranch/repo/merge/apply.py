@@ -35,8 +35,8 @@ from anabranch.repo.merge.steps import (
     TableStep,
 )
 from anabranch.repo.snapshot import Table
-from anabranch.repo.write.homes import stage_existing, stage_new
-from anabranch.repo.write.staged_table import StagedTable, one_time_step
+from anabranch.repo.write.homes import stage_new
+from anabranch.repo.write.staged_table import StagedTable, one_time_step, stage_existing
 from anabranch.storage import at_once, in_parallel
 
 __all__ = ["MergedTable", "Stager", "count_step", "iter_step_conflicts"]

@@ -11,6 +11,7 @@ from itertools import takewhile
 from anabranch.errors import CommitNotFoundError, InvalidInputError, WriteConflictError
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.log.collected import collected_errors, require_uncollected
+from anabranch.repo.log.commits import CommitSpec, Inspect
 from anabranch.repo.log.entries import (
     BranchEvent,
     Changes,
@@ -20,9 +21,7 @@ from anabranch.repo.log.entries import (
     TableMap,
     is_same_state,
 )
-from anabranch.repo.log.making import CommitSpec, Inspect, make_record
-from anabranch.repo.log.store import RepoStore
-from anabranch.repo.log.view import View
+from anabranch.repo.log.store import RepoStore, View
 from anabranch.repo.merge.combiner import Combiner
 from anabranch.repo.merge.conflicts import Conflict
 from anabranch.repo.merge.plan import CommitPlan
@@ -162,7 +161,8 @@ def _make_live_commits(
             continue
         below = view.without(released)
         spec = replace(change.spec, released=released)
-        new, full_map = make_record(repo_store, head, below, staged, spec)
+        main = None if below.main is None else below.main.commit
+        new, full_map = repo_store.commits.make(head, below.record, staged, spec, main=main)
         # The caller syncs once for all commits, before it puts the entry that refers to them.
         repo_store.commits.put(new, full_map, durable=False)
         made.append(new)

@@ -9,11 +9,9 @@ from anabranch.ids import BranchName, TableKey
 from anabranch.repo.history.ancestry import Ancestry
 from anabranch.repo.history.table_history import match_tables
 from anabranch.repo.log.collected import collected_errors
+from anabranch.repo.log.commits import CommitSpec, Guard, Inspect, Once
 from anabranch.repo.log.entries import Changes, CommitKind, CommitRecord, LogEntry, TableEntry, is_same_state
-from anabranch.repo.log.making import CommitSpec, Guard, Inspect
-from anabranch.repo.log.once import Once
-from anabranch.repo.log.store import RepoStore
-from anabranch.repo.log.view import View, find_main
+from anabranch.repo.log.store import RepoStore, View, find_main
 from anabranch.repo.merge.bases import Bases
 from anabranch.repo.merge.combiner import Combination, Combiner, Sides
 from anabranch.repo.merge.conflicts import Conflict
@@ -88,7 +86,7 @@ def merge_branch(repo_store: RepoStore, request: BranchMerge) -> MergedBranch:
     merger = _BranchMerger(repo_store, request)
     head = merger.head
     # Before the merge, which may have conflicts with its own result.
-    if request.once is not None and (earlier := request.once.find_on(repo_store, head)) is not None:
+    if request.once is not None and (earlier := repo_store.find_once(request.once, head)) is not None:
         return MergedBranch(result=MergeResult(plan=merger.plan(head, None), commit=earlier))
     try:
         published = publish(

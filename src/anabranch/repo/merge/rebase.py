@@ -8,8 +8,8 @@ from anabranch.errors import InvalidInputError
 from anabranch.ids import TableKey
 from anabranch.repo.history.ancestry import Ancestry
 from anabranch.repo.log.collected import collected_errors
+from anabranch.repo.log.commits import CommitSpec, Inspect
 from anabranch.repo.log.entries import BranchEvent, CommitKind, CommitRecord, GraphCommit, LogEntry
-from anabranch.repo.log.making import CommitSpec, Inspect
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.merge.combiner import Combiner
 from anabranch.repo.merge.conflicts import Conflict

@@ -14,11 +14,10 @@ from anabranch.ids import BranchName, TableKey
 from anabranch.repo.history.ancestry import Ancestry
 from anabranch.repo.history.table_history import with_other_names
 from anabranch.repo.log.collected import require_uncollected
+from anabranch.repo.log.commits import CommitSpec
 from anabranch.repo.log.config import owns
 from anabranch.repo.log.entries import Changes, CommitRecord, GraphCommit, LogEntry, TableEntry, TableMap, is_same_state
-from anabranch.repo.log.making import CommitSpec, make_record
 from anabranch.repo.log.store import RepoStore
-from anabranch.repo.log.view import View
 from anabranch.repo.merge.combiner import DECIDE, Combiner, Sides
 from anabranch.repo.merge.conflicts import Conflict
 from anabranch.repo.merge.plan import CommitPlan, table_plans
@@ -120,7 +119,7 @@ def make_commits(
         what = f"commit {change.commit.graph_commit_id} on top of {made[-1].commit.graph_commit_id}"
         staged = apply_changes(tables, change, combiner, what=what, by_pointer=by_pointer)
         if staged:
-            record, full_map = make_record(repo_store, head, View(head=made[-1]), staged, change.spec)
+            record, full_map = repo_store.commits.make(head, made[-1], staged, change.spec)
             repo_store.commits.put(record, full_map, durable=False)
             made.append(record)
     return made

@@ -14,12 +14,11 @@ from anabranch.format import staging
 from anabranch.format.staging import VersionRef
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.history.table_history import with_other_names
+from anabranch.repo.log.commits import CommitSpec, Inspect
 from anabranch.repo.log.config import owns
 from anabranch.repo.log.entries import Changes, CommitKind, GraphCommit, LogEntry, TableEntry, TableMap, is_same_state
-from anabranch.repo.log.making import CommitSpec, Inspect
 from anabranch.repo.log.run_state import CheckOutcome, RunPhase
-from anabranch.repo.log.store import RepoStore
-from anabranch.repo.log.view import View
+from anabranch.repo.log.store import RepoStore, View
 from anabranch.repo.merge.combiner import Combiner, Sides
 from anabranch.repo.runs.runs import (
     close_run,

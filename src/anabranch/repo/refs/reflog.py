@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from anabranch.display import to_datetime, to_text
+from anabranch.format.arguments import checked_limit
 from anabranch.ids import BranchName, TableKey
-from anabranch.repo.log.arguments import checked_limit
 from anabranch.repo.log.entries import BranchEvent, LogEntry, TableEntry, is_same_state
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.refs.branches import newest_entry

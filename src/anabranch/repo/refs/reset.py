@@ -7,8 +7,7 @@ from anabranch.errors import BusyError, InvalidInputError
 from anabranch.ids import MAIN, BranchName
 from anabranch.repo.log.collected import require_uncollected
 from anabranch.repo.log.entries import BranchEvent, LogEntry
-from anabranch.repo.log.making import pin_view
-from anabranch.repo.log.store import RepoStore
+from anabranch.repo.log.store import RepoStore, pin_view
 from anabranch.repo.refs.branches import newest_entry, refuse_in_use, refuse_orphan
 from anabranch.repo.refs.protection import refuse_protected
 from anabranch.repo.refs.reflog import Movement

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import islice, takewhile
 
 from anabranch.display import to_microseconds
@@ -16,11 +16,10 @@ from anabranch.errors import (
 )
 from anabranch.hints import suggest
 from anabranch.ids import MAIN, BranchName, CommitId, Ref, TagName
-from anabranch.repo.log.clocks import StampedAhead, find_stamped_ahead
 from anabranch.repo.log.collected import refuse_collected, require_uncollected
+from anabranch.repo.log.config import RepoConfig, as_text
 from anabranch.repo.log.entries import CommitRecord, GraphCommit, LogEntry
-from anabranch.repo.log.store import RepoStore
-from anabranch.repo.log.view import View
+from anabranch.repo.log.store import RepoStore, View
 from anabranch.repo.refs.tags import TagInfo, find_tag, list_similar_tags
 
 __all__ = ["Resolved", "is_made_by", "refuse_internal", "require_kept", "require_published", "resolve"]
@@ -265,14 +264,69 @@ def _last(repo_store: RepoStore, head: LogEntry, low: int, is_made: Callable[[Lo
     return low
 
 
-def _find_ahead(repo_store: RepoStore, head: LogEntry, low: int) -> StampedAhead | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _StampedAhead:
+    """Entries of a branch that all have the same time, from a clock that was ahead of the store's."""
+
+    config: RepoConfig
+    branch: BranchName
+    at: int
+
+    def is_made_by(self, entry: LogEntry, wanted: int) -> bool:
+        """Return whether an entry existed at a time. For these entries, the store's time of the file decides."""
+        if entry.at != self.at:
+            return entry.at <= wanted
+        written = _written_at(self.config, entry)
+        return written is not None and written <= wanted
+
+
+def _find_stamped_ahead(
+    config: RepoConfig, before: LogEntry, first: LogEntry, find: Callable[[int], LogEntry | None]
+) -> _StampedAhead | None:
+    """Return the entries from `first` on that have a time from a clock that was ahead. None if its time is right.
+
+    The store's times alone are not enough: they change when a repository is copied. So only an entry is checked whose
+    time is in the future, or is also the time of the next entry.
+    """
+    tolerance = int((config.clock_tolerance or timedelta(minutes=5)) / timedelta(microseconds=1))
+    is_future = first.at > config.clock() + tolerance
+    if not is_future:
+        # A clock that was ahead gives its time to all entries after it until that time is reached. Two equal times are
+        # the only trace that is left once it has passed.
+        following = find(first.number + 1)
+        if following is None or following.at != first.at:
+            return None
+    written = _written_at(config, first)
+    if written is None or written + tolerance >= first.at:
+        return None
+    if _is_copied(config, before, tolerance):
+        raise CommitNotFoundError(
+            f"the time of version {first.number} of branch '{first.branch}' is unknown: a clock that was ahead has"
+            f" dated it {as_text(first.at)}, and the store's times were changed when the repository was copied",
+            hint=f"use a version number instead of a time, such as {first.branch}@v{first.number}",
+        )
+    return _StampedAhead(config=config, branch=first.branch, at=first.at)
+
+
+def _is_copied(config: RepoConfig, entry: LogEntry, tolerance: int) -> bool:
+    """Return whether the repository was copied: the file of an entry with a right time is much younger than that."""
+    written = _written_at(config, entry)
+    return written is not None and written > entry.at + tolerance
+
+
+def _written_at(config: RepoConfig, entry: LogEntry) -> int | None:
+    found = config.store.find_info(config.branch_log(entry.branch).path(entry.number))
+    return None if found is None else to_microseconds(found.modified)
+
+
+def _find_ahead(repo_store: RepoStore, head: LogEntry, low: int) -> _StampedAhead | None:
     """Return the entries after `low` that were dated by a clock that was ahead, if there are any right after it."""
 
     def find(number: int) -> LogEntry | None:
         return repo_store.heads.get_numbered(head.branch, number) if number <= head.number else None
 
     before, first = repo_store.heads.get_numbered(head.branch, low), repo_store.heads.get_numbered(head.branch, low + 1)
-    return find_stamped_ahead(repo_store.config, before, first, find)
+    return _find_stamped_ahead(repo_store.config, before, first, find)
 
 
 def _microseconds(ref: Ref) -> int:

@@ -6,10 +6,8 @@ from dataclasses import dataclass
 from typing import Protocol, Self, TypeVar
 
 from anabranch.ids import BranchName
-from anabranch.repo.log.arguments import checked_metadata, checked_text
+from anabranch.repo.log.commits import CommitSpec, Once, checked_metadata, checked_text
 from anabranch.repo.log.entries import CommitKind, GraphCommit
-from anabranch.repo.log.making import CommitSpec
-from anabranch.repo.log.once import Once
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.refs.branches import list_written
 from anabranch.repo.runs.runs import get_run, run_state

@@ -20,15 +20,13 @@ from anabranch.errors import (
     RunNotFoundError,
 )
 from anabranch.ids import BranchName, CommitId
+from anabranch.repo.log.commits import Once
 from anabranch.repo.log.entries import BranchEvent, BranchMode, BranchState, CommitKind, GraphCommit, LogEntry, Parent
 from anabranch.repo.log.heads import Decide
 from anabranch.repo.log.leases import Lease
-from anabranch.repo.log.making import pin_view
 from anabranch.repo.log.numbered import ALL, NamePage
-from anabranch.repo.log.once import Once
 from anabranch.repo.log.run_state import CheckOutcome, CheckResult, RunPhase, RunState
-from anabranch.repo.log.store import RepoStore
-from anabranch.repo.log.view import View
+from anabranch.repo.log.store import RepoStore, View, pin_view
 from anabranch.repo.refs.branches import newest_entry
 from anabranch.repo.refs.protection import refuse_protected
 
@@ -274,7 +272,7 @@ def find_published(repo_store: RepoStore, entry: LogEntry, *, head: LogEntry | N
     """Return the commit that a run was published as, also if its process died before it recorded that."""
     run = run_state(entry)
     head = repo_store.heads.find(run.target) if head is None else head
-    return None if run.published_after is None or head is None else once_of(entry).find_on(repo_store, head)
+    return None if run.published_after is None or head is None else repo_store.find_once(once_of(entry), head)
 
 
 def once_of(entry: LogEntry) -> Once:

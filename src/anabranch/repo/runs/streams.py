@@ -7,11 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from anabranch.ids import BranchName, TableKey
+from anabranch.repo.log.commits import CommitSpec, Once
 from anabranch.repo.log.entries import GraphCommit
-from anabranch.repo.log.making import CommitSpec
-from anabranch.repo.log.once import Once
-from anabranch.repo.log.store import RepoStore
-from anabranch.repo.log.view import View
+from anabranch.repo.log.store import RepoStore, View
 from anabranch.repo.transaction import Transaction
 from anabranch.repo.write.publish import Published
 
@@ -54,7 +52,7 @@ def publish_batch(
     # A batch that creates its table cannot be published yet. So the first batch of a query does not search all of the
     # history for an epoch.
     has_table = View.now(repo_store, head).find_table(repo_store.commits, batch.table) is not None
-    if has_table and once.find_on(repo_store, head) is not None:
+    if has_table and repo_store.find_once(once, head) is not None:
         return None
     # Publishing searches again, but only the commits that another process put after these.
     once = replace(once, until=head.head.commit.graph_commit_id)

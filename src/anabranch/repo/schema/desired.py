@@ -10,7 +10,7 @@ from anabranch.format.staging import METRICS, IndexKind
 from anabranch.format.staging.fields import check_column_names
 from anabranch.hints import suggest
 from anabranch.ids import TableKey
-from anabranch.repo.log.arguments import checked_text
+from anabranch.repo.log.commits import checked_text
 from anabranch.repo.schema.document import Node, read_values, read_yaml
 from anabranch.repo.schema.state import Column, Index, SchemaState, TableSchema, checkable
 from anabranch.repo.schema.types import canonical_type

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from anabranch.errors import InvalidExpressionError, InvalidInputError
 from anabranch.format import staging
-from anabranch.format.arguments import checked_number
+from anabranch.format.arguments import checked_number, require_names
 from anabranch.format.staging import (
     ColumnChange,
     IndexKind,
@@ -18,7 +18,6 @@ from anabranch.format.staging import (
     VectorOptions,
     VersionRef,
 )
-from anabranch.repo.log.arguments import require_names
 from anabranch.repo.write.homes import check_primary_key, check_unique
 from anabranch.repo.write.staged_table import StagedTable, Step, one_time_step
 

@@ -15,16 +15,14 @@ from anabranch.errors import (
     WriteConflictError,
 )
 from anabranch.format import scan, staging
-from anabranch.format.arguments import listed_columns
-from anabranch.format.home import Home
+from anabranch.format.arguments import listed_columns, require_names
 from anabranch.format.refs.tags import mark_managed
 from anabranch.format.staging import VersionRef
 from anabranch.hints import suggest
 from anabranch.ids import BranchName, TableKey
-from anabranch.repo.log.arguments import require_names
-from anabranch.repo.log.config import RepoConfig, homes_folder, owns
+from anabranch.repo.log.config import RepoConfig, owns
 from anabranch.repo.log.entries import TableEntry, TableMap
-from anabranch.repo.write.staged_table import StagedTable, one_time_step
+from anabranch.repo.write.staged_table import StagedTable, fork_home, one_time_step
 
 __all__ = [
     "REMOVING",
@@ -35,7 +33,6 @@ __all__ = [
     "home_for_writing",
     "is_being_removed",
     "refuse_shared_home",
-    "stage_existing",
     "stage_new",
     "taken_homes",
 ]
@@ -64,26 +61,6 @@ def is_being_removed(config: RepoConfig, dataset: str) -> bool:
 
 def _path(dataset: str) -> str:
     return f"{REMOVING}/{dataset}"
-
-
-def stage_existing(config: RepoConfig, branch: BranchName, key: TableKey, entry: TableEntry) -> StagedTable:
-    """Make a table of the snapshot ready for writing on a branch, which is where it is forked."""
-    version_ref = VersionRef(home=config.home_of(entry), version=entry.version)
-    forked_from = entry.forked_from
-    if owns(branch, entry.home):
-        head = staging.settled_head(version_ref.home, published=entry.version, since=entry.head)
-    else:
-        version_ref = _fork(config, branch, version_ref)
-        head, forked_from = version_ref.version, (entry.home, entry.version)
-    return StagedTable(
-        key=key,
-        origin=entry,
-        dataset=entry.dataset,
-        version_ref=version_ref,
-        head=head,
-        primary_key=entry.primary_key,
-        forked_from=forked_from,
-    )
 
 
 def stage_new(
@@ -217,11 +194,4 @@ def refuse_shared_home(key: TableKey, entry: TableEntry, taken: Container[tuple[
 
 def home_for_writing(config: RepoConfig, branch: BranchName, version_ref: VersionRef) -> VersionRef:
     """The root of a dataset as a branch may write to it: main at the root itself, others in a fork."""
-    return version_ref if owns(branch, version_ref.home.branch) else _fork(config, branch, version_ref)
-
-
-def _fork(config: RepoConfig, branch: BranchName, version_ref: VersionRef) -> VersionRef:
-    # A new name for each fork. If two processes create one Lance branch, its head may be neither of theirs, and a
-    # crash in between blocks the name for good.
-    home: Home = staging.fork(version_ref, f"{homes_folder(branch)}/{config.new_id()}")
-    return VersionRef(home=home, version=home.head_version())
+    return version_ref if owns(branch, version_ref.home.branch) else fork_home(config, branch, version_ref)

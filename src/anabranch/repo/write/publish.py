@@ -5,16 +5,16 @@ commit visible, and settles the tables, so that plain Lance readers see them too
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 from anabranch.errors import BranchNotFoundError, ClockSkewError, DamagedFileError, NotFoundError
 from anabranch.format import staging
 from anabranch.format.home import Home, is_staged
 from anabranch.ids import BranchName, TableKey
-from anabranch.repo.log.clocks import check_clock, is_clock_right
 from anabranch.repo.log.collected import mark_collected, record_collected
-from anabranch.repo.log.commits import commit_path
-from anabranch.repo.log.config import RepoConfig, owns
+from anabranch.repo.log.commits import CommitSpec, commit_path
+from anabranch.repo.log.config import RepoConfig, check_clock, is_clock_right, owns
 from anabranch.repo.log.entries import (
     BranchEvent,
     BranchMode,
@@ -26,9 +26,7 @@ from anabranch.repo.log.entries import (
     TableMap,
 )
 from anabranch.repo.log.heads import Decide
-from anabranch.repo.log.making import CommitSpec, make_record
-from anabranch.repo.log.store import RepoStore
-from anabranch.repo.log.view import View, find_main
+from anabranch.repo.log.store import RepoStore, View, find_main
 from anabranch.repo.refs.protection import refuse_ended, refuse_protected
 from anabranch.repo.write.settle import ExternalWrite, Settlement, prepare_settlement, settle_published
 from anabranch.storage.uris import join_uri
@@ -103,26 +101,29 @@ def put_commit(
     main: CommitRecord | None = None,
 ) -> Published:
     """Store the commit and put its log entry, which makes it visible to readers of the repository."""
-    with repo_store.with_lease() as leased:
-        attempt = _Attempt(leased, expected, changes, spec, rebase, main)
-        try:
-            entry = move_branch(
-                leased,
-                expected.branch,
-                attempt.next_entry,
-                # A branch that was protected when the change began may be open again.
-                known=None if expected.state.is_protected and spec.guard is None else expected,
-                made=attempt.made,
-                attempts=_MAX_ATTEMPTS,
-            )
-        except BaseException:
-            # The prepared manifests are temporary files, which would stay until garbage collection.
-            attempt.settlement.discard()
-            raise
-        if attempt.earlier is not None:
-            return Published(entry=entry, changes={}, earlier=attempt.earlier)
-        linked = attempt.settlement.link()
-    return Published(entry=entry, changes=attempt.changes, linked=linked)
+    if repo_store.lease is None:
+        with repo_store.with_lease() as leased:
+            return put_commit(leased, expected=expected, changes=changes, spec=spec, rebase=rebase, main=main)
+    if main is None and expected.state.is_live:
+        main = find_main(repo_store, expected)
+    attempt = _Attempt(repo_store, expected, changes, spec, rebase, main)
+    try:
+        entry = move_branch(
+            repo_store,
+            expected.branch,
+            attempt.next_entry,
+            # A branch that was protected when the change began may be open again.
+            known=None if expected.state.is_protected and spec.guard is None else expected,
+            made=attempt.made,
+            attempts=_MAX_ATTEMPTS,
+        )
+    except BaseException:
+        # The prepared manifests are temporary files, which would stay until garbage collection.
+        attempt.settlement.discard()
+        raise
+    if attempt.earlier is not None:
+        return Published(entry=entry, changes={}, earlier=attempt.earlier)
+    return Published(entry=entry, changes=attempt.changes, linked=attempt.settlement.link())
 
 
 @dataclass(slots=True)
@@ -133,73 +134,73 @@ class Made:
     files: Sequence[str] = ()
 
 
+@dataclass(slots=True)
 class _Attempt:
     """One change on its way to a branch, made again on each head that another writer puts first."""
 
-    def __init__(
-        self,
-        repo_store: RepoStore,
-        expected: LogEntry,
-        changes: Changes,
-        spec: CommitSpec,
-        rebase: Rebase,
-        main: CommitRecord | None,
-    ) -> None:
-        self._repo_store = repo_store
-        self._expected = expected
-        self._spec = spec
-        self._rebase = rebase
-        self._main = find_main(repo_store, expected) if main is None and expected.state.is_live else main
-        self.changes = changes
-        self.made = Made()
-        self.earlier: GraphCommit | None = None
-        self.settlement = Settlement()
+    repo_store: RepoStore
+    expected: LogEntry
+    changes: Changes
+    spec: CommitSpec
+    rebase: Rebase
+    main: CommitRecord | None
+    made: Made = field(default_factory=Made)
+    earlier: GraphCommit | None = None
+    settlement: Settlement = field(default_factory=Settlement)
 
     def next_entry(self, head: LogEntry) -> LogEntry | None:
         """Store the commit on top of a head, and return the entry that will publish it; None if it is there already."""
-        repo_store, spec = self._repo_store, self._spec
         # Manifests that were prepared for an earlier head have the wrong numbers and contents now.
         if self.settlement.manifests:
             self.settlement.discard()
             self.settlement = Settlement()
-        has_moved = head.number != self._expected.number
-        if has_moved:
-            self._require_same_branch(head)
+        has_moved = head.number != self.expected.number
+        if has_moved and head.state.created_as != self.expected.state.created_as:
+            raise BranchNotFoundError(
+                f"branch '{head.branch}' was deleted and created again at the same time", hint="begin on the new branch"
+            )
         # Before the rebase: the new head may be this same change, put by another process, and would conflict with
         # itself.
-        self.earlier = None if spec.once is None else spec.once.find_on(repo_store, head)
-        if self.earlier is not None:
-            return None
+        if self.spec.once is not None:
+            self.earlier = self.repo_store.find_once(self.spec.once, head)
+            if self.earlier is not None:
+                return None
         if has_moved:
-            self.changes = self._rebase(head)
-        if spec.guard is None and head.state.is_protected:
+            self.changes = self.rebase(head)
+        if self.spec.guard is None and head.state.is_protected:
             refuse_protected(head)
         if head.state.run is not None:
             refuse_ended(head)
-        view = View.of(head, self._main)
-        record, full_map = make_record(
-            repo_store, head, view.without(spec.released) if spec.released else view, self.changes, spec
-        )
+        return self._store_commit(head)
+
+    def _store_commit(self, head: LogEntry) -> LogEntry:
+        repo_store, spec, changes, state = self.repo_store, self.spec, self.changes, head.state
+        config, parent, main = repo_store.config, head.head, None
+        if self.main is not None and state.is_live:
+            parent, main = View.of(head, self.main).without(spec.released).record, self.main.commit
+        record, full_map = repo_store.commits.make(head, parent, changes, spec, main=main)
         # Before the commit is stored, so that a refused one leaves no object.
-        if spec.inspect is not None or (spec.guard is not None and head.state.checks):
+        if spec.inspect is not None or (spec.guard is not None and state.checks):
             _run_checks(repo_store, head, record, full_map, spec)
-        if repo_store.config.clock() - spec.staged_since >= _YOUNG_MICROSECONDS:
-            _refuse_removed_files(repo_store.config, head.home_branch, self.changes)
+        if config.clock() - spec.staged_since >= _YOUNG_MICROSECONDS:
+            _refuse_removed_files(config, head.home_branch, changes)
         # It becomes durable with the other files of the commit, in one wait for the disk before the entry.
         repo_store.commits.put(record, full_map, durable=False)
         self.made.commits = (record,)
         # The settled manifests are made before the entry is put. Their bytes must be durable before they get their
         # names, and they name all new files of the tables.
-        if repo_store.config.is_durable:
-            self.settlement = prepare_settlement(repo_store.config, head, self.changes, created=spec.created)
+        if config.is_durable:
+            self.settlement = prepare_settlement(config, head, changes, created=spec.created)
             self.made.files = self.settlement.files
-        return _entry_of(repo_store, head, record, self.changes, spec)
-
-    def _require_same_branch(self, head: LogEntry) -> None:
-        if head.state.created_as != self._expected.state.created_as:
-            raise BranchNotFoundError(
-                f"branch '{head.branch}' was deleted and created again at the same time", hint="begin on the new branch"
-            )
+        mode, own = state.mode, state.own
+        event = BranchEvent.PULLED if spec.kind is CommitKind.PULL else BranchEvent.COMMITTED
+        if spec.freezes:
+            event, mode, own = BranchEvent.FROZEN, BranchMode.PINNED, ()
+        elif state.run is not None or state.is_live:
+            # The tables that the branch or run has changed by now.
+            own = tuple(sorted({*own} - spec.released | {*changes}))
+        at = record.commit.created_at
+        return repo_store.heads.next_entry(head, event, at=at, head=record, mode=mode, own=own)
 
 
 def move_branch(
@@ -217,32 +218,33 @@ def move_branch(
     It stays if another commit builds on it by then, and the move is reported as done: a caller that tried again would
     make the change twice. On local disk the commits and the files become durable before the entry.
     """
-    config = repo_store.config
+    config, lease = repo_store.config, repo_store.lease
+    files: list[str] = []
 
     def next_entry(head: LogEntry) -> LogEntry | None:
         entry = decide(head)
-        if entry is not None:
-            # Times in the history cannot be corrected later. The check costs a request only if the clocks were not
-            # compared within the last hour.
-            if made.commits and not is_clock_right(config):
-                _check_clock(config, made.commits)
-            # As late as possible: the decision may have taken long, and files of expired work may be gone.
-            repo_store.check_lease()
+        if entry is None:
+            return None
+        # Times in the history cannot be corrected later. The check costs a request only if the clocks were not compared
+        # within the last hour.
+        if made.commits and not is_clock_right(config):
+            _check_clock(config, made.commits)
+        if config.is_local:
+            paths = [commit_path(one.commit.graph_commit_id) for one in made.commits]
+            files[:] = [*(join_uri(config.root, path) for path in paths), *made.files]
+        # As late as possible: the decision may have taken long, and files of expired work may be gone.
+        if lease is not None:
+            lease.check()
         return entry
-
-    def list_files() -> list[str]:
-        if not config.is_local:
-            return []
-        return [*(join_uri(config.root, commit_path(one.commit.graph_commit_id)) for one in made.commits), *made.files]
 
     return repo_store.heads.move(
         branch,
         next_entry,
         known=known,
-        verify=repo_store.check_lease,
-        rolled_back=lambda _: _mark_collected(repo_store, made.commits),
+        verify=None if lease is None else lease.check,
+        rolled_back=partial(_mark_collected, repo_store, made),
         is_kept_once_built_on=True,
-        files=list_files,
+        files=files,
         attempts=attempts,
     )
 
@@ -258,16 +260,16 @@ def _check_clock(config: RepoConfig, made: Sequence[CommitRecord]) -> None:
         raise
 
 
-def _mark_collected(repo_store: RepoStore, commits: Sequence[CommitRecord]) -> None:
+def _mark_collected(repo_store: RepoStore, made: Made) -> None:
     """Mark commits that were rolled back as collected. Their objects may be gone, as those of unpublished commits."""
     config, at = repo_store.config, repo_store.config.clock()
-    for record in commits:
+    for record in made.commits:
         commit_id = record.commit.graph_commit_id
         # A log entry names the commit, so that readers of the history need its object.
         if config.store.find_info(commit_path(commit_id)) is None:
             repo_store.commits.put(record, repo_store.commits.tables_of(record) if record.base == commit_id else None)
         mark_collected(config, commit_id, at=at)
-    record_collected(config, frozenset(record.commit.graph_commit_id for record in commits), at=at)
+    record_collected(config, frozenset(record.commit.graph_commit_id for record in made.commits), at=at)
 
 
 def _run_checks(
@@ -279,20 +281,6 @@ def _run_checks(
         spec.guard(head.state.checks, record, tables)
     if spec.inspect is not None:
         spec.inspect(record, tables)
-
-
-def _entry_of(
-    repo_store: RepoStore, head: LogEntry, record: CommitRecord, changes: Changes, spec: CommitSpec
-) -> LogEntry:
-    """Return the entry that publishes a commit, with the tables that the branch or run has changed by now."""
-    state = head.state
-    mode, own = state.mode, state.own
-    event = BranchEvent.PULLED if spec.kind is CommitKind.PULL else BranchEvent.COMMITTED
-    if spec.freezes:
-        event, mode, own = BranchEvent.FROZEN, BranchMode.PINNED, ()
-    elif state.is_live or state.run is not None:
-        own = tuple(sorted({*state.own} - spec.released | {*changes}))
-    return repo_store.heads.next_entry(head, event, at=record.commit.created_at, head=record, mode=mode, own=own)
 
 
 def _refuse_removed_files(config: RepoConfig, branch: BranchName, changes: Changes) -> None:

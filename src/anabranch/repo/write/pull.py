@@ -3,10 +3,9 @@
 from anabranch.errors import InvalidInputError, TableNotFoundError, WriteConflictError
 from anabranch.hints import suggest
 from anabranch.ids import MAIN, BranchName, TableKey
+from anabranch.repo.log.commits import CommitSpec
 from anabranch.repo.log.entries import Changes, CommitKind, CommitRecord, LogEntry, is_same_state
-from anabranch.repo.log.making import CommitSpec
-from anabranch.repo.log.store import RepoStore
-from anabranch.repo.log.view import View
+from anabranch.repo.log.store import RepoStore, View
 from anabranch.repo.write.publish import Published, publish
 
 __all__ = ["freeze_branch", "pull_table"]

@@ -9,9 +9,11 @@ import pyarrow as pa
 
 from anabranch.errors import KeyConflictError, SchemaMismatchError, WriteConflictError
 from anabranch.format import scan, staging
+from anabranch.format.home import Home
 from anabranch.format.staging import KeyRows, VersionRef, WrittenFragment
 from anabranch.format.staging.fragments import as_written
-from anabranch.ids import TableKey
+from anabranch.ids import BranchName, TableKey
+from anabranch.repo.log.config import RepoConfig, homes_folder, owns
 from anabranch.repo.log.entries import TableEntry
 
 __all__ = [
@@ -24,11 +26,13 @@ __all__ = [
     "append_step",
     "check_appended",
     "conflicts_named",
+    "fork_home",
     "one_time_step",
     "overwrite_fragments_step",
     "overwrite_step",
     "replace_fragments_step",
     "replayed",
+    "stage_existing",
     "upsert_fragments_step",
     "upsert_step",
 ]
@@ -81,6 +85,34 @@ class StagedTable:
             rows=0 if self.is_new else self.version_ref.count_rows(),
             forked_from=self.forked_from,
         )
+
+
+def stage_existing(config: RepoConfig, branch: BranchName, key: TableKey, entry: TableEntry) -> StagedTable:
+    """Make a table of the snapshot ready for writing on a branch, which is where it is forked."""
+    version_ref = VersionRef(home=config.home_of(entry), version=entry.version)
+    forked_from = entry.forked_from
+    if owns(branch, entry.home):
+        head = staging.settled_head(version_ref.home, published=entry.version, since=entry.head)
+    else:
+        version_ref = fork_home(config, branch, version_ref)
+        head, forked_from = version_ref.version, (entry.home, entry.version)
+    return StagedTable(
+        key=key,
+        origin=entry,
+        dataset=entry.dataset,
+        version_ref=version_ref,
+        head=head,
+        primary_key=entry.primary_key,
+        forked_from=forked_from,
+    )
+
+
+def fork_home(config: RepoConfig, branch: BranchName, version_ref: VersionRef) -> VersionRef:
+    """Fork the home of a version for a branch."""
+    # A new name for each fork. If two processes create one Lance branch, its head may be neither of theirs, and a
+    # crash in between blocks the name for good.
+    home: Home = staging.fork(version_ref, f"{homes_folder(branch)}/{config.new_id()}")
+    return VersionRef(home=home, version=home.head_version())
 
 
 def append_copied_step(staged_table: StagedTable, *, rows: pa.Table, may_exist: bool) -> Step:

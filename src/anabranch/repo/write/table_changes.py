@@ -4,31 +4,19 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
-from typing import Any
 
 import pyarrow as pa
 
-from anabranch.errors import InvalidInputError, TableExistsError
+from anabranch.errors import TableExistsError
 from anabranch.format import staging
 from anabranch.format.staging import DEFAULT, ColumnChange, IndexKind, Notes, VectorOptions
-from anabranch.format.staging.incoming import as_reader, fit_rows
 from anabranch.ids import TableKey
-from anabranch.repo.log.arguments import require_names
 from anabranch.repo.write import columns as shape
-from anabranch.repo.write.homes import check_primary_key
-from anabranch.repo.write.queue import atomic
 from anabranch.repo.write.staged_table import (
     StagedTable,
-    Step,
-    append_copied_step,
-    append_step,
-    check_appended,
     one_time_step,
-    overwrite_step,
-    upsert_step,
 )
-from anabranch.repo.write.write_set import SMALL_BYTES, WriteSet
+from anabranch.repo.write.write_set import WriteSet, atomic
 
 __all__ = ["TableChanges"]
 
@@ -90,129 +78,6 @@ class TableChanges(ABC):
         self._write_set.put(
             target, replace(staged_table, key=target).then(one_time_step("rename", staged_table.version_ref))
         )
-
-    # Rows
-
-    @atomic
-    def append(self, table: str, data: Any, *, check_keys: bool = True) -> None:
-        """Add rows. With a primary key they must be new; `check_keys=False` trusts the caller that they are.
-
-        Everything is checked now. A few rows are written when the transaction commits, all tables at once.
-
-        >>> with repo.transaction() as tx:
-        ...     tx.append("shop.orders", [{"id": 4, "item": "tea", "amount": 12.5}])
-        >>> len(repo["shop.orders"])
-        4
-        """
-        parsed = self._start(table)
-        rows = self._write_set.read(parsed, data)
-        if not isinstance(rows, pa.Table) or rows.nbytes > SMALL_BYTES:
-            self._stage(
-                parsed,
-                lambda staged_table: append_step(
-                    staged_table.version_ref, rows, primary_key=staged_table.primary_key, may_exist=not check_keys
-                ),
-            )
-            return
-        version_ref, primary_key = self._write_set.base_of(parsed)
-        if primary_key:
-            self._stage_recorded(parsed)  # the keys of rows that are recorded already count too
-            version_ref, _ = self._write_set.base_of(parsed)
-            check_appended(version_ref, rows, primary_key=primary_key, may_exist=not check_keys)
-        own = staging.copy_appended(version_ref, rows)
-        self._write_set.record(parsed, own, partial(append_copied_step, rows=own, may_exist=not check_keys))
-
-    @atomic
-    def upsert(self, table: str, data: Any, *, keys: Sequence[str] | None = None) -> None:
-        """Replace the rows of the same key and add the others; by the primary key unless other columns are named.
-
-        >>> with repo.transaction() as tx:
-        ...     tx.upsert("shop.orders", [{"id": 2, "amount": 9.0}])
-        >>> repo.entity_at("shop.orders", 2)["amount"]
-        9.0
-        """
-        parsed = self._start(table)
-        version_ref, primary_key = self._write_set.base_of(parsed)
-        if keys is not None:
-            require_names(keys)
-        by = tuple(keys) if keys is not None else primary_key
-        if not by:
-            raise InvalidInputError(f"table '{table}' has no primary key", hint="name the columns that are the key")
-        rows = as_reader(data, self._write_set.schema_for(parsed, data)).read_all()
-        # By other columns, the primary key can be checked only when the rows are staged.
-        if set(by) == set(primary_key) and rows.nbytes <= SMALL_BYTES:
-            own = staging.copy_upserted(version_ref, rows, by)
-            self._write_set.record(
-                parsed,
-                own,
-                lambda staged_table: upsert_step(staged_table.version_ref, own, keys=by, primary_key=primary_key),
-            )
-        else:
-            self._stage(
-                parsed,
-                lambda staged_table: upsert_step(staged_table.version_ref, rows, keys=by, primary_key=primary_key),
-            )
-
-    @atomic
-    def update(self, table: str, assignments: Mapping[str, str], where: str | None = None) -> int:
-        """Set columns to SQL expressions in the rows that match a predicate. Return the number of changed rows.
-
-        Without a predicate the update is refused; `where="true"` updates all rows.
-
-        >>> with repo.transaction() as tx:
-        ...     tx.update("shop.orders", {"amount": "amount * 2"}, "item = 'cup'")
-        1
-        """
-        staged_table = self._write_set.get(self._start(table))
-        where = shape.require_where(where, "update")
-        shape.require_expressions(assignments)
-        for name in assignments:
-            if name in staged_table.primary_key:
-                raise InvalidInputError(
-                    f"column {name!r} is part of the primary key of '{table}'",
-                    hint="delete the rows and append new ones",
-                )
-        changed = staging.update(staged_table.version_ref, assignments, where=where)
-        self._apply(staged_table, one_time_step("update", changed.version_ref))
-        return changed.updated
-
-    @atomic
-    def delete(self, table: str, where: str | None = None) -> int:
-        """Delete the rows that match a predicate. Return their number.
-
-        Without a predicate the call is refused; `where="true"` deletes all rows.
-
-        >>> with repo.transaction() as tx:
-        ...     tx.delete("shop.orders", "amount > 10")
-        2
-        """
-        staged_table = self._write_set.get(self._start(table))
-        where = shape.require_where(where, "delete")
-        changed = staging.delete(staged_table.version_ref, where)
-        self._apply(staged_table, one_time_step("delete", changed.version_ref))
-        return changed.deleted
-
-    @atomic
-    def overwrite(self, table: str, data: Any) -> None:
-        """Replace all rows, and the columns too if the data brings others. The indices are built again.
-
-        A list of dicts or a dict of lists brings no types of its own: the columns stay as they are.
-
-        >>> with repo.transaction() as tx:
-        ...     tx.overwrite("shop.orders", {"id": [7], "item": ["hat"], "amount": [20.0]})
-        >>> len(repo["shop.orders"])
-        1
-        """
-        parsed = self._start(table)
-        rows, schema = self._write_set.read(parsed, data), self._write_set.schema_for(parsed, data)
-        if schema is not None:
-            rows = fit_rows(rows, schema).to_table()
-
-        def stage(staged_table: StagedTable) -> Step:
-            check_primary_key(staged_table.key, rows.schema, staged_table.primary_key)
-            return overwrite_step(staged_table.version_ref, rows, unique_by=staged_table.primary_key)
-
-        self._stage(parsed, stage)
 
     # Columns, keys, indices
 
@@ -334,20 +199,3 @@ class TableChanges(ABC):
         after = change(before)
         if after != before:
             self._write_set.put(after.key, after)
-
-    def _stage(self, key: TableKey, stage: Callable[[StagedTable], Step]) -> None:
-        """Stage a change of rows now."""
-        # All that is recorded, because the rows may come from a thread that reads the tables of this transaction, and
-        # it must not wait for this one.
-        self._write_set.stage_recorded()
-        staged_table = self._write_set.get(key)
-        self._apply(staged_table, stage(staged_table))
-
-    @atomic
-    def _stage_recorded(self, key: TableKey) -> None:
-        if self._write_set.is_recorded(key):
-            self._write_set.stage_recorded([key])
-
-    def _apply(self, staged_table: StagedTable, step: Step) -> None:
-        if step.version_ref != staged_table.version_ref:
-            self._write_set.put(staged_table.key, staged_table.then(step))

@@ -6,12 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 import pyarrow as pa
 
 from anabranch.errors import InvalidInputError
+from anabranch.format.arguments import require_names
 from anabranch.format.staging import WrittenFragment
 from anabranch.ids import TableKey
-from anabranch.repo.log.arguments import require_names
 from anabranch.repo.write.columns import Rewriter, compact
 from anabranch.repo.write.homes import check_primary_key
-from anabranch.repo.write.queue import atomic
 from anabranch.repo.write.staged_table import (
     StagedTable,
     Step,
@@ -21,7 +20,7 @@ from anabranch.repo.write.staged_table import (
     replace_fragments_step,
     upsert_fragments_step,
 )
-from anabranch.repo.write.write_set import Change, WriteSet
+from anabranch.repo.write.write_set import Change, WriteSet, atomic
 from anabranch.storage import in_parallel
 
 __all__ = ["TableWrites"]

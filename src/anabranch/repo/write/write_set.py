@@ -1,9 +1,17 @@
-"""The tables of a transaction: those of the head that it builds on, and the ones that it has changed."""
+"""The tables of a transaction: those of the head that it builds on, and the ones that it has changed.
 
+Also the queue in which transactions of one process wait for each other.
+"""
+
+import threading
+import time
 import warnings
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, field
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 import pyarrow as pa
 import pyarrow.dataset as pads
@@ -15,14 +23,13 @@ from anabranch.format.staging.python_rows import has_own_types
 from anabranch.hints import suggest
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.log.config import owns
-from anabranch.repo.log.entries import Changes, LogEntry, TableEntry, TableMap
-from anabranch.repo.log.store import RepoStore
-from anabranch.repo.log.view import View, find_main
-from anabranch.repo.write.homes import refuse_shared_home, stage_existing, stage_new, taken_homes
-from anabranch.repo.write.staged_table import StagedTable, Step, replayed
+from anabranch.repo.log.entries import Changes, CommitRecord, LogEntry, TableEntry, TableMap
+from anabranch.repo.log.store import RepoStore, View, find_main
+from anabranch.repo.write.homes import refuse_shared_home, stage_new, taken_homes
+from anabranch.repo.write.staged_table import StagedTable, Step, replayed, stage_existing
 from anabranch.storage import in_parallel
 
-__all__ = ["SMALL_BYTES", "Change", "WriteSet", "warn_dropped"]
+__all__ = ["SMALL_BYTES", "WRITERS", "Change", "WriteSet", "Writer", "WriterQueue", "atomic", "warn_dropped"]
 
 # Rows are recorded only if they are in memory and small: then the requests to stage them cost more than the rows.
 SMALL_BYTES = 1 << 20
@@ -35,29 +42,42 @@ StageRows = Callable[[StagedTable], Step]
 Change = Callable[[StagedTable], StagedTable]
 
 
+@dataclass(eq=False, repr=False)
 class WriteSet:
     """The staged table for each changed one, None for a dropped one, on top of the head of a branch.
 
     Small changes of rows are recorded, and staged when their table is read or changed in another way, or when the
     transaction is committed: then all tables at once, so that many tables take as long as one.
 
-    On a live branch the head is combined with main as it was at the beginning.
+    On a live branch the head is combined with main as it was at the beginning. The `created` tables were not changed
+    since they were created.
     """
 
-    def __init__(self, repo_store: RepoStore, branch: BranchName) -> None:
-        self._repo_store = repo_store
-        self._changed: dict[TableKey, StagedTable | None] = {}
-        self._origins: dict[TableKey, TableEntry | None] = {}
-        self._recorded: dict[TableKey, list[StageRows]] = {}
-        self._recorded_bytes = 0
-        self.begin(branch)
+    _repo_store: RepoStore
+    branch: BranchName
+    created: set[TableKey] = field(default_factory=set)
+    _changed: dict[TableKey, StagedTable | None] = field(default_factory=dict)
+    _origins: dict[TableKey, TableEntry | None] = field(default_factory=dict)
+    _recorded: dict[TableKey, list[StageRows]] = field(default_factory=dict)
+    _recorded_bytes: int = 0
+    head: LogEntry = field(init=False)
+    main: CommitRecord | None = field(init=False)
+    # The commit with the tables before the transaction, and the number of tables in each folder.
+    _before: CommitRecord = field(init=False)
+    _folders: Counter[str] | None = None
 
-    def begin(self, branch: BranchName) -> None:
+    def begin(self) -> None:
         """Read the newest head of the branch; only while nothing is staged."""
-        self.head = self._repo_store.heads.get(branch)
-        self.main = find_main(self._repo_store, self.head)
-        self._tables: TableMap = self._repo_store.commits.map_of(View.of(self.head, self.main).record)
-        self._folders: Counter[str] | None = None
+        self.head = self._repo_store.heads.get(self.branch)
+        is_live = self.head.state.is_live
+        self.main = find_main(self._repo_store, self.head) if is_live else None
+        self._before = View.of(self.head, self.main).record if is_live else self.head.head
+        self._folders = None
+
+    @property
+    def _tables(self) -> TableMap:
+        """The tables before the transaction."""
+        return self._repo_store.commits.map_of(self._before)
 
     @property
     def is_empty(self) -> bool:
@@ -89,7 +109,7 @@ class WriteSet:
         """Return a table as it is staged, or ready to be staged. What is recorded for it is staged first."""
         if self.is_recorded(key):
             self.stage_recorded([key])
-        return self._get(key)
+        return self._staged(key)
 
     def base_of(self, key: TableKey) -> tuple[VersionRef, tuple[str, ...]]:
         """Return the version of a table under what is recorded, and its primary key. Nothing is forked or written."""
@@ -105,8 +125,6 @@ class WriteSet:
 
     def read(self, key: TableKey, data: Any) -> pa.Table | pa.RecordBatchReader:
         """Return rows in memory as a table, so that they can be checked before they are written, others as a stream."""
-        if isinstance(data, pa.Table):
-            return data
         # Only what may be larger than the memory stays a stream. Rows in memory can be checked before anything is
         # written.
         streams = isinstance(data, pa.RecordBatchReader | pads.Dataset | pads.Scanner)
@@ -137,21 +155,19 @@ class WriteSet:
             self._recorded_bytes = 0
 
     def _staged(self, key: TableKey) -> StagedTable:
-        staged_table = self._get(key)
-        for stage in self._recorded[key]:
+        """Return a table with what is recorded for it."""
+        staged_table = self._changed.get(key)
+        if staged_table is None:
+            staged_table = stage_existing(self._repo_store.config, self.head.home_branch, key, self._entry_before(key))
+        for stage in self._recorded.get(key, ()):
             step = stage(staged_table)
             if step.version_ref != staged_table.version_ref:
                 staged_table = staged_table.then(step)
         return staged_table
 
-    def _get(self, key: TableKey) -> StagedTable:
-        staged_table = self._changed.get(key)
-        if staged_table is None:
-            staged_table = stage_existing(self._repo_store.config, self.head.home_branch, key, self._entry_before(key))
-        return staged_table
-
     def _entry_before(self, key: TableKey) -> TableEntry:
-        entry = None if key in self._changed else self._tables.get(key)  # a changed table without an entry was dropped
+        # A changed table without an entry was dropped.
+        entry = None if key in self._changed else self._repo_store.commits.find_table(self._before, key)
         if entry is None:
             raise TableNotFoundError(
                 f"there is no table '{key}' on branch '{self.head.branch}'",
@@ -165,15 +181,11 @@ class WriteSet:
         return entry
 
     def put(self, key: TableKey, staged_table: StagedTable | None) -> None:
+        """Store a changed table, and count the tables in each folder, if they were counted."""
         # The state before the first change stays, also if the table is dropped and created again: conflicts are found
         # by comparing with it.
-        self._origins.setdefault(key, self._tables.get(key))
-        self._replace(key, staged_table)
-        if staged_table is None:
-            self._recorded.pop(key, None)
-
-    def _replace(self, key: TableKey, staged_table: StagedTable | None) -> None:
-        """Store a changed table, and count the tables in each folder, if they were counted."""
+        if key not in self._origins:
+            self._origins[key] = self._repo_store.commits.find_table(self._before, key)
         if self._folders is not None:
             before = self._changed[key] if key in self._changed else self._tables.get(key)
             if before is not None:
@@ -181,6 +193,11 @@ class WriteSet:
             if staged_table is not None:
                 self._folders[staged_table.dataset] += 1
         self._changed[key] = staged_table
+        self.created.discard(key)
+        if staged_table is None:
+            self._recorded.pop(key, None)
+        elif staged_table.is_new:
+            self.created.add(key)
 
     def _is_taken(self, folder: str) -> bool:
         """Return whether a table has a folder. They are counted once: a search for each new table is quadratic."""
@@ -200,7 +217,7 @@ class WriteSet:
     def change_all(self, changes: Mapping[TableKey, Change]) -> None:
         """Change tables in parallel, each by its function. If one fails, nothing is changed."""
         self.stage_recorded()
-        before = dict(zip(changes, in_parallel(self._get, changes), strict=True))
+        before = dict(zip(changes, in_parallel(self._staged, changes), strict=True))
         after = in_parallel(lambda key: changes[key](before[key]), changes)
         for key, staged_table in zip(changes, after, strict=True):
             if staged_table != before[key]:
@@ -223,8 +240,8 @@ class WriteSet:
         if theirs != prepared.origin:
             refuse_shared_home(key, staged_table.to_entry(), taken_homes(self._tables, besides={key, *self._changed}))
             staged_table = self._on_top_of(theirs, key, staged_table, prepared.origin)
-        self._replace(key, staged_table)
         self._origins[key] = theirs
+        self.put(key, staged_table)
 
     def changes(self) -> dict[TableKey, TableEntry | None]:
         """Return what differs from the head: the new entry of each table, None for a dropped one."""
@@ -240,13 +257,10 @@ class WriteSet:
                 changes[key] = entry
         return changes
 
-    def created_keys(self) -> frozenset[TableKey]:
-        """Return the tables that were created and not changed since."""
-        return frozenset(key for key, table in self._changed.items() if table is not None and table.is_new)
-
     def rebase(self, head: LogEntry) -> Changes:
         """Move the staged tables onto a head that another writer published."""
-        tables = self._repo_store.commits.map_of(View.of(head, self.main).record)
+        before = View.of(head, self.main).record
+        tables = self._repo_store.commits.map_of(before)
         taken = taken_homes(tables, besides=self._changed)
         for key in self.changes():
             staged_table, theirs = self._changed[key], tables.get(key)
@@ -254,9 +268,9 @@ class WriteSet:
                 refuse_shared_home(key, staged_table.to_entry(), taken)
             # A table that the other commit did not change keeps its staged version: nothing is staged twice.
             if theirs != self._origins[key]:
-                self._replace(key, self._on_top_of(theirs, key, staged_table, self._origins[key]))
+                self.put(key, self._on_top_of(theirs, key, staged_table, self._origins[key]))
                 self._origins[key] = theirs
-        self.head, self._tables, self._folders = head, tables, None
+        self.head, self._before, self._folders = head, before, None
         return self.changes()
 
     def _on_top_of(
@@ -290,3 +304,91 @@ def warn_dropped(write_set: WriteSet) -> None:
             ResourceWarning,
             stacklevel=2,
         )
+
+
+# The repository's root, the branch and the table.
+WriterKey = tuple[str, BranchName, TableKey]
+
+# Longer than most transactions take. After that, staging beside the holder costs only work that may be lost.
+_PATIENCE_SECONDS = 10.0
+# How often a waiting writer checks whether the holder was dropped, which notifies no one.
+_POLL_SECONDS = 0.1
+
+
+@dataclass(slots=True, weakref_slot=True, eq=False)
+class Writer:
+    """One transaction in the queue. The queue does not keep it alive, so a dropped one does not block others."""
+
+    thread: int = field(default_factory=threading.get_ident)
+
+
+@dataclass(slots=True)
+class WriterQueue:
+    """Which writer holds which table. `generation` increases whenever a writer finishes.
+
+    Writers of one table in one process wait for each other, instead of staging work that loses the race. This saves
+    work and is not needed for correctness: a writer that cannot wait safely, or has waited long enough, continues, and
+    publishing decides.
+    """
+
+    patience_seconds: float = _PATIENCE_SECONDS
+    generation: int = 0
+    _changed: threading.Condition = field(default_factory=threading.Condition)
+    # A dropped writer leaves it by itself.
+    _turns: weakref.WeakValueDictionary[WriterKey, Writer] = field(default_factory=weakref.WeakValueDictionary)
+
+    def take(self, writer: Writer, key: WriterKey) -> None:
+        """Wait a bounded time for a key; after that the writer holds it until it leaves."""
+        deadline = time.monotonic() + self.patience_seconds
+        with self._changed:
+            while self._turns.get(key) not in {None, writer}:
+                # It continues without a turn, and publishing decides. To wait here could make two threads wait for
+                # each other.
+                if self._must_not_wait(key):
+                    return
+                # The holder may be open for hours, for example in a notebook. This writer takes its turn, so that the
+                # next one waits for this one.
+                if (left := deadline - time.monotonic()) <= 0:
+                    break
+                self._changed.wait(min(left, _POLL_SECONDS))
+            self._turns[key] = writer
+
+    def leave(self, writer: Writer) -> None:
+        with self._changed:
+            for key, holder in list(self._turns.items()):
+                # A turn that another writer has taken over stays.
+                if holder is writer:
+                    del self._turns[key]
+            self.generation += 1
+            self._changed.notify_all()
+
+    def _must_not_wait(self, key: WriterKey) -> bool:
+        """Whether this thread holds the key, or a later one that others may wait for while they hold this one.
+
+        WriterKeys are waited for in their order only, so that no two threads wait for each other.
+        """
+        this = threading.get_ident()
+        return any(other >= key and holder.thread == this for other, holder in list(self._turns.items()))
+
+
+# The writers of this process.
+WRITERS = WriterQueue()
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+_LOCK = "_lock"
+
+
+def atomic(method: Callable[P, R]) -> Callable[P, R]:
+    """Let one thread at a time run the atomic methods of an object; others wait.
+
+    The object keeps an RLock as `_lock`, so that a method may call another one.
+    """
+
+    @wraps(method)
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        with getattr(args[0], _LOCK):
+            return method(*args, **kwargs)
+
+    return run
