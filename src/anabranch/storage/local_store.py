@@ -20,7 +20,7 @@ import secrets
 import stat
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -114,26 +114,13 @@ class LocalFolderStore(ObstoreBackedStore):
         return _info_of(path, status)
 
     def put(self, path: str, data: bytes, *, durable: bool = True, is_hint: bool = False) -> None:
-        syncs = durable and not is_hint and self._is_durable
         prepared = self.prepare(path, data)
-        file = os.path.join(self.uri, path)
-        try:
-            if syncs:
-                # The bytes before the name: a reader must never find a name whose bytes a power loss removed.
-                sync([prepared.file or ""])
-            if is_hint:
-                # File systems write a file to the disk at once if it replaces another one. So remove that one first:
-                # this takes a fifth of the time. Do not write in place: a backup may share the file by a hard link.
-                with suppress(FileNotFoundError):
-                    os.remove(file)
-            os.replace(prepared.file or "", file)
-        except BaseException as err:
-            self.discard(prepared)
-            if isinstance(err, OSError):
-                raise self._translate(err, path) from None
-            raise
-        if syncs:
-            self._sync_name(file)
+        if is_hint:
+            # File systems write a file to the disk at once if it replaces another one. So remove that one first: this
+            # takes a fifth of the time. Do not write in place: a backup may share the file by a hard link.
+            with suppress(OSError):  # the rename reports what is wrong
+                os.remove(os.path.join(self.uri, path))
+        self._put(prepared, os.replace, durable=durable and not is_hint)
 
     def put_stream(self, path: str, chunks: Iterator[bytes]) -> None:
         with self._errors("", folder=True):
@@ -141,22 +128,7 @@ class LocalFolderStore(ObstoreBackedStore):
         super().put_stream(path, chunks)
 
     def put_if_absent(self, path: str, data: bytes, *, durable: bool = True, after: Sequence[str] = ()) -> None:
-        prepared = self.prepare(path, data)
-        # `after` is synced even if the object itself need not be: what it refers to must not be lost before it.
-        if self._is_durable and (durable or after):
-            try:
-                # The new files of a commit are not looked up before its log entry has its name.
-                sync([*after, prepared.file or ""] if durable else after, in_order=False)
-            # The commit fails, so the temporary file has no use. A failed sync is not tried again: the kernel may have
-            # dropped the pages.
-            except BaseException as err:
-                self.discard(prepared)
-                if isinstance(err, OSError):
-                    raise self._translate_sync(err) from err
-                raise
-        self.put_prepared(prepared)
-        if self._is_durable and durable:
-            self._sync_name(os.path.join(self.uri, path))
+        self._put(self.prepare(path, data), os.link, durable=durable, after=after)
 
     def prepare(self, path: str, data: bytes) -> PreparedObject:
         file = self._file(path)
@@ -184,18 +156,54 @@ class LocalFolderStore(ObstoreBackedStore):
         return PreparedObject(path=path, data=data, file=aside)
 
     def put_prepared(self, prepared: PreparedObject) -> None:
-        file = os.path.join(self.uri, prepared.path)
+        self._put(prepared, os.link, durable=False)
+
+    def _put(
+        self,
+        prepared: PreparedObject,
+        give_name: Callable[[str, str], None],
+        *,
+        durable: bool,
+        after: Sequence[str] = (),
+    ) -> None:
+        """Give a prepared object its name. Bytes before the name: no reader may find a name whose bytes can be lost.
+
+        A link fails if the name exists, and a rename replaces it. So the link is the compare-and-set of a local disk.
+        """
+        file, aside = os.path.join(self.uri, prepared.path), prepared.file or ""
         try:
-            # A link fails if the name exists, and a rename would replace it. So this is the compare-and-set of a local
-            # disk.
-            os.link(prepared.file or "", file)
+            # `after` is synced even if the object itself need not be: what it refers to must not be lost before it.
+            if self._is_durable and (durable or after):
+                self._sync_before_name([aside] if durable else [], after)
+            give_name(aside, file)
         except FileExistsError:
             raise ObjectExistsError(f"the object {file!r} exists already", hint="choose another path") from None
         except OSError as err:
             raise self._translate(err, prepared.path) from None
         finally:
+            # After a link the object has two names, and after an error the temporary file has no use.
             with suppress(FileNotFoundError):
-                os.remove(prepared.file or "")
+                os.remove(aside)
+        if self._is_durable and durable:
+            # The object is visible already, so a failed sync of its name cannot fail the put.
+            try:
+                sync(folders=[os.path.dirname(file)])
+            except OSError as err:
+                warnings.warn(
+                    f"{file!r} was written, but may not survive a power loss: {err}", DurabilityWarning, stacklevel=3
+                )
+
+    def _sync_before_name(self, own: Sequence[str], after: Sequence[str]) -> None:
+        # A failed sync is not tried again: the kernel may have dropped the pages.
+        try:
+            if after:
+                # The new files of a commit are not looked up before its log entry has its name.
+                sync([*after, *own], in_order=False)
+            else:
+                # Only the bytes: the temporary name need not be durable, and the final one is synced after the link.
+                _sync_bytes(own)
+        except OSError as err:
+            raise self._translate_sync(err) from err
 
     def discard(self, prepared: PreparedObject) -> None:
         with suppress(OSError):
@@ -304,15 +312,6 @@ class LocalFolderStore(ObstoreBackedStore):
         if self._refuses_links:
             refuse_links(self.uri, path)
 
-    def _sync_name(self, file: str) -> None:
-        """Make the name of a linked file durable. The object is visible already, so a failure cannot fail the put."""
-        try:
-            sync(folders=[os.path.dirname(file)])
-        except OSError as err:
-            warnings.warn(
-                f"{file!r} was written, but may not survive a power loss: {err}", DurabilityWarning, stacklevel=2
-            )
-
     @property
     def _is_missing_folder(self) -> bool:
         return not Path(self.uri).is_dir()
@@ -383,6 +382,12 @@ def _sync(paths: Sequence[str], *, in_threads: bool = True) -> None:
             os.fsync(file)
         finally:
             os.close(file)
+
+
+def _sync_bytes(files: Sequence[str]) -> None:
+    _sync(files)
+    if sys.platform == "darwin":
+        _flush_drive(files[0])
 
 
 @cache
