@@ -4,6 +4,7 @@ import re
 import shutil
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -113,6 +114,14 @@ atexit.register(lambda: print(sorted({HEAVY!r} & set(sys.modules)), file=sys.std
     assert answer.stderr.splitlines()[-1] == "[]"
 
 
-def test_every_name_of_a_package_that_loads_them_later_exists() -> None:
-    for name in staging.__all__:
-        assert getattr(staging, name) is not None, name
+@pytest.mark.parametrize("module", staging._MODULES)
+def test_every_name_of_a_package_that_loads_them_later_is_that_of_its_module(module: str) -> None:
+    source = import_module(f"anabranch.format.staging.{module}")
+    for name, value in vars(source).items():
+        if not name.startswith("_") and getattr(value, "__module__", None) == source.__name__:
+            assert getattr(staging, name) is value, name
+
+
+def test_package_that_loads_names_later_has_no_other_names() -> None:
+    with pytest.raises(AttributeError, match="has no attribute 'missing'"):
+        staging.missing  # noqa: B018 - the access raises

@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 
 from anabranch.errors import InvalidNameError
 from anabranch.format.layout.names import (
-    DataFileName,
     DeletionFileName,
     DeletionKind,
     ManifestName,
     ManifestScheme,
-    TransactionFileName,
     branch_of_ref_path,
     branch_ref_path,
+    is_data_file,
+    is_transaction_file,
     manifest_of_path,
     manifest_path,
     tag_of_ref_path,
@@ -31,9 +31,8 @@ HEX = "a1b2c3d4e5f60718293a4b5c6d"
 
 
 @given(st.uuids())
-def test_a_data_file_name_holds_its_uuid(uuid: UUID) -> None:
-    name = DataFileName(uuid=uuid)
-    assert DataFileName.parse(str(name)) == name
+def test_a_data_file_is_named_by_a_uuid(uuid: UUID) -> None:
+    assert is_data_file(f"{int.from_bytes(uuid.bytes[:3]):024b}{uuid.bytes[3:].hex()}.lance")
 
 
 @given(U64S, U64S, st.text("0123456789abcdef", min_size=1, max_size=20), st.sampled_from(DeletionKind))
@@ -43,9 +42,8 @@ def test_a_deletion_file_name_comes_back(fragment: int, version: int, number: st
 
 
 @given(U64S, st.uuids())
-def test_a_transaction_file_name_comes_back(version: int, uuid: UUID) -> None:
-    name = TransactionFileName(read_version=version, uuid=uuid)
-    assert TransactionFileName.parse(str(name)) == name
+def test_a_transaction_file_is_named_by_a_version_and_a_uuid(version: int, uuid: UUID) -> None:
+    assert is_transaction_file(f"{version}-{uuid}.txn")
 
 
 @given(st.integers(min_value=1, max_value=U64), st.booleans())
@@ -59,7 +57,7 @@ def test_a_manifest_name_comes_back(version: int, prefers_v1: bool) -> None:  # 
 
 @given(st.text())
 def test_whatever_is_accepted_is_spelled_in_one_way_only(text: str) -> None:
-    for kind in (DataFileName, DeletionFileName, TransactionFileName, ManifestName):
+    for kind in (DeletionFileName, ManifestName):
         found = kind.find(text)
         assert found is None or str(found) == text
 
@@ -109,8 +107,7 @@ def test_manifest_names_of_all_schemes_are_read(name: str, version: int, scheme:
 def test_the_examples_of_the_specification_are_read() -> None:
     deletion = DeletionFileName.parse("42-10-a1b2c3d4.arrow")
     assert (deletion.fragment_id, deletion.read_version, deletion.kind) == (42, 10, DeletionKind.ARROW)
-    transaction = TransactionFileName.parse(f"5-{UUID_TEXT}.txn")
-    assert (transaction.read_version, str(transaction.uuid)) == (5, UUID_TEXT)
+    assert is_transaction_file(f"5-{UUID_TEXT}.txn")
     assert branch_ref_path("bugfix/issue-123") == "_refs/branches/bugfix%2Fissue-123.json"
     assert tag_ref_path("v1.0.0") == "_refs/tags/v1.0.0.json"
 
@@ -137,10 +134,7 @@ def test_the_examples_of_the_specification_are_read() -> None:
     ],
 )
 def test_what_is_not_a_data_file_is_refused(name: str) -> None:
-    assert DataFileName.find(name) is None
-    with pytest.raises(InvalidNameError, match="24 binary and 26 hex digits") as refused:
-        DataFileName.parse(name)
-    assert repr(name) in str(refused.value)
+    assert not is_data_file(name)
 
 
 @pytest.mark.parametrize(
@@ -163,8 +157,9 @@ def test_what_is_not_a_data_file_is_refused(name: str) -> None:
     ],
 )
 def test_what_is_not_a_deletion_file_is_refused(name: str) -> None:
-    with pytest.raises(InvalidNameError, match="is not the name of a deletion file"):
+    with pytest.raises(InvalidNameError, match="is not the name of a deletion file") as refused:
         DeletionFileName.parse(name)
+    assert repr(name) in str(refused.value)
 
 
 @pytest.mark.parametrize(
@@ -181,8 +176,7 @@ def test_what_is_not_a_deletion_file_is_refused(name: str) -> None:
     ],
 )
 def test_what_is_not_a_transaction_file_is_refused(name: str) -> None:
-    with pytest.raises(InvalidNameError, match="is not the name of a transaction file"):
-        TransactionFileName.parse(name)
+    assert not is_transaction_file(name)
 
 
 @pytest.mark.parametrize(

@@ -13,12 +13,12 @@ from anabranch.format.home import Home, branch_folder
 from anabranch.format.layout.names import (
     CLEANUP_RECORD,
     VERSION_HINT,
-    DataFileName,
     DeletionFileName,
     ManifestName,
     ManifestScheme,
-    TransactionFileName,
     branch_of_ref_path,
+    is_data_file,
+    is_transaction_file,
     pending_manifest_of_path,
     tag_of_ref_path,
 )
@@ -223,10 +223,10 @@ def _kind_of_ref(path: str) -> LayoutKind | None:
 
 def _kind_in_data(rest: str) -> LayoutKind | None:
     """A data file, or a large value beside it, in a folder named after it."""
-    if DataFileName.find(rest):
+    if is_data_file(rest):
         return LayoutKind.DATA
     folder, _, name = rest.partition("/")
-    is_blob = DataFileName.find(f"{folder}.lance") and _DIGITS_OF_BLOB.fullmatch(name)
+    is_blob = is_data_file(f"{folder}.lance") and _DIGITS_OF_BLOB.fullmatch(name)
     return LayoutKind.BLOB if is_blob else None
 
 
@@ -245,7 +245,7 @@ _HOME_FOLDERS: dict[str, Callable[[str], LayoutKind | None]] = {
     "_deletions": lambda rest: LayoutKind.DELETION if DeletionFileName.find(rest) else None,
     "_indices": lambda rest: LayoutKind.INDEX if _INDEX.fullmatch(rest) else None,
     "_mem_wal": lambda _: LayoutKind.MEM_WAL,
-    "_transactions": lambda rest: LayoutKind.TRANSACTION if TransactionFileName.find(rest) else None,
+    "_transactions": lambda rest: LayoutKind.TRANSACTION if is_transaction_file(rest) else None,
     "_versions": _kind_in_versions,
 }
 

@@ -1,6 +1,6 @@
-"""The names of a dataset's files: parsed into values that give the very same name back.
+"""The names of a dataset's files. Those of manifests and deletion files are values that give the same name back.
 
-Each type has `find`, which returns None for a name that does not follow the rule, and `parse`, which raises.
+Both types have `find`, which returns None for a name that does not follow the rule, and `parse`, which raises.
 """
 
 import re
@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Self, TypeVar
 from urllib.parse import quote, unquote
-from uuid import UUID
 
 from anabranch.errors import InvalidNameError
 from anabranch.format.home import is_safe_branch, is_staged
@@ -19,14 +18,14 @@ __all__ = [
     "MANAGED_TAG",
     "TAG_REFS",
     "VERSION_HINT",
-    "DataFileName",
     "DeletionFileName",
     "DeletionKind",
     "ManifestName",
     "ManifestScheme",
-    "TransactionFileName",
     "branch_of_ref_path",
     "branch_ref_path",
+    "is_data_file",
+    "is_transaction_file",
     "manifest_of_path",
     "manifest_path",
     "pending_manifest_of_path",
@@ -49,8 +48,8 @@ T = TypeVar("T")
 _U64_MAX = 2**64 - 1
 # Without leading zeros, so that the parsed value gives the same name back.
 _NUMBER = r"(0|[1-9][0-9]{0,19})"
-_UUID = r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})"
-_DATA = re.compile(r"([01]{24})([0-9a-f]{26})\.lance")
+_UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+_DATA = re.compile(r"[01]{24}[0-9a-f]{26}\.lance")
 _DELETION = re.compile(_NUMBER + "-" + _NUMBER + r"-([0-9a-f]{1,32})\.(arrow|bin)")
 _TRANSACTION = re.compile(_NUMBER + "-" + _UUID + r"\.txn")
 _DETACHED = re.compile("d" + _NUMBER + r"\.manifest")
@@ -63,25 +62,15 @@ _PENDING = re.compile(r"(.+\.manifest)-[0-9a-f-]{32,36}")
 _REF = re.compile(r"([^/]+)\.json")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DataFileName:
-    """A UUID: its first 3 bytes as binary digits, which spreads the load on S3, the other 13 as hex."""
+def is_data_file(name: str) -> bool:
+    """Whether a name is that of a data file: a UUID, of which 3 bytes are binary digits, to spread the load on S3."""
+    return _DATA.fullmatch(name) is not None
 
-    uuid: UUID
 
-    def __str__(self) -> str:
-        data = self.uuid.bytes
-        return f"{int.from_bytes(data[:3]):024b}{data[3:].hex()}.lance"
-
-    @classmethod
-    def find(cls, name: str) -> Self | None:
-        if not (match := _DATA.fullmatch(name)):
-            return None
-        return cls(uuid=UUID(bytes=int(match[1], 2).to_bytes(3) + bytes.fromhex(match[2])))
-
-    @classmethod
-    def parse(cls, name: str) -> Self:
-        return _found(cls.find(name), name, "a data file", "24 binary and 26 hex digits, then '.lance'")
+def is_transaction_file(name: str) -> bool:
+    """Whether a name is that of a transaction file: the version that was read, and a UUID."""
+    match = _TRANSACTION.fullmatch(name)
+    return match is not None and _fits(match[1])
 
 
 class DeletionKind(StrEnum):
@@ -114,24 +103,6 @@ class DeletionFileName:
     def parse(cls, name: str) -> Self:
         rule = "'{fragment}-{read version}-{id}', then '.arrow' or '.bin'"
         return _found(cls.find(name), name, "a deletion file", rule)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransactionFileName:
-    read_version: int
-    uuid: UUID
-
-    def __str__(self) -> str:
-        return f"{self.read_version}-{self.uuid}.txn"
-
-    @classmethod
-    def find(cls, name: str) -> Self | None:
-        match = _TRANSACTION.fullmatch(name)
-        return cls(read_version=int(match[1]), uuid=UUID(match[2])) if match and _fits(match[1]) else None
-
-    @classmethod
-    def parse(cls, name: str) -> Self:
-        return _found(cls.find(name), name, "a transaction file", "'{read version}-{uuid}', then '.txn'")
 
 
 class ManifestScheme(StrEnum):
