@@ -288,11 +288,10 @@ class Repository:
                 # On a live branch main is read, too, when the snapshot is asked for.
                 self._cached = None
                 if not entry.state.is_live:
-                    # If the tables cannot be read now, the commit is published all the same.
-                    with suppress(AnabranchError):
-                        tables = self._repo_store.commits.map_of(entry.head)
-                        self._cached = Snapshot(self._repo_store, entry.head, version=entry.number, tables=tables)
-        history_tables.follow_history(self._repo_store, entry)
+                    tables = self._repo_store.commits.map_of(entry.head)
+                    self._cached = Snapshot(self._repo_store, entry.head, version=entry.number, entries=tables)
+        if entry.number <= history_tables.FIRST or entry.number % history_tables.INTERVAL == 0:
+            history_tables.follow_history(self._repo_store, entry)
 
     def _ref(self, ref: str | None) -> str:
         return self.branch if ref is None else str(Ref.parse(ref))
@@ -1250,7 +1249,11 @@ class Repository:
         from anabranch.repo.log.commits import CommitSpec
         from anabranch.repo.transaction import Transaction
 
-        spec = CommitSpec(message=checked_text(message), kind=checked_kind(kind), metadata=checked_metadata(metadata))
+        spec = CommitSpec(
+            message=checked_text(message),
+            kind=kind if isinstance(kind, CommitKind) else checked_kind(kind),
+            metadata={} if metadata is None else checked_metadata(metadata),
+        )
         if spec.kind is CommitKind.PUBLISH_RUN:
             # By such a commit a run that died halfway is found again.
             raise InvalidInputError(f"a commit of kind '{kind}' is made by a run", hint="begin a run and publish it")
@@ -2012,7 +2015,7 @@ class Repository:
         from anabranch.repo.write.checks import run_checks
 
         version = record.commit.manifest_version
-        run_checks(checks, Snapshot(self._repo_store, record, version=version, tables=tables), self._query)
+        run_checks(checks, Snapshot(self._repo_store, record, version=version, entries=tables), self._query)
 
     # Load and export.
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Self
@@ -252,29 +253,31 @@ class Table:
             return None
 
 
+@dataclass(eq=False, repr=False)
 class Snapshot(Mapping[str, Table]):
     """All tables at one commit."""
 
-    def __init__(self, repo_store: RepoStore, record: CommitRecord, *, version: int, tables: TableMap) -> None:
-        self._repo_store = repo_store
-        self._record = record
-        self._tables = tables
-        self.version = version
+    _repo_store: RepoStore
+    _record: CommitRecord
+    _: KW_ONLY
+    version: int
+    # The entry of each table by its key: dataset, home and version.
+    entries: TableMap
 
     @classmethod
     def of(cls, repo_store: RepoStore, record: CommitRecord, *, version: int) -> Self:
         """Return the snapshot of a commit."""
-        return cls(repo_store, record, version=version, tables=repo_store.commits.map_of(record))
+        return cls(repo_store, record, version=version, entries=repo_store.commits.map_of(record))
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle the commit, its table map and the settings of the repository. The copy shows the same rows."""
-        return _restore, (self._repo_store.config, self._record, self.version, dict(self._tables))
+        return _restore, (self._repo_store.config, self._record, self.version, dict(self.entries))
 
     def __repr__(self) -> str:
         return f"Snapshot({self.id!r}, version={self.version}, tables={some_of(list(self))})"
 
     def _repr_html_(self) -> str:
-        entries = [(key, self._tables[key]) for key in sorted(self._tables)[:MAX_ROWS]]
+        entries = [(key, self.entries[key]) for key in sorted(self.entries)[:MAX_ROWS]]
         rows = [(key, f"{entry.rows:,}", ", ".join(entry.primary_key)) for key, entry in entries]
         title = f"Snapshot {self.id}: {self.commit.message}"
         return html_table(("table", "rows", "primary key"), rows, title=title, more=len(self) - MAX_ROWS)
@@ -296,7 +299,7 @@ class Snapshot(Mapping[str, Table]):
 
     def __getitem__(self, key: str) -> Table:
         parsed = self._parse(key)
-        entry = self._tables.get(parsed)
+        entry = self.entries.get(parsed)
         if entry is None:
             hint = suggest(key, self, "list the tables with `tables()`", by_parts=True)
             raise TableNotFoundError(f"there is no table '{key}' in commit {self.id}", hint=hint)
@@ -307,22 +310,22 @@ class Snapshot(Mapping[str, Table]):
         try:
             return TableKey.parse(key)
         except InvalidNameError as err:
-            named = [str(known) for known in sorted(self._tables) if known.table == key]
+            named = [str(known) for known in sorted(self.entries) if known.table == key]
             if not named:
                 raise
             raise InvalidNameError(err.problem, hint=f"did you mean {' or '.join(map(repr, named[:3]))}?") from None
 
     def __contains__(self, key: Any) -> bool:
         try:
-            return isinstance(key, str) and TableKey.parse(key) in self._tables
+            return isinstance(key, str) and TableKey.parse(key) in self.entries
         except InvalidNameError:
             return False
 
     def __iter__(self) -> Iterator[str]:
-        return iter(sorted(str(key) for key in self._tables))
+        return iter(sorted(str(key) for key in self.entries))
 
     def __len__(self) -> int:
-        return len(self._tables)
+        return len(self.entries)
 
     def iter_commits(self) -> Iterator[GraphCommit]:
         """Yield the commit and its ancestors along the first parents, newest first.
@@ -332,14 +335,9 @@ class Snapshot(Mapping[str, Table]):
         """
         return self._repo_store.commits.iter_history(self._record)
 
-    @property
-    def entries(self) -> TableMap:
-        """The entry of each table by its key: dataset, home and version."""
-        return self._tables
-
 
 def _restore(config: RepoConfig, record: CommitRecord, version: int, tables: TableMap) -> Snapshot:
-    return Snapshot(RepoStore.of(config), record, version=version, tables=tables)
+    return Snapshot(RepoStore.of(config), record, version=version, entries=tables)
 
 
 def _require_installed(library: str) -> None:

@@ -89,7 +89,8 @@ class Transaction(TableChanges):
 
     def __getitem__(self, key: str) -> Table:
         """A table as this transaction has it."""
-        self._require_open()
+        if not self._is_open:
+            raise _ended_error()
         parsed = TableKey.parse(key)
         self._has_read = True
         if self._write_set.is_recorded(parsed):
@@ -97,7 +98,8 @@ class Transaction(TableChanges):
         return Table(self._config, parsed, self._write_set.entry(parsed))
 
     def __contains__(self, key: str) -> bool:
-        self._require_open()
+        if not self._is_open:
+            raise _ended_error()
         self._has_read = True
         return self._write_set.has(TableKey.parse(key))
 
@@ -114,7 +116,8 @@ class Transaction(TableChanges):
     @property
     def tables(self) -> tuple[str, ...]:
         """The tables as the transaction has them now."""
-        self._require_open()
+        if not self._is_open:
+            raise _ended_error()
         self._has_read = True
         return tuple(sorted(map(str, self._write_set.table_keys())))
 
@@ -253,7 +256,8 @@ class Transaction(TableChanges):
         >>> repo.snapshot().commit.metadata["ticket"]
         'SHOP-7'
         """
-        self._require_open()
+        if not self._is_open:
+            raise _ended_error()
         both = checked_metadata({**self._spec.metadata, **checked_metadata(metadata)})
         self._spec = replace(self._spec, metadata=both)
 
@@ -269,7 +273,8 @@ class Transaction(TableChanges):
         >>> tx.commit("More tea").message
         'More tea'
         """
-        self._require_open()
+        if not self._is_open:
+            raise _ended_error()
         if message is not None:
             self._spec = replace(self._spec, message=checked_text(message))
         try:
@@ -286,7 +291,7 @@ class Transaction(TableChanges):
                 main=self._write_set.main,
             )
             self.published = published.commit
-            if published.earlier is None:
+            if not published.is_earlier:
                 self._on_published(published)
             return self.published
         finally:
@@ -307,7 +312,8 @@ class Transaction(TableChanges):
     # Beginning and ending a change
 
     def _start(self, key: str) -> TableKey:
-        self._require_open()
+        if not self._is_open:
+            raise _ended_error()
         parsed = TableKey.parse(key)
         WRITERS.take(self._writer, (self._config.root, self._write_set.head.branch, parsed))
         if WRITERS.generation != self._generation and self._write_set.is_empty and not self._has_read:
@@ -315,12 +321,6 @@ class Transaction(TableChanges):
             self._generation = WRITERS.generation
             self._write_set.begin()
         return parsed
-
-    def _require_open(self) -> None:
-        if not self._is_open:
-            raise InvalidInputError(
-                "this transaction has ended: it was committed or rolled back", hint="begin another transaction"
-            )
 
     def _close(self) -> None:
         if self._is_open:
@@ -345,6 +345,12 @@ class Transaction(TableChanges):
     def _apply(self, staged_table: StagedTable, step: Step) -> None:
         if step.version_ref != staged_table.version_ref:
             self._write_set.put(staged_table.key, staged_table.then(step))
+
+
+def _ended_error() -> InvalidInputError:
+    return InvalidInputError(
+        "this transaction has ended: it was committed or rolled back", hint="begin another transaction"
+    )
 
 
 def table_writes(tx: Transaction) -> TableWrites:

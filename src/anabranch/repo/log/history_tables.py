@@ -53,11 +53,11 @@ _ACTORS_SCHEMA = pa.schema(
 )
 COMMIT_COLUMNS = tuple(_COMMITS_SCHEMA.names)
 ACTOR_COLUMNS = tuple(_ACTORS_SCHEMA.names)
-# The tables are updated after the first commit of main, which is its second entry, and then every `_EVERY` entries of a
+# The tables are updated after the first commit of main, its second entry, and then every `INTERVAL` entries of a
 # branch. They are not updated after the first entry of each branch: that costs more than to fork a table, and most
 # branches are short.
-_FIRST = 2
-_EVERY = 32
+FIRST = 2
+INTERVAL = 32
 _MAX_ATTEMPTS = 100
 
 
@@ -71,9 +71,12 @@ class HistoryTables:
 
 
 def follow_history(repo_store: RepoStore, published: LogEntry) -> None:
-    """Add the commits of a branch to the tables at intervals. If that fails, a later call adds them."""
-    is_very_first = published.branch.value == MAIN and published.number == _FIRST
-    if not is_very_first and published.number % _EVERY:
+    """Add the commits of a branch to the tables at intervals. If that fails, a later call adds them.
+
+    A call is needed for the entries up to FIRST, and for every INTERVAL-th one.
+    """
+    is_very_first = published.branch.value == MAIN and published.number == FIRST
+    if not is_very_first and published.number % INTERVAL:
         return
     try:
         _until_done(repo_store, lambda repo_store: _sync(repo_store, [published]))

@@ -5,7 +5,8 @@ are read, not when the map is opened: a repository may come from an untrusted so
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from anabranch.ids import TableKey
@@ -102,12 +103,19 @@ def _find_start(data: bytes, commit_id: str) -> int | None:
     return at + len(_BEGINNING) if is_own and documents.is_sealed(data) else None
 
 
+@dataclass(eq=False)
 class LayeredMap(Mapping[TableKey, TableEntry]):
-    """The tables of a commit: a full map with changes over it. A dropped table is a change to None."""
+    """The tables of a commit: a full map with changes over it. A dropped table is a change to None.
 
-    def __init__(self, base: TableMap, changes: Changes) -> None:
-        self._base = base
-        self._changes = changes
+    The full map is read when a table is needed that was not changed.
+    """
+
+    _read_base: Callable[[], TableMap]
+    _changes: Changes
+
+    @property
+    def _base(self) -> TableMap:
+        return self._read_base()
 
     def __getitem__(self, key: TableKey) -> TableEntry:
         if key not in self._changes:

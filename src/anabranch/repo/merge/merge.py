@@ -99,8 +99,8 @@ def merge_branch(repo_store: RepoStore, request: BranchMerge) -> MergedBranch:
         )
     except _UpToDateError:
         return MergedBranch(result=MergeResult(plan=merger.plan(repo_store.heads.get(request.into), None)))
-    if published.earlier is not None:
-        return MergedBranch(result=MergeResult(plan=merger.plan(published.entry, None), commit=published.earlier))
+    if published.is_earlier:
+        return MergedBranch(result=MergeResult(plan=merger.plan(published.entry, None), commit=published.commit))
     plan = merger.plan(merger.head, merger.combination)
     return MergedBranch(result=MergeResult(plan=plan, commit=published.commit), published=published)
 

@@ -160,7 +160,7 @@ def _publish(
         once=once_of(entry),
     )
     published = publish(repo_store, expected=target, changes=changes, spec=spec, rebase=carrier.carry)
-    return PublishedRun(commit=published.commit, published=published if published.earlier is None else None)
+    return PublishedRun(commit=published.commit, published=None if published.is_earlier else published)
 
 
 class _ToBeMerged:

@@ -29,7 +29,6 @@ from anabranch.repo.log.heads import Decide
 from anabranch.repo.log.store import RepoStore, View, find_main
 from anabranch.repo.refs.protection import refuse_ended, refuse_protected
 from anabranch.repo.write.settle import ExternalWrite, Settlement, prepare_settlement, settle_published
-from anabranch.storage.uris import join_uri
 
 __all__ = ["Made", "Published", "move_branch", "publish", "put_commit"]
 
@@ -50,18 +49,15 @@ class Published:
     """A commit that was just published: the entry of its branch, its tables, and the external writes that it met.
 
     The `linked` tables are settled already. If the change may be published only once and the branch had it already,
-    `earlier` is its commit, the entry is the newest one of the branch, and nothing was changed.
+    it `is_earlier`: the entry is the newest one of the branch, and nothing was changed.
     """
 
     entry: LogEntry
+    commit: GraphCommit
     changes: Changes
     linked: frozenset[TableKey] = frozenset()
     external_writes: tuple[ExternalWrite, ...] = ()
-    earlier: GraphCommit | None = None
-
-    @property
-    def commit(self) -> GraphCommit:
-        return self.entry.head.commit if self.earlier is None else self.earlier
+    is_earlier: bool = False
 
 
 def publish(
@@ -82,7 +78,7 @@ def publish(
     same change, one puts the next entry. The others lose the race for that number, read the new head and find it there.
     """
     published = put_commit(repo_store, expected=expected, changes=changes, spec=spec, rebase=rebase, main=main)
-    if published.entry.state.run is not None or published.earlier is not None:
+    if published.entry.state.run is not None or published.is_earlier:
         return published  # the tables of a run are settled when the run is published
     # Best effort: the next writer completes it.
     # The newest version of a created table is the published one already.
@@ -122,8 +118,9 @@ def put_commit(
         attempt.settlement.discard()
         raise
     if attempt.earlier is not None:
-        return Published(entry=entry, changes={}, earlier=attempt.earlier)
-    return Published(entry=entry, changes=attempt.changes, linked=attempt.settlement.link())
+        return Published(entry=entry, commit=attempt.earlier, changes={}, is_earlier=True)
+    linked = attempt.settlement.link()
+    return Published(entry=entry, commit=entry.head.commit, changes=attempt.changes, linked=linked)
 
 
 @dataclass(slots=True)
@@ -231,7 +228,7 @@ def move_branch(
             _check_clock(config, made.commits)
         if config.is_local:
             paths = [commit_path(one.commit.graph_commit_id) for one in made.commits]
-            files[:] = [*(join_uri(config.root, path) for path in paths), *made.files]
+            files[:] = [*(f"{config.root}/{path}" for path in paths), *made.files]
         # As late as possible: the decision may have taken long, and files of expired work may be gone.
         if lease is not None:
             lease.check()

@@ -70,11 +70,6 @@ class StagedTable:
         entry = self.to_entry()
         return None if before is not None and entry.state == before.state else entry
 
-    @property
-    def is_new(self) -> bool:
-        """Whether this transaction created the table and changed nothing in it, so that it has no rows."""
-        return self.origin is None and not self.steps
-
     def to_entry(self) -> TableEntry:
         return TableEntry(
             dataset=self.dataset,
@@ -82,7 +77,8 @@ class StagedTable:
             version=self.version_ref.version,
             head=self.head,
             primary_key=self.primary_key,
-            rows=0 if self.is_new else self.version_ref.count_rows(),
+            # A table that was created and not changed since has none.
+            rows=self.version_ref.count_rows() if self.origin or self.steps else 0,
             forked_from=self.forked_from,
         )
 

@@ -196,7 +196,7 @@ class WriteSet:
         self.created.discard(key)
         if staged_table is None:
             self._recorded.pop(key, None)
-        elif staged_table.is_new:
+        elif staged_table.origin is None and not staged_table.steps:
             self.created.add(key)
 
     def _is_taken(self, folder: str) -> bool:
