@@ -241,7 +241,7 @@ def resolve_path(
     The `dataset_root` of a branch is its own folder, `{root}/tree/{branch}`.
     """
     if base_id is None:
-        return join_uri(dataset_root, _FOLDERS[kind], file_path)
+        return f"{dataset_root}/{_FOLDERS[kind]}/{file_path}"
     if base_id not in bases:
         raise unknown_base(base_id, bases.values())
     base = bases[base_id]

@@ -264,9 +264,9 @@ def _computed(fragment: messages.Fragment, changed: list[str], basis: _Basis, ro
     segments = messages.RowIds.parse(fragment.row_ids, "row ids").segments
     # Row ids from `next_row_id` on did not exist before, so all rows are new: no search is needed. This is every
     # append.
-    new_rows = find_range(segments[0]) if len(segments) == 1 else None
-    if new_rows is not None and new_rows.start >= basis.next_row_id:
-        return dict.fromkeys(changed, encode_run(0, len(new_rows), basis.number))
+    if len(segments) == 1 and segments[0].HasField("range") and segments[0].range.start >= basis.next_row_id:
+        new_rows = segments[0].range
+        return dict.fromkeys(changed, encode_run(0, new_rows.end - new_rows.start, basis.number))
     row_ids = np.concatenate([np.empty(0, np.uint64), *map(_numbers, segments)])
     own = np.uint64(basis.number)
     if len(row_ids) == 0 or int(row_ids.min()) >= basis.next_row_id:

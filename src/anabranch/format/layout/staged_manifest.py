@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from lance.fragment import RowIdSequence
 
 from anabranch.format.layout import messages
-from anabranch.format.layout.manifest import ManifestParts, inline_transaction
+from anabranch.format.layout.manifest import ManifestParts
 from anabranch.format.layout.settled_manifest import encode_run
 
 if TYPE_CHECKING:
@@ -56,9 +56,11 @@ def staged_manifest(
     Return None if Lance must write it: for a table with indices, whose coverage it decides on, and for one without
     stable row ids.
     """
-    former = inline_transaction(base)
-    # All that lies before the message is the transaction: indices and dictionaries are found by their positions there.
-    has_other_sections = len(base.prefix) != (0 if former is None else len(former) + 4)
+    # Indices and dictionaries before the message are found by their positions. If the transaction is alone there, it
+    # begins with the length of the rest.
+    has_transaction = base.message.HasField("transaction_section") and base.message.transaction_section == 0
+    size = 4 + int.from_bytes(base.prefix[:4], "little") if has_transaction else 0
+    has_other_sections = len(base.prefix) != size
     has_row_ids = base.message.reader_feature_flags & _HAS_ROW_IDS
     if base.message.HasField("index_section") or has_other_sections or not has_row_ids:
         return None

@@ -138,7 +138,9 @@ def append_fragments(version_ref: VersionRef, fragments: Sequence[WrittenFragmen
         return version_ref
     dataset = version_ref.open()
     require_same_fields(version_ref, dataset, fragments)
-    return _stage_appended(dataset, version_ref, as_metadata(fragments))
+    written = as_metadata(fragments)
+    staged = stage_rows(dataset, version_ref, ChangedRows(written=written, is_append=True))
+    return staged or stage(dataset, version_ref, lance.LanceOperation.Append(written))
 
 
 def require_same_fields(
@@ -171,14 +173,8 @@ def append_copied(version_ref: VersionRef, rows: pa.Table) -> tuple[VersionRef, 
         # Return this metadata: if another writer publishes first, it is staged again. Lance refuses fragments that
         # were read back from a version.
         written = lance_write_fragments(rows, dataset, mode="append")
-    return _stage_appended(dataset, version_ref, written), written
-
-
-def _stage_appended(
-    dataset: lance.LanceDataset, version_ref: VersionRef, written: Sequence[FragmentMetadata]
-) -> VersionRef:
     staged = stage_rows(dataset, version_ref, ChangedRows(written=written, is_append=True))
-    return stage(dataset, version_ref, lance.LanceOperation.Append(list(written))) if staged is None else staged
+    return staged or stage(dataset, version_ref, lance.LanceOperation.Append(written)), written
 
 
 def append(version_ref: VersionRef, data: Any) -> VersionRef:

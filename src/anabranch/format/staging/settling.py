@@ -328,7 +328,7 @@ def _forget_newest(home: Home) -> None:
 
 def _new_files(home: Home, made: "SettledManifest", staged: Manifest) -> tuple[str, ...]:
     bases = {base.id: base for base in base_paths_of(staged.parts.message)}
-    found = [join_uri(home.root, home.manifest_path(staged.version))]
+    found = [f"{home.root}/{home.manifest_path(staged.version)}"]
     for fragment, former in made.fragments:
         known = files_of_fragment(former) if former else ()
         for file in files_of_fragment(fragment):

@@ -43,13 +43,12 @@ class VersionRef:
     @property
     def schema(self) -> "pa.Schema":
         """The Arrow schema. That of a staged version is kept: Lance converts all columns each time."""
-        if not self.is_staged:
-            return self.open_to_read().schema
         key = self.home.key(self.version)
         found = _SCHEMAS.find(key)
         if found is None:
             found = self.open_to_read().schema
-            _SCHEMAS.keep(key, found, weight=len(found))
+            if is_staged(self.version):
+                _SCHEMAS.keep(key, found, weight=len(found))
         return found
 
     @property
@@ -74,7 +73,7 @@ class VersionRef:
         return found
 
     def count_rows(self) -> int:
-        return int(self.open_to_read().count_rows())
+        return int(self.home.open(self.version, reads_metadata=True).count_rows())
 
     def count_fragments(self) -> int:
         return len(self.open().get_fragments())
