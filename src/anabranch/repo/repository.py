@@ -288,8 +288,10 @@ class Repository:
                 # On a live branch main is read, too, when the snapshot is asked for.
                 self._cached = None
                 if not entry.state.is_live:
-                    tables = self._repo_store.commits.map_of(entry.head)
-                    self._cached = Snapshot(self._repo_store, entry.head, version=entry.number, entries=tables)
+                    # If the tables cannot be read now, the commit is published all the same.
+                    with suppress(AnabranchError):
+                        tables = self._repo_store.commits.map_of(entry.head)
+                        self._cached = Snapshot(self._repo_store, entry.head, tables, version=entry.number)
         if entry.number <= history_tables.FIRST or entry.number % history_tables.INTERVAL == 0:
             history_tables.follow_history(self._repo_store, entry)
 
@@ -2015,7 +2017,7 @@ class Repository:
         from anabranch.repo.write.checks import run_checks
 
         version = record.commit.manifest_version
-        run_checks(checks, Snapshot(self._repo_store, record, version=version, entries=tables), self._query)
+        run_checks(checks, Snapshot(self._repo_store, record, tables, version=version), self._query)
 
     # Load and export.
 

@@ -175,7 +175,7 @@ class Run:
         named = (*callable_checks(self._checks), *self._added_checks)
 
         def inspect(record: CommitRecord, tables: TableMap) -> None:
-            snapshot = Snapshot(self._repo_store, record, version=record.commit.manifest_version, entries=tables)
+            snapshot = Snapshot(self._repo_store, record, tables, version=record.commit.manifest_version)
             self._ran.clear()  # of an attempt on an earlier head of the target
             run_checks(named, snapshot, self._query, record=self._ran.append)
 

@@ -259,25 +259,24 @@ class Snapshot(Mapping[str, Table]):
 
     _repo_store: RepoStore
     _record: CommitRecord
+    _tables: TableMap
     _: KW_ONLY
     version: int
-    # The entry of each table by its key: dataset, home and version.
-    entries: TableMap
 
     @classmethod
     def of(cls, repo_store: RepoStore, record: CommitRecord, *, version: int) -> Self:
         """Return the snapshot of a commit."""
-        return cls(repo_store, record, version=version, entries=repo_store.commits.map_of(record))
+        return cls(repo_store, record, repo_store.commits.map_of(record), version=version)
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle the commit, its table map and the settings of the repository. The copy shows the same rows."""
-        return _restore, (self._repo_store.config, self._record, self.version, dict(self.entries))
+        return _restore, (self._repo_store.config, self._record, self.version, dict(self._tables))
 
     def __repr__(self) -> str:
         return f"Snapshot({self.id!r}, version={self.version}, tables={some_of(list(self))})"
 
     def _repr_html_(self) -> str:
-        entries = [(key, self.entries[key]) for key in sorted(self.entries)[:MAX_ROWS]]
+        entries = [(key, self._tables[key]) for key in sorted(self._tables)[:MAX_ROWS]]
         rows = [(key, f"{entry.rows:,}", ", ".join(entry.primary_key)) for key, entry in entries]
         title = f"Snapshot {self.id}: {self.commit.message}"
         return html_table(("table", "rows", "primary key"), rows, title=title, more=len(self) - MAX_ROWS)
@@ -299,7 +298,7 @@ class Snapshot(Mapping[str, Table]):
 
     def __getitem__(self, key: str) -> Table:
         parsed = self._parse(key)
-        entry = self.entries.get(parsed)
+        entry = self._tables.get(parsed)
         if entry is None:
             hint = suggest(key, self, "list the tables with `tables()`", by_parts=True)
             raise TableNotFoundError(f"there is no table '{key}' in commit {self.id}", hint=hint)
@@ -310,22 +309,22 @@ class Snapshot(Mapping[str, Table]):
         try:
             return TableKey.parse(key)
         except InvalidNameError as err:
-            named = [str(known) for known in sorted(self.entries) if known.table == key]
+            named = [str(known) for known in sorted(self._tables) if known.table == key]
             if not named:
                 raise
             raise InvalidNameError(err.problem, hint=f"did you mean {' or '.join(map(repr, named[:3]))}?") from None
 
     def __contains__(self, key: Any) -> bool:
         try:
-            return isinstance(key, str) and TableKey.parse(key) in self.entries
+            return isinstance(key, str) and TableKey.parse(key) in self._tables
         except InvalidNameError:
             return False
 
     def __iter__(self) -> Iterator[str]:
-        return iter(sorted(str(key) for key in self.entries))
+        return iter(sorted(str(key) for key in self._tables))
 
     def __len__(self) -> int:
-        return len(self.entries)
+        return len(self._tables)
 
     def iter_commits(self) -> Iterator[GraphCommit]:
         """Yield the commit and its ancestors along the first parents, newest first.
@@ -335,9 +334,14 @@ class Snapshot(Mapping[str, Table]):
         """
         return self._repo_store.commits.iter_history(self._record)
 
+    @property
+    def entries(self) -> TableMap:
+        """The entry of each table by its key: dataset, home and version."""
+        return self._tables
+
 
 def _restore(config: RepoConfig, record: CommitRecord, version: int, tables: TableMap) -> Snapshot:
-    return Snapshot(RepoStore.of(config), record, version=version, entries=tables)
+    return Snapshot(RepoStore.of(config), record, tables, version=version)
 
 
 def _require_installed(library: str) -> None:

@@ -108,7 +108,7 @@ def base_snapshot(repo_store: RepoStore, ours: CommitRecord, theirs: CommitRecor
         found = ancestry.find_table_bases(ours, theirs, key)
         if found and found[0].entry is not None:
             tables[key] = found[0].entry
-    return Snapshot(repo_store, base, version=base.commit.manifest_version, entries=tables)
+    return Snapshot(repo_store, base, tables, version=base.commit.manifest_version)
 
 
 def iter_ancestors(snapshot: Snapshot) -> Iterator[GraphCommit]:

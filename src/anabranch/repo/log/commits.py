@@ -5,7 +5,6 @@ Commit objects are immutable, named by ULID, and stay when their branch is delet
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from math import inf
 from typing import Any
 
@@ -227,8 +226,8 @@ class Commits:
         return tables
 
     def map_of(self, record: CommitRecord) -> TableMap:
-        """Return the same tables as a map that reads and decodes an entry when it is needed. At most one request."""
-        return LayeredMap(partial(self._full_map, record.base), record.changes)
+        """Return the same tables as a map that decodes an entry when it is read. At most one request."""
+        return LayeredMap(self._full_map(record.base), record.changes)
 
     def find_table(self, record: CommitRecord, key: TableKey) -> TableEntry | None:
         if key in record.changes:

@@ -5,7 +5,7 @@ are read, not when the map is opened: a repository may come from an untrusted so
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -105,17 +105,10 @@ def _find_start(data: bytes, commit_id: str) -> int | None:
 
 @dataclass(eq=False)
 class LayeredMap(Mapping[TableKey, TableEntry]):
-    """The tables of a commit: a full map with changes over it. A dropped table is a change to None.
+    """The tables of a commit: a full map with changes over it. A dropped table is a change to None."""
 
-    The full map is read when a table is needed that was not changed.
-    """
-
-    _read_base: Callable[[], TableMap]
+    _base: TableMap
     _changes: Changes
-
-    @property
-    def _base(self) -> TableMap:
-        return self._read_base()
 
     def __getitem__(self, key: TableKey) -> TableEntry:
         if key not in self._changes:
