@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from anabranch.pipelines.reproduction import ComparedOutput, Reproduction
     from anabranch.pipelines.run import PipelineRun, StepProgress, StepState
     from anabranch.repo.clone.relocate import Relocation, Unexplained
-    from anabranch.repo.gc.compact import CompactedTable, Compaction
+    from anabranch.repo.gc.collection import CompactedTable, Compaction
     from anabranch.repo.gc.reports import (
         CollectedObject,
         FileGroup,
@@ -203,8 +203,8 @@ _LOCATIONS = {
     "CommitKind": ("anabranch.repo.log.entries", "CommitKind"),
     "CommitPlan": ("anabranch.repo.merge.plan", "CommitPlan"),
     "CompactReport": ("anabranch.format.bases.compaction", "CompactReport"),
-    "CompactedTable": ("anabranch.repo.gc.compact", "CompactedTable"),
-    "Compaction": ("anabranch.repo.gc.compact", "Compaction"),
+    "CompactedTable": ("anabranch.repo.gc.collection", "CompactedTable"),
+    "Compaction": ("anabranch.repo.gc.collection", "Compaction"),
     "ComparedOutput": ("anabranch.pipelines.reproduction", "ComparedOutput"),
     "ConflictKind": ("anabranch.repo.merge.conflicts", "ConflictKind"),
     "DatasetBranchInfo": ("anabranch.format.refs.branches", "BranchInfo"),

@@ -131,3 +131,14 @@ def test_a_branch_is_created_and_switched_to(cli: Run, lake: ab.Repository) -> N
     for option in (["--from", "dev"], ["--live"]):
         answer = cli("switch", "dev", *option)
         assert (answer.code, answer.err.splitlines()[0]) == (2, f"error: {option[0]} is for a new branch")
+
+
+@pytest.mark.parametrize("command", [["status"], ["table", "list"], ["gc"], ["doctor"]])
+def test_missing_repository_of_the_variable_names_the_variable(
+    cli: Run, lake: ab.Repository, location: Location, command: list[str]
+) -> None:
+    missing = location / "missing"
+    answer = cli(*command, env={"ANABRANCH_REPO": missing})
+    assert f"there is no repository at {missing!r}, which ANABRANCH_REPO names" in answer.err
+    option = cli(*command, "--repo", missing, env={"ANABRANCH_REPO": lake.uri})
+    assert "ANABRANCH_REPO" not in option.err

@@ -25,6 +25,7 @@ from anabranch.cli.options import flag, option, parse_pairs
 from anabranch.cli.output import Answer, Output, output_for
 from anabranch.config import (
     BRANCH_VARIABLE,
+    REPOSITORY_VARIABLE,
     Memory,
     Settings,
     Source,
@@ -33,7 +34,7 @@ from anabranch.config import (
     overriding_variables,
 )
 from anabranch.display import short_id
-from anabranch.errors import BranchNotFoundError
+from anabranch.errors import BranchNotFoundError, RepositoryNotFoundError
 from anabranch.ids import MAIN
 
 if TYPE_CHECKING:
@@ -203,6 +204,20 @@ class Here:
             return listed()
 
     @contextmanager
+    def on_named_repository(self) -> Iterator[None]:
+        """Name the variable that a missing repository comes from: the command itself does not show it."""
+        try:
+            yield
+        except RepositoryNotFoundError as err:
+            # The cached property is not there if no repository is named, and reading it would raise again.
+            settings: Settings | None = self.__dict__.get("settings")
+            is_from_variable = settings is not None and settings.repository_source is Source.ENVIRONMENT
+            # The error may be about another repository, such as the source of a clone.
+            if settings is None or not is_from_variable or repr(settings.repository) not in err.problem:
+                raise
+            raise err.reworded(f"{err.problem}, which {REPOSITORY_VARIABLE} names") from err
+
+    @contextmanager
     def on_current_branch(self) -> Iterator[None]:
         """Explain where a missing branch was named, if not in the command itself."""
         try:
@@ -284,7 +299,8 @@ def command(
             for name, kind in sets.items():
                 given[name] = kind(**{field.name: given.pop(field.name) for field in fields(kind)})
             try:
-                answer = act(here, **given)
+                with here.on_named_repository():
+                    answer = act(here, **given)
                 if answer is not None:
                     here.output.show(answer)
             except KeyboardInterrupt as err:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from anabranch.files.formats import CsvOptions
     from anabranch.format.doctor.findings import DoctorReport
     from anabranch.format.staging import VectorOptions
-    from anabranch.repo.gc.compact import Compaction
+    from anabranch.repo.gc.collection import Compaction
     from anabranch.repo.gc.reports import GcReport, RepositoryStorage
     from anabranch.repo.history.changes import CommitChanges, TableFeed
     from anabranch.repo.history.comparer import LargeComparer, RowComparer
@@ -1476,13 +1476,13 @@ class Repository:
         >>> [one.table for one in repo.compact().tables]
         ['shop.orders']
         """
-        from anabranch.repo.gc import compact
+        from anabranch.repo.gc.collection import compact_tables
         from anabranch.repo.refs.branches import list_written
 
         target = self._named(branch)
         if tables is not None:
             require_names(tables, "tables")
-        return compact.compact_tables(
+        return compact_tables(
             self.transaction(str(target), message="Compact", kind=CommitKind.COMPACT),
             list_written(self._repo_store, target) if tables is None else tables,
             target_rows_per_fragment=target_rows_per_fragment,

@@ -1,13 +1,20 @@
 """Object store access: the only importer of obstore.
 
-An `ObjectStore` (`objects`) is one root and the objects below it: a bucket (`obstore_store`) or a local folder with
+An `ObjectStore` (`requests`) is one root and the objects below it: a bucket (`obstore_store`) or a local folder with
 durable writes (`local_store`). `documents` encodes the JSON objects, `uris` normalises locations, `options` reads the
-storage options. This layer imports only `ids` and `errors`. Start reading at `objects`.
+storage options. This layer imports only `ids` and `errors`. Start reading at `requests`.
 """
 
 from anabranch.storage.local_store import remove_empty_folders
-from anabranch.storage.objects import ObjectInfo, ObjectStore, PreparedObject
-from anabranch.storage.requests import at_once, in_parallel, iter_in_parallel, put_once
+from anabranch.storage.requests import (
+    ObjectInfo,
+    ObjectStore,
+    PreparedObject,
+    at_once,
+    in_parallel,
+    iter_in_parallel,
+    put_once,
+)
 from anabranch.storage.store import (
     copy_between,
     copy_verified,

@@ -31,10 +31,9 @@ from obstore.store import LocalStore
 from obstore.store import ObjectStore as ObstoreStore
 
 from anabranch.errors import AnabranchError, LinkError, ObjectExistsError, StorageError
-from anabranch.storage.objects import ObjectInfo, PreparedObject
 from anabranch.storage.obstore_store import ObstoreBackedStore
 from anabranch.storage.options import Durability, durability_of
-from anabranch.storage.requests import check_process
+from anabranch.storage.requests import ObjectInfo, PreparedObject, check_process
 from anabranch.storage.uris import NO_NAMES, invalid_path, is_local
 from anabranch.warnings import DurabilityWarning
 

@@ -28,9 +28,8 @@ from anabranch.errors import (
     StorageFullError,
     StorageUnavailableError,
 )
-from anabranch.storage.objects import ObjectInfo, PreparedObject
 from anabranch.storage.options import client_settings, redact
-from anabranch.storage.requests import check_process
+from anabranch.storage.requests import ObjectInfo, PreparedObject, check_process
 from anabranch.storage.uris import NO_NAMES, invalid_path, join_uri, split_uri
 
 

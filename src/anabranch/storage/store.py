@@ -9,8 +9,8 @@ from pathlib import Path
 
 from anabranch.errors import StorageDeniedError, StorageError
 from anabranch.storage.local_store import LocalFolderStore
-from anabranch.storage.objects import ObjectStore
 from anabranch.storage.obstore_store import ObstoreBackedStore
+from anabranch.storage.requests import ObjectStore
 from anabranch.storage.uris import is_local, join_uri, normalise_uri
 
 

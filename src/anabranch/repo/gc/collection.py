@@ -1,13 +1,17 @@
-"""One garbage collection: expire branches and runs, find the retained commits, mark the others, check again, sweep."""
+"""One garbage collection: expire branches and runs, find the retained commits, mark the others, check again, sweep.
 
-from collections.abc import Iterable, Iterator, Mapping, Set
+Also compaction: rewrite small files of tables as larger ones. No row changes.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from anabranch.errors import BranchInUseError, BranchProtectedError, BusyError, RunEndedError
+from anabranch.errors import BranchInUseError, BranchProtectedError, BusyError, RunEndedError, TableNotFoundError
 from anabranch.format.layout.dead_files import Reach, Wanted, find_reach
-from anabranch.ids import MAIN, BranchName
+from anabranch.hints import suggest
+from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.gc.reports import CollectedObject, GcReport, GcStage, Policy
 from anabranch.repo.gc.roots import Roots, find_roots
 from anabranch.repo.gc.sweep import (
@@ -20,12 +24,14 @@ from anabranch.repo.gc.sweep import (
 )
 from anabranch.repo.log.collected import list_collected, mark_collected, record_collected, unmark_collected
 from anabranch.repo.log.config import TABLES, RepoConfig, store_microseconds
-from anabranch.repo.log.entries import CommitRecord, LogEntry
+from anabranch.repo.log.entries import CommitRecord, GraphCommit, LogEntry
 from anabranch.repo.log.run_state import RunPhase
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.refs.branches import delete_branch, refuse_in_use
 from anabranch.repo.refs.protection import refuse_protected
 from anabranch.repo.runs.runs import Alive, abort_run, is_alive
+from anabranch.repo.transaction import Transaction, table_writes
+from anabranch.repo.write.columns import Rewriter
 from anabranch.repo.write.homes import being_removed
 from anabranch.storage import in_parallel, iter_in_parallel
 from anabranch.storage.requests import OnProgress, Progress, ignore_progress
@@ -278,3 +284,57 @@ class _Collection:
         if not self.dry_run:
             delete_wave(self.repo_store.config.store, objects)
         return objects
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactedTable:
+    """A compacted table, with the number of its fragments before and after."""
+
+    table: str
+    rows: int
+    fragments_before: int
+    fragments_after: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compaction:
+    """The result of a compaction. `commit` is None if there was nothing to do."""
+
+    tables: tuple[CompactedTable, ...]
+    commit: GraphCommit | None
+
+
+def compact_tables(
+    tx: Transaction,
+    keys: Sequence[str],
+    *,
+    target_rows_per_fragment: int,
+    rewriter: Rewriter | None,
+    progress: Callable[[int, int], None],
+) -> Compaction:
+    """Compact tables in one commit. Raise TableNotFoundError before anything is written if one does not exist.
+
+    `progress` gets the number of tables done and the total number of tables.
+    """
+    done: list[CompactedTable] = []
+    with tx:
+        for key in keys:
+            if key not in tx:
+                hint = suggest(key, tx.tables, "list the tables with `tables()`", by_parts=True)
+                raise TableNotFoundError(f"there is no table '{key}'", hint=hint)
+        # A table that is named twice would be compacted twice.
+        for key in sorted({str(TableKey.parse(key)) for key in keys}):
+            progress(len(done), len(keys))
+            before = tx[key].version_ref.count_fragments()
+            table_writes(tx).compact(key, target_rows_per_fragment=target_rows_per_fragment, rewriter=rewriter)
+            after = tx[key]
+            done.append(
+                CompactedTable(
+                    table=key,
+                    rows=after.count_rows(),
+                    fragments_before=before,
+                    fragments_after=after.version_ref.count_fragments(),
+                )
+            )
+    progress(len(keys), len(keys))
+    return Compaction(tables=tuple(done), commit=tx.published)
