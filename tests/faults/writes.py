@@ -13,8 +13,7 @@ from anabranch.errors import BranchExistsError, BranchNotFoundError, RepositoryN
 from anabranch.ids import TableKey
 from anabranch.repo.log.commits import Once
 from anabranch.repo.run import Run
-from anabranch.repo.runs.engine_access import EngineAccess
-from anabranch.repo.runs.streams import StreamBatch
+from anabranch.repo.runs.engine_access import EngineAccess, StreamBatch
 from tests.faults.lakes import RIVAL, STRANGE, State, look, read_heads
 from tests.repo.conftest import CUSTOMERS, ORDERS, append, table
 from tests.repo.gc.passing import pass_time

@@ -10,8 +10,7 @@ from anabranch import testing
 from anabranch.errors import StorageUnavailableError
 from anabranch.ids import TableKey
 from anabranch.repo.log.commits import Once
-from anabranch.repo.runs.engine_access import EngineAccess
-from anabranch.repo.runs.streams import StreamBatch
+from anabranch.repo.runs.engine_access import EngineAccess, StreamBatch
 from anabranch.storage import ObjectStore
 from anabranch.testing import WrappedStore
 from tests.repo.conftest import CUSTOMERS, another, ids, table

@@ -10,7 +10,7 @@ import pytest
 import anabranch as ab
 from anabranch.errors import BranchNotFoundError, BusyError
 from anabranch.repo.log.entries import CommitKind
-from anabranch.repo.refs.schema_lock import LOCK, holding_schema_lock
+from anabranch.repo.refs.protection import LOCK, holding_schema_lock
 from anabranch.repo.repository import Repository
 from tests.repo.conftest import objects
 from tests.repo.leases import expire

@@ -7,8 +7,7 @@ import pytest
 import anabranch as ab
 from anabranch import testing
 from anabranch.ids import TableKey
-from anabranch.repo.runs.engine_access import EngineAccess
-from anabranch.repo.runs.streams import StreamBatch
+from anabranch.repo.runs.engine_access import EngineAccess, StreamBatch
 from anabranch.repo.transaction import Transaction
 from anabranch.testing import CountingStore
 from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, another, append, ids, nothing_changes, table

@@ -7,8 +7,8 @@ from typing import Any
 import anabranch as ab
 from anabranch import testing
 from anabranch.errors import AnabranchError
+from anabranch.repo.log.clones import find_origin
 from anabranch.repo.log.creation import check_repository
-from anabranch.repo.log.origins import find_origin
 from anabranch.testing import CountingStore
 
 OWN = ("_clones/", "_commits/", "_gc/", "_leases/", "_origin/", "_repo", "_runs/", "_tags/", "_versions/")

@@ -1171,10 +1171,10 @@ class Repository:
         >>> len(repo["shop.orders"])
         3
         """
-        from anabranch.repo.refs import reset
+        from anabranch.repo.refs import reflog
 
         name = BranchName.parse_public(branch)
-        self._on_moved(reset.reset_branch(self._repo_store, name, self._resolve_published(to)))
+        self._on_moved(reflog.reset_branch(self._repo_store, name, self._resolve_published(to)))
 
     def undo(self, branch: str | None = None, *, expected_version: int | None = None) -> "Movement":
         """Undo the last movement of a branch by a new entry of its log, and return that movement.
@@ -1191,11 +1191,11 @@ class Repository:
         >>> len(repo["shop.orders"])
         3
         """
-        from anabranch.repo.refs import reset
+        from anabranch.repo.refs import reflog
 
         target = self._named(branch)
         seen = self._seen.get(target) if expected_version is None else expected_version
-        entry, movement = reset.undo_last(self._repo_store, target, seen=seen)
+        entry, movement = reflog.undo_last(self._repo_store, target, seen=seen)
         self._on_moved(entry)
         return movement
 
@@ -1212,11 +1212,11 @@ class Repository:
         >>> repo.redo().message, len(repo["shop.orders"])
         ('More tea', 4)
         """
-        from anabranch.repo.refs import reset
+        from anabranch.repo.refs import reflog
 
         target = self._named(branch)
         seen = self._seen.get(target) if expected_version is None else expected_version
-        entry, movement = reset.redo_last(self._repo_store, target, seen=seen)
+        entry, movement = reflog.redo_last(self._repo_store, target, seen=seen)
         self._on_moved(entry)
         return movement
 

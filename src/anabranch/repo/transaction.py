@@ -32,8 +32,7 @@ from anabranch.repo.write.staged_table import (
     overwrite_step,
     upsert_step,
 )
-from anabranch.repo.write.table_changes import TableChanges
-from anabranch.repo.write.table_writes import TableWrites
+from anabranch.repo.write.table_changes import TableChanges, TableWrites
 from anabranch.repo.write.write_set import SMALL_BYTES, WRITERS, Writer, WriteSet, atomic, warn_dropped
 
 __all__ = ["Transaction", "table_writes"]

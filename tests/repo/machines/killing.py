@@ -13,7 +13,7 @@ import anabranch as ab
 from anabranch.errors import AnabranchError, BranchNotFoundError
 from anabranch.ids import BranchName
 from anabranch.repo.log.run_state import RunPhase
-from anabranch.repo.refs.schema_lock import LOCK
+from anabranch.repo.refs.protection import LOCK
 from anabranch.repo.repository import Repository
 from tests.model.history import ModelCommit
 from tests.model.invariants import check_present, check_run, check_runs

@@ -9,8 +9,7 @@ from anabranch.repo.log.commits import Once
 from anabranch.repo.log.leases import active_leases
 from anabranch.repo.repository import Repository
 from anabranch.repo.run import Run
-from anabranch.repo.runs.engine_access import EngineAccess
-from anabranch.repo.runs.streams import StreamBatch
+from anabranch.repo.runs.engine_access import EngineAccess, StreamBatch
 from tests.repo.gc.interrupting import interrupted
 from tests.repo.programs import ledger
 

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 import anabranch as ab
-from anabranch.repo.refs.schema_lock import holding_schema_lock
+from anabranch.repo.refs.protection import holding_schema_lock
 from anabranch.repo.repository import Repository
 
 OLD = {"first": ["id", "mark"], "second": ["id", "mark"]}

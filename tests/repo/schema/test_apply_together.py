@@ -12,7 +12,7 @@ import anabranch as ab
 from anabranch import testing
 from anabranch.errors import BusyError, SchemaMismatchError, WriteConflictError
 from anabranch.ids import new_ulid
-from anabranch.repo.refs.schema_lock import holding_schema_lock
+from anabranch.repo.refs.protection import holding_schema_lock
 from tests.handles import open_with
 from tests.repo.conftest import CUSTOMERS, ORDERS, another, append, ids, nothing_changes, raw, rows, table
 

@@ -25,22 +25,23 @@ from anabranch.format.clone.files import Draft
 from anabranch.format.staging import VersionRef
 from anabranch.hints import suggest
 from anabranch.ids import MAIN, BranchName, Ref, TableKey
-from anabranch.repo.log.clones import CloneKind, Clones
-from anabranch.repo.log.collected import require_uncollected
-from anabranch.repo.log.commits import Commits
-from anabranch.repo.log.config import RepoConfig
-from anabranch.repo.log.creation import Mark, check_repository, first_entry, has_mark, put_mark
-from anabranch.repo.log.entries import CommitKind, CommitRecord, GraphCommit, TableEntry, TableMap
-from anabranch.repo.log.heads import Heads
-from anabranch.repo.log.origins import (
+from anabranch.repo.log.clones import (
     Attempt,
     AttemptState,
+    CloneKind,
+    Clones,
     Registration,
     begin,
     find_origin,
     finish,
     refuse_overtaken,
 )
+from anabranch.repo.log.collected import require_uncollected
+from anabranch.repo.log.commits import Commits
+from anabranch.repo.log.config import RepoConfig
+from anabranch.repo.log.creation import Mark, check_repository, first_entry, has_mark, put_mark
+from anabranch.repo.log.entries import CommitKind, CommitRecord, GraphCommit, TableEntry, TableMap
+from anabranch.repo.log.heads import Heads
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.refs.resolve import refuse_internal, require_kept, require_published, resolve
 from anabranch.repo.write.homes import free_dataset

@@ -8,7 +8,7 @@ from anabranch.errors import AnabranchError, CorruptError, InvalidNameError, Uns
 from anabranch.ids import BranchName
 from anabranch.repo.doctor.inventory import name_of
 from anabranch.repo.log import codec
-from anabranch.repo.log.clones import CLONES
+from anabranch.repo.log.clones import CLONES, ORIGIN
 from anabranch.repo.log.config import BRANCHES, RUNS, RepoConfig
 from anabranch.repo.log.entries import (
     BranchEvent,
@@ -17,7 +17,6 @@ from anabranch.repo.log.entries import (
     LogEntry,
 )
 from anabranch.repo.log.numbered import NumberedLog
-from anabranch.repo.log.origins import ORIGIN
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.refs.tags import TAGS, TagInfo, decode_tag
 from anabranch.storage import documents

@@ -20,7 +20,7 @@ from anabranch.format.doctor.findings import Case, FindingKind, unknown_file
 from anabranch.ids import MAIN
 from anabranch.repo.doctor.inventory import Inventory, digest_row
 from anabranch.repo.log import history_tables
-from anabranch.repo.log.clones import CLONES
+from anabranch.repo.log.clones import CLONES, ORIGIN, refuse_unfinished
 from anabranch.repo.log.collected import COPY, GC, RECORD, decode_record
 from anabranch.repo.log.commits import COMMITS
 from anabranch.repo.log.config import BRANCHES, RUNS, TABLES, RepoConfig
@@ -34,7 +34,6 @@ from anabranch.repo.log.creation import (
     write_mark_copy,
 )
 from anabranch.repo.log.leases import LEASES
-from anabranch.repo.log.origins import ORIGIN, refuse_unfinished
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.refs.tags import TAGS
 from anabranch.storage.store import CLOCK, store_time

@@ -18,6 +18,7 @@ from anabranch.errors import (
 )
 from anabranch.ids import MAIN, BranchName
 from anabranch.repo.log import validation
+from anabranch.repo.log.clones import refuse_unfinished
 from anabranch.repo.log.commits import Commits
 from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import (
@@ -30,7 +31,6 @@ from anabranch.repo.log.entries import (
     LogEntry,
 )
 from anabranch.repo.log.heads import Heads
-from anabranch.repo.log.origins import refuse_unfinished
 from anabranch.storage import documents, put_once
 from anabranch.storage.uris import is_local
 

@@ -18,9 +18,8 @@ from anabranch.repo.log.config import owns
 from anabranch.repo.log.entries import BranchEvent, BranchMode, BranchState, LogEntry, Parent, TableEntry
 from anabranch.repo.log.numbered import NamePage
 from anabranch.repo.log.store import RepoStore, pin_view
-from anabranch.repo.refs.protection import refuse_protected
+from anabranch.repo.refs.protection import refuse_locked, refuse_protected
 from anabranch.repo.refs.resolve import Resolved
-from anabranch.repo.refs.schema_lock import refuse_locked
 from anabranch.repo.refs.tags import is_tag
 
 __all__ = [

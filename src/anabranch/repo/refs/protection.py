@@ -1,12 +1,28 @@
-"""Branches that must not move: protected ones, except by merges that pass their checks, and those of ended runs."""
+"""Branches that must not move: protected ones, except by merges that pass their checks, and those of ended runs.
 
-from anabranch.errors import BranchProtectedError, BusyError, RunEndedError
-from anabranch.ids import BranchName
-from anabranch.repo.log.entries import BranchEvent, LogEntry
+Also the lock that allows one schema change at a time: an internal branch whose entries name the process that holds it.
+Each acquisition is the next entry of its log, so only one of many succeeds. If the holder dies, its lease expires, and
+the next process takes the lock over.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from anabranch.errors import AnabranchError, BranchProtectedError, BusyError, RunEndedError
+from anabranch.ids import MAIN, BranchName
+from anabranch.repo.log.entries import BranchEvent, BranchMode, BranchState, LogEntry
+from anabranch.repo.log.leases import Lease
 from anabranch.repo.log.run_state import RunPhase
 from anabranch.repo.log.store import RepoStore
 
-__all__ = ["refuse_ended", "refuse_protected", "set_protection"]
+__all__ = [
+    "LOCK",
+    "holding_schema_lock",
+    "refuse_ended",
+    "refuse_locked",
+    "refuse_protected",
+    "set_protection",
+]
 
 
 def refuse_protected(entry: LogEntry) -> None:
@@ -46,3 +62,98 @@ def set_protection(
 
     entry = repo_store.heads.move(branch, decide, known=before)
     return entry, entry is not before
+
+
+LOCK = BranchName("__schema_apply_lock__")
+
+
+@contextmanager
+def holding_schema_lock(repo_store: RepoStore) -> Iterator[None]:
+    """Hold the lock, or raise BusyError if another process holds it."""
+    lease, mine = _acquire(repo_store)
+    try:
+        yield
+    finally:
+        _release(repo_store, mine)
+        lease.release()
+
+
+def refuse_locked(repo_store: RepoStore) -> None:
+    """Refuse what must not happen while a schema change is being applied."""
+    entry = repo_store.heads.find(LOCK)
+    if entry is not None and _is_held(repo_store, entry):
+        raise _held(entry)
+
+
+def _acquire(repo_store: RepoStore) -> tuple[Lease, LogEntry]:
+    holder = repo_store.config.new_id()
+    lease = repo_store.config.leases.new(LOCK, holder)
+    lease.start()  # before the entry: a process that reads the entry must find the lease
+    try:
+        return lease, _lock(repo_store, holder)
+    except BaseException:
+        lease.release()
+        raise
+
+
+def _lock(repo_store: RepoStore, holder: str) -> LogEntry:
+    def decide(before: LogEntry) -> LogEntry:
+        if _is_held(repo_store, before):
+            raise _held(before)
+        return repo_store.heads.next_entry(before, BranchEvent.LOCKED, description=holder)
+
+    before = repo_store.heads.find(LOCK)
+    if before is None:
+        before = repo_store.heads.create(LOCK, lambda _: _first_entry(repo_store, holder))
+        if before is not None:
+            return before
+    try:
+        return repo_store.heads.move(LOCK, decide, known=before)
+    except BusyError:
+        # Another process took the number, and its entry names the actor.
+        raise _held(repo_store.heads.get(LOCK)) from None
+
+
+def _release(repo_store: RepoStore, mine: LogEntry) -> None:
+    """Release the lock. If the store fails, or another process took over an expired lock, nothing is left to do."""
+
+    def decide(before: LogEntry) -> LogEntry | None:
+        # Another process has taken the lock over. To unlock now would take it from that process.
+        if before.number != mine.number:
+            return None
+        return repo_store.heads.next_entry(before, BranchEvent.UNLOCKED)
+
+    try:
+        repo_store.heads.move(LOCK, decide, known=mine)
+    except AnabranchError:
+        return
+
+
+def _is_held(repo_store: RepoStore, entry: LogEntry) -> bool:
+    return entry.event is BranchEvent.LOCKED and entry.state.description in repo_store.config.leases.list_alive(LOCK)
+
+
+def _held(entry: LogEntry) -> BusyError:
+    holder = "another process" if entry.actor is None else f"'{entry.actor}'"
+    return BusyError(f"{holder} is applying a schema change", hint="try again when it is done, or a minute later")
+
+
+def _first_entry(repo_store: RepoStore, holder: str) -> LogEntry:
+    """Return the first entry of the lock's log. Its head is that of main, because each branch must have one."""
+    main, now = repo_store.heads.get(BranchName(MAIN)), repo_store.config.clock()
+    return LogEntry(
+        branch=LOCK,
+        number=1,
+        event=BranchEvent.LOCKED,
+        at=now,
+        actor=repo_store.config.actor,
+        state=BranchState(
+            mode=BranchMode.PINNED,
+            parent=None,
+            created_at=now,
+            created_by=repo_store.config.actor,
+            created_as=1,
+            description=holder,
+        ),
+        head=main.head,
+    )

@@ -1,17 +1,32 @@
-"""The reflog of a branch: every movement of it, newest first, and the tables that a movement changed."""
+"""The reflog of a branch: every movement of it, newest first, and the tables that a movement changed.
+
+Also reset, undo and redo, which move a branch to another commit. The old position stays in the reflog.
+"""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 
 from anabranch.display import to_datetime, to_text
+from anabranch.errors import BusyError, InvalidInputError
 from anabranch.format.arguments import checked_limit
-from anabranch.ids import BranchName, TableKey
+from anabranch.ids import MAIN, BranchName, TableKey
+from anabranch.repo.log.collected import require_uncollected
 from anabranch.repo.log.entries import BranchEvent, LogEntry, TableEntry, is_same_state
-from anabranch.repo.log.store import RepoStore
-from anabranch.repo.refs.branches import newest_entry
+from anabranch.repo.log.store import RepoStore, pin_view
+from anabranch.repo.refs.branches import newest_entry, refuse_in_use, refuse_orphan
+from anabranch.repo.refs.protection import refuse_protected
+from anabranch.repo.refs.resolve import Resolved
 
-__all__ = ["Movement", "changed_tables", "list_movements"]
+__all__ = [
+    "Movement",
+    "changed_tables",
+    "list_movements",
+    "redo_last",
+    "reset_branch",
+    "undo_last",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,3 +106,183 @@ def changed_tables(repo_store: RepoStore, before: LogEntry, after: LogEntry) -> 
     """Return the tables that a movement changed, as they are after it."""
     old, new = repo_store.commits.tables_of(before.head), repo_store.commits.tables_of(after.head)
     return {key: new.get(key) for key in old.keys() | new.keys() if not is_same_state(old.get(key), new.get(key))}
+
+
+def reset_branch(repo_store: RepoStore, branch: BranchName, target: Resolved) -> LogEntry:
+    """Move a branch to another commit. Its old position stays in its log."""
+
+    def decide(head: LogEntry) -> LogEntry:
+        refuse_protected(head)
+        if head.state.is_live:
+            # The head of a live branch does not show which tables follow main: that is in the state of its entry.
+            old = _old_position(repo_store, head, target)
+            return repo_store.heads.next_entry(head, BranchEvent.RESET, head=old.head, own=old.state.own)
+        entry = repo_store.heads.next_entry(head, BranchEvent.RESET)
+        return pin_view(repo_store, entry, target.view, message=f"Reset {branch} to {target.branch}")
+
+    return repo_store.heads.move(branch, decide, verify=partial(_require_uncollected, repo_store))
+
+
+def _require_uncollected(repo_store: RepoStore, entry: LogEntry) -> None:
+    """Refuse a head whose data garbage collection removes, also one that it marked at the same time."""
+    require_uncollected(repo_store.config, entry.head.commit.graph_commit_id)
+
+
+def _old_position(repo_store: RepoStore, head: LogEntry, target: Resolved) -> LogEntry:
+    """Return the entry of a live branch that a reset goes back to.
+
+    A live branch can only go back to a version of its own: its state is more than a commit.
+    """
+    # A version of another branch that had this name, or from before the branch was frozen, has another kind of state.
+    if target.branch is not None and target.is_old and head.has_own(target.branch, target.version):
+        old = repo_store.heads.get_numbered(target.branch, target.version)
+        if old.state.mode is head.state.mode:
+            return old
+    raise InvalidInputError(
+        f"live branch '{head.branch}' can only be reset to a version of its own",
+        hint=f"give one like {head.branch}@v{max(head.number - 1, 1)}, or freeze the branch first",
+    )
+
+
+def undo_last(repo_store: RepoStore, branch: BranchName, *, seen: int | None) -> tuple[LogEntry, Movement]:
+    """Undo the last movement of a branch that is not undone yet, by an entry with the same content as the one before.
+
+    Return the new entry and the movement that was undone. Refused if the branch has moved beyond the version that the
+    caller has seen.
+    """
+    last = _newest_seen(repo_store, branch, seen)
+    undone = _last_movement(repo_store, last)
+    _refuse_rename(repo_store, undone)
+    then = _position_before(repo_store, undone, last)
+    entry = _put_back(repo_store, last, then, BranchEvent.UNDONE)
+    return entry, Movement.of(undone)
+
+
+def redo_last(repo_store: RepoStore, branch: BranchName, *, seen: int | None) -> tuple[LogEntry, Movement]:
+    """Redo the movement that the last undo undid. Return the new entry and the movement that was redone.
+
+    Refused if the branch was moved in another way since the undo, or beyond the version that the caller has seen.
+    """
+    last = _newest_seen(repo_store, branch, seen)
+    then = _position_to_redo(repo_store, last)
+    redone = repo_store.heads.get_numbered(branch, then.position)
+    entry = _put_back(repo_store, last, then, BranchEvent.REDONE)
+    return entry, Movement.of(redone)
+
+
+def _newest_seen(repo_store: RepoStore, branch: BranchName, seen: int | None) -> LogEntry:
+    last = newest_entry(repo_store, branch)
+    if seen is not None and last.number != seen:
+        if last.state.renamed_to is not None:
+            repo_store.heads.get(branch)  # raises, because the branch has another name now
+        raise BusyError(
+            f"branch '{branch}' moved since it was last read",
+            hint=f"see where it is with `sync_branch('{branch}')`, then decide again",
+        )
+    return last
+
+
+def _put_back(repo_store: RepoStore, last: LogEntry, then: LogEntry, event: BranchEvent) -> LogEntry:
+    """Give a branch the head and the state of an earlier entry by a new one."""
+
+    def decide(now: LogEntry) -> LogEntry:
+        if then.state.is_protected:  # else the movement was the protection itself
+            refuse_protected(now)
+        # Undo of a creation is a deletion, and undo of a deletion is a restore. The rules for those hold here, too.
+        _refuse_to_come_or_go(repo_store, now, then)
+        if not then.state.is_deleted:
+            _require_uncollected(repo_store, then)
+        entry = repo_store.heads.next_entry(now, event, head=then.head)
+        return replace(entry, state=then.state, restores=then.position)
+
+    def verify(entry: LogEntry) -> None:
+        if not then.state.is_deleted:
+            _require_uncollected(repo_store, entry)
+        # Branches made from this one, and tags of its name, are put first and verified then, too.
+        _refuse_to_come_or_go(repo_store, last, then)
+
+    return repo_store.heads.move(last.branch, decide, known=last, verify=verify)
+
+
+def _last_movement(repo_store: RepoStore, last: LogEntry) -> LogEntry:
+    """Return the movement that put a branch where it is, not counting undo and redo."""
+    position = _last_moved(repo_store, last).position
+    if position == 0:
+        raise InvalidInputError(
+            f"the creation of branch '{last.branch}' is undone", hint="there is nothing to undo; `redo()` restores it"
+        )
+    return repo_store.heads.get_numbered(last.branch, position)
+
+
+def _refuse_rename(repo_store: RepoStore, undone: LogEntry) -> None:
+    """Refuse to undo a rename: a name that the branch left, or the first entry of a name that it got."""
+    if undone.state.renamed_to is not None:
+        repo_store.heads.get(undone.branch)  # raises, because the branch has another name now
+    if (before := undone.renamed_from) is not None:
+        raise InvalidInputError(
+            f"the last change of branch '{undone.branch}' is its rename from '{before}', which cannot be undone",
+            hint=(
+                f"`branch_rename('{undone.branch}', '{before}')` restores the old name; to undo an earlier change, "
+                f"reset the branch to '{undone.branch}~1', or revert the commit"
+            ),
+        )
+
+
+def _position_before(repo_store: RepoStore, moved: LogEntry, last: LogEntry) -> LogEntry:
+    """Return the entry that shows where a branch was before a movement; before its creation, a tombstone."""
+    if moved.number > 1:
+        return _last_moved(repo_store, repo_store.heads.get_numbered(moved.branch, moved.number - 1))
+    if str(moved.branch) == MAIN:
+        raise InvalidInputError(f"branch '{moved.branch}' has not moved yet", hint="there is nothing to undo")
+    return replace(last, state=replace(last.state, is_deleted=True), restores=0)
+
+
+def _position_to_redo(repo_store: RepoStore, last: LogEntry) -> LogEntry:
+    """Return the entry that shows where a branch was before the last undo that was not redone.
+
+    Undo and redo are read as brackets: walking back, a redo closes the undo before it.
+    """
+    redone = 0
+    entry = _last_moved(repo_store, last)
+    while entry.event in (BranchEvent.UNDONE, BranchEvent.REDONE):
+        before = _last_moved(repo_store, repo_store.heads.get_numbered(entry.branch, entry.number - 1))
+        if entry.event is BranchEvent.REDONE:
+            redone += 1
+        elif redone == 0:
+            return before
+        else:
+            redone -= 1
+        entry = before
+    raise InvalidInputError(
+        f"there is nothing to redo on branch '{last.branch}'",
+        hint="`redo()` only follows `undo()`; `reflog()` lists all positions, and `reset()` goes to any of them",
+    )
+
+
+def _last_moved(repo_store: RepoStore, last: LogEntry) -> LogEntry:
+    """Return the last entry that moved the branch.
+
+    The entry that fences off an aborted run moves nothing. A movement that its writer rolled back did not happen.
+    """
+    while last.number > 1:
+        before = repo_store.heads.get_numbered(last.branch, last.number - 1)
+        # The movement and its roll-back are two entries that together changed nothing, so that an undo steps over
+        # both.
+        if last.event is BranchEvent.ROLLED_BACK and before.number > 1:
+            earlier = repo_store.heads.get_numbered(last.branch, before.number - 1)
+            if (earlier.head.commit, earlier.state) != (last.head.commit, last.state):
+                break  # the state of the branch was changed in between
+            last = earlier
+        elif last.event is BranchEvent.ABORTED:
+            last = before
+        else:
+            break
+    return last
+
+
+def _refuse_to_come_or_go(repo_store: RepoStore, now: LogEntry, then: LogEntry) -> None:
+    """Refuse to delete a branch that others were made from, and to restore one whose parent is deleted."""
+    if then.state.is_deleted and not now.state.is_deleted:
+        refuse_in_use(repo_store, now.branch)
+    if now.state.is_deleted and not then.state.is_deleted:
+        refuse_orphan(repo_store, then)

@@ -18,7 +18,7 @@ from anabranch.format.staging.incoming import cast_computed
 from anabranch.ids import TableKey
 from anabranch.repo.log.entries import GraphCommit
 from anabranch.repo.log.store import RepoStore
-from anabranch.repo.refs.schema_lock import holding_schema_lock
+from anabranch.repo.refs.protection import holding_schema_lock
 from anabranch.repo.schema.plan import SchemaPlan, plan_schema
 from anabranch.repo.schema.state import (
     Column,

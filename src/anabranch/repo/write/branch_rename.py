@@ -18,8 +18,7 @@ from anabranch.ids import MAIN, BranchName
 from anabranch.repo.log.entries import BranchEvent, FormerName, LogEntry, Rename
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.refs.branches import BranchInfo, refuse_active_runs, refuse_name_of_tag
-from anabranch.repo.refs.protection import refuse_protected
-from anabranch.repo.refs.schema_lock import refuse_locked
+from anabranch.repo.refs.protection import refuse_locked, refuse_protected
 from anabranch.repo.write.settle import list_external_writes, settle_head
 
 __all__ = ["rename_branch"]
