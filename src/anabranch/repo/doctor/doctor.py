@@ -20,7 +20,6 @@ from anabranch.format.doctor.findings import (
     Severity,
     examine,
 )
-from anabranch.format.home import Home
 from anabranch.format.layout.names import manifest_path
 from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.doctor.checked_log import CheckedLog, list_logs
@@ -105,7 +104,7 @@ def _diagnose_home(repo_store: RepoStore, branch: BranchName, table: tuple[Table
             )
         home.open()
         external = staging.list_external_versions(home, since=entry.head)
-        if not external and _is_settled(home, newest, entry.version):
+        if not external and (newest == entry.version or staging.restored_version(home, newest) == entry.version):
             return None
     # A store that does not answer is not damage of the table: report it to the caller instead of a finding.
     except (StorageDeniedError, StorageUnavailableError):
@@ -128,10 +127,6 @@ def _diagnose_home(repo_store: RepoStore, branch: BranchName, table: tuple[Table
         tables=(str(key),),
         repair=repair,
     )
-
-
-def _is_settled(home: Home, newest: int, version: int) -> bool:
-    return newest == version or staging.restored_version(home, newest) == version
 
 
 def _external_write(branch: BranchName, key: TableKey, subject: str, versions: tuple[int, ...]) -> Case:
@@ -211,12 +206,8 @@ def check_repository(config: RepoConfig, scope: Scope, *, repair: bool, progress
 
     A repair never removes published data. After each round of repairs, everything is checked again.
     """
-    return examine(config.root, lambda: _scan(config, scope, progress), repair=repair)
-
-
-def _scan(config: RepoConfig, scope: Scope, progress: Progress) -> list[Case]:
-    # A new RepoStore, so that nothing comes from the caches of a handle.
-    return _Scan(RepoStore.of(config), scope, Steps(progress)).run()
+    # A new RepoStore for each scan, so that nothing comes from the caches of a handle.
+    return examine(config.root, lambda: _Scan(RepoStore.of(config), scope, Steps(progress)).run(), repair=repair)
 
 
 class _Scan:

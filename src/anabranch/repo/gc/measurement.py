@@ -151,7 +151,12 @@ class _Measurement:
         if self._part.is_all:
             return list_datasets(self._repo_store.config)
         keys = None if self._part.tables is None else set(map(str, self._part.tables))
-        self._check_known(keys or set(), needs)
+        known = {table for places in needs.values() for each in places.values() for table in each.tables}
+        for key in sorted((keys or set()) - known):
+            raise TableNotFoundError(
+                f"there is no table '{key}' in any retained commit",
+                hint=suggest(key, known, "list the tables of a branch to see which exist", by_parts=True),
+            )
         branch = None if self._part.branch is None else str(self._part.branch)
 
         def is_chosen(need: _Need) -> bool:
@@ -160,15 +165,6 @@ class _Measurement:
             return has_table and has_branch
 
         return sorted(dataset for dataset, places in needs.items() if any(map(is_chosen, places.values())))
-
-    def _check_known(self, keys: set[str], needs: Mapping[str, _Needs]) -> None:
-        """Raise TableNotFoundError if a requested table is in no retained commit."""
-        known = {table for places in needs.values() for each in places.values() for table in each.tables}
-        for key in sorted(keys - known):
-            raise TableNotFoundError(
-                f"there is no table '{key}' in any retained commit",
-                hint=suggest(key, known, "list the tables of a branch to see which exist", by_parts=True),
-            )
 
     def _kinds(self, roots: Roots, groups: Iterable[FileGroup]) -> dict[str, HolderKind]:
         """Return the kinds of the holders to report, branches first and main before the others."""
