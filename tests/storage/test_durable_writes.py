@@ -88,6 +88,17 @@ def test_put_if_absent_syncs_bytes_then_links_then_syncs_the_folder(store: Objec
     assert ("sync", f"{root}/log") in disk.events[linked:]
 
 
+def test_put_if_absent_in_a_new_folder_syncs_each_path_once(store: ObjectStore, root: Path, disk: Disk) -> None:
+    """Only the bytes are synced before the link. The new folder and the one that names it are synced after it."""
+    store.put_if_absent("branches/main/1.json", b"{}")
+    disk.events.clear()
+    store.put_if_absent("branches/dev/1.json", b"{}")
+    linked = disk.position("link", ends_with("/branches/dev/1.json"))
+    (before,) = disk.events[:linked]
+    assert "/branches/dev/1.json#" in before[1]
+    assert sorted(disk.events[linked + 1 :]) == [("sync", str(root / "branches")), ("sync", str(root / "branches/dev"))]
+
+
 def test_files_named_in_after_are_synced_before_the_link(store: ObjectStore, root: Path, disk: Disk) -> None:
     (root / "data").mkdir(parents=True)
     (root / "data" / "a.lance").write_bytes(b"rows")

@@ -1,7 +1,7 @@
 """ASGI middleware of every request: a request id, limits of size, time and number, and warnings as headers."""
 
 import asyncio
-import secrets
+import random
 import time
 from collections.abc import Callable
 
@@ -69,7 +69,9 @@ class LimitingMiddleware:
             await self._app(scope, receive, send)
             return
         state = scope.setdefault("state", {})
-        state["request_id"] = secrets.token_hex(8)
+        # Not a secret. `secrets` calls the system, and then the event loop waits until other threads release the
+        # interpreter.
+        state["request_id"] = f"{random.getrandbits(64):016x}"
         secret = find_secret(_header(scope, b"authorization").decode("latin-1"))
         token = None if secret is None else self._find_token(secret)
         if token is None and scope["path"].startswith(_UI_PATH):
