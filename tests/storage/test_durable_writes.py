@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import anabranch as ab
-from anabranch.errors import InvalidInputError, ObjectExistsError, StorageError, StorageFullError
+from anabranch.errors import InvalidInputError, InvalidPathError, ObjectExistsError, StorageError, StorageFullError
 from anabranch.storage import ObjectStore, local_store, open_store
 from anabranch.storage.local_store import remove_empty_folders
 from anabranch.warnings import DurabilityWarning
@@ -171,6 +171,22 @@ def test_failed_sync_of_a_replacement_leaves_the_old_object(store: ObjectStore, 
     with pytest.raises(StorageError, match="Input/output error"):
         store.put("marks/1.json", b"new")
     assert [(path.name, path.read_bytes()) for path in (root / "marks").iterdir()] == [("1.json", b"old")]
+
+
+def test_failed_rename_leaves_no_temporary_file(store: ObjectStore, root: Path) -> None:
+    (root / "marks" / "1.json").mkdir(parents=True)
+    for is_hint in (False, True):
+        with pytest.raises(InvalidPathError):
+            store.put("marks/1.json", b"new", is_hint=is_hint)
+    assert [path.name for path in (root / "marks").iterdir()] == ["1.json"]
+
+
+def test_folder_is_synced_only_after_the_link(store: ObjectStore, root: Path, disk: Disk) -> None:
+    store.put_if_absent("log/1.json", b"{}")
+    disk.events.clear()
+    store.put_if_absent("log/2.json", b"{}")
+    assert [kind for kind, _ in disk.events] == ["sync", "link", "sync"]
+    assert disk.events[1:] == [("link", f"{root}/log/2.json"), ("sync", f"{root}/log")]
 
 
 def test_missing_file_in_after_leaves_no_object(store: ObjectStore, root: Path) -> None:
