@@ -13,8 +13,7 @@ import httpx
 import pytest
 
 from anabranch.server.auth import DEFAULT_BRANCH
-from anabranch.server.job_rows import Job, JobKind, Progress
-from anabranch.server.job_runner import Report, Work
+from anabranch.server.job_runner import Job, JobKind, Progress, Report, Work
 from anabranch.server.settings import Limits
 from tests.server.conftest import (
     Project,

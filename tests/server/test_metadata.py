@@ -13,8 +13,7 @@ from anabranch.errors import CorruptError, DataInUseError, InvalidPathError
 from anabranch.server.branch_rows import BranchRows
 from anabranch.server.database import Database, Insert
 from anabranch.server.projects import Intent, IntentKind, ProjectRows
-from anabranch.server.rebuild import rebuild_metadata
-from anabranch.server.service import open_service
+from anabranch.server.service import open_service, rebuild_metadata
 from anabranch.server.settings import Settings
 from tests.server.conftest import (
     Project,

@@ -22,8 +22,7 @@ from anabranch.repo.io.values import ExportReport
 from anabranch.server.branches import Branches
 from anabranch.server.files import Files
 from anabranch.server.filters import checked_filter
-from anabranch.server.job_rows import Job, JobKind, JobState
-from anabranch.server.job_runner import Jobs, Report, at_work, progress_callback
+from anabranch.server.job_runner import Job, JobKind, Jobs, JobState, Report, at_work, progress_callback
 from anabranch.server.jobs import JobId, JobToRead, RowFormat, Wait, answer_job
 from anabranch.server.jobs import router as jobs_router
 from anabranch.server.open_branch import OpenBranch

@@ -33,8 +33,7 @@ from anabranch.server.auth import DEFAULT_BRANCH
 from anabranch.server.branches import Branches
 from anabranch.server.files import FILE_ID, Files
 from anabranch.server.idempotency import JOB_ID, find_commit_of_job
-from anabranch.server.job_rows import Job, JobKind
-from anabranch.server.job_runner import Jobs, Report, at_work, progress_callback
+from anabranch.server.job_runner import Job, JobKind, Jobs, Report, at_work, progress_callback
 from anabranch.server.jobs import RowFormat, Wait, answer_job
 from anabranch.server.open_branch import OpenBranch, retried
 from anabranch.server.previews import parse_columns

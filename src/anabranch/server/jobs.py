@@ -10,8 +10,7 @@ from pydantic import BaseModel, TypeAdapter
 
 from anabranch.errors import JobNotFoundError
 from anabranch.server.auth import Scope, Token, require
-from anabranch.server.job_rows import Job, JobState
-from anabranch.server.job_runner import Jobs
+from anabranch.server.job_runner import Job, Jobs, JobState
 from anabranch.server.routing import Call, CallNeeds, Limit, get_service, make_router
 
 __all__ = ["JobId", "JobToRead", "RowFormat", "Wait", "answer_job", "router"]

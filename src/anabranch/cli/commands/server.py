@@ -72,8 +72,8 @@ def serve(
         from anabranch.server.app import create_app
         from anabranch.server.connections import listen
         from anabranch.server.connections import serve as run
-        from anabranch.server.rebuild import rebuild_metadata as rebuild
         from anabranch.server.service import create_first_token, open_service
+        from anabranch.server.service import rebuild_metadata as rebuild
         from anabranch.server.settings import Settings
     except ModuleNotFoundError as err:
         raise MissingDependencyError(f"{err.name} is not installed", hint="pip install 'anabranch[server]'") from err

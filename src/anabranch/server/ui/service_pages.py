@@ -27,7 +27,7 @@ from anabranch.server.auth import DEFAULT_BRANCH, Scope, Token, require
 from anabranch.server.branches import NewBranch, is_branch_id
 from anabranch.server.envelope import text_without_folder, without_data_folder
 from anabranch.server.imports import ImportOrder, ImportRequest
-from anabranch.server.job_rows import Job
+from anabranch.server.job_runner import Job
 from anabranch.server.merges import refuse_dev_branches
 from anabranch.server.service import Service
 from anabranch.server.ui.lake import Lake, LoadOrder, loaded_message
