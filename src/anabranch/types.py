@@ -10,7 +10,7 @@ from anabranch.lazy import load_name
 if TYPE_CHECKING:
     from anabranch.display import Listing
     from anabranch.drawing.commit_graph import LaneRow
-    from anabranch.format.bases.compaction import CompactReport
+    from anabranch.format.bases.bases import BaseUsage, StorageReport, Usage
     from anabranch.format.bases.relocate import RelocateReport, UnexplainedBase
     from anabranch.format.bases.tiering import MoveReport
     from anabranch.format.cleanup.retention import CleanupReason, CleanupReport, RemovedFile, UnusedInBase
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from anabranch.format.refs.tags import TagInfo as DatasetTagInfo
     from anabranch.format.refs.tags import VersionInfo
     from anabranch.format.staging import IndexInfo, IndexKind
-    from anabranch.format.storage_report import BaseUsage, StorageReport, Usage
+    from anabranch.format.staging.compaction import CompactReport
     from anabranch.ids import TableKey
     from anabranch.pipelines.backfill import Backfill, BackfillProgress
     from anabranch.pipelines.plan import Plan as PipelinePlan
@@ -184,7 +184,7 @@ _LOCATIONS = {
     "BackfillProgress": ("anabranch.pipelines.backfill", "BackfillProgress"),
     "BasePath": ("anabranch.format.layout.manifest", "BasePath"),
     "BaseRemoval": ("anabranch.format.cleanup.shared_files", "BaseRemoval"),
-    "BaseUsage": ("anabranch.format.storage_report", "BaseUsage"),
+    "BaseUsage": ("anabranch.format.bases.bases", "BaseUsage"),
     "BranchEvent": ("anabranch.repo.log.entries", "BranchEvent"),
     "BranchInfo": ("anabranch.repo.refs.branches", "BranchInfo"),
     "BranchMode": ("anabranch.repo.log.entries", "BranchMode"),
@@ -202,7 +202,7 @@ _LOCATIONS = {
     "CommitGraph": ("anabranch.repo.history.drawings", "CommitGraph"),
     "CommitKind": ("anabranch.repo.log.entries", "CommitKind"),
     "CommitPlan": ("anabranch.repo.merge.plan", "CommitPlan"),
-    "CompactReport": ("anabranch.format.bases.compaction", "CompactReport"),
+    "CompactReport": ("anabranch.format.staging.compaction", "CompactReport"),
     "CompactedTable": ("anabranch.repo.gc.collection", "CompactedTable"),
     "Compaction": ("anabranch.repo.gc.collection", "Compaction"),
     "ComparedOutput": ("anabranch.pipelines.reproduction", "ComparedOutput"),
@@ -264,7 +264,7 @@ _LOCATIONS = {
     "Severity": ("anabranch.format.doctor.findings", "Severity"),
     "StepProgress": ("anabranch.pipelines.run", "StepProgress"),
     "StepState": ("anabranch.pipelines.run", "StepState"),
-    "StorageReport": ("anabranch.format.storage_report", "StorageReport"),
+    "StorageReport": ("anabranch.format.bases.bases", "StorageReport"),
     "StrategyGap": ("anabranch.repo.merge.conflicts", "StrategyGap"),
     "TableChangeKind": ("anabranch.repo.history.diff", "TableChangeKind"),
     "TableCounts": ("anabranch.repo.history.comparer", "TableCounts"),
@@ -281,7 +281,7 @@ _LOCATIONS = {
     "UnexplainedBase": ("anabranch.format.bases.relocate", "UnexplainedBase"),
     "UnreadableRef": ("anabranch.format.refs.ref_files", "UnreadableRef"),
     "UnusedInBase": ("anabranch.format.cleanup.retention", "UnusedInBase"),
-    "Usage": ("anabranch.format.storage_report", "Usage"),
+    "Usage": ("anabranch.format.bases.bases", "Usage"),
     "VersionInfo": ("anabranch.format.refs.tags", "VersionInfo"),
 }
 

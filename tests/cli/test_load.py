@@ -98,6 +98,13 @@ def test_export_writes_what_load_reads(cli: Run, lake: ab.Repository, folder: Pa
     assert Path(done["files"][0]).read_text().startswith('1,"tea"')
 
 
+def test_export_writes_at_most_the_limit(cli: Run, lake: ab.Repository) -> None:
+    assert lake.snapshot_of("main")[ORDERS].count_rows() > 2
+    done = cli("export", ORDERS, "first.csv", "--limit", "2", "--json").document
+    assert (done["rows"], len(Path(done["files"][0]).read_text().splitlines())) == (2, 3)
+    assert cli("export", ORDERS, "none.csv", "--limit", "0", "--json").error["code"] == "usage"
+
+
 def test_mistakes_are_named(cli: Run, lake: ab.Repository, orders: str) -> None:
     assert lake.branch == "main"
     for args, code in (

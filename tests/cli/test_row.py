@@ -1,5 +1,6 @@
 """`anabranch row`."""
 
+import pyarrow as pa
 import pytest
 
 import anabranch as ab
@@ -24,6 +25,23 @@ def test_each_command_makes_one_commit(cli: Run, lake: ab.Repository) -> None:
     assert (deleted["commit"]["message"], len(rows(lake))) == ("Remove", 3)
     newest = lake.list_commits("main", limit=None)
     assert (len(newest) - before, newest[2].actor_id, newest[2].message) == (3, "eve", f"Insert 2 rows in {ORDERS}")
+
+
+@pytest.mark.parametrize(("kind", "literal"), [("date", "'2026-02-01'"), ("timestamp", "'2026-02-01 10:00:00'")])
+def test_text_for_date_names_the_literal_that_works(cli: Run, lake: ab.Repository, kind: str, literal: str) -> None:
+    types = {"date": pa.date32(), "timestamp": pa.timestamp("us")}
+    with lake.transaction() as tx:
+        tx.create_table("shop.events", pa.schema([("id", pa.int64()), ("start", types[kind])]), primary_key=["id"])
+        tx.append(
+            "shop.events",
+            pa.table(
+                {"id": [1], "start": pa.array([0], pa.int32() if kind == "date" else pa.int64()).cast(types[kind])}
+            ),
+        )
+    update = ("row", "update", "shop.events", "--where", "true", "--set")
+    error = cli(*update, f"start={literal}", "--json").error
+    assert (error["code"], error["hint"]) == ("schema_mismatch", f'use --set "start={kind} {literal}"')
+    assert cli(*update, f"start={kind} {literal}").out.startswith("updated 1 row of shop.events")
 
 
 def test_rows_come_from_stdin_and_replace_others(cli: Run, lake: ab.Repository) -> None:

@@ -9,9 +9,9 @@ import pytest
 from lance.fragment import write_fragments
 
 from anabranch.format.home import Home
+from anabranch.format.layout.listing import manifest_path
 from anabranch.format.layout.manifest import read_outline
 from anabranch.format.layout.messages import Fragment
-from anabranch.format.layout.names import manifest_path
 from tests.format.overlays import ENABLE, add_overlay
 
 BITMAP_FROM = 5000

@@ -202,8 +202,7 @@ def merge_views(source: ModelView, target: ModelView, strategy: Strategy, *, may
         missing = {table.dataset for table in chosen} - {table.dataset for table in touched.values()}
         renamed = {key: table for key, table in ours.items() if table.dataset in missing}
         answers += merge_tables(base, touched | renamed, theirs, strategy, may_lose_ids=may_lose_ids)
-    # An answer without changes fits every result, so it comes last.
-    return sorted(answers, key=lambda answer: not (isinstance(answer, Result) and answer.changes))
+    return answers
 
 
 def _merge_bases(commits: list[ModelCommit], key: str) -> list[ModelTable]:

@@ -130,7 +130,8 @@ class Prediction(Generic[_Made]):
         return self.apply(self.choose(seen))
 
     def choose(self, seen: Seen) -> Result:
-        for answer in self.answers:
+        # An answer fits each result that has more changes, so the answers with the most changes come first.
+        for answer in sorted(self.answers, key=_count_changes, reverse=True):
             refusal = self._refusal_of(answer)
             if refusal is not None and _is_same(seen.error, refusal):
                 raise refusal
@@ -150,6 +151,10 @@ class Prediction(Generic[_Made]):
         if answer.changes:
             return self.refusal
         return InvalidInputError("nothing would change", hint=_HINT) if self.refuses_empty else None
+
+
+def _count_changes(answer: Answer | Refusal) -> int:
+    return sum(len(step.changes) for step in answer.steps) if isinstance(answer, Result) else 0
 
 
 def _is_same(error: AnabranchError | None, refusal: AnabranchError) -> bool:

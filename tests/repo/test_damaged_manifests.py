@@ -8,7 +8,7 @@ import pytest
 import anabranch as ab
 from anabranch.errors import AnabranchError
 from anabranch.format.doctor.findings import FindingKind as Kind
-from anabranch.format.layout.names import manifest_path
+from anabranch.format.layout.listing import manifest_path
 from tests.repo.conftest import ORDERS, another, append, entry, ids, raw, rows, table
 
 DAMAGES: dict[str, Callable[[bytes], bytes]] = {

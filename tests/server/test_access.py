@@ -3,16 +3,18 @@
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import httpx
 import pytest
+from fastapi import Depends
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 
 from anabranch.errors import UnauthenticatedError
 from anabranch.server.app import create_app
 from anabranch.server.auth import Needs, Public, Scope
+from anabranch.server.routing import make_router
 from anabranch.server.service import open_service
 from anabranch.server.settings import Settings
 from anabranch.server.ui.site import PageRoute
@@ -53,6 +55,15 @@ def routes(tmp_path_factory: pytest.TempPathFactory) -> list[APIRoute]:
     found = list(iter_routes(app.routes))
     assert all(isinstance(route, APIRoute | PageRoute) for route in found), found
     return [route for route in found if isinstance(route, APIRoute)]
+
+
+def test_a_route_whose_scope_would_not_be_checked_is_refused() -> None:
+    router = make_router("odd")
+
+    def odd(_: Annotated[None, Depends(Needs(Scope.READ))]) -> None: ...
+
+    with pytest.raises(TypeError, match="'odd' states no scope that is checked"):
+        router.get("/odd")(odd)
 
 
 def path_of(route: APIRoute, project: str, branch: str = "default") -> str:

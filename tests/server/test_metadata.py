@@ -10,6 +10,7 @@ import pytest
 
 import anabranch as ab
 from anabranch.errors import CorruptError, DataInUseError, InvalidPathError
+from anabranch.server import database as database_module
 from anabranch.server.branch_rows import BranchRows
 from anabranch.server.database import Database, Insert
 from anabranch.server.projects import Intent, IntentKind, ProjectRows
@@ -330,6 +331,25 @@ def test_writes_that_wait_share_one_transaction(tmp_path: Path) -> None:
     again = Database(tmp_path / "metadata.duckdb")
     assert [row["id"] for row in again.read("SELECT id FROM projects ORDER BY id")] == list("abcde")
     again.close()
+
+
+def test_no_write_waits_for_a_thread_that_was_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    database = Database(tmp_path / "metadata.duckdb")
+
+    def stop(*_: object) -> None:
+        raise SystemExit(1)
+
+    with ThreadPoolExecutor(3) as pool:
+        with database.turn():
+            writes = [pool.submit(database.insert, "projects", {"id": name, "name": name}) for name in "abc"]
+            while database.queued_writes < 3:
+                pass
+            monkeypatch.setattr(database_module, "_run", stop)
+        assert {type(write.exception()) for write in writes} == {SystemExit}
+    monkeypatch.undo()
+    database.insert("projects", {"id": "d", "name": "d"})
+    assert [row["id"] for row in database.read("SELECT id FROM projects")] == ["d"]
+    database.close()
 
 
 def test_branches_of_one_name_are_created_once(project: Project) -> None:

@@ -195,6 +195,29 @@ def test_missing_file_in_after_leaves_no_object(store: ObjectStore, root: Path) 
     assert list((root / "log").iterdir()) == []
 
 
+@pytest.mark.parametrize("put", ["put", "put_if_absent"])
+def test_failed_sync_is_reported_although_the_disk_became_read_only(
+    store: ObjectStore, disk: Disk, monkeypatch: pytest.MonkeyPatch, put: str
+) -> None:
+    def refuse(path: str) -> None:
+        raise OSError(errno.EROFS, "Read-only file system", path)
+
+    disk.fails_on = "2.json#"
+    monkeypatch.setattr(os, "remove", refuse)
+    with pytest.raises(StorageError, match="Input/output error"):
+        getattr(store, put)("log/2.json", b"{}")
+    assert [info.path for info in store.list()] == []
+
+
+def test_put_succeeds_if_the_temporary_file_stays(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: str) -> None:
+        raise OSError(errno.EROFS, "Read-only file system", path)
+
+    monkeypatch.setattr(os, "remove", refuse)
+    store.put_if_absent("log/2.json", b"{}")
+    assert (store.get("log/2.json"), [info.path for info in store.list()]) == (b"{}", ["log/2.json"])
+
+
 def test_failed_sync_after_the_link_is_a_warning(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
     store.put_if_absent("log/1.json", b"{}")
     folder, real_fsync = f"{store.uri}/log", os.fsync

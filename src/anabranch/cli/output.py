@@ -32,8 +32,8 @@ from anabranch.errors import (
 )
 
 if TYPE_CHECKING:
+    from anabranch.format.bases.bases import Usage
     from anabranch.format.layout.listing import Total
-    from anabranch.format.storage_report import Usage
     from anabranch.pipelines.run import StepProgress
     from anabranch.storage.requests import OnProgress, Progress
 

@@ -1,10 +1,17 @@
-"""Arrow types and values as other engines, and Python, know them, and the columns of Lance blobs."""
+"""Arrow types and values as other engines, and Python, know them, and the columns of Lance blobs.
 
-from collections.abc import Callable
+Rows come in as Python values, too: a list of dicts, a dict of lists, or a pandas frame.
+"""
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from anabranch.errors import InvalidInputError, SchemaMismatchError
+from anabranch.format.arguments import unknown_column
 from anabranch.json_values import duration_text
 
 if TYPE_CHECKING:
@@ -17,9 +24,12 @@ __all__ = [
     "bytes_field",
     "common_type",
     "find_blobs",
+    "find_rows_table",
+    "has_own_types",
     "is_blob_type",
     "python_values",
     "read_blobs",
+    "shorten",
     "to_blobs",
     "with_bytes",
 ]
@@ -178,3 +188,224 @@ def to_blobs(values: pa.Array, kind: pa.DataType) -> pa.Array:
     ]
     made = pa.StructArray.from_arrays(arrays, fields=list(storage), mask=values.is_null())
     return pa.ExtensionArray.from_storage(kind, made)
+
+
+Fits = Callable[[pa.DataType, pa.DataType], bool]
+
+_LONGEST_VALUE = 80
+_SAME_KEYS = "give every row the same keys, with None for null"
+# What Arrow raises for Python values that it cannot convert.
+_FAILURES = (pa.ArrowException, ValueError, TypeError, OverflowError, NotImplementedError)
+
+
+def find_rows_table(data: Any, schema: pa.Schema | None, *, fits: Fits) -> pa.Table | None:
+    """Return rows of Python values as a table, or None for data of another kind.
+
+    Values take the types of the schema's columns, if one is given and `fits` allows it, and a column that is not in the
+    schema is refused. Otherwise Arrow infers the types. The columns of a pandas frame have types of their own.
+    """
+    # First, because a frame has the stream protocol too, which keeps an unnamed index as a column.
+    if _is_pandas(data):
+        return _read_pandas(data)
+    if hasattr(data, "__arrow_c_stream__"):
+        return None
+    if isinstance(data, Mapping):
+        return _read_columns(data, schema, fits)
+    if isinstance(data, list | tuple):
+        return _read_dicts(data, schema, fits)
+    return None
+
+
+def has_own_types(data: Any) -> bool:
+    """Return whether data brings the types of its columns, as everything does except plain Python values."""
+    return hasattr(data, "__arrow_c_stream__") or not isinstance(data, Mapping | list | tuple)
+
+
+def shorten(value: object) -> str:
+    """Return the repr of a value, shortened for a message."""
+    text = repr(value)
+    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}…"
+
+
+def _is_pandas(data: Any) -> bool:
+    pandas = sys.modules.get("pandas")  # a frame cannot exist before pandas is loaded
+    return pandas is not None and isinstance(data, pandas.DataFrame)
+
+
+def _read_pandas(frame: Any) -> pa.Table:
+    """Return the columns of a frame. Named levels of its index become columns, unnamed ones are dropped.
+
+    Arrow itself keeps an unnamed index as `__index_level_0__` unless it is a plain range, which a filter makes it not.
+    """
+    named = [name for name in frame.index.names if name is not None]
+    try:
+        flat = frame.reset_index(level=named) if named else frame
+        table = pa.Table.from_pandas(flat, preserve_index=False)
+    except _FAILURES as err:
+        raise SchemaMismatchError(
+            f"the pandas frame cannot be read: {_first_line(err)}", hint="rename or convert the column or the index"
+        ) from err
+    # Arrow adds a description of the frame, which would become part of the schema of the table.
+    return table.replace_schema_metadata(None)
+
+
+def _read_dicts(rows: Sequence[Any], schema: pa.Schema | None, fits: Fits) -> pa.Table:
+    for number, row in enumerate(rows):
+        if not isinstance(row, Mapping):
+            raise InvalidInputError(
+                f"row {number} of the data is {shorten(row)}, not a dict", hint="pass a list such as [{'id': 1}]"
+            )
+    if not rows:
+        return pa.schema([] if schema is None else schema).empty_table()
+    first = rows[0]
+    for number, row in enumerate(rows):
+        # A missing key may be a misspelled one, so it is not taken for a null.
+        for name in (*first, *row):
+            if name not in row or name not in first:
+                without, other = (number, 0) if name not in row else (0, number)
+                raise SchemaMismatchError(
+                    f"row {without} of the data has no key {name!r}, which row {other} has", hint=_SAME_KEYS
+                )
+    return _read_columns({name: [row[name] for row in rows] for name in first}, schema, fits)
+
+
+def _read_columns(columns: Mapping[Any, Any], schema: pa.Schema | None, fits: Fits) -> pa.Table:
+    for name, values in columns.items():
+        _check_column(name, values, schema)
+    if not columns:
+        return pa.schema([] if schema is None else schema).empty_table()
+    arrays = {
+        name: _read_column(name, values, None if schema is None else schema.field(name).type, fits)
+        for name, values in columns.items()
+    }
+    lengths = {name: len(array) for name, array in arrays.items()}
+    first, *others = lengths
+    for name in others:
+        if lengths[name] != lengths[first]:
+            raise SchemaMismatchError(
+                f"column {name!r} has {lengths[name]} values, and column {first!r} has {lengths[first]}",
+                hint="give every column the same number of values",
+            )
+    return pa.table(arrays)
+
+
+def _check_column(name: object, values: object, schema: pa.Schema | None) -> None:
+    if not isinstance(name, str):
+        raise InvalidInputError(f"{name!r} is not the name of a column", hint="use strings as keys")
+    if schema is not None and name not in schema.names:
+        raise unknown_column(name, schema.names)
+    # A string has a length too, and would become a column of characters.
+    if isinstance(values, str | bytes | Mapping) or not hasattr(values, "__len__"):
+        raise InvalidInputError(
+            f"the values of column {name!r} are {shorten(values)}, not a list",
+            hint="pass a dict of lists such as {'id': [1, 2]}, or a list of dicts such as [{'id': 1}]",
+        )
+
+
+def _read_column(name: str, values: Any, kind: pa.DataType | None, fits: Fits) -> pa.Array | pa.ChunkedArray:
+    if isinstance(values, pa.Array | pa.ChunkedArray):
+        return values
+    try:
+        found = _infer(values, kind)
+    except _FAILURES as err:
+        # A map given as pairs, for example, has a type that Arrow does not infer.
+        if kind is None or not _can_only_be_typed(kind):
+            raise _no_common_type(name, values, kind, fits, err) from err
+        return _convert(name, values, kind)
+    if kind is None or found.type == kind or fits(found.type, kind):
+        return found
+    if not _fits(found.type, kind, fits):
+        raise _mismatch(name, values, kind, fits)
+    made = _convert(name, values, kind)
+    # Arrow turns a number that is too large for the narrower type into infinity.
+    if pa.types.is_floating(kind) and pc.sum(pc.is_inf(made)) != pc.sum(pc.is_inf(found)):
+        raise SchemaMismatchError(
+            f"a value of column {name!r} is too large for {kind}", hint="correct the value, or change the column's type"
+        )
+    return made
+
+
+def _infer(values: Any, kind: pa.DataType | None) -> pa.Array:
+    """Return the values in the type that Arrow infers for them."""
+    try:
+        return pa.array(values)
+    except OverflowError:
+        # Arrow infers int64 for whole numbers, also for those that only uint64 has.
+        if kind is None or not pa.types.is_uint64(kind):
+            raise
+        return pa.array(values, kind)
+
+
+def _fits(found: pa.DataType, kind: pa.DataType, fits: Fits) -> bool:
+    """Return whether Python values that Arrow reads as one type may become another one.
+
+    More than for Arrow data: Python has one type of float, dicts may lack keys of a struct, and are maps as well.
+    """
+    if pa.types.is_floating(found) and pa.types.is_floating(kind):
+        return True
+    if pa.types.is_dictionary(kind):
+        return _fits(found, kind.value_type, fits)
+    if pa.types.is_struct(found) and pa.types.is_struct(kind):
+        known = {field.name: field.type for field in kind}
+        return all(field.name in known and _fits(field.type, known[field.name], fits) for field in found)
+    if pa.types.is_struct(found) and pa.types.is_map(kind):
+        return all(_fits(field.type, kind.item_type, fits) for field in found)
+    if _is_list(found) and _is_list(kind):
+        return _fits(found.value_type, kind.value_type, fits)
+    return fits(found, kind) or _can_only_be_typed(kind)
+
+
+def _can_only_be_typed(kind: pa.DataType) -> bool:
+    return pa.types.is_map(kind) or isinstance(kind, pa.BaseExtensionType)
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def _convert(name: str, values: Any, kind: pa.DataType) -> pa.Array:
+    try:
+        return pa.array(values, kind)
+    except _FAILURES as err:
+        raise SchemaMismatchError(
+            f"the values of column {name!r} cannot be converted to {kind}: {_first_line(err)}",
+            hint="convert them first, or change the column's type",
+        ) from err
+
+
+def _no_common_type(
+    name: str, values: Any, kind: pa.DataType | None, fits: Fits, cause: BaseException
+) -> SchemaMismatchError:
+    """Return the error for values of which Arrow infers no type: the first wrong one, or values of different types."""
+    if kind is not None:
+        return _mismatch(name, values, kind, fits)
+    if isinstance(cause, OverflowError):
+        return SchemaMismatchError(
+            f"a whole number of column {name!r} is too large for int64",
+            hint="create the table with a schema, such as decimal128(38, 0), or give text",
+        )
+    return SchemaMismatchError(
+        f"the values of column {name!r} have no common type: {_first_line(cause)}",
+        hint="convert them first, or create the table with a schema",
+    )
+
+
+def _mismatch(name: str, values: Any, kind: pa.DataType, fits: Fits) -> SchemaMismatchError:
+    hint = "correct the value, or change the column's type first"
+    # Arrow's error does not name the row. One array for each value is slow, but this is the way to an error.
+    for number, value in enumerate(values):
+        try:
+            is_wrong = not _fits(_infer([value], kind).type, kind, fits)
+        except _FAILURES:
+            is_wrong = True
+        if is_wrong:
+            # A binary fraction such as 0.1 is not the decimal that it looks like.
+            if isinstance(value, float) and pa.types.is_decimal(kind):
+                hint = f"pass a decimal.Decimal, such as Decimal('{value}')"
+            problem = f"cannot convert {shorten(value)} to {kind} (column {name!r}, row {number})"
+            return SchemaMismatchError(problem, hint=hint)
+    return SchemaMismatchError(f"cannot convert the values of column {name!r} to {kind}", hint=hint)
+
+
+def _first_line(err: BaseException) -> str:
+    return (str(err) or type(err).__name__).splitlines()[0]

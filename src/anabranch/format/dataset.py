@@ -11,9 +11,8 @@ import lance
 import pyarrow as pa
 
 from anabranch.errors import InvalidInputError, NotFoundError
-from anabranch.format import scan, storage_report
+from anabranch.format import scan
 from anabranch.format.bases import bases, relocate, tiering
-from anabranch.format.bases import compaction as base_compaction
 from anabranch.format.cleanup.cleanup import cleanup
 from anabranch.format.cleanup.retention import CleanupReport, checked_retention
 from anabranch.format.cleanup.shared_files import BaseRemoval, record_branch, remove_base
@@ -22,11 +21,12 @@ from anabranch.format.doctor import doctor
 from anabranch.format.doctor.findings import DoctorReport
 from anabranch.format.home import Home, refuse_managed
 from anabranch.format.lance_errors import lance_errors
-from anabranch.format.layout import deletions, listing
+from anabranch.format.layout import changed_rows, listing
+from anabranch.format.layout.listing import branch_ref_path
 from anabranch.format.layout.manifest import BasePath
-from anabranch.format.layout.names import branch_ref_path
 from anabranch.format.refs import branch_deletion, branches, tags
 from anabranch.format.refs.ref_files import RefList, warn_unreadable
+from anabranch.format.staging.compaction import CompactReport, compact_bases
 from anabranch.format.staging.version_ref import VersionRef
 from anabranch.ids import MAIN
 from anabranch.storage import open_store
@@ -290,11 +290,11 @@ class Dataset:
         done = self.cleanup(keep_last=keep_last, keep_newer_than=keep_newer_than, grace=grace, bases=bases)
         return replace(moved, pruned=done)
 
-    def compact(self) -> base_compaction.CompactReport:
+    def compact(self) -> CompactReport:
         """Merge small fragments, each within the base it is kept in. A table of a repository is refused."""
         self._refuse_pinned()
         refuse_managed(self._root, "a compaction", instead="compact")
-        return base_compaction.compact_bases(self._home)
+        return compact_bases(self._home)
 
     def cleanup(  # noqa: PLR0913 - what to keep, where to look, and how
         self,
@@ -323,9 +323,9 @@ class Dataset:
             progress=counting(progress, "files"),
         )
 
-    def storage_report(self) -> storage_report.StorageReport:
+    def storage_report(self) -> bases.StorageReport:
         """Count the files that this handle's version reads, and their bytes, by base."""
-        return storage_report.storage_report(self._home, self._pinned)
+        return bases.storage_report(self._home, self._pinned)
 
     # Clones, moving, housekeeping
 
@@ -371,9 +371,9 @@ class Dataset:
         """Classify every file of the dataset, all branches included."""
         return listing.layout(self._root)
 
-    def deleted_offsets(self, fragment_id: int) -> deletions.Offsets:
+    def deleted_offsets(self, fragment_id: int) -> changed_rows.Offsets:
         """The rows of a fragment that this handle's version no longer has, as sorted offsets into the fragment."""
-        return deletions.deleted_offsets(self._home, self._pinned, fragment_id)
+        return changed_rows.deleted_offsets(self._home, self._pinned, fragment_id)
 
     def doctor(
         self,

@@ -6,6 +6,7 @@ Also the bounded cache in which a process keeps what it read of homes, and of lo
 import math
 import os
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -58,7 +59,8 @@ class BoundedCache(Generic[K, V]):
         self._limit = limit
         self._capacity = math.inf if capacity is None else capacity
         self._lock = threading.Lock()
-        self._values: dict[K, tuple[V, int]] = {}
+        # In the order of storing. A dict searches for its first key from the start, past all that were removed.
+        self._values: OrderedDict[K, tuple[V, int]] = OrderedDict()
         self._weight = 0
 
     def __len__(self) -> int:
@@ -75,12 +77,12 @@ class BoundedCache(Generic[K, V]):
 
     def keep(self, key: K, value: V, *, weight: int = 1) -> None:
         with self._lock:
-            # Removed first, so that the key moves to the end: the dict is in the order of storing.
+            # Removed first, so that the key moves to the end.
             _, former = self._values.pop(key, (None, 0))
             self._values[key] = (value, weight)
             self._weight += weight - former
             while len(self._values) > self._limit or (self._weight > self._capacity and len(self._values) > 1):
-                self._weight -= self._values.pop(next(iter(self._values)))[1]
+                self._weight -= self._values.popitem(last=False)[1][1]
 
     def forget(self, is_stale: Callable[[K], bool]) -> None:
         with self._lock:
@@ -122,8 +124,10 @@ _BLOCK_BYTES = 64 * 1024
 # Ids are never used again, so that a handle goes stale only if a relocation rewrites the manifest.
 _STAGED: "BoundedCache[HomeKey, lance.LanceDataset]" = BoundedCache(limit=2048, capacity=25_000)
 _WEIGHT_OF_COLUMN = 2
+# The handles that versions were staged on. A version is opened from it when it is first read, and shares its metadata.
+_STAGED_ON: "BoundedCache[HomeKey, lance.LanceDataset]" = BoundedCache(limit=2048, capacity=25_000)
 # All caches of this process whose keys begin with a home.
-_CACHES: "list[BoundedCache[Any, Any]]" = [_STAGED]
+_CACHES: "list[BoundedCache[Any, Any]]" = [_STAGED, _STAGED_ON]
 
 
 def new_home_cache(*, limit: int, capacity: int | None = None) -> "BoundedCache[HomeKey, V]":
@@ -206,10 +210,12 @@ class Home:
 
     def remember(self, staged: "lance.LanceDataset") -> "lance.LanceDataset":
         """Keep the handle of a staged version for the next caller that opens it."""
-        # Fragments and columns are what the memory of a handle depends on.
-        weight = len(staged.fragment_ids()) + _WEIGHT_OF_COLUMN * len(staged.lance_schema.fields())
-        _STAGED.keep(self.key(staged.version), staged, weight=weight)
+        _STAGED.keep(self.key(staged.version), staged, weight=_weight_of(staged))
         return staged
+
+    def remember_base(self, version: int, base: "lance.LanceDataset") -> None:
+        """Keep the handle that a version was staged on. Most staged versions are not read before the next write."""
+        _STAGED_ON.keep(self.key(version), base, weight=_weight_of(base))
 
     def key(self, version: int | None = None) -> "HomeKey":
         """Return the key for what is cached of this home, or of one version of it."""
@@ -232,6 +238,10 @@ class Home:
 
         try:
             with lance_errors(self.uri, self.storage_options):
+                base = _STAGED_ON.find(self.key(version))
+                # A handle that was opened by itself would read all metadata of the files again.
+                if base is not None and version is not None:
+                    return base.checkout_version(version)
                 opened = lance.dataset(
                     self.uri,
                     version=version,
@@ -274,6 +284,11 @@ class Home:
         return BranchNotFoundError(
             f"dataset {self.root!r} has no branch {self.branch!r}", hint="list its branches to see which exist"
         )
+
+
+def _weight_of(dataset: "lance.LanceDataset") -> int:
+    """Return the number of fragments and columns, which the memory of a handle depends on."""
+    return len(dataset.fragment_ids()) + _WEIGHT_OF_COLUMN * len(dataset.lance_schema.fields())
 
 
 # The recorded root, the home, and a version or None.

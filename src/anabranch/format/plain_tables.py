@@ -12,8 +12,8 @@ import pyarrow as pa
 from anabranch.errors import DatasetExistsError, DatasetNotFoundError, ObjectExistsError, StorageError
 from anabranch.format.home import Home
 from anabranch.format.lance_errors import lance_errors
+from anabranch.format.layout.listing import manifest_path
 from anabranch.format.layout.manifest import with_version
-from anabranch.format.layout.names import manifest_path
 from anabranch.format.staging.compaction import compact
 from anabranch.format.staging.fragments import append, overwrite
 from anabranch.format.staging.incoming import read_rows

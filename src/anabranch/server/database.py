@@ -169,8 +169,15 @@ class Database:
 
     def _commit(self, writes: Sequence[_Write]) -> None:
         """Commit writes in one transaction. If one of them fails, commit each by itself."""
-        if len(writes) > 1 and self._commit_together(writes):
-            return
+        try:
+            if len(writes) > 1 and self._commit_together(writes):
+                return
+        except BaseException as err:
+            # Something stopped this thread. The other threads must not wait forever.
+            for write in writes:
+                write.error = err
+                write.done.set()
+            raise
         for write in writes:
             try:
                 with self.transaction() as cursor:

@@ -17,7 +17,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstra
 from starlette.exceptions import HTTPException
 
 from anabranch.errors import AnabranchError
-from anabranch.server.auth import Bearer, Needs, Scope, Token, authenticate
+from anabranch.server.auth import Bearer, Needs, Public, Scope, Token, authenticate
 from anabranch.server.envelope import Envelope, status_of
 from anabranch.server.idempotency import HEADER_PARAMETER, Attempt, IdempotentHandler
 from anabranch.server.open_branch import OpenBranch
@@ -219,8 +219,11 @@ class ServiceRoute(APIRoute):
     def get_route_handler(self) -> _Handler:
         # The first parameter states what the route needs.
         (needs,) = (one.dependency for one in get_args(next(iter(self._parameters.values())).annotation)[1:])
-        if not isinstance(needs, CallNeeds):
+        if isinstance(needs, Public):
             return super().get_route_handler()
+        if not isinstance(needs, CallNeeds):
+            # FastAPI does not check the token of such a route.
+            raise TypeError(f"the first argument of {self.name!r} states no scope that is checked")
         handle = _explaining(self._make_handler(needs))
         if (self.methods or set()) <= _READS:
             return handle

@@ -180,9 +180,9 @@ class LocalFolderStore(ObstoreBackedStore):
         except OSError as err:
             raise self._translate(err, prepared.path) from None
         finally:
-            # After a link the object has two names, and after an error the temporary file has no use.
-            with suppress(FileNotFoundError):
-                os.remove(aside)
+            # After a link the object has two names, and after an error the temporary file has no use. That it cannot
+            # be removed, as on a disk that became read-only, must not hide the error. gc removes it later.
+            self.discard(prepared)
         if self._is_durable and durable:
             # The object is visible already, so a failed sync of its name cannot fail the put.
             try:

@@ -7,10 +7,9 @@ import pyarrow as pa
 import pytest
 
 import anabranch as ab
-from anabranch.format.bases.bases import add_base, append_to_base, fragments_of_base
-from anabranch.format.bases.compaction import compact_bases
+from anabranch.format.bases.bases import add_base, append_to_base, fragments_of_base, storage_report
 from anabranch.format.home import Home
-from anabranch.format.storage_report import storage_report
+from anabranch.format.staging.compaction import compact_bases
 from tests.conftest import Location
 from tests.format.reading import read_base
 

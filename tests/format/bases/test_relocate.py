@@ -17,9 +17,9 @@ from anabranch.errors import (
 from anabranch.format.bases.bases import check_bases
 from anabranch.format.bases.relocate import UnexplainedBase, relocate
 from anabranch.format.home import Home
+from anabranch.format.layout.listing import manifest_path
 from anabranch.format.layout.manifest import read_manifest
 from anabranch.format.layout.messages import Manifest
-from anabranch.format.layout.names import manifest_path
 from anabranch.format.staging import VersionRef, append
 from tests.conftest import Location
 

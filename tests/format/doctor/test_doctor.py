@@ -19,8 +19,8 @@ from anabranch.format.clone.clone import shallow_clone
 from anabranch.format.doctor.doctor import doctor
 from anabranch.format.doctor.findings import DoctorReport, Finding, FindingKind, Severity
 from anabranch.format.home import Home, branch_folder
+from anabranch.format.layout.listing import branch_ref_path, manifest_path, tag_ref_path
 from anabranch.format.layout.manifest import read_manifest, with_base_paths
-from anabranch.format.layout.names import branch_ref_path, manifest_path, tag_ref_path
 from anabranch.format.refs.branches import get_branch
 from anabranch.format.staging import VersionRef, append, fork
 from anabranch.storage import open_store

@@ -10,7 +10,7 @@ import pytest
 import anabranch as ab
 from anabranch import errors
 from anabranch.format.doctor.findings import DoctorReport, FindingKind
-from anabranch.format.layout.names import manifest_path
+from anabranch.format.layout.listing import manifest_path
 
 
 @pytest.fixture

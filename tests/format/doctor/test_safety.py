@@ -19,8 +19,7 @@ from anabranch.format.doctor.inventory import read_inventory
 from anabranch.format.doctor.refs import Repairs
 from anabranch.format.doctor.trees import diagnose_trees
 from anabranch.format.home import Home, branch_folder
-from anabranch.format.layout.listing import layout
-from anabranch.format.layout.names import branch_ref_path, manifest_path
+from anabranch.format.layout.listing import branch_ref_path, layout, manifest_path
 from tests.conftest import Location
 
 NOW = timedelta(0)

@@ -11,8 +11,7 @@ from anabranch.errors import DamagedFileError, UnsupportedFormatError
 from anabranch.format.bases.bases import add_base, append_to_base
 from anabranch.format.home import Home
 from anabranch.format.layout.files import FileKind, FilesReader, files_of_fragment, folder_of_index
-from anabranch.format.layout.listing import LayoutFile, LayoutKind, layout
-from anabranch.format.layout.names import ManifestName
+from anabranch.format.layout.listing import LayoutFile, LayoutKind, ManifestName, layout
 from anabranch.format.refs.branches import create_branch
 from anabranch.storage.uris import relative_to
 from tests.format.live_files import list_live_files

@@ -13,8 +13,7 @@ from lance.fragment import write_fragments
 
 from anabranch.errors import DatasetNotFoundError
 from anabranch.format.home import Home
-from anabranch.format.layout.listing import Layout, LayoutKind, Total, lay_out, layout
-from anabranch.format.layout.names import branch_ref_path
+from anabranch.format.layout.listing import Layout, LayoutKind, Total, branch_ref_path, lay_out, layout
 from anabranch.storage import ObjectInfo
 from tests.conftest import Location
 

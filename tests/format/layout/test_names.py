@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.errors import InvalidNameError
-from anabranch.format.layout.names import (
+from anabranch.format.layout.listing import (
     DeletionFileName,
     DeletionKind,
     ManifestName,

@@ -12,8 +12,8 @@ import anabranch as ab
 from anabranch.errors import ConflictError, UnsupportedFormatError
 from anabranch.format.bases.tiering import copy_version
 from anabranch.format.home import Home
+from anabranch.format.layout.listing import manifest_path
 from anabranch.format.layout.manifest import without_base
-from anabranch.format.layout.names import manifest_path
 from anabranch.format.staging import VersionRef
 from tests.format.overlays import ENABLE, add_overlay
 

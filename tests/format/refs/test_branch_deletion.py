@@ -9,7 +9,7 @@ import pytest
 
 import anabranch as ab
 from anabranch import errors
-from anabranch.format.layout.names import branch_ref_path
+from anabranch.format.layout.listing import branch_ref_path
 from tests.conftest import Location
 
 # Every legal shape of a nested name, and shapes that only other tools make.

@@ -10,9 +10,9 @@ import pytest
 from anabranch.errors import AnabranchError
 from anabranch.format.compare.version_steps import descends_from
 from anabranch.format.home import Home
+from anabranch.format.layout.listing import manifest_path
 from anabranch.format.layout.manifest import inline_transaction, read_parts
 from anabranch.format.layout.messages import Fragment, Transaction
-from anabranch.format.layout.names import manifest_path
 from anabranch.format.layout.settled_manifest import settled_manifest
 from anabranch.format.staging import (
     ColumnChange,

@@ -9,6 +9,7 @@ import pytest
 
 from anabranch.errors import ExternalWriteError, VersionNotFoundError
 from anabranch.format.home import Home
+from anabranch.format.layout.manifest import read_message, with_message
 from anabranch.format.staging import (
     IndexKind,
     VersionRef,
@@ -73,6 +74,19 @@ def test_earlier_external_write_is_kept_and_reported(location: Location) -> None
     assert raw(version_ref).to_table().column("id").to_pylist() == [50]
     assert list_external_versions(version_ref.home, since=1) == (external,)
     assert not is_our_restore(version_ref.home, external)
+
+
+@pytest.mark.parametrize("left", [b"", bytes(64), b"\xff" * 9])
+def test_external_write_whose_transaction_file_was_lost_is_kept(location: Location, left: bytes) -> None:
+    """A power loss may leave zeros in a transaction file. Lance 14 has the transaction in the manifest as well."""
+    home = new_table(location, [1]).home
+    external = append_externally(home, 50)
+    store, path = home.store(), home.manifest_path(external)
+    message = read_message(store.get(path), "manifest")
+    message.ClearField("transaction_section")
+    store.put(path, with_message(store.get(path), message, name="manifest"))
+    store.put(f"{home.folder}/_transactions/{message.transaction_file}".lstrip("/"), left)
+    assert list_external_versions(home, since=1) == (external,)
 
 
 def test_external_write_between_preparation_and_put_is_kept_and_reported(location: Location) -> None:

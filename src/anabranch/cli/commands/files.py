@@ -262,6 +262,9 @@ def export(
     ] = None,
     columns: Columns = None,
     where: Where = None,
+    limit: Annotated[
+        int | None, option("--limit -n", "N", "Maximum number of rows to export (default: all).", min=1)
+    ] = None,
     single_file: Annotated[bool, flag("--single-file", "Write one file, also if TARGET has no suffix.")] = False,
     overwrite: Annotated[bool, flag("--overwrite", "Replace existing files.")] = False,
     delimiter: Delimiter = None,
@@ -281,6 +284,7 @@ def export(
             ref=ref,
             columns=parse_names(columns),
             where=where,
+            limit=limit,
             single_file=single_file,
             overwrite=overwrite,
             csv=CsvOptions(delimiter=delimiter, header=not no_header),

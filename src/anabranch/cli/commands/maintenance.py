@@ -12,9 +12,9 @@ from anabranch.display import human_size, short_id, to_datetime
 from anabranch.hints import Door, words_at
 
 if TYPE_CHECKING:
+    from anabranch.format.bases.bases import Usage
     from anabranch.format.doctor.findings import DoctorReport, Finding
     from anabranch.format.staging import VectorOptions
-    from anabranch.format.storage_report import Usage
     from anabranch.repo.gc.reports import GcReport, Holding, RepositoryStorage
 
 app = group()

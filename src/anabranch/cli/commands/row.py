@@ -12,7 +12,7 @@ from anabranch.cli.command import BRANCH, WRITES, Here, command, group
 from anabranch.cli.options import Message, TableName, argument, flag, option, parse_pairs
 from anabranch.cli.output import Answer, count
 from anabranch.display import short_id
-from anabranch.errors import InvalidExpressionError, InvalidInputError
+from anabranch.errors import InvalidExpressionError, InvalidInputError, SchemaMismatchError
 from anabranch.hints import suggest
 from anabranch.json_values import value_from_json
 
@@ -26,6 +26,7 @@ rows = group(help="Insert, update and delete rows. Each command makes one commit
 app.add_typer(rows, name="row")
 
 _SECOND_COLUMN = re.compile(r",\s*\w+\s*=")
+_TEXT = re.compile(r"\s*('[^']*')\s*")
 Where = Annotated[
     str | None,
     option("--where", "SQL", "Rows to change: a SQL condition such as 'id = 7', or true for all rows. Required."),
@@ -94,6 +95,7 @@ def update(
         here.output.progress("updating"),
         here.on_current_branch(),
         _one_column_each(changes),
+        _dates_as_literals(here, key, changes),
         here.repository.transaction(message=subject) as tx,
     ):
         changed = tx.update(key, changes, predicate)
@@ -112,6 +114,21 @@ def _one_column_each(changes: Mapping[str, str]) -> Iterator[None]:
         raise InvalidExpressionError(
             f"expression {several!r} does not work: it is not one expression", hint="repeat --set for each column"
         ) from err
+
+
+@contextmanager
+def _dates_as_literals(here: Here, key: str, changes: Mapping[str, str]) -> Iterator[None]:
+    """Name the literal of a date or a timestamp for a text that was to be the value of such a column."""
+    try:
+        yield
+    except SchemaMismatchError as err:
+        schema = here.repository.snapshot()[key].schema
+        for name, value in changes.items():
+            kind = re.match("date|timestamp", str(schema.field(name).type)) if name in schema.names else None
+            text = _TEXT.fullmatch(value)
+            if kind is not None and text is not None and f"column {name!r}" in err.problem:
+                raise SchemaMismatchError(err.problem, hint=f'use --set "{name}={kind[0]} {text[1]}"') from err
+        raise
 
 
 @command(rows, "delete", "row delete shop.orders --where 'id = 7'", on=(*BRANCH, *WRITES))

@@ -13,8 +13,8 @@ from anabranch.errors import BaseNotFoundError, InvalidInputError, InvalidPathEr
 from anabranch.format.bases.bases import list_bases
 from anabranch.format.clone.holds import HoldChange, record_clone
 from anabranch.format.home import Home
+from anabranch.format.layout.listing import ManifestScheme, manifest_of_path, pending_manifest_of_path
 from anabranch.format.layout.manifest import BasePath, read_manifest, with_base_paths
-from anabranch.format.layout.names import ManifestScheme, manifest_of_path, pending_manifest_of_path
 from anabranch.storage import ObjectStore, in_parallel
 from anabranch.storage.uris import is_local, join_uri, normalise_uri, relative_to
 

@@ -30,7 +30,7 @@ from anabranch.format.bases.bases import bases_of, get_target, label
 from anabranch.format.cleanup.retention import CleanupReport
 from anabranch.format.home import Home
 from anabranch.format.lance_errors import lance_errors
-from anabranch.format.layout.deletions import offsets_in
+from anabranch.format.layout.changed_rows import offsets_in
 from anabranch.format.layout.files import FileKind, files_of_version, resolve_path
 from anabranch.format.layout.manifest import BasePath
 from anabranch.format.scan import filter_errors

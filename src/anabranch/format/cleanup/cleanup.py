@@ -30,9 +30,8 @@ from anabranch.format.cleanup.shared_files import files_of_dataset, files_of_oth
 from anabranch.format.doctor.refs import store_time
 from anabranch.format.home import Home, is_staged, refuse_managed
 from anabranch.format.layout.files import FileKind, FilesReader, VersionFiles
-from anabranch.format.layout.listing import Layout, LayoutFile, LayoutKind, layout
+from anabranch.format.layout.listing import VERSION_HINT, Layout, LayoutFile, LayoutKind, layout
 from anabranch.format.layout.manifest import BasePath
-from anabranch.format.layout.names import VERSION_HINT
 from anabranch.ids import MAIN
 from anabranch.storage import ObjectInfo, in_parallel, iter_in_parallel, open_store
 from anabranch.storage.uris import follow_links, join_uri, normalise_uri, relative_to

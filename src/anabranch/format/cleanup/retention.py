@@ -10,8 +10,15 @@ from typing import Any
 from anabranch.errors import DamagedFileError, InvalidInputError
 from anabranch.format.arguments import checked_number
 from anabranch.format.home import Home, is_staged
-from anabranch.format.layout.listing import Layout, LayoutFile, LayoutKind
-from anabranch.format.layout.names import BRANCH_REFS, TAG_REFS, ManifestName, tag_of_ref_path
+from anabranch.format.layout.listing import (
+    BRANCH_REFS,
+    TAG_REFS,
+    Layout,
+    LayoutFile,
+    LayoutKind,
+    ManifestName,
+    tag_of_ref_path,
+)
 from anabranch.format.refs.branches import get_branch
 from anabranch.format.refs.tags import get_tag
 from anabranch.storage import in_parallel

@@ -28,9 +28,8 @@ from anabranch.format.cleanup.retention import VersionKey, manifests_of
 from anabranch.format.clone.holds import list_holds
 from anabranch.format.home import Home, is_staged
 from anabranch.format.layout.files import FileKind, FilesReader, VersionFiles
-from anabranch.format.layout.listing import Layout, LayoutFile, layout
+from anabranch.format.layout.listing import CLEANUP_RECORD, Layout, LayoutFile, layout
 from anabranch.format.layout.manifest import BasePath, put_next_version, without_base
-from anabranch.format.layout.names import CLEANUP_RECORD
 from anabranch.format.refs.branches import list_branch_files
 from anabranch.ids import MAIN
 from anabranch.storage import ObjectStore, in_parallel, open_store

@@ -18,8 +18,8 @@ from anabranch.format.clone.holds import Hold
 from anabranch.format.home import Home, is_staged
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout.files import FileKind, NeededFile, files_of_version
+from anabranch.format.layout.listing import CLEANUP_RECORD, manifest_path
 from anabranch.format.layout.manifest import BasePath, read_manifest, with_base_paths, without_base_paths
-from anabranch.format.layout.names import CLEANUP_RECORD, manifest_path
 from anabranch.format.staging.settling import give_ordinary_version
 from anabranch.ids import LAYOUT_NAMES
 from anabranch.storage import ObjectStore, copy_verified, in_parallel, open_store

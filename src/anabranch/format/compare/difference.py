@@ -9,7 +9,7 @@ columns came or went, only those are read, to find the rows that have something 
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import lance
 import numpy as np
@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from anabranch.format.compare.fragments import fragments_of
 from anabranch.format.compare.parts import Part, part_of, whole_part
 from anabranch.format.lance_errors import lance_errors
-from anabranch.format.layout.deletions import Offsets, offsets_in
+from anabranch.format.layout.changed_rows import Offsets, offsets_in
 from anabranch.format.staging.fields import FieldTree
 from anabranch.format.staging.notes import columns_by_id
 from anabranch.format.staging.version_ref import VersionRef
@@ -266,7 +266,7 @@ def _match_fragments(old: _Version, new: _Version) -> tuple[list[_Shared], list[
 def _pair_columns(old: _Version, new: _Version, shared: Sequence[_Shared]) -> tuple[ColumnPair, ...]:
     """Pair the columns of two versions: by the data files they share, then by identity, then by name."""
     if old.has_same_fields(new):
-        return tuple(ColumnPair(older=name, newer=name) for name in new.columns)
+        return _same_columns(new.columns)
     found: dict[str, str] = {}
     for fragment, other in shared:
         if len(found) == len(new.columns):
@@ -285,6 +285,12 @@ def _pair_columns(old: _Version, new: _Version, shared: Sequence[_Shared]) -> tu
     pairs = [ColumnPair(older=found.get(name), newer=name) for name in new.columns]
     gone = [ColumnPair(older=name, newer=None) for name in old.columns if name not in found.values()]
     return (*pairs, *gone)
+
+
+@lru_cache(maxsize=64)
+def _same_columns(names: tuple[str, ...]) -> tuple[ColumnPair, ...]:
+    """Return the pairs of columns that both versions have under the same names, kept for both sides of a merge."""
+    return tuple(ColumnPair(older=name, newer=name) for name in names)
 
 
 def _pair(found: dict[str, str], newer: str, older: str | None) -> None:

@@ -14,7 +14,7 @@ from lance.fragment import FragmentMetadata, RowIdSequence
 from anabranch.format.arrow_types import WITH_BYTES, read_blobs
 from anabranch.format.compare.fragments import Fragments, fragments_of
 from anabranch.format.lance_errors import lance_errors
-from anabranch.format.layout.deletions import Offsets, offsets_in
+from anabranch.format.layout.changed_rows import Offsets, offsets_in
 from anabranch.format.layout.messages import RowIds
 from anabranch.format.layout.settled_manifest import find_range
 from anabranch.format.staging.version_ref import VersionRef
@@ -223,8 +223,9 @@ def take_at(
 
     with lance_errors(version_ref.home.uri, version_ref.home.storage_options):
         found = in_parallel(read, grouped.groups)
-    empty = pa.schema([schema.field(name) for name in names]).empty_table()
-    rows = pa.concat_tables([empty, *found])
+    if not found:
+        return pa.schema([schema.field(name) for name in names]).empty_table()
+    rows = pa.concat_tables(found) if len(found) > 1 else found[0]
     return rows if grouped.order is None else rows.take(pa.array(grouped.order))
 
 

@@ -34,10 +34,11 @@ from anabranch.format.doctor.refs import Repair, Repairs, diagnose_refs
 from anabranch.format.doctor.trees import diagnose_trees
 from anabranch.format.home import Home, branch_folder
 from anabranch.format.lance_errors import lance_errors
-from anabranch.format.layout.listing import LayoutFile, LayoutKind
-from anabranch.format.layout.names import (
+from anabranch.format.layout.listing import (
     BRANCH_REFS,
     TAG_REFS,
+    LayoutFile,
+    LayoutKind,
     ManifestName,
     ManifestScheme,
     branch_ref_path,

@@ -24,11 +24,10 @@ from anabranch.format.bases.bases import check_bases
 from anabranch.format.doctor.findings import FindingKind
 from anabranch.format.home import Home, is_staged
 from anabranch.format.lance_errors import lance_errors
-from anabranch.format.layout.deletions import read_deletion_file
+from anabranch.format.layout.changed_rows import read_deletion_file
 from anabranch.format.layout.files import FileKind, FilesReader, NeededFile
-from anabranch.format.layout.listing import Layout, LayoutFile, LayoutKind, layout
+from anabranch.format.layout.listing import Layout, LayoutFile, LayoutKind, ManifestName, layout
 from anabranch.format.layout.manifest import BasePath, read_manifest
-from anabranch.format.layout.names import ManifestName
 from anabranch.format.refs.branches import BranchInfo, parse_branch, scan_branches, scan_refs
 from anabranch.format.refs.ref_files import RefFile, RefKind
 from anabranch.format.refs.tags import TagInfo, scan_tags

@@ -14,9 +14,10 @@ from anabranch.errors import AnabranchError, ObjectNotFoundError
 from anabranch.format.doctor.findings import Case, FindingKind
 from anabranch.format.doctor.inventory import Inventory
 from anabranch.format.home import Home, branch_folder, is_staged
-from anabranch.format.layout.listing import LayoutFile, LayoutKind
-from anabranch.format.layout.names import (
+from anabranch.format.layout.listing import (
     VERSION_HINT,
+    LayoutFile,
+    LayoutKind,
     branch_ref_path,
     manifest_of_path,
     pending_manifest_of_path,

@@ -8,8 +8,7 @@ from anabranch.format.doctor.findings import Case, FindingKind
 from anabranch.format.doctor.inventory import Damage, Inventory, label
 from anabranch.format.doctor.refs import Repair, Repairs, rebuild_missing_ref
 from anabranch.format.home import branch_folder
-from anabranch.format.layout.listing import LayoutKind
-from anabranch.format.layout.names import BRANCH_REFS, TAG_REFS, branch_ref_path
+from anabranch.format.layout.listing import BRANCH_REFS, TAG_REFS, LayoutKind, branch_ref_path
 from anabranch.format.refs.branches import BranchInfo
 from anabranch.format.staging.manifests import Origin
 

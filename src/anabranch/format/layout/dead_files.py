@@ -11,8 +11,17 @@ from anabranch.errors import CorruptError, DamagedFileError, NotFoundError
 from anabranch.format.compare.version_steps import step_back
 from anabranch.format.home import Home, is_staged
 from anabranch.format.layout.files import FilesReader
-from anabranch.format.layout.listing import Layout, LayoutFile, LayoutKind, lay_out
-from anabranch.format.layout.names import MANAGED_TAG, ManifestName, branch_of_ref_path, branch_ref_path, tag_ref_path
+from anabranch.format.layout.listing import (
+    MANAGED_TAG,
+    Layout,
+    LayoutFile,
+    LayoutKind,
+    ManifestName,
+    branch_of_ref_path,
+    branch_ref_path,
+    lay_out,
+    tag_ref_path,
+)
 from anabranch.format.refs.branches import BranchInfo, find_branch
 from anabranch.format.refs.tags import list_tags
 from anabranch.format.staging.version_ref import VersionRef

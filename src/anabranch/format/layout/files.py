@@ -15,9 +15,16 @@ from uuid import UUID
 from anabranch.errors import BaseNotFoundError, InvalidPathError, ObjectNotFoundError, UnsupportedFormatError
 from anabranch.format.home import Home, is_staged
 from anabranch.format.layout import messages
-from anabranch.format.layout.listing import Layout, LayoutFile, LayoutKind
+from anabranch.format.layout.listing import (
+    DeletionFileName,
+    DeletionKind,
+    Layout,
+    LayoutFile,
+    LayoutKind,
+    ManifestName,
+    ManifestScheme,
+)
 from anabranch.format.layout.manifest import BasePath, ManifestInfo, read_outline
-from anabranch.format.layout.names import DeletionFileName, DeletionKind, ManifestName, ManifestScheme
 from anabranch.storage.uris import follow_links, join_uri, normalise_uri, relative_to
 
 __all__ = [

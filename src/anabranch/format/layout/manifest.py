@@ -18,8 +18,8 @@ from uuid import UUID, uuid4
 from anabranch.errors import BusyError, ConflictError, ObjectExistsError
 from anabranch.format.home import Home, is_staged
 from anabranch.format.layout import messages
+from anabranch.format.layout.listing import ManifestName, manifest_of_path
 from anabranch.format.layout.messages import damaged
-from anabranch.format.layout.names import ManifestName, manifest_of_path
 
 __all__ = [
     "BasePath",

@@ -19,8 +19,8 @@ from anabranch.errors import (
     ObjectNotFoundError,
 )
 from anabranch.format.home import Home, branch_folder
+from anabranch.format.layout.listing import BRANCH_REFS, branch_ref_path, manifest_of_path
 from anabranch.format.layout.manifest import read_manifest
-from anabranch.format.layout.names import BRANCH_REFS, branch_ref_path, manifest_of_path
 from anabranch.format.refs.branches import BranchInfo, get_branch, list_branch_files, remove_branch_files, scan_branches
 from anabranch.format.refs.ref_files import RefFile
 from anabranch.format.refs.tags import TagInfo, scan_tags

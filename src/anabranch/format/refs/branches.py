@@ -25,13 +25,15 @@ from anabranch.errors import (
 from anabranch.format.bases.bases import bases_of, check_bases
 from anabranch.format.home import Home, branch_folder, is_staged
 from anabranch.format.lance_errors import lance_errors
-from anabranch.format.layout.listing import LayoutFile, LayoutKind, lay_out
-from anabranch.format.layout.names import (
+from anabranch.format.layout.listing import (
     BRANCH_REFS,
     TAG_REFS,
+    LayoutFile,
+    LayoutKind,
     ManifestName,
     branch_of_ref_path,
     branch_ref_path,
+    lay_out,
     manifest_of_path,
     manifest_path,
     pending_manifest_of_path,

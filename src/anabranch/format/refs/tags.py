@@ -22,7 +22,7 @@ from anabranch.errors import (
 from anabranch.format.bases.bases import bases_of, register_base
 from anabranch.format.home import Home, is_staged
 from anabranch.format.lance_errors import lance_errors
-from anabranch.format.layout.names import MANAGED_TAG, manifest_path, tag_ref_path
+from anabranch.format.layout.listing import MANAGED_TAG, manifest_path, tag_ref_path
 from anabranch.format.refs.branches import (
     BranchInfo,
     Source,

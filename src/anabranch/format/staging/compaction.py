@@ -1,22 +1,38 @@
-"""Small and half-deleted fragments rewritten as larger ones; rows keep their ids."""
+"""Small and half-deleted fragments rewritten as larger ones; rows keep their ids.
 
+`compact` stages a version. `compact_bases` writes the next version of a dataset without commits, and keeps tiers and
+regions: fragments are merged with others of their base only, and stay there. Lance's own compaction merges across bases
+and writes everything into the home's own root, which would pull a cold archive back into the hot store. It also writes
+a changed index of a branch or clone into the own folder, but records the base that the index was inherited from, so
+that the index cannot be read. Inherited indices are copied beforehand.
+"""
+
+import json
 import pickle
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import lance
-from lance.optimize import Compaction
+from lance.optimize import Compaction, CompactionTask, RewriteResult
 
-from anabranch.errors import InvalidInputError
+from anabranch.errors import BusyError, InvalidInputError
+from anabranch.format.bases.bases import bases_of, get_target
+from anabranch.format.bases.tiering import DataFileCopier
+from anabranch.format.home import Home
 from anabranch.format.lance_errors import lance_errors
+from anabranch.format.layout.files import FileKind, files_of_version, resolve_path
+from anabranch.format.layout.manifest import BasePath, inherited_indices, put_next_version, with_own_indices
 from anabranch.format.staging.indices import rebuild_indices, require_rebuildable
 from anabranch.format.staging.version_ref import VersionRef, stage
+from anabranch.storage import copy_verified, in_parallel, open_store
+from anabranch.storage.uris import join_uri
 
 __all__ = [
-    "TARGET_ROWS",
     "RewriteTask",
     "RewrittenFragments",
+    "TARGET_ROWS",
     "compact",
     "plan_compaction",
     "rewrite_fragments",
@@ -79,3 +95,143 @@ def stage_rewritten(version_ref: VersionRef, rewritten: Sequence[RewrittenFragme
     done: list[Any] = [pickle.loads(result.data) for result in rewritten]  # noqa: S301 - our own
     groups = [lance.LanceOperation.RewriteGroup(result.original_fragments, result.new_fragments) for result in done]
     return rebuild_indices(stage(version_ref.open(), version_ref, lance.LanceOperation.Rewrite(groups, [])))
+
+
+T = TypeVar("T")
+
+_ATTEMPTS = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactReport:
+    """How many fragments became how many."""
+
+    version: int
+    fragments_removed: int
+    fragments_added: int
+
+
+def compact_bases(home: Home, *, target_rows: int = 1 << 20) -> CompactReport:
+    """Merge small fragments and drop deleted rows, base by base.
+
+    What a branch or clone merely inherits is rewritten into its own root: the base that it comes from belongs to
+    another home. Inherited indices are copied first, as Lance would make them unreadable.
+    """
+    for _ in range(_ATTEMPTS):
+        try:
+            with lance_errors(home.uri, home.storage_options):
+                return _compact(home, home.open(), target_rows)
+        except BusyError:
+            continue  # no version names what was written
+    raise BusyError(f"others keep writing to {home.uri!r}", hint="try again when they are done")
+
+
+def _compact(home: Home, dataset: lance.LanceDataset, target_rows: int) -> CompactReport:
+    plan = Compaction.plan(dataset, {"target_rows_per_fragment": target_rows})
+    targets = _writable(home, bases_of(dataset))
+    tasks = [part for whole in plan.tasks for part in _split_by_base(whole, targets)]
+    if not tasks:
+        return CompactReport(version=int(dataset.version), fragments_removed=0, fragments_added=0)
+    # The copies made a new version, so the plan is out of date. The next call finds no inherited index.
+    if copy_inherited_indices(home):
+        return _compact(home, home.open(), target_rows)
+    copier = DataFileCopier(home)
+    done = [_put_in_base(home, task.execute(dataset), target, copier) for target, task in tasks]
+    metrics = Compaction.commit(dataset, done)
+    return CompactReport(
+        version=int(dataset.version),
+        fragments_removed=metrics.fragments_removed,
+        fragments_added=metrics.fragments_added,
+    )
+
+
+def _writable(home: Home, bases: Iterable[BasePath]) -> dict[int, BasePath]:
+    """The bases this home may write to, its own root not among them."""
+    found = {}
+    for base in bases:
+        try:
+            target = get_target(home, [base], base.id)
+        except InvalidInputError:
+            continue
+        if target is not None:
+            found[base.id] = target
+    return found
+
+
+def _split_by_base(
+    task: CompactionTask, writable: Mapping[int, BasePath]
+) -> list[tuple[BasePath | None, CompactionTask]]:
+    """One task for each base, without those that have nothing to merge or drop; None is the own root."""
+    whole = _to_json(task)
+    parts: dict[int | None, list[dict[str, Any]]] = defaultdict(list)
+    for fragment in whole["task"]["fragments"]:
+        base_id = fragment["files"][0]["base_id"]
+        parts[base_id if base_id in writable else None].append(fragment)
+    return [
+        (
+            None if base_id is None else writable[base_id],
+            _from_json(CompactionTask, {**whole, "task": {**whole["task"], "fragments": fragments}}),
+        )
+        for base_id, fragments in parts.items()
+        # Lance planned the task for several bases together. What is left of it in one base may be a single whole
+        # fragment.
+        if len(fragments) > 1 or fragments[0].get("deletion_file")
+    ]
+
+
+def _put_in_base(home: Home, result: RewriteResult, target: BasePath | None, copier: DataFileCopier) -> RewriteResult:
+    """Carry what Lance wrote into the own root over to the base; nothing points to it yet."""
+    if target is None:
+        return result
+    written = _to_json(result)
+    for file in [file for fragment in written["new_fragments"] for file in fragment["files"]]:
+        source, aim = (
+            resolve_path(file["path"], FileKind.DATA, base_id, bases={target.id: target}, dataset_root=home.uri)
+            for base_id in (None, target.id)
+        )
+        # Lance writes compacted files into the own root only. No version names them yet, so they can be moved.
+        copier.move(source, aim)
+        file["base_id"] = target.id
+    return _from_json(RewriteResult, written)
+
+
+# Lance's stubs do not know that its tasks and results travel as JSON.
+
+
+def _to_json(value: Any) -> dict[str, Any]:
+    return dict(json.loads(value.json()))
+
+
+def _from_json(kind: type[T], value: dict[str, Any]) -> T:
+    made: T = kind.from_json(json.dumps(value))  # type: ignore[attr-defined]
+    return made
+
+
+def copy_inherited_indices(home: Home) -> bool:
+    """Copy all inherited indices of the newest version, and put a version that reads the copies.
+
+    Return whether there were any. Raise BusyError if another writer changed the indices.
+    """
+    needed = files_of_version(home, home.head_version()).files
+    folders = {file.uri for file in needed if file.kind is FileKind.INDEX and file.base_id is not None}
+    if not folders:
+        return False
+    target = open_store(home.uri, home.storage_options)
+
+    def copy(uri: str) -> str:
+        folder, _, uuid = uri.rpartition("/")
+        source = open_store(folder, home.storage_options)
+        for info in list(source.list(uuid)):
+            copy_verified(source, info.path, target, join_uri(FileKind.INDEX.folder, info.path))
+        return uuid
+
+    copied = set(in_parallel(copy, folders))
+
+    def change(data: bytes) -> bytes:
+        # The newest version may have an index that was not copied, and would then point to a missing folder.
+        if not inherited_indices(data) <= copied:
+            raise BusyError(f"the indices of {home.uri!r} were changed by another writer", hint="try again")
+        return with_own_indices(data)
+
+    put_next_version(home, change)
+    return True

@@ -11,9 +11,8 @@ import pyarrow.dataset as pads
 
 from anabranch.errors import InvalidInputError, SchemaMismatchError
 from anabranch.format.arguments import unknown_column
-from anabranch.format.arrow_types import is_blob_type, to_blobs
+from anabranch.format.arrow_types import find_rows_table, is_blob_type, shorten, to_blobs
 from anabranch.format.staging.expressions import find_default
-from anabranch.format.staging.python_rows import find_rows_table, shorten
 from anabranch.hints import suggest
 
 __all__ = [
@@ -188,7 +187,8 @@ def _with_room(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 def cast_computed(values: pa.Array, field: pa.Field) -> pa.Array:
     """Cast what an expression gave: arithmetic widens its numbers, so they may be narrowed again."""
-    if _is_number(values.type) and _is_number(field.type) and not _is_castable(values.type, field.type):
+    given, kind = values.type, field.type
+    if given != kind and _is_number(given) and _is_number(kind) and not _is_castable(given, kind):
         try:
             values = pc.cast(values, field.type, safe=True)
         except pa.ArrowInvalid as err:

@@ -8,6 +8,7 @@ Damaged and missing manifests are replaced by, or rebuilt from, other manifests 
 
 import copy
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ from uuid import NAMESPACE_URL, uuid5
 from anabranch.errors import DamagedFileError, ExternalWriteError, NotFoundError
 from anabranch.format.home import BoundedCache, Home, HomeKey, is_staged, new_home_cache
 from anabranch.format.lance_errors import lance_errors
+from anabranch.format.layout.listing import manifest_of_path
 from anabranch.format.layout.manifest import (
     ManifestParts,
     called,
@@ -25,7 +27,6 @@ from anabranch.format.layout.manifest import (
     with_version,
 )
 from anabranch.format.layout.messages import Transaction, damaged
-from anabranch.format.layout.names import manifest_of_path
 from anabranch.storage import put_once
 
 if TYPE_CHECKING:
@@ -183,13 +184,20 @@ def read_stamp(home: Home, version: int) -> Mapping[str, str] | None:
 
 def _read_properties(home: Home, parts: ManifestParts) -> dict[str, str]:
     """Return the properties of the transaction that made an ordinary version."""
-    transaction = inline_transaction(parts)
-    if transaction is None:
-        name = parts.message.transaction_file
-        # Transaction files are not synced, and native cleanup removes them. Without one the version counts as external,
-        # so that it is not overwritten.
-        transaction = home.store().find(f"{home.folder}/_transactions/{name}".lstrip("/")) if name else None
-    found = Transaction.parse(transaction or b"", "transaction")
+    inline = inline_transaction(parts)
+    if inline is not None:
+        return _properties_of(inline)
+    name = parts.message.transaction_file
+    stored = home.store().find(f"{home.folder}/_transactions/{name}".lstrip("/")) if name else None
+    # Transaction files are not synced, so a power loss may leave zeros. Native cleanup removes them. Without one the
+    # version counts as external, so that it is not overwritten.
+    with suppress(DamagedFileError):
+        return _properties_of(stored or b"")
+    return {}
+
+
+def _properties_of(transaction: bytes) -> dict[str, str]:
+    found = Transaction.parse(transaction, "transaction")
     return {each.key: each.value for each in found.properties}
 
 

@@ -21,8 +21,8 @@ from anabranch.format.layout.files import (
     names_in_index,
     resolve_path,
 )
+from anabranch.format.layout.listing import MANAGED_TAG, tag_ref_path
 from anabranch.format.layout.manifest import ManifestParts, base_paths_of
-from anabranch.format.layout.names import MANAGED_TAG, tag_ref_path
 from anabranch.format.staging.manifests import (
     PUT_BACK,
     SET_ASIDE,

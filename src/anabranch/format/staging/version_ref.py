@@ -2,7 +2,7 @@
 
 import secrets
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
 
 from anabranch.errors import DatasetExistsError, InvalidInputError, NotFoundError
@@ -13,13 +13,21 @@ if TYPE_CHECKING:
     import lance
     import pyarrow as pa
 
-    from anabranch.format.layout.staged_manifest import ChangedRows
+    from anabranch.format.layout.changed_rows import ChangedRows
 
 __all__ = ["VersionRef", "create_empty", "stage", "stage_rows"]
 
+
+class _Columns(NamedTuple):
+    """The columns of a version. Rows are compared and merged in `row_schema`, in which blobs are binary."""
+
+    schema: "pa.Schema"
+    row_schema: "pa.Schema"
+    blobs: tuple[str, ...]
+
+
 # Weighed by their columns.
-_SCHEMAS: "BoundedCache[HomeKey, pa.Schema]" = new_home_cache(limit=2048, capacity=100_000)
-_BLOBS: "BoundedCache[HomeKey, tuple[str, ...]]" = new_home_cache(limit=2048)
+_COLUMNS: "BoundedCache[HomeKey, _Columns]" = new_home_cache(limit=2048, capacity=100_000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,33 +51,29 @@ class VersionRef:
     @property
     def schema(self) -> "pa.Schema":
         """The Arrow schema. That of a staged version is kept: Lance converts all columns each time."""
-        key = self.home.key(self.version)
-        found = _SCHEMAS.find(key)
-        if found is None:
-            found = self.open_to_read().schema
-            if is_staged(self.version):
-                _SCHEMAS.keep(key, found, weight=len(found))
-        return found
+        return self._columns().schema if self.is_staged else self.open_to_read().schema
 
     @property
     def row_schema(self) -> "pa.Schema":
         """The schema of rows as they are compared and merged: blobs are binary."""
-        from anabranch.format.arrow_types import with_bytes
-
-        return with_bytes(self.schema) if self.blob_columns else self.schema
+        return self._columns().row_schema
 
     @property
     def blob_columns(self) -> tuple[str, ...]:
         """The names of the blob columns. Those of a staged version are kept."""
-        from anabranch.format.arrow_types import find_blobs
+        return self._columns().blobs
 
-        if not self.is_staged:
-            return find_blobs(self.schema)
+    def _columns(self) -> _Columns:
+        from anabranch.format.arrow_types import find_blobs, with_bytes
+
         key = self.home.key(self.version)
-        found = _BLOBS.find(key)
+        found = _COLUMNS.find(key) if self.is_staged else None
         if found is None:
-            found = find_blobs(self.schema)
-            _BLOBS.keep(key, found)
+            schema = self.open_to_read().schema
+            blobs = find_blobs(schema)
+            found = _Columns(schema, with_bytes(schema) if blobs else schema, blobs)
+            if self.is_staged:
+                _COLUMNS.keep(key, found, weight=len(schema))
         return found
 
     def count_rows(self) -> int:
@@ -131,8 +135,8 @@ def stage(
 def stage_rows(base: "lance.LanceDataset", version_ref: VersionRef, change: "ChangedRows") -> VersionRef | None:
     """Put the manifest of a version with changed rows, outside the history; None if only Lance can write it."""
     # Not at the top: a command that opens no table does not need them.
+    from anabranch.format.layout.changed_rows import staged_manifest
     from anabranch.format.layout.manifest import join_manifest
-    from anabranch.format.layout.staged_manifest import staged_manifest
     from anabranch.format.staging.manifests import Manifest, keep_manifest, read_staged
 
     home = version_ref.home
@@ -149,7 +153,9 @@ def stage_rows(base: "lance.LanceDataset", version_ref: VersionRef, change: "Cha
     # Publishing syncs it with the other new files of the commit.
     home.store().put(path, data, durable=False)
     keep_manifest(home, Manifest(version, path, data, made))
-    with lance_errors(home.uri, home.storage_options):
-        # A handle that was opened by itself would read all metadata of the files again.
-        home.remember(base.checkout_version(version))
+    home.remember_base(version, base)
+    # Only rows change, so that the version has the columns of the one before.
+    columns = _COLUMNS.find(home.key(version_ref.version))
+    if columns is not None:
+        _COLUMNS.keep(home.key(version), columns, weight=len(columns.schema))
     return VersionRef(home=home, version=version)

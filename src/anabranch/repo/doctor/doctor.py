@@ -20,7 +20,7 @@ from anabranch.format.doctor.findings import (
     Severity,
     examine,
 )
-from anabranch.format.layout.names import manifest_path
+from anabranch.format.layout.listing import manifest_path
 from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.doctor.checked_log import CheckedLog, list_logs
 from anabranch.repo.doctor.commits import diagnose_commits, inspect_remaining

@@ -19,8 +19,7 @@ from anabranch.format.doctor.inventory import (
 )
 from anabranch.format.doctor.refs import can_write_ref, write_ref
 from anabranch.format.home import Home, branch_folder, is_staged
-from anabranch.format.layout.listing import Layout, LayoutKind, lay_out
-from anabranch.format.layout.names import ManifestName, branch_ref_path, manifest_path
+from anabranch.format.layout.listing import Layout, LayoutKind, ManifestName, branch_ref_path, lay_out, manifest_path
 from anabranch.format.refs.branches import BranchInfo, parse_branch, scan_refs
 from anabranch.format.refs.ref_files import RefFile, RefKind
 from anabranch.format.scan import iter_batches

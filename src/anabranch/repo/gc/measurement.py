@@ -7,9 +7,9 @@ from datetime import datetime
 
 from anabranch.errors import TableNotFoundError
 from anabranch.format.arguments import require_names
+from anabranch.format.bases.bases import Usage
 from anabranch.format.layout.dead_files import Reach, VersionKey, Wanted, find_reach
-from anabranch.format.layout.names import VERSION_HINT, branch_of_ref_path
-from anabranch.format.storage_report import Usage
+from anabranch.format.layout.listing import VERSION_HINT, branch_of_ref_path
 from anabranch.hints import suggest
 from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.gc.collection import find_horizon

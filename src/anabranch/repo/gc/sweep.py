@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from itertools import groupby
 
 from anabranch.format.layout.dead_files import Reach, VersionKey, Wanted, find_reach
-from anabranch.format.layout.names import branch_of_ref_path
+from anabranch.format.layout.listing import branch_of_ref_path
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.gc.reports import CollectedObject, Policy
 from anabranch.repo.gc.roots import EARLIEST, Roots, find_roots

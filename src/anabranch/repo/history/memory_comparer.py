@@ -52,6 +52,8 @@ def can_compare_in_memory(question: RowComparison | RowMerge) -> bool:
     # A side that is not a `RowSide` cannot be read by address.
     if len(sides) < len(question.sides) or _count_values(question) > _MOST_VALUES:
         return False
+    if isinstance(question, RowMerge) and _have_same_columns(question, present):
+        return True
     known = [dict(zip(schema.names, schema.types, strict=True)) if schema is not None else {} for schema in sides]
 
     def types(column: ColumnPair | ColumnTriple) -> list[pa.DataType]:
@@ -65,6 +67,18 @@ def can_compare_in_memory(question: RowComparison | RowMerge) -> bool:
     if not all(len(kinds) == len(present) and _are_same(kinds) and can_match(kinds[0]) for kinds in keys):
         return False
     return all(not kinds or (_are_same(kinds) and can_compare(kinds[0])) for kinds in columns)
+
+
+def _have_same_columns(merge: RowMerge, schemas: list[pa.Schema]) -> bool:
+    """Return whether all sides have the same columns of types that match here, which most merges do."""
+    first, *others = schemas
+    if not merge.keys or len(schemas) < len(merge.sides) or not all(first.equals(other) for other in others):
+        return False
+    if not all(column.base == column.source == column.target for column in merge.columns):
+        return False
+    keys = {column.base for column in merge.keys}
+    kinds = zip(first.names, first.types, strict=True)
+    return all(can_match(kind) if name in keys else can_compare(kind) for name, kind in kinds)
 
 
 def _are_same(kinds: list[pa.DataType]) -> bool:

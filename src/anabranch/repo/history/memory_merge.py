@@ -31,6 +31,8 @@ from anabranch.storage.uris import is_local
 
 CHANGES = pa.array(["inserted", "updated", "deleted", None])
 INSERTED, UPDATED, DELETED, _UNCHANGED = range(4)
+# Up to this number of values of the base, to read all at once is faster than the keys first and then some values.
+_FEW_VALUES = 64
 
 
 def names_on_sides(triple: ColumnTriple) -> tuple[str | None, ...]:
@@ -67,7 +69,9 @@ class MatchedRows:
             self._o, self._n, self._p, self._q = read_sides(merge.sides, columns)
             self._match(keys)
             return
-        self._o, self._n = read_sides(merge.sides[:2], columns[:2])
+        base = merge.base_of_source
+        reads_all = base is not None and base.rows * len(base.schema) <= _FEW_VALUES
+        self._o, self._n = read_sides(merge.sides[:2], [None if reads_all else columns[0], columns[1]])
         self._p, self._q = (HeldRows.without_rows(*side) for side in zip(merge.sides[2:], columns[2:], strict=True))
         self._match(keys)
         # The target still has each row of the base that the source touched, under the same key. So only a key that is

@@ -47,7 +47,13 @@ class HeldRows:
     @classmethod
     def without_rows(cls, side: Rows | None, columns: Sequence[str] | None) -> "HeldRows":
         """Return the columns of a side without any of its rows, as if they were not to be read."""
-        return cls.read(replace(side, parts=()) if isinstance(side, RowSide) else None, columns)
+        if not isinstance(side, RowSide):
+            return cls.read(None, columns)
+        schema = side.schema
+        wanted = [schema.field(name) for name in (schema.names if columns is None else columns)]
+        arrays = [pa.nulls(0, field.type) for field in wanted] + _NO_ROWS.columns
+        batch = pa.RecordBatch.from_arrays(arrays, names=[*(field.name for field in wanted), *_NO_ROWS.schema.names])
+        return cls(side, batch, has_values=columns is None)
 
     def __len__(self) -> int:
         return len(self._read)
@@ -125,7 +131,7 @@ class HeldRows:
             return pa.nulls(len(positions), self.type)
         at = self._in_loaded(positions)
         taken = _take(self._loaded.select(self.names), at)
-        return pa.StructArray.from_arrays(taken.columns, fields=list(self.type), mask=pa.array(at < 0))
+        return pa.StructArray.from_arrays(taken.columns, names=self.names, mask=pa.array(at < 0))
 
     def _in_loaded(self, positions: Positions) -> Positions:
         return positions if self._at is None else at_positions(self._at, positions, missing=-1)
@@ -144,6 +150,8 @@ def _read(side: RowSide, columns: Sequence[str] | None) -> pa.RecordBatch:
     wanted = [*(side.schema.names if columns is None else columns), ROW_ADDRESS]
     wanted += [ROW_ID] if side.with_row_ids else []
     batches = list(replace(side, with_addresses=True).read(columns))
+    if len(batches) == 1:
+        return batches[0].select(wanted)
     if batches:
         return _as_batch(pa.Table.from_batches([batch.select(wanted) for batch in batches]))
     numbers = [pa.field(name, pa.uint64()) for name in (ROW_ID, ROW_ADDRESS)]
@@ -152,7 +160,8 @@ def _read(side: RowSide, columns: Sequence[str] | None) -> pa.RecordBatch:
 
 def _as_batch(table: pa.Table) -> pa.RecordBatch:
     """Return all rows as one batch, also if there are none."""
-    columns = [column.combine_chunks() for column in table.columns]
+    # To combine the chunks of a column copies it, also if there is only one.
+    columns = [c.chunk(0) if c.num_chunks == 1 else c.combine_chunks() for c in table.columns]
     if not columns:
         return table.to_batches()[0]
     return pa.RecordBatch.from_arrays(columns, schema=table.schema)

@@ -12,9 +12,9 @@ from anabranch.files.formats import CsvOptions, checked_format
 from anabranch.files.rows import Reading
 from anabranch.files.sources import SourceFile, find_files
 from anabranch.format import staging
+from anabranch.format.arrow_types import has_own_types
 from anabranch.format.staging import WrittenFragment
 from anabranch.format.staging.incoming import as_reader, fit_rows, require_columns
-from anabranch.format.staging.python_rows import has_own_types
 from anabranch.ids import TableKey
 from anabranch.repo.history.comparer import Choice
 from anabranch.repo.io.load_steps import (

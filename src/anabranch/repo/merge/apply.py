@@ -218,7 +218,8 @@ class Stager:
             version_ref = _stage_columns(step, staged_table.version_ref)
             schema = version_ref.schema
             changes = iter_without_nulls(step, iter_row_changes(step.rows, found, schema), schema, self.comparer)
-            version_ref = staging.replace_rows(version_ref, tally.iter_batches(changes)).version_ref
+            replaced = staging.replace_rows(version_ref, tally.iter_batches(changes))
+            version_ref = replaced.version_ref
             # What was written so far is in no entry, and garbage collection removes it.
             if tally.conflicts.count:
                 return tally.to_result()
@@ -228,8 +229,9 @@ class Stager:
             return self._count_mismatch(step, err)
         # A table without a change keeps its version, so that the commit does not list it.
         if version_ref != staged_table.version_ref or step.shape.primary_key != staged_table.primary_key:
+            rows = step.target.entry.rows + replaced.inserted - replaced.deleted
             staged_table = replace(staged_table, primary_key=step.shape.primary_key).then(
-                one_time_step("merge", version_ref)
+                one_time_step("merge", version_ref), rows=rows
             )
         return self._staged(step, tally.counts, staged_table)
 
@@ -261,8 +263,11 @@ class Stager:
 
     def _staged(self, step: TableStep, counts: TableCounts, staged_table: StagedTable) -> MergedTable:
         target = None if isinstance(step, AddTable) else step.target
-        is_same = target is not None and target.key == step.key and staged_table.find_change(target.entry) is None
-        return MergedTable(step=step, counts=counts, entry=None if is_same else staged_table.to_entry())
+        if target is None or target.key != step.key:
+            entry: TableEntry | None = staged_table.to_entry()
+        else:
+            entry = staged_table.find_change(target.entry)
+        return MergedTable(step=step, counts=counts, entry=entry)
 
     def _staged_table(self, step: RenameTable | KeepTable | ReplaceTable | MergeTable) -> StagedTable:
         found = stage_existing(self.config, self.branch, step.target.key, step.target.entry)

@@ -70,7 +70,8 @@ class _MatchedTable:
 
     def _names(self) -> TableNames:
         columns: dict[str, set[str | None]] = {}
-        for pair in (*self._of_source.columns, *self._of_target.columns):
+        pairs = () if self._has_same_schema else (*self._of_source.columns, *self._of_target.columns)
+        for pair in pairs:
             if pair.older is not None:
                 columns.setdefault(pair.older, {pair.older}).add(pair.newer)
         return TableNames.of(self._match.names or [self._match.key], columns.values())
@@ -288,6 +289,8 @@ class _MatchedTable:
     def _undecided_columns(self, shape: Shape) -> frozenset[str]:
         """Return the columns that have a conflict of their own. It may name them as one of the sides does."""
         names = {conflict.column for conflict in self._conflicts} - {None}
+        if not names:
+            return frozenset()
         return frozenset(
             column.name
             for column in shape.columns
@@ -326,6 +329,8 @@ class _MatchedTable:
 
         They are compared too: a change of such a column by one side is a conflict if the other side deleted the row.
         """
+        if self._has_same_schema:
+            return []
         ours, theirs = (
             {pair.older: pair.newer for pair in side.columns if pair.older is not None}
             for side in (self._of_source, self._of_target)

@@ -93,7 +93,7 @@ class _RowMerger:
 
         Such rows are matched twice, or an update or deletion meets an insertion.
         """
-        named = {column.name: column.triple.source for column in self._columns}
+        named = {c.name: c.triple.source for c in self._columns if c.name in self._key_names}
         keys = pa.table({name: pc.struct_field(found.source, [named[name]]) for name in self._key_names})
         # A row that the source deleted has no key on that side.
         if found.source.null_count:
@@ -138,7 +138,9 @@ class _RowMerger:
             yield RowChanges(counts=counts)
             return
         ordered = (rows if is_changed.all() else rows.filter(pa.array(is_changed))).select(self._schema.names)
-        arrays = [cast_computed(ordered.column(field.name).combine_chunks(), field) for field in self._schema]
+        # To combine the chunks of a column copies it, also if there is only one.
+        columns = [c.chunk(0) if c.num_chunks == 1 else c.combine_chunks() for c in ordered.columns]
+        arrays = [cast_computed(column, field) for column, field in zip(columns, self._schema, strict=True)]
         batch = RowBatch(
             rows=pa.table(arrays, schema=self._schema),
             addresses=found.addresses[is_changed],

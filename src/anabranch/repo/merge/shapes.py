@@ -152,8 +152,8 @@ class Shape:
     @property
     def matched_names(self) -> tuple[str, ...]:
         """The names in the result of the columns that rows are matched by."""
-        names = {column.triple: column.name for column in self.columns}
-        return tuple(names[triple] for triple in self.matched_by)
+        # Not by a dict of all columns: a key has few of them, and most often the first ones.
+        return tuple(next(c.name for c in self.columns if c.triple == triple) for triple in self.matched_by)
 
     @property
     def lenient_changes(self) -> tuple[ColumnChange, ...]:

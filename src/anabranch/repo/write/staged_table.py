@@ -59,9 +59,11 @@ class StagedTable:
     primary_key: tuple[str, ...]
     forked_from: tuple[str | None, int] | None
     steps: tuple[Step, ...] = ()
+    # The number of rows, if it is known without reading the version.
+    rows: int | None = None
 
-    def then(self, step: Step) -> "StagedTable":
-        return replace(self, version_ref=step.version_ref, steps=(*self.steps, step))
+    def then(self, step: Step, *, rows: int | None = None) -> "StagedTable":
+        return replace(self, version_ref=step.version_ref, steps=(*self.steps, step), rows=rows)
 
     def find_change(self, before: TableEntry | None) -> TableEntry | None:
         """Return the entry of the table, None if it has the state of `before`, as after a rename and a rename back."""
@@ -77,10 +79,14 @@ class StagedTable:
             version=self.version_ref.version,
             head=self.head,
             primary_key=self.primary_key,
-            # A table that was created and not changed since has none.
-            rows=self.version_ref.count_rows() if self.origin or self.steps else 0,
+            rows=self._count_rows(),
             forked_from=self.forked_from,
         )
+
+    def _count_rows(self) -> int:
+        if not self.origin and not self.steps:  # A table that was created and not changed since has none.
+            return 0
+        return self.version_ref.count_rows() if self.rows is None else self.rows
 
 
 def stage_existing(config: RepoConfig, branch: BranchName, key: TableKey, entry: TableEntry) -> StagedTable:

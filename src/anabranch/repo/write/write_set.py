@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyarrow.dataset as pads
 
 from anabranch.errors import InvalidInputError, TableExistsError, TableNotFoundError, WriteConflictError
+from anabranch.format.arrow_types import has_own_types
 from anabranch.format.staging import VersionRef
 from anabranch.format.staging.incoming import as_reader
-from anabranch.format.staging.python_rows import has_own_types
 from anabranch.hints import suggest
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.log.config import owns
