@@ -23,17 +23,6 @@ if TYPE_CHECKING:
     from anabranch.repo.io.values import Loader
     from anabranch.repo.write.columns import Rewriter
 
-__all__ = [
-    "ENGINES",
-    "bind_repository",
-    "clone_repository",
-    "doctor",
-    "init_repository",
-    "open_damaged_repository",
-    "open_repository",
-    "relocate_repository",
-]
-
 
 def init_repository(
     uri: str | os.PathLike[str],

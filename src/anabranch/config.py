@@ -24,26 +24,6 @@ from anabranch.errors import (
 )
 from anabranch.ids import MAIN
 
-__all__ = [
-    "ACTOR_VARIABLE",
-    "BRANCH_VARIABLE",
-    "CONFIG_FILE",
-    "MEMORY_FILE",
-    "REPOSITORY_VARIABLE",
-    "ConfigValue",
-    "Memory",
-    "Settings",
-    "Source",
-    "configured_options",
-    "find_memory",
-    "load_config",
-    "load_settings",
-    "new_repository_settings",
-    "overriding_variables",
-    "remember",
-    "write_config",
-]
-
 REPOSITORY_VARIABLE = "ANABRANCH_REPO"
 BRANCH_VARIABLE = "ANABRANCH_BRANCH"
 ACTOR_VARIABLE = "ANABRANCH_ACTOR"

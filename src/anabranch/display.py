@@ -8,21 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Protocol, SupportsIndex, TypeVar, overload
 
-__all__ = [
-    "MAX_ROWS",
-    "Listed",
-    "Listing",
-    "html_table",
-    "human_size",
-    "printable",
-    "short_id",
-    "some_of",
-    "text_table",
-    "to_datetime",
-    "to_microseconds",
-    "to_text",
-]
-
 # A listing of more rows prints only the first.
 MAX_ROWS = 50
 _MAX_TEXT = 60

@@ -14,8 +14,6 @@ from enum import StrEnum
 from itertools import islice
 from typing import assert_never
 
-__all__ = ["COMMANDS", "Door", "closest", "code_in", "shell_text", "suggest", "words_at"]
-
 
 class Door(StrEnum):
     """Where a user reads a hint, besides Python."""

@@ -10,20 +10,6 @@ from typing import Self
 
 from anabranch.errors import InvalidNameError
 
-__all__ = [
-    "LAYOUT_NAMES",
-    "MAIN",
-    "BranchName",
-    "CommitId",
-    "Ref",
-    "RefRange",
-    "Step",
-    "TableKey",
-    "TagName",
-    "are_table_keys",
-    "new_ulid",
-]
-
 MAIN = "main"
 _RUN = "__run__"
 

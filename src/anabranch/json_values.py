@@ -14,7 +14,6 @@ from uuid import UUID
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["duration_text", "json_value", "not_finite", "value_from_json"]
 
 # Most JSON readers hold integers in 64 signed bits.
 _INTEGERS = range(-(2**63), 2**63)

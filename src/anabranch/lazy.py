@@ -5,8 +5,6 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
-__all__ = ["load_name"]
-
 
 def load_name(package: str, locations: Mapping[str, tuple[str, str]], name: str) -> Any:
     """Return what a package exports under a name, and set it there, so that the next access finds it.

@@ -15,8 +15,6 @@ from anabranch.errors import ConflictError
 from anabranch.pipelines.pipeline import Pipeline
 from anabranch.repo.repository import Repository
 
-__all__ = ["DEMO_FOLDER", "PIPELINE_FILE", "make_demo"]
-
 DEMO_FOLDER = "anabranch-demo"
 PIPELINE_FILE = "report.py"
 _LAKE = "lake"

@@ -6,15 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-__all__ = [
-    "DurabilityWarning",
-    "ExternalWriteWarning",
-    "UnreadableRefWarning",
-    "UnregisteredCloneWarning",
-    "collect_warnings",
-    "warn_of_external_write",
-]
-
 # A context variable, because `warnings.catch_warnings` changes the whole process: concurrent requests would collect
 # each other's warnings.
 _COLLECTED: ContextVar[list[str] | None] = ContextVar("anabranch_warnings", default=None)

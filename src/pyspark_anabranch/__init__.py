@@ -3,8 +3,6 @@
 from anabranch.bootstrap import open_repository
 from anabranch.spark.source import AnabranchSource
 
-__all__ = ["DefaultSource"]
-
 
 class DefaultSource(AnabranchSource):
     open_repository = staticmethod(open_repository)

@@ -8,8 +8,6 @@ from typing import Any
 from anabranch.errors import InvalidInputError, SchemaMismatchError
 from anabranch.hints import suggest
 
-__all__ = ["check_columns", "checked_limit", "checked_number", "listed_columns", "require_names", "unknown_column"]
-
 # A hint with all columns of a very wide table cannot be read.
 _MAX_COLUMNS = 50
 

@@ -19,20 +19,6 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-__all__ = [
-    "WITH_BYTES",
-    "bytes_field",
-    "common_type",
-    "find_blobs",
-    "find_rows_table",
-    "has_own_types",
-    "is_blob_type",
-    "python_values",
-    "read_blobs",
-    "shorten",
-    "to_blobs",
-    "with_bytes",
-]
 
 # The precision of decimal128, the widest decimal that most engines have.
 _MOST_DIGITS = 38

@@ -32,8 +32,6 @@ from anabranch.ids import MAIN
 from anabranch.storage import open_store
 from anabranch.storage.requests import OnProgress, counting
 
-__all__ = ["Dataset", "Ref", "open_damaged_dataset", "open_dataset"]
-
 # How a position in history is given: a version number, the name of a branch or tag, or (branch, version).
 Ref = int | str | tuple[str | None, int | None]
 

@@ -32,18 +32,6 @@ from anabranch.storage.uris import follow_links, is_local, join_uri, normalise_u
 if TYPE_CHECKING:
     import lance
 
-__all__ = [
-    "BoundedCache",
-    "Home",
-    "HomeKey",
-    "branch_folder",
-    "find_repository",
-    "is_safe_branch",
-    "is_staged",
-    "new_home_cache",
-    "refuse_managed",
-]
-
 
 K = TypeVar("K")
 V = TypeVar("V")

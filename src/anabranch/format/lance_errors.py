@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     import lance
     import pyarrow as pa
 
-__all__ = ["is_damaged_file", "iter_batches", "lance_errors"]
 
 # First match wins: the message of Lance, what we raise, what to do next.
 _TABLE: tuple[tuple[str, type[AnabranchError], str], ...] = (

@@ -21,15 +21,6 @@ from anabranch.format.staging.version_ref import VersionRef, create_empty
 from anabranch.storage import ObjectStore
 from anabranch.storage.uris import is_local, join_uri
 
-__all__ = [
-    "add_rows",
-    "find_newest",
-    "make_table",
-    "remove_table",
-    "replace_rows",
-    "write_plain_dataset",
-]
-
 # A manifest names every fragment, so that without compaction all manifests together would grow with their square.
 _MOST_FRAGMENTS = 64
 

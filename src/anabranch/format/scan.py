@@ -33,21 +33,6 @@ from anabranch.format.staging.key_hashes import KeyRows
 from anabranch.format.staging.rows import Addresses
 from anabranch.format.staging.version_ref import VersionRef
 
-__all__ = [
-    "ArrowDataset",
-    "FilterRefusedError",
-    "Scan",
-    "check_nearest",
-    "count_rows",
-    "filter_errors",
-    "iter_batches",
-    "kept_keys",
-    "open_reader",
-    "read_appended",
-    "read_nearest",
-    "read_table",
-]
-
 
 def read_table(
     version_ref: VersionRef,

@@ -14,9 +14,6 @@ from anabranch.format.staging.expressions import check_predicate, enclosed
 from anabranch.format.staging.incoming import require_columns
 from anabranch.format.staging.version_ref import VersionRef
 
-__all__ = ["Order", "Selection", "Split", "plan_splits", "read_split", "selected_schema"]
-
-
 # Every part costs an engine a tenth of a second or more before its first row.
 _ROWS_PER_SPLIT = 1 << 21
 _BYTES_PER_SPLIT = 256 << 20

@@ -74,7 +74,6 @@ if TYPE_CHECKING:
     from anabranch.repo.write.publish import Published
     from anabranch.repo.write.settle import ExternalWrite
 
-__all__ = ["Engines", "Repository", "SqlEngine"]
 
 T = TypeVar("T")
 Resolutions = Sequence[Mapping[str, Any]]

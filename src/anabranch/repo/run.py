@@ -32,7 +32,6 @@ from anabranch.repo.write.publish import Published
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Run"]
 
 # It is stored in an entry of the log, and the text of an exception may be of any length.
 _LONGEST_ERROR = 2000

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from anabranch.format.staging import IndexInfo
 
-__all__ = ["Snapshot", "Table"]
-
 
 class Table:
     """One table in one snapshot. It never changes: later commits are in later snapshots.

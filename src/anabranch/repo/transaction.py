@@ -35,8 +35,6 @@ from anabranch.repo.write.staged_table import (
 from anabranch.repo.write.table_changes import TableChanges, TableWrites
 from anabranch.repo.write.write_set import SMALL_BYTES, WRITERS, Writer, WriteSet, atomic, warn_dropped
 
-__all__ = ["Transaction", "table_writes"]
-
 
 class Transaction(TableChanges):
     """Changes to the tables of one branch, on top of the snapshot it began with.

@@ -33,8 +33,6 @@ from anabranch.server.ui.responses import SecurityHeadersMiddleware, is_below
 from anabranch.server.ui.service_pages import UI_PATH, ServiceGate, make_routes, make_site
 from anabranch.server.ui.storage import Workshop
 
-__all__ = ["create_app"]
-
 _ROUTERS = (
     status.router,
     projects.router,

@@ -15,8 +15,6 @@ from anabranch.server.auth import Token
 from anabranch.server.database import Change, Database, Insert, row_of
 from anabranch.server.routing import ForAdmin, Limit, ProjectToChange, make_router
 
-__all__ = ["AuditEvent", "AuditLog", "PendingEvent", "router"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditEvent:

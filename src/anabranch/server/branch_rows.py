@@ -10,8 +10,6 @@ from anabranch.errors import BranchExistsError
 from anabranch.ids import TableKey
 from anabranch.server.database import Change, Database, Insert, row_of
 
-__all__ = ["Branch", "BranchRows", "CopiedTable"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Branch:

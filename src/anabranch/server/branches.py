@@ -37,9 +37,6 @@ from anabranch.server.routing import (
 from anabranch.server.settings import Settings
 from anabranch.server.tokens import Tokens
 
-__all__ = ["Branches", "NewBranch", "adopt", "is_branch_id", "note_copies", "router"]
-
-
 _log = logging.getLogger("anabranch.server")
 _ID_PREFIX = "br_"
 # Without i, l, o and u, which are easily misread. 32 divides 256, so each character is equally likely.

@@ -18,8 +18,6 @@ from anabranch.server.database import Database, row_of
 from anabranch.server.open_branch import OpenBranch
 from anabranch.server.routing import Body, BranchToChange, BranchToRead, BucketName, FreeText, RefQuery, make_router
 
-__all__ = ["Bucket", "BucketRow", "BucketRows", "Buckets", "router"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BucketRow:

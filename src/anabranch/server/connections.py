@@ -17,8 +17,6 @@ from anabranch.errors import InvalidInputError
 from anabranch.server.service import Service
 from anabranch.server.settings import Limits
 
-__all__ = ["listen", "make_protocol", "make_server", "serve"]
-
 # Longer than most clients and proxies keep an idle connection. The client closes it first, so that no request is sent
 # on a connection that the service is closing.
 _KEEP_ALIVE_SECONDS = 75

@@ -12,8 +12,6 @@ import duckdb
 
 from anabranch.errors import CorruptError, DataInUseError, InvalidPathError
 
-__all__ = ["Change", "Database", "Insert", "Row", "Statement", "row_of"]
-
 Row = Mapping[str, Any]
 _LONGEST_JOIN_SECONDS = 0.01
 

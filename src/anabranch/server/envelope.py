@@ -17,19 +17,6 @@ from anabranch import errors
 from anabranch.errors import AnabranchError
 from anabranch.hints import Door, words_at
 
-__all__ = [
-    "UNEXPECTED",
-    "Envelope",
-    "EnvelopeException",
-    "add_handlers",
-    "answer_error",
-    "envelope_of",
-    "methods_at",
-    "status_of",
-    "text_without_folder",
-    "without_data_folder",
-]
-
 _log = logging.getLogger("anabranch.server")
 _STATUSES: Mapping[type[AnabranchError], int] = {
     errors.NotFoundError: 404,

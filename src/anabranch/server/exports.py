@@ -30,8 +30,6 @@ from anabranch.server.projects import Projects
 from anabranch.server.routing import Body, BranchCall, BranchToRead, BucketName, TableName, make_router
 from anabranch.server.tables import find_table
 
-__all__ = ["ExportRequest", "Exports", "router"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportRequest:

@@ -21,8 +21,6 @@ from anabranch.server.settings import Settings
 from anabranch.server.uploads import UPLOAD_BODY, Upload, take_upload, upload_of
 from anabranch.storage.local_store import sync
 
-__all__ = ["FILE_ID", "FileRows", "Files", "StagedFile", "router"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedFile:

@@ -8,8 +8,6 @@ import re
 from anabranch.errors import InvalidExpressionError
 from anabranch.format.staging.fields import RESERVED
 
-__all__ = ["FUNCTIONS", "checked_filter"]
-
 # Allowed functions. Their results are not much larger than their arguments, unlike those of `repeat`.
 FUNCTIONS = frozenset(
     {

@@ -16,8 +16,6 @@ from anabranch.repo.refs.branches import TableDrift
 from anabranch.server.auth import DEFAULT_BRANCH
 from anabranch.server.routing import BranchToRead, BucketName, Limit, TableName, make_router
 
-__all__ = ["Timestamp", "router"]
-
 router = make_router("history", prefix="/projects/{project_id}/branches/{branch_id}")
 
 # Rows are compared in this process: a request does not wait for a JVM.

@@ -44,8 +44,6 @@ from anabranch.server.tables import find_table
 from anabranch.server.uploads import UPLOAD_BODY, Upload, check_unpacked_size, is_upload, take_upload, upload_of
 from anabranch.warnings import collect_warnings
 
-__all__ = ["ImportOrder", "ImportRequest", "Imports", "errors_about", "format_of", "router"]
-
 _log = logging.getLogger("anabranch.server")
 _PARQUET_START = b"PAR1"
 

@@ -33,19 +33,6 @@ from anabranch.server.projects import Projects
 from anabranch.server.settings import Settings
 from anabranch.storage import requests
 
-__all__ = [
-    "Job",
-    "JobKind",
-    "JobRows",
-    "JobState",
-    "Jobs",
-    "Progress",
-    "Report",
-    "Work",
-    "at_work",
-    "progress_callback",
-]
-
 
 class JobKind(StrEnum):
     IMPORT = "import"

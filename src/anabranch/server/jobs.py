@@ -13,9 +13,6 @@ from anabranch.server.auth import Scope, Token, require
 from anabranch.server.job_runner import Job, Jobs, JobState
 from anabranch.server.routing import Call, CallNeeds, Limit, get_service, make_router
 
-__all__ = ["JobId", "JobToRead", "RowFormat", "Wait", "answer_job", "router"]
-
-
 router = make_router("jobs", prefix="/jobs")
 
 JobId = Annotated[str, Path(pattern=r"^[A-Za-z0-9_]+$", max_length=64, examples=["job_0123456789abcdef"])]

@@ -14,8 +14,6 @@ from anabranch.files.records import Block, Dialect, Record
 from anabranch.files.sources import SourceFile
 from anabranch.json_values import value_from_json
 
-__all__ = ["is_read_by_value", "read_values", "rows_of_objects"]
-
 # Errors of the reader name the source of a row. These names are not shown.
 _SOURCE = SourceFile(root="request", path="rows", size=0, format=FileFormat.JSON)
 

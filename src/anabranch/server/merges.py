@@ -28,8 +28,6 @@ from anabranch.server.idempotency import IDEMPOTENCY_KEY, Attempt
 from anabranch.server.projects import Projects
 from anabranch.server.routing import Body, FreeText, Limit, ProjectCall, ProjectToChange, ProjectToRead, make_router
 
-__all__ = ["refuse_dev_branches", "router"]
-
 router = make_router("merges", prefix="/projects/{project_id}/merges")
 
 # Rows are matched in this process: a request does not wait for a JVM.

@@ -16,8 +16,6 @@ from anabranch.server.envelope import EnvelopeException
 from anabranch.server.settings import Limits
 from anabranch.warnings import collect_warnings
 
-__all__ = ["LimitingMiddleware", "WarningMiddleware"]
-
 # The ends of the paths of routes that write a file of a form to disk.
 _UPLOAD_PATHS = ("/import", "/files")
 _UI_PATH = "/ui/"

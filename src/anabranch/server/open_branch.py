@@ -18,8 +18,6 @@ from anabranch.repo.transaction import Transaction
 from anabranch.server.auth import DEFAULT_BRANCH, Token
 from anabranch.server.idempotency import IDEMPOTENCY_KEY, Attempt
 
-__all__ = ["Changed", "OpenBranch", "retried"]
-
 _Result = TypeVar("_Result")
 _LONGEST_PAUSE_SECONDS = 0.5
 # The name in the metadata of a commit under which a repeated request finds the result of its first attempt.

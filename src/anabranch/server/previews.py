@@ -20,18 +20,6 @@ from anabranch.server.tables import ColumnInfo, column_infos
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = [
-    "Preview",
-    "PreviewPool",
-    "PreviewRequest",
-    "Sorting",
-    "parse_columns",
-    "parse_sorting",
-    "preview",
-    "preview_csv",
-    "read_rows",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Sorting:

@@ -24,8 +24,6 @@ from anabranch.server.settings import Settings
 from anabranch.server.tokens import Tokens
 from anabranch.storage.local_store import forget_folders, sync
 
-__all__ = ["Intent", "IntentKind", "Project", "ProjectRows", "Projects", "router"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Project:

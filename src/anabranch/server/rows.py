@@ -38,7 +38,6 @@ from anabranch.server.tables import find_table
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["insert", "router"]
 
 router = make_router("rows", prefix="/projects/{project_id}/branches/{branch_id}/buckets/{bucket}/tables/{table}")
 

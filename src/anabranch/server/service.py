@@ -30,14 +30,6 @@ from anabranch.server.settings import Settings
 from anabranch.server.status import HealthCheck, Metrics
 from anabranch.server.tokens import Tokens
 
-__all__ = [
-    "Rebuilt",
-    "Service",
-    "create_first_token",
-    "open_service",
-    "rebuild_metadata",
-]
-
 _Part = TypeVar("_Part")
 
 

@@ -3,8 +3,6 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = ["Limits", "Settings"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:

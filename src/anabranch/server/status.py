@@ -19,8 +19,6 @@ from anabranch.server.database import Database
 from anabranch.server.routing import ForAnyone, get_service, make_router
 from anabranch.server.ui.responses import SECURITY_HEADERS
 
-__all__ = ["HealthCheck", "Metrics", "MetricsMiddleware", "router"]
-
 _log = logging.getLogger("anabranch.server")
 _VALID_SECONDS = 1.0
 _TIMEOUT_SECONDS = 5.0

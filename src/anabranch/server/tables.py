@@ -27,8 +27,6 @@ from anabranch.server.routing import (
     make_router,
 )
 
-__all__ = ["ColumnInfo", "column_infos", "find_table", "router"]
-
 router = make_router("tables", prefix="/projects/{project_id}/branches/{branch_id}/buckets/{bucket}/tables")
 
 _Name = Annotated[str, Field(min_length=1, max_length=256, examples=["amount"])]

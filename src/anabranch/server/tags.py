@@ -11,8 +11,6 @@ from anabranch.server.history import Timestamp
 from anabranch.server.projects import Projects
 from anabranch.server.routing import Body, FreeText, ProjectCall, ProjectToChange, ProjectToRead, make_router
 
-__all__ = ["router"]
-
 router = make_router("tags", prefix="/projects/{project_id}/tags")
 
 _PATTERN = r"^[A-Za-z0-9._-]+$"

@@ -15,8 +15,6 @@ from anabranch.server.auth import Scope, Token, hash_secret, is_secret_of
 from anabranch.server.database import Database, row_of
 from anabranch.server.routing import Body, Call, ForAdmin, FreeName, ProjectCall, ProjectToChange, make_router
 
-__all__ = ["Tokens", "router"]
-
 _PREFIX = "ab_"
 _SECRET_BYTES = 32
 _ID_BYTES = 6

@@ -19,19 +19,6 @@ from anabranch.errors import InvalidInputError, TooLargeError, TooSlowError
 from anabranch.files.formats import format_of_name
 from anabranch.server.settings import Limits
 
-__all__ = [
-    "UPLOAD_BODY",
-    "Upload",
-    "check_unpacked_size",
-    "discard_untaken",
-    "has_upload",
-    "is_upload",
-    "keep_file",
-    "receive",
-    "take_upload",
-    "upload_of",
-]
-
 # The OpenAPI description of the body of a route that accepts a file.
 UPLOAD_BODY = {
     "requestBody": {

@@ -25,18 +25,6 @@ from anabranch.spark.tasks import spark_errors
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = [
-    "HeldRows",
-    "SHARED",
-    "Sizes",
-    "SparkComparer",
-    "iter_chunks",
-    "pack",
-    "row_width",
-    "share_out",
-    "unpack",
-]
-
 
 SHARED = "bucket int, side int, number bigint, rows binary"
 

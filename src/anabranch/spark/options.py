@@ -14,22 +14,6 @@ from anabranch.repo.repository import Repository
 from anabranch.repo.snapshot import Table
 from anabranch.storage.uris import normalise_uri
 
-__all__ = [
-    "FORMAT",
-    "LATEST",
-    "SECRET",
-    "FeedOptions",
-    "OpenRepository",
-    "TableLocation",
-    "ReadOptions",
-    "WriteOptions",
-    "asks_for_changes",
-    "pinned_options",
-    "version_ref_from_json",
-    "version_ref_to_json",
-    "with_lent_options",
-]
-
 FORMAT = "anabranch"
 
 # Spark hides the value of every option whose name has 'secret' in it, wherever it shows a plan.

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from anabranch.repo.repository import Repository
 
-__all__ = ["can_start", "get_session", "register_tables", "require_java", "stop_jobs", "stoppable"]
-
 
 _OLDEST = 17
 _INSTALL = (

@@ -27,16 +27,6 @@ if TYPE_CHECKING:
     from anabranch.repo.repository import Repository
     from anabranch.spark.source import AnabranchSource
 
-__all__ = [
-    "CATALOG_CLASS",
-    "add_catalog",
-    "catalog_settings",
-    "find_jar",
-    "lend",
-    "ship",
-    "ship_by_value",
-    "zipped_package",
-]
 
 # By this name Spark, too, finds the format.
 _FORMAT_MODULE = "pyspark_anabranch"

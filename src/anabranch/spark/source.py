@@ -34,8 +34,6 @@ from anabranch.spark.options import (
 from anabranch.spark.types import as_shown, shown_columns, shown_schema
 from anabranch.spark.writer import CommitWriter, StreamCommitWriter
 
-__all__ = ["AnabranchSource", "SnapshotReader", "find_version_ref"]
-
 
 def find_version_ref(reading: ReadOptions, repository: Repository) -> VersionRef:
     """Return the version to read: the given one, else that of the table at the ref."""

@@ -28,13 +28,6 @@ from anabranch.spark.session import get_session
 from anabranch.spark.types import as_columns, new_columns
 from anabranch.storage.requests import OnProgress, Progress, ignore_progress
 
-__all__ = [
-    "SparkLoader",
-    "SparkRewriter",
-    "do_on_workers",
-    "spark_errors",
-]
-
 _RESULTS = "number bigint, result binary"
 
 

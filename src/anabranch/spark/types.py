@@ -17,8 +17,6 @@ from pyspark.sql.types import DataType, StructField, StructType
 from anabranch.errors import SchemaMismatchError
 from anabranch.format.arrow_types import common_type
 
-__all__ = ["LIST_SIZE", "as_columns", "as_shown", "new_columns", "shown_columns", "shown_schema", "struct_from_json"]
-
 # The key in a column's metadata for the common length of all its lists, as in vectors.
 LIST_SIZE = "anabranch.list_size"
 

@@ -28,8 +28,6 @@ from anabranch.repo.write.staged_table import StagedTable
 from anabranch.spark.options import OpenRepository, WriteOptions
 from anabranch.spark.types import as_columns, new_columns
 
-__all__ = ["CommitWriter", "FragmentWriter", "PreparedTable", "StreamCommitWriter", "refuse_overwriting_upsert"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FragmentWriter:

@@ -9,19 +9,6 @@ from urllib.parse import quote
 
 from anabranch.errors import InvalidInputError
 
-__all__ = [
-    "CLOCK_TOLERANCE",
-    "DURABILITY",
-    "ClientSettings",
-    "Durability",
-    "checked_options",
-    "client_settings",
-    "clock_tolerance_of",
-    "durability_of",
-    "lance_options",
-    "redact",
-]
-
 # An option of Anabranch. It is passed with the others, so that every part that opens a store uses it.
 DURABILITY = "durability"
 # The maximum difference in seconds between the clocks of a writer and of the store. Also an option of Anabranch.

@@ -30,15 +30,6 @@ from anabranch.format.staging.incoming import as_reader, fit_rows
 from anabranch.storage import ObjectStore, is_below_file, open_store
 from anabranch.storage.uris import follow_links, is_local, normalise_uri, relative_to
 
-__all__ = [
-    "BaseUsage",
-    "DataFile",
-    "StorageReport",
-    "Usage",
-    "list_data_files",
-    "storage_report",
-]
-
 # What a caller writes for the home's own folder where a base is expected; None means the same.
 OWN_ROOT = "root"
 

@@ -24,15 +24,6 @@ from anabranch.format.staging.notes import columns_by_id
 from anabranch.format.staging.version_ref import VersionRef
 from anabranch.storage.requests import at_once, in_parallel
 
-__all__ = [
-    "ColumnPair",
-    "Difference",
-    "Reshaped",
-    "compare_all",
-    "compare_versions",
-    "find_filled",
-]
-
 _Place = frozenset[tuple[int, str]]
 _Shared = tuple[int, int]  # the ids of one fragment in both versions
 

@@ -21,8 +21,6 @@ from anabranch.format.staging.fields import FieldTree
 from anabranch.format.staging.notes import columns_by_id
 from anabranch.format.staging.version_ref import VersionRef
 
-__all__ = ["Sighting", "find_renamed", "find_row", "find_row_beside", "read_contents_of", "read_manifest_of"]
-
 _ADDRESS = "_rowaddr"
 _LEAST_INT64 = -(1 << 63)
 # The keys of small fragments are kept for a table with this many fragments.

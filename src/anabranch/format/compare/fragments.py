@@ -9,8 +9,6 @@ from lance.fragment import FragmentMetadata
 from anabranch.format.home import BoundedCache, HomeKey, new_home_cache
 from anabranch.format.staging.version_ref import VersionRef
 
-__all__ = ["FragmentOutline", "Fragments", "fragments_of"]
-
 
 class FragmentOutline(NamedTuple):
     """What a fragment is made of: data files with their fields, the deletion file, and overlays.

@@ -11,22 +11,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = [
-    "NO_CODE",
-    "Codes",
-    "Mask",
-    "Positions",
-    "can_compare",
-    "can_match",
-    "cancel_equal",
-    "differ",
-    "encode",
-    "full_join",
-    "left_join",
-    "order_of",
-    "take_or_null",
-]
-
 Mask = npt.NDArray[np.bool_]
 # Numbers that are equal where values are.
 Codes = npt.NDArray[np.int64]

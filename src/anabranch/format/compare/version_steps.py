@@ -14,8 +14,6 @@ from anabranch.format.staging.fields import FieldTree
 from anabranch.format.staging.manifests import find_transaction, shown_version
 from anabranch.format.staging.version_ref import VersionRef
 
-__all__ = ["descends_from", "find_updated_columns", "step_back"]
-
 # Each step is a file to read. After more of them, to read all columns is faster.
 _MOST_STEPS = 8
 

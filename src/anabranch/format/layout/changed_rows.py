@@ -36,16 +36,6 @@ from anabranch.storage import open_store
 if TYPE_CHECKING:
     from lance.fragment import FragmentMetadata
 
-__all__ = [
-    "ChangedRows",
-    "Offsets",
-    "UPDATED_FIELDS",
-    "deleted_offsets",
-    "offsets_in",
-    "read_deletion_file",
-    "staged_manifest",
-    "write_deletion_file",
-]
 
 # A property of the transaction of an update: the ids of the fields that it changed. Rows and other fields stay.
 UPDATED_FIELDS = "anabranch.updated_fields"

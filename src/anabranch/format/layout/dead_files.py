@@ -27,8 +27,6 @@ from anabranch.format.refs.tags import list_tags
 from anabranch.format.staging.version_ref import VersionRef
 from anabranch.storage import in_parallel
 
-__all__ = ["DeadFile", "DeadReason", "VersionKey", "Reach", "Wanted", "find_reach"]
-
 # A version of a dataset: the home it is in, None for the root, and its number.
 VersionKey = tuple[str | None, int]
 

@@ -27,20 +27,6 @@ from anabranch.format.layout.listing import (
 from anabranch.format.layout.manifest import BasePath, ManifestInfo, read_outline
 from anabranch.storage.uris import follow_links, join_uri, normalise_uri, relative_to
 
-__all__ = [
-    "FileKind",
-    "FileMention",
-    "FilesReader",
-    "NeededFile",
-    "VersionFiles",
-    "files_of_fragment",
-    "files_of_version",
-    "folder_of_index",
-    "names_in_index",
-    "resolve_path",
-    "unknown_base",
-]
-
 # Fields of an index that name no files.
 _OTHER_INDEX_FIELDS = frozenset({2, 4, 5, 6, 7, 8, 11})
 

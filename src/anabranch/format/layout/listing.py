@@ -17,33 +17,6 @@ from anabranch.errors import DatasetNotFoundError, InvalidNameError
 from anabranch.format.home import Home, branch_folder, is_safe_branch, is_staged
 from anabranch.storage import ObjectInfo
 
-__all__ = [
-    "BRANCH_REFS",
-    "CLEANUP_RECORD",
-    "DeletionFileName",
-    "DeletionKind",
-    "Layout",
-    "LayoutFile",
-    "LayoutKind",
-    "MANAGED_TAG",
-    "ManifestName",
-    "ManifestScheme",
-    "TAG_REFS",
-    "Total",
-    "VERSION_HINT",
-    "branch_of_ref_path",
-    "branch_ref_path",
-    "is_data_file",
-    "is_transaction_file",
-    "lay_out",
-    "layout",
-    "manifest_of_path",
-    "manifest_path",
-    "pending_manifest_of_path",
-    "tag_of_ref_path",
-    "tag_ref_path",
-]
-
 BRANCH_REFS = "_refs/branches"
 TAG_REFS = "_refs/tags"
 # In the dataset root: files in bases that no version names any more. Ours, not Lance's.

@@ -21,37 +21,6 @@ from anabranch.format.layout import messages
 from anabranch.format.layout.listing import ManifestName, manifest_of_path
 from anabranch.format.layout.messages import damaged
 
-__all__ = [
-    "BasePath",
-    "Contents",
-    "ManifestInfo",
-    "ManifestParts",
-    "NO_PARENT",
-    "Outline",
-    "base_paths_of",
-    "called",
-    "fragment_id",
-    "has_fragment",
-    "has_mark",
-    "inherited_indices",
-    "inline_transaction",
-    "join_manifest",
-    "message_span",
-    "put_next_version",
-    "read_contents",
-    "read_manifest",
-    "read_message",
-    "read_outline",
-    "read_parts",
-    "read_section",
-    "with_base_paths",
-    "with_message",
-    "with_own_indices",
-    "with_version",
-    "without_base",
-    "without_base_paths",
-]
-
 _MAGIC = b"LANC"
 # Position of the message, format version and mark: see above.
 _FOOTER = 16

@@ -23,8 +23,6 @@ from anabranch.format.layout import messages
 from anabranch.format.layout.manifest import ManifestParts, join_manifest, read_parts
 from anabranch.format.layout.messages import damaged
 
-__all__ = ["SettledManifest", "encode_run", "find_range", "ordinary_manifest", "settled_manifest"]
-
 Fragments = Mapping[int, bytes]
 Numbers = npt.NDArray[np.uint64]
 # The fragments of the version before, and of the base, in which rows that moved are searched.

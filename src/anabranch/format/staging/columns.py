@@ -24,17 +24,6 @@ from anabranch.format.staging.incoming import cast_computed, require_computable
 from anabranch.format.staging.notes import noted_column_ids, with_id_of, with_ids_of_added, with_metadata_of
 from anabranch.format.staging.version_ref import VersionRef, stage
 
-__all__ = [
-    "ColumnChange",
-    "add_columns",
-    "add_defaults",
-    "alter_columns",
-    "check_defaults",
-    "drop_columns",
-    "find_computable",
-    "find_wrong_default",
-]
-
 # Casts are written under a name of their own, and take the column's name when it is gone.
 _CAST = "__cast_{}"
 

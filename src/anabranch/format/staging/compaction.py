@@ -29,16 +29,6 @@ from anabranch.format.staging.version_ref import VersionRef, stage
 from anabranch.storage import copy_verified, in_parallel, open_store
 from anabranch.storage.uris import join_uri
 
-__all__ = [
-    "RewriteTask",
-    "RewrittenFragments",
-    "TARGET_ROWS",
-    "compact",
-    "plan_compaction",
-    "rewrite_fragments",
-    "stage_rewritten",
-]
-
 # The default of Lance's own compaction.
 TARGET_ROWS = 1 << 20
 

@@ -18,22 +18,6 @@ from anabranch.errors import InvalidExpressionError
 from anabranch.format.arguments import listed_columns
 from anabranch.hints import closest, suggest
 
-__all__ = [
-    "COMPUTING",
-    "DEFAULT",
-    "check_predicate",
-    "computed_types",
-    "default_expression",
-    "enclosed",
-    "expression_errors",
-    "find_constant",
-    "find_default",
-    "find_unknown_column",
-    "hint_for",
-    "quoted_column",
-    "to_lance_dialect",
-]
-
 # How Lance reports that computing failed, as opposed to reading.
 COMPUTING = re.compile(
     r"Arrow error|LanceError\(Arrow\)|Cast error|Divide by zero|Overflow|is not implemented"

@@ -16,18 +16,6 @@ from anabranch.errors import DamagedFileError, InvalidInputError, InvalidNameErr
 from anabranch.format.layout.manifest import NO_PARENT
 from anabranch.format.layout.messages import Field
 
-__all__ = [
-    "RESERVED",
-    "FieldTree",
-    "StoredField",
-    "check_column_names",
-    "check_columns",
-    "describe_schema",
-    "family_ids",
-    "field_messages",
-    "new_fields",
-]
-
 # What Lance itself calls things in rows.
 RESERVED = frozenset(
     {

@@ -23,28 +23,6 @@ from anabranch.format.staging.notes import with_ids_of_overwritten
 from anabranch.format.staging.version_ref import VersionRef, stage, stage_rows
 from anabranch.storage import in_parallel
 
-__all__ = [
-    "Fingerprint",
-    "WrittenFragment",
-    "append",
-    "append_copied",
-    "append_fragments",
-    "as_metadata",
-    "as_new_fragment",
-    "as_written",
-    "copy_appended",
-    "copy_rows",
-    "find_appended",
-    "fingerprint",
-    "has_same_fields",
-    "overwrite",
-    "overwrite_fragments",
-    "require_files",
-    "require_same_fields",
-    "write_fragments",
-]
-
-
 # Lance panics at decimals that begin between 16-byte borders.
 _ALIGNED = pa.ipc.IpcReadOptions(ensure_alignment=pa.ipc.Alignment.At64Byte)
 

@@ -15,19 +15,6 @@ from anabranch.format.arrow_types import find_rows_table, is_blob_type, shorten,
 from anabranch.format.staging.expressions import find_default
 from anabranch.hints import suggest
 
-__all__ = [
-    "Rows",
-    "aligned",
-    "as_reader",
-    "cast_column",
-    "cast_computed",
-    "fit_rows",
-    "read_rows",
-    "require_columns",
-    "require_computable",
-]
-
-
 # The alignment of Rust's 128-bit integers, in which Lance reads decimals.
 _BYTES = 16
 

@@ -18,24 +18,6 @@ from anabranch.format.staging.manifests import alone
 from anabranch.format.staging.version_ref import VersionRef, stage
 from anabranch.hints import suggest
 
-__all__ = [
-    "METRICS",
-    "IndexInfo",
-    "IndexKind",
-    "IndexRecipe",
-    "VectorOptions",
-    "build_indices",
-    "drop_index",
-    "find_indexed_column",
-    "index",
-    "keep_indices",
-    "list_indices",
-    "read_recipes",
-    "rebuild_indices",
-    "require_rebuildable",
-]
-
-
 METRICS = ("l2", "cosine", "dot", "hamming")
 
 

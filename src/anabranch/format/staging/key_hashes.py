@@ -15,8 +15,6 @@ import pyarrow.compute as pc
 
 from anabranch.errors import KeyConflictError
 
-__all__ = ["FoundKeys", "KeyRows", "find_repeated", "find_shared", "hash_rows"]
-
 _Words = npt.NDArray[np.uint64]
 
 # 256 MB of hashes at a time. With more rows, each pass over them takes a part of the range of hashes.

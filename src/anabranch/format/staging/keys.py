@@ -21,17 +21,6 @@ from anabranch.format.staging.key_hashes import FoundKeys, KeyRows, find_repeate
 from anabranch.format.staging.rows import Addresses, RowsChanged, delete_at, replace_at
 from anabranch.format.staging.version_ref import VersionRef
 
-__all__ = [
-    "are_surely_unique",
-    "copy_upserted",
-    "delete_keys",
-    "find_existing_keys",
-    "find_taken_keys",
-    "read_given_keys",
-    "refuse_repeated",
-    "upsert",
-]
-
 
 def are_surely_unique(rows: pa.Table) -> bool:
     """Whether all rows differ; False may mean that a closer check is needed.

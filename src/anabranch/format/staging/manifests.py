@@ -32,37 +32,6 @@ from anabranch.storage import put_once
 if TYPE_CHECKING:
     import lance
 
-__all__ = [
-    "Manifest",
-    "Origin",
-    "PUT_BACK",
-    "SETTLED_FROM",
-    "SET_ASIDE",
-    "alone",
-    "copy_id",
-    "copy_ordinary",
-    "find_external",
-    "find_ordinary",
-    "find_origin",
-    "find_shown",
-    "find_stamp",
-    "find_transaction",
-    "forget_manifest",
-    "is_damaged",
-    "is_our_restore",
-    "keep_manifest",
-    "list_external_versions",
-    "newest_version",
-    "read_staged",
-    "read_stamp",
-    "rebuild_staged",
-    "refuse_external",
-    "repair_newest",
-    "replace_damaged",
-    "restored_version",
-    "shown_version",
-    "versions_shown_by",
-]
 
 # In the transaction of an ordinary version that shows another one: the number of that version.
 SETTLED_FROM = "anabranch.settle"

@@ -29,29 +29,6 @@ from anabranch.format.layout.messages import Field, FieldMetadata
 from anabranch.format.staging.fields import FieldTree, StoredField
 from anabranch.format.staging.version_ref import VersionRef, stage
 
-__all__ = [
-    "COLUMN_ID",
-    "DESCRIPTION",
-    "NOT_NULL",
-    "Notes",
-    "annotate",
-    "column_ids_text",
-    "columns_by_id",
-    "find_note",
-    "first_names",
-    "keep_notes",
-    "noted_column_ids",
-    "notes_of",
-    "read_column_ids",
-    "with_id_of",
-    "with_ids_of_added",
-    "with_ids_of_overwritten",
-    "with_metadata_of",
-    "with_note",
-    "without_column_ids",
-    "without_own_notes",
-]
-
 # Names and texts; None removes a name.
 Notes = Mapping[str, str | None]
 

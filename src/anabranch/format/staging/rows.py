@@ -27,23 +27,6 @@ from anabranch.format.staging.fragments import WrittenFragment, as_metadata, as_
 from anabranch.format.staging.incoming import Rows, cast_computed, require_columns, require_computable
 from anabranch.format.staging.version_ref import VersionRef, stage, stage_rows
 
-__all__ = [
-    "Addresses",
-    "RowBatch",
-    "RowsChanged",
-    "delete",
-    "delete_at",
-    "delete_rows",
-    "find_rows",
-    "join_addresses",
-    "replace_at",
-    "replace_rows",
-    "replace_written",
-    "require_rows",
-    "update",
-    "write_moved_rows",
-]
-
 Addresses = npt.NDArray[np.uint64]
 _ROW_ID, _ROW_ADDRESS = "_rowid", "_rowaddr"
 _BY_ADDRESS = "rows by their address"

@@ -47,23 +47,6 @@ from anabranch.storage.uris import join_uri, relative_to
 if TYPE_CHECKING:
     from anabranch.format.layout.settled_manifest import SettledManifest
 
-__all__ = [
-    "PreparedSettle",
-    "Settled",
-    "find_missing_files",
-    "fork",
-    "give_ordinary_version",
-    "is_newest",
-    "link",
-    "list_created_files",
-    "prepare_settle",
-    "put_prepared",
-    "remember_settled",
-    "settle",
-    "settle_by_force",
-    "settled_head",
-    "staged_at",
-]
 
 # The ordinary versions that staged ones became; staged ids are never used again, so this cannot go stale.
 _SETTLED: BoundedCache[HomeKey, int] = new_home_cache(limit=4096)

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from anabranch.format.layout.changed_rows import ChangedRows
 
-__all__ = ["VersionRef", "create_empty", "stage", "stage_rows"]
-
 
 class _Columns(NamedTuple):
     """The columns of a version. Rows are compared and merged in `row_schema`, in which blobs are binary."""

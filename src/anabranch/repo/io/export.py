@@ -17,8 +17,6 @@ from anabranch.repo.snapshot import Snapshot, Table
 from anabranch.storage import ObjectStore
 from anabranch.storage.requests import OnProgress, Progress
 
-__all__ = ["ExportOptions", "Selection", "export", "export_table"]
-
 ROWS_PER_FILE = 1 << 20
 
 

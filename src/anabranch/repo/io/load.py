@@ -45,8 +45,6 @@ from anabranch.repo.transaction import Transaction
 from anabranch.repo.write.staged_table import StagedTable
 from anabranch.storage.requests import OnProgress
 
-__all__ = ["Begin", "LoadOptions", "load", "load_frame"]
-
 
 def load_frame(
     tx: Transaction, request: FrameRequest, frame: Any, *, find_loader: Callable[[], Loader | None]

@@ -38,18 +38,6 @@ from anabranch.repo.transaction import Transaction, table_writes
 from anabranch.repo.write.staged_table import StagedTable
 from anabranch.storage.requests import OnProgress, Progress
 
-__all__ = [
-    "REJECTS",
-    "check_types",
-    "find_table",
-    "keep_last",
-    "load_files",
-    "locate_repeated_key",
-    "prepare_table",
-    "stage_fragments",
-    "write_rows",
-]
-
 
 def find_table(tx: Transaction, key: str) -> Table | None:
     """Return a table as a transaction sees it, or None if it does not exist."""

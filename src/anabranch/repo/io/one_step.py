@@ -13,8 +13,6 @@ from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import GraphCommit
 from anabranch.repo.transaction import Transaction
 
-__all__ = ["RETRIES", "OneStepWrites", "transact"]
-
 RETRIES = 10
 
 T = TypeVar("T")

@@ -18,23 +18,6 @@ from anabranch.repo.log.entries import GraphCommit
 from anabranch.repo.schema.types import to_arrow
 from anabranch.storage.requests import OnProgress
 
-__all__ = [
-    "ExportReport",
-    "FrameRequest",
-    "LoadMode",
-    "LoadReport",
-    "LoadRequest",
-    "LoadTask",
-    "Loaded",
-    "Loader",
-    "OnBad",
-    "OnDuplicate",
-    "WrittenRows",
-    "checked_key",
-    "checked_schema",
-    "reject_table_of",
-]
-
 
 class LoadMode(StrEnum):
     """What a load does with the existing rows of the table."""

@@ -22,25 +22,6 @@ from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.numbered import NumberedLog
 from anabranch.storage import documents, in_parallel
 
-__all__ = [
-    "Attempt",
-    "AttemptState",
-    "CLONES",
-    "CloneInfo",
-    "CloneKind",
-    "CloneState",
-    "Clones",
-    "HeldCommit",
-    "ORIGIN",
-    "Registration",
-    "begin",
-    "find_origin",
-    "finish",
-    "follow_source",
-    "refuse_overtaken",
-    "refuse_unfinished",
-]
-
 CLONES = "_clones"
 
 

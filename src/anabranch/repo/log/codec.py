@@ -28,20 +28,6 @@ from anabranch.repo.log.entries import (
 from anabranch.repo.log.run_state import CheckOutcome, CheckResult, RunPhase, RunState
 from anabranch.storage.documents import damage_named, dump, load
 
-__all__ = [
-    "CommitOutline",
-    "check_identity",
-    "decode_commit",
-    "decode_entry",
-    "decode_full_map",
-    "encode_commit",
-    "encode_entry",
-    "iter_origins",
-    "iter_outlines",
-    "iter_summaries",
-    "next_page",
-]
-
 # The fields of a summary, in this order. Every commit repeats a page of summaries of the commits before it, so they are
 # short: values without names, and without the parent, which is the next summary.
 _SUMMARY = (

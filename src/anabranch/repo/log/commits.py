@@ -26,19 +26,6 @@ from anabranch.repo.log.entries import (
 from anabranch.repo.log.table_maps import LayeredMap, StoredMap
 from anabranch.storage import documents, put_once
 
-__all__ = [
-    "COMMITS",
-    "CommitSpec",
-    "Commits",
-    "Guard",
-    "Inspect",
-    "Once",
-    "checked_metadata",
-    "checked_text",
-    "commit_path",
-    "read_commit_fields",
-]
-
 COMMITS = "_commits"
 
 # Summaries that are cached: this many commits, with this many names of tables in all.

@@ -28,24 +28,6 @@ from anabranch.storage.options import CLOCK_TOLERANCE, Durability, durability_of
 from anabranch.storage.store import store_time
 from anabranch.storage.uris import follow_links, is_local, join_uri, relative_to, split_uri
 
-__all__ = [
-    "BRANCHES",
-    "DECISIONS",
-    "RUNS",
-    "TABLES",
-    "TAGS",
-    "RepoConfig",
-    "as_text",
-    "check_clock",
-    "give_way",
-    "home_folders",
-    "homes_folder",
-    "is_clock_right",
-    "now_in_microseconds",
-    "owns",
-    "store_microseconds",
-]
-
 BRANCHES = "_versions"
 TAGS = "_tags"
 RUNS = "_runs"

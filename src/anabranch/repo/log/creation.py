@@ -34,24 +34,6 @@ from anabranch.repo.log.heads import Heads
 from anabranch.storage import documents, put_once
 from anabranch.storage.uris import is_local
 
-__all__ = [
-    "MARK",
-    "MARK_COPY",
-    "RESERVE",
-    "Mark",
-    "check_repository",
-    "create_repository",
-    "find_mark_copy",
-    "first_entry",
-    "freeing_space",
-    "has_mark",
-    "keep_reserve",
-    "put_mark",
-    "replace_mark",
-    "write_mark_copy",
-]
-
-
 RESERVE = "_gc/reserve"
 # Room for what a collection writes before it frees the first file: its lease, its marks and its record.
 _BYTES = 256 << 10

@@ -10,26 +10,6 @@ from anabranch.display import to_datetime, to_text
 from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.log.run_state import RunState
 
-__all__ = [
-    "BranchEvent",
-    "BranchMode",
-    "BranchState",
-    "Changes",
-    "CommitKind",
-    "CommitRecord",
-    "FormerName",
-    "FrozenDict",
-    "GraphCommit",
-    "LogEntry",
-    "Origin",
-    "Parent",
-    "Rename",
-    "StateId",
-    "TableEntry",
-    "TableMap",
-    "is_same_state",
-]
-
 
 class CommitKind(StrEnum):
     """The kind of operation that made a commit."""

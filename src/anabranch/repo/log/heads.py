@@ -20,8 +20,6 @@ from anabranch.repo.log.names import Names
 from anabranch.repo.log.numbered import ALL, NamePage, NumberedLog
 from anabranch.storage import at_once, in_parallel
 
-__all__ = ["Decide", "Heads", "Tip"]
-
 # Callers of `list_runs` often stop after a few runs, so that few are read ahead. Each costs one or two requests.
 _RUNS_AT_ONCE = 16
 # The tips of more branches are not cached.

@@ -21,18 +21,6 @@ from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import GraphCommit, LogEntry
 from anabranch.repo.log.store import RepoStore
 
-__all__ = [
-    "HISTORY_TABLES",
-    "HistoryTables",
-    "follow_history",
-    "history_row",
-    "read_history",
-    "rebuild_history",
-    "sync_history",
-    "COMMIT_COLUMNS",
-    "ACTOR_COLUMNS",
-]
-
 _COMMITS = "_graph_commits.lance"
 _ACTORS = "_graph_commit_actors.lance"
 HISTORY_TABLES = (_COMMITS, _ACTORS)

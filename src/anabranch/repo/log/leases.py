@@ -23,8 +23,6 @@ from anabranch.storage import ObjectInfo, ObjectStore, in_parallel
 from anabranch.storage.documents import damage_named, dump, load
 from anabranch.storage.store import store_time
 
-__all__ = ["LEASES", "Lease", "Leases", "active_leases", "lease_path", "steady_seconds"]
-
 LEASES = "_leases"
 _WORK = BranchName("__work__")
 _WORK_PATH = f"{LEASES}/{_WORK.segment}"

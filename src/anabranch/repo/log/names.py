@@ -10,8 +10,6 @@ from anabranch.repo.log.config import BRANCHES, RUNS, TAGS, RepoConfig
 from anabranch.repo.log.entries import LogEntry
 from anabranch.repo.log.numbered import NamePage
 
-__all__ = ["Names"]
-
 # A hint names all branches if there are at most this many.
 _NAMES_IN_HINT = 10
 

@@ -16,9 +16,6 @@ from anabranch.errors import AnabranchError, InvalidInputError
 from anabranch.format.arguments import checked_limit
 from anabranch.storage import ObjectStore, put_once
 
-__all__ = ["ALL", "NamePage", "NumberedLog"]
-
-
 _TOP = (1 << 64) - 1
 _HINT = "hint"
 _SUFFIX = ".json"

@@ -6,8 +6,6 @@ from enum import StrEnum
 
 from anabranch.ids import BranchName
 
-__all__ = ["CheckOutcome", "CheckResult", "RunPhase", "RunState"]
-
 
 class RunPhase(StrEnum):
     """The phase of a run. `expired` is not stored: it is a run whose lease has expired."""

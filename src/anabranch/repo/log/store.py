@@ -14,8 +14,6 @@ from anabranch.repo.log.heads import Heads
 from anabranch.repo.log.leases import Lease
 from anabranch.storage import documents
 
-__all__ = ["RepoStore", "View", "find_main", "pin_view"]
-
 
 @dataclass(frozen=True, slots=True)
 class RepoStore:

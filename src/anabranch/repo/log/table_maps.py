@@ -14,8 +14,6 @@ from anabranch.repo.log import codec
 from anabranch.repo.log.entries import Changes, TableEntry, TableMap
 from anabranch.storage import documents
 
-__all__ = ["LayeredMap", "StoredMap"]
-
 # How the full map of a commit begins in the form that `documents.dump` writes. Quotes inside a string are escaped in
 # JSON, so this text is not part of a string.
 _BEGINNING = b',"format":%d,"full_map":{' % documents.FORMAT

@@ -27,30 +27,6 @@ from anabranch.repo.log.entries import (
 )
 from anabranch.repo.log.run_state import RunState
 
-__all__ = [
-    "check_collected",
-    "check_commit",
-    "check_commit_id",
-    "check_entry",
-    "check_held",
-    "check_integer",
-    "check_optional_id",
-    "check_optional_text",
-    "check_record",
-    "check_root",
-    "check_run",
-    "check_table",
-    "check_tables",
-    "check_tag",
-    "check_text",
-    "check_time",
-    "checked_choice",
-    "checked_expiry",
-    "checked_kind",
-    "checked_mode",
-    "checked_version",
-]
-
 # `{bucket}/{table}.lance` below `tables/`; a table that replaces another has a suffix, see `free_dataset`.
 _DATASET = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,254}/[A-Za-z0-9_][A-Za-z0-9_-]{0,254}\.lance")
 _ID = re.compile(r"[0-9A-Za-z]{1,64}")

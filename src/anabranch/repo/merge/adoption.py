@@ -17,8 +17,6 @@ from anabranch.repo.merge.combiner import Combiner, Sides
 from anabranch.repo.write.homes import check_primary_key, check_unique, free_dataset, home_for_writing
 from anabranch.repo.write.publish import Published, publish
 
-__all__ = ["adopt_table", "adopt_write"]
-
 
 def adopt_write(repo_store: RepoStore, branch: BranchName, key: TableKey, combiner: Combiner) -> Published:
     """Publish the external writes to the home of a table, merged with the commits since then.

@@ -39,8 +39,6 @@ from anabranch.repo.write.homes import stage_new
 from anabranch.repo.write.staged_table import StagedTable, one_time_step, stage_existing
 from anabranch.storage import at_once, in_parallel
 
-__all__ = ["MergedTable", "Stager", "count_step", "iter_step_conflicts"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergedTable:

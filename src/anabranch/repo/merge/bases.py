@@ -19,8 +19,6 @@ from anabranch.repo.merge.resolve import Resolution, Strategy
 from anabranch.repo.merge.resolvers import Cells
 from anabranch.repo.merge.steps import MergeSteps, TableMatch, TableState
 
-__all__ = ["Bases"]
-
 _Names = tuple[TableKey | None, TableKey | None]
 
 

@@ -16,8 +16,6 @@ from anabranch.repo.history.comparer import TableCounts
 from anabranch.repo.merge.conflicts import NO_CONFLICTS, Unresolved
 from anabranch.repo.merge.steps import NO_ROWS
 
-__all__ = ["ChangedRows", "Mask", "RowChanges", "cells_of", "deletion_of", "fields_of"]
-
 Mask = npt.NDArray[np.bool_]
 _CHANGES = pa.array(["inserted", "updated", "deleted"])
 _CODES = {"inserted": 0, "updated": 1, "deleted": 2, None: 3}

@@ -41,8 +41,6 @@ from anabranch.repo.refs.protection import refuse_protected
 from anabranch.repo.refs.resolve import is_made_by
 from anabranch.repo.write.publish import Made, Published, move_branch, publish
 
-__all__ = ["Pick", "iter_pick_conflicts", "pick_commit", "pick_commits", "plan_picks"]
-
 _MAX_ATTEMPTS = 100
 
 

@@ -22,8 +22,6 @@ from anabranch.repo.snapshot import Table
 from anabranch.repo.write.homes import refuse_shared_home, taken_homes
 from anabranch.storage import in_parallel, iter_in_parallel
 
-__all__ = ["DECIDE", "Combination", "Combiner", "Sides"]
-
 # The hint of operations that take the ways to decide, and report their conflicts in the error.
 DECIDE = "read the conflicts of this error, then pass a `strategy` or `resolvers`"
 

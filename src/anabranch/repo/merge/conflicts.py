@@ -10,17 +10,6 @@ from typing import Any
 from anabranch.display import MAX_ROWS, Listing
 from anabranch.errors import MergeConflictError
 
-__all__ = [
-    "NO_CONFLICTS",
-    "Conflict",
-    "ConflictKind",
-    "ConflictLog",
-    "Conflicts",
-    "Operation",
-    "StrategyGap",
-    "Unresolved",
-]
-
 # A merge may have a conflict in every row. All are counted, and the first ones are kept for the error.
 _MAX_CONFLICTS_KEPT = 100
 

@@ -14,8 +14,6 @@ from anabranch.ids import TableKey
 from anabranch.json_values import json_value
 from anabranch.repo.merge.conflicts import Conflict, ConflictKind
 
-__all__ = ["Decisions", "JsonValue", "TableNames", "parse_decisions", "read_resolutions"]
-
 _SIDES = ("base", "source", "target")
 # The last four are in the conflicts that the command line prints, so that these can be passed back.
 _FIELDS = ("table", "key", "column", "path", "take", "value", *_SIDES, "kind", "problem", "hint", "decision")

@@ -6,8 +6,6 @@ from dataclasses import dataclass, replace
 from anabranch.format.staging import IndexRecipe, VersionRef, read_recipes
 from anabranch.repo.merge.shapes import MergedColumn
 
-__all__ = ["MergedIndices", "merge_indices"]
-
 # Called with the name of an index that both sides changed. Returns the side whose index is used.
 Decide = Callable[[str, tuple[str | None, str | None, str | None]], str]
 

@@ -17,8 +17,6 @@ from anabranch.repo.log.config import DECISIONS, RepoConfig
 from anabranch.repo.merge.conflicts import Conflict
 from anabranch.storage import documents
 
-__all__ = ["KeptDecisions", "iter_unique", "move_decisions"]
-
 _NAMES = ("table", "kind", "key", "column", "path", "base", "source", "target", "problem")
 _MAX_ATTEMPTS = 10
 # The fields that identify the conflict of an entry. A later decision on the same conflict replaces the earlier one.

@@ -27,8 +27,6 @@ from anabranch.repo.snapshot import Table
 from anabranch.repo.write.homes import check_unique
 from anabranch.storage import at_once, in_parallel
 
-__all__ = ["TablePlanner"]
-
 _NO_DIFFERENCE = Difference(columns=(), older=(), newer=())
 # Tables are planned in parallel. Rows of only one of them are read at a time, because they may need much memory.
 _READING_ROWS = threading.Lock()

@@ -19,8 +19,6 @@ from anabranch.repo.merge.plan import MergeOutcome, MergePlan, MergeResult, chan
 from anabranch.repo.merge.replay import check_expected_head
 from anabranch.repo.write.publish import Published, publish
 
-__all__ = ["BranchMerge", "MergedBranch", "iter_conflicts", "merge_branch", "plan_merge"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BranchMerge:

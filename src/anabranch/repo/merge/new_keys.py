@@ -11,8 +11,6 @@ from anabranch.format.staging import KeyRows, RowBatch, VersionRef, refuse_repea
 from anabranch.format.staging.rows import Addresses, join_addresses
 from anabranch.repo.merge.shapes import Shape
 
-__all__ = ["MergedKeys", "check_staged_key", "needs_key_check"]
-
 
 def needs_key_check(shape: Shape) -> bool:
     """Return whether rows that were matched can have equal keys in the result."""

@@ -10,8 +10,6 @@ from anabranch.format.staging.notes import COLUMN_ID, NOT_NULL, column_ids_text
 from anabranch.repo.merge.shapes import MergedColumn, SchemaSides
 from anabranch.repo.snapshot import Table
 
-__all__ = ["MergedNotes", "defaults_of", "find_misfit", "merge_notes"]
-
 # Called with a column (None for the table) and the values of a note in the base, the source and the target. Returns the
 # side whose value is used.
 Decide = Callable[[str | None, tuple[str | None, str | None, str | None]], str]

@@ -29,8 +29,6 @@ from anabranch.repo.merge.resolvers import Cells, choose
 from anabranch.repo.merge.shapes import MergedColumn
 from anabranch.repo.merge.steps import MergeTable, RowPlan
 
-__all__ = ["iter_without_nulls"]
-
 
 def iter_without_nulls(
     step: MergeTable, changes: Iterator[RowChanges], schema: pa.Schema, comparer: RowComparer

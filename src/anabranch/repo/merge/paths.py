@@ -13,8 +13,6 @@ import pyarrow.compute as pc
 from anabranch.format.compare.matching import differ
 from anabranch.repo.merge.resolvers import Cells, Mask, choose
 
-__all__ = ["field_paths", "has_paths", "merge_by_path"]
-
 # Decides on cells without paths, or at one path. Returns the values, and which of them are resolved.
 DecideLeaf = Callable[[Cells], tuple[pa.Array, Mask]]
 _JSON = "arrow.json"

@@ -24,18 +24,6 @@ from anabranch.repo.merge.steps import (
     TableAction,
 )
 
-__all__ = [
-    "CommitPlan",
-    "MergeOutcome",
-    "MergePlan",
-    "MergeResult",
-    "ReplayResult",
-    "TablePlan",
-    "changes_table",
-    "gap_text",
-    "table_plans",
-]
-
 
 class MergeOutcome(StrEnum):
     """The outcome of a merge: nothing to do, the target had not changed, or both sides had changed."""

@@ -27,8 +27,6 @@ from anabranch.repo.merge.replay import (
 from anabranch.repo.refs.protection import refuse_protected
 from anabranch.repo.write.publish import Made, move_branch
 
-__all__ = ["REBASED_FROM", "Rebase", "iter_rebase_conflicts", "plan_rebase", "rebase_branch"]
-
 REBASED_FROM = "rebased_from"
 _MAX_ATTEMPTS = 100
 

@@ -23,21 +23,6 @@ from anabranch.repo.merge.conflicts import Conflict
 from anabranch.repo.merge.plan import CommitPlan, table_plans
 from anabranch.storage import in_parallel
 
-__all__ = [
-    "Change",
-    "Replayed",
-    "Tables",
-    "apply_changes",
-    "check_expected_head",
-    "check_expected_source",
-    "check_names_of_changes",
-    "hold",
-    "iter_change_conflicts",
-    "iter_own_commits",
-    "make_commits",
-    "plan_changes",
-]
-
 Tables = Mapping[TableKey, TableEntry | None]
 
 

@@ -21,8 +21,6 @@ from anabranch.repo.merge.resolvers import (
     row_decider,
 )
 
-__all__ = ["Resolution", "Strategy", "TableResolution", "check_names", "parse_resolution"]
-
 
 class Strategy(StrEnum):
     """What to do with conflicts that no resolver resolves."""

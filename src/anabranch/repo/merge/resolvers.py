@@ -15,21 +15,6 @@ from anabranch.json_values import value_from_json
 from anabranch.repo.merge.conflicts import Conflict
 from anabranch.repo.merge.decisions import JsonValue
 
-__all__ = [
-    "NAMED",
-    "Cells",
-    "Decide",
-    "Mask",
-    "Resolver",
-    "Resolvers",
-    "by_function",
-    "choose",
-    "decider",
-    "first_of",
-    "is_latest_by",
-    "row_decider",
-]
-
 # The name of a resolver, or a function that returns the value for a conflict. NotImplemented leaves it unresolved.
 Resolver = str | Callable[[Conflict], Any]
 # By column, by table and column in one text, or nested by table.

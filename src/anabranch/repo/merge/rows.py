@@ -24,8 +24,6 @@ from anabranch.repo.merge.resolvers import Cells, Decide, choose
 from anabranch.repo.merge.shapes import MergedColumn
 from anabranch.repo.merge.steps import RowPlan
 
-__all__ = ["iter_row_changes"]
-
 
 def iter_row_changes(plan: RowPlan, found: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[RowChanges]:
     """Yield the changes to the rows of the target, in the schema of the result. New rows come last.

@@ -35,8 +35,6 @@ from anabranch.repo.write.homes import taken_homes
 from anabranch.repo.write.publish import Published, publish
 from anabranch.repo.write.staged_table import append_again
 
-__all__ = ["LoadCombiner", "PublishedRun", "publish_run"]
-
 # Returns the combiner for a branch. It is loaded only if rows must be merged, which few runs need.
 LoadCombiner = Callable[[BranchName], Combiner]
 

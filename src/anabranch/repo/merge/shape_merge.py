@@ -15,7 +15,6 @@ from anabranch.repo.snapshot import Table
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["merge_shapes"]
 
 _Value = TypeVar("_Value")
 # Called with a column, or None for the table, and the values of the base, the source and the target. Returns the side

@@ -16,8 +16,6 @@ from anabranch.repo.snapshot import Table
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["MergedColumn", "SchemaSides", "Shape", "match_columns"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergedColumn:

@@ -22,21 +22,6 @@ from anabranch.repo.merge.shapes import MergedColumn, Shape
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = [
-    "NO_ROWS",
-    "AddTable",
-    "DropTable",
-    "KeepTable",
-    "MergeSteps",
-    "MergeTable",
-    "RenameTable",
-    "ReplaceTable",
-    "RowPlan",
-    "TableAction",
-    "TableMatch",
-    "TableState",
-    "TableStep",
-]
 
 NO_ROWS = TableCounts(inserted=0, updated=0, deleted=0)
 

@@ -11,8 +11,6 @@ from anabranch.repo.merge.decisions import TableNames
 from anabranch.repo.merge.resolve import Resolution
 from anabranch.repo.merge.steps import AddTable, DropTable, RenameTable, TableMatch, TableState
 
-__all__ = ["PlannedTable", "PlannedTables", "plan_tables"]
-
 PlannedTable = AddTable | DropTable | RenameTable | TableMatch
 # Whether two states have the same content.
 AreEqual = Callable[[TableState, TableState], bool]

@@ -22,22 +22,6 @@ from anabranch.repo.refs.protection import refuse_locked, refuse_protected
 from anabranch.repo.refs.resolve import Resolved
 from anabranch.repo.refs.tags import is_tag
 
-__all__ = [
-    "BranchInfo",
-    "TableDrift",
-    "branch_drift",
-    "create_branch",
-    "delete_branch",
-    "list_branches",
-    "list_written",
-    "newest_entry",
-    "refuse_active_runs",
-    "refuse_in_use",
-    "refuse_name_of_tag",
-    "refuse_orphan",
-    "restore_branch",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BranchInfo:

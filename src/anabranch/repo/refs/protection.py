@@ -15,15 +15,6 @@ from anabranch.repo.log.leases import Lease
 from anabranch.repo.log.run_state import RunPhase
 from anabranch.repo.log.store import RepoStore
 
-__all__ = [
-    "LOCK",
-    "holding_schema_lock",
-    "refuse_ended",
-    "refuse_locked",
-    "refuse_protected",
-    "set_protection",
-]
-
 
 def refuse_protected(entry: LogEntry) -> None:
     """Refuse to move a branch that is protected."""

@@ -19,15 +19,6 @@ from anabranch.repo.refs.branches import newest_entry, refuse_in_use, refuse_orp
 from anabranch.repo.refs.protection import refuse_protected
 from anabranch.repo.refs.resolve import Resolved
 
-__all__ = [
-    "Movement",
-    "changed_tables",
-    "list_movements",
-    "redo_last",
-    "reset_branch",
-    "undo_last",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Movement:

@@ -22,8 +22,6 @@ from anabranch.repo.log.entries import CommitRecord, GraphCommit, LogEntry
 from anabranch.repo.log.store import RepoStore, View
 from anabranch.repo.refs.tags import TagInfo, find_tag, list_similar_tags
 
-__all__ = ["Resolved", "is_made_by", "refuse_internal", "require_kept", "require_published", "resolve"]
-
 # A part of a ULID, which has 26 characters of base 32 without I, L, O and U. Shorter parts would match too many
 # commits.
 _PREFIX = re.compile(r"[0-9A-HJKMNP-TV-Z]{4,25}", re.IGNORECASE)

@@ -19,17 +19,6 @@ from anabranch.repo.snapshot import Snapshot
 from anabranch.repo.transaction import Transaction
 from anabranch.repo.write.publish import Published
 
-__all__ = [
-    "EPOCH",
-    "EngineAccess",
-    "QUERY",
-    "RepositoryParts",
-    "StreamBatch",
-    "publish_batch",
-    "publishing_once",
-]
-
-
 # The keys by which a commit's metadata name the batch that it came from.
 QUERY = "stream.query"
 EPOCH = "stream.epoch"

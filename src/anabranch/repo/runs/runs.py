@@ -30,26 +30,6 @@ from anabranch.repo.log.store import RepoStore, View, pin_view
 from anabranch.repo.refs.branches import newest_entry
 from anabranch.repo.refs.protection import refuse_protected
 
-__all__ = [
-    "RUN_ID",
-    "Alive",
-    "RunInfo",
-    "abort_run",
-    "begin_run",
-    "close_run",
-    "describe_run",
-    "fence_off_publishers",
-    "find_published",
-    "get_run",
-    "is_alive",
-    "list_runs",
-    "move_run",
-    "next_run_entry",
-    "once_of",
-    "refuse_over",
-    "run_state",
-]
-
 # The key by which a commit's metadata name the run it came from.
 RUN_ID = "run_id"
 

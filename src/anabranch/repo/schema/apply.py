@@ -51,8 +51,6 @@ from anabranch.repo.write.homes import check_unique
 from anabranch.repo.write.staged_table import StagedTable
 from anabranch.repo.write.write_set import Change
 
-__all__ = ["SchemaApplied", "apply_schema", "plan_on", "show_schema"]
-
 _MAX_ATTEMPTS = 20
 _DEFAULT_HINT = "write it in SQL; text in single quotes, such as default: \"'new'\""
 

@@ -17,8 +17,6 @@ from anabranch.repo.schema.types import canonical_type
 from anabranch.repo.write.homes import check_primary_key
 from anabranch.storage import open_files
 
-__all__ = ["Desired", "read_desired"]
-
 Desired = SchemaState | Mapping[str, Any] | str | os.PathLike[str]
 
 _TABLE = ("columns", "primary_key", "indices", "description", "was")

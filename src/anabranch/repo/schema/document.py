@@ -9,8 +9,6 @@ from typing import Any, NoReturn, TypeVar
 from anabranch.errors import InvalidInputError, InvalidSchemaError
 from anabranch.hints import suggest
 
-__all__ = ["Node", "read_values", "read_yaml"]
-
 _Made = TypeVar("_Made")
 # Nodes are read by recursion, for which Python has a limit. No real schema is nested this deeply.
 _MAX_DEPTH = 40

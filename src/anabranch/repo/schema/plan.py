@@ -28,8 +28,6 @@ from anabranch.repo.schema.steps import (
     Step,
 )
 
-__all__ = ["SchemaPlan", "is_widening", "plan_schema"]
-
 _Name = TypeVar("_Name", TableKey, str)
 
 

@@ -14,17 +14,6 @@ from anabranch.repo.schema.types import show_type, to_arrow
 from anabranch.repo.snapshot import Table
 from anabranch.storage.requests import in_parallel
 
-__all__ = [
-    "Column",
-    "CurrentTable",
-    "Index",
-    "SchemaState",
-    "TableSchema",
-    "built_indices",
-    "read_current",
-    "satisfies",
-]
-
 # Longer than any line, so that YAML does not break a type or an expression over two.
 _WIDTH = 10_000
 

@@ -6,23 +6,6 @@ from typing import Any, ClassVar
 from anabranch.ids import TableKey
 from anabranch.repo.schema.state import Column, Index, TableSchema
 
-__all__ = [
-    "AddColumn",
-    "ChangeDefault",
-    "ChangeDescription",
-    "ChangeNullability",
-    "ChangePrimaryKey",
-    "ChangeType",
-    "CreateIndex",
-    "CreateTable",
-    "DropColumn",
-    "DropIndex",
-    "DropTable",
-    "RenameColumn",
-    "RenameTable",
-    "Step",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:

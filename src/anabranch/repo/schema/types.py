@@ -8,8 +8,6 @@ import pyarrow as pa
 from anabranch.errors import InvalidInputError
 from anabranch.hints import closest
 
-__all__ = ["canonical_type", "show_type", "to_arrow"]
-
 _SIMPLE: dict[str, Callable[[], pa.DataType]] = {
     "bool": pa.bool_,
     "int8": pa.int8,

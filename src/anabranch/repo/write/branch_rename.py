@@ -21,8 +21,6 @@ from anabranch.repo.refs.branches import BranchInfo, refuse_active_runs, refuse_
 from anabranch.repo.refs.protection import refuse_locked, refuse_protected
 from anabranch.repo.write.settle import list_external_writes, settle_head
 
-__all__ = ["rename_branch"]
-
 # A writer that commits all the time may move the branch several times before the rename wins.
 _MAX_ATTEMPTS = 8
 

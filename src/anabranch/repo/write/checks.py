@@ -19,18 +19,6 @@ from anabranch.repo.snapshot import Snapshot
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = [
-    "Check",
-    "Checks",
-    "NamedCheck",
-    "Parameters",
-    "Query",
-    "callable_checks",
-    "checked_checks",
-    "outcomes_of",
-    "recorded_checks",
-    "run_checks",
-]
 
 # Values for `?` or `$name` in SQL.
 Parameters = Sequence[Any] | Mapping[str, Any]

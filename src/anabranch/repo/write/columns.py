@@ -21,21 +21,6 @@ from anabranch.format.staging import (
 from anabranch.repo.write.homes import check_primary_key, check_unique
 from anabranch.repo.write.staged_table import StagedTable, Step, one_time_step
 
-__all__ = [
-    "Rewriter",
-    "add_columns",
-    "alter_columns",
-    "annotate",
-    "compact",
-    "drop_columns",
-    "drop_index",
-    "index_column",
-    "require_expressions",
-    "require_where",
-    "set_primary_key",
-    "with_fitting_defaults",
-]
-
 
 class Rewriter(Protocol):
     """Rewrite the files of a table on many machines."""

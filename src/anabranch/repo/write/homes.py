@@ -24,20 +24,6 @@ from anabranch.repo.log.config import RepoConfig, owns
 from anabranch.repo.log.entries import TableEntry, TableMap
 from anabranch.repo.write.staged_table import StagedTable, fork_home, one_time_step
 
-__all__ = [
-    "REMOVING",
-    "being_removed",
-    "check_primary_key",
-    "check_unique",
-    "free_dataset",
-    "home_for_writing",
-    "is_being_removed",
-    "refuse_shared_home",
-    "stage_new",
-    "taken_homes",
-]
-
-
 REMOVING = "_gc/removing"
 
 

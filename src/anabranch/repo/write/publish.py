@@ -30,8 +30,6 @@ from anabranch.repo.log.store import RepoStore, View, find_main
 from anabranch.repo.refs.protection import refuse_ended, refuse_protected
 from anabranch.repo.write.settle import ExternalWrite, Settlement, prepare_settlement, settle_published
 
-__all__ = ["Made", "Published", "move_branch", "publish", "put_commit"]
-
 # Given the head that another writer put first, return the same change on top of it, or raise.
 Rebase = Callable[[LogEntry], Changes]
 

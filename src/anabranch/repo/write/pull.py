@@ -8,8 +8,6 @@ from anabranch.repo.log.entries import Changes, CommitKind, CommitRecord, LogEnt
 from anabranch.repo.log.store import RepoStore, View
 from anabranch.repo.write.publish import Published, publish
 
-__all__ = ["freeze_branch", "pull_table"]
-
 
 def pull_table(repo_store: RepoStore, branch: BranchName, key: TableKey) -> Published | None:
     """Make a table follow its source again; return None if the branch has no copy of its own.

@@ -25,18 +25,6 @@ from anabranch.repo.refs.reflog import changed_tables
 from anabranch.storage import PreparedObject, in_parallel
 from anabranch.warnings import warn_of_external_write
 
-__all__ = [
-    "ExternalWrite",
-    "Settlement",
-    "list_external_writes",
-    "prepare_settlement",
-    "settle_head",
-    "settle_movement",
-    "settle_published",
-    "settle_table",
-    "warn_of_external_writes",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExternalWrite:

@@ -16,27 +16,6 @@ from anabranch.ids import BranchName, TableKey
 from anabranch.repo.log.config import RepoConfig, homes_folder, owns
 from anabranch.repo.log.entries import TableEntry
 
-__all__ = [
-    "StagedTable",
-    "Step",
-    "WrittenChange",
-    "append_again",
-    "append_copied_step",
-    "append_fragments_step",
-    "append_step",
-    "check_appended",
-    "conflicts_named",
-    "fork_home",
-    "one_time_step",
-    "overwrite_fragments_step",
-    "overwrite_step",
-    "replace_fragments_step",
-    "replayed",
-    "stage_existing",
-    "upsert_fragments_step",
-    "upsert_step",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Step:

@@ -31,11 +31,6 @@ from anabranch.repo.write.staged_table import (
 from anabranch.repo.write.write_set import Change, WriteSet, atomic
 from anabranch.storage import in_parallel
 
-__all__ = [
-    "TableChanges",
-    "TableWrites",
-]
-
 
 class TableChanges(ABC):
     """Changes to the tables of a write set. `Transaction` adds how they begin and end."""

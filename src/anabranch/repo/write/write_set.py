@@ -29,8 +29,6 @@ from anabranch.repo.write.homes import refuse_shared_home, stage_new, taken_home
 from anabranch.repo.write.staged_table import StagedTable, Step, replayed, stage_existing
 from anabranch.storage import in_parallel
 
-__all__ = ["SMALL_BYTES", "WRITERS", "Change", "WriteSet", "Writer", "WriterQueue", "atomic", "warn_dropped"]
-
 # Rows are recorded only if they are in memory and small: then the requests to stage them cost more than the rows.
 SMALL_BYTES = 1 << 20
 # Recorded rows are copies in memory, so that their sum over all tables is bounded.

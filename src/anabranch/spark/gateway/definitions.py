@@ -17,19 +17,6 @@ from anabranch.format.staging import DEFAULT, DESCRIPTION
 from anabranch.format.staging.expressions import find_default
 from anabranch.spark.types import new_columns, shown_schema, struct_from_json
 
-__all__ = [
-    "PRIMARY_KEY",
-    "TableDefinition",
-    "check_default",
-    "default_of",
-    "described_schema",
-    "described_type",
-    "note_of_property",
-    "parse_definition",
-    "parse_primary_key",
-    "properties_of",
-]
-
 PRIMARY_KEY = "primaryKey"
 _PROVIDER = "anabranch"
 _PROPERTY = "anabranch:property:"

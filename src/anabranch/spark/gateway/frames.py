@@ -19,8 +19,6 @@ from collections.abc import Iterator, Mapping
 from enum import Enum
 from typing import Any
 
-__all__ = ["Frame", "Frames", "ProtocolError"]
-
 _HEADER = 5
 # Rows are sent in frames of this size at most, so that neither side holds many copies of a large batch.
 _ROW_BYTES = 1 << 26

@@ -32,16 +32,6 @@ from anabranch.spark.gateway.requests import Request, TableName, split_from_json
 from anabranch.spark.options import FeedOptions, TableLocation
 from anabranch.spark.types import as_shown, shown_columns, shown_schema, struct_from_json
 
-__all__ = [
-    "begin_stream",
-    "find_head",
-    "find_offset",
-    "load_metadata",
-    "plan_metadata",
-    "plan_stream",
-    "read_metadata",
-]
-
 _TIME = pa.timestamp("us", tz="UTC")
 _CHANGES = "changes"
 _NEAREST = "nearest"

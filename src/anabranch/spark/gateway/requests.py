@@ -20,20 +20,6 @@ from anabranch.repo.runs.engine_access import EngineAccess
 from anabranch.spark.gateway.frames import Frames
 from anabranch.spark.options import OpenRepository
 
-__all__ = [
-    "METADATA_TABLES",
-    "Request",
-    "TableName",
-    "branch_of",
-    "name_of",
-    "new_name_of",
-    "parse_name",
-    "schema_from_text",
-    "schema_to_text",
-    "split_from_json",
-    "split_to_json",
-]
-
 # The most that a batch should have in the memory of a JVM, which may have little of it beside its heap.
 _BYTES_PER_BATCH = 64 << 20
 

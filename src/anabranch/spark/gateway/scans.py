@@ -37,17 +37,6 @@ from anabranch.spark.options import (
 from anabranch.spark.source import find_version_ref
 from anabranch.spark.types import as_shown, shown_columns, shown_schema, struct_from_json
 
-__all__ = [
-    "PushedPredicate",
-    "aggregate_rows",
-    "load_source",
-    "plan_scan",
-    "push_filters",
-    "push_predicate",
-    "read_rows",
-    "size_of",
-]
-
 
 def aggregate_rows(rows: Iterator[pa.RecordBatch], wanted: Sequence[Mapping[str, Any]], answer: pa.Schema) -> pa.Table:
     """Reduce rows to one, with one column for each of the wanted aggregates.

@@ -31,14 +31,6 @@ from anabranch.spark.options import OpenRepository
 from anabranch.spark.types import as_shown, shown_columns, shown_schema
 from anabranch.warnings import DurabilityWarning, ExternalWriteWarning
 
-__all__ = [
-    "PROCEDURES",
-    "PROTOCOL",
-    "call_procedure",
-    "list_procedures",
-    "serve",
-]
-
 # Raised with every change that an older jar would misunderstand.
 PROTOCOL = 1
 _SEND_BUFFER = 4 << 20

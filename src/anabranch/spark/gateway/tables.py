@@ -30,15 +30,6 @@ from anabranch.spark.gateway.scans import size_of
 from anabranch.spark.options import version_ref_to_json
 from anabranch.spark.types import new_columns
 
-__all__ = [
-    "alter_table",
-    "create_table",
-    "drop_table",
-    "list_tables",
-    "load_table",
-    "rename_table",
-]
-
 
 def list_tables(request: Request) -> dict[str, Any]:
     """Answer the keys of all tables of a branch."""

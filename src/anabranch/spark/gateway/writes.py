@@ -38,18 +38,6 @@ from anabranch.spark.options import version_ref_from_json, version_ref_to_json
 from anabranch.spark.types import struct_from_json
 from anabranch.spark.writer import FragmentWriter, PreparedTable
 
-__all__ = [
-    "abort_write",
-    "begin_write",
-    "commit_batch",
-    "commit_write",
-    "delete_where",
-    "has_begun",
-    "write_addresses",
-    "write_moved",
-    "write_rows",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Write:

@@ -9,8 +9,6 @@ from anabranch.repo.refs.branches import BranchInfo
 from anabranch.spark.gateway.procedures.merges import DECISIONS, PUBLISHING, decisions_of, publishing_of
 from anabranch.spark.gateway.procedures.procedure import Call, Procedure, Rows, columns, optional, required
 
-__all__ = ["BRANCH", "HISTORY", "REFS", "branch_row"]
-
 
 def _create_branch(call: Call) -> Rows:
     hours = call.get("expires_in_hours")

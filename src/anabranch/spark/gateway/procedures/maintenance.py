@@ -8,8 +8,6 @@ from anabranch.format.staging import IndexKind, VectorOptions
 from anabranch.repo.history.comparer import Choice
 from anabranch.spark.gateway.procedures.procedure import Call, Procedure, Rows, columns, optional, required
 
-__all__ = ["DATA", "MAINTENANCE"]
-
 
 def _compact(call: Call) -> Rows:
     # Procedures run in the gateway, which has no Spark session. The engine `spark` would start a second JVM.

@@ -11,8 +11,6 @@ from anabranch.repo.merge.conflicts import Operation
 from anabranch.repo.merge.resolve import Strategy
 from anabranch.spark.gateway.procedures.procedure import Call, Procedure, Rows, as_json, columns, optional, required
 
-__all__ = ["DECISIONS", "MERGES", "PUBLISHING", "decisions_of", "publishing_of"]
-
 # How conflicts are decided. Resolutions are JSON: a list of objects as `conflicts` returns them, with take or value.
 DECISIONS = optional("strategy", resolvers="MAP<STRING, STRING>", resolutions="STRING")
 # What is checked before a change is published, and what is recorded with it.

@@ -10,8 +10,6 @@ import pyarrow as pa
 from anabranch.json_values import json_value
 from anabranch.repo.repository import Repository
 
-__all__ = ["Call", "Parameter", "Procedure", "Rows", "as_json", "columns", "optional", "required"]
-
 _TEXT, _LONG, _FLAG = pa.string(), pa.int64(), pa.bool_()
 Rows = Iterable[Mapping[str, Any]]
 
