@@ -1,6 +1,5 @@
-"""The process itself: it answers requests on a Unix socket until the JVM that started it ends, and runs procedures."""
+"""The process itself: it answers requests on a Unix socket until the JVM that started it ends."""
 
-import json
 import os
 import select
 import socket
@@ -16,19 +15,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
-from anabranch.errors import AnabranchError, BranchNotFoundError, InvalidInputError
+from anabranch.errors import AnabranchError, BranchNotFoundError
 from anabranch.hints import Door, words_at
-from anabranch.spark.gateway import metadata, scans, tables, writes
+from anabranch.spark.gateway import merge_procedures as merge_procedures  # adds its procedures
+from anabranch.spark.gateway import metadata, procedures, scans, tables, writes
 from anabranch.spark.gateway.frames import Frames, ProtocolError
-from anabranch.spark.gateway.procedures.branches import HISTORY, REFS
-from anabranch.spark.gateway.procedures.maintenance import DATA, MAINTENANCE
-from anabranch.spark.gateway.procedures.merges import MERGES
-from anabranch.spark.gateway.procedures.procedure import Call, Procedure
 from anabranch.spark.gateway.requests import Request
 from anabranch.spark.options import OpenRepository
-from anabranch.spark.types import as_shown, shown_columns, shown_schema
 from anabranch.warnings import DurabilityWarning, ExternalWriteWarning
 
 # Raised with every change that an older jar would misunderstand.
@@ -36,52 +29,6 @@ PROTOCOL = 1
 _SEND_BUFFER = 4 << 20
 # Process, user and group of the other side of a Unix socket.
 _CREDENTIALS = struct.Struct("3i")
-
-PROCEDURES: Mapping[str, Procedure] = {**REFS, **HISTORY, **MERGES, **MAINTENANCE, **DATA}
-
-
-def list_procedures(_: Request) -> dict[str, Any]:
-    """Answer all procedures with their parameters and columns."""
-    return {
-        "procedures": [
-            {
-                "name": name,
-                "description": _description(procedure),
-                "schema": json.dumps(shown_schema(procedure.columns).jsonValue()),
-                "parameters": [
-                    {"name": each.name, "type": each.type, "required": each.is_required}
-                    for each in procedure.parameters
-                ],
-            }
-            for name, procedure in sorted(PROCEDURES.items())
-        ]
-    }
-
-
-def _description(procedure: Procedure) -> str:
-    """Return the description with the parameters: DESCRIBE PROCEDURE of Spark does not show them itself."""
-    needed = [f"{each.name} {each.type}" for each in procedure.parameters if each.is_required]
-    others = [f"{each.name} {each.type}" for each in procedure.parameters if not each.is_required]
-    parts = [f"Arguments: {', '.join(needed)}."] if needed else []
-    parts += [f"Optional: {', '.join(others)}."] if others else []
-    return " ".join([procedure.description, *parts])
-
-
-def call_procedure(request: Request) -> None:
-    """Run a procedure and send its rows."""
-    procedure = PROCEDURES[request["name"]]
-    # Spark passes null for an argument that was left out, so null and left out both mean the default.
-    given = {name: value for name, value in request["arguments"].items() if value is not None}
-    for parameter in procedure.parameters:
-        if parameter.is_required and parameter.name not in given:
-            raise InvalidInputError(
-                f"the argument {parameter.name!r} of the procedure {request['name']!r} is null", hint="give a value"
-            )
-    call = Call(repository=request.repository, branch=request["branch"], arguments=given)
-    rows = pa.Table.from_pylist([dict(row) for row in procedure.run(call)], procedure.columns)
-    shown = shown_columns(shown_schema(procedure.columns))
-    request.send_rows(as_shown(iter(rows.to_batches()), shown), shown)
-
 
 # Operations that answer with one JSON object.
 _ANSWERS: Mapping[str, Callable[[Request], Mapping[str, Any]]] = {
@@ -96,7 +43,7 @@ _ANSWERS: Mapping[str, Callable[[Request], Mapping[str, Any]]] = {
     "push_filters": scans.push_filters,
     "plan_scan": scans.plan_scan,
     "plan_metadata": metadata.plan_metadata,
-    "list_procedures": list_procedures,
+    "list_procedures": procedures.list_procedures,
     "begin_write": writes.begin_write,
     "write_rows": writes.write_rows,
     "write_moved": writes.write_moved,
@@ -114,7 +61,7 @@ _ANSWERS: Mapping[str, Callable[[Request], Mapping[str, Any]]] = {
 _STREAMS: Mapping[str, Callable[[Request], None]] = {
     "read_rows": scans.read_rows,
     "read_metadata": metadata.read_metadata,
-    "call_procedure": call_procedure,
+    "call_procedure": procedures.call_procedure,
 }
 # Hints in the words of SQL, for errors whose own hint names what the library has.
 _HINTS: Mapping[type[AnabranchError], str] = {

@@ -1,0 +1,374 @@
+"""The procedures of `CALL lake.system.NAME(...)` about branches, tags, files and maintenance, and how all are called.
+
+The catalog asks for the table of procedures, and then runs each by its name. All work is done in this process: no
+procedure starts a Spark session of its own. `merge_procedures` has those that compare and apply changes.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import pyarrow as pa
+
+from anabranch.errors import InvalidInputError
+from anabranch.files.formats import CsvOptions
+from anabranch.format.staging import IndexKind, VectorOptions
+from anabranch.repo.history.comparer import Choice
+from anabranch.repo.refs.branches import BranchInfo
+from anabranch.repo.repository import Repository
+from anabranch.spark.gateway.requests import Request
+from anabranch.spark.types import as_shown, shown_columns, shown_schema
+
+_TEXT, _LONG, _FLAG = pa.string(), pa.int64(), pa.bool_()
+Rows = Iterable[Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One call: the repository, the default branch of the session, and the arguments that are not null."""
+
+    repository: Repository
+    branch: str
+    arguments: Mapping[str, Any]
+
+    def __getitem__(self, name: str) -> Any:
+        return self.arguments[name]
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self.arguments.get(name, default)
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter by its type in SQL. Without `is_required` it may be left out, and is null."""
+
+    name: str
+    type: str = "STRING"
+    is_required: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Procedure:
+    """A procedure: what it takes, what its rows look like, and the function that does it."""
+
+    description: str
+    parameters: tuple[Parameter, ...]
+    columns: pa.Schema
+    run: Callable[[Call], Rows]
+
+
+PROCEDURES: dict[str, Procedure] = {}
+
+
+def procedure(
+    description: str, *parameters: tuple[Parameter, ...], columns: pa.Schema
+) -> Callable[[Callable[[Call], Rows]], Callable[[Call], Rows]]:
+    """Make a function the procedure of its name."""
+
+    def add(run: Callable[[Call], Rows]) -> Callable[[Call], Rows]:
+        given = tuple(parameter for group in parameters for parameter in group)
+        PROCEDURES[run.__name__] = Procedure(description=description, parameters=given, columns=columns, run=run)
+        return run
+
+    return add
+
+
+def required(*names: str) -> tuple[Parameter, ...]:
+    """Return required parameters of text."""
+    return tuple(Parameter(name, is_required=True) for name in names)
+
+
+def optional(*names: str, **typed: str) -> tuple[Parameter, ...]:
+    """Return parameters that may be left out, of text unless a type is given."""
+    return (*(Parameter(name) for name in names), *(Parameter(name, kind) for name, kind in typed.items()))
+
+
+def columns_of(texts: str = "", *, longs: str = "", flags: str = "") -> pa.Schema:
+    """Return the columns of an answer by their types. The names are separated by spaces."""
+    kinds = ((texts, _TEXT), (longs, _LONG), (flags, _FLAG))
+    return pa.schema([(name, kind) for names, kind in kinds for name in names.split()])
+
+
+def list_procedures(_: Request) -> dict[str, Any]:
+    """Answer all procedures with their parameters and columns."""
+    return {
+        "procedures": [
+            {
+                "name": name,
+                "description": _description(each),
+                "schema": json.dumps(shown_schema(each.columns).jsonValue()),
+                "parameters": [
+                    {"name": parameter.name, "type": parameter.type, "required": parameter.is_required}
+                    for parameter in each.parameters
+                ],
+            }
+            for name, each in sorted(PROCEDURES.items())
+        ]
+    }
+
+
+def _description(found: Procedure) -> str:
+    """Return the description with the parameters: DESCRIBE PROCEDURE of Spark does not show them itself."""
+    needed = [f"{each.name} {each.type}" for each in found.parameters if each.is_required]
+    others = [f"{each.name} {each.type}" for each in found.parameters if not each.is_required]
+    parts = [f"Arguments: {', '.join(needed)}."] if needed else []
+    parts += [f"Optional: {', '.join(others)}."] if others else []
+    return " ".join([found.description, *parts])
+
+
+def call_procedure(request: Request) -> None:
+    """Run a procedure and send its rows."""
+    found = PROCEDURES[request["name"]]
+    # Spark passes null for an argument that was left out, so null and left out both mean the default.
+    given = {name: value for name, value in request["arguments"].items() if value is not None}
+    for parameter in found.parameters:
+        if parameter.is_required and parameter.name not in given:
+            raise InvalidInputError(
+                f"the argument {parameter.name!r} of the procedure {request['name']!r} is null", hint="give a value"
+            )
+    call = Call(repository=request.repository, branch=request["branch"], arguments=given)
+    rows = pa.Table.from_pylist([dict(row) for row in found.run(call)], found.columns)
+    shown = shown_columns(shown_schema(found.columns))
+    request.send_rows(as_shown(iter(rows.to_batches()), shown), shown)
+
+
+BRANCH = columns_of("branch commit mode parent", longs="version", flags="protected")
+_TAG = columns_of("tag commit")
+
+
+def branch_rows(*found: BranchInfo) -> list[dict[str, Any]]:
+    """Return branches in the columns `BRANCH`."""
+    return [
+        {
+            "branch": info.name,
+            "commit": info.head_commit_id,
+            "version": info.version,
+            "mode": info.mode.value,
+            "parent": info.parent,
+            "protected": info.is_protected,
+        }
+        for info in found
+    ]
+
+
+@procedure(
+    "Create a branch from a branch, a tag or a commit.",
+    required("name"),
+    optional("source", "mode", "description", expires_in_hours="DOUBLE"),
+    columns=BRANCH,
+)
+def create_branch(call: Call) -> Rows:
+    hours = call.get("expires_in_hours")
+    info = call.repository.branch_create_from(
+        call.get("source", call.branch),
+        call["name"],
+        mode=call.get("mode", "pinned"),
+        description=call.get("description", ""),
+        expires_in=None if hours is None else timedelta(hours=hours),
+    )
+    return branch_rows(info)
+
+
+@procedure("List the branches.", columns=BRANCH)
+def list_branches(call: Call) -> Rows:
+    return branch_rows(*call.repository.branch_list())
+
+
+@procedure("Rename a branch.", required("name", "to"), columns=BRANCH)
+def rename_branch(call: Call) -> Rows:
+    return branch_rows(call.repository.branch_rename(call["name"], call["to"]))
+
+
+@procedure(
+    "Delete a branch; with purge, free its space at once.",
+    required("name"),
+    optional(purge="BOOLEAN"),
+    columns=columns_of("branch commit"),
+)
+def delete_branch(call: Call) -> Rows:
+    purge = call.get("purge", False)
+    commit = None if purge else call.repository.branch_get(call["name"]).head_commit_id
+    call.repository.branch_delete(call["name"], purge=purge)
+    return [{"branch": call["name"], "commit": commit}]
+
+
+@procedure("Restore a deleted branch.", required("name"), columns=BRANCH)
+def restore_branch(call: Call) -> Rows:
+    return branch_rows(call.repository.branch_restore(call["name"]))
+
+
+@procedure(
+    "Let a branch move by merges only, which must pass the checks.",
+    required("name"),
+    optional(checks="MAP<STRING, STRING>"),
+    columns=BRANCH,
+)
+def protect_branch(call: Call) -> Rows:
+    return branch_rows(call.repository.branch_protect(call["name"], checks=call.get("checks", {})))
+
+
+@procedure("Remove the protection of a branch.", required("name"), columns=BRANCH)
+def unprotect_branch(call: Call) -> Rows:
+    return branch_rows(call.repository.branch_unprotect(call["name"]))
+
+
+@procedure("Name the commit of a ref.", required("name"), optional("ref", "description"), columns=_TAG)
+def tag(call: Call) -> Rows:
+    info = call.repository.tag_create(
+        call["name"], ref=call.get("ref", call.branch), description=call.get("description", "")
+    )
+    return [{"tag": info.name, "commit": info.commit_id}]
+
+
+@procedure("Delete a tag; its commit stays.", required("name"), columns=_TAG)
+def delete_tag(call: Call) -> Rows:
+    info = call.repository.tag_get(call["name"])
+    call.repository.tag_delete(call["name"])
+    return [{"tag": info.name, "commit": info.commit_id}]
+
+
+@procedure("Move a branch to another commit.", required("branch", "to"), columns=BRANCH)
+def reset(call: Call) -> Rows:
+    call.repository.reset(call["branch"], to=call["to"])
+    return branch_rows(call.repository.branch_get(call["branch"]))
+
+
+@procedure("Undo the last movement of a branch.", optional("branch"), columns=BRANCH)
+def undo(call: Call) -> Rows:
+    branch = call.get("branch", call.branch)
+    call.repository.undo(branch)
+    return branch_rows(call.repository.branch_get(branch))
+
+
+@procedure("Redo the movement that the last undo undid.", optional("branch"), columns=BRANCH)
+def redo(call: Call) -> Rows:
+    branch = call.get("branch", call.branch)
+    call.repository.redo(branch)
+    return branch_rows(call.repository.branch_get(branch))
+
+
+@procedure(
+    "Rewrite small and half-deleted files of tables as larger ones.",
+    optional("branch", tables="ARRAY<STRING>"),
+    columns=columns_of("table commit", longs="rows fragments_before fragments_after"),
+)
+def compact(call: Call) -> Rows:
+    # Procedures run in the gateway, which has no Spark session. The engine `spark` would start a second JVM.
+    done = call.repository.compact(call.get("tables"), branch=call.get("branch", call.branch), engine=Choice.LOCAL)
+    commit = None if done.commit is None else done.commit.graph_commit_id
+    return [
+        {
+            "table": table.table,
+            "rows": table.rows,
+            "fragments_before": table.fragments_before,
+            "fragments_after": table.fragments_after,
+            "commit": commit,
+        }
+        for table in done.tables
+    ]
+
+
+@procedure(
+    "Build an index on a column.",
+    required("table", "column"),
+    optional("type", "name", "branch", "metric"),
+    columns=columns_of("table index commit"),
+)
+def index(call: Call) -> Rows:
+    metric = call.get("metric")
+    commit = call.repository.index(
+        call["table"],
+        call["column"],
+        type=call.get("type", IndexKind.BTREE),
+        name=call.get("name"),
+        branch=call.get("branch", call.branch),
+        vector=None if metric is None else VectorOptions(metric=metric),
+    )
+    name = call.get("name", f"{call['column']}_idx")
+    return [{"table": call["table"], "index": name, "commit": None if commit is None else commit.graph_commit_id}]
+
+
+@procedure(
+    "Free the space of what nothing can reach any more.",
+    optional(keep_days="DOUBLE", keep_last="BIGINT", dry_run="BOOLEAN"),
+    columns=columns_of(longs="objects bytes commits branches runs retained_commits damaged", flags="dry_run"),
+)
+def gc(call: Call) -> Rows:
+    days = call.get("keep_days")
+    report = call.repository.gc(
+        keep_newer_than=None if days is None else timedelta(days=days),
+        keep_last=call.get("keep_last"),
+        dry_run=call.get("dry_run", False),
+    )
+    counts = {name: len(getattr(report, name)) for name in ("objects", "commits", "branches", "runs", "damaged")}
+    more = {"dry_run": report.dry_run, "bytes": report.bytes, "retained_commits": report.retained_commits}
+    return [{**counts, **more}]
+
+
+@procedure(
+    "Load files into a table.",
+    required("table", "source"),
+    optional("format", "mode", "branch", "delimiter", "on_bad", "on_duplicate", "message"),
+    optional(header="BOOLEAN", primary_key="ARRAY<STRING>"),
+    columns=columns_of("table branch commit", longs="files rows_read rows_loaded rows_rejected"),
+)
+def load(call: Call) -> Rows:
+    report = call.repository.load(
+        call["table"],
+        call["source"],
+        mode=call.get("mode", "append"),
+        branch=call.get("branch", call.branch),
+        engine=Choice.LOCAL,
+        csv=_csv_options(call),
+        **_given(call, "format", "on_bad", "on_duplicate", "message", "primary_key"),
+    )
+    return [
+        {
+            "table": report.table,
+            "branch": report.branch,
+            "files": len(report.files),
+            "rows_read": report.rows_read,
+            "rows_loaded": report.rows_loaded,
+            "rows_rejected": report.rows_rejected,
+            "commit": report.commit_id,
+        }
+    ]
+
+
+@procedure(
+    "Write rows of a table to a file, or to the files of a folder.",
+    required("table", "target"),
+    optional("ref", "format", "where", "delimiter"),
+    optional(columns="ARRAY<STRING>", limit="BIGINT", header="BOOLEAN", overwrite="BOOLEAN"),
+    columns=columns_of("table commit format", longs="files rows bytes"),
+)
+def export(call: Call) -> Rows:
+    report = call.repository.export(
+        call["table"],
+        call["target"],
+        ref=call.get("ref", call.branch),
+        where=call.get("where"),
+        csv=_csv_options(call),
+        **_given(call, "format", "columns", "limit", "overwrite"),
+    )
+    return [
+        {
+            "table": report.table,
+            "commit": report.commit_id,
+            "format": report.format,
+            "files": len(report.files),
+            "rows": report.rows,
+            "bytes": report.bytes_written,
+        }
+    ]
+
+
+def _csv_options(call: Call) -> CsvOptions:
+    return CsvOptions(delimiter=call.get("delimiter"), header=call.get("header", True))
+
+
+def _given(call: Call, *names: str) -> dict[str, Any]:
+    """Return these arguments of a call, without those that were left out."""
+    return {name: call[name] for name in names if name in call.arguments}
