@@ -963,7 +963,7 @@ class Repository:
         anabranch.errors.BranchNotFoundError: branch 'dev' was renamed to 'prices'; use the name 'prices'
         """
         from anabranch.repo.merge.kept_decisions import move_decisions
-        from anabranch.repo.write.branch_rename import rename_branch
+        from anabranch.repo.write.branch_changes import rename_branch
 
         before, after = BranchName.parse_public(name), BranchName.parse_new(new)
         renamed = rename_branch(self._repo_store, before, after)
@@ -1029,10 +1029,10 @@ class Repository:
         >>> repo.branch_pull("dev", "shop.orders"), len(repo.table("shop.orders", "dev"))
         (True, 3)
         """
-        from anabranch.repo.write import pull
+        from anabranch.repo.write.branch_changes import pull_table
 
         target = TableKey.parse(table)
-        published = pull.pull_table(self._repo_store, BranchName.parse_public(name), target)
+        published = pull_table(self._repo_store, BranchName.parse_public(name), target)
         if published is not None:
             self._on_published(published)
         return published is not None
@@ -1045,9 +1045,9 @@ class Repository:
         'pinned'
         """
         from anabranch.repo.refs.branches import BranchInfo
-        from anabranch.repo.write import pull
+        from anabranch.repo.write.branch_changes import freeze_branch
 
-        published = pull.freeze_branch(self._repo_store, BranchName.parse_public(name))
+        published = freeze_branch(self._repo_store, BranchName.parse_public(name))
         self._on_published(published)
         return BranchInfo.of(published.entry, self._repo_store.heads.follow)
 

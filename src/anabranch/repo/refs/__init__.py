@@ -1,4 +1,4 @@
-"""Branches, tags and what a ref names. Imports `log` and `leases` only. Start with `resolve`.
+"""Branches, tags and what a ref names. Imports `log` only. Start with `resolve`.
 
-`branches` creates, lists and deletes branches, `reset` moves them. A branch is renamed in `write/branch_rename`.
+`branches` creates, lists and deletes branches, `reflog` moves them. A branch is renamed in `write/branch_changes`.
 """
