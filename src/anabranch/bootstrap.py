@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from anabranch.repo.clone.relocate import Relocation
     from anabranch.repo.history.comparer import LargeComparer, RowComparer
     from anabranch.repo.io.values import Loader
-    from anabranch.repo.write.columns import Rewriter
+    from anabranch.repo.write.table_changes import Rewriter
 
 
 def init_repository(

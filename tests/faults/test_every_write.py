@@ -8,8 +8,7 @@ import pytest
 
 import anabranch as ab
 from anabranch.repo.run import Run
-from anabranch.repo.runs.engine_access import EngineAccess
-from anabranch.repo.write.table_changes import TableWrites
+from anabranch.repo.runs.engine_access import EngineAccess, TableWrites
 from tests.conftest import Location
 from tests.conftest import _make_folder as make_folder
 from tests.faults.datasets import DATASET_READS, DATASET_WRITES, fill_stock

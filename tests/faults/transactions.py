@@ -5,9 +5,9 @@ import pyarrow as pa
 import anabranch as ab
 from anabranch.format import staging
 from anabranch.ids import TableKey
-from anabranch.repo.transaction import table_writes
-from anabranch.repo.write.columns import add_columns
+from anabranch.repo.runs.engine_access import table_writes
 from anabranch.repo.write.staged_table import WrittenChange
+from anabranch.repo.write.table_changes import add_columns
 from tests.faults.writes import Write, in_transaction, names
 from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, table
 

@@ -15,7 +15,7 @@ import pytest
 import anabranch as ab
 from anabranch.format import staging
 from anabranch.format.doctor.findings import FindingKind as Kind
-from anabranch.repo.transaction import table_writes
+from anabranch.repo.runs.engine_access import table_writes
 from anabranch.storage.options import lance_options
 from tests.repo.ailing import COMMITS, RENAMED, Files
 from tests.repo.conftest import ORDERS, table

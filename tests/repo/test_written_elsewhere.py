@@ -16,7 +16,7 @@ from anabranch.errors import (
 )
 from anabranch.format import staging
 from anabranch.format.staging import WrittenFragment
-from anabranch.repo.transaction import table_writes
+from anabranch.repo.runs.engine_access import table_writes
 from anabranch.repo.write.staged_table import StagedTable
 from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, append, ids, nothing_changes, rows, table
 

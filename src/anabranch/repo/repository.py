@@ -70,9 +70,9 @@ if TYPE_CHECKING:
     from anabranch.repo.schema.state import SchemaState
     from anabranch.repo.transaction import Transaction
     from anabranch.repo.write.checks import Checks, NamedCheck, Parameters
-    from anabranch.repo.write.columns import Rewriter
     from anabranch.repo.write.publish import Published
     from anabranch.repo.write.settle import ExternalWrite
+    from anabranch.repo.write.table_changes import Rewriter
 
 
 T = TypeVar("T")

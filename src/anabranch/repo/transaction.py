@@ -19,7 +19,6 @@ from anabranch.repo.log.commits import CommitSpec, checked_metadata, checked_tex
 from anabranch.repo.log.entries import GraphCommit
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.snapshot import Table
-from anabranch.repo.write import columns as shape
 from anabranch.repo.write.homes import check_primary_key
 from anabranch.repo.write.publish import Published, publish
 from anabranch.repo.write.staged_table import (
@@ -32,7 +31,7 @@ from anabranch.repo.write.staged_table import (
     overwrite_step,
     upsert_step,
 )
-from anabranch.repo.write.table_changes import TableChanges, TableWrites
+from anabranch.repo.write.table_changes import TableChanges, require_expressions, require_where
 from anabranch.repo.write.write_set import SMALL_BYTES, WRITERS, Writer, WriteSet, atomic, warn_dropped
 
 
@@ -191,8 +190,8 @@ class Transaction(TableChanges):
         1
         """
         staged_table = self._write_set.get(self._start(table))
-        where = shape.require_where(where, "update")
-        shape.require_expressions(assignments)
+        where = require_where(where, "update")
+        require_expressions(assignments)
         for name in assignments:
             if name in staged_table.primary_key:
                 raise InvalidInputError(
@@ -214,7 +213,7 @@ class Transaction(TableChanges):
         2
         """
         staged_table = self._write_set.get(self._start(table))
-        where = shape.require_where(where, "delete")
+        where = require_where(where, "delete")
         changed = staging.delete(staged_table.version_ref, where)
         self._apply(staged_table, one_time_step("delete", changed.version_ref))
         return changed.deleted
@@ -348,8 +347,3 @@ def _ended_error() -> InvalidInputError:
     return InvalidInputError(
         "this transaction has ended: it was committed or rolled back", hint="begin another transaction"
     )
-
-
-def table_writes(tx: Transaction) -> TableWrites:
-    """Return how engines write to the tables of a transaction: files of other processes, and many tables at once."""
-    return TableWrites(tx._write_set, tx._start, tx._lock)

@@ -21,8 +21,8 @@ from anabranch.ids import TableKey
 from anabranch.repo.io.load_steps import prepare_table
 from anabranch.repo.io.values import LoadMode
 from anabranch.repo.repository import Repository
-from anabranch.repo.runs.engine_access import EngineAccess, StreamBatch
-from anabranch.repo.transaction import Transaction, table_writes
+from anabranch.repo.runs.engine_access import EngineAccess, StreamBatch, table_writes
+from anabranch.repo.transaction import Transaction
 from anabranch.repo.write.homes import check_primary_key
 from anabranch.repo.write.staged_table import StagedTable
 from anabranch.spark.options import OpenRepository, WriteOptions

@@ -9,8 +9,8 @@ import anabranch as ab
 from anabranch.errors import MergeConflictError, SchemaMismatchError
 from anabranch.format.staging import DEFAULT
 from anabranch.ids import TableKey
-from anabranch.repo.transaction import table_writes
-from anabranch.repo.write import columns
+from anabranch.repo.runs.engine_access import table_writes
+from anabranch.repo.write.table_changes import annotate
 from tests.repo.conftest import CUSTOMERS, ORDERS, append, nothing_changes
 
 WEIGHTS = {1: 7, 2: None, 3: 9}
@@ -145,7 +145,7 @@ def test_a_recorded_default_that_does_not_fit_is_a_conflict(lake: ab.Repository,
     lake.branch_create("dev")
     with lake.transaction("dev") as tx:
         tx.add_columns(ORDERS, {"w": "arrow_cast(7, 'Int8')"})
-        note = partial(columns.annotate, notes={}, columns={"w": {DEFAULT: text}})
+        note = partial(annotate, notes={}, columns={"w": {DEFAULT: text}})
         table_writes(tx).change_tables({TableKey.parse(ORDERS): note})
     append(lake, 4)
     planned = lake.merge("dev", dry_run=True).plan

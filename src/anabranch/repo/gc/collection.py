@@ -29,10 +29,11 @@ from anabranch.repo.log.run_state import RunPhase
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.refs.branches import delete_branch, refuse_in_use
 from anabranch.repo.refs.protection import refuse_protected
+from anabranch.repo.runs.engine_access import table_writes
 from anabranch.repo.runs.runs import Alive, abort_run, is_alive
-from anabranch.repo.transaction import Transaction, table_writes
-from anabranch.repo.write.columns import Rewriter
+from anabranch.repo.transaction import Transaction
 from anabranch.repo.write.homes import being_removed
+from anabranch.repo.write.table_changes import Rewriter
 from anabranch.storage import in_parallel, iter_in_parallel
 from anabranch.storage.requests import OnProgress, Progress, ignore_progress
 from anabranch.storage.store import store_time

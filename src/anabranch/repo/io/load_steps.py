@@ -33,8 +33,9 @@ from anabranch.repo.io.values import (
     WrittenRows,
     reject_table_of,
 )
+from anabranch.repo.runs.engine_access import table_writes
 from anabranch.repo.snapshot import Table
-from anabranch.repo.transaction import Transaction, table_writes
+from anabranch.repo.transaction import Transaction
 from anabranch.repo.write.staged_table import StagedTable
 from anabranch.storage.requests import OnProgress, Progress
 

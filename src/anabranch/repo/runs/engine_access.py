@@ -1,14 +1,19 @@
-"""What Spark, DuckDB, pipelines and the service need of a repository and its users do not.
+"""What Spark, DuckDB, pipelines and the service need of a repository and of a transaction, and their users do not.
 
 Batches of streams are part of it. Each becomes exactly one commit of a branch, also if several processes try it
 repeatedly. The commits are the only record of what was published: each names its query and epoch in its metadata.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Protocol, Self, TypeVar
 
+import pyarrow as pa
+
+from anabranch.errors import InvalidInputError
+from anabranch.format.arguments import require_names
+from anabranch.format.staging import WrittenFragment
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.log.commits import CommitSpec, Once, checked_metadata, checked_text
 from anabranch.repo.log.entries import CommitKind, GraphCommit
@@ -17,7 +22,20 @@ from anabranch.repo.refs.branches import list_written
 from anabranch.repo.runs.runs import get_run, run_state
 from anabranch.repo.snapshot import Snapshot
 from anabranch.repo.transaction import Transaction
+from anabranch.repo.write.homes import check_primary_key
 from anabranch.repo.write.publish import Published
+from anabranch.repo.write.staged_table import (
+    StagedTable,
+    Step,
+    WrittenChange,
+    append_fragments_step,
+    overwrite_fragments_step,
+    replace_fragments_step,
+    upsert_fragments_step,
+)
+from anabranch.repo.write.table_changes import Rewriter, compact
+from anabranch.repo.write.write_set import Change, atomic
+from anabranch.storage import in_parallel
 
 # The keys by which a commit's metadata name the batch that it came from.
 QUERY = "stream.query"
@@ -167,3 +185,99 @@ class EngineAccess:
         parts = self._parts
         target = parts.parse_branch(branch)
         return publish_batch(parts.repo_store, target, batch, change, spec=spec, on_published=parts.on_published)
+
+
+def table_writes(tx: Transaction) -> "TableWrites":
+    """Return how engines write to the tables of a transaction: files of other processes, and many tables at once."""
+    return TableWrites(tx)
+
+
+class TableWrites:
+    """Writes to the tables of one transaction.
+
+    A table is prepared, which changes nothing, and other processes write data files for it. A prepared table can be
+    pickled. The same or a later transaction takes the files in.
+    """
+
+    def __init__(self, tx: Transaction) -> None:
+        self._write_set, self._start, self._lock = tx._write_set, tx._start, tx._lock
+
+    @atomic
+    def prepare(self, key: str) -> StagedTable:
+        """Make a table ready for data files."""
+        return self._write_set.get(self._start(key))
+
+    @atomic
+    def prepare_new(self, key: str, schema: pa.Schema, *, primary_key: Sequence[str] = ()) -> StagedTable:
+        """Make a table that does not exist yet ready for data files."""
+        return self._write_set.new_table(self._start(key), schema, primary_key)
+
+    @atomic
+    def append_fragments(
+        self, prepared: StagedTable, fragments: Sequence[WrittenFragment], *, check_keys: bool = True
+    ) -> None:
+        """Append rows that were written for a prepared table."""
+        self._take_in(
+            prepared,
+            append_fragments_step(
+                prepared.version_ref, fragments, primary_key=prepared.primary_key, may_exist=not check_keys
+            ),
+        )
+
+    @atomic
+    def upsert_fragments(
+        self, prepared: StagedTable, fragments: Sequence[WrittenFragment], *, columns: Sequence[str]
+    ) -> None:
+        """Upsert rows that were written for a prepared table and have values in these columns."""
+        if not prepared.primary_key:
+            raise InvalidInputError(f"table '{prepared.key}' has no primary key", hint="append the rows")
+        require_names(columns)
+        self._take_in(
+            prepared,
+            upsert_fragments_step(prepared.version_ref, fragments, columns=columns, primary_key=prepared.primary_key),
+        )
+
+    @atomic
+    def overwrite_fragments(
+        self, prepared: StagedTable, fragments: Sequence[WrittenFragment], *, schema: pa.Schema
+    ) -> None:
+        """Replace all rows by those that were written for a prepared table, each in this schema."""
+        check_primary_key(prepared.key, schema, prepared.primary_key)
+        self._take_in(
+            prepared,
+            overwrite_fragments_step(prepared.version_ref, fragments, schema=schema, unique_by=prepared.primary_key),
+        )
+
+    @atomic
+    def replace_fragments(self, prepared: StagedTable, change: WrittenChange) -> None:
+        """Remove rows of a prepared table by their addresses, and add rows that were written for it."""
+        self._take_in(prepared, replace_fragments_step(prepared.version_ref, change, primary_key=prepared.primary_key))
+
+    @atomic
+    def compact(self, key: str, *, target_rows_per_fragment: int, rewriter: Rewriter | None = None) -> None:
+        """Rewrite small fragments of a table as larger ones, by a rewriter, or else in this process."""
+        before = self.prepare(key)
+        after = compact(before, target_rows_per_fragment=target_rows_per_fragment, rewriter=rewriter)
+        if after != before:
+            self._write_set.put(after.key, after)
+
+    @atomic
+    def change_tables(self, changes: Mapping[TableKey, Change]) -> None:
+        """Change tables at the same time, each by its function."""
+        # In the order of the keys: the queue of writers relies on it, so that no two threads wait for each other.
+        for key in sorted(changes):
+            self._start(str(key))
+        self._write_set.change_all(changes)
+
+    @atomic
+    def create_tables(self, tables: Mapping[TableKey, tuple[pa.Schema, Sequence[str]]]) -> None:
+        """Create empty tables at the same time, each with a schema and a primary key."""
+        # In the order of the keys, as above.
+        for key in sorted(tables):
+            self._start(str(key))
+        for staged_table in in_parallel(lambda key: self._write_set.new_table(key, *tables[key]), tables):
+            self._write_set.put(staged_table.key, staged_table)
+
+    def _take_in(self, prepared: StagedTable, step: Step) -> None:
+        self._start(str(prepared.key))
+        self._write_set.take_in(prepared, step)

@@ -19,6 +19,7 @@ from anabranch.ids import TableKey
 from anabranch.repo.log.entries import GraphCommit
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.refs.protection import holding_schema_lock
+from anabranch.repo.runs.engine_access import table_writes
 from anabranch.repo.schema.plan import SchemaPlan, plan_schema
 from anabranch.repo.schema.state import (
     Column,
@@ -45,10 +46,18 @@ from anabranch.repo.schema.steps import (
     Step,
 )
 from anabranch.repo.snapshot import Snapshot, Table
-from anabranch.repo.transaction import Transaction, table_writes
-from anabranch.repo.write import columns
+from anabranch.repo.transaction import Transaction
 from anabranch.repo.write.homes import check_unique
 from anabranch.repo.write.staged_table import StagedTable
+from anabranch.repo.write.table_changes import (
+    add_columns,
+    alter_columns,
+    annotate,
+    drop_columns,
+    drop_index,
+    index_column,
+    set_primary_key,
+)
 from anabranch.repo.write.write_set import Change
 
 _MAX_ATTEMPTS = 20
@@ -223,23 +232,21 @@ def _change_table(staged_table: StagedTable, *, table: TableSchema, steps: list[
     new_key = next((step for step in steps if isinstance(step, ChangePrimaryKey)), None)
     if new_key is not None:
         # Columns of a primary key cannot be changed or dropped.
-        staged_table = columns.set_primary_key(staged_table, ())
+        staged_table = set_primary_key(staged_table, ())
     for step in steps:
         # An index that was declared for an empty table was never built, and exists as a note only.
         if isinstance(step, DropIndex) and step.index.chosen_name in _built(staged_table):
-            staged_table = columns.drop_index(staged_table, step.index.chosen_name)
+            staged_table = drop_index(staged_table, step.index.chosen_name)
     changes = _column_changes(steps)
     if changes:
-        staged_table = columns.alter_columns(staged_table, changes)
+        staged_table = alter_columns(staged_table, changes)
     # After the renames: a new column may take the name that a renamed one had.
     staged_table = _add_columns(staged_table, [step.column for step in steps if isinstance(step, AddColumn)])
     if new_key is not None:
-        staged_table = columns.set_primary_key(staged_table, new_key.after)
-    staged_table = columns.drop_columns(
-        staged_table, [step.column.name for step in steps if isinstance(step, DropColumn)]
-    )
+        staged_table = set_primary_key(staged_table, new_key.after)
+    staged_table = drop_columns(staged_table, [step.column.name for step in steps if isinstance(step, DropColumn)])
     # Last, because notes are set by the new names of the columns, and new columns need them too.
-    staged_table = columns.annotate(staged_table, {DESCRIPTION: table.description}, columns=notes_of_columns(table))
+    staged_table = annotate(staged_table, {DESCRIPTION: table.description}, columns=notes_of_columns(table))
     return _build_indices(staged_table, steps)
 
 
@@ -273,7 +280,7 @@ def _add_columns(staged_table: StagedTable, new: list[Column]) -> StagedTable:
     if empty:
         # Added with nulls. `_shape_columns` makes them not null, which is refused if the table has rows.
         schema = pa.schema([column.arrow.with_nullable(True) for column in empty])  # noqa: FBT003
-        staged_table = _shape_columns(columns.add_columns(staged_table, schema), empty)
+        staged_table = _shape_columns(add_columns(staged_table, schema), empty)
     pending = [column for column in new if column.default is not None]
     while pending:
         expressions = {
@@ -281,7 +288,7 @@ def _add_columns(staged_table: StagedTable, new: list[Column]) -> StagedTable:
         }
         # If none can be computed, adding them raises the reason.
         ready = staging.find_computable(staged_table.version_ref, expressions) or expressions
-        staged_table = columns.add_columns(staged_table, ready)
+        staged_table = add_columns(staged_table, ready)
         staged_table = _shape_columns(staged_table, [column for column in pending if column.name in ready])
         pending = [column for column in pending if column.name not in ready]
     return staged_table
@@ -299,7 +306,7 @@ def _shape_columns(staged_table: StagedTable, new: Iterable[Column]) -> StagedTa
         for column in new
     ]
     needed = [change for change in changes if change.type is not None or change.nullable is not None]
-    return columns.alter_columns(staged_table, needed) if needed else staged_table
+    return alter_columns(staged_table, needed) if needed else staged_table
 
 
 def _build_indices(staged_table: StagedTable, steps: Iterable[Step]) -> StagedTable:
@@ -308,7 +315,7 @@ def _build_indices(staged_table: StagedTable, steps: Iterable[Step]) -> StagedTa
     for step in steps:
         if isinstance(step, CreateIndex):
             index = step.index
-            staged_table = columns.index_column(
+            staged_table = index_column(
                 staged_table, index.column, kind=index.kind.value, name=index.chosen_name, vector=index.vector
             )
     return staged_table

@@ -1,35 +1,34 @@
-"""The changes that a transaction offers: to tables, columns, keys and indices. `Transaction` itself changes rows.
+"""Changes to a table other than its rows: its name, columns, key, indices and notes.
 
-Also how engines write to the tables of a transaction: data files of other processes, and many tables at once.
+`TableChanges` is what a transaction offers. `Transaction` itself changes rows. The functions below it stage one change
+each, and return the staged table that follows.
 """
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any, Protocol
 
 import pyarrow as pa
 
-from anabranch.errors import InvalidInputError, TableExistsError
+from anabranch.errors import InvalidExpressionError, InvalidInputError, TableExistsError
 from anabranch.format import staging
-from anabranch.format.arguments import require_names
-from anabranch.format.staging import DEFAULT, ColumnChange, IndexKind, Notes, VectorOptions, WrittenFragment
-from anabranch.ids import TableKey
-from anabranch.repo.write import columns as shape
-from anabranch.repo.write.columns import Rewriter, compact
-from anabranch.repo.write.homes import check_primary_key
-from anabranch.repo.write.staged_table import (
-    StagedTable,
-    Step,
-    WrittenChange,
-    append_fragments_step,
-    one_time_step,
-    overwrite_fragments_step,
-    replace_fragments_step,
-    upsert_fragments_step,
+from anabranch.format.arguments import checked_number, require_names
+from anabranch.format.staging import (
+    DEFAULT,
+    ColumnChange,
+    IndexKind,
+    Notes,
+    RewriteTask,
+    RewrittenFragments,
+    VectorOptions,
+    VersionRef,
 )
-from anabranch.repo.write.write_set import Change, WriteSet, atomic
-from anabranch.storage import in_parallel
+from anabranch.ids import TableKey
+from anabranch.repo.write.homes import check_primary_key, check_unique
+from anabranch.repo.write.staged_table import StagedTable, Step, one_time_step
+from anabranch.repo.write.write_set import WriteSet, atomic
 
 
 class TableChanges(ABC):
@@ -101,7 +100,7 @@ class TableChanges(ABC):
         >>> repo.entity_at("shop.orders", 2)["with_tax"]
         9.6
         """
-        self._change(table, lambda staged_table: shape.add_columns(staged_table, columns))
+        self._change(table, lambda staged_table: add_columns(staged_table, columns))
 
     @atomic
     def alter_columns(self, table: str, changes: Sequence[ColumnChange]) -> None:
@@ -114,8 +113,8 @@ class TableChanges(ABC):
         """
 
         def change(staged_table: StagedTable) -> StagedTable:
-            changed = shape.alter_columns(staged_table, changes)
-            return shape.with_fitting_defaults(changed, [one.name or one.path for one in changes])
+            changed = alter_columns(staged_table, changes)
+            return with_fitting_defaults(changed, [one.name or one.path for one in changes])
 
         self._change(table, change)
 
@@ -128,7 +127,7 @@ class TableChanges(ABC):
         >>> repo["shop.orders"].columns
         ('id', 'amount')
         """
-        self._change(table, lambda staged_table: shape.drop_columns(staged_table, columns))
+        self._change(table, lambda staged_table: drop_columns(staged_table, columns))
 
     @atomic
     def set_primary_key(self, table: str, columns: Sequence[str]) -> None:
@@ -139,7 +138,7 @@ class TableChanges(ABC):
         >>> repo["shop.orders"].primary_key
         ('id', 'item')
         """
-        self._change(table, lambda staged_table: shape.set_primary_key(staged_table, columns))
+        self._change(table, lambda staged_table: set_primary_key(staged_table, columns))
 
     @atomic
     def index(
@@ -159,7 +158,7 @@ class TableChanges(ABC):
         ['item_idx']
         """
         self._change(
-            table, lambda staged_table: shape.index_column(staged_table, column, kind=type, name=name, vector=vector)
+            table, lambda staged_table: index_column(staged_table, column, kind=type, name=name, vector=vector)
         )
 
     @atomic
@@ -172,7 +171,7 @@ class TableChanges(ABC):
         >>> repo["shop.orders"].indices
         ()
         """
-        self._change(table, lambda staged_table: shape.drop_index(staged_table, name))
+        self._change(table, lambda staged_table: drop_index(staged_table, name))
 
     @atomic
     def compact(self, table: str, *, target_rows_per_fragment: int = staging.TARGET_ROWS) -> None:
@@ -183,7 +182,7 @@ class TableChanges(ABC):
         """
         self._change(
             table,
-            lambda staged_table: shape.compact(staged_table, target_rows_per_fragment=target_rows_per_fragment),
+            lambda staged_table: compact(staged_table, target_rows_per_fragment=target_rows_per_fragment),
         )
 
     @atomic
@@ -197,9 +196,9 @@ class TableChanges(ABC):
         """
 
         def change(staged_table: StagedTable) -> StagedTable:
-            noted = shape.annotate(staged_table, notes, columns=columns or {})
+            noted = annotate(staged_table, notes, columns=columns or {})
             changed = [name for name, given in (columns or {}).items() if given.get(DEFAULT) is not None]
-            return shape.with_fitting_defaults(noted, changed)
+            return with_fitting_defaults(noted, changed)
 
         self._change(table, change)
 
@@ -212,94 +211,132 @@ class TableChanges(ABC):
             self._write_set.put(after.key, after)
 
 
-class TableWrites:
-    """Writes to the tables of one transaction. `start` begins a change of a table, `lock` is that of the transaction.
+class Rewriter(Protocol):
+    """Rewrite the files of a table on many machines."""
 
-    A table is prepared, which changes nothing, and other processes write data files for it. A prepared table can be
-    pickled. The same or a later transaction takes the files in.
-    """
+    def rewrite(self, version_ref: VersionRef, tasks: Sequence[RewriteTask]) -> list[RewrittenFragments]:
+        """Run the tasks of a compaction of one version."""
+        ...
 
-    def __init__(self, write_set: WriteSet, start: Callable[[str], TableKey], lock: threading.RLock) -> None:
-        self._write_set = write_set
-        self._start = start
-        self._lock = lock
 
-    @atomic
-    def prepare(self, key: str) -> StagedTable:
-        """Make a table ready for data files."""
-        return self._write_set.get(self._start(key))
+def add_columns(staged_table: StagedTable, columns: Mapping[str, str] | pa.Schema) -> StagedTable:
+    if not isinstance(columns, pa.Schema):
+        require_expressions(columns)
+    return _after(staged_table, "add columns", staging.add_columns(staged_table.version_ref, columns))
 
-    @atomic
-    def prepare_new(self, key: str, schema: pa.Schema, *, primary_key: Sequence[str] = ()) -> StagedTable:
-        """Make a table that does not exist yet ready for data files."""
-        return self._write_set.new_table(self._start(key), schema, primary_key)
 
-    @atomic
-    def append_fragments(
-        self, prepared: StagedTable, fragments: Sequence[WrittenFragment], *, check_keys: bool = True
-    ) -> None:
-        """Append rows that were written for a prepared table."""
-        self._take_in(
-            prepared,
-            append_fragments_step(
-                prepared.version_ref, fragments, primary_key=prepared.primary_key, may_exist=not check_keys
-            ),
+def alter_columns(staged_table: StagedTable, changes: Sequence[ColumnChange]) -> StagedTable:
+    """Change columns. The primary key and the indices follow columns that are renamed or get another type."""
+    _require_changes(changes)
+    names = {change.path: change.name for change in changes if change.name is not None}
+    primary_key = tuple(names.get(name, name) for name in staged_table.primary_key)
+    staged = staging.alter_columns(staged_table.version_ref, changes)
+    check_primary_key(staged_table.key, staged.schema, primary_key)
+    # A column with another type is written again, without the indices that it had.
+    if any(change.type is not None for change in changes):
+        staged = staging.keep_indices(staged, of=staged_table.version_ref, names=names)
+    return _after(replace(staged_table, primary_key=primary_key), "alter columns", staged)
+
+
+def drop_columns(staged_table: StagedTable, columns: Sequence[str]) -> StagedTable:
+    require_names(columns)
+    for name in columns:
+        if name in staged_table.primary_key:
+            raise InvalidInputError(
+                f"column {name!r} is part of the primary key of '{staged_table.key}'", hint="set another key first"
+            )
+    return _after(staged_table, "drop columns", staging.drop_columns(staged_table.version_ref, columns))
+
+
+def set_primary_key(staged_table: StagedTable, columns: Sequence[str]) -> StagedTable:
+    """No data is written; the rows must be a table of this key already."""
+    check_primary_key(staged_table.key, staged_table.version_ref.schema, columns)
+    # The rows are a table of this key already, so that they need not be read.
+    if tuple(columns) == staged_table.primary_key:
+        return staged_table
+    check_unique(staged_table.version_ref, columns)
+    return replace(staged_table, primary_key=tuple(columns)).then(
+        one_time_step("set the primary key", staged_table.version_ref)
+    )
+
+
+def index_column(
+    staged_table: StagedTable, column: str, *, kind: str, name: str | None = None, vector: VectorOptions | None = None
+) -> StagedTable:
+    require_names([column])
+    staged = staging.index(staged_table.version_ref, column, IndexKind.parse(kind), name=name, vector=vector)
+    return _after(staged_table, "index", staged)
+
+
+def drop_index(staged_table: StagedTable, name: str) -> StagedTable:
+    return _after(staged_table, "drop the index", staging.drop_index(staged_table.version_ref, name))
+
+
+def compact(
+    staged_table: StagedTable, *, target_rows_per_fragment: int, rewriter: Rewriter | None = None
+) -> StagedTable:
+    """The rows stay, so that it means the same on any other version."""
+    checked_number(target_rows_per_fragment, "target_rows_per_fragment", hint="pass a number of rows")
+
+    def compacted(version_ref: VersionRef) -> VersionRef:
+        if rewriter is None:
+            return staging.compact(version_ref, target_rows_per_fragment=target_rows_per_fragment)
+        tasks = staging.plan_compaction(version_ref, target_rows_per_fragment=target_rows_per_fragment)
+        return staging.stage_rewritten(version_ref, rewriter.rewrite(version_ref, tasks) if tasks else [])
+
+    staged = compacted(staged_table.version_ref)
+    return staged_table if staged == staged_table.version_ref else staged_table.then(Step("compact", staged, compacted))
+
+
+def annotate(staged_table: StagedTable, notes: Notes, *, columns: Mapping[str, Notes]) -> StagedTable:
+    _require_mapping(columns)
+    for given in (notes, *columns.values()):
+        _require_mapping(given)
+        _require_notes(given)
+    return _after(staged_table, "annotate", staging.annotate(staged_table.version_ref, notes, columns=columns))
+
+
+def with_fitting_defaults(staged_table: StagedTable, columns: Iterable[str]) -> StagedTable:
+    """Return a changed table. Raise SchemaMismatchError if a default of these columns does not fit its column."""
+    schema = staged_table.version_ref.schema
+    names = [name for name in columns if name in schema.names]
+    if names:
+        staging.check_defaults(schema, names)
+    return staged_table
+
+
+def require_where(where: str | None, what: str) -> str:
+    """Refuse a change of rows that does not name its rows: it is more often a mistake than a wish."""
+    if where is None:
+        raise InvalidExpressionError(
+            f"the {what} has no predicate",
+            hint=f"pass `where=...`, or `where='true'` to {what} all rows",
+        )
+    return where
+
+
+def require_expressions(given: object) -> None:
+    if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
+        raise InvalidInputError(
+            f"{given!r} does not map columns to expressions", hint="give a dict such as {'price': 'price * 2'}"
         )
 
-    @atomic
-    def upsert_fragments(
-        self, prepared: StagedTable, fragments: Sequence[WrittenFragment], *, columns: Sequence[str]
-    ) -> None:
-        """Upsert rows that were written for a prepared table and have values in these columns."""
-        if not prepared.primary_key:
-            raise InvalidInputError(f"table '{prepared.key}' has no primary key", hint="append the rows")
-        require_names(columns)
-        self._take_in(
-            prepared,
-            upsert_fragments_step(prepared.version_ref, fragments, columns=columns, primary_key=prepared.primary_key),
-        )
 
-    @atomic
-    def overwrite_fragments(
-        self, prepared: StagedTable, fragments: Sequence[WrittenFragment], *, schema: pa.Schema
-    ) -> None:
-        """Replace all rows by those that were written for a prepared table, each in this schema."""
-        check_primary_key(prepared.key, schema, prepared.primary_key)
-        self._take_in(
-            prepared,
-            overwrite_fragments_step(prepared.version_ref, fragments, schema=schema, unique_by=prepared.primary_key),
-        )
+def _require_changes(given: object) -> None:
+    if not isinstance(given, Sequence) or not all(isinstance(change, ColumnChange) for change in given):
+        raise InvalidInputError(f"{given!r} is not a list of column changes", hint="give a list of ColumnChange")
 
-    @atomic
-    def replace_fragments(self, prepared: StagedTable, change: WrittenChange) -> None:
-        """Remove rows of a prepared table by their addresses, and add rows that were written for it."""
-        self._take_in(prepared, replace_fragments_step(prepared.version_ref, change, primary_key=prepared.primary_key))
 
-    @atomic
-    def compact(self, key: str, *, target_rows_per_fragment: int, rewriter: Rewriter | None = None) -> None:
-        """Rewrite small fragments of a table as larger ones, by a rewriter, or else in this process."""
-        before = self.prepare(key)
-        after = compact(before, target_rows_per_fragment=target_rows_per_fragment, rewriter=rewriter)
-        if after != before:
-            self._write_set.put(after.key, after)
+def _require_mapping(given: object) -> None:
+    if not isinstance(given, Mapping):
+        raise InvalidInputError(f"{given!r} is not a mapping of notes", hint="pass a dict such as {'owner': 'ada'}")
 
-    @atomic
-    def change_tables(self, changes: Mapping[TableKey, Change]) -> None:
-        """Change tables at the same time, each by its function."""
-        # In the order of the keys: the queue of writers relies on it, so that no two threads wait for each other.
-        for key in sorted(changes):
-            self._start(str(key))
-        self._write_set.change_all(changes)
 
-    @atomic
-    def create_tables(self, tables: Mapping[TableKey, tuple[pa.Schema, Sequence[str]]]) -> None:
-        """Create empty tables at the same time, each with a schema and a primary key."""
-        # In the order of the keys, as above.
-        for key in sorted(tables):
-            self._start(str(key))
-        for staged_table in in_parallel(lambda key: self._write_set.new_table(key, *tables[key]), tables):
-            self._write_set.put(staged_table.key, staged_table)
+def _require_notes(given: Any) -> None:
+    for name, text in given.items():
+        if not isinstance(name, str) or not (text is None or isinstance(text, str)):
+            raise InvalidInputError(f"the note {name!r}: {text!r} is not text", hint="use text, or None to remove it")
 
-    def _take_in(self, prepared: StagedTable, step: Step) -> None:
-        self._start(str(prepared.key))
-        self._write_set.take_in(prepared, step)
+
+def _after(staged_table: StagedTable, name: str, staged: VersionRef) -> StagedTable:
+    return staged_table if staged == staged_table.version_ref else staged_table.then(one_time_step(name, staged))

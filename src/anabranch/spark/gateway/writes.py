@@ -22,8 +22,8 @@ from anabranch.format.staging import Addresses, VersionRef, WrittenFragment
 from anabranch.repo.io.load_steps import prepare_table
 from anabranch.repo.io.values import LoadMode
 from anabranch.repo.repository import Repository
-from anabranch.repo.runs.engine_access import EngineAccess, StreamBatch
-from anabranch.repo.transaction import Transaction, table_writes
+from anabranch.repo.runs.engine_access import EngineAccess, StreamBatch, table_writes
+from anabranch.repo.transaction import Transaction
 from anabranch.repo.write.staged_table import StagedTable, WrittenChange
 from anabranch.spark.gateway.definitions import TableDefinition, parse_definition
 from anabranch.spark.gateway.requests import (
