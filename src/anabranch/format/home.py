@@ -107,15 +107,14 @@ _INDEX_BYTES = 512 * 1024 * 1024
 # local files, where it reads scattered rows one by one: to take 200 of a million rows took twice as long.
 _BLOCK_BYTES = 64 * 1024
 
-# Handles of staged versions, weighed by their fragments and columns: each handle holds its whole manifest, and the
+# Handles for staged versions, weighed by their fragments and columns: each handle holds its whole manifest, and the
 # metadata of the files that it read. A merge of many tables opens three versions of each, and again to write.
-# Ids are never used again, so that a handle goes stale only if a relocation rewrites the manifest.
-_STAGED: "BoundedCache[HomeKey, lance.LanceDataset]" = BoundedCache(limit=2048, capacity=25_000)
+# Until a version is first read, its handle is the one that it was staged on: it is opened from that one, and shares its
+# metadata. Ids are never used again, so that a handle goes stale only if a relocation rewrites the manifest.
+_HANDLES: "BoundedCache[HomeKey, lance.LanceDataset]" = BoundedCache(limit=4096, capacity=50_000)
 _WEIGHT_OF_COLUMN = 2
-# The handles that versions were staged on. A version is opened from it when it is first read, and shares its metadata.
-_STAGED_ON: "BoundedCache[HomeKey, lance.LanceDataset]" = BoundedCache(limit=2048, capacity=25_000)
 # All caches of this process whose keys begin with a home.
-_CACHES: "list[BoundedCache[Any, Any]]" = [_STAGED, _STAGED_ON]
+_CACHES: "list[BoundedCache[Any, Any]]" = [_HANDLES]
 
 
 def new_home_cache(*, limit: int, capacity: int | None = None) -> "BoundedCache[HomeKey, V]":
@@ -186,24 +185,23 @@ class Home:
         # Lance takes a text for a tag, and knows only unsigned numbers of 64 bits.
         if given is not None and not (isinstance(given, int) and 0 <= given < 1 << 64):
             raise self.no_version(version)
-        staged = version is not None and is_staged(version)
-        known = _STAGED.find(self.key(version)) if staged else None
+        if version is None or not is_staged(version):
+            self.refuse_links()
+            return self._open(version)
+        known = _HANDLES.find(self.key(version))
+        is_open = known is not None and known.version == version
         # A kept handle has the manifest in memory, so no path is followed.
-        if known is not None and reads_metadata:
-            return known
-        self.refuse_links()
-        if known is not None:
-            return known
-        return self.remember(self._open(version)) if staged else self._open(version)
+        if not (is_open and reads_metadata):
+            self.refuse_links()
+        if known is None or not is_open:
+            known = self._open(version, known)
+            self.remember(version, known)
+        return known
 
-    def remember(self, staged: "lance.LanceDataset") -> "lance.LanceDataset":
-        """Keep the handle of a staged version for the next caller that opens it."""
-        _STAGED.keep(self.key(staged.version), staged, weight=_weight_of(staged))
-        return staged
-
-    def remember_base(self, version: int, base: "lance.LanceDataset") -> None:
-        """Keep the handle that a version was staged on. Most staged versions are not read before the next write."""
-        _STAGED_ON.keep(self.key(version), base, weight=_weight_of(base))
+    def remember(self, version: int, handle: "lance.LanceDataset") -> None:
+        """Keep the handle of a staged version for the next caller that opens it, or the one that it was staged on."""
+        weight = len(handle.fragment_ids()) + _WEIGHT_OF_COLUMN * len(handle.lance_schema.fields())
+        _HANDLES.keep(self.key(version), handle, weight=weight)
 
     def key(self, version: int | None = None) -> "HomeKey":
         """Return the key for what is cached of this home, or of one version of it."""
@@ -218,18 +216,17 @@ class Home:
         """Raise LinkError if this home or one of its folders is a symbolic link: Lance would write through it."""
         refuse_links(self.root, *(f"{self.folder}/{name}" for name in _FOLDERS))
 
-    def _open(self, version: int | None) -> "lance.LanceDataset":
-        # On a path that is a file Lance retries for seconds.
-        if is_local(self.uri) and not Path(self.uri).is_dir():
-            raise self._missing()
-        import lance  # takes most of the time of a short command
-
+    def _open(self, version: int | None, base: "lance.LanceDataset | None" = None) -> "lance.LanceDataset":
         try:
             with lance_errors(self.uri, self.storage_options):
-                base = _STAGED_ON.find(self.key(version))
                 # A handle that was opened by itself would read all metadata of the files again.
                 if base is not None and version is not None:
                     return base.checkout_version(version)
+                # On a path that is a file Lance retries for seconds.
+                if is_local(self.uri) and not Path(self.uri).is_dir():
+                    raise self._missing()
+                import lance  # takes most of the time of a short command
+
                 opened = lance.dataset(
                     self.uri,
                     version=version,
@@ -272,11 +269,6 @@ class Home:
         return BranchNotFoundError(
             f"dataset {self.root!r} has no branch {self.branch!r}", hint="list its branches to see which exist"
         )
-
-
-def _weight_of(dataset: "lance.LanceDataset") -> int:
-    """Return the number of fragments and columns, which the memory of a handle depends on."""
-    return len(dataset.fragment_ids()) + _WEIGHT_OF_COLUMN * len(dataset.lance_schema.fields())
 
 
 # The recorded root, the home, and a version or None.

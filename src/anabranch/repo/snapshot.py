@@ -287,7 +287,7 @@ class Snapshot(Mapping[str, Table]):
     @property
     def id(self) -> str:
         """The id of the commit."""
-        return self.commit.graph_commit_id
+        return self._record.commit.graph_commit_id
 
     @property
     def main_commit_id(self) -> str | None:

@@ -49,7 +49,8 @@ class VersionRef:
     @property
     def schema(self) -> "pa.Schema":
         """The Arrow schema. That of a staged version is kept: Lance converts all columns each time."""
-        return self._columns().schema if self.is_staged else self.open_to_read().schema
+        found = _COLUMNS.find(self.home.key(self.version))
+        return self._columns().schema if found is None else found.schema
 
     @property
     def row_schema(self) -> "pa.Schema":
@@ -65,7 +66,7 @@ class VersionRef:
         from anabranch.format.arrow_types import find_blobs, with_bytes
 
         key = self.home.key(self.version)
-        found = _COLUMNS.find(key) if self.is_staged else None
+        found = _COLUMNS.find(key)
         if found is None:
             schema = self.open_to_read().schema
             blobs = find_blobs(schema)
@@ -127,7 +128,8 @@ def stage(
     with lance_errors(version_ref.home.uri, version_ref.home.storage_options):
         # Only a detached commit is never rebased. Lance silently puts an ordinary one on top of concurrent commits.
         made = lance.LanceDataset.commit(base, change, read_version=version_ref.version, detached=True)
-    return VersionRef(home=version_ref.home, version=version_ref.home.remember(made).version)
+    version_ref.home.remember(made.version, made)
+    return VersionRef(home=version_ref.home, version=made.version)
 
 
 def stage_rows(base: "lance.LanceDataset", version_ref: VersionRef, change: "ChangedRows") -> VersionRef | None:
@@ -151,7 +153,7 @@ def stage_rows(base: "lance.LanceDataset", version_ref: VersionRef, change: "Cha
     # Publishing syncs it with the other new files of the commit.
     home.store().put(path, data, durable=False)
     keep_manifest(home, Manifest(version, path, data, made))
-    home.remember_base(version, base)
+    home.remember(version, base)
     # Only rows change, so that the version has the columns of the one before.
     columns = _COLUMNS.find(home.key(version_ref.version))
     if columns is not None:

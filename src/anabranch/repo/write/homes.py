@@ -126,6 +126,7 @@ def _new_staged_table(key: TableKey, dataset: str, version_ref: VersionRef, prim
         head=version_ref.version,
         primary_key=tuple(primary_key),
         forked_from=None,
+        rows=0,
     )
 
 

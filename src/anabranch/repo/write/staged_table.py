@@ -19,11 +19,15 @@ from anabranch.repo.log.entries import TableEntry
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One staged change. `again` makes it on another version, if it means the same there."""
+    """One staged change. `again` makes it on another version, if it means the same there.
+
+    `added` is the number of rows that it adds wherever it is made, if that is known and it changes no other rows.
+    """
 
     name: str
     version_ref: VersionRef
     again: Callable[[VersionRef], VersionRef] | None
+    added: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +46,8 @@ class StagedTable:
     rows: int | None = None
 
     def then(self, step: Step, *, rows: int | None = None) -> "StagedTable":
+        if self.rows is not None and step.added is not None:
+            rows = self.rows + step.added
         return replace(self, version_ref=step.version_ref, steps=(*self.steps, step), rows=rows)
 
     def find_change(self, before: TableEntry | None) -> TableEntry | None:
@@ -58,14 +64,9 @@ class StagedTable:
             version=self.version_ref.version,
             head=self.head,
             primary_key=self.primary_key,
-            rows=self._count_rows(),
+            rows=self.version_ref.count_rows() if self.rows is None else self.rows,
             forked_from=self.forked_from,
         )
-
-    def _count_rows(self) -> int:
-        if not self.origin and not self.steps:  # A table that was created and not changed since has none.
-            return 0
-        return self.version_ref.count_rows() if self.rows is None else self.rows
 
 
 def stage_existing(config: RepoConfig, branch: BranchName, key: TableKey, entry: TableEntry) -> StagedTable:
@@ -85,6 +86,7 @@ def stage_existing(config: RepoConfig, branch: BranchName, key: TableKey, entry:
         head=head,
         primary_key=entry.primary_key,
         forked_from=forked_from,
+        rows=entry.rows,
     )
 
 
@@ -106,7 +108,7 @@ def append_copied_step(staged_table: StagedTable, *, rows: pa.Table, may_exist: 
         fragments = as_written(before, before.open(), written)
         return append_again(other, fragments, before=before, after=after, unique_by=unique_by)
 
-    return Step("append", after, again)
+    return Step("append", after, again, added=len(rows))
 
 
 def append_step(version_ref: VersionRef, data: Any, *, primary_key: Sequence[str], may_exist: bool) -> Step:
@@ -267,6 +269,7 @@ def one_time_step(name: str, staged: VersionRef) -> Step:
 def replayed(staged_table: StagedTable, theirs: TableEntry, theirs_version_ref: VersionRef) -> StagedTable:
     """Return the table with the same steps on top of what another writer published."""
     version_ref = theirs_version_ref
+    rows: int | None = theirs.rows
     for step in staged_table.steps:
         if step.again is None:
             raise WriteConflictError(
@@ -275,6 +278,7 @@ def replayed(staged_table: StagedTable, theirs: TableEntry, theirs_version_ref: 
             )
         with conflicts_named(staged_table.key):
             version_ref = step.again(version_ref)
+        rows = None if rows is None or step.added is None else rows + step.added
     return replace(
         staged_table,
         origin=theirs,
@@ -282,6 +286,7 @@ def replayed(staged_table: StagedTable, theirs: TableEntry, theirs_version_ref: 
         version_ref=version_ref,
         forked_from=theirs.forked_from,
         head=theirs.head,
+        rows=rows,
     )
 
 
