@@ -33,7 +33,7 @@ def test_cached_handles_are_bounded_by_the_fragments_they_hold(
     lake: ab.Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cache: BoundedCache[home.HomeKey, object] = BoundedCache(limit=64, capacity=40)
-    monkeypatch.setattr(home, "_STAGED", cache)
+    monkeypatch.setattr(home, "_HANDLES", cache)
     for number in range(4, 24):
         append(lake, number)
         assert cache.weight <= 40

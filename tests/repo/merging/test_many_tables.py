@@ -70,7 +70,7 @@ def proxy(s3_location: Location) -> Iterator[Proxy]:
 
 def open_through(proxy: Proxy, location: Location) -> ab.Repository:
     """Open a lake through a proxy, without what this process has read of its tables."""
-    home._STAGED.forget(lambda _: True)
+    home._HANDLES.forget(lambda _: True)
     options = {**location.storage_options, "aws_endpoint": proxy.endpoint, "timeout": "90s"}
     return ab.open(location / "lake", storage_options=options)
 
