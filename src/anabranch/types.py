@@ -10,14 +10,11 @@ from anabranch.lazy import load_name
 if TYPE_CHECKING:
     from anabranch.display import Listing
     from anabranch.drawing.commit_graph import LaneRow
-    from anabranch.format.bases.bases import BaseUsage, StorageReport, Usage
-    from anabranch.format.bases.relocate import RelocateReport, UnexplainedBase
-    from anabranch.format.bases.tiering import MoveReport
-    from anabranch.format.cleanup.retention import CleanupReason, CleanupReport, RemovedFile, UnusedInBase
-    from anabranch.format.cleanup.shared_files import BaseRemoval
+    from anabranch.format.bases import BaseUsage, StorageReport, Usage
     from anabranch.format.clone.clone import CloneInfo as DatasetCloneInfo
     from anabranch.format.clone.clone import DroppedClone
     from anabranch.format.clone.holds import HoldChange, HoldOutcome
+    from anabranch.format.clone.relocate import RelocateReport, UnexplainedBase
     from anabranch.format.doctor.findings import DoctorReport, Finding, FindingKind, Severity
     from anabranch.format.layout.listing import Layout, LayoutFile, LayoutKind, Total
     from anabranch.format.layout.manifest import BasePath
@@ -26,8 +23,10 @@ if TYPE_CHECKING:
     from anabranch.format.refs.ref_files import RefList, UnreadableRef
     from anabranch.format.refs.tags import TagInfo as DatasetTagInfo
     from anabranch.format.refs.tags import VersionInfo
+    from anabranch.format.retention import CleanupReason, CleanupReport, RemovedFile, UnusedInBase
     from anabranch.format.staging import IndexInfo, IndexKind
     from anabranch.format.staging.compaction import CompactReport
+    from anabranch.format.tiering import BaseRemoval, MoveReport
     from anabranch.ids import TableKey
     from anabranch.pipelines.backfill import Backfill, BackfillProgress
     from anabranch.pipelines.plan import Plan as PipelinePlan
@@ -183,8 +182,8 @@ _LOCATIONS = {
     "Backfill": ("anabranch.pipelines.backfill", "Backfill"),
     "BackfillProgress": ("anabranch.pipelines.backfill", "BackfillProgress"),
     "BasePath": ("anabranch.format.layout.manifest", "BasePath"),
-    "BaseRemoval": ("anabranch.format.cleanup.shared_files", "BaseRemoval"),
-    "BaseUsage": ("anabranch.format.bases.bases", "BaseUsage"),
+    "BaseRemoval": ("anabranch.format.tiering", "BaseRemoval"),
+    "BaseUsage": ("anabranch.format.bases", "BaseUsage"),
     "BranchEvent": ("anabranch.repo.log.entries", "BranchEvent"),
     "BranchInfo": ("anabranch.repo.refs.branches", "BranchInfo"),
     "BranchMode": ("anabranch.repo.log.entries", "BranchMode"),
@@ -192,8 +191,8 @@ _LOCATIONS = {
     "CheckOutcome": ("anabranch.repo.log.run_state", "CheckOutcome"),
     "CheckResult": ("anabranch.repo.log.run_state", "CheckResult"),
     "Choice": ("anabranch.repo.history.comparer", "Choice"),
-    "CleanupReason": ("anabranch.format.cleanup.retention", "CleanupReason"),
-    "CleanupReport": ("anabranch.format.cleanup.retention", "CleanupReport"),
+    "CleanupReason": ("anabranch.format.retention", "CleanupReason"),
+    "CleanupReport": ("anabranch.format.retention", "CleanupReport"),
     "CloneInfo": ("anabranch.repo.log.clones", "CloneInfo"),
     "CloneKind": ("anabranch.repo.log.clones", "CloneKind"),
     "CloneState": ("anabranch.repo.log.clones", "CloneState"),
@@ -237,16 +236,16 @@ _LOCATIONS = {
     "Listing": ("anabranch.display", "Listing"),
     "LoadMode": ("anabranch.repo.io.values", "LoadMode"),
     "MergeOutcome": ("anabranch.repo.merge.plan", "MergeOutcome"),
-    "MoveReport": ("anabranch.format.bases.tiering", "MoveReport"),
+    "MoveReport": ("anabranch.format.tiering", "MoveReport"),
     "Movement": ("anabranch.repo.refs.reflog", "Movement"),
     "NodeKind": ("anabranch.repo.history.lineage", "NodeKind"),
     "PipelinePlan": ("anabranch.pipelines.plan", "Plan"),
     "PipelineRun": ("anabranch.pipelines.run", "PipelineRun"),
     "PipelineStep": ("anabranch.pipelines.plan", "Step"),
     "RefList": ("anabranch.format.refs.ref_files", "RefList"),
-    "RelocateReport": ("anabranch.format.bases.relocate", "RelocateReport"),
+    "RelocateReport": ("anabranch.format.clone.relocate", "RelocateReport"),
     "Relocation": ("anabranch.repo.clone.relocate", "Relocation"),
-    "RemovedFile": ("anabranch.format.cleanup.retention", "RemovedFile"),
+    "RemovedFile": ("anabranch.format.retention", "RemovedFile"),
     "ReplayResult": ("anabranch.repo.merge.plan", "ReplayResult"),
     "RepositoryStorage": ("anabranch.repo.gc.reports", "RepositoryStorage"),
     "Reproduction": ("anabranch.pipelines.reproduction", "Reproduction"),
@@ -264,7 +263,7 @@ _LOCATIONS = {
     "Severity": ("anabranch.format.doctor.findings", "Severity"),
     "StepProgress": ("anabranch.pipelines.run", "StepProgress"),
     "StepState": ("anabranch.pipelines.run", "StepState"),
-    "StorageReport": ("anabranch.format.bases.bases", "StorageReport"),
+    "StorageReport": ("anabranch.format.bases", "StorageReport"),
     "StrategyGap": ("anabranch.repo.merge.conflicts", "StrategyGap"),
     "TableChangeKind": ("anabranch.repo.history.diff", "TableChangeKind"),
     "TableCounts": ("anabranch.repo.history.comparer", "TableCounts"),
@@ -278,10 +277,10 @@ _LOCATIONS = {
     "TagInfo": ("anabranch.repo.refs.tags", "TagInfo"),
     "Total": ("anabranch.format.layout.listing", "Total"),
     "Unexplained": ("anabranch.repo.clone.relocate", "Unexplained"),
-    "UnexplainedBase": ("anabranch.format.bases.relocate", "UnexplainedBase"),
+    "UnexplainedBase": ("anabranch.format.clone.relocate", "UnexplainedBase"),
     "UnreadableRef": ("anabranch.format.refs.ref_files", "UnreadableRef"),
-    "UnusedInBase": ("anabranch.format.cleanup.retention", "UnusedInBase"),
-    "Usage": ("anabranch.format.bases.bases", "Usage"),
+    "UnusedInBase": ("anabranch.format.retention", "UnusedInBase"),
+    "Usage": ("anabranch.format.bases", "Usage"),
     "VersionInfo": ("anabranch.format.refs.tags", "VersionInfo"),
 }
 

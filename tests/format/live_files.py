@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from anabranch.format.bases.bases import bases_of
+from anabranch.format.bases import bases_of
 from anabranch.format.home import Home
 from anabranch.format.layout.files import FileKind, resolve_path
 from anabranch.storage.uris import normalise_uri

@@ -13,9 +13,9 @@ from lance.fragment import write_fragments
 
 import anabranch as ab
 from anabranch.errors import StaleBaseError
-from anabranch.format.bases.bases import check_bases
-from anabranch.format.bases.relocate import relocate
+from anabranch.format.bases import check_bases
 from anabranch.format.clone.clone import shallow_clone
+from anabranch.format.clone.relocate import relocate
 from anabranch.format.home import Home
 from anabranch.storage import open_store
 from tests.conftest import Location

@@ -10,7 +10,7 @@ import pytest
 
 import anabranch as ab
 from anabranch.errors import BaseNotFoundError, InvalidExpressionError, InvalidInputError, SchemaMismatchError
-from anabranch.format.bases.bases import add_base, append_to_base, fragments_of_base, storage_report
+from anabranch.format.bases import add_base, append_to_base, fragments_of_base, storage_report
 from anabranch.format.home import Home
 from anabranch.format.staging.compaction import compact_bases
 from tests.conftest import Location

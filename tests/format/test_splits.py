@@ -96,7 +96,7 @@ def test_wrong_columns_filters_and_bases_are_refused(version_ref: VersionRef) ->
 
 
 def test_bases_choose_the_fragments_that_lie_there(tmp_path: Path, version_ref: VersionRef) -> None:
-    from anabranch.format.bases.bases import add_base, append_to_base
+    from anabranch.format.bases import add_base, append_to_base
 
     home = Home.at(tmp_path / "b.lance")
     staging.create_empty(home, numbers(0, 1).schema)

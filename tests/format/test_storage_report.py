@@ -8,9 +8,9 @@ import pytest
 
 import anabranch as ab
 from anabranch.errors import DatasetNotFoundError
-from anabranch.format.bases.bases import BaseUsage, StorageReport, Usage, add_base, append_to_base, storage_report
-from anabranch.format.bases.tiering import move_fragments
+from anabranch.format.bases import BaseUsage, StorageReport, Usage, add_base, append_to_base, storage_report
 from anabranch.format.home import Home
+from anabranch.format.tiering import move_fragments
 from anabranch.storage import open_store
 from tests.conftest import Location
 

@@ -32,7 +32,7 @@ from anabranch.errors import (
 )
 
 if TYPE_CHECKING:
-    from anabranch.format.bases.bases import Usage
+    from anabranch.format.bases import Usage
     from anabranch.format.layout.listing import Total
     from anabranch.pipelines.run import StepProgress
     from anabranch.storage.requests import OnProgress, Progress

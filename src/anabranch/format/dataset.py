@@ -11,12 +11,9 @@ import lance
 import pyarrow as pa
 
 from anabranch.errors import InvalidInputError, NotFoundError
-from anabranch.format import scan
-from anabranch.format.bases import bases, relocate, tiering
-from anabranch.format.cleanup.cleanup import cleanup
-from anabranch.format.cleanup.retention import CleanupReport, checked_retention
-from anabranch.format.cleanup.shared_files import BaseRemoval, record_branch, remove_base
-from anabranch.format.clone import clone, holds
+from anabranch.format import bases, scan, tiering
+from anabranch.format.cleanup import cleanup
+from anabranch.format.clone import clone, holds, relocate
 from anabranch.format.doctor import doctor
 from anabranch.format.doctor.findings import DoctorReport
 from anabranch.format.home import Home, refuse_managed
@@ -26,6 +23,7 @@ from anabranch.format.layout.listing import branch_ref_path
 from anabranch.format.layout.manifest import BasePath
 from anabranch.format.refs import branch_deletion, branches, tags
 from anabranch.format.refs.ref_files import RefList, warn_unreadable
+from anabranch.format.retention import CleanupReport, checked_retention, record_branch
 from anabranch.format.staging.compaction import CompactReport, compact_bases
 from anabranch.format.staging.version_ref import VersionRef
 from anabranch.ids import MAIN
@@ -232,12 +230,12 @@ class Dataset:
         self._refuse_pinned()
         return bases.add_base(self._home, str(path), name=name, is_dataset_root=is_dataset_root)
 
-    def base_remove(self, name: str, *, dry_run: bool = False) -> BaseRemoval:
+    def base_remove(self, name: str, *, dry_run: bool = False) -> tiering.BaseRemoval:
         """Remove a base from the lists of main and all branches; refused while any version has files in it.
 
         Concurrent writers fail and can try again. Older versions still list the base, and files stay where they are.
         """
-        return remove_base(self._root, name, dry_run=dry_run)
+        return tiering.remove_base(self._root, name, dry_run=dry_run)
 
     def base_list(self) -> list[BasePath]:
         """List the locations that files of this branch's newest version may have besides the dataset's root."""

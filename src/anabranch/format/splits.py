@@ -8,7 +8,7 @@ import lance
 import pyarrow as pa
 from lance.dataset import ColumnOrdering
 
-from anabranch.format.bases.bases import fragments_of_base
+from anabranch.format.bases import fragments_of_base
 from anabranch.format.scan import filter_errors
 from anabranch.format.staging.expressions import check_predicate, enclosed
 from anabranch.format.staging.incoming import require_columns

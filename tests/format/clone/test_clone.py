@@ -29,8 +29,7 @@ from anabranch.errors import (
     TagNotFoundError,
     VersionNotFoundError,
 )
-from anabranch.format.bases.bases import list_bases
-from anabranch.format.bases.relocate import relocate
+from anabranch.format.bases import list_bases
 from anabranch.format.clone.clone import (
     CloneInfo,
     CloneRef,
@@ -41,6 +40,7 @@ from anabranch.format.clone.clone import (
     shallow_clone,
 )
 from anabranch.format.clone.holds import take_hold
+from anabranch.format.clone.relocate import relocate
 from anabranch.format.home import Home
 from anabranch.format.refs.branch_deletion import delete_branch
 from anabranch.storage import open_store

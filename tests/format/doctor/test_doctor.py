@@ -14,7 +14,7 @@ import pytest
 
 import anabranch as ab
 from anabranch.errors import DatasetNotFoundError
-from anabranch.format.bases.bases import add_base, append_to_base
+from anabranch.format.bases import add_base, append_to_base
 from anabranch.format.clone.clone import shallow_clone
 from anabranch.format.doctor.doctor import doctor
 from anabranch.format.doctor.findings import DoctorReport, Finding, FindingKind, Severity

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from anabranch.errors import DamagedFileError, UnsupportedFormatError
-from anabranch.format.bases.bases import add_base, append_to_base
+from anabranch.format.bases import add_base, append_to_base
 from anabranch.format.home import Home
 from anabranch.format.layout.files import FileKind, FilesReader, files_of_fragment, folder_of_index
 from anabranch.format.layout.listing import LayoutFile, LayoutKind, ManifestName, layout

@@ -7,7 +7,7 @@ import pytest
 
 import anabranch as ab
 from anabranch.errors import BranchNotFoundError, InvalidInputError, NotFoundError, TableNotFoundError
-from anabranch.format.bases.bases import Usage
+from anabranch.format.bases import Usage
 from anabranch.repo.gc.reports import GcStage, HolderKind, RepositoryStorage
 from anabranch.repo.repository import Repository
 from tests.lake_templates import Cast

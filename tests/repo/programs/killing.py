@@ -16,8 +16,7 @@ import pyarrow as pa
 
 import anabranch as ab
 from anabranch import bootstrap
-from anabranch.format import home
-from anabranch.format.bases import tiering
+from anabranch.format import home, tiering
 from anabranch.format.clone import files as clone_files
 from anabranch.format.staging import fragments, keys, rows
 from anabranch.repo.clone import clone

@@ -24,10 +24,10 @@ from anabranch.errors import InvalidInputError
 from anabranch.ids import MAIN
 
 if TYPE_CHECKING:
-    from anabranch.format.bases.tiering import MoveReport
-    from anabranch.format.cleanup.retention import CleanupReport
     from anabranch.format.clone.holds import HoldChange
     from anabranch.format.layout.listing import LayoutFile
+    from anabranch.format.retention import CleanupReport
+    from anabranch.format.tiering import MoveReport
 
 app = group()
 upkeep = group()

@@ -12,7 +12,7 @@ from anabranch.display import human_size, short_id, to_datetime
 from anabranch.hints import Door, words_at
 
 if TYPE_CHECKING:
-    from anabranch.format.bases.bases import Usage
+    from anabranch.format.bases import Usage
     from anabranch.format.doctor.findings import DoctorReport, Finding
     from anabranch.format.staging import VectorOptions
     from anabranch.repo.gc.reports import GcReport, Holding, RepositoryStorage

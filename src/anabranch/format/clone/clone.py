@@ -21,8 +21,7 @@ from anabranch.errors import (
     InvalidPathError,
     StorageError,
 )
-from anabranch.format.bases.bases import bases_of, check_bases, has_manifest, is_manifest
-from anabranch.format.cleanup.shared_files import record_clone_files
+from anabranch.format.bases import bases_of, check_bases, has_manifest, is_manifest
 from anabranch.format.clone.files import (
     Draft,
     deep_draft,
@@ -38,6 +37,7 @@ from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout.manifest import read_manifest
 from anabranch.format.refs.branches import get_branch
 from anabranch.format.refs.tags import get_tag
+from anabranch.format.retention import record_clone_files
 from anabranch.format.staging.version_ref import VersionRef
 from anabranch.ids import MAIN
 from anabranch.storage import is_below_file, open_store

@@ -3,26 +3,35 @@
 Lance itself clones only within one bucket (elsewhere it writes to the source's bucket and then fails), and copies no
 version that has files in other locations on S3. What it writes does not depend on its location, so small files can be
 carried anywhere.
+
+`copy_version` copies a version into another table, for a table that is replaced by another one.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from tempfile import TemporaryDirectory
 
 import lance
+import numpy as np
+from lance.fragment import FragmentMetadata
 
 from anabranch.errors import DamagedFileError, DatasetExistsError, ObjectExistsError, ObjectNotFoundError
-from anabranch.format.bases.bases import OWN_ROOT, has_manifest, is_manifest
+from anabranch.format.bases import OWN_ROOT, has_manifest, is_manifest
 from anabranch.format.clone.holds import Hold
 from anabranch.format.home import Home, is_staged
 from anabranch.format.lance_errors import lance_errors
+from anabranch.format.layout.changed_rows import offsets_in
 from anabranch.format.layout.files import FileKind, NeededFile, files_of_version
 from anabranch.format.layout.listing import CLEANUP_RECORD, manifest_path
 from anabranch.format.layout.manifest import BasePath, read_manifest, with_base_paths, without_base_paths
+from anabranch.format.staging.fragments import as_new_fragment
+from anabranch.format.staging.rows import Addresses, delete_at, join_addresses
 from anabranch.format.staging.settling import give_ordinary_version
+from anabranch.format.staging.version_ref import VersionRef, stage
 from anabranch.ids import LAYOUT_NAMES
-from anabranch.storage import ObjectStore, copy_verified, in_parallel, open_store
+from anabranch.storage import ObjectStore, copy_between, copy_verified, in_parallel, open_store
 from anabranch.storage.local_store import refuse_links
 from anabranch.storage.uris import is_local, join_uri
 
@@ -71,20 +80,20 @@ def deep_draft(root: Home, hold: Hold) -> Draft:
     )
 
 
-def _parts(file: NeededFile, root: Home) -> Iterator[tuple[str, str]]:
+def _parts(file: NeededFile, home: Home) -> Iterator[tuple[str, str]]:
     """Yield the path and the address of each part of a file: an index is a folder, and large blobs are in one."""
     folder, _, name = file.uri.rpartition("/")
-    store = open_store(folder, root.storage_options)
-    # Large values are in a folder that is called like their data file, without the extension.
-    beside = name if file.kind is FileKind.INDEX else name.rpartition(".")[0]
-    found = [info.path for info in store.list(beside)] if file.kind is not FileKind.DELETION else []
+    if file.kind is not FileKind.DELETION:
+        # Large values are in a folder that is called like their data file, without the extension.
+        inside = name if file.kind is FileKind.INDEX else name.rpartition(".")[0]
+        found = [info.path for info in open_store(folder, home.storage_options).list(inside)]
+        # A listing without files: the manifest names an index folder that does not exist.
+        if file.kind is FileKind.INDEX and not found:
+            raise DamagedFileError(f"the index {file.uri!r} is missing", hint="run doctor on the dataset")
+        for path in found:
+            yield f"{file.kind.folder}/{path}", join_uri(folder, path)
     if file.kind is not FileKind.INDEX:
-        found.append(name)
-    # A listing without files: the manifest names an index folder that does not exist.
-    if not found:
-        raise DamagedFileError(f"the index {file.uri!r} is missing", hint="run doctor on the dataset")
-    for path in found:
-        yield f"{file.kind.folder}/{path}", join_uri(folder, path)
+        yield f"{file.kind.folder}/{file.mention.name}", file.uri
 
 
 @contextmanager
@@ -198,3 +207,55 @@ def remove(home: Home) -> None:
 
 def _is_of_dataset(path: str) -> bool:
     return path.partition("/")[0] in LAYOUT_NAMES or path == CLEANUP_RECORD
+
+
+def copy_version(source: VersionRef, *, onto: VersionRef) -> VersionRef:
+    """Stage a table that holds the rows of another version and nothing else, in its schema; row ids are new.
+
+    What was deleted from a fragment is deleted from its copy, by a second step: Lance takes no new fragment with a
+    deletion file.
+    """
+    dataset = source.open()
+    fragments = dataset.get_fragments()
+    _copy_files(source, onto)
+    copies = [FragmentMetadata.from_json(json.dumps(_copied(fragment))) for fragment in fragments]
+    # The schema as Lance has it, since the files are tied to its field ids.
+    staged = stage(onto.open(), onto, lance.LanceOperation.Overwrite(dataset.lance_schema, copies))
+    copied = staged.open()
+    gone = join_addresses(list(_iter_deleted(source, dataset, fragments, copied.get_fragments())))
+    return delete_at(staged, copied, gone, predicate="rows deleted before the copy").version_ref
+
+
+def _copied(fragment: lance.LanceFragment) -> dict[str, object]:
+    found = as_new_fragment(fragment.metadata.to_json())
+    files = [{**file, "base_id": None} for file in found["files"]]
+    overlays = [{**one, "data_file": {**one["data_file"], "base_id": None}} for one in found["overlays"]]
+    return {**found, "files": files, "overlays": overlays, "deletion_file": None}
+
+
+def _iter_deleted(
+    source: VersionRef,
+    dataset: lance.LanceDataset,
+    fragments: Sequence[lance.LanceFragment],
+    copies: Sequence[lance.LanceFragment],
+) -> Iterator[Addresses]:
+    with lance_errors(source.home.uri, source.home.storage_options):
+        for fragment, copy in zip(fragments, copies, strict=True):
+            offsets = offsets_in(source.home, dataset, fragment).astype(np.uint64)
+            yield np.uint64(copy.fragment_id) << np.uint64(32) | offsets
+
+
+def _copy_files(source: VersionRef, onto: VersionRef) -> None:
+    """Copy the data files to where the other home has its own; their names are unique."""
+    needed = {file.uri: file for file in files_of_version(source.home, source.version).files}
+    store = open_store(onto.home.uri, onto.home.storage_options)
+
+    def copy(file: NeededFile) -> None:
+        for path, uri in _parts(file, source.home):
+            folder, _, name = uri.rpartition("/")
+            found = open_store(folder, source.home.storage_options)
+            # Unless the file is in this folder already: the source is a fork that inherited it from this home.
+            if join_uri(found.uri, name) != join_uri(store.uri, path):
+                copy_between(found, name, store, path)
+
+    in_parallel(copy, [file for file in needed.values() if file.kind is FileKind.DATA])

@@ -26,7 +26,7 @@ from anabranch.errors import (
     InvalidNameError,
     TagNotFoundError,
 )
-from anabranch.format.bases.bases import has_manifest
+from anabranch.format.bases import has_manifest
 from anabranch.format.home import Home, is_staged
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout.manifest import BasePath

@@ -20,7 +20,7 @@ from anabranch.errors import (
     StorageDeniedError,
     StorageUnavailableError,
 )
-from anabranch.format.bases.bases import check_bases
+from anabranch.format.bases import check_bases
 from anabranch.format.doctor.findings import FindingKind
 from anabranch.format.home import Home, is_staged
 from anabranch.format.lance_errors import lance_errors

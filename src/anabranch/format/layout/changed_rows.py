@@ -24,7 +24,7 @@ from lance.fragment import DeletionFile, RowIdSequence
 from pyroaring import BitMap
 
 from anabranch.errors import DamagedFileError, NotFoundError, ObjectNotFoundError
-from anabranch.format.bases.bases import bases_of
+from anabranch.format.bases import bases_of
 from anabranch.format.home import BoundedCache, Home, HomeKey, new_home_cache
 from anabranch.format.layout import messages
 from anabranch.format.layout.files import FileKind, resolve_path

@@ -22,7 +22,7 @@ from anabranch.errors import (
     ObjectNotFoundError,
     StorageError,
 )
-from anabranch.format.bases.bases import bases_of, check_bases
+from anabranch.format.bases import bases_of, check_bases
 from anabranch.format.home import Home, branch_folder, is_staged
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout.listing import (

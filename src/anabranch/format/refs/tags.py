@@ -19,7 +19,7 @@ from anabranch.errors import (
     TagExistsError,
     TagNotFoundError,
 )
-from anabranch.format.bases.bases import bases_of, register_base
+from anabranch.format.bases import bases_of, register_base
 from anabranch.format.home import Home, is_staged
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout.listing import MANAGED_TAG, manifest_path, tag_ref_path

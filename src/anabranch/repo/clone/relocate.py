@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from anabranch.errors import InvalidInputError
-from anabranch.format.bases.relocate import RelocateReport, moved_path, relocate_with
+from anabranch.format.clone.relocate import RelocateReport, moved_path, relocate_with
 from anabranch.repo.log.clones import CLONES, follow_source
 from anabranch.repo.log.config import BRANCHES, RUNS, TABLES, RepoConfig
 from anabranch.repo.log.creation import check_repository, replace_mark

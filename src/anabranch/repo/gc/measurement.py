@@ -7,7 +7,7 @@ from datetime import datetime
 
 from anabranch.errors import TableNotFoundError
 from anabranch.format.arguments import require_names
-from anabranch.format.bases.bases import Usage
+from anabranch.format.bases import Usage
 from anabranch.format.layout.dead_files import Reach, VersionKey, Wanted, find_reach
 from anabranch.format.layout.listing import VERSION_HINT, branch_of_ref_path
 from anabranch.hints import suggest

@@ -10,7 +10,7 @@ from typing import Any
 from anabranch.display import html_table, human_size
 from anabranch.errors import InvalidInputError, NotFoundError
 from anabranch.format.arguments import checked_number
-from anabranch.format.bases.bases import Usage
+from anabranch.format.bases import Usage
 from anabranch.repo.log.config import RepoConfig
 
 DEFAULT_GRACE = timedelta(days=1)

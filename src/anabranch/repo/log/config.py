@@ -164,7 +164,7 @@ class RepoConfig:
         Lance branches store their root as an absolute path, so those of a copied repository would silently read the
         original. An interrupted relocation has changed only some versions, so each version is checked by itself.
         """
-        from anabranch.format.bases.bases import bases_of, check_bases
+        from anabranch.format.bases import bases_of, check_bases
 
         bases = bases_of(home.open(version))
         try:

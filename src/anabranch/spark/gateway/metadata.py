@@ -12,7 +12,7 @@ from pyspark.sql.types import FloatType, StructField, StructType
 
 from anabranch.display import to_datetime
 from anabranch.errors import InvalidInputError
-from anabranch.format.bases.bases import list_data_files
+from anabranch.format.bases import list_data_files
 from anabranch.format.scan import check_nearest
 from anabranch.repo.history.changes import TableFeed, change_feed
 from anabranch.repo.history.table_history import TableChange

@@ -13,8 +13,14 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from anabranch.errors import CorruptError, NotFoundError, ObjectNotFoundError, StorageError
-from anabranch.format.bases.bases import check_bases, get_target, has_manifest, label
-from anabranch.format.cleanup.retention import (
+from anabranch.format.bases import check_bases, get_target, has_manifest, label
+from anabranch.format.doctor.refs import store_time
+from anabranch.format.home import Home, is_staged, refuse_managed
+from anabranch.format.layout.files import FilesReader, VersionFiles
+from anabranch.format.layout.listing import VERSION_HINT, Layout, LayoutFile, LayoutKind, layout
+from anabranch.format.layout.manifest import BasePath
+from anabranch.format.retention import (
+    BaseFile,
     CleanupReason,
     CleanupReport,
     KeptVersions,
@@ -23,21 +29,16 @@ from anabranch.format.cleanup.retention import (
     UnusedInBase,
     VersionKey,
     choose_versions,
+    files_of_dataset,
+    files_of_others,
     manifests_of,
+    read_record,
     referenced_versions,
+    write_record,
 )
-from anabranch.format.cleanup.shared_files import files_of_dataset, files_of_others, read_record, write_record
-from anabranch.format.doctor.refs import store_time
-from anabranch.format.home import Home, is_staged, refuse_managed
-from anabranch.format.layout.files import FileKind, FilesReader, VersionFiles
-from anabranch.format.layout.listing import VERSION_HINT, Layout, LayoutFile, LayoutKind, layout
-from anabranch.format.layout.manifest import BasePath
 from anabranch.ids import MAIN
 from anabranch.storage import ObjectInfo, in_parallel, iter_in_parallel, open_store
 from anabranch.storage.uris import follow_links, join_uri, normalise_uri, relative_to
-
-# A file in a base: what it is, and its address.
-BaseFile = tuple[FileKind, str]
 
 _UNFINISHED = frozenset({LayoutKind.TEMPORARY, LayoutKind.PENDING_MANIFEST})
 # Kinds of files that a manifest names, directly or by a folder. All others are never called unused.

@@ -21,7 +21,7 @@ from anabranch.errors import (
     StaleBaseError,
     StorageError,
 )
-from anabranch.format.bases.bases import (
+from anabranch.format.bases import (
     add_base,
     append_to_base,
     check_bases,

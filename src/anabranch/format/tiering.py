@@ -4,13 +4,15 @@ Files are copied and verified first; one commit then points the fragments to the
 indices stay as they are, because the fragments do. The files that were left stay too: older versions, branches and
 clones read them. Deletion files do not move (Lance keeps them with the home that deleted).
 
-`copy_version` copies the files of a whole version to another home, for a table that is replaced by another one.
+A base that no version uses any more can be removed from the list of bases. Lance has no operation for it. A writer that
+is about to put files into the base must not land on a version that does not list it, or its files cannot be found: the
+versions put here conflict with every concurrent write.
 """
 
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,26 +22,25 @@ from lance.fragment import FragmentMetadata
 
 from anabranch.errors import (
     BusyError,
+    ConflictError,
     DamagedFileError,
     InvalidInputError,
     NotFoundError,
     ObjectExistsError,
-    StorageError,
 )
-from anabranch.format.bases.bases import bases_of, get_target, label
-from anabranch.format.cleanup.retention import CleanupReport
-from anabranch.format.home import Home
+from anabranch.format.bases import bases_of, get_base, get_target, label
+from anabranch.format.home import Home, is_staged
 from anabranch.format.lance_errors import lance_errors
-from anabranch.format.layout.changed_rows import offsets_in
-from anabranch.format.layout.files import FileKind, files_of_version, resolve_path
-from anabranch.format.layout.manifest import BasePath
+from anabranch.format.layout.files import FileKind, FilesReader, VersionFiles, resolve_path
+from anabranch.format.layout.listing import layout
+from anabranch.format.layout.manifest import BasePath, put_next_version, without_base
+from anabranch.format.retention import CleanupReport, VersionKey, manifests_of, read_record
 from anabranch.format.scan import filter_errors
 from anabranch.format.staging.expressions import enclosed
-from anabranch.format.staging.fragments import as_new_fragment
-from anabranch.format.staging.rows import Addresses, delete_at, join_addresses
-from anabranch.format.staging.version_ref import VersionRef, stage
-from anabranch.storage import ObjectStore, copy_between, in_parallel, open_store
-from anabranch.storage.uris import join_uri, normalise_uri
+from anabranch.format.staging.version_ref import VersionRef
+from anabranch.ids import MAIN
+from anabranch.storage import ObjectStore, copy_verified, in_parallel, open_store
+from anabranch.storage.uris import follow_links, join_uri, normalise_uri, relative_to
 
 # Called with the number of data files that are done and their total.
 Progress = Callable[[int, int], None]
@@ -228,7 +229,7 @@ class DataFileCopier:
         if target not in self.sizes:
             (from_store, name), (to_store, _) = self._store_of(source), self._store_of(target)
             paths = _with_blobs(from_store, name)
-            self.sizes[target] = tuple(_copy_verified(from_store, path, to_store) for path in paths)
+            self.sizes[target] = tuple(_copy_once(from_store, path, to_store) for path in paths)
 
     def measure(self, copies: Iterable[tuple[str, str]]) -> None:
         """Note the sizes of what would be copied."""
@@ -255,32 +256,22 @@ def _with_blobs(store: ObjectStore, name: str) -> list[str]:
     return [*sorted(found.path for found in store.list(name.rpartition(".")[0])), name]
 
 
-def _copy_verified(source: ObjectStore, path: str, target: ObjectStore) -> int:
+def _copy_once(source: ObjectStore, path: str, target: ObjectStore) -> int:
     here, there = source.find_info(path), target.find_info(path)
     if here is None:
         raise DamagedFileError(
             f"the data file {join_uri(source.uri, path)!r} is missing", hint="run doctor on the dataset"
         )
-    place = join_uri(target.uri, path)
     # A copy that an interrupted move left is used if its contents are right, so that a large move can be repeated.
     if there is None:
-        sent = hashlib.blake2b()
-        target.put_stream(path, _hashed(source.stream(path), sent))
-        if target.head(path).size != here.size or _digest(target, path) != sent.digest():
-            raise StorageError(f"what arrived at {place!r} is not what was sent", hint="delete it and move again")
+        copy_verified(source, path, target, path)
     elif there.size != here.size or _digest(target, path) != _digest(source, path):
         # Never overwritten: a version may read it, and one of the two is damaged.
         raise ObjectExistsError(
-            f"{place!r} exists and differs from {join_uri(source.uri, path)!r}",
+            f"{join_uri(target.uri, path)!r} exists and differs from {join_uri(source.uri, path)!r}",
             hint="find out which of the two is damaged and delete that one, then move again",
         )
     return here.size
-
-
-def _hashed(chunks: Iterator[bytes], digest: "hashlib.blake2b") -> Iterator[bytes]:
-    for chunk in chunks:
-        digest.update(chunk)
-        yield chunk
 
 
 def _digest(store: ObjectStore, path: str) -> bytes:
@@ -290,56 +281,100 @@ def _digest(store: ObjectStore, path: str) -> bytes:
     return digest.digest()
 
 
-def copy_version(source: VersionRef, *, onto: VersionRef) -> VersionRef:
-    """Stage a table that holds the rows of another version and nothing else, in its schema; row ids are new.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaseRemoval:
+    """A removed base, and the version of each branch that no longer lists it; in a dry run, the present versions.
 
-    What was deleted from a fragment is deleted from its copy, by a second step: Lance takes no new fragment with a
-    deletion file.
+    `unused_files` is the number of files that are left in the base: versions of this dataset named them, and none does
+    any more.
     """
-    dataset = source.open()
-    fragments = dataset.get_fragments()
-    _copy_files(source, onto)
-    copies = [FragmentMetadata.from_json(json.dumps(_copied(fragment))) for fragment in fragments]
-    # The schema as Lance has it, since the files are tied to its field ids.
-    staged = stage(onto.open(), onto, lance.LanceOperation.Overwrite(dataset.lance_schema, copies))
-    copied = staged.open()
-    gone = join_addresses(list(_iter_deleted(source, dataset, fragments, copied.get_fragments())))
-    return delete_at(staged, copied, gone, predicate="rows deleted before the copy").version_ref
+
+    base: BasePath
+    versions: Mapping[str, int]
+    unused_files: int
+    dry_run: bool
 
 
-def _copied(fragment: lance.LanceFragment) -> dict[str, object]:
-    found = as_new_fragment(fragment.metadata.to_json())
-    files = [{**file, "base_id": None} for file in found["files"]]
-    overlays = [{**one, "data_file": {**one["data_file"], "base_id": None}} for one in found["overlays"]]
-    return {**found, "files": files, "overlays": overlays, "deletion_file": None}
+def remove_base(root: Home, name: str, *, dry_run: bool = False) -> BaseRemoval:
+    """Make new versions of main and of all branches that do not list a base; older versions still do.
+
+    Raise ConflictError if any version that exists has files in the base.
+    """
+    needs = _read_all(root)
+    newest = _newest_versions(needs)
+    listed = [base for branch in sorted(newest, key=_main_first) for base in needs[branch, newest[branch]].bases]
+    base = get_base(listed, name)
+    get_target(root, [base], base.id)  # refuses the root of another dataset
+    _refuse_used(root, base, needs, newest)
+    versions: dict[str, int] = {}
+    # Main is changed last: a root that only a branch lists counts as stale, so that a removal which is interrupted
+    # leaves a state that the next one can read and finish.
+    for branch in sorted(newest, key=_main_first, reverse=True):
+        if _lists(needs[branch, newest[branch]], base):
+            home, version = root.on(branch), newest[branch]
+            versions[branch or MAIN] = version if dry_run else _put_without(home, base)
+    place = _location(base)
+    left = sum(1 for _, uri in read_record(root.store()) if relative_to(uri, place) is not None)
+    return BaseRemoval(base=base, versions=versions, unused_files=left, dry_run=dry_run)
 
 
-def _iter_deleted(
-    source: VersionRef,
-    dataset: lance.LanceDataset,
-    fragments: Sequence[lance.LanceFragment],
-    copies: Sequence[lance.LanceFragment],
-) -> Iterator[Addresses]:
-    with lance_errors(source.home.uri, source.home.storage_options):
-        for fragment, copy in zip(fragments, copies, strict=True):
-            offsets = offsets_in(source.home, dataset, fragment).astype(np.uint64)
-            yield np.uint64(copy.fragment_id) << np.uint64(32) | offsets
+def _newest_versions(places: Iterable[VersionKey]) -> dict[str | None, int]:
+    """Return the newest ordinary version of each branch."""
+    newest: dict[str | None, int] = {}
+    for branch, version in places:
+        if not is_staged(version):
+            newest[branch] = max(version, newest.get(branch, 0))
+    return newest
 
 
-def _copy_files(source: VersionRef, onto: VersionRef) -> None:
-    """Copy the data files to where the other home has its own; their names are unique."""
-    needed = files_of_version(source.home, source.version).files
-    places = {file.mention.name: file.uri for file in needed if file.kind is FileKind.DATA}
-    store = open_store(join_uri(onto.home.uri, FileKind.DATA.folder), onto.home.storage_options)
+def _main_first(branch: str | None) -> str:
+    return branch or ""
 
-    def copy(item: tuple[str, str]) -> None:
-        path, uri = item
-        folder, _, name = uri.rpartition("/")
-        found = open_store(folder, source.home.storage_options)
-        # The file is in this folder already: the source is a fork that inherited it from this home.
-        if found.uri == store.uri and name == path:
-            return
-        for each in _with_blobs(found, name):
-            copy_between(found, each, store, path if each == name else each)
 
-    in_parallel(copy, places.items())
+def _put_without(home: Home, base: BasePath) -> int:
+    return put_next_version(home, lambda data: without_base(data, base.path))
+
+
+def _read_all(root: Home) -> dict[VersionKey, VersionFiles]:
+    files = layout(root)
+    reader = FilesReader(root, files)
+    # A tree without a ref is what a crash left, or a branch in creation. Doctor decides on it.
+    manifests = {place: file for place, file in manifests_of(files).items() if file.has_ref}
+    return dict(zip(manifests, in_parallel(reader.read, manifests.values()), strict=True))
+
+
+def _refuse_used(
+    root: Home, base: BasePath, needs: Mapping[VersionKey, VersionFiles], newest: Mapping[str | None, int]
+) -> None:
+    place = _location(base)
+    # All versions, not only the newest: older ones are still read, and a restore makes them the newest.
+    users = [key for key, need in needs.items() if any(relative_to(uri, place) for _, uri in need.elsewhere)]
+    if users:
+        raise ConflictError(
+            f"base {label(base)!r} of {root.root!r} holds files of {_listed(users)}",
+            hint="move the fragments to another base and clean up older versions first",
+        )
+    # Branches may inherit only from roots that main lists, in older versions too.
+    if not base.is_dataset_root:
+        return
+    older = [place for place in needs if place[0] is not None and place[1] != newest[place[0]]]
+    old = [place for place in older if _lists(needs[place], base)]
+    if old:
+        raise ConflictError(
+            f"base {label(base)!r} of {root.root!r} is a dataset root, and {_listed(old)} lists it",
+            hint="clean up the older versions of the branch, or delete the branch, first",
+        )
+
+
+def _listed(places: Sequence[VersionKey]) -> str:
+    branch, version = places[0]
+    more = f" and {len(places) - 1} more" if len(places) > 1 else ""
+    return f"version {version} of {branch or MAIN!r}{more}"
+
+
+def _lists(need: VersionFiles, base: BasePath) -> bool:
+    return any(_location(other) == _location(base) for other in need.bases)
+
+
+def _location(base: BasePath) -> str:
+    return follow_links(base.path.rstrip("/"))

@@ -19,10 +19,10 @@ from anabranch.errors import (
     NotFoundError,
     ObjectExistsError,
 )
-from anabranch.format.bases.bases import add_base, append_to_base, fragments_of_base, storage_report
-from anabranch.format.bases.tiering import move_fragments
+from anabranch.format.bases import add_base, append_to_base, fragments_of_base, storage_report
 from anabranch.format.home import Home
 from anabranch.format.staging.compaction import compact_bases
+from anabranch.format.tiering import move_fragments
 from anabranch.storage import open_store
 from tests.conftest import Location
 from tests.format.live_files import list_live_files

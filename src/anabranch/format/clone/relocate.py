@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from anabranch.errors import BaseNotFoundError, InvalidInputError, InvalidPathError
-from anabranch.format.bases.bases import list_bases
+from anabranch.format.bases import list_bases
 from anabranch.format.clone.holds import HoldChange, record_clone
 from anabranch.format.home import Home
 from anabranch.format.layout.listing import ManifestScheme, manifest_of_path, pending_manifest_of_path

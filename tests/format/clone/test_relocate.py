@@ -14,8 +14,8 @@ from anabranch.errors import (
     InvalidInputError,
     InvalidPathError,
 )
-from anabranch.format.bases.bases import check_bases
-from anabranch.format.bases.relocate import UnexplainedBase, relocate
+from anabranch.format.bases import check_bases
+from anabranch.format.clone.relocate import UnexplainedBase, relocate
 from anabranch.format.home import Home
 from anabranch.format.layout.listing import manifest_path
 from anabranch.format.layout.manifest import read_manifest

@@ -1,5 +1,12 @@
-"""What a cleanup is to keep, which versions of a dataset stay by these rules, and what a cleanup found and did."""
+"""What a cleanup keeps: versions by the rules of retention, and files in bases that other datasets need.
 
+A file in the dataset's own folder is found by a listing. A base may be shared with other datasets, clones and sources
+among them, so a file there is removed only if this dataset named it and no other dataset needs it. Once the last
+manifest that named the file is removed, nothing else records it, so a list of such files is written before that
+manifest is removed and read by the next cleanup. An interrupted cleanup loses no file.
+"""
+
+import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -7,21 +14,37 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from anabranch.errors import DamagedFileError, InvalidInputError
+from anabranch.errors import (
+    AnabranchError,
+    CorruptError,
+    DamagedFileError,
+    DatasetInUseError,
+    InvalidInputError,
+    NotFoundError,
+    ObjectNotFoundError,
+)
 from anabranch.format.arguments import checked_number
+from anabranch.format.bases import has_manifest, list_bases
+from anabranch.format.clone.holds import list_holds
 from anabranch.format.home import Home, is_staged
+from anabranch.format.layout.files import FileKind, FilesReader
 from anabranch.format.layout.listing import (
     BRANCH_REFS,
+    CLEANUP_RECORD,
     TAG_REFS,
     Layout,
     LayoutFile,
     LayoutKind,
     ManifestName,
+    layout,
     tag_of_ref_path,
 )
-from anabranch.format.refs.branches import get_branch
+from anabranch.format.layout.manifest import BasePath
+from anabranch.format.refs.branches import get_branch, list_branch_files
 from anabranch.format.refs.tags import get_tag
-from anabranch.storage import in_parallel
+from anabranch.ids import MAIN
+from anabranch.storage import ObjectStore, in_parallel, open_store
+from anabranch.storage.uris import follow_links, join_uri, relative_to
 
 # Longer than a write takes between its first data file and its commit.
 DEFAULT_GRACE = timedelta(days=1)
@@ -125,6 +148,8 @@ class CleanupReport:
 
 # A version: the branch, None for main, and the number.
 VersionKey = tuple[str | None, int]
+# A file in a base: what it is, and its address.
+BaseFile = tuple[FileKind, str]
 
 _MANIFESTS = frozenset({LayoutKind.MANIFEST, LayoutKind.DETACHED_MANIFEST})
 
@@ -228,3 +253,127 @@ def _ordinary(manifests: Iterable[VersionKey]) -> dict[str | None, list[int]]:
         if not is_staged(version):
             found[branch].append(version)
     return found
+
+
+def read_record(store: ObjectStore) -> frozenset[BaseFile]:
+    """The files on the list, each with its kind and address."""
+    try:
+        data = store.get(CLEANUP_RECORD)
+    except ObjectNotFoundError:
+        return frozenset()
+    try:
+        return frozenset((FileKind(file["kind"]), str(file["uri"])) for file in json.loads(data)["files"])
+    # Not taken for an empty list: the next write would replace it, and the files on it would never be removed.
+    except (KeyError, TypeError, ValueError) as err:
+        raise DamagedFileError(
+            f"{CLEANUP_RECORD!r} in {store.uri!r} is damaged: {err!r}",
+            hint="delete it: files in bases that no version names any more then stay there",
+        ) from err
+
+
+def write_record(store: ObjectStore, files: Iterable[BaseFile]) -> None:
+    """Replace the list; an empty one is deleted."""
+    listed = [{"kind": kind.value, "uri": uri} for kind, uri in sorted(files)]
+    if listed:
+        store.put(CLEANUP_RECORD, json.dumps({"files": listed}, indent=1).encode())
+    else:
+        store.delete(CLEANUP_RECORD)
+
+
+def record_branch(home: Home) -> None:
+    """Put the files in bases that a branch names on the list, before the branch's own files are deleted."""
+    root = home.on(None)
+    own = list_branch_files(root, home.branch or MAIN)
+    named = _files_in_bases(root, Layout(root=root.root, files=tuple(own), branches=()))
+    _add(root, named)
+
+
+def record_clone_files(source: Home, clone: Home) -> None:
+    """Put the files that a clone names in bases of its source on the source's list, before the clone is deleted."""
+    bases = {follow_links(base.path.rstrip("/")) for base in list_bases(source)}
+    # Without bases the clone has only files of its own, and files below the source's root, which a listing finds.
+    if bases:
+        named = _files_in_bases(clone, layout(clone))
+        _add(source, ((kind, uri) for kind, uri in named if any(relative_to(uri, path) for path in bases)))
+
+
+def _files_in_bases(root: Home, files: Layout) -> set[BaseFile]:
+    """The files outside of a dataset that some of its versions name, those of damaged manifests not included."""
+    reader = FilesReader(root, files)
+
+    def elsewhere(manifest: LayoutFile) -> frozenset[BaseFile]:
+        try:
+            return reader.read(manifest).elsewhere
+        except (CorruptError, NotFoundError):
+            return frozenset()
+
+    return {file for found in in_parallel(elsewhere, manifests_of(files).values()) for file in found}
+
+
+def _add(root: Home, files: Iterable[BaseFile]) -> None:
+    store = root.store()
+    known = read_record(store)
+    listed = known.union(files)
+    if listed != known:
+        write_record(store, listed)
+
+
+def files_of_others(root: Home, bases: Iterable[BasePath]) -> frozenset[str]:
+    """The addresses of all files that known clones and sources of a dataset need.
+
+    A clone may have moved inherited files into a base that both use. A clone's own manifests name files that its source
+    wrote into a base. So nothing is removed from a base unless each of these datasets can be read.
+    """
+    needed: set[str] = set()
+    for hold in list_holds(root):
+        # A crash may have left a hold without a clone.
+        if hold.clone_uri is not None:
+            hint = f"relocate it if it was moved, or release it with `clone_release({hold.name!r})`"
+            needed |= _files_of_other(hold.clone_uri, f"the clone {hold.clone_uri!r} of {root.root!r}", root, hint)
+    sources = sorted(_source_roots(root, bases))
+    for source in sources:
+        hint = "make it reachable, or leave out the bases"
+        needed |= _files_of_other(source, f"the source {source!r} of {root.root!r}", root, hint)
+    holders = [Home.at(source, root.storage_options) for source in sources]
+    # The version that the source holds for this clone names every file that the clone inherited. Without it, a file
+    # that the source has dropped would look like one that this dataset wrote.
+    if holders and not any(hold.clone_uri == root.root for source in holders for hold in list_holds(source)):
+        raise DatasetInUseError(
+            f"{root.root!r} is a clone that none of its sources knows, so files in a base may not be its own",
+            hint="run relocate on it, which records it in its source, or leave out the bases",
+        )
+    return frozenset(needed)
+
+
+def _files_of_other(uri: str, name: str, root: Home, hint: str) -> frozenset[str]:
+    try:
+        return files_of_dataset(Home.at(uri, root.storage_options))
+    except AnabranchError as err:
+        raise DatasetInUseError(
+            f"{name} cannot be read, and may need files in a base: {err.problem}", hint=hint
+        ) from err
+
+
+def _source_roots(root: Home, bases: Iterable[BasePath]) -> set[str]:
+    own = follow_links(root.root)
+    found = set()
+    for base in bases:
+        path, is_branch, _ = base.path.rstrip("/").partition("/tree/")
+        if not base.is_dataset_root or relative_to(follow_links(path), own) is not None:
+            continue
+        # Only the source of a clone gets the id 0. It counts even if it is not there any more.
+        if is_branch or base.id == 0 or has_manifest(open_store(path, root.storage_options)):
+            found.add(path)
+    return found
+
+
+def files_of_dataset(root: Home) -> frozenset[str]:
+    """The addresses of all files that any version of a dataset needs, index folders as folders."""
+    files = layout(root)
+    reader = FilesReader(root, files)
+    real = follow_links(root.root)
+    found: set[str] = set()
+    for needs in in_parallel(reader.read, list(manifests_of(files).values())):
+        found.update(join_uri(real, path) for path in needs.below)
+        found.update(uri for _, uri in needs.elsewhere)
+    return frozenset(found)

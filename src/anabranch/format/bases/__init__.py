@@ -1,1 +1,0 @@
-"""Base paths: files of a dataset in other locations, and how they are moved."""
