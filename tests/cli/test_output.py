@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.cli.output import Answer, JsonOutput, TextOutput
-from anabranch.cli.tables import Table
+from anabranch.cli.texts import Table
 from anabranch.display import human_size
 from anabranch.json_values import json_value
 from anabranch.storage.requests import Progress

@@ -11,9 +11,9 @@ import re
 import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import fields, is_dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 import typer
@@ -187,21 +187,10 @@ class Here:
         with self.on_current_branch():
             return self.repository.snapshot()
 
-    def commits(
-        self,
-        ref: str | None,
-        *,
-        limit: int | None,
-        table: str | None = None,
-        after: str | None = None,
-        prefix: str | None = None,
-    ) -> "list[GraphCommit]":
+    def commits(self, ref: str | None, *, limit: int, table: str | None = None) -> "list[GraphCommit]":
         """List the commits that led to a ref, by default to the current branch."""
-        listed = partial(self.repository.list_commits, limit=limit, table=table, after=after, prefix=prefix)
-        if ref is not None:
-            return listed(ref)
-        with self.on_current_branch():
-            return listed()
+        with self.on_current_branch() if ref is None else nullcontext():
+            return self.repository.list_commits(ref, limit=limit, table=table)
 
     @contextmanager
     def on_named_repository(self) -> Iterator[None]:

@@ -53,7 +53,7 @@ PANELS: dict[str, dict[str, str]] = {
         "blame": "table",
         "lineage": "table",
         "merge-base": "commit",
-        "tag": "tag",
+        "tag": "branch",
         "reflog": "reflog",
     },
     "Undo and redo": {

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from anabranch.cli.options import argument, flag, option, parse_pairs
 from anabranch.cli.output import CONFLICTS, ErrorView
-from anabranch.cli.tables import Table
-from anabranch.cli.texts import text_value
+from anabranch.cli.texts import Table, text_value
 from anabranch.errors import InvalidInputError, MergeConflictError
 
 if TYPE_CHECKING:

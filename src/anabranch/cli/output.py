@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import typer
 
 from anabranch.cli.documents import document_of
-from anabranch.cli.tables import Table, iter_lines
-from anabranch.display import human_size, printable, short_id
+from anabranch.cli.texts import Table, iter_lines
+from anabranch.display import printable, short_id
 from anabranch.errors import (
     AnabranchError,
     BusyError,
@@ -32,8 +32,6 @@ from anabranch.errors import (
 )
 
 if TYPE_CHECKING:
-    from anabranch.format.bases import Usage
-    from anabranch.format.layout.listing import Total
     from anabranch.pipelines.run import StepProgress
     from anabranch.storage.requests import OnProgress, Progress
 
@@ -178,16 +176,6 @@ def _print_table(table: Table, *, err: bool = False) -> None:
 
 def _painted(text: str, style: str) -> str:
     return typer.style(text, dim=True) if style == "dim" else typer.style(text, fg=style)
-
-
-def count(number: int, noun: str) -> str:
-    """Return a number of things as text."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
-
-
-def usage_text(usage: "Usage | Total") -> str:
-    """For people."""
-    return f"{count(usage.files, 'file')}, {human_size(usage.bytes)}" if usage.files else "-"
 
 
 GENERAL = 1

@@ -1,25 +1,232 @@
-"""Commits, branches and rows as people see them: in lines, and values as text."""
+"""Text for people: tables, counts, values, commits and branches.
+
+In a pipe a table is as wide as its content. On a terminal it fits the width: columns of text become narrower and wrap,
+first between words, then after punctuation, then anywhere. Ids and times never break. If that is not enough, each row
+is printed as a block of lines, one for each column.
+"""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+from datetime import UTC, datetime
 from decimal import Decimal
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
-from anabranch.cli.output import Line, count
-from anabranch.cli.tables import Table
-from anabranch.display import short_id
+from anabranch.display import human_size, printable, short_id
 from anabranch.errors import TableNotFoundError
 from anabranch.hints import suggest
 from anabranch.ids import MAIN
 from anabranch.json_values import not_finite
-from anabranch.repo.log.entries import BranchMode
 
 if TYPE_CHECKING:
-    from anabranch.repo.history.diff import TableDiff
+    from anabranch.format.bases import Usage
+    from anabranch.format.layout.listing import Total
     from anabranch.repo.log.entries import GraphCommit
     from anabranch.repo.refs.branches import BranchInfo
+
+_GAP, _NARROW_GAP = 3, 2
+# Parts of words that may be cut on a narrow terminal have at least this width.
+_LEAST = 10
+_ID = re.compile(r"[0-9A-HJKMNP-TV-Z]{14,26}")
+_TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d(:\d\d)?")
+_PIECE = re.compile(r"[^\s./_,:=-]*[./_,:=-]+|[^\s./_,:=-]+")
+
+Paint = Callable[[str, str], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows for people. Columns of numbers, and those in `right`, are aligned to the right. Terminals show `styles`."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[object]]
+    _: KW_ONLY
+    title: str | None = None
+    empty: str = "nothing"
+    styles: tuple[str | None, ...] = ()
+    right: frozenset[int] = frozenset()
+
+
+def iter_lines(table: Table, *, width: int | None = None, paint: Paint | None = None) -> Iterator[str]:
+    """Yield the lines of a table with rows. `width` is that of the terminal; `paint` colours a text in a style."""
+    header = [printable(column) for column in table.columns]
+    rows = [[_cell(value) for value in row] for row in table.rows]
+    shown = [*([header] if any(header) else []), *rows]
+    columns = [list(cells) for cells in zip(*shown, strict=True)]
+    natural = [max(map(_width, column)) for column in columns]
+    gap = _GAP
+    if width is not None and sum(natural) + gap * (len(natural) - 1) > width:
+        gap = _NARROW_GAP
+        fitted = _fit(columns, natural, width - gap * (len(natural) - 1))
+        if fitted is None:
+            yield from _iter_blocks(header, rows, width)
+            return
+        natural = fitted
+    is_right = _right_columns(table)
+    for number, cells in enumerate(shown):
+        yield from _iter_row(
+            cells, natural, gap, is_right, None if number == 0 and any(header) else table.styles, paint
+        )
+        if number == 0 and any(header):
+            yield "─" * (sum(natural) + gap * (len(natural) - 1))
+
+
+def _right_columns(table: Table) -> list[bool]:
+    """Columns of numbers are aligned to the right, except in tables of facts, which have no header."""
+    if not any(table.columns):
+        return [False] * len(table.columns)
+    found = []
+    for number, cells in enumerate(zip(*table.rows, strict=True)):
+        values = [value for value in cells if value is not None]
+        are_numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
+        found.append(number in table.right or (bool(values) and are_numbers))
+    return found
+
+
+def _iter_row(
+    cells: Sequence[str],
+    widths: Sequence[int],
+    gap: int,
+    is_right: Sequence[bool],
+    styles: Sequence[str | None] | None,
+    paint: Paint | None,
+) -> Iterator[str]:
+    wrapped = [_wrap(cell, width) for cell, width in zip(cells, widths, strict=True)]
+    for parts in zip_longest(*wrapped, fillvalue=""):
+        line = ""
+        for part, width, right, style in zip_longest(parts, widths, is_right, (styles or ())[: len(widths)]):
+            blank = " " * (width - _width(part))
+            painted = paint(part, style) if paint is not None and style and part else part
+            line += (blank + painted if right else painted + blank) + " " * gap
+        yield line.rstrip()
+
+
+def _fit(columns: Sequence[Sequence[str]], natural: Sequence[int], room: int) -> list[int] | None:
+    """Return narrower widths that fit the room, or None if the columns do not fit without breaking an id."""
+    for least in (_widest_word, _widest_piece, _widest_fixed):
+        floors = [min(width, max(map(least, column))) for column, width in zip(columns, natural, strict=True)]
+        if sum(floors) <= room:
+            return _shrink(list(natural), floors, room)
+    return None
+
+
+def _shrink(widths: list[int], floors: Sequence[int], room: int) -> list[int]:
+    """Make the widest column narrower, as long as the columns are too wide together."""
+    excess = sum(widths) - room
+    while excess > 0:
+        at = max((index for index in range(len(widths)) if widths[index] > floors[index]), key=lambda i: widths[i])
+        widths[at] -= 1
+        excess -= 1
+    return widths
+
+
+def _widest_word(cell: str) -> int:
+    return max(map(_width, _words(cell)), default=0)
+
+
+def _widest_piece(cell: str) -> int:
+    return max((_width(piece) for word in _words(cell) for piece in _pieces(word)), default=0)
+
+
+def _widest_fixed(cell: str) -> int:
+    pieces = [piece for word in _words(cell) for piece in _pieces(word)]
+    return max((_width(piece) if _is_fixed(piece) else min(_width(piece), _LEAST) for piece in pieces), default=0)
+
+
+def _words(cell: str) -> list[str]:
+    """Split a text between words; a time is one word."""
+    return [cell] if _is_fixed(cell) else cell.split()
+
+
+def _pieces(word: str) -> list[str]:
+    return [word] if _is_fixed(word) else _PIECE.findall(word)
+
+
+def _is_fixed(text: str) -> bool:
+    return _ID.fullmatch(text) is not None or _TIME.fullmatch(text) is not None
+
+
+def _wrap(cell: str, width: int) -> list[str]:
+    if _width(cell) <= width:
+        return [cell]
+    lines, line = [], ""
+    for word in _words(cell):
+        separator = " " if line else ""
+        if _width(line) + len(separator) + _width(word) <= width:
+            line += separator + word
+            continue
+        for piece in _pieces(word) if _width(word) > width else [word]:
+            separator = " " if line and piece is word else ""
+            if line and _width(line) + len(separator) + _width(piece) > width:
+                lines.append(line)
+                line = ""
+                separator = ""
+            line += separator + piece
+            while _width(line) > width:
+                head = _head(line, width)
+                lines.append(head)
+                line = line[len(head) :]
+    return [*lines, line] if line or not lines else lines
+
+
+def _head(text: str, width: int) -> str:
+    """Return the longest beginning of a text that fits, at least one character."""
+    used = 0
+    for index, character in enumerate(text):
+        used += _width(character)
+        if used > width:
+            # At least one character: otherwise `_wrap` would not end for a wide character in a column of width 1.
+            return text[: max(index, 1)]
+    return text
+
+
+def _iter_blocks(header: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> Iterator[str]:
+    names = max(map(_width, header))
+    for number, row in enumerate(rows):
+        if number:
+            yield ""
+        for name, cell in zip(header, row, strict=True):
+            room = max(width - names - _NARROW_GAP, _LEAST)
+            for at, part in enumerate(_wrap(cell, room)):
+                label = name if at == 0 else ""
+                yield f"{label}{' ' * (names - _width(label) + _NARROW_GAP)}{part}".rstrip()
+
+
+def _width(text: str) -> int:
+    """Return the number of columns that a text takes on a terminal."""
+    # The usual case, and much faster than to look up each character.
+    if text.isascii():
+        return len(text)
+    return sum(0 if unicodedata.combining(each) else 1 + (unicodedata.east_asian_width(each) in "WF") for each in text)
+
+
+def _cell(value: object) -> str:
+    match value:
+        case None:
+            return "-"
+        case bool():
+            return "yes" if value else "no"
+        case int():
+            return f"{value:,}"
+        case float():
+            return f"{value:,.1f}" if value == round(value, 1) else f"{value:,}"
+        case datetime():
+            return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
+        case _:
+            return printable(str(value))
+
+
+def count(number: int, noun: str) -> str:
+    """Return a number of things as text."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def usage_text(usage: "Usage | Total") -> str:
+    """For people."""
+    return f"{count(usage.files, 'file')}, {human_size(usage.bytes)}" if usage.files else "-"
 
 
 def subject(commit: "GraphCommit") -> str:
@@ -34,6 +241,9 @@ def commit_line(commit: "GraphCommit") -> str:
 
 def mode_text(branch: "BranchInfo") -> str:
     """How a branch sees its source, and how many tables a live one does not take from it. Main has no source."""
+    # Not at the top: every command line loads this module, and only some need this.
+    from anabranch.repo.log.entries import BranchMode
+
     if branch.name == MAIN:
         return "-"
     own = f", {count(len(branch.own_tables), 'own table')}" if branch.mode is BranchMode.LIVE else ""
@@ -86,77 +296,3 @@ def value_table(names: Sequence[str], rows: Sequence[Sequence[Any]], *, title: s
         if rows and all(isinstance(row[at], int | float | Decimal) and not isinstance(row[at], bool) for row in rows)
     )
     return Table(tuple(names), [tuple(map(text_value, row)) for row in rows], title=title, empty="no rows", right=right)
-
-
-_SIGNS = {"inserted": ("+", "green"), "deleted": ("-", "red"), "updated": ("~", "yellow")}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangedRow:
-    """A row that differs, as plain values."""
-
-    change: str
-    columns: Sequence[str]
-    before: Mapping[str, Any] | None
-    after: Mapping[str, Any] | None
-
-
-def list_changed_rows(part: "TableDiff", *, limit: int) -> list[ChangedRow]:
-    return list(_iter_rows(part, limit))
-
-
-def column_table(part: "TableDiff", *, title: str) -> Table:
-    rows = [(each.change, each.column, each.before, each.after) for each in part.columns]
-    return Table(("change", "column", "before", "after"), rows, title=title)
-
-
-def iter_row_lines(part: "TableDiff", rows: Sequence[ChangedRow]) -> Iterator[Line]:
-    """A line for each row, and one for those that are left out."""
-    for row in rows:
-        sign, colour = _SIGNS[row.change]
-        if row.change == "updated":
-            yield Line(sign, colour, more=tuple(_iter_pieces(part, row)))
-        else:
-            cells = row.before if row.after is None else row.after
-            yield Line(f"{sign} {', '.join(map(_cell, cells or {}, (cells or {}).values()))}", colour)
-    left = part.counts.total - len(rows)
-    if left:
-        yield Line(f"and {count(left, 'row')} more; --limit shows more")
-
-
-def _iter_pieces(part: "TableDiff", row: ChangedRow) -> Iterator[tuple[str, str | None]]:
-    """The cells of an updated row that changed, old and new in the colours of what went and came, after its key."""
-    before, after = row.before or {}, row.after or {}
-    old_names = {each.column: each.before for each in part.columns if each.change == "renamed"}
-    key = () if part.after is None else part.after.primary_key
-    separator = " "
-    # Without a key all cells are shown, because nothing shorter identifies the row.
-    for name in dict.fromkeys([*(key or after), *row.columns]):
-        if name not in row.columns:
-            yield f"{separator}{_cell(name, after[name])}", None
-        else:
-            yield f"{separator}{name}: ", None
-            yield text_value(before.get(old_names.get(name) or name)), _SIGNS["deleted"][1]
-            yield " → ", None
-            yield text_value(after.get(name)), _SIGNS["inserted"][1]
-        separator = ", "
-
-
-def _cell(name: str, value: Any) -> str:
-    return f"{name}={text_value(value)}"
-
-
-def _iter_rows(part: "TableDiff", limit: int) -> Iterator[ChangedRow]:
-    from anabranch.format.arrow_types import python_values
-
-    left = limit
-    for batch in part.iter_batches():
-        chosen = batch.slice(0, left)
-        changes, columns = (chosen.column(name).to_pylist() for name in ("change", "columns"))
-        sides = (python_values(chosen.column(name)) for name in ("before", "after"))
-        for change, names, before, after in zip(changes, columns, *sides, strict=True):
-            yield ChangedRow(change=change, columns=names, before=before, after=after)
-        left -= len(chosen)
-        # Before the next batch is read: its rows would be compared for nothing.
-        if not left:
-            return

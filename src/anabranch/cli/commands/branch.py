@@ -1,4 +1,4 @@
-"""`anabranch branch` and `anabranch switch`: the branches of a repository."""
+"""`anabranch branch`, `switch` and `tag`: the branches of a repository, and fixed names for commits."""
 
 import re
 from datetime import timedelta
@@ -12,15 +12,15 @@ from anabranch.cli.options import (
     AfterName,
     MaxListed,
     NamePrefix,
+    RefOption,
     TableName,
     argument,
     flag,
     option,
     parse_duration,
 )
-from anabranch.cli.output import Answer, count
-from anabranch.cli.tables import Table
-from anabranch.cli.texts import mode_text
+from anabranch.cli.output import Answer
+from anabranch.cli.texts import Table, commit_line, count, mode_text
 from anabranch.config import remember
 from anabranch.display import short_id
 from anabranch.errors import BranchNotFoundError, InvalidInputError
@@ -29,6 +29,7 @@ from anabranch.repo.log.entries import BranchMode
 
 if TYPE_CHECKING:
     from anabranch.repo.refs.branches import BranchInfo
+    from anabranch.repo.snapshot import Snapshot
 
 app = group()
 branches = add_group(
@@ -37,8 +38,10 @@ branches = add_group(
     help="List, create, rename, delete, restore and protect branches. Without a command, list them.",
     otherwise="anabranch branch create",
 )
+tags = add_group(app, "tag", help="List, create, show and delete tags.", otherwise="anabranch tag create")
 
 Name = Annotated[str, argument("BRANCH", "Name of the branch.")]
+TagName = Annotated[str, argument("TAG", "Name of the tag.")]
 
 
 @command(branches, "create", "branch create dev", "branch create fix --from main~3 --expires-in 30d", on=WRITES)
@@ -111,7 +114,6 @@ def list_(
 def show(here: Here, name: Name) -> Answer:
     """Show a branch: its start, newest commit, tables and rows."""
     branch, snapshot = here.repository.branch_get(name), here.repository.snapshot_of(name)
-    count_of_rows = sum(entry.rows for entry in snapshot.entries.values())
     rows = (
         ("branch", branch.name),
         ("description", branch.description or None),
@@ -123,10 +125,9 @@ def show(here: Here, name: Name) -> Answer:
         ("head", short_id(branch.head_commit_id)),
         ("protection", _protection(branch)),
         ("version", str(branch.version)),
-        ("tables", f"{count(len(snapshot), 'table')}, {count(count_of_rows, 'row')}"),
+        ("tables", _size_text(snapshot)),
     )
-    document = {**document_of(branch), "tables": len(snapshot), "rows": count_of_rows}
-    return Answer(document, tables=[Table(("", ""), rows)])
+    return Answer({**document_of(branch), **_size(snapshot)}, tables=[Table(("", ""), rows)])
 
 
 @command(branches, "rename", "branch rename dev prices", on=WRITES)
@@ -263,6 +264,15 @@ def create_branch(
     )
 
 
+def _size(snapshot: "Snapshot") -> dict[str, int]:
+    return {"tables": len(snapshot), "rows": sum(entry.rows for entry in snapshot.entries.values())}
+
+
+def _size_text(snapshot: "Snapshot") -> str:
+    size = _size(snapshot)
+    return f"{count(size['tables'], 'table')}, {count(size['rows'], 'row')}"
+
+
 def _protection(branch: "BranchInfo") -> str:
     checks = f", with {count(len(branch.checks), 'check')}" if branch.checks else ""
     return f"protected{checks}" if branch.is_protected else "not protected"
@@ -282,7 +292,7 @@ def _origin(branch: "BranchInfo") -> str | None:
 @command(app, "switch", "switch dev", "switch -c fix --from v1.0", "switch main --repo lake", on=WRITES)
 def switch(
     here: Here,
-    branch: Annotated[str, argument("BRANCH", "Name of the branch.")],
+    branch: Name,
     create: Annotated[bool, flag("--create -c", "Create the branch first.")] = False,
     source: Annotated[
         str | None, option("--from", "REF", "With --create: start of the branch (default: the current branch).")
@@ -319,3 +329,56 @@ def switch(
     sentence = f"on {new} {info.name} at {short_id(info.head_commit_id)}, in {here.repository.uri}"
     notes = notes_on(memory, before=here.settings.memory)
     return Answer(document, sentence, *notes)
+
+
+@command(tags, "create", "tag create v1.0", "tag create before-cleanup --ref main~1", on=WRITES)
+def create_tag(
+    here: Here,
+    name: TagName,
+    ref: RefOption = None,
+    description: Annotated[str, option("--description", "TEXT", "Description of the tag.", show_default=False)] = "",
+) -> Answer:
+    """Create a tag: a fixed name for a commit."""
+    tag = here.repository.tag_create(name, ref=ref or here.current().name, description=description)
+    return Answer(tag, f"created tag {tag.name} at {short_id(tag.commit_id)}")
+
+
+@command(tags, "list", "tag list", "tag list --prefix v1. --json")
+def list_tags(
+    here: Here,
+    prefix: NamePrefix = None,
+    after: AfterName = None,
+    limit: MaxListed = None,
+) -> Answer:
+    """List tags."""
+    found = here.repository.tag_list(prefix=prefix, after=after, limit=limit)
+    rows = [(tag.name, short_id(tag.commit_id), tag.created, tag.created_by, tag.description) for tag in found]
+    shown = Table(("tag", "commit", "created (UTC)", "by", "description"), rows, empty="no tags")
+    return Answer({"tags": found}, tables=[shown])
+
+
+@command(tags, "show", "tag show v1.0")
+def show_tag(here: Here, name: TagName) -> Answer:
+    """Show the commit of a tag, and its number of tables and rows."""
+    repository = here.repository
+    tag = repository.tag_get(name)
+    snapshot = repository.snapshot_of(tag.commit_id)
+    rows = (
+        ("tag", tag.name),
+        ("description", tag.description or None),
+        ("commit", commit_line(snapshot.commit)),
+        ("created (UTC)", tag.created),
+        ("by", tag.created_by),
+        ("tables", _size_text(snapshot)),
+    )
+    return Answer({**document_of(tag), **_size(snapshot)}, tables=[Table(("", ""), rows)])
+
+
+@command(tags, "delete", "tag delete v1.0", on=WRITES)
+def delete_tag(here: Here, name: TagName) -> Answer:
+    """Delete a tag. The commit of the tag is not deleted."""
+    repository = here.repository
+    tag = repository.tag_get(name)
+    repository.tag_delete(name)
+    document = {"deleted": name, "commit_id": tag.commit_id}
+    return Answer(document, f"deleted tag {name}, which named {short_id(tag.commit_id)}")

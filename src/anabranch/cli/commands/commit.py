@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 from anabranch.cli.command import Here, command, group
 from anabranch.cli.documents import document_of
 from anabranch.cli.options import REF_FORMS, Limit, argument, flag, option, parse_duration
-from anabranch.cli.output import Answer, Line, count
-from anabranch.cli.tables import Table
-from anabranch.cli.texts import commit_line, never_changed, subject
+from anabranch.cli.output import Answer, Line
+from anabranch.cli.texts import Table, commit_line, count, never_changed, subject
 from anabranch.display import short_id
 from anabranch.drawing.commit_graph import Node, newest_first
 from anabranch.errors import InvalidInputError

@@ -8,7 +8,7 @@ from anabranch.cli.command import SERVICE, Here, add_group, command, group
 from anabranch.cli.completion import SHELLS, Installation, complete_choices, completion_script, install_completion
 from anabranch.cli.options import argument, flag
 from anabranch.cli.output import MEANINGS, Answer
-from anabranch.cli.tables import Table
+from anabranch.cli.texts import Table
 from anabranch.config import Source, load_config, write_config
 from anabranch.errors import InvalidInputError, NotFoundError
 from anabranch.hints import suggest

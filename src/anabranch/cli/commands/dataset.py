@@ -22,8 +22,8 @@ from anabranch.cli.options import (
     parse_pairs,
     parse_ref,
 )
-from anabranch.cli.output import Answer, count
-from anabranch.cli.tables import Table
+from anabranch.cli.output import Answer
+from anabranch.cli.texts import Table, count
 from anabranch.display import human_size, printable
 from anabranch.ids import MAIN
 

@@ -17,8 +17,8 @@ from anabranch.cli.options import (
     parse_duration,
     parse_pairs,
 )
-from anabranch.cli.output import GENERAL, Answer, count, usage_text
-from anabranch.cli.tables import Table
+from anabranch.cli.output import GENERAL, Answer
+from anabranch.cli.texts import Table, count, usage_text
 from anabranch.display import human_size
 from anabranch.errors import InvalidInputError
 from anabranch.ids import MAIN

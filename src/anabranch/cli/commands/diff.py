@@ -1,14 +1,14 @@
 """`anabranch diff` and `anabranch changes`: what differs between two states, and what each commit did to a table."""
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
 from anabranch.cli.command import Here, command, group
 from anabranch.cli.documents import document_of
 from anabranch.cli.options import REF_FORMS, Engine, TableName, argument, flag, option
-from anabranch.cli.output import Answer, Line, count
-from anabranch.cli.tables import Table
-from anabranch.cli.texts import ChangedRow, column_table, iter_row_lines, list_changed_rows, subject
+from anabranch.cli.output import Answer, Line
+from anabranch.cli.texts import Table, count, subject, text_value
 from anabranch.display import short_id
 from anabranch.errors import InvalidInputError
 
@@ -19,6 +19,17 @@ if TYPE_CHECKING:
 app = group()
 
 _DIFFERENT = 1
+_SIGNS = {"inserted": ("+", "green"), "deleted": ("-", "red"), "updated": ("~", "yellow")}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ChangedRow:
+    """A row that differs, as plain values."""
+
+    change: str
+    columns: Sequence[str]
+    before: Mapping[str, Any] | None
+    after: Mapping[str, Any] | None
 
 
 @command(app, "diff", "diff", "diff main", "diff v1.0 dev --rows", "diff main...dev --html changes.html")
@@ -73,11 +84,11 @@ def diff(
         if are_entries_enough:
             document = {**sides, "tables": [_entry_document(part) for part in different]}
             return Answer(document, tables=[_entry_table(different)], exit_code=code)
-        shown = {part.key: list_changed_rows(part, limit=limit) for part in different} if rows else {}
+        shown = {part.key: list(_iter_changed(part, limit)) for part in different} if rows else {}
         documents = [{"table": part.key, **_document(part, shown.get(part.key))} for part in different]
         tables = [_counts(different)] if different and (stat or not (schema or rows)) else []
         if schema or not (stat or rows):
-            tables += [column_table(part, title=f"columns of {part.key}") for part in different if part.columns]
+            tables += [_column_table(part, title=f"columns of {part.key}") for part in different if part.columns]
         return Answer(
             {**sides, "tables": documents},
             *_unchanged(different, only_columns=schema and not (stat or rows)),
@@ -123,7 +134,7 @@ def _page(found: "Diff", different: "Sequence[TableDiff]") -> str:
     )
 
 
-def _document(part: "TableDiff", rows: Sequence[ChangedRow] | None) -> dict[str, object]:
+def _document(part: "TableDiff", rows: Sequence[_ChangedRow] | None) -> dict[str, object]:
     """The number of rows of a table that differ, its columns, and its rows if they were read."""
     return {**document_of(part), **({} if rows is None else {"rows": rows})}
 
@@ -140,11 +151,68 @@ def _title(part: "TableDiff") -> str:
     return part.key if part.renamed_from is None else f"{part.renamed_from} → {part.key}"
 
 
-def _lines(part: "TableDiff", rows: Sequence[ChangedRow]) -> list[Line]:
-    return [Line(_title(part)), *iter_row_lines(part, rows)]
+def _lines(part: "TableDiff", rows: Sequence[_ChangedRow]) -> list[Line]:
+    return [Line(_title(part)), *_iter_row_lines(part, rows)]
 
 
-_Shown = tuple["CommitChanges", list[ChangedRow] | None]
+def _column_table(part: "TableDiff", *, title: str) -> Table:
+    rows = [(each.change, each.column, each.before, each.after) for each in part.columns]
+    return Table(("change", "column", "before", "after"), rows, title=title)
+
+
+def _iter_row_lines(part: "TableDiff", rows: Sequence[_ChangedRow]) -> Iterator[Line]:
+    """A line for each row, and one for those that are left out."""
+    for row in rows:
+        sign, colour = _SIGNS[row.change]
+        if row.change == "updated":
+            yield Line(sign, colour, more=tuple(_iter_pieces(part, row)))
+        else:
+            cells = row.before if row.after is None else row.after
+            yield Line(f"{sign} {', '.join(map(_cell, cells or {}, (cells or {}).values()))}", colour)
+    left = part.counts.total - len(rows)
+    if left:
+        yield Line(f"and {count(left, 'row')} more; --limit shows more")
+
+
+def _iter_pieces(part: "TableDiff", row: _ChangedRow) -> Iterator[tuple[str, str | None]]:
+    """The cells of an updated row that changed, old and new in the colours of what went and came, after its key."""
+    before, after = row.before or {}, row.after or {}
+    old_names = {each.column: each.before for each in part.columns if each.change == "renamed"}
+    key = () if part.after is None else part.after.primary_key
+    separator = " "
+    # Without a key all cells are shown, because nothing shorter identifies the row.
+    for name in dict.fromkeys([*(key or after), *row.columns]):
+        if name not in row.columns:
+            yield f"{separator}{_cell(name, after[name])}", None
+        else:
+            yield f"{separator}{name}: ", None
+            yield text_value(before.get(old_names.get(name) or name)), _SIGNS["deleted"][1]
+            yield " → ", None
+            yield text_value(after.get(name)), _SIGNS["inserted"][1]
+        separator = ", "
+
+
+def _cell(name: str, value: Any) -> str:
+    return f"{name}={text_value(value)}"
+
+
+def _iter_changed(part: "TableDiff", limit: int) -> Iterator[_ChangedRow]:
+    from anabranch.format.arrow_types import python_values
+
+    left = limit
+    for batch in part.iter_batches():
+        chosen = batch.slice(0, left)
+        changes, columns = (chosen.column(name).to_pylist() for name in ("change", "columns"))
+        sides = (python_values(chosen.column(name)) for name in ("before", "after"))
+        for change, names, before, after in zip(changes, columns, *sides, strict=True):
+            yield _ChangedRow(change=change, columns=names, before=before, after=after)
+        left -= len(chosen)
+        # Before the next batch is read: its rows would be compared for nothing.
+        if not left:
+            return
+
+
+_Shown = tuple["CommitChanges", list[_ChangedRow] | None]
 
 
 @command(app, "changes", "changes shop.orders --since v1.0", "changes shop.orders --since main~3 --rows")
@@ -166,7 +234,7 @@ def changes(
     """
     with here.output.progress("comparing"), here.on_current_branch():
         found = here.repository.changes(key, since=since, until=until)
-        shown = [(step, list_changed_rows(step.diff, limit=limit) if rows else None) for step in found]
+        shown = [(step, list(_iter_changed(step.diff, limit)) if rows else None) for step in found]
         return _changes(key, shown, has_counts=stat or not rows, has_rows=rows)
 
 
@@ -196,7 +264,7 @@ def _iter_lines(shown: Sequence[_Shown]) -> Iterator[Line]:
         at = commit.created.strftime("%Y-%m-%d %H:%M:%S")
         what = "" if step.diff.change == "changed" else f" (table {_fate(step)})"
         yield Line(f"{short_id(commit.graph_commit_id)} {at} {subject(commit)}{what}")
-        yield from iter_row_lines(step.diff, chosen or [])
+        yield from _iter_row_lines(step.diff, chosen or [])
         if step.diff.columns:
             yield Line(f"and {count(len(step.diff.columns), 'change')} of columns; --stat shows them")
 
@@ -227,4 +295,4 @@ def _iter_tables(shown: Sequence[_Shown]) -> Iterator[Table]:
     )
     for step, _ in shown:
         if step.diff.columns:
-            yield column_table(step.diff, title=f"columns changed by {short_id(step.commit.graph_commit_id)}")
+            yield _column_table(step.diff, title=f"columns changed by {short_id(step.commit.graph_commit_id)}")

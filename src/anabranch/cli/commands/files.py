@@ -20,8 +20,8 @@ from anabranch.cli.options import (
     parse_names,
     parse_pairs,
 )
-from anabranch.cli.output import Answer, count, watch_rows
-from anabranch.cli.tables import Table
+from anabranch.cli.output import Answer, watch_rows
+from anabranch.cli.texts import Table, count
 from anabranch.display import human_size, short_id
 from anabranch.errors import InvalidInputError, KeyConflictError
 from anabranch.files.formats import CsvOptions, format_of_name

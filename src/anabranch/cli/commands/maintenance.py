@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 from anabranch.cli.command import BRANCH, WRITES, Here, command, group
 from anabranch.cli.documents import document_of
 from anabranch.cli.options import KeepPolicy, TableName, TableNames, argument, flag, option
-from anabranch.cli.output import GENERAL, Answer, Line, count, usage_text
-from anabranch.cli.tables import Table
+from anabranch.cli.output import GENERAL, Answer, Line
+from anabranch.cli.texts import Table, count, usage_text
 from anabranch.display import human_size, short_id, to_datetime
 from anabranch.hints import Door, words_at
 

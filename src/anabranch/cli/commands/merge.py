@@ -19,9 +19,8 @@ from anabranch.cli.merging import (
     naming,
 )
 from anabranch.cli.options import Engine, Limit, Message, argument, flag, option
-from anabranch.cli.output import CONFLICTS, Answer, count
-from anabranch.cli.tables import Table
-from anabranch.cli.texts import text_value
+from anabranch.cli.output import CONFLICTS, Answer
+from anabranch.cli.texts import Table, count, text_value
 from anabranch.display import short_id
 from anabranch.errors import InvalidInputError, TableNotFoundError
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from anabranch.cli.command import BRANCH, READS, WRITES, Here, add_group, command, group
 from anabranch.cli.documents import document_of
 from anabranch.cli.options import Message, RefOption, argument, flag, option, parse_pairs
-from anabranch.cli.output import DIFFERENT, Answer, Line, count, watch_outputs, watch_values
-from anabranch.cli.tables import Table
+from anabranch.cli.output import DIFFERENT, Answer, Line, watch_outputs, watch_values
+from anabranch.cli.texts import Table, count
 from anabranch.display import short_id
 from anabranch.errors import InvalidInputError
 

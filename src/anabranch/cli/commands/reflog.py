@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from anabranch.cli.command import BRANCH, WRITES, Here, command, group
 from anabranch.cli.options import Limit, argument, option
-from anabranch.cli.output import Answer, count
-from anabranch.cli.tables import Table
+from anabranch.cli.output import Answer
+from anabranch.cli.texts import Table, count
 from anabranch.display import short_id
 from anabranch.errors import InvalidInputError
 from anabranch.repo.log.entries import BranchEvent

@@ -7,9 +7,8 @@ from anabranch.cli.command import BRANCH, WRITES, Here, command, group
 from anabranch.cli.documents import document_of
 from anabranch.cli.merging import ReplayOptions, Sides, first_conflicts, gap_notes, naming
 from anabranch.cli.options import Message, argument
-from anabranch.cli.output import CONFLICTS, Answer, count
-from anabranch.cli.tables import Table
-from anabranch.cli.texts import commit_line, subject
+from anabranch.cli.output import CONFLICTS, Answer
+from anabranch.cli.texts import Table, commit_line, count, subject
 from anabranch.display import short_id
 
 if TYPE_CHECKING:

@@ -18,9 +18,8 @@ from anabranch.cli.command import (
     notes_on,
 )
 from anabranch.cli.options import argument, flag, option, parse_pairs
-from anabranch.cli.output import GENERAL, Answer, count
-from anabranch.cli.tables import Table
-from anabranch.cli.texts import commit_line, mode_text
+from anabranch.cli.output import GENERAL, Answer
+from anabranch.cli.texts import Table, commit_line, count, mode_text
 from anabranch.config import Settings, Source, new_repository_settings, remember
 from anabranch.display import short_id
 from anabranch.errors import BranchNotFoundError, RepositoryExistsError

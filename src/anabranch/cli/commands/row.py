@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from anabranch.cli.command import BRANCH, WRITES, Here, command, group
 from anabranch.cli.options import Message, TableName, argument, flag, option, parse_pairs
-from anabranch.cli.output import Answer, count
+from anabranch.cli.output import Answer
+from anabranch.cli.texts import count
 from anabranch.display import short_id
 from anabranch.errors import InvalidExpressionError, InvalidInputError, SchemaMismatchError
 from anabranch.hints import suggest

@@ -6,7 +6,7 @@ from anabranch.cli.command import WRITES, Here, add_group, command, group
 from anabranch.cli.documents import document_of
 from anabranch.cli.options import AfterName, Limit, NamePrefix, argument, option
 from anabranch.cli.output import Answer
-from anabranch.cli.tables import Table
+from anabranch.cli.texts import Table
 from anabranch.display import short_id
 
 app = group()

@@ -9,7 +9,8 @@ import typer
 
 from anabranch.cli.command import BRANCH, READS, WRITES, Here, command, group
 from anabranch.cli.options import Message, RefOption, argument, flag
-from anabranch.cli.output import DIFFERENT, Answer, Line, count
+from anabranch.cli.output import DIFFERENT, Answer, Line
+from anabranch.cli.texts import count
 from anabranch.display import short_id
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from anabranch.cli.command import Here, command, group
 from anabranch.cli.options import RefOption, argument, flag
 from anabranch.cli.output import Answer, print_stream
-from anabranch.cli.tables import Table
-from anabranch.cli.texts import text_value, value_table
+from anabranch.cli.texts import Table, text_value, value_table
 from anabranch.errors import InvalidInputError
 from anabranch.files.plain_rows import csv_lines, plain_rows
 

@@ -18,9 +18,8 @@ from anabranch.cli.options import (
     parse_names,
     parse_pairs,
 )
-from anabranch.cli.output import Answer, Line, count, print_stream
-from anabranch.cli.tables import Table
-from anabranch.cli.texts import never_changed, subject, text_value, value_table
+from anabranch.cli.output import Answer, Line, print_stream
+from anabranch.cli.texts import Table, count, never_changed, subject, text_value, value_table
 from anabranch.display import short_id
 from anabranch.errors import InvalidInputError
 from anabranch.files.plain_rows import csv_lines, plain_rows

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.cli.tables import Table, iter_lines
+from anabranch.cli.texts import Table, iter_lines
 
 ID = "01M7GMZB03Y0YAE5N3J2R7K9QX"
 NOW = datetime(2026, 11, 15, 10, 2, 3, tzinfo=UTC)
