@@ -1,4 +1,4 @@
-"""The options of the commands that merge, and conflicts as people see them."""
+"""The options of the commands that merge, and plans and conflicts as people see them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 from anabranch.cli.options import argument, flag, option, parse_pairs
 from anabranch.cli.output import CONFLICTS, ErrorView
 from anabranch.cli.texts import Table, text_value
+from anabranch.display import short_id
 from anabranch.errors import InvalidInputError, MergeConflictError
 
 if TYPE_CHECKING:
     from anabranch.repo.merge.conflicts import Conflict, StrategyGap
+    from anabranch.repo.merge.plan import CommitPlan, MergePlan, TablePlan
     from anabranch.repo.repository import Repository
 
 MergeSource = Annotated[str, argument("SOURCE", "Branch to merge. It can also be a tag or a commit.")]
@@ -269,3 +271,50 @@ def _changed_cells(row: Mapping[str, Any], changed: Sequence[str]) -> str:
 
 def _row(values: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={text_value(value)}" for name, value in values.items())
+
+
+def merge_tables(plan: "MergePlan") -> Iterator[Table]:
+    """The tables that a merge changes, and its first conflicts."""
+    if plan.tables:
+        columns = ("table", "action", "inserted", "updated", "deleted", "columns", "conflicts")
+        yield Table(columns, [_plan_row(table) for table in plan.tables])
+    if plan.conflicts:
+        sides = Sides(source=plan.source, target=plan.into)
+        yield first_conflicts(plan.conflicts, of=plan.conflict_count, sides=sides)
+
+
+def _plan_row(table: "TablePlan") -> tuple[object, ...]:
+    name = table.table if table.renamed_from is None else f"{table.renamed_from} → {table.table}"
+    signs = (
+        ("+", table.added_columns),
+        ("-", table.dropped_columns),
+        ("~", table.altered_columns),
+        ("+index ", table.built_indices),
+        ("-index ", table.dropped_indices),
+    )
+    columns = " ".join(f"{sign}{column}" for sign, names in signs for column in names)
+    counts = table.counts
+    return (name, table.action_text, counts.inserted, counts.updated, counts.deleted, columns or None, table.conflicts)
+
+
+def replay_tables(plan: "Sequence[CommitPlan]", sides: Sides) -> Iterator[Table]:
+    """The tables that each commit changes, and its first conflicts."""
+    rows = [
+        (
+            short_id(each.commit_id),
+            table.table,
+            table.action_text,
+            table.counts.inserted,
+            table.counts.updated,
+            table.counts.deleted,
+            table.conflicts,
+        )
+        for each in plan
+        for table in each.tables
+    ]
+    if rows:
+        columns = ("commit", "table", "action", "inserted", "updated", "deleted", "conflicts")
+        yield Table(columns, rows)
+    for each in plan:
+        if each.conflicts:
+            yield first_conflicts(each.conflicts, of=each.conflict_count, sides=sides)

@@ -1,19 +1,32 @@
-"""`anabranch row`: insert, update and delete rows of a table. Each command makes one commit."""
+"""`anabranch row`, `cat`, `blame` and `sql`: change rows of a table, and read and query them."""
 
 import json
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 from anabranch.cli.command import BRANCH, WRITES, Here, command, group
-from anabranch.cli.options import Message, TableName, argument, flag, option, parse_pairs
-from anabranch.cli.output import Answer
-from anabranch.cli.texts import count
+from anabranch.cli.options import (
+    Columns,
+    Engine,
+    Message,
+    RefOption,
+    TableName,
+    Where,
+    argument,
+    flag,
+    option,
+    parse_names,
+    parse_pairs,
+)
+from anabranch.cli.output import Answer, print_stream
+from anabranch.cli.texts import Table, count, text_value, value_table
 from anabranch.display import short_id
 from anabranch.errors import InvalidExpressionError, InvalidInputError, SchemaMismatchError
+from anabranch.files.plain_rows import csv_lines, plain_rows
 from anabranch.hints import suggest
 from anabranch.json_values import value_from_json
 
@@ -23,19 +36,21 @@ if TYPE_CHECKING:
     from anabranch.repo.log.entries import GraphCommit
 
 app = group()
-rows = group(help="Insert, update and delete rows. Each command makes one commit.")
-app.add_typer(rows, name="row")
+row_commands = group(help="Insert, update and delete rows. Each command makes one commit.")
+app.add_typer(row_commands, name="row")
 
 _SECOND_COLUMN = re.compile(r",\s*\w+\s*=")
 _TEXT = re.compile(r"\s*('[^']*')\s*")
-Where = Annotated[
+_DEFAULT_LIMIT = 20
+AsCsv = Annotated[bool, flag("--csv", "Print CSV with a header.")]
+RowsToChange = Annotated[
     str | None,
     option("--where", "SQL", "Rows to change: a SQL condition such as 'id = 7', or true for all rows. Required."),
 ]
 
 
 @command(
-    rows,
+    row_commands,
     "insert",
     'row insert shop.orders \'{"id": 7, "item": "tea"}\'',
     "row insert shop.orders --upsert < rows.jsonl",
@@ -67,7 +82,7 @@ def insert(
 
 
 @command(
-    rows,
+    row_commands,
     "update",
     "row update shop.orders --set 'price=price * 2' --where 'id = 7'",
     "row update shop.orders --set \"item='tea'\" --where true",
@@ -85,7 +100,7 @@ def update(
             " \"city='Brno'\". Repeatable.",
         ),
     ],
-    where: Where = None,
+    where: RowsToChange = None,
     message: Message = None,
 ) -> Answer:
     """Set columns of the rows that match a condition, as one commit."""
@@ -132,8 +147,8 @@ def _dates_as_literals(here: Here, key: str, changes: Mapping[str, str]) -> Iter
         raise
 
 
-@command(rows, "delete", "row delete shop.orders --where 'id = 7'", on=(*BRANCH, *WRITES))
-def delete(here: Here, key: TableName, where: Where = None, message: Message = None) -> Answer:
+@command(row_commands, "delete", "row delete shop.orders --where 'id = 7'", on=(*BRANCH, *WRITES))
+def delete(here: Here, key: TableName, where: RowsToChange = None, message: Message = None) -> Answer:
     """Delete the rows that match a condition, as one commit."""
     predicate = _require_where(where, "delete")
     subject = message or f"Delete rows of {key}"
@@ -202,3 +217,166 @@ def _parse_row(row: Any, schema: "pa.Schema", key: str) -> dict[str, Any]:
             hint = "pass a value of the column's type" if is_from_arrow else str(err)
             raise InvalidInputError(f"cannot convert {value!r} to {kind} (column {name!r})", hint=hint) from err
     return values
+
+
+@command(app, "cat", "cat shop.orders --where 'amount > 100' --columns id,amount")
+def cat(
+    here: Here,
+    key: TableName,
+    columns: Columns = None,
+    where: Where = None,
+    limit: Annotated[
+        int | None,
+        option("--limit -n", "N", f"Maximum number of rows (default: {_DEFAULT_LIMIT}; with --csv, all).", min=1),
+    ] = None,
+    as_csv: AsCsv = False,
+    ref: RefOption = None,
+) -> Answer | None:
+    """Print the rows of a table."""
+    if as_csv and here.as_json:
+        raise InvalidInputError("--csv and --json do not go together", hint="leave one out")
+    snapshot = here.snapshot(ref)
+    table = snapshot[key]
+    chosen = parse_names(columns)
+    if as_csv:
+        header = chosen or table.schema.names
+        # Batch by batch: without a limit this prints the whole table, which may be larger than the memory.
+        texts = csv_lines(header, table.scan(columns=chosen, where=where, limit=limit))
+        print_stream(here.output, f"reading {key}", texts)
+        return None
+    most = limit or _DEFAULT_LIMIT
+    # One more than is shown, to know whether there are more.
+    with here.output.progress(f"reading {key}"):
+        found = table.to_arrow(columns=chosen, where=where, limit=most + 1)
+    has_more = len(found) > most
+    rows, names = plain_rows(found.slice(0, most)), found.column_names
+    document = {
+        "table": table.key,
+        "commit_id": snapshot.id,
+        "columns": names,
+        "rows": _objects(names, rows),
+        "has_more": has_more,
+    }
+    shown = value_table(names, rows)
+    sentences = [f"the first {count(most, 'row')}; --limit shows more"] if has_more else []
+    return Answer(document, *sentences, tables=[shown])
+
+
+@command(app, "blame", "blame shop.orders --where 'id = 7'", "blame shop.orders --cells --limit 5 --json")
+def blame(
+    here: Here,
+    key: TableName,
+    cells: Annotated[bool, flag("--cells", "Show the commit of each cell, not of each row.")] = False,
+    columns: Annotated[str | None, option("--columns -c", "NAME,...", "Only the cells of these columns.")] = None,
+    where: Where = None,
+    limit: Annotated[int, option("--limit -n", "N", "Maximum number of rows.", min=1)] = 20,
+    engine: Engine = "auto",
+    ref: RefOption = None,
+) -> Answer:
+    """Show the commit that last changed each row of a table."""
+    chosen = parse_names(columns)
+    with here.output.progress("reading the history"), here.on_current_branch():
+        found = here.repository.blame(
+            key, ref=ref, where=where, limit=limit + 1, columns=chosen, cells=cells, engine=engine
+        )
+    in_row = len(chosen) if chosen is not None else len(here.snapshot(ref)[key].schema.names) if cells else 1
+    has_more = len(found) > limit * in_row
+    if has_more:
+        # The rows of one column follow each other, and the last row of each column is one too many.
+        kept = [number for number in range(len(found)) if number % (limit + 1) < limit]
+        found = found.take(kept)
+    names, rows = found.column_names, plain_rows(found)
+    document = {
+        "table": key,
+        "columns": names,
+        "rows": _objects(names, rows),
+        "has_more": has_more,
+    }
+    at = names.index("commit_id")
+    shown = [(*map(text_value, row[:at]), short_id(row[at]), *row[at + 1 :]) for row in rows]
+    titles = (*names[:at], "commit", "time (UTC)", "by", "message")
+    sentences = [f"the first {count(limit, 'row')}; --limit shows more"] if has_more else []
+    return Answer(document, *sentences, tables=[Table(titles, tuple(shown), empty="no rows")])
+
+
+@command(
+    app,
+    "sql",
+    "sql 'SELECT count(*) FROM shop.orders'",
+    "sql --csv --ref main~3 < report.sql",
+    "sql 'FROM branches'",
+)
+def sql(
+    here: Here,
+    statement: Annotated[
+        str | None, argument("STATEMENT", "SQL statement. Without it, or with '-', it is read from stdin.")
+    ] = None,
+    as_csv: AsCsv = False,
+    wide: Annotated[bool, flag("--wide", "For wide tables: print each value on its own line.")] = False,
+    ref: RefOption = None,
+) -> Answer | None:
+    """Query tables with a read-only SQL statement.
+
+    The SQL is that of DuckDB. Name a table with its bucket, such as shop.orders. Write shop.orders AT 'main~3' for its
+    state on another branch, tag or commit. The system tables 'tables', 'branches', 'branch_tables', 'commits', 'tags'
+    and 'refs' describe the repository.
+    """
+    if as_csv + wide + here.as_json > 1:
+        raise InvalidInputError("--csv, --wide and --json do not go together", hint="choose one")
+    text = _statement(statement)
+    location = ref or here.current().name
+    if as_csv:
+        # As a stream, because the result may be larger than the memory.
+        print_stream(here.output, "querying", _csv_of(here, text, location))
+        return None
+    with here.output.progress("querying"):
+        found = here.repository.sql(text, ref=location)
+    names, rows = found.column_names, plain_rows(found)
+    if here.as_json:
+        _refuse_equal(names)
+        return Answer({"ref": location, "columns": names, "rows": _objects(names, rows)})
+    return Answer({}, tables=_wide_tables(names, rows) if wide and rows else [value_table(names, rows)])
+
+
+def _csv_of(here: Here, statement: str, location: str) -> Iterator[str]:
+    # Inside the iterator, so that the progress covers the query as well as its rows.
+    reader = here.repository.sql_reader(statement, ref=location)
+    yield from csv_lines(reader.schema.names, reader)
+
+
+def _statement(given: str | None) -> str:
+    """Return the statement. On a terminal, raise an error instead of waiting for input."""
+    if given is not None and given != "-":
+        if os.path.isfile(given):
+            raise InvalidInputError(
+                f"{given!r} is a file, not a SQL statement",
+                hint=f"run the SQL in it with 'anabranch sql < {given}'; rows of a file are queried after"
+                " 'anabranch load'",
+            )
+        return given
+    if given is None and sys.stdin.isatty():
+        raise InvalidInputError("no SQL statement", hint="pass a statement, or - to type one and end it with Ctrl-D")
+    return sys.stdin.read()
+
+
+def _objects(names: Sequence[str], rows: Sequence[Sequence[object]]) -> list[dict[str, object]]:
+    return [dict(zip(names, row, strict=True)) for row in rows]
+
+
+def _refuse_equal(names: Sequence[str]) -> None:
+    # A JSON object has one value for each name, so one of the columns would be lost.
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise InvalidInputError(f"two columns are called {twice!r}", hint="give one another name with AS")
+
+
+def _wide_tables(names: Sequence[str], rows: Sequence[Sequence[object]]) -> list[Table]:
+    """A table for each row."""
+    return [
+        Table(
+            ("", ""),
+            [(name, text_value(value)) for name, value in zip(names, row, strict=True)],
+            title=f"row {number}",
+        )
+        for number, row in enumerate(rows, start=1)
+    ]

@@ -1,38 +1,45 @@
-"""`anabranch table`, `cat`, `blame` and `lineage`: the tables of a repository, their rows, and where both come from."""
+"""`anabranch table`, `lineage` and `schema`: the tables of a repository, their origin, and their columns."""
 
+import sys
+from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from anabranch.cli.command import BRANCH, WRITES, Here, add_group, command, group
+import typer
+
+from anabranch.cli.command import BRANCH, READS, WRITES, Here, add_group, command, group
 from anabranch.cli.documents import document_of
 from anabranch.cli.options import (
-    Columns,
-    Engine,
     Limit,
     Message,
     RefOption,
     TableName,
-    Where,
     argument,
     flag,
     option,
     parse_names,
     parse_pairs,
 )
-from anabranch.cli.output import Answer, Line, print_stream
-from anabranch.cli.texts import Table, count, never_changed, subject, text_value, value_table
+from anabranch.cli.output import DIFFERENT, Answer, Line
+from anabranch.cli.texts import Table, count, never_changed, subject
 from anabranch.display import short_id
 from anabranch.errors import InvalidInputError
-from anabranch.files.plain_rows import csv_lines, plain_rows
 from anabranch.ids import TableKey
 
 if TYPE_CHECKING:
     from anabranch.repo.log.entries import GraphCommit
+    from anabranch.repo.schema.plan import SchemaPlan
+    from anabranch.repo.schema.steps import Step
     from anabranch.repo.transaction import Transaction
 
 app = group()
 tables = add_group(app, "table", help="List, show, create, drop and rename tables.", otherwise="anabranch table show")
+schemas = group(help="Show the schema of tables, and apply a schema file.")
+app.add_typer(schemas, name="schema")
 
-_DEFAULT_LIMIT = 20
+_COLOURS = {"+": "green", "-": "red", "~": "yellow"}
+
+File = Annotated[str, argument("FILE", "Schema file in YAML: a path, an s3:// address, or - for stdin.")]
 
 
 @command(tables, "list", "table list", "table list --ref main~3")
@@ -242,49 +249,6 @@ def _rows_after(here: Here, commit: "GraphCommit", key: TableKey) -> int | None:
     return None if entry is None else entry.rows
 
 
-@command(app, "cat", "cat shop.orders --where 'amount > 100' --columns id,amount")
-def cat(
-    here: Here,
-    key: TableName,
-    columns: Columns = None,
-    where: Where = None,
-    limit: Annotated[
-        int | None,
-        option("--limit -n", "N", f"Maximum number of rows (default: {_DEFAULT_LIMIT}; with --csv, all).", min=1),
-    ] = None,
-    as_csv: Annotated[bool, flag("--csv", "Print CSV with a header.")] = False,
-    ref: RefOption = None,
-) -> Answer | None:
-    """Print the rows of a table."""
-    if as_csv and here.as_json:
-        raise InvalidInputError("--csv and --json do not go together", hint="leave one out")
-    snapshot = here.snapshot(ref)
-    table = snapshot[key]
-    chosen = parse_names(columns)
-    if as_csv:
-        header = chosen or table.schema.names
-        # Batch by batch: without a limit this prints the whole table, which may be larger than the memory.
-        texts = csv_lines(header, table.scan(columns=chosen, where=where, limit=limit))
-        print_stream(here.output, f"reading {key}", texts)
-        return None
-    most = limit or _DEFAULT_LIMIT
-    # One more than is shown, to know whether there are more.
-    with here.output.progress(f"reading {key}"):
-        found = table.to_arrow(columns=chosen, where=where, limit=most + 1)
-    has_more = len(found) > most
-    rows, names = plain_rows(found.slice(0, most)), found.column_names
-    document = {
-        "table": table.key,
-        "commit_id": snapshot.id,
-        "columns": names,
-        "rows": [dict(zip(names, row, strict=True)) for row in rows],
-        "has_more": has_more,
-    }
-    shown = value_table(names, rows)
-    sentences = [f"the first {count(most, 'row')}; --limit shows more"] if has_more else []
-    return Answer(document, *sentences, tables=[shown])
-
-
 @command(app, "lineage", "lineage gold.revenue", "lineage gold.revenue --ref v1.0 --svg revenue.svg")
 def lineage(
     here: Here,
@@ -304,38 +268,98 @@ def lineage(
     return Answer({**found.to_dict(), "svg": svg}, f"drew the lineage of {key} into {svg}")
 
 
-@command(app, "blame", "blame shop.orders --where 'id = 7'", "blame shop.orders --cells --limit 5 --json")
-def blame(
+@command(schemas, "show", "schema show > schema.yaml", "schema show --ref main~3")
+def show_schema(here: Here, ref: RefOption = None) -> Answer | None:
+    """Print the schema of all tables as YAML, for 'plan' and 'apply'."""
+    location = ref or here.current().name
+    found = here.repository.schema_show(location)
+    if here.as_json:
+        return Answer({"ref": location, **found.to_dict()})
+    typer.echo(found.to_yaml(), nl=False)  # YAML escapes control characters itself
+    return None
+
+
+@command(schemas, "plan", "schema plan schema.yaml", "schema plan schema.yaml -b dev --exit-code", on=(*BRANCH, *READS))
+def plan_schema(
     here: Here,
-    key: TableName,
-    cells: Annotated[bool, flag("--cells", "Show the commit of each cell, not of each row.")] = False,
-    columns: Annotated[str | None, option("--columns -c", "NAME,...", "Only the cells of these columns.")] = None,
-    where: Annotated[str | None, option("--where", "SQL", "Only rows for which this condition is true.")] = None,
-    limit: Annotated[int, option("--limit -n", "N", "Maximum number of rows.", min=1)] = 20,
-    engine: Engine = "auto",
-    ref: RefOption = None,
+    file: File,
+    exit_code: Annotated[
+        bool, flag("--exit-code", f"Exit with code {DIFFERENT} if there are changes to make.")
+    ] = False,
 ) -> Answer:
-    """Show the commit that last changed each row of a table."""
-    chosen = parse_names(columns)
-    with here.output.progress("reading the history"), here.on_current_branch():
-        found = here.repository.blame(
-            key, ref=ref, where=where, limit=limit + 1, columns=chosen, cells=cells, engine=engine
+    """Show the changes that a schema file needs. Nothing changes."""
+    with here.output.progress("planning"), here.on_current_branch():
+        found = here.repository.schema_plan(_desired(file))
+    code = DIFFERENT if exit_code and not found.is_empty else 0
+    return Answer(found.to_dict(), _summary(found), lines=list(_lines(found)), exit_code=code)
+
+
+@command(
+    schemas, "apply", "schema apply schema.yaml", "schema apply schema.yaml --allow-destructive", on=(*BRANCH, *WRITES)
+)
+def apply_schema(
+    here: Here,
+    file: File,
+    allow_destructive: Annotated[
+        bool, flag("--allow-destructive", "Allow changes that may lose data. Older commits keep the data.")
+    ] = False,
+    dry_run: Annotated[bool, flag("--dry-run", "Plan, and check the rows. Change nothing.")] = False,
+    message: Message = None,
+) -> Answer:
+    """Change tables to match a schema file, as one commit.
+
+    Changes that may lose data need --allow-destructive.
+    """
+    with here.output.progress("applying"), here.on_current_branch():
+        done = here.repository.schema_apply(
+            _desired(file), allow_destructive=allow_destructive, dry_run=dry_run, message=message
         )
-    in_row = len(chosen) if chosen is not None else len(here.snapshot(ref)[key].schema.names) if cells else 1
-    has_more = len(found) > limit * in_row
-    if has_more:
-        # The rows of one column follow each other, and the last row of each column is one too many.
-        kept = [number for number in range(len(found)) if number % (limit + 1) < limit]
-        found = found.take(kept)
-    names, rows = found.column_names, plain_rows(found)
+    commit = done.commit
+    sentences = [_summary(done.plan)]
+    if commit is not None:
+        sentences = [f"applied to {done.plan.branch} as {short_id(commit.graph_commit_id)}: {_counts(done.plan)}"]
+    elif not done.plan.is_empty:
+        sentences.append("the rows allow it; nothing was changed")
     document = {
-        "table": key,
-        "columns": names,
-        "rows": [dict(zip(names, row, strict=True)) for row in rows],
-        "has_more": has_more,
+        **done.plan.to_dict(),
+        "dry_run": dry_run,
+        "commit": commit,
     }
-    at = names.index("commit_id")
-    shown = [(*map(text_value, row[:at]), short_id(row[at]), *row[at + 1 :]) for row in rows]
-    titles = (*names[:at], "commit", "time (UTC)", "by", "message")
-    sentences = [f"the first {count(limit, 'row')}; --limit shows more"] if has_more else []
-    return Answer(document, *sentences, tables=[Table(titles, tuple(shown), empty="no rows")])
+    return Answer(document, *sentences, lines=list(_lines(done.plan)))
+
+
+def _desired(file: str) -> str | Path:
+    if file == "-":
+        # The line end distinguishes text from a path: the library reads a single line such as 'shop.yaml' as a path.
+        return f"{sys.stdin.read()}\n"
+    # A Path is always read as a file. A string without a suffix such as .yaml would be read as YAML text.
+    return file if "://" in file else Path(file)
+
+
+def _summary(found: "SchemaPlan") -> str:
+    where = f"{found.branch} at {short_id(found.commit_id)}"
+    return f"{where} has this schema" if found.is_empty else f"{where}: {_counts(found)}"
+
+
+def _counts(found: "SchemaPlan") -> str:
+    losing = f", {len(found.destructive)} of them may lose data" if found.destructive else ""
+    return f"{count(len(found.steps), 'change')}{losing}"
+
+
+def _lines(found: "SchemaPlan") -> Iterator[Line]:
+    """The plan as a difference: a line for each table, below it one for each of its changes."""
+    for key in found.tables:
+        steps = found.of_table(key)
+        whole = next((step for step in steps if step.kind in {"create_table", "drop_table"}), None)
+        if whole is None:
+            yield Line(f"~ {key}", _COLOURS["~"])
+            for step in steps:
+                yield Line(f"    {step.symbol} {step.text}{_warning(step)}", _COLOURS[step.symbol])
+            continue
+        yield Line(f"{whole.symbol} {key}: {whole.text}{_warning(whole)}", _COLOURS[whole.symbol])
+        for text in whole.parts:
+            yield Line(f"    {whole.symbol} {text}", _COLOURS[whole.symbol])
+
+
+def _warning(step: "Step") -> str:
+    return "  (may lose data)" if step.is_destructive else ""
