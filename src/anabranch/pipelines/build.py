@@ -12,6 +12,7 @@ from anabranch.format.staging.incoming import as_reader
 from anabranch.pipelines.declarations import Output, WriteMode
 from anabranch.pipelines.plan import Plan
 from anabranch.pipelines.provenance import iter_new_rows, seen_input
+from anabranch.pipelines.statements import Statement
 from anabranch.repo.io.load import load_frame
 from anabranch.repo.io.values import FrameRequest
 from anabranch.repo.log.entries import GraphCommit
@@ -47,7 +48,10 @@ class DuckBuilder:
         """Build and write one output; return the number of rows that its table has then."""
         snapshot = self.run.snapshot()
         new = self._read_new(snapshot, output)
-        rows = self._call(output, snapshot, new) if output.statement is None else self._query(output, snapshot, new)
+        if output.statement is None:
+            rows = self._call(output, snapshot, new)
+        else:
+            rows = self._query(output.statement, snapshot, new)
         self._write(rows, output)
         return self.run.snapshot()[output.key].count_rows()
 
@@ -68,10 +72,7 @@ class DuckBuilder:
                 found[key] = pa.Table.from_batches(batches, schema=snapshot[key].schema)
         return found
 
-    def _query(self, output: Output, snapshot: Snapshot, new: Mapping[str, pa.Table]) -> pa.RecordBatchReader:
-        statement = output.statement
-        if statement is None:
-            raise InvalidInputError(f"'{output.key}' has no SQL", hint="declare it with .sql")
+    def _query(self, statement: Statement, snapshot: Snapshot, new: Mapping[str, pa.Table]) -> pa.RecordBatchReader:
         values = {name: self.plan.parameters[name] for name in statement.parameters}
         return default_engine().query(
             self.repo, statement.text, ref=self.run.branch, params=values or None, snapshot=snapshot, replaced=new

@@ -26,19 +26,6 @@ from anabranch.repo.snapshot import Table
 from anabranch.spark.options import LATEST, FeedOptions, OpenRepository
 from anabranch.spark.types import as_shown, shown_columns, shown_schema
 
-__all__ = [
-    "CHANGE",
-    "COMMIT",
-    "ChangeReader",
-    "ChangeStreamReader",
-    "FeedFollower",
-    "INSERT",
-    "Piece",
-    "PinnedFeed",
-    "plan_pieces",
-    "read_pieces",
-]
-
 CHANGE, COMMIT = "_change", "_commit"
 # What a new row is called.
 INSERT = "insert"
@@ -306,7 +293,7 @@ def _only_side(step: CommitChanges) -> Table | None:
 def _iter_whole(step: CommitChanges, split: Split) -> Iterator[tuple[pa.Array, pa.RecordBatch]]:
     """A part of the rows of a table that came or went."""
     table = _only_side(step)
-    label = "insert" if step.diff.before is None else "delete"
+    label = INSERT if step.diff.before is None else "delete"
     for batch in () if table is None else read_split(table.version_ref, split, _ALL):
         yield pa.repeat(label, len(batch)), batch
 
@@ -316,7 +303,7 @@ def _iter_compared(step: CommitChanges) -> Iterator[tuple[pa.Array, pa.RecordBat
     # The rows of a commit that only appends are read as they are, without a comparison.
     appended = find_appended_rows(step.diff)
     if appended is not None:
-        yield from ((pa.repeat("insert", len(batch)), batch) for batch in appended.read())
+        yield from ((pa.repeat(INSERT, len(batch)), batch) for batch in appended.read())
         return
     for batch in step.diff.iter_batches():
         for name, labels in (("before", _BEFORE), ("after", _AFTER)):

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame as DataFrame
     from pyspark.sql import SparkSession as SparkSession
 
-    from anabranch.repo.repository import Repository
-
 
 _OLDEST = 17
 _INSTALL = (
@@ -69,7 +67,7 @@ _SETTINGS = {
 def get_session(
     spark: "SparkSession | Repository | None" = None,
     *,
-    repo: "Repository | None" = None,
+    repo: Repository | None = None,
     catalog: str | None = "lake",
     master: str | None = None,
     config: Mapping[str, str] | None = None,
@@ -81,8 +79,6 @@ def get_session(
     With a repository, its tables are in Spark SQL under the name of `catalog`, as in `SELECT * FROM lake.shop.orders`,
     and the session reaches it as the handle does, by the same credentials. `catalog=None` makes no catalog.
     """
-    from anabranch.repo.repository import Repository
-
     if isinstance(spark, Repository):
         spark, repo = None, spark
     settings = dict(config or {})

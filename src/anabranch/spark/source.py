@@ -27,6 +27,7 @@ from anabranch.spark.options import (
     FeedOptions,
     OpenRepository,
     ReadOptions,
+    TableLocation,
     WriteOptions,
     asks_for_changes,
     with_lent_options,
@@ -105,15 +106,14 @@ class AnabranchSource(DataSource):
     def schema(self) -> StructType:
         if asks_for_changes(self._given):
             options = FeedOptions.parse(self._given)
-            location = options.location
-            repository = type(self).open_repository(location.repository, storage_options=location.storage_options)
-            self._feed = PinnedFeed.find(options, repository)
+            self._feed = PinnedFeed.find(options, self._open(options.location))
             return self._feed.shown
         reading = ReadOptions.parse(self._given)
-        location = reading.location
-        repository = type(self).open_repository(location.repository, storage_options=location.storage_options)
-        self._version_ref = find_version_ref(reading, repository)
+        self._version_ref = find_version_ref(reading, self._open(reading.location))
         return shown_schema(selected_schema(self._version_ref, reading.selection))
+
+    def _open(self, location: TableLocation) -> Repository:
+        return type(self).open_repository(location.repository, storage_options=location.storage_options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802 - Spark's signature
         if self._feed is None:

@@ -13,7 +13,6 @@ from typing import Any
 import pyarrow as pa
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
 
 from anabranch import errors
 from anabranch.errors import AnabranchError
@@ -94,7 +93,7 @@ class SparkLoader:
     def write_frame(
         self, frame: Any, version_ref: VersionRef, schema: pa.Schema, *, for_overwrite: bool
     ) -> WrittenRows:
-        given = _frame(frame).schema
+        given = frame.schema
 
         def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             rows = fit_rows(as_columns(batches, given, schema), schema)
@@ -110,12 +109,7 @@ class SparkLoader:
         return WrittenRows(fragments=fragments, rows_read=sum(f.rows for f in fragments), bad=())
 
     def columns_of(self, frame: Any) -> pa.Schema:
-        return new_columns(_frame(frame).schema)
-
-
-def _frame(frame: Any) -> DataFrame:
-    given: DataFrame = frame
-    return given
+        return new_columns(frame.schema)
 
 
 def _shared_out(files: tuple[SourceFile, ...]) -> list[tuple[SourceFile, ...]]:

@@ -56,6 +56,9 @@ def shown_columns(shown: StructType) -> pa.Schema:
 def as_shown(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Convert rows of a table to the types that `shown_columns` asks for. Fields of structs may be left out."""
     for batch in batches:
+        if not schema.names:  # the rows are only counted
+            yield batch.select([])
+            continue
         arrays = [_shown_array(batch.column(field.name), field.type) for field in schema]
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 

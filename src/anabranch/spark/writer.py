@@ -104,10 +104,6 @@ class PreparedTable:
         writer.fitted(iter(()))
         return cls(staged_table=staged_table, writer=writer, is_upsert=is_upsert)
 
-    def write(self, batches: Iterator[pa.RecordBatch], repository: Repository) -> tuple[str, ...]:
-        """Write rows into the table's folder; return the fragments as text."""
-        return self.writer.write(batches, repository)
-
     def take_in(self, tx: Transaction, fragments: Iterable[str]) -> None:
         """Make what the workers wrote part of a transaction."""
         written = [WrittenFragment.from_json(text) for text in fragments]
@@ -143,7 +139,7 @@ class CommitWriter(DataSourceArrowWriter):
             self._table = PreparedTable.make(tx, options, given, is_overwrite=is_overwrite)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return _Written(fragments=self._table.write(iterator, self._open()))
+        return _Written(fragments=self._table.writer.write(iterator, self._open()))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         written = [text for message in messages if isinstance(message, _Written) for text in message.fragments]
@@ -213,7 +209,7 @@ class StreamCommitWriter(DataSourceStreamArrowWriter):
                 "Spark does not name the streaming query for which it writes",
                 hint="use PySpark 4.3 and a trigger of batches",
             )
-        return _WrittenBatch(query=query, table=self._table, fragments=self._table.write(iterator, self._open()))
+        return _WrittenBatch(query=query, table=self._table, fragments=self._table.writer.write(iterator, self._open()))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         written = [message for message in messages if isinstance(message, _WrittenBatch)]

@@ -99,7 +99,8 @@ def plan_metadata(request: Request) -> dict[str, Any]:
 
 def read_metadata(request: Request) -> None:
     """Send the rows of one part."""
-    source, kind, shown = _source(request), request["metadata"]["kind"], struct_from_json(request["schema"])
+    source, kind = _source(request), request["metadata"]["kind"]
+    shown = shown_columns(struct_from_json(request["schema"]))
     if kind == _CHANGES:
         feed = source.feed
         pieces = (_piece_from_json(feed, source.repository, found) for found in request["split"])
@@ -114,7 +115,7 @@ def read_metadata(request: Request) -> None:
     else:
         table = _TABLES[kind]
         batches = iter(pa.Table.from_pylist(table.rows(source), table.schema).to_batches())
-    request.send_rows(_selected(batches, shown), shown_columns(shown))
+    request.send_rows(as_shown(batches, shown), shown)
 
 
 def _shown(source: _Source, kind: str) -> StructType:
@@ -142,12 +143,6 @@ def _only_inserted(batches: Iterator[pa.RecordBatch], key: str, *, skip_others: 
 def _source(request: Request) -> _Source:
     about = request["metadata"]
     return _Source(repository=request.repository, key=about["key"], commit=about["commit"])
-
-
-def _selected(batches: Iterator[pa.RecordBatch], shown: StructType) -> Iterator[pa.RecordBatch]:
-    if not shown.names:
-        return (batch.select([]) for batch in batches)  # the rows are only counted
-    return as_shown(batches, shown_columns(shown))
 
 
 # Nearest rows

@@ -15,7 +15,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.types import StructType
 
 from anabranch.errors import AnabranchError
 from anabranch.format.splits import Order, Selection, plan_splits, read_split, selected_schema
@@ -97,15 +96,15 @@ def read_rows(request: Request) -> None:
     version_ref, split = _version_ref(request), split_from_json(request["split"])
     aggregates = request.get("aggregates")
     if aggregates is None:
-        shown = struct_from_json(request["schema"])
+        shown = shown_columns(struct_from_json(request["schema"]))
         rows = read_split(version_ref, split, _selection(request, tuple(shown.names)))
-        request.send_rows(_as_read(request.unless_cancelled(rows), shown), shown_columns(shown))
+        request.send_rows(as_shown(request.unless_cancelled(rows), shown), shown)
         return
     names = tuple(dict.fromkeys(one["column"] for one in aggregates if "column" in one))
-    columns = shown_schema(pa.schema([version_ref.schema.field(name) for name in names]))
+    columns = shown_columns(shown_schema(pa.schema([version_ref.schema.field(name) for name in names])))
     answer = shown_columns(struct_from_json(request["schema"]))
     rows = request.unless_cancelled(read_split(version_ref, split, _selection(request, names)))
-    found = aggregate_rows(_as_read(rows, columns), aggregates, answer)
+    found = aggregate_rows(as_shown(rows, columns), aggregates, answer)
     request.send_rows(iter(found.to_batches()), answer)
 
 
@@ -128,12 +127,6 @@ def _selection(request: Request, columns: tuple[str, ...] | None = None) -> Sele
         limit=request.get("limit"),
         order=order,
     )
-
-
-def _as_read(rows: Iterator[pa.RecordBatch], shown: StructType) -> Iterator[pa.RecordBatch]:
-    if not shown.names:
-        return (batch.select([]) for batch in rows)  # the rows are only counted
-    return as_shown(rows, shown_columns(shown))
 
 
 def _version_ref(request: Request) -> VersionRef:
