@@ -4,15 +4,12 @@ Everything but the errors is loaded when it is first used: importing this packag
 The values that methods return are in `anabranch.types`.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from anabranch import errors
+from anabranch import errors, types
 from anabranch.errors import *  # noqa: F403 - all of them, so that programs write `except ab.ConflictError`
-from anabranch.lazy import load_name
 
 if TYPE_CHECKING:
-    from anabranch import types
     from anabranch.bootstrap import clone_repository as clone
     from anabranch.bootstrap import doctor
     from anabranch.bootstrap import init_repository as init
@@ -75,43 +72,32 @@ __all__ = [
 __all__ += errors.__all__
 __all__.sort()
 
-_PUBLIC = {
-    "ColumnChange": ("anabranch.format.staging", "ColumnChange"),
-    "Conflict": ("anabranch.repo.merge.conflicts", "Conflict"),
-    "CsvOptions": ("anabranch.files.formats", "CsvOptions"),
-    "Dataset": ("anabranch.format.dataset", "Dataset"),
-    "Diff": ("anabranch.repo.history.diff", "Diff"),
-    "DurabilityWarning": ("anabranch.warnings", "DurabilityWarning"),
-    "ExportReport": ("anabranch.repo.io.values", "ExportReport"),
-    "ExternalWriteWarning": ("anabranch.warnings", "ExternalWriteWarning"),
-    "GraphCommit": ("anabranch.repo.log.entries", "GraphCommit"),
-    "LoadReport": ("anabranch.repo.io.values", "LoadReport"),
-    "MergePlan": ("anabranch.repo.merge.plan", "MergePlan"),
-    "MergeResult": ("anabranch.repo.merge.plan", "MergeResult"),
-    "Pipeline": ("anabranch.pipelines.pipeline", "Pipeline"),
-    "Progress": ("anabranch.storage.requests", "Progress"),
-    "Repository": ("anabranch.repo.repository", "Repository"),
-    "Run": ("anabranch.repo.run", "Run"),
-    "Snapshot": ("anabranch.repo.snapshot", "Snapshot"),
-    "Table": ("anabranch.repo.snapshot", "Table"),
-    "Transaction": ("anabranch.repo.transaction", "Transaction"),
-    "VectorOptions": ("anabranch.format.staging", "VectorOptions"),
-    "clone": ("anabranch.bootstrap", "clone_repository"),
-    "dataset": ("anabranch.format.dataset", "open_dataset"),
-    "demo": ("anabranch.sample_lake", "make_demo"),
-    "doctor": ("anabranch.bootstrap", "doctor"),
-    "init": ("anabranch.bootstrap", "init_repository"),
-    "open": ("anabranch.bootstrap", "open_repository"),
-    "relocate": ("anabranch.bootstrap", "relocate_repository"),
-    "spark_session": ("anabranch.spark.session", "get_session"),
-    "tables": ("anabranch.spark.session", "register_tables"),
+# The names by module, as in `types`.
+_NAMES = {
+    "anabranch.bootstrap": "clone=clone_repository doctor init=init_repository"
+    " open=open_repository relocate=relocate_repository",
+    "anabranch.files.formats": "CsvOptions",
+    "anabranch.format.dataset": "Dataset dataset=open_dataset",
+    "anabranch.format.staging": "ColumnChange VectorOptions",
+    "anabranch.pipelines.pipeline": "Pipeline",
+    "anabranch.repo.history.diff": "Diff",
+    "anabranch.repo.io.values": "ExportReport LoadReport",
+    "anabranch.repo.log.entries": "GraphCommit",
+    "anabranch.repo.merge.conflicts": "Conflict",
+    "anabranch.repo.merge.plan": "MergePlan MergeResult",
+    "anabranch.repo.repository": "Repository",
+    "anabranch.repo.run": "Run",
+    "anabranch.repo.snapshot": "Snapshot Table",
+    "anabranch.repo.transaction": "Transaction",
+    "anabranch.sample_lake": "demo=make_demo",
+    "anabranch.spark.session": "spark_session=get_session tables=register_tables",
+    "anabranch.storage.requests": "Progress",
+    "anabranch.warnings": "DurabilityWarning ExternalWriteWarning",
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name == "types":
-        return import_module("anabranch.types")
-    return load_name(__name__, _PUBLIC, name)
+    return types.load_name(__name__, _NAMES, name)
 
 
 def __dir__() -> list[str]:

@@ -3,9 +3,10 @@
 Everything is loaded when it is first used: importing this module loads neither Lance nor Arrow.
 """
 
+import sys
+from collections.abc import Mapping
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
-
-from anabranch.lazy import load_name
 
 if TYPE_CHECKING:
     from anabranch.display import Listing
@@ -178,115 +179,78 @@ __all__ = [
 ]
 
 # The module of each name, and its name there.
-_LOCATIONS = {
-    "Backfill": ("anabranch.pipelines.backfill", "Backfill"),
-    "BackfillProgress": ("anabranch.pipelines.backfill", "BackfillProgress"),
-    "BasePath": ("anabranch.format.layout.manifest", "BasePath"),
-    "BaseRemoval": ("anabranch.format.tiering", "BaseRemoval"),
-    "BaseUsage": ("anabranch.format.bases", "BaseUsage"),
-    "BranchEvent": ("anabranch.repo.log.entries", "BranchEvent"),
-    "BranchInfo": ("anabranch.repo.refs.branches", "BranchInfo"),
-    "BranchMode": ("anabranch.repo.log.entries", "BranchMode"),
-    "BuiltOutput": ("anabranch.pipelines.provenance", "BuiltOutput"),
-    "CheckOutcome": ("anabranch.repo.log.run_state", "CheckOutcome"),
-    "CheckResult": ("anabranch.repo.log.run_state", "CheckResult"),
-    "Choice": ("anabranch.repo.history.comparer", "Choice"),
-    "CleanupReason": ("anabranch.format.retention", "CleanupReason"),
-    "CleanupReport": ("anabranch.format.retention", "CleanupReport"),
-    "CloneInfo": ("anabranch.repo.log.clones", "CloneInfo"),
-    "CloneKind": ("anabranch.repo.log.clones", "CloneKind"),
-    "CloneState": ("anabranch.repo.log.clones", "CloneState"),
-    "CollectedObject": ("anabranch.repo.gc.reports", "CollectedObject"),
-    "CommitChanges": ("anabranch.repo.history.changes", "CommitChanges"),
-    "CommitGraph": ("anabranch.repo.history.drawings", "CommitGraph"),
-    "CommitKind": ("anabranch.repo.log.entries", "CommitKind"),
-    "CommitPlan": ("anabranch.repo.merge.plan", "CommitPlan"),
-    "CompactReport": ("anabranch.format.staging.compaction", "CompactReport"),
-    "CompactedTable": ("anabranch.repo.gc.collection", "CompactedTable"),
-    "Compaction": ("anabranch.repo.gc.collection", "Compaction"),
-    "ComparedOutput": ("anabranch.pipelines.reproduction", "ComparedOutput"),
-    "ConflictKind": ("anabranch.repo.merge.conflicts", "ConflictKind"),
-    "DatasetBranchInfo": ("anabranch.format.refs.branches", "BranchInfo"),
-    "DatasetCloneInfo": ("anabranch.format.clone.clone", "CloneInfo"),
-    "DatasetTagInfo": ("anabranch.format.refs.tags", "TagInfo"),
-    "DeletedBranch": ("anabranch.format.refs.branch_deletion", "DeletedBranch"),
-    "DoctorReport": ("anabranch.format.doctor.findings", "DoctorReport"),
-    "DroppedClone": ("anabranch.format.clone.clone", "DroppedClone"),
-    "EdgeKind": ("anabranch.repo.history.lineage", "EdgeKind"),
-    "EntityChange": ("anabranch.repo.history.entities", "EntityChange"),
-    "ExternalWrite": ("anabranch.repo.write.settle", "ExternalWrite"),
-    "FileGroup": ("anabranch.repo.gc.reports", "FileGroup"),
-    "Finding": ("anabranch.format.doctor.findings", "Finding"),
-    "FindingKind": ("anabranch.format.doctor.findings", "FindingKind"),
-    "GcReport": ("anabranch.repo.gc.reports", "GcReport"),
-    "HistoryTables": ("anabranch.repo.log.history_tables", "HistoryTables"),
-    "HoldChange": ("anabranch.format.clone.holds", "HoldChange"),
-    "HoldOutcome": ("anabranch.format.clone.holds", "HoldOutcome"),
-    "HolderKind": ("anabranch.repo.gc.reports", "HolderKind"),
-    "HolderStorage": ("anabranch.repo.gc.reports", "HolderStorage"),
-    "IndexInfo": ("anabranch.format.staging", "IndexInfo"),
-    "IndexKind": ("anabranch.format.staging", "IndexKind"),
-    "LaneRow": ("anabranch.drawing.commit_graph", "LaneRow"),
-    "Layout": ("anabranch.format.layout.listing", "Layout"),
-    "LayoutFile": ("anabranch.format.layout.listing", "LayoutFile"),
-    "LayoutKind": ("anabranch.format.layout.listing", "LayoutKind"),
-    "Lineage": ("anabranch.repo.history.lineage", "Lineage"),
-    "LineageEdge": ("anabranch.repo.history.lineage", "LineageEdge"),
-    "LineageNode": ("anabranch.repo.history.lineage", "LineageNode"),
-    "Listing": ("anabranch.display", "Listing"),
-    "LoadMode": ("anabranch.repo.io.values", "LoadMode"),
-    "MergeOutcome": ("anabranch.repo.merge.plan", "MergeOutcome"),
-    "MoveReport": ("anabranch.format.tiering", "MoveReport"),
-    "Movement": ("anabranch.repo.refs.reflog", "Movement"),
-    "NodeKind": ("anabranch.repo.history.lineage", "NodeKind"),
-    "PipelinePlan": ("anabranch.pipelines.plan", "Plan"),
-    "PipelineRun": ("anabranch.pipelines.run", "PipelineRun"),
-    "PipelineStep": ("anabranch.pipelines.plan", "Step"),
-    "RefList": ("anabranch.format.refs.ref_files", "RefList"),
-    "RelocateReport": ("anabranch.format.clone.relocate", "RelocateReport"),
-    "Relocation": ("anabranch.repo.clone.relocate", "Relocation"),
-    "RemovedFile": ("anabranch.format.retention", "RemovedFile"),
-    "ReplayResult": ("anabranch.repo.merge.plan", "ReplayResult"),
-    "RepositoryStorage": ("anabranch.repo.gc.reports", "RepositoryStorage"),
-    "Reproduction": ("anabranch.pipelines.reproduction", "Reproduction"),
-    "RowChange": ("anabranch.repo.history.diff", "RowChange"),
-    "RowChangeKind": ("anabranch.repo.history.diff", "RowChangeKind"),
-    "RunInfo": ("anabranch.repo.runs.runs", "RunInfo"),
-    "RunPhase": ("anabranch.repo.log.run_state", "RunPhase"),
-    "SchemaApplied": ("anabranch.repo.schema.apply", "SchemaApplied"),
-    "SchemaChange": ("anabranch.repo.history.diff", "SchemaChange"),
-    "SchemaColumn": ("anabranch.repo.schema.state", "Column"),
-    "SchemaIndex": ("anabranch.repo.schema.state", "Index"),
-    "SchemaPlan": ("anabranch.repo.schema.plan", "SchemaPlan"),
-    "SchemaState": ("anabranch.repo.schema.state", "SchemaState"),
-    "SchemaStep": ("anabranch.repo.schema.steps", "Step"),
-    "Severity": ("anabranch.format.doctor.findings", "Severity"),
-    "StepProgress": ("anabranch.pipelines.run", "StepProgress"),
-    "StepState": ("anabranch.pipelines.run", "StepState"),
-    "StorageReport": ("anabranch.format.bases", "StorageReport"),
-    "StrategyGap": ("anabranch.repo.merge.conflicts", "StrategyGap"),
-    "TableChangeKind": ("anabranch.repo.history.diff", "TableChangeKind"),
-    "TableCounts": ("anabranch.repo.history.comparer", "TableCounts"),
-    "TableDiff": ("anabranch.repo.history.diff", "TableDiff"),
-    "TableDrift": ("anabranch.repo.refs.branches", "TableDrift"),
-    "TableKey": ("anabranch.ids", "TableKey"),
-    "TablePlan": ("anabranch.repo.merge.plan", "TablePlan"),
-    "TableSchema": ("anabranch.repo.schema.state", "TableSchema"),
-    "TableStorage": ("anabranch.repo.gc.reports", "TableStorage"),
-    "TableUsage": ("anabranch.repo.gc.reports", "TableUsage"),
-    "TagInfo": ("anabranch.repo.refs.tags", "TagInfo"),
-    "Total": ("anabranch.format.layout.listing", "Total"),
-    "Unexplained": ("anabranch.repo.clone.relocate", "Unexplained"),
-    "UnexplainedBase": ("anabranch.format.clone.relocate", "UnexplainedBase"),
-    "UnreadableRef": ("anabranch.format.refs.ref_files", "UnreadableRef"),
-    "UnusedInBase": ("anabranch.format.retention", "UnusedInBase"),
-    "Usage": ("anabranch.format.bases", "Usage"),
-    "VersionInfo": ("anabranch.format.refs.tags", "VersionInfo"),
+# The names by module: NAME, or NAME=ATTRIBUTE if it has another name there.
+_NAMES = {
+    "anabranch.display": "Listing",
+    "anabranch.drawing.commit_graph": "LaneRow",
+    "anabranch.format.bases": "BaseUsage StorageReport Usage",
+    "anabranch.format.clone.clone": "DatasetCloneInfo=CloneInfo DroppedClone",
+    "anabranch.format.clone.holds": "HoldChange HoldOutcome",
+    "anabranch.format.clone.relocate": "RelocateReport UnexplainedBase",
+    "anabranch.format.doctor.findings": "DoctorReport Finding FindingKind Severity",
+    "anabranch.format.layout.listing": "Layout LayoutFile LayoutKind Total",
+    "anabranch.format.layout.manifest": "BasePath",
+    "anabranch.format.refs.branch_deletion": "DeletedBranch",
+    "anabranch.format.refs.branches": "DatasetBranchInfo=BranchInfo",
+    "anabranch.format.refs.ref_files": "RefList UnreadableRef",
+    "anabranch.format.refs.tags": "DatasetTagInfo=TagInfo VersionInfo",
+    "anabranch.format.retention": "CleanupReason CleanupReport RemovedFile UnusedInBase",
+    "anabranch.format.staging": "IndexInfo IndexKind",
+    "anabranch.format.staging.compaction": "CompactReport",
+    "anabranch.format.tiering": "BaseRemoval MoveReport",
+    "anabranch.ids": "TableKey",
+    "anabranch.pipelines.backfill": "Backfill BackfillProgress",
+    "anabranch.pipelines.plan": "PipelinePlan=Plan PipelineStep=Step",
+    "anabranch.pipelines.provenance": "BuiltOutput",
+    "anabranch.pipelines.reproduction": "ComparedOutput Reproduction",
+    "anabranch.pipelines.run": "PipelineRun StepProgress StepState",
+    "anabranch.repo.clone.relocate": "Relocation Unexplained",
+    "anabranch.repo.gc.collection": "CompactedTable Compaction",
+    "anabranch.repo.gc.reports": "CollectedObject FileGroup GcReport HolderKind"
+    " HolderStorage RepositoryStorage TableStorage TableUsage",
+    "anabranch.repo.history.changes": "CommitChanges",
+    "anabranch.repo.history.comparer": "Choice TableCounts",
+    "anabranch.repo.history.diff": "RowChange RowChangeKind SchemaChange TableChangeKind TableDiff",
+    "anabranch.repo.history.drawings": "CommitGraph",
+    "anabranch.repo.history.entities": "EntityChange",
+    "anabranch.repo.history.lineage": "EdgeKind Lineage LineageEdge LineageNode NodeKind",
+    "anabranch.repo.io.values": "LoadMode",
+    "anabranch.repo.log.clones": "CloneInfo CloneKind CloneState",
+    "anabranch.repo.log.entries": "BranchEvent BranchMode CommitKind",
+    "anabranch.repo.log.history_tables": "HistoryTables",
+    "anabranch.repo.log.run_state": "CheckOutcome CheckResult RunPhase",
+    "anabranch.repo.merge.conflicts": "ConflictKind StrategyGap",
+    "anabranch.repo.merge.plan": "CommitPlan MergeOutcome ReplayResult TablePlan",
+    "anabranch.repo.refs.branches": "BranchInfo TableDrift",
+    "anabranch.repo.refs.reflog": "Movement",
+    "anabranch.repo.refs.tags": "TagInfo",
+    "anabranch.repo.runs.runs": "RunInfo",
+    "anabranch.repo.schema.apply": "SchemaApplied",
+    "anabranch.repo.schema.plan": "SchemaPlan",
+    "anabranch.repo.schema.state": "SchemaColumn=Column SchemaIndex=Index SchemaState TableSchema",
+    "anabranch.repo.schema.steps": "SchemaStep=Step",
+    "anabranch.repo.write.settle": "ExternalWrite",
 }
 
 
+def load_name(package: str, names: Mapping[str, str], name: str) -> Any:
+    """Return what a package exports under a name, and set it there, so that the next access finds it.
+
+    `names` are the names by module, as above. Call this from the `__getattr__` of the package.
+    """
+    for module, listed in names.items():
+        for each in listed.split():
+            exported, _, attribute = each.partition("=")
+            if exported == name:
+                value = getattr(import_module(module), attribute or name)
+                setattr(sys.modules[package], name, value)
+                return value
+    # An AttributeError, so that hasattr() and getattr() with a default work as for any module.
+    raise AttributeError(f"module {package!r} has no attribute {name!r}")
+
+
 def __getattr__(name: str) -> Any:
-    return load_name(__name__, _LOCATIONS, name)
+    return load_name(__name__, _NAMES, name)
 
 
 def __dir__() -> list[str]:
