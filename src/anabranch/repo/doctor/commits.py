@@ -1,19 +1,21 @@
 """Check commit objects: each that is named anywhere must exist, be intact, and equal the copy in its log entry.
 
-A damaged commit object is rebuilt from the log entry that published it, and from the full maps of other commits.
+A damaged commit object is rebuilt from the log entry that published it, and from the full maps of other commits. A lost
+log entry is rebuilt from the commit that it published, if nothing else can have changed with it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 from anabranch.errors import AnabranchError, CorruptError, NotFoundError, ObjectNotFoundError, UnsupportedFormatError
 from anabranch.format.doctor.findings import Case, FindingKind
 from anabranch.ids import MAIN, BranchName, TableKey
-from anabranch.repo.doctor.inventory import BrokenCommit, CommitFacts, Inventory, name_of
+from anabranch.repo.doctor.inventory import BrokenCommit, CheckedLog, CommitFacts, Inventory, name_of
 from anabranch.repo.log import codec
 from anabranch.repo.log.collected import find_record
 from anabranch.repo.log.commits import commit_path
 from anabranch.repo.log.entries import (
+    BranchEvent,
     CommitKind,
     CommitRecord,
     GraphCommit,
@@ -25,6 +27,8 @@ from anabranch.storage import documents, in_parallel
 from anabranch.storage.documents import is_sealed
 
 _FROM_BACKUP = "restore it from a backup"
+# Commits of these kinds change more than tables, or belong to other events, so their entry cannot be derived.
+_UNUSUAL = frozenset({CommitKind.INIT, CommitKind.FREEZE})
 
 
 def inspect_remaining(repo_store: RepoStore, inventory: Inventory) -> None:
@@ -175,6 +179,79 @@ class Rebuilder:
             is_next = facts.base == commit_id and parent is not None and parent.base == base
             if is_next and broken.isdisjoint({commit_id, parent_id}):
                 yield commit_id, parent_id
+
+
+def rebuild_entry(repo_store: RepoStore, checked: CheckedLog, number: int) -> bytes | None:
+    """Return a lost log entry, or None if the entries before and after it do not determine it.
+
+    The next entry must build on a commit that was published with this number on top of the previous entry, and the
+    state of the branch must be the same in both.
+    """
+    before, after = _find_entry(checked, number - 1), _find_entry(checked, number + 1)
+    # With two different states, the lost entry may have changed the state, and nothing else records how.
+    if before is None or after is None or before.state != after.state:
+        return None
+    return _entry_after(before, _made_as(repo_store, after, number))
+
+
+def rebuild_newest(repo_store: RepoStore, checked: CheckedLog, number: int, published: Collection[str]) -> bytes | None:
+    """Return a damaged newest entry, given the commits that it published by other objects. None if it is ambiguous."""
+    before = _find_entry(checked, number - 1)
+    # The state of the branch comes from the entry before. With two candidates a guess could change what the branch
+    # shows.
+    if before is None or len(published) != 1:
+        return None
+    try:
+        record = repo_store.commits.get(*published)
+    except AnabranchError:
+        return None
+    is_own = (record.commit.branch, record.commit.manifest_version) == (str(checked.branch), number)
+    # Only the object of a commit records that it was collected, never a log entry.
+    return _entry_after(before, replace(record, collected_at=None)) if is_own else None
+
+
+def _entry_after(before: LogEntry, record: CommitRecord | None) -> bytes | None:
+    """Return the entry that published a commit on top of another entry, or None if it may have changed more."""
+    # The entry may have changed the state of the branch, too, and no other object records how.
+    if before.state.is_live or before.state.run is not None or before.state.is_deleted:
+        return None
+    if record is None or record.commit.kind in _UNUSUAL:
+        return None
+    commit = record.commit
+    if commit.parent_commit_id != before.head.commit.graph_commit_id:
+        return None
+    event = BranchEvent.PULLED if commit.kind is CommitKind.PULL else BranchEvent.COMMITTED
+    entry = replace(
+        before,
+        number=before.number + 1,
+        event=event,
+        at=commit.created_at,
+        actor=commit.actor_id,
+        head=record,
+        restores=None,
+    )
+    return codec.encode_entry(entry)
+
+
+def _made_as(repo_store: RepoStore, after: LogEntry, number: int) -> CommitRecord | None:
+    """Return the commit that a lost entry published: the head of the next entry, or its parent."""
+    here = (str(after.branch), number)
+    for commit_id in (after.head.commit.graph_commit_id, after.head.commit.parent_commit_id):
+        try:
+            record = None if commit_id is None else repo_store.commits.get(commit_id)
+        except AnabranchError:
+            continue
+        # A commit records the branch and the number of the entry that published it, so a wrong one cannot be taken.
+        if record is not None and (record.commit.branch, record.commit.manifest_version) == here:
+            return record
+    return None
+
+
+def _find_entry(checked: CheckedLog, number: int) -> LogEntry | None:
+    """Return an entry of a branch if it is intact and belongs to its log."""
+    data = checked.log.find(number) if number > 0 else None
+    entry = None if data is None else checked.decode_own(data, number)
+    return entry if isinstance(entry, LogEntry) else None
 
 
 def diagnose_commits(repo_store: RepoStore, inventory: Inventory) -> Iterator[Case]:

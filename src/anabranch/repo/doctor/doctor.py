@@ -22,9 +22,8 @@ from anabranch.format.doctor.findings import (
 )
 from anabranch.format.layout.listing import manifest_path
 from anabranch.ids import MAIN, BranchName, TableKey
-from anabranch.repo.doctor.checked_log import CheckedLog, list_logs
 from anabranch.repo.doctor.commits import diagnose_commits, inspect_remaining
-from anabranch.repo.doctor.inventory import Inventory, Use, with_effects
+from anabranch.repo.doctor.inventory import CheckedLog, Inventory, Use, list_logs, with_effects
 from anabranch.repo.doctor.logs import diagnose_branches, scan_log
 from anabranch.repo.doctor.metadata import (
     diagnose_history,

@@ -1,7 +1,7 @@
-"""The inventory of a scan: the facts about logs, commits and table states that the checks compare.
+"""What doctor reads: the numbered logs, and the inventory of a scan.
 
-It keeps a few values of each commit, not the commits themselves, so its size does not grow with the number of tables
-in each commit.
+The inventory has the facts about logs, commits and table states that the checks compare. It keeps a few values of each
+commit, not the commits themselves, so its size does not grow with the number of tables in each commit.
 """
 
 import threading
@@ -10,15 +10,129 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any
+from urllib.parse import unquote
 
-from anabranch.errors import AnabranchError
+from anabranch.errors import AnabranchError, CorruptError, InvalidNameError
 from anabranch.format.doctor.findings import Case, FindingKind, Placement
 from anabranch.ids import MAIN, BranchName, TableKey
+from anabranch.repo.log import codec
+from anabranch.repo.log.clones import CLONES, ORIGIN
+from anabranch.repo.log.config import BRANCHES, RUNS, RepoConfig
 from anabranch.repo.log.entries import CommitRecord, LogEntry, TableEntry, TableMap
 from anabranch.repo.log.history_tables import history_row
+from anabranch.repo.log.numbered import NumberedLog
 from anabranch.repo.log.store import RepoStore, View
-from anabranch.repo.refs.tags import TagInfo
-from anabranch.storage import in_parallel
+from anabranch.repo.refs.tags import TAGS, TagInfo, decode_tag
+from anabranch.storage import documents, in_parallel
+
+
+def name_of(branch: BranchName) -> str:
+    """Return the name of a branch for the report: 'run ...' for the hidden branch of a run."""
+    return str(branch) if branch.run_id is None else f"run {branch.run_id}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OtherEntry:
+    """An entry of a log of which doctor reads only the number."""
+
+    number: int
+
+
+Entry = LogEntry | TagInfo | OtherEntry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedLog:
+    """One log with its name for the report (`label`).
+
+    `branch` is set for the log of a branch or of a run, which has a hidden branch. `is_tag` marks the log of a tag. Of
+    the other logs, doctor reads only the numbers of the entries.
+    """
+
+    log: NumberedLog
+    label: str
+    name: str
+    branch: BranchName | None = None
+    is_tag: bool = False
+
+    @classmethod
+    def of_branch(cls, log: NumberedLog, branch: BranchName) -> "CheckedLog":
+        name = name_of(branch)
+        label = name if branch.run_id is not None else f"branch '{name}'"
+        return cls(log=log, label=label, name=name, branch=branch)
+
+    def decode(self, data: bytes, number: int) -> Entry:
+        path = self.log.path(number)
+        if self.is_tag:
+            return decode_tag(data, path=path)
+        if self.branch is not None:
+            return codec.decode_entry(data, path=path)
+        fields = documents.load(data, path=path)
+        with documents.damage_named(path):
+            return OtherEntry(number=int(fields["number"]))
+
+    def is_own(self, entry: Entry, number: int) -> bool:
+        """Return whether an entry belongs to this log and has this number, by its own fields."""
+        match entry:
+            case LogEntry():
+                return (entry.branch, entry.number) == (self.branch, number)
+            case TagInfo():
+                return (entry.name, entry.number) == (self.name, number)
+            case OtherEntry():
+                return entry.number == number
+
+    def decode_own(self, data: bytes, number: int) -> Entry | None:
+        """Return an entry if it is intact and belongs to this log, else None."""
+        try:
+            entry = self.decode(data, number)
+        except CorruptError:
+            return None
+        return entry if self.is_own(entry, number) else None
+
+    def find_copy(self, number: int) -> bytes | None:
+        """Return the copy of an entry in the hint of the log, if the hint is of this entry and intact.
+
+        The hint is written after the entry itself, so it is evidence that the entry was there.
+        """
+        # Stores that list in order have no hints.
+        hint = None if self.log.store.lists_sorted else self.log.find_hint()
+        if hint is None or hint[0] != number or self.decode_own(hint[1], number) is None:
+            return None
+        return hint[1]
+
+    def refs(self, number: int, newest: int) -> tuple[str, ...]:
+        """Return the refs that cannot be read without an entry."""
+        if self.branch is None and not self.is_tag:
+            return ()
+        # Without its newest entry the branch or tag itself cannot be read. Without an older one only refs to that
+        # version fail.
+        if number == newest:
+            return (self.name,)
+        is_public = self.branch is not None and not self.branch.is_internal
+        return (f"{self.name}@v{number}",) if is_public else ()
+
+
+def list_logs(config: RepoConfig) -> tuple[list[CheckedLog], list[str]]:
+    """Return the logs, and the folders among them whose names are not valid names of logs."""
+    logs, unknown = [], []
+    for folder in (BRANCHES, RUNS, TAGS, CLONES):
+        for path in sorted(config.store.list_folders(folder)):
+            try:
+                logs.append(_checked_log(NumberedLog(config.store, path), folder, path.rpartition("/")[2]))
+            except InvalidNameError:
+                unknown.append(path)
+    origin = NumberedLog(config.store, ORIGIN)
+    return [*logs, CheckedLog(log=origin, label="the origin of this clone", name=ORIGIN)], unknown
+
+
+def _checked_log(log: NumberedLog, folder: str, name: str) -> CheckedLog:
+    if folder == BRANCHES:
+        return CheckedLog.of_branch(log, BranchName(unquote(name)))
+    if folder == RUNS:
+        return CheckedLog.of_branch(log, BranchName.of_run(name))
+    if folder == TAGS:
+        return CheckedLog(log=log, label=f"tag '{name}'", name=name, is_tag=True)
+    return CheckedLog(log=log, label=f"clone {name}", name=name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,11 +273,6 @@ class Inventory:
                 use.tables.add(str(key))
                 use.rows.add(entry.rows)
                 use.keys.add(entry.primary_key)
-
-
-def name_of(branch: BranchName) -> str:
-    """Return the name of a branch for the report: 'run ...' for the hidden branch of a run."""
-    return str(branch) if branch.run_id is None else f"run {branch.run_id}"
 
 
 def placement_of(entry: TableEntry) -> Placement:

@@ -6,12 +6,11 @@ from datetime import timedelta
 from functools import partial
 from itertools import pairwise
 
-from anabranch.errors import AnabranchError, CorruptError, UnsupportedFormatError
+from anabranch.errors import CorruptError, UnsupportedFormatError
 from anabranch.format.doctor.findings import Case, FindingKind, unknown_file
 from anabranch.ids import MAIN, BranchName
-from anabranch.repo.doctor.checked_log import CheckedLog, Entry, find_copy, rebuild_entry, rebuild_newest
-from anabranch.repo.doctor.commits import inspect_commit
-from anabranch.repo.doctor.inventory import Inventory
+from anabranch.repo.doctor.commits import inspect_commit, rebuild_entry, rebuild_newest
+from anabranch.repo.doctor.inventory import CheckedLog, Entry, Inventory
 from anabranch.repo.doctor.metadata import StoredHistory
 from anabranch.repo.log.config import BRANCHES, RepoConfig, as_text, store_microseconds
 from anabranch.repo.log.entries import LogEntry
@@ -69,7 +68,8 @@ def scan_log(repo_store: RepoStore, inventory: Inventory, checked: CheckedLog) -
     cases = _join_gaps([case for case in found if isinstance(case, Case)])
     timed = [entry for entry in found if isinstance(entry, _Timed)]
     cases += [*_wrong_order(checked, timed), *_future_times(repo_store.config, checked, timed)]
-    inventory.report([*cases, *_diagnose_hint(checked, listed, newest), *_unknown_files(listed)])
+    unknown = [unknown_file(path) for path in listed.others if not path.endswith(TORN)]
+    inventory.report([*cases, *_diagnose_hint(checked, listed, newest), *unknown])
 
 
 def _join_gaps(cases: list[Case]) -> list[Case]:
@@ -135,7 +135,7 @@ def _find_newest_number(checked: CheckedLog, listed: _Listed) -> int:
     if listed.hint is None or listed.hint[0] <= listed.newest:
         return listed.newest
     # A hint ahead of its log is evidence only if it holds the entry itself, intact and of this log.
-    return listed.hint[0] if find_copy(checked.log, checked.is_own, checked.decode, listed.hint[0]) else listed.newest
+    return listed.hint[0] if checked.find_copy(listed.hint[0]) else listed.newest
 
 
 def _scan_entry(
@@ -198,9 +198,9 @@ def _lost_entry(
     A repair may rebuild the entry, but never remove it: it is the commit point of its commit.
     """
     # The copy first: it is exact, while an entry that is rebuilt from its neighbours lacks what only it recorded.
-    data = find_copy(checked.log, checked.is_own, checked.decode, number)
+    data = checked.find_copy(number)
     if data is None and checked.branch is not None:
-        data = rebuild_entry(repo_store, checked.log, checked.branch, number)
+        data = rebuild_entry(repo_store, checked, number)
 
     def repair() -> bool:
         return data is not None and _put_entry(checked, number, data)
@@ -246,11 +246,8 @@ def _put_entry(checked: CheckedLog, number: int, data: bytes) -> bool:
     there = checked.log.find(number)
     if there is None:
         return put_once(checked.log.store, checked.log.path(number), data)
-    try:
-        if checked.is_own(checked.decode(there, number), number):
-            return False  # another process has repaired it
-    except CorruptError:
-        pass
+    if checked.decode_own(there, number) is not None:
+        return False  # another process has repaired it
     checked.log.store.put(checked.log.path(number), data)
     return True
 
@@ -266,23 +263,16 @@ def _diagnose_hint(checked: CheckedLog, listed: _Listed, newest: int) -> Iterato
     data = checked.log.find(number)
     if number in listed.numbers and data == copied:
         return
-    if find_copy(checked.log, checked.is_own, checked.decode, number) and not _is_whole(checked, number, data):
+    if checked.find_copy(number) and (data is None or checked.decode_own(data, number) is None):
         return  # the entry itself is damaged or missing, and is repaired from this copy
     problem = f"is not a copy of entry {number}, so readers may see a wrong newest entry"
     yield _hint_case(checked, FindingKind.WRONG_HINT, problem, newest)
 
 
-def _is_whole(checked: CheckedLog, number: int, data: bytes | None) -> bool:
-    try:
-        return data is not None and checked.is_own(checked.decode(data, number), number)
-    except AnabranchError:
-        return False
-
-
 def _hint_case(checked: CheckedLog, kind: FindingKind, problem: str, newest: int) -> Case:
     def repair() -> bool:
         data = checked.log.find(newest)
-        if data is not None and _is_whole(checked, newest, data):
+        if data is not None and checked.decode_own(data, newest) is not None:
             checked.log.write_hint(newest, data)
         else:
             checked.log.store.delete(checked.log.hint_path)  # a log without a hint can be read
@@ -298,16 +288,21 @@ def _hint_case(checked: CheckedLog, kind: FindingKind, problem: str, newest: int
     )
 
 
-def _unknown_files(listed: _Listed) -> Iterator[Case]:
-    return (unknown_file(path) for path in listed.others if not path.endswith(TORN))
-
-
 def diagnose_branches(repo_store: RepoStore, inventory: Inventory, stored: StoredHistory) -> list[Case]:
     """Return the problems of the logs. If main cannot be read, live branches cannot be read either."""
-    live = {name for name, head in inventory.heads.items() if head.state.is_live}
-    alive = {name for name in live if not inventory.heads[name].state.is_deleted}
-    found = _diagnose_main(repo_store, inventory, stored)
-    return [replace(case, refs=tuple(sorted({*case.refs, *alive}))) if MAIN in case.refs else case for case in found]
+    cases = [*inventory.cases, *_diagnose_damaged_newest(repo_store, inventory, stored)]
+    if MAIN not in inventory.heads and not any(MAIN in case.refs for case in cases):
+        missing = Case(
+            kind=FindingKind.MISSING_BRANCH,
+            subject=f"{BRANCHES}/{MAIN}",
+            explanation="branch 'main' has no log",
+            remedy="restore the folder from a backup",
+            refs=(MAIN,),
+        )
+        cases.append(missing)
+    heads = inventory.heads.items()
+    live = {name for name, head in heads if head.state.is_live and not head.state.is_deleted}
+    return [replace(case, refs=tuple(sorted({*case.refs, *live}))) if MAIN in case.refs else case for case in cases]
 
 
 def _diagnose_damaged_newest(repo_store: RepoStore, inventory: Inventory, stored: StoredHistory) -> Iterator[Case]:
@@ -320,8 +315,11 @@ def _diagnose_damaged_newest(repo_store: RepoStore, inventory: Inventory, stored
         case, checked, number = damaged.case, damaged.checked, damaged.number
         published = _published_as(inventory, stored, str(checked.branch), number)
         if published and checked.branch is not None:
-            data = rebuild_newest(repo_store, checked.log, checked.branch, number, published)
-            yield case if data is None else _rebuilt(case, checked, number, data)
+            data = rebuild_newest(repo_store, checked, number, published)
+            if data is not None:
+                remedy = "a repair writes it again from the commit that it published"
+                case = replace(case, remedy=remedy, repair=partial(_put_entry, checked, number, data))
+            yield case
         elif damaged.set_aside is not None:
             yield replace(
                 case,
@@ -342,23 +340,3 @@ def _published_as(inventory: Inventory, stored: StoredHistory, branch: str, numb
         if (row["manifest_branch"] or MAIN, row["manifest_version"]) == (branch, number):
             named.add(row["graph_commit_id"])
     return frozenset(named)
-
-
-def _rebuilt(case: Case, checked: CheckedLog, number: int, data: bytes) -> Case:
-    remedy = "a repair writes it again from the commit that it published"
-    return replace(case, remedy=remedy, repair=lambda: _put_entry(checked, number, data))
-
-
-def _diagnose_main(repo_store: RepoStore, inventory: Inventory, stored: StoredHistory) -> Iterator[Case]:
-    """Yield the problems of the logs, and a case if main has no log at all."""
-    yield from inventory.cases
-    damaged = list(_diagnose_damaged_newest(repo_store, inventory, stored))
-    yield from damaged
-    if MAIN not in inventory.heads and not any(MAIN in case.refs for case in [*inventory.cases, *damaged]):
-        yield Case(
-            kind=FindingKind.MISSING_BRANCH,
-            subject=f"{BRANCHES}/{MAIN}",
-            explanation="branch 'main' has no log",
-            remedy="restore the folder from a backup",
-            refs=(MAIN,),
-        )

@@ -187,7 +187,7 @@ class _Check:
         """Check the files of the versions. Those with stale or missing bases are left to their own findings."""
         readable = []
         for facts in inventory.versions:
-            place = Placement(dataset=self._dataset, home=facts.branch, version=facts.version)
+            place = self._placement_of(facts)
             # Its paths lead to the former location, so that its files would seem to be missing.
             if facts.stale_base is not None:
                 self.stale[place] = facts.stale_base
