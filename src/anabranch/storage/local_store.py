@@ -20,7 +20,7 @@ import secrets
 import stat
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -119,7 +119,7 @@ class LocalFolderStore(ObstoreBackedStore):
             # takes a fifth of the time. Do not write in place: a backup may share the file by a hard link.
             with suppress(OSError):  # the rename reports what is wrong
                 os.remove(os.path.join(self.uri, path))
-        self._put(prepared, os.replace, durable=durable and not is_hint)
+        self.put_prepared(prepared, replaces=True, durable=durable and not is_hint)
 
     def put_stream(self, path: str, chunks: Iterator[bytes]) -> None:
         with self._errors("", folder=True):
@@ -127,7 +127,7 @@ class LocalFolderStore(ObstoreBackedStore):
         super().put_stream(path, chunks)
 
     def put_if_absent(self, path: str, data: bytes, *, durable: bool = True, after: Sequence[str] = ()) -> None:
-        self._put(self.prepare(path, data), os.link, durable=durable, after=after)
+        self.put_prepared(self.prepare(path, data), durable=durable, after=after)
 
     def prepare(self, path: str, data: bytes) -> PreparedObject:
         file = self._file(path)
@@ -154,26 +154,27 @@ class LocalFolderStore(ObstoreBackedStore):
             raise self._translate(err, path) from None
         return PreparedObject(path=path, data=data, file=aside)
 
-    def put_prepared(self, prepared: PreparedObject) -> None:
-        self._put(prepared, os.link, durable=False)
-
-    def _put(
-        self,
-        prepared: PreparedObject,
-        give_name: Callable[[str, str], None],
-        *,
-        durable: bool,
-        after: Sequence[str] = (),
+    def put_prepared(
+        self, prepared: PreparedObject, *, replaces: bool = False, durable: bool = False, after: Sequence[str] = ()
     ) -> None:
         """Give a prepared object its name. Bytes before the name: no reader may find a name whose bytes can be lost.
 
         A link fails if the name exists, and a rename replaces it. So the link is the compare-and-set of a local disk.
         """
         file, aside = os.path.join(self.uri, prepared.path), prepared.file or ""
+        give_name = os.replace if replaces else os.link
         try:
-            # `after` is synced even if the object itself need not be: what it refers to must not be lost before it.
-            if self._is_durable and (durable or after):
-                self._sync_before_name([aside] if durable else [], after)
+            # A failed sync is not tried again: the kernel may have dropped the pages.
+            try:
+                if self._is_durable and after:
+                    # Even if the object itself need not be durable: what it refers to must not be lost before it. The
+                    # new files of a commit are not looked up before its log entry has its name.
+                    sync([*after, aside] if durable else after, in_order=False)
+                elif self._is_durable and durable:
+                    # Only the bytes: the temporary name need not be durable. The final one is synced after the link.
+                    _sync_bytes(aside)
+            except OSError as err:
+                raise self._translate_sync(err) from err
             give_name(aside, file)
         except FileExistsError:
             raise ObjectExistsError(f"the object {file!r} exists already", hint="choose another path") from None
@@ -182,7 +183,8 @@ class LocalFolderStore(ObstoreBackedStore):
         finally:
             # After a link the object has two names, and after an error the temporary file has no use. That it cannot
             # be removed, as on a disk that became read-only, must not hide the error. gc removes it later.
-            self.discard(prepared)
+            with suppress(OSError):
+                os.remove(aside)
         if self._is_durable and durable:
             # The object is visible already, so a failed sync of its name cannot fail the put.
             try:
@@ -191,18 +193,6 @@ class LocalFolderStore(ObstoreBackedStore):
                 warnings.warn(
                     f"{file!r} was written, but may not survive a power loss: {err}", DurabilityWarning, stacklevel=3
                 )
-
-    def _sync_before_name(self, own: Sequence[str], after: Sequence[str]) -> None:
-        # A failed sync is not tried again: the kernel may have dropped the pages.
-        try:
-            if after:
-                # The new files of a commit are not looked up before its log entry has its name.
-                sync([*after, *own], in_order=False)
-            else:
-                # Only the bytes: the temporary name need not be durable, and the final one is synced after the link.
-                _sync_bytes(own)
-        except OSError as err:
-            raise self._translate_sync(err) from err
 
     def discard(self, prepared: PreparedObject) -> None:
         with suppress(OSError):
@@ -383,10 +373,10 @@ def _sync(paths: Sequence[str], *, in_threads: bool = True) -> None:
             os.close(file)
 
 
-def _sync_bytes(files: Sequence[str]) -> None:
-    _sync(files)
+def _sync_bytes(file: str) -> None:
+    _sync([file])
     if sys.platform == "darwin":
-        _flush_drive(files[0])
+        _flush_drive(file)
 
 
 @cache
