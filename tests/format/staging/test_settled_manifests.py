@@ -13,7 +13,7 @@ from anabranch.format.home import Home
 from anabranch.format.layout.listing import manifest_path
 from anabranch.format.layout.manifest import inline_transaction, read_parts
 from anabranch.format.layout.messages import Fragment, Transaction
-from anabranch.format.layout.settled_manifest import settled_manifest
+from anabranch.format.layout.next_manifest import settled_manifest
 from anabranch.format.staging import (
     ColumnChange,
     IndexKind,

@@ -22,7 +22,7 @@ from anabranch.format.bases import OWN_ROOT, has_manifest, is_manifest
 from anabranch.format.clone.holds import Hold
 from anabranch.format.home import Home, is_staged
 from anabranch.format.lance_errors import lance_errors
-from anabranch.format.layout.changed_rows import offsets_in
+from anabranch.format.layout.deletion_files import offsets_in
 from anabranch.format.layout.files import FileKind, NeededFile, files_of_version
 from anabranch.format.layout.listing import CLEANUP_RECORD, manifest_path
 from anabranch.format.layout.manifest import BasePath, read_manifest, with_base_paths, without_base_paths

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from anabranch.format.compare.fragments import fragments_of
 from anabranch.format.compare.parts import Part, part_of, whole_part
 from anabranch.format.lance_errors import lance_errors
-from anabranch.format.layout.changed_rows import Offsets, offsets_in
+from anabranch.format.layout.deletion_files import Offsets, offsets_in
 from anabranch.format.staging.fields import FieldTree
 from anabranch.format.staging.notes import columns_by_id
 from anabranch.format.staging.version_ref import VersionRef

@@ -14,9 +14,9 @@ from lance.fragment import FragmentMetadata, RowIdSequence
 from anabranch.format.arrow_types import WITH_BYTES, read_blobs
 from anabranch.format.compare.fragments import Fragments, fragments_of
 from anabranch.format.lance_errors import lance_errors
-from anabranch.format.layout.changed_rows import Offsets, offsets_in
+from anabranch.format.layout.deletion_files import Offsets, offsets_in
 from anabranch.format.layout.messages import RowIds
-from anabranch.format.layout.settled_manifest import find_range
+from anabranch.format.layout.row_versions import find_range
 from anabranch.format.staging.version_ref import VersionRef
 from anabranch.storage.requests import in_parallel
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import lance
 
 from anabranch.errors import NotFoundError
-from anabranch.format.layout.changed_rows import UPDATED_FIELDS
+from anabranch.format.layout.next_manifest import UPDATED_FIELDS
 from anabranch.format.staging.fields import FieldTree
 from anabranch.format.staging.manifests import find_transaction, shown_version
 from anabranch.format.staging.version_ref import VersionRef

@@ -24,7 +24,7 @@ from anabranch.format.bases import check_bases
 from anabranch.format.doctor.findings import FindingKind
 from anabranch.format.home import Home, is_staged
 from anabranch.format.lance_errors import lance_errors
-from anabranch.format.layout.changed_rows import read_deletion_file
+from anabranch.format.layout.deletion_files import read_deletion_file
 from anabranch.format.layout.files import FileKind, FilesReader, NeededFile
 from anabranch.format.layout.listing import Layout, LayoutFile, LayoutKind, ManifestName, layout
 from anabranch.format.layout.manifest import BasePath, read_manifest

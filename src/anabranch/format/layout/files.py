@@ -258,9 +258,9 @@ def files_of_fragment(description: bytes) -> tuple[FileMention, ...]:
     number, rows = fragment.id, fragment.physical_rows
     found: list[FileMention] = []
     for file in (*fragment.files, *(overlay.data_file for overlay in fragment.overlays)):
+        base_id = file.base_id if file.HasField("base_id") else None
         # A size of 0 means that it is not recorded.
-        size = file.file_size_bytes or None
-        found.append(FileMention(FileKind.DATA, file.path, _base_of(file), size, number, rows))
+        found.append(FileMention(FileKind.DATA, file.path, base_id, file.file_size_bytes or None, number, rows))
     if fragment.HasField("deletion_file"):
         deletions = fragment.deletion_file
         name = DeletionFileName(
@@ -269,13 +269,10 @@ def files_of_fragment(description: bytes) -> tuple[FileMention, ...]:
             id=str(deletions.id),
             kind=DeletionKind.BITMAP if deletions.file_type else DeletionKind.ARROW,
         )
+        base_id = deletions.base_id if deletions.HasField("base_id") else None
         deleted = deletions.num_deleted_rows or None
-        found.append(FileMention(FileKind.DELETION, str(name), _base_of(deletions), None, number, rows, deleted))
+        found.append(FileMention(FileKind.DELETION, str(name), base_id, None, number, rows, deleted))
     return tuple(found)
-
-
-def _base_of(file: messages.DataFile | messages.DeletionFile | messages.Index) -> int | None:
-    return file.base_id if file.HasField("base_id") else None
 
 
 def _unknown_field(what: str, unknown: set[int]) -> UnsupportedFormatError:
@@ -293,7 +290,7 @@ def folder_of_index(description: bytes) -> FileMention:
     return FileMention(
         FileKind.INDEX,
         str(UUID(bytes=index.uuid.uuid)),
-        _base_of(index),
+        index.base_id if index.HasField("base_id") else None,
         # Older manifests do not list the files of an index.
         sum(file.size_bytes for file in index.files) if index.files else None,
         is_required=not index.name.startswith("__lance_"),

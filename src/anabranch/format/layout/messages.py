@@ -186,6 +186,14 @@ class RowVersions(Message):
     runs: MutableSequence[VersionRun] = _field(1)
 
 
+def encode_run(start: int, end: int, version: int) -> bytes:
+    """Encode one version for the rows from one position to another; without rows, return nothing."""
+    if start == end:
+        return b""
+    span = Segment(range=Range(start=start, end=end))
+    return RowVersions(runs=[VersionRun(span=span, version=version)]).SerializeToString()
+
+
 class Uuid(Message):
     uuid: bytes = _field(1)
 

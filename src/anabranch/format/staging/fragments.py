@@ -15,7 +15,7 @@ from lance.schema import LanceSchema
 from anabranch.errors import BaseNotFoundError, BusyError, InvalidInputError, SchemaMismatchError
 from anabranch.format.home import BoundedCache, is_staged
 from anabranch.format.lance_errors import lance_errors
-from anabranch.format.layout.changed_rows import ChangedRows
+from anabranch.format.layout.next_manifest import ChangedRows
 from anabranch.format.staging.fields import FieldTree, check_columns, describe_schema, field_messages
 from anabranch.format.staging.incoming import as_reader, fit_rows, read_rows
 from anabranch.format.staging.manifests import find_transaction

@@ -183,7 +183,7 @@ def replace_damaged(home: Home, number: int, shown: int) -> bool:
     is gone too, it shows the version `shown`.
     """
     # Not at the top: to find out which versions are ours needs no numpy.
-    from anabranch.format.layout.settled_manifest import settled_manifest
+    from anabranch.format.layout.next_manifest import settled_manifest
 
     store, path = home.store(), home.manifest_path(number)
     if has_mark(store.get(path)):

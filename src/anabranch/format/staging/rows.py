@@ -14,7 +14,8 @@ from lance.fragment import write_fragments as lance_write_fragments
 from anabranch.errors import InvalidInputError, WriteConflictError
 from anabranch.format.arrow_types import WITH_BYTES, find_blobs
 from anabranch.format.lance_errors import iter_batches, lance_errors
-from anabranch.format.layout.changed_rows import ChangedRows, offsets_in, write_deletion_file
+from anabranch.format.layout.deletion_files import offsets_in, write_deletion_file
+from anabranch.format.layout.next_manifest import ChangedRows
 from anabranch.format.staging.expressions import (
     check_predicate,
     computed_types,

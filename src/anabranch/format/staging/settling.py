@@ -45,7 +45,7 @@ from anabranch.storage import in_parallel, open_store, put_once
 from anabranch.storage.uris import join_uri, relative_to
 
 if TYPE_CHECKING:
-    from anabranch.format.layout.settled_manifest import SettledManifest
+    from anabranch.format.layout.next_manifest import SettledManifest
 
 
 # The ordinary versions that staged ones became; staged ids are never used again, so this cannot go stale.
@@ -121,7 +121,7 @@ def prepare_settle(
     Raise ExternalWriteError if an external writer made a version after the expected head.
     """
     # Not at the top: to find out which versions are ours needs no numpy.
-    from anabranch.format.layout.settled_manifest import settled_manifest
+    from anabranch.format.layout.next_manifest import settled_manifest
 
     before = _find_newest(home, version, at_least=expected_head)
     if version in (before.version, before.shown):
@@ -258,7 +258,7 @@ def find_missing_files(home: Home, version: int, *, expected_head: int) -> tuple
 
     Native cleanup removes files that no ordinary version names.
     """
-    from anabranch.format.layout.settled_manifest import settled_manifest
+    from anabranch.format.layout.next_manifest import settled_manifest
 
     before = _find_newest(home, version, at_least=expected_head)
     staged = read_staged(home, version)
@@ -364,7 +364,7 @@ def give_ordinary_version(target: Home, staged: int, number: int, *, source: Hom
 
     `source` is the home that the version was staged in, and `number` is its newest ordinary version.
     """
-    from anabranch.format.layout.settled_manifest import ordinary_manifest
+    from anabranch.format.layout.next_manifest import ordinary_manifest
 
     store = target.store()
     path, ordinary = target.manifest_path(staged), target.manifest_path(number)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import lance
     import pyarrow as pa
 
-    from anabranch.format.layout.changed_rows import ChangedRows
+    from anabranch.format.layout.next_manifest import ChangedRows
 
 
 class _Columns(NamedTuple):
@@ -135,8 +135,8 @@ def stage(
 def stage_rows(base: "lance.LanceDataset", version_ref: VersionRef, change: "ChangedRows") -> VersionRef | None:
     """Put the manifest of a version with changed rows, outside the history; None if only Lance can write it."""
     # Not at the top: a command that opens no table does not need them.
-    from anabranch.format.layout.changed_rows import staged_manifest
     from anabranch.format.layout.manifest import join_manifest
+    from anabranch.format.layout.next_manifest import staged_manifest
     from anabranch.format.staging.manifests import Manifest, keep_manifest, read_staged
 
     home = version_ref.home
