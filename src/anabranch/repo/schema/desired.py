@@ -1,8 +1,14 @@
-"""Read a desired schema strictly: everything unknown raises InvalidSchemaError with its path and line."""
+"""Read a desired schema, YAML or plain Python values, strictly.
+
+It is parsed into nodes that know their path and line. Everything unknown raises InvalidSchemaError with both.
+"""
 
 import os
-from collections.abc import Mapping
-from typing import Any
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, NoReturn, TypeVar
 
 from anabranch.errors import InvalidInputError, InvalidSchemaError, ObjectNotFoundError
 from anabranch.format.arguments import listed_columns
@@ -11,8 +17,7 @@ from anabranch.format.staging.fields import check_column_names
 from anabranch.hints import suggest
 from anabranch.ids import TableKey
 from anabranch.repo.log.commits import checked_text
-from anabranch.repo.schema.document import Node, read_values, read_yaml
-from anabranch.repo.schema.state import Column, Index, SchemaState, TableSchema, checkable
+from anabranch.repo.schema.state import Column, Index, SchemaState, TableSchema, check_index, checkable
 from anabranch.repo.schema.types import canonical_type
 from anabranch.repo.write.homes import check_primary_key
 from anabranch.storage import open_files
@@ -24,27 +29,103 @@ _COLUMN = ("type", "nullable", "default", "description", "was")
 _INDEX = ("column", "type", "name", "metric", "num_partitions", "num_sub_vectors")
 _NOT_NULL = " not null"
 _FILES = (".yaml", ".yml", ".json")
-# The prefixes of the column types that an index supports, and their description.
-_LISTS, _TEXT = ("list<", "large_list<"), ("string", "large_string")
-_VECTORS = (("vector(", "fixed_size_list<"), "vectors, such as vector(128)")
-_NEEDS = {
-    IndexKind.LABEL_LIST: (_LISTS, "lists"),
-    IndexKind.NGRAM: (_TEXT, "text"),
-    IndexKind.INVERTED: ((*_TEXT, *(lists + text for lists in _LISTS for text in _TEXT)), "text, or lists of text"),
-}
+_Made = TypeVar("_Made")
+# Nodes are read by recursion, for which Python has a limit. No real schema is nested this deeply.
+_MAX_DEPTH = 40
+_DATE = re.compile(r"\s*\d{4}-\d\d?-\d\d?")
+# YAML aliases can repeat parts exponentially. No real schema has this number of nodes.
+_MAX_NODES = 100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A value with its path and line, such as `tables.in_c_sales.orders` in line 7.
+
+    Scalars are the text as written, so that `1.10` is not changed and a column may have the name `no`.
+    """
+
+    path: str
+    line: int | None
+    value: "dict[str, Node] | tuple[Node, ...] | str | bool | None"
+
+    def fail(self, problem: str, *, hint: str) -> NoReturn:
+        """Raise InvalidSchemaError with the path and line of this node."""
+        line = "" if self.line is None else f" (line {self.line})"
+        raise InvalidSchemaError(f"{self.path or 'the schema'}{line}: {problem}", hint=hint)
+
+    def checked(self, make: Callable[[str], _Made], text: str | None = None) -> _Made:
+        """Return the result of a function for the text of this node. Its errors get the path and line of the node."""
+        given = self.text() if text is None else text
+        try:
+            return make(given)
+        except InvalidInputError as err:
+            self.fail(err.problem, hint=err.hint)
+
+    def entries(self, *, of: str) -> "dict[str, Node]":
+        """Return the entries of a mapping. An empty node is an empty mapping."""
+        if self.value is None:
+            return {}
+        if not isinstance(self.value, dict):
+            self.fail(f"expected a mapping, got {_shown(self.value)}", hint=f"write {of}, each in a line 'name: value'")
+        return self.value
+
+    def known(self, names: Sequence[str]) -> "dict[str, Node]":
+        """Return the entries of a mapping. Fail if it has a name that is not in `names`."""
+        found = self.entries(of=f"one or more of {', '.join(names)}")
+        for name, node in found.items():
+            if name not in names:
+                node.fail(f"{name!r} is not known here", hint=suggest(name, names, f"use {', '.join(names)}"))
+        return found
+
+    def items(self) -> "tuple[Node, ...]":
+        """Return the items of a list. A single text is a list of one item."""
+        if isinstance(self.value, str):
+            return (self,)
+        if not isinstance(self.value, tuple):
+            self.fail(f"expected a list, got {_shown(self.value)}", hint="write a list such as [a, b]")
+        return self.value
+
+    def text(self) -> str:
+        """Return the text of this node. Fail if it is empty or not a text."""
+        if not isinstance(self.value, str) or not self.value.strip():
+            self.fail(f"expected a text, got {_shown(self.value)}", hint="write a text")
+        return self.value
+
+    def expression(self) -> str:
+        """Return a text, number or boolean as an SQL expression."""
+        if isinstance(self.value, bool):
+            return "true" if self.value else "false"
+        text = self.text()
+        if _DATE.match(text):
+            self.fail(
+                f"{text!r} is a subtraction in SQL, not a date",
+                hint="write \"date '2026-01-31'\", or \"timestamp '2026-01-31 12:00:00'\"",
+            )
+        return text
+
+    def flag(self) -> bool:
+        if not isinstance(self.value, bool):
+            self.fail(f"expected true or false, got {_shown(self.value)}", hint="write true or false")
+        return self.value
+
+    def number(self) -> int:
+        if not isinstance(self.value, str) or not re.fullmatch("0*[1-9][0-9]{0,8}", self.value):
+            self.fail(
+                f"expected an integer from 1 to 999999999, got {_shown(self.value)}", hint="write a number such as 16"
+            )
+        return int(self.value)
 
 
 def read_desired(desired: Desired, *, storage_options: Mapping[str, str]) -> SchemaState:
     """Read a schema from plain values, YAML text or a file. A one-line text that ends with .yaml or .json is a path."""
     if isinstance(desired, SchemaState):
         return desired
-    if isinstance(desired, os.PathLike):
-        return _read(read_yaml(_read_file(os.fspath(desired), storage_options)))
-    if isinstance(desired, str):
-        is_file = "\n" not in desired and desired.endswith(_FILES)
-        return _read(read_yaml(_read_file(desired, storage_options) if is_file else desired))
+    if isinstance(desired, str | os.PathLike):
+        text = os.fspath(desired)
+        is_file = isinstance(desired, os.PathLike) or ("\n" not in text and text.endswith(_FILES))
+        return _read(_parse_yaml(_read_file(text, storage_options) if is_file else text))
     if isinstance(desired, Mapping):
-        return _read(read_values(desired))
+        return _read(_parse_values(desired))
     raise InvalidInputError(
         f"cannot read a schema from {desired!r} ({type(desired).__name__})", hint="pass YAML text, a path, or a dict"
     )
@@ -66,18 +147,12 @@ def _read(root: Node) -> SchemaState:
     if "tables" not in found:
         root.fail("there are no tables", hint="start with 'tables:', then a bucket, then a table")
     buckets = found["tables"].entries(of="buckets")
-    tables = [
-        _read_table(bucket, name, node)
-        for bucket, inside in buckets.items()
-        for name, node in _tables_of(bucket, inside).items()
-    ]
+    tables: list[TableSchema] = []
+    for bucket, inside in buckets.items():
+        inside.checked(TableKey.parse, f"{bucket}.table")  # Check the bucket name even if there are no tables.
+        tables += [_read_table(bucket, name, node) for name, node in inside.entries(of="tables").items()]
     _check_origins(root, [(str(table.was), str(table.key)) for table in tables if table.was is not None])
     return SchemaState.of(tables, buckets=buckets)
-
-
-def _tables_of(bucket: str, node: Node) -> dict[str, Node]:
-    node.checked(TableKey.parse, f"{bucket}.table")  # Check the bucket name even if there are no tables.
-    return node.entries(of="tables")
 
 
 def _read_table(bucket: str, name: str, node: Node) -> TableSchema:
@@ -86,7 +161,6 @@ def _read_table(bucket: str, name: str, node: Node) -> TableSchema:
     if "columns" not in found:
         node.fail("the table has no columns", hint="add 'columns:' with at least one column")
     columns = _read_columns(found["columns"])
-    primary_key = _read_primary_key(key, found["primary_key"], columns) if "primary_key" in found else ()
     was = None
     if "was" in found:
         text = found["was"].text()
@@ -97,8 +171,8 @@ def _read_table(bucket: str, name: str, node: Node) -> TableSchema:
     return TableSchema(
         key=key,
         columns=columns,
-        primary_key=primary_key,
-        indices=_read_indices(found["indices"], columns) if "indices" in found else (),
+        primary_key=_read_primary_key(key, _find(found, "primary_key"), columns),
+        indices=_read_indices(_find(found, "indices"), columns),
         description=_read_description(found),
         was=was,
     )
@@ -115,49 +189,47 @@ def _read_columns(node: Node) -> tuple[Column, ...]:
 
 def _read_column(name: str, node: Node) -> Column:
     if isinstance(node.value, str):
-        text = node.text()
         # The short form of a column, such as `id: int64 not null`.
-        is_required = text.rstrip().endswith(_NOT_NULL)
-        kind = text.rstrip().removesuffix(_NOT_NULL) if is_required else text
-        return Column(name=name, type=node.checked(canonical_type, kind), nullable=not is_required)
+        text = node.text().rstrip()
+        kind = node.checked(canonical_type, text.removesuffix(_NOT_NULL))
+        return Column(name=name, type=kind, nullable=not text.endswith(_NOT_NULL))
     found = node.known(_COLUMN)
     if "type" not in found:
         node.fail("the column has no type", hint="add one, such as 'type: int64'")
-    was = found["was"].text() if "was" in found else None
+    default, was = _find(found, "default"), found["was"].text() if "was" in found else None
     if was == name:
         found["was"].fail(f"'was' is the current name {name!r} of the column", hint="leave 'was' out")
     return Column(
         name=name,
         type=found["type"].checked(canonical_type),
         nullable=found["nullable"].flag() if "nullable" in found else True,
-        default=_read_default(found),
+        default=None if default is None else default.expression().strip(),
         description=_read_description(found),
         was=was,
     )
 
 
-def _read_default(found: Mapping[str, Node]) -> str | None:
-    node = found.get("default")
-    return None if node is None or node.value is None else node.expression().strip()
+def _find(found: Mapping[str, Node], name: str) -> Node | None:
+    """Return the value of an optional name, None if it is left out or null."""
+    node = found.get(name)
+    return None if node is None or node.value is None else node
 
 
 def _read_description(found: Mapping[str, Node]) -> str | None:
-    node = found.get("description")
-    if node is None or node.value is None:
-        return None
-    return node.checked(lambda text: checked_text(text, "description"))
+    node = _find(found, "description")
+    return None if node is None else node.checked(lambda text: checked_text(text, "description"))
 
 
-def _read_primary_key(key: TableKey, node: Node, columns: tuple[Column, ...]) -> tuple[str, ...]:
-    if node.value is None:
+def _read_primary_key(key: TableKey, node: Node | None, columns: tuple[Column, ...]) -> tuple[str, ...]:
+    if node is None:
         return ()
     names = tuple(item.text() for item in node.items())
     node.checked(lambda _: check_primary_key(key, checkable(columns), names), "")
     return names
 
 
-def _read_indices(node: Node, columns: tuple[Column, ...]) -> tuple[Index, ...]:
-    if node.value is None:
+def _read_indices(node: Node | None, columns: tuple[Column, ...]) -> tuple[Index, ...]:
+    if node is None:
         return ()
     indices = tuple(_read_index(item, columns) for item in node.items())
     names = [index.chosen_name for index in indices]
@@ -181,38 +253,10 @@ def _read_index(node: Node, columns: tuple[Column, ...]) -> Index:
         kind=kind,
         name=found["name"].text() if "name" in found else None,
         metric=_read_metric(found, kind),
-        num_partitions=found["num_partitions"].number() if "num_partitions" in found else None,
-        num_sub_vectors=found["num_sub_vectors"].number() if "num_sub_vectors" in found else None,
+        **{name: found[name].number() for name in ("num_partitions", "num_sub_vectors") if name in found},
     )
-    _check_index(node, index, column)
+    node.checked(lambda _: check_index(index, column), "")
     return index
-
-
-def _check_index(node: Node, index: Index, column: Column) -> None:
-    """Fail for an index that Lance cannot build. Without rows it is not built yet, so Lance would not report it."""
-    prefixes, needed = _VECTORS if index.kind.is_vector else _NEEDS.get(index.kind, (("",), ""))
-    # The storage of an extension type is not known here, so Lance decides when it builds the index.
-    if not column.type.startswith((*prefixes, "extension<")):
-        node.fail(
-            f"an index of type {index.kind.value} needs {needed}, but column {column.name!r} is {column.type}",
-            hint="use another column, or another type of index",
-        )
-    if not index.kind.is_vector:
-        if index.num_partitions is not None or index.num_sub_vectors is not None:
-            node.fail(f"an index of type {index.kind.value} has no partitions", hint="leave them out")
-        return
-    if index.kind.value.endswith("_pq") and None in (index.num_partitions, index.num_sub_vectors):
-        node.fail(
-            f"an index of type {index.kind.value} needs num_partitions and num_sub_vectors",
-            hint="add both, such as 16 and 8",
-        )
-    if index.num_sub_vectors is not None and not column.type.startswith("extension<"):
-        size = column.arrow.type.list_size
-        if size % index.num_sub_vectors:
-            node.fail(
-                f"vectors of {size} dimensions cannot be split into {index.num_sub_vectors} sub-vectors",
-                hint="use a num_sub_vectors that divides the number of dimensions",
-            )
 
 
 def _read_metric(found: Mapping[str, Node], kind: IndexKind) -> str | None:
@@ -243,3 +287,113 @@ def _check_origins(node: Node, renames: list[tuple[str, str]]) -> None:
                 f"both {taken[was]!r} and {name!r} have the earlier name {was!r}", hint="remove 'was' from one of them"
             )
         taken[was] = name
+
+
+def _parse_yaml(text: str) -> Node:
+    """Parse YAML into nodes with line numbers. Raise InvalidSchemaError if a name is given twice."""
+    import yaml  # only schemas need it
+
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.YAMLError as err:
+        mark = getattr(err, "problem_mark", None)
+        where = "" if mark is None else f" in line {mark.line + 1}"
+        problem = getattr(err, "problem", None) or " ".join(str(err).split())
+        raise InvalidSchemaError(f"the schema is not YAML{where}: {problem}", hint="correct the YAML syntax") from None
+    # PyYAML reads nested parts by recursion, before the depth can be checked here.
+    except RecursionError:
+        raise InvalidSchemaError("the schema is nested too deeply", hint="use fewer levels") from None
+    if root is None:
+        raise InvalidSchemaError(
+            "the schema is empty", hint="start with 'tables:', or print a schema with `schema_show()`"
+        )
+    return _YamlReader(yaml).read(root)
+
+
+class _YamlReader:
+    def __init__(self, yaml: Any) -> None:
+        self._yaml = yaml
+        self._boolean = yaml.SafeLoader.bool_values
+        self._nodes = 0
+
+    def read(self, node: Any, *, path: str = "", depth: int = 0) -> Node:
+        line = node.start_mark.line + 1
+        _check_depth(depth)
+        self._nodes += 1
+        if self._nodes > _MAX_NODES:
+            raise InvalidSchemaError(f"the schema has more than {_MAX_NODES} parts", hint="repeat fewer parts")
+        if isinstance(node, self._yaml.MappingNode):
+            return Node(path=path, line=line, value=self._read_mapping(node, path=path, depth=depth))
+        if isinstance(node, self._yaml.SequenceNode):
+            items = (
+                self.read(item, path=f"{path}[{number}]", depth=depth + 1) for number, item in enumerate(node.value)
+            )
+            return Node(path=path, line=line, value=tuple(items))
+        return Node(path=path, line=line, value=self._scalar(node))
+
+    def _read_mapping(self, node: Any, *, path: str, depth: int) -> dict[str, Node]:
+        found: dict[str, Node] = {}
+        for key, item in node.value:
+            here = Node(path=path, line=key.start_mark.line + 1, value=None)
+            if not isinstance(key, self._yaml.ScalarNode):
+                here.fail("a name must be a text", hint="use text for names")
+            # It would be read as a table or column with the name '<<'.
+            if key.tag == "tag:yaml.org,2002:merge":
+                here.fail("the merge key '<<' is not supported", hint="write the entries out")
+            # PyYAML keeps the last of two equal names without an error. The plan would then drop what only the first
+            # one declares.
+            if key.value in found:
+                here.fail(f"{key.value!r} is given twice", hint="keep one of them")
+            read = self.read(item, path=_join(path, key.value), depth=depth + 1)
+            # Use the line of the name: a long value may start on a later line.
+            found[key.value] = Node(path=read.path, line=here.line, value=read.value)
+        return found
+
+    def _scalar(self, node: Any) -> str | bool | None:
+        match node.tag.rpartition(":")[2]:
+            case "null":
+                return None
+            # A value with the tag `!!bool` may be any text.
+            case "bool" if node.value.lower() in self._boolean:
+                return bool(self._boolean[node.value.lower()])
+            case _:
+                return str(node.value)
+
+
+def _parse_values(value: Any, *, path: str = "", depth: int = 0) -> Node:
+    """Convert plain Python values into nodes: dicts, lists, text, numbers."""
+    _check_depth(depth)
+    here = Node(path=path, line=None, value=None)
+    match value:
+        case None | bool() | str():
+            return Node(path=path, line=None, value=value)
+        case int() | float() | Decimal():
+            return Node(path=path, line=None, value=str(value))
+        case Mapping():
+            for key in value:
+                if not isinstance(key, str):
+                    here.fail(f"a name must be a text, got {key!r}", hint="use text for names")
+            entries = {key: _parse_values(value[key], path=_join(path, key), depth=depth + 1) for key in value}
+            return Node(path=path, line=None, value=entries)
+        # For Python, bytes are a sequence of integers.
+        case Sequence() if not isinstance(value, bytes | bytearray):
+            items = (_parse_values(item, path=f"{path}[{n}]", depth=depth + 1) for n, item in enumerate(value))
+            return Node(path=path, line=None, value=tuple(items))
+    return here.fail(
+        f"unsupported value of type {type(value).__name__}", hint="pass dicts, lists, text, numbers, True or False"
+    )
+
+
+def _check_depth(depth: int) -> None:
+    if depth > _MAX_DEPTH:
+        raise InvalidSchemaError("the schema is nested too deeply", hint="use fewer levels")
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def _shown(value: "dict[str, Node] | tuple[Node, ...] | str | bool | None") -> str:
+    if isinstance(value, dict | tuple):
+        return "a mapping" if isinstance(value, dict) else "a list"
+    return repr(value) if isinstance(value, str) else {None: "nothing", True: "true", False: "false"}[value]

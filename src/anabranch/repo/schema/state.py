@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from anabranch.errors import CorruptError
+from anabranch.errors import CorruptError, InvalidInputError
 from anabranch.format.staging import DEFAULT, DESCRIPTION, IndexKind, VectorOptions, VersionRef, list_indices
 from anabranch.ids import TableKey
 from anabranch.repo.schema.types import show_type, to_arrow
@@ -16,6 +16,14 @@ from anabranch.storage.requests import in_parallel
 
 # Longer than any line, so that YAML does not break a type or an expression over two.
 _WIDTH = 10_000
+# The prefixes of the column types that an index supports, and their description.
+_LISTS, _TEXT = ("list<", "large_list<"), ("string", "large_string")
+_VECTORS = (("vector(", "fixed_size_list<"), "vectors, such as vector(128)")
+_NEEDS = {
+    IndexKind.LABEL_LIST: (_LISTS, "lists"),
+    IndexKind.NGRAM: (_TEXT, "text"),
+    IndexKind.INVERTED: ((*_TEXT, *(lists + text for lists in _LISTS for text in _TEXT)), "text, or lists of text"),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +90,37 @@ class Index:
         if self.name not in {None, f"{self.column}_idx"}:
             settings.append(f"named {self.name}")
         return f"{self.column} ({', '.join(settings)})"
+
+
+def check_index(index: Index, column: Column) -> None:
+    """Raise InvalidInputError for an index that Lance cannot build.
+
+    Without rows it is not built yet, so Lance would not report it.
+    """
+    kind = index.kind
+    prefixes, needed = _VECTORS if kind.is_vector else _NEEDS.get(kind, (("",), ""))
+    # The storage of an extension type is not known here, so Lance decides when it builds the index.
+    if not column.type.startswith((*prefixes, "extension<")):
+        raise InvalidInputError(
+            f"an index of type {kind.value} needs {needed}, but column {column.name!r} is {column.type}",
+            hint="use another column, or another type of index",
+        )
+    sizes = (index.num_partitions, index.num_sub_vectors)
+    if not kind.is_vector:
+        if sizes != (None, None):
+            raise InvalidInputError(f"an index of type {kind.value} has no partitions", hint="leave them out")
+        return
+    if kind.value.endswith("_pq") and None in sizes:
+        raise InvalidInputError(
+            f"an index of type {kind.value} needs num_partitions and num_sub_vectors", hint="add both, such as 16 and 8"
+        )
+    if index.num_sub_vectors is not None and not column.type.startswith("extension<"):
+        size = column.arrow.type.list_size
+        if size % index.num_sub_vectors:
+            raise InvalidInputError(
+                f"vectors of {size} dimensions cannot be split into {index.num_sub_vectors} sub-vectors",
+                hint="use a num_sub_vectors that divides the number of dimensions",
+            )
 
 
 def checkable(columns: Iterable[Column]) -> pa.Schema:
