@@ -189,23 +189,16 @@ def load_config(*, environment: Mapping[str, str] = os.environ, folder: Path | N
     return dict(sorted(found.items()))
 
 
-def configured_options(*, environment: Mapping[str, str] = os.environ, folder: Path | None = None) -> dict[str, str]:
+def configured_options() -> dict[str, str]:
     """Return the storage options of the settings."""
-    config = load_config(environment=environment, folder=folder)
-    return {name.removeprefix(_STORAGE): setting.value for name, setting in config.items() if name.startswith(_STORAGE)}
+    found = {name: setting.value for name, setting in load_config().items() if name.startswith(_STORAGE)}
+    return {name.removeprefix(_STORAGE): value for name, value in found.items()}
 
 
-def write_config(
-    name: str,
-    value: str | None,
-    *,
-    source: Source,
-    environment: Mapping[str, str] = os.environ,
-    folder: Path | None = None,
-) -> Path:
+def write_config(name: str, value: str | None, *, source: Source) -> Path:
     """Set a setting of the folder or of the user, or remove it with None. Return the file."""
     _check_setting(name, source)
-    file = _config_file(source, environment, folder or _current_folder())
+    file = _config_file(source, os.environ, _current_folder())
     settings = _read_config(file)
     if value is None:
         if name not in settings:

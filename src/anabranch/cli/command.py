@@ -49,60 +49,40 @@ _PANEL = "Common options"
 _RANGE = re.compile(r"  \[x>=\d+\]|; x>=\d+(?=\])")
 
 Shared = Literal["branch", "repo", "actor", "storage_option", "as_json"]
-_OPTIONS: dict[str, tuple[Any, object]] = {
-    "branch": (
-        Annotated[
-            str | None,
-            option("--branch -b", "BRANCH", "Branch to work on (default: the current branch).", rich_help_panel=_PANEL),
-        ],
-        None,
+
+
+def _shared(kind: Any, names: str, metavar: str, text: str, **more: Any) -> Any:
+    return Annotated[kind, option(names, metavar, text, rich_help_panel=_PANEL, **more)]
+
+
+# The type and the declaration of each. Their default is None, and that of the flag False.
+_OPTIONS: dict[Shared, Any] = {
+    "branch": _shared(str | None, "--branch -b", "BRANCH", "Branch to work on (default: the current branch)."),
+    "repo": _shared(
+        str | None,
+        "--repo",
+        "URI",
+        "Repository: a folder, or an s3://, gs:// or az:// address. Default: the variable ANABRANCH_REPO,"
+        " then the repository that 'init' or 'switch' set for the current folder.",
     ),
-    "repo": (
-        Annotated[
-            str | None,
-            option(
-                "--repo",
-                "URI",
-                "Repository: a folder, or an s3://, gs:// or az:// address. Default: the variable ANABRANCH_REPO,"
-                " then the repository that 'init' or 'switch' set for the current folder.",
-                rich_help_panel=_PANEL,
-            ),
-        ],
-        None,
+    "actor": _shared(
+        str | None,
+        "--actor",
+        "NAME",
+        "Name of the actor: who makes the change. The log shows this name. Default: the variable"
+        " ANABRANCH_ACTOR, then the setting 'actor' of 'anabranch config', then your user name.",
     ),
-    "actor": (
-        Annotated[
-            str | None,
-            option(
-                "--actor",
-                "NAME",
-                "Name of the actor: who makes the change. The log shows this name. Default: the variable"
-                " ANABRANCH_ACTOR, then the setting 'actor' of 'anabranch config', then your user name.",
-                rich_help_panel=_PANEL,
-            ),
-        ],
-        None,
+    "storage_option": _shared(
+        list[str] | None,
+        "--storage-option -o",
+        "KEY=VALUE",
+        "Option of the object store, such as aws_region=us-east-1. Repeatable. Do not pass secrets here,"
+        " because other users can see command lines. For secrets, set the variable ANABRANCH_STORAGE_OPTIONS to"
+        " 'KEY=VALUE KEY=VALUE'.",
+        envvar="ANABRANCH_STORAGE_OPTIONS",
+        show_envvar=False,
     ),
-    "storage_option": (
-        Annotated[
-            list[str] | None,
-            option(
-                "--storage-option -o",
-                "KEY=VALUE",
-                "Option of the object store, such as aws_region=us-east-1. Repeatable. Do not pass secrets here,"
-                " because other users can see command lines. For secrets, set the variable ANABRANCH_STORAGE_OPTIONS to"
-                " 'KEY=VALUE KEY=VALUE'.",
-                envvar="ANABRANCH_STORAGE_OPTIONS",
-                show_envvar=False,
-                rich_help_panel=_PANEL,
-            ),
-        ],
-        None,
-    ),
-    "as_json": (
-        Annotated[bool, flag("--json", "Print one JSON document instead of tables.", rich_help_panel=_PANEL)],
-        False,
-    ),
+    "as_json": Annotated[bool, flag("--json", "Print one JSON document instead of tables.", rich_help_panel=_PANEL)],
 }
 
 BRANCH: tuple[Shared, ...] = ("branch",)
@@ -299,24 +279,26 @@ def command(
                 raise typer.Exit(answer.exit_code)
 
         shared = [
-            inspect.Parameter(option, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-            for option, (annotation, default) in _OPTIONS.items()
+            inspect.Parameter(
+                option,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=False if option == "as_json" else None,
+                annotation=annotation,
+            )
+            for option, annotation in _OPTIONS.items()
             if option in on
         ]
         for each in (*own, *shared):
             for info in getattr(each.annotation, "__metadata__", ()):
-                add_completion(info, _open_repository if "repo" in on else None)
+                add_completion(info, (lambda parameters: Here(parameters).repository) if "repo" in on else None)
         run.__signature__ = inspect.Signature([*own, *shared])  # type: ignore[attr-defined]
         run.__doc__ = act.__doc__
-        app.command(name, epilog=_epilog(examples), cls=_Command)(run)
+        shown = "\n".join(f"  anabranch {example}" for example in examples)
+        # \b keeps the examples in their lines.
+        app.command(name, epilog=f"\b\nExample:\n{shown}", cls=_Command)(run)
         return act
 
     return add
-
-
-def _open_repository(parameters: dict[str, Any]) -> "Repository":
-    """Open the repository that the parameters of a command line name."""
-    return Here(parameters).repository
 
 
 def _parameters(act: Callable[..., Any]) -> tuple[list[inspect.Parameter], dict[str, type[Any]]]:
@@ -341,12 +323,6 @@ def _parameters(act: Callable[..., Any]) -> tuple[list[inspect.Parameter], dict[
             for field in fields(kind)
         ]
     return found, sets
-
-
-def _epilog(examples: Sequence[str]) -> str:
-    """The examples below a command's help, kept in their lines."""
-    lines = "\n".join(f"  anabranch {example}" for example in examples)
-    return f"\b\nExample:\n{lines}"
 
 
 def notes_on(memory: Memory, *, before: Memory | None) -> list[str]:

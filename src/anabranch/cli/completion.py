@@ -116,19 +116,10 @@ def _complete_from(find: Complete, open_repository: OpenRepository) -> Callable[
     return complete
 
 
-def _branches(repository: "Repository", _: Any, incomplete: str) -> Iterable[str]:
-    return [branch.name for branch in repository.branch_list(prefix=incomplete, limit=_MOST)]
-
-
-def _deleted_branches(repository: "Repository", incomplete: str) -> Iterable[str]:
-    return [branch.name for branch in repository.branch_list(prefix=incomplete, limit=_MOST, deleted=True)]
-
-
-def _branches_of(repository: "Repository", ctx: Any, incomplete: str) -> Iterable[str]:
+def _branches(repository: "Repository", ctx: Any, incomplete: str) -> Iterable[str]:
     """Return the branches that a command is about: a deleted one is all that can be restored."""
-    if ctx.info_name == "restore":
-        return _deleted_branches(repository, incomplete)
-    return _branches(repository, ctx, incomplete)
+    is_deleted = ctx.info_name == "restore"
+    return [branch.name for branch in repository.branch_list(prefix=incomplete, limit=_MOST, deleted=is_deleted)]
 
 
 def _tags(repository: "Repository", _: Any, incomplete: str) -> Iterable[str]:
@@ -166,7 +157,7 @@ def _ref_of(ctx: Any) -> str | None:
 _COMPLETERS: dict[str, Complete] = {
     "A": _refs,
     "B": _refs,
-    "BRANCH": _branches_of,
+    "BRANCH": _branches,
     "COLUMN": _columns,
     "COMMIT": _refs,
     "COMMIT...": _refs,

@@ -7,6 +7,7 @@ from functools import cache
 from operator import attrgetter
 from typing import Any
 
+from anabranch.display import to_datetime
 from anabranch.hints import Door, words_at
 from anabranch.ids import MAIN
 from anabranch.json_values import json_value
@@ -71,12 +72,6 @@ def _by_reason(report: Any) -> dict[str, object]:
     return {reason: {"files": files, "bytes": size} for reason, (files, size) in report.by_reason.items()}
 
 
-def _moment(microseconds: int | None) -> object:
-    from anabranch.display import to_datetime
-
-    return None if microseconds is None else to_datetime(microseconds)
-
-
 COMPUTED: dict[str, Mapping[str, Callable[[Any], object]]] = {
     "format.CleanupReport": {
         "files": lambda report: len(report.files),
@@ -106,7 +101,7 @@ COMPUTED: dict[str, Mapping[str, Callable[[Any], object]]] = {
     "repo.GcReport": {
         "files": lambda report: len(report.objects),
         "by_reason": _by_reason,
-        "waiting_since": lambda report: _moment(report.waiting_since),
+        "waiting_since": lambda report: None if report.waiting_since is None else to_datetime(report.waiting_since),
     },
     "repo.PipelineRecord": {
         "outputs": lambda record: [{"table": key, **document_of(output)} for key, output in record.outputs.items()],
@@ -128,16 +123,12 @@ COMPUTED: dict[str, Mapping[str, Callable[[Any], object]]] = {
 def document_of(value: Any) -> Any:
     """Return a value of the library, or anything that contains such values, as JSON has it."""
     if isinstance(value, Mapping):
-        return {_key(key): document_of(item) for key, item in value.items()}
+        return {str(key.value if isinstance(key, Enum) else key): document_of(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [document_of(item) for item in value]
     kind: Any = type(value)
     read = _reader(kind)
     return json_value(value) if read is None else {name: document_of(item) for name, item in read(value).items()}
-
-
-def _key(key: object) -> str:
-    return str(key.value if isinstance(key, Enum) else key)
 
 
 # Cached by class, because a document may list thousands of values of one class.

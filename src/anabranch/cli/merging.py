@@ -148,11 +148,10 @@ def read_checks(files: Sequence[str] | None) -> dict[str, str]:
     """Read checks from files, by the names of the files, or by their paths if two files have one name."""
     paths = [Path(file) for file in dict.fromkeys(files or ())]
     names = [path.name for path in paths]
-    return {str(path) if names.count(path.name) > 1 else path.name: _read(path) for path in paths}
-
-
-def _read(path: Path) -> str:
-    return _read_text(path, "the check", hint="name a file with one SELECT in UTF-8")
+    hint = "name a file with one SELECT in UTF-8"
+    texts = [_read_text(path, "the check", hint=hint) for path in paths]
+    unique = [str(path) if names.count(path.name) > 1 else path.name for path in paths]
+    return dict(zip(unique, texts, strict=True))
 
 
 def _read_text(path: Path, what: str, *, hint: str) -> str:

@@ -124,7 +124,7 @@ class TextOutput:
             typer.echo(printable(sentence))
         for line in answer.lines:
             pieces = [(line.text, line.colour), *line.more]
-            typer.echo("".join(_coloured(printable(text), colour) for text, colour in pieces))
+            typer.echo("".join(_painted(printable(text), colour) for text, colour in pieces))
         for table in answer.tables:
             _print_table(table)
 
@@ -157,10 +157,6 @@ def print_stream(output: Output, what: str, texts: Iterator[str]) -> None:
         typer.echo(text, nl=False)
 
 
-def _coloured(text: str, colour: str | None) -> str:
-    return text if colour is None else typer.style(text, fg=colour)
-
-
 def _print_table(table: Table, *, err: bool = False) -> None:
     if table.title:
         typer.echo(f"\n{printable(table.title)}", err=err)
@@ -174,7 +170,9 @@ def _print_table(table: Table, *, err: bool = False) -> None:
         typer.echo(line, err=err)
 
 
-def _painted(text: str, style: str) -> str:
+def _painted(text: str, style: str | None) -> str:
+    if style is None:
+        return text
     return typer.style(text, dim=True) if style == "dim" else typer.style(text, fg=style)
 
 

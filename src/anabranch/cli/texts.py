@@ -288,11 +288,11 @@ def text_value(value: Any) -> str:
             return str(value)
 
 
-def value_table(names: Sequence[str], rows: Sequence[Sequence[Any]], *, title: str | None = None) -> Table:
+def value_table(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
     """Return a table of values of rows. Columns of numbers are aligned to the right, and show no separators."""
     right = frozenset(
         at
         for at in range(len(names))
         if rows and all(isinstance(row[at], int | float | Decimal) and not isinstance(row[at], bool) for row in rows)
     )
-    return Table(tuple(names), [tuple(map(text_value, row)) for row in rows], title=title, empty="no rows", right=right)
+    return Table(tuple(names), [tuple(map(text_value, row)) for row in rows], empty="no rows", right=right)

@@ -213,11 +213,6 @@ def read_source(path: str | os.PathLike[str], storage_options: Mapping[str, str]
     return Source(file=file, content=content)
 
 
-def executed_source(file: str) -> Source:
-    """What Python knows of the text of a file, or of a cell of a notebook, that it has executed."""
-    return Source(file=file, content="".join(linecache.getlines(file)).encode())
-
-
 def execute(source: Source) -> ModuleType:
     """Execute a file as a module of its own."""
     # Named by its content, so that two files of one name, or two versions of a file, have different modules.
@@ -271,7 +266,11 @@ class PipelineDefinition:
     @property
     def source(self) -> Source:
         """The text of its file."""
-        return executed_source(self.location.file) if self._source is None else self._source
+        if self._source is not None:
+            return self._source
+        # What Python knows of the text of a file, or of a cell of a notebook, that it has executed.
+        file = self.location.file
+        return Source(file=file, content="".join(linecache.getlines(file)).encode())
 
     def sql(  # noqa: PLR0913 - all but the SQL by their names
         self,

@@ -258,9 +258,10 @@ class _Crew:
         with ThreadPoolExecutor(jobs, thread_name_prefix="anabranch-step") as threads:
             try:
                 while waiting or working:
+                    ready = [step for step in waiting if all(key in self._built for key in step.after)]
                     # Not more than there are threads: a step in the queue of the pool would be reported as started too
                     # early.
-                    for step in self._ready(waiting)[: jobs - len(working)]:
+                    for step in ready[: jobs - len(working)]:
                         waiting.remove(step)
                         self._report(step, StepState.STARTED)
                         working[threads.submit(self._build, step)] = step
@@ -281,9 +282,6 @@ class _Crew:
             for builder in self._builders.values():
                 builder.interrupt()
             _, left = wait(left, timeout=_BETWEEN_INTERRUPTS_SECONDS)
-
-    def _ready(self, waiting: Sequence[Step]) -> list[Step]:
-        return [step for step in waiting if all(key in self._built for key in step.after)]
 
     def _build(self, step: Step) -> BuiltOutput:
         began = time.monotonic()

@@ -203,7 +203,7 @@ class SparkComparer:
         """Have each bucket of a question answered, by a function of what is asked and of the bucket's number."""
         buckets = self._sizes.count_buckets(question)
         # It is sent to the workers with the function, so it must not hold the rows.
-        asked = _without_rows(question)
+        asked = _with_rows(question, {})
         shared = self._share(question, asked, buckets).repartitionById(buckets, "bucket")
         if _is_matched_twice(question):
             # Equal rows are taken away where they meet; what is left meets again, by row ids.
@@ -301,10 +301,6 @@ def _count_new(rows: pa.Table) -> int:
 
 def _buckets_of_ids(rows: pa.Table, buckets: int) -> pa.Array:
     return pa.array(rows.column(ROW_ID).to_numpy() % buckets)
-
-
-def _without_rows(question: _Question) -> _Question:
-    return _with_rows(question, {})
 
 
 def _with_rows(question: _Question, rows: dict[int, list[pa.RecordBatch]]) -> _Question:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema, to_arrow_type
-from pyspark.sql.types import DataType, StructField, StructType
+from pyspark.sql.types import StructField, StructType
 
 from anabranch.errors import SchemaMismatchError
 from anabranch.format.arrow_types import common_type
@@ -122,12 +122,8 @@ def _kept_field(given: StructField, existing: pa.Schema | None) -> pa.Field | No
     if existing is None or given.name not in existing.names:
         return None
     field = existing.field(given.name)
-    return field if _is_same(field.type, given.dataType) else None
-
-
-def _is_same(kind: pa.DataType, given: DataType) -> bool:
-    """Whether Spark cannot distinguish a column's type from a given one. Nullability does not count."""
-    return bool(_normal(_shown_type(kind)) == _normal(to_arrow_type(given, timezone=_UTC)))
+    # Kept if Spark cannot distinguish its type from the given one. Nullability does not count.
+    return field if _normal(_shown_type(field.type)) == _normal(to_arrow_type(given.dataType, timezone=_UTC)) else None
 
 
 def _normal(kind: pa.DataType) -> pa.DataType:

@@ -199,9 +199,9 @@ def pull(
     repository = here.repository
     has_moved = repository.branch_pull(name, key)
     branch = repository.branch_get(name)
-    sentence = f"{key} on {name} {_pulled(branch)}" if has_moved else f"{key} on {name} has nothing to pull"
+    state = "follows main again" if branch.mode is BranchMode.LIVE else f"is as on {branch.parent} now"
     document = {"branch": name, "table": key, "pulled": has_moved, "head_commit_id": branch.head_commit_id}
-    return Answer(document, sentence)
+    return Answer(document, f"{key} on {name} {state if has_moved else 'has nothing to pull'}")
 
 
 @command(branches, "freeze", "branch freeze dev", on=WRITES)
@@ -276,10 +276,6 @@ def _size_text(snapshot: "Snapshot") -> str:
 def _protection(branch: "BranchInfo") -> str:
     checks = f", with {count(len(branch.checks), 'check')}" if branch.checks else ""
     return f"protected{checks}" if branch.is_protected else "not protected"
-
-
-def _pulled(branch: "BranchInfo") -> str:
-    return "follows main again" if branch.mode is BranchMode.LIVE else f"is as on {branch.parent} now"
 
 
 def _origin(branch: "BranchInfo") -> str | None:

@@ -308,12 +308,8 @@ def _facts(commit: "GraphCommit", made: "PipelineRecord | None") -> tuple[tuple[
         ("kind", commit.kind.value),
         ("message", commit.message or None),
         *(_pipeline_facts(made) if made is not None else ()),
-        *((f"metadata {key}", value) for key, value in said if made is None or not _is_of_pipelines(key)),
+        *((f"metadata {key}", value) for key, value in said if made is None or key.partition(".")[0] != "pipeline"),
     )
-
-
-def _is_of_pipelines(key: str) -> bool:
-    return key.partition(".")[0] == "pipeline"
 
 
 def _pipeline_facts(made: "PipelineRecord") -> tuple[tuple[str, object], ...]:

@@ -10,12 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import FloatType, StructField, StructType
 
-from anabranch.display import to_datetime
 from anabranch.errors import InvalidInputError
 from anabranch.format.bases import list_data_files
 from anabranch.format.scan import check_nearest
 from anabranch.repo.history.changes import TableFeed, change_feed
-from anabranch.repo.history.table_history import TableChange
 from anabranch.repo.repository import Repository
 from anabranch.repo.snapshot import Snapshot
 from anabranch.spark.change_feed import (
@@ -260,25 +258,23 @@ def _piece_from_json(feed: TableFeed, repository: Repository, found: Mapping[str
 
 def _history(source: _Source) -> list[dict[str, Any]]:
     changes = list(source.feed.iter_states(since=None, until=source.commit))
-    return [_history_row(change) for change in reversed(changes)]
-
-
-def _history_row(change: TableChange) -> dict[str, Any]:
-    commit = change.commit
-    return {
-        "commit": commit.graph_commit_id,
-        "branch": commit.branch,
-        "version": commit.manifest_version,
-        "time": to_datetime(commit.created_at),
-        "actor": commit.actor_id,
-        "kind": str(commit.kind),
-        "message": commit.message,
-        "metadata": list(commit.metadata.items()),
-        "parent": commit.parent_commit_id,
-        "merged_parent": commit.merged_parent_commit_id,
-        "rows_before": None if change.before is None else change.before.rows,
-        "rows_after": None if change.after is None else change.after.rows,
-    }
+    return [
+        {
+            "commit": change.commit.graph_commit_id,
+            "branch": change.commit.branch,
+            "version": change.commit.manifest_version,
+            "time": change.commit.created,
+            "actor": change.commit.actor_id,
+            "kind": str(change.commit.kind),
+            "message": change.commit.message,
+            "metadata": list(change.commit.metadata.items()),
+            "parent": change.commit.parent_commit_id,
+            "merged_parent": change.commit.merged_parent_commit_id,
+            "rows_before": None if change.before is None else change.before.rows,
+            "rows_after": None if change.after is None else change.after.rows,
+        }
+        for change in reversed(changes)
+    ]
 
 
 def _files(source: _Source) -> list[dict[str, Any]]:
@@ -305,7 +301,7 @@ def _refs(source: _Source) -> list[dict[str, Any]]:
             "mode": info.mode.value,
             "parent": info.parent,
             "protected": info.is_protected,
-            "created": to_datetime(info.created_at),
+            "created": info.created,
             "description": info.description,
         }
         for info in source.repository.branch_list()
@@ -315,7 +311,7 @@ def _refs(source: _Source) -> list[dict[str, Any]]:
             "name": info.name,
             "type": "tag",
             "commit": info.commit_id,
-            "created": to_datetime(info.created_at),
+            "created": info.created,
             "description": info.description,
         }
         for info in source.repository.tag_list()

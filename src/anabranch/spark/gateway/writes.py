@@ -119,7 +119,7 @@ def begin_write(request: Request) -> dict[str, Any]:
         message=request["message"],
         metadata=request.get("metadata", {}),
         table=table,
-        read=_read_version_ref(request),
+        read=version_ref_from_json(request["version_ref"], request.storage_options) if mode == "change" else None,
         where=_where(request, staged_table.version_ref),
     )
     return {"write": _WRITES.add(write), "writer": _writer_to_json(table.writer, request["schema"])}
@@ -258,12 +258,6 @@ class _MovedRows:
             rows = pa.RecordBatch.from_arrays(batch.columns[:width], names=self.writer.given.names)
             for fitted in self.writer.fitted(iter([rows])):
                 yield fitted, row_ids.to_numpy().astype(np.uint64)
-
-
-def _read_version_ref(request: Request) -> VersionRef | None:
-    return (
-        version_ref_from_json(request["version_ref"], request.storage_options) if request["mode"] == "change" else None
-    )
 
 
 def _where(request: Request, version_ref: VersionRef) -> str | None:
