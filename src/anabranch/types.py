@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from anabranch.format.doctor.findings import DoctorReport, Finding, FindingKind, Severity
     from anabranch.format.layout.listing import Layout, LayoutFile, LayoutKind, Total
     from anabranch.format.layout.manifest import BasePath
-    from anabranch.format.refs.branch_deletion import DeletedBranch
-    from anabranch.format.refs.branches import BranchInfo as DatasetBranchInfo
+    from anabranch.format.refs.branches import DeletedBranch
     from anabranch.format.refs.ref_files import RefList, UnreadableRef
-    from anabranch.format.refs.tags import TagInfo as DatasetTagInfo
-    from anabranch.format.refs.tags import VersionInfo
+    from anabranch.format.refs.refs import BranchInfo as DatasetBranchInfo
+    from anabranch.format.refs.refs import TagInfo as DatasetTagInfo
+    from anabranch.format.refs.refs import VersionInfo
     from anabranch.format.retention import CleanupReason, CleanupReport, RemovedFile, UnusedInBase
     from anabranch.format.staging import IndexInfo, IndexKind
     from anabranch.format.staging.compaction import CompactReport
@@ -190,10 +190,9 @@ _NAMES = {
     "anabranch.format.doctor.findings": "DoctorReport Finding FindingKind Severity",
     "anabranch.format.layout.listing": "Layout LayoutFile LayoutKind Total",
     "anabranch.format.layout.manifest": "BasePath",
-    "anabranch.format.refs.branch_deletion": "DeletedBranch",
-    "anabranch.format.refs.branches": "DatasetBranchInfo=BranchInfo",
+    "anabranch.format.refs.branches": "DeletedBranch",
     "anabranch.format.refs.ref_files": "RefList UnreadableRef",
-    "anabranch.format.refs.tags": "DatasetTagInfo=TagInfo VersionInfo",
+    "anabranch.format.refs.refs": "DatasetBranchInfo=BranchInfo DatasetTagInfo=TagInfo VersionInfo",
     "anabranch.format.retention": "CleanupReason CleanupReport RemovedFile UnusedInBase",
     "anabranch.format.staging": "IndexInfo IndexKind",
     "anabranch.format.staging.compaction": "CompactReport",

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from anabranch.cli.texts import text_value
-from anabranch.files.plain_rows import csv_lines, json_rows, plain_rows
+from anabranch.files.formats import csv_lines, json_rows, plain_rows
 
 NS = 1_000_000_000
 NOON = 1_794_744_000  # 2026-11-15T12:00:00Z

@@ -23,6 +23,7 @@ from anabranch.files.records import (
     refuse_nulls,
 )
 from anabranch.files.sources import SourceFile, Watch, check_is_json, iter_text
+from anabranch.format.arrow_types import is_list
 from anabranch.json_values import value_from_json
 
 # An array is read whole.
@@ -161,19 +162,15 @@ def _unknown_fields(found: Iterable[pa.Field], wanted: Iterable[pa.Field], insid
             continue
         other = known[field.name]
         # A list of lists of objects has its fields at the innermost level.
-        while pa.types.is_list(kind) and _is_any_list(other):
+        while pa.types.is_list(kind) and is_list(other):
             kind, other = kind.value_type, other.value_type
         if pa.types.is_struct(kind) and pa.types.is_struct(other):
             yield from _unknown_fields(kind, other, f"{path}.")
 
 
-def _is_any_list(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
-
-
 def _written_type(kind: pa.DataType) -> pa.DataType:
     """Return the type that Arrow is to read: text for dates, times and durations, which it would take for numbers."""
-    if _is_any_list(kind):
+    if is_list(kind):
         # Arrow reads no other kinds of lists.
         return pa.list_(kind.value_field.with_type(_written_type(kind.value_type)))
     if pa.types.is_struct(kind):

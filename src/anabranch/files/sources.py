@@ -120,10 +120,17 @@ def _find_plain(source: str, wanted: FileFormat | None, options: Mapping[str, st
     if FileFormat.LANCE in (wanted, format_of_name(path)[0]):
         yield SourceFile(root=root, path=path, size=0, format=FileFormat.LANCE, storage_options=options)
         return
-    if path and (known := _find_file(open_files(root, options), path)) is not None:
-        kind, compression = _require_format(path, wanted)
+    if path and (size := _find_size(open_files(root, options), path)) is not None:
+        kind, compression = format_of_name(path)
+        if wanted is None and kind is None:
+            raise _no_format(path)
         yield SourceFile(
-            root=root, path=path, size=known, format=kind, compression=compression, storage_options=options
+            root=root,
+            path=path,
+            size=size,
+            format=wanted or kind or FileFormat.CSV,
+            compression=compression,
+            storage_options=options,
         )
         return
     if not source.endswith((".csv", ".json", ".parquet", ".orc")):
@@ -163,7 +170,7 @@ def _list_below(
             )
 
 
-def _find_file(store: ObjectStore, path: str) -> int | None:
+def _find_size(store: ObjectStore, path: str) -> int | None:
     try:
         info = store.find_info(path)
     except InvalidPathError:
@@ -182,13 +189,6 @@ def _parent(uri: str) -> tuple[str, str]:
     scheme, bucket, path = split_uri(uri)
     folder, _, name = path.rpartition("/")
     return "/".join(part for part in (f"{scheme}://{bucket}", folder) if part), name
-
-
-def _require_format(path: str, wanted: FileFormat | None) -> tuple[FileFormat, Compression]:
-    kind, compression = format_of_name(path)
-    if wanted is None and kind is None:
-        raise _no_format(path)
-    return wanted or kind or FileFormat.CSV, compression
 
 
 def _no_format(path: str) -> InvalidInputError:

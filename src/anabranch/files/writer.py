@@ -15,8 +15,7 @@ import pyarrow.orc as pa_orc
 import pyarrow.parquet as pa_parquet
 
 from anabranch.errors import InvalidInputError
-from anabranch.files.formats import Compression, CsvOptions, FileFormat, format_of_name
-from anabranch.files.plain_rows import json_rows
+from anabranch.files.formats import Compression, CsvOptions, FileFormat, format_of_name, json_rows
 from anabranch.storage import ObjectStore, open_files
 from anabranch.storage.uris import join_uri, normalise_uri
 

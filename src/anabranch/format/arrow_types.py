@@ -61,6 +61,11 @@ def _timestamp(kind: pa.DataType) -> pa.DataType:
     return pa.timestamp("us", kind.tz) if kind.tz is not None else kind
 
 
+def is_list(kind: pa.DataType) -> bool:
+    """Whether a type is a list of any kind."""
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
 def python_values(values: pa.Array | pa.ChunkedArray) -> list[Any]:
     """The values in Python; times are text where one of their column is finer than microseconds or after 9999.
 
@@ -100,7 +105,7 @@ def _iso_text(value: Any, kind: pa.DataType) -> Any:
         return duration_text(int(value), kind.unit)
     if pa.types.is_struct(kind):
         return {field.name: _iso_text(value[field.name], field.type) for field in kind}
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+    if is_list(kind):
         return [_iso_text(item, kind.value_type) for item in value]
     return value
 
@@ -336,17 +341,13 @@ def _fits(found: pa.DataType, kind: pa.DataType, fits: Fits) -> bool:
         return all(field.name in known and _fits(field.type, known[field.name], fits) for field in found)
     if pa.types.is_struct(found) and pa.types.is_map(kind):
         return all(_fits(field.type, kind.item_type, fits) for field in found)
-    if _is_list(found) and _is_list(kind):
+    if is_list(found) and is_list(kind):
         return _fits(found.value_type, kind.value_type, fits)
     return fits(found, kind) or _can_only_be_typed(kind)
 
 
 def _can_only_be_typed(kind: pa.DataType) -> bool:
     return pa.types.is_map(kind) or isinstance(kind, pa.BaseExtensionType)
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
 def _convert(name: str, values: Any, kind: pa.DataType) -> pa.Array:

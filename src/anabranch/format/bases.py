@@ -6,13 +6,14 @@ the list of the version that is read, by its name or path.
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import lance
 
 from anabranch.errors import (
+    AnabranchError,
     BaseExistsError,
     BusyError,
     InvalidInputError,
@@ -104,6 +105,14 @@ def get_target(home: Home, bases: Iterable[BasePath], name_or_id: str | int | No
 def has_manifest(store: ObjectStore) -> bool:
     """Whether a store holds a dataset, and not only files of one, as a tier does."""
     return any(is_manifest(info.path) for info in store.list("_versions"))
+
+
+def is_dataset(uri: str, options: Mapping[str, str]) -> bool | None:
+    """Whether there is a dataset at an address; None if its store cannot be asked."""
+    try:
+        return has_manifest(open_store(uri, options))
+    except AnabranchError:
+        return None
 
 
 def is_manifest(path: str) -> bool:

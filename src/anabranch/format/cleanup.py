@@ -9,7 +9,7 @@ import json
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from anabranch.errors import CorruptError, NotFoundError, ObjectNotFoundError, StorageError
@@ -37,12 +37,20 @@ from anabranch.format.retention import (
     write_record,
 )
 from anabranch.ids import MAIN
-from anabranch.storage import ObjectInfo, in_parallel, iter_in_parallel, open_store
+from anabranch.storage import in_parallel, iter_in_parallel, open_store
 from anabranch.storage.uris import follow_links, join_uri, normalise_uri, relative_to
 
-_UNFINISHED = frozenset({LayoutKind.TEMPORARY, LayoutKind.PENDING_MANIFEST})
-# Kinds of files that a manifest names, directly or by a folder. All others are never called unused.
-_NAMED = frozenset({LayoutKind.DATA, LayoutKind.BLOB, LayoutKind.DELETION, LayoutKind.INDEX, LayoutKind.TRANSACTION})
+# Why a file that no kept version needs is removed. Kinds that no manifest names, directly or by a folder, are never
+# called unused.
+_REASONS = {
+    LayoutKind.TEMPORARY: CleanupReason.UNFINISHED,
+    LayoutKind.PENDING_MANIFEST: CleanupReason.UNFINISHED,
+    LayoutKind.DATA: CleanupReason.UNUSED,
+    LayoutKind.BLOB: CleanupReason.UNUSED,
+    LayoutKind.DELETION: CleanupReason.UNUSED,
+    LayoutKind.INDEX: CleanupReason.UNUSED,
+    LayoutKind.TRANSACTION: CleanupReason.UNUSED,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,14 +61,14 @@ class Plan:
     of them that are not there.
     """
 
-    manifests: Mapping[VersionKey, LayoutFile]
-    files: tuple[RemovedFile, ...]
-    in_bases: tuple[RemovedFile, ...]
-    unused: frozenset[BaseFile]
-    absent: frozenset[BaseFile]
-    unused_in_bases: tuple[UnusedInBase, ...]
     versions: KeptVersions
-    damaged: tuple[str, ...]
+    manifests: Mapping[VersionKey, LayoutFile] = field(default_factory=dict)
+    files: tuple[RemovedFile, ...] = ()
+    in_bases: tuple[RemovedFile, ...] = ()
+    unused: frozenset[BaseFile] = frozenset()
+    absent: frozenset[BaseFile] = frozenset()
+    unused_in_bases: tuple[UnusedInBase, ...] = ()
+    damaged: tuple[str, ...] = ()
 
 
 def make_plan(
@@ -79,8 +87,7 @@ def make_plan(
 
 def _chosen_bases(root: Home, known: Iterable[BasePath], names: Sequence[str]) -> dict[str, BasePath]:
     """The bases to clean, by their address; refuse a base that is a dataset of its own."""
-    listed = tuple(known)
-    targets = [get_target(root, listed, name) for name in ([names] if isinstance(names, str) else names)]
+    targets = [get_target(root, known, name) for name in ([names] if isinstance(names, str) else names)]
     return {follow_links(normalise_uri(base.path)): base for base in targets if base is not None}
 
 
@@ -97,7 +104,7 @@ class _Survey:
         self._reader = FilesReader(root, self._files)
         self._needs = self._read_all()
         self._protected: set[str] = set()
-        self.damaged = tuple(sorted({*self._unreadable(), *self._missing(), *self._lost(referenced.tagged)}))
+        self.damaged = tuple(sorted(set(self._iter_damage(referenced.tagged))))
 
     @property
     def bases(self) -> tuple[BasePath, ...]:
@@ -120,29 +127,19 @@ class _Survey:
         # A file that a clone or source needs stays on the record. A later cleanup removes it when the other dataset no
         # longer does.
         removable = frozenset(file for file in unused if file[1] not in self._protected)
-        found = [_BaseListing.of(self._root, path, removable) for path in sorted(chosen)]
+        found = [self._find_in_base(path, removable) for path in sorted(chosen)]
         return Plan(
             manifests=dict(sorted(doomed.items(), key=lambda item: (item[0][0] or "", item[0][1]))),
             files=tuple(self._iter_files(doomed)),
-            in_bases=tuple(file for base in found for file in base.removed(older_than=self._horizon)),
+            in_bases=tuple(file for removed, _ in found for file in removed),
             unused=unused,
-            absent=frozenset(file for base in found for file in base.absent),
+            absent=frozenset(file for _, absent in found for file in absent),
             unused_in_bases=tuple(self._iter_left(chosen, unused)),
             versions=self._versions,
-            damaged=(),
         )
 
     def nothing(self) -> Plan:
-        return Plan(
-            manifests={},
-            files=(),
-            in_bases=(),
-            unused=frozenset(),
-            absent=frozenset(),
-            unused_in_bases=(),
-            versions=replace(self._versions, kept=frozenset(self._manifests)),
-            damaged=self.damaged,
-        )
+        return Plan(versions=replace(self._versions, kept=frozenset(self._manifests)), damaged=self.damaged)
 
     def _read_all(self) -> dict[VersionKey, VersionFiles]:
         places = list(self._manifests)
@@ -160,21 +157,18 @@ class _Survey:
             check_bases(self._root.on(place[0]), needs.bases)
         return needs
 
-    def _unreadable(self) -> Iterator[str]:
-        unread = self._versions.kept - self._needs.keys()
-        return (self._manifests[place].path for place in unread if self._manifests[place].has_ref)
-
-    def _missing(self) -> Iterator[str]:
+    def _iter_damage(self, tagged: Collection[VersionKey]) -> Iterator[str]:
+        """Yield the files of kept versions that are missing or unreadable, and the tagged versions that are gone."""
         there = {file.path for file in self._files.files}
-        for place in self._versions.kept & self._needs.keys():
-            if self._manifests[place].has_ref:
-                needed = self._needs[place].below
+        for place in self._versions.kept:
+            manifest = self._manifests[place]
+            if manifest.has_ref and place not in self._needs:
+                yield manifest.path
+            elif manifest.has_ref:
                 # A version can be read without its transaction file.
-                yield from (path for path in needed if path not in there and "_transactions/" not in path)
-
-    def _lost(self, referenced: Collection[VersionKey]) -> Iterator[str]:
-        """Versions that a tag names and that are not there."""
-        for branch, version in referenced:
+                needed = self._needs[place].below - there
+                yield from (path for path in needed if "_transactions/" not in path)
+        for branch, version in tagged:
             if (branch, version) not in self._manifests:
                 yield f"{self._root.on(branch).folder}/version {version}".lstrip("/")
 
@@ -185,10 +179,8 @@ class _Survey:
             # A young file may belong to a commit in flight, and a tree without a ref to a branch in creation.
             if file.path in needed or file.path in gone or not file.has_ref or file.modified > self._horizon:
                 continue
-            if file.kind in _UNFINISHED:
-                yield RemovedFile(path=file.path, bytes=file.size, reason=CleanupReason.UNFINISHED)
-            elif file.kind in _NAMED:
-                yield RemovedFile(path=file.path, bytes=file.size, reason=CleanupReason.UNUSED)
+            if (reason := _REASONS.get(file.kind)) is not None:
+                yield RemovedFile(path=file.path, bytes=file.size, reason=reason)
 
     def _needed_below(self) -> set[str]:
         needed: set[str] = set()
@@ -213,6 +205,21 @@ class _Survey:
                 needed |= needs.elsewhere
         return frozenset(named - needed)
 
+    def _find_in_base(self, path: str, unused: Iterable[BaseFile]) -> tuple[list[RemovedFile], list[BaseFile]]:
+        """Return the unused files in one base that are old enough to be removed, and those that are not there."""
+        here = {below: (kind, uri) for kind, uri in unused if (below := relative_to(uri, path))}
+        listed = {info.path: info for info in open_store(path, self._root.storage_options).list()} if here else {}
+        inside = _inside(listed, here)
+        found = [listed[name] for name in sorted((here.keys() & listed.keys()) | inside.keys())]
+        removed = [
+            RemovedFile(path=join_uri(path, info.path), bytes=info.size, reason=CleanupReason.UNUSED)
+            for info in found
+            if info.modified <= self._horizon
+        ]
+        # An index is there if its folder has a file; the folder itself is not listed.
+        absent = here.keys() - listed.keys() - set(inside.values())
+        return removed, [here[name] for name in absent]
+
     def _iter_left(self, chosen: Mapping[str, BasePath], unused: frozenset[BaseFile]) -> Iterator[UnusedInBase]:
         """Count unused files by base, without the bases that are cleaned and those that are other datasets."""
         by_path = {follow_links(base.path.rstrip("/")): base for base in self.bases}
@@ -224,35 +231,6 @@ class _Survey:
             is_dataset = base.id == 0 or has_manifest(open_store(path, self._root.storage_options))
             if not is_dataset:
                 yield UnusedInBase(name=label(base), path=base.path, files=files)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _BaseListing:
-    """The unused files that are in one base; an index is a folder, and a data file may have large values in one."""
-
-    path: str
-    objects: tuple[ObjectInfo, ...]
-    absent: tuple[BaseFile, ...]
-
-    @classmethod
-    def of(cls, root: Home, path: str, unused: Iterable[BaseFile]) -> "_BaseListing":
-        here = {below: (kind, uri) for kind, uri in unused if (below := relative_to(uri, path))}
-        listed = {info.path: info for info in open_store(path, root.storage_options).list()} if here else {}
-        inside = _inside(listed, here)
-        found = sorted((here.keys() & listed.keys()) | inside.keys())
-        # An index is there if its folder has a file; the folder itself is not listed.
-        absent = here.keys() - listed.keys() - set(inside.values())
-        return cls(
-            path=path,
-            objects=tuple(listed[name] for name in found),
-            absent=tuple(here[name] for name in absent),
-        )
-
-    def removed(self, *, older_than: datetime) -> Iterator[RemovedFile]:
-        for info in self.objects:
-            if info.modified <= older_than:
-                address = join_uri(self.path, info.path)
-                yield RemovedFile(path=address, bytes=info.size, reason=CleanupReason.UNUSED)
 
 
 def _inside(paths: Iterable[str], files: Iterable[str]) -> dict[str, str]:
@@ -303,12 +281,11 @@ def cleanup(
     done.remove_manifests()
     # Versions that were made from a removed one name its files themselves, and are found by reading all again.
     left = make_plan(root, retention, now=now, bases=bases, clones=others)
-    if left.damaged:
-        return replace(_report(left, dry_run=False), files=done.removed, versions=done.versions)
-    done.remove_files(left)
-    write_record(root.store(), left.unused - left.absent - done.gone(left.unused))
-    root.forget()
-    return replace(_report(left, dry_run=False), files=done.removed, versions=done.versions)
+    if not left.damaged:
+        done.remove_files(left)
+        write_record(root.store(), left.unused - left.absent - done.gone(left.unused))
+        root.forget()
+    return replace(_report(left, dry_run=False), files=tuple(done.removed), versions=_named(done.versions))
 
 
 def _now(root: Home, *, dry_run: bool) -> datetime:
@@ -322,9 +299,7 @@ def _now(root: Home, *, dry_run: bool) -> datetime:
 
 
 def _report(plan: Plan, *, dry_run: bool) -> CleanupReport:
-    manifests = tuple(
-        RemovedFile(path=file.path, bytes=file.size, reason=CleanupReason.VERSION) for file in plan.manifests.values()
-    )
+    manifests = map(_removed_version, plan.manifests.values())
     return CleanupReport(
         dry_run=dry_run,
         versions=_named(plan.manifests),
@@ -334,6 +309,10 @@ def _report(plan: Plan, *, dry_run: bool) -> CleanupReport:
         unused_in_bases=plan.unused_in_bases,
         damaged=plan.damaged,
     )
+
+
+def _removed_version(manifest: LayoutFile) -> RemovedFile:
+    return RemovedFile(path=manifest.path, bytes=manifest.size, reason=CleanupReason.VERSION)
 
 
 def _named(places: Iterable[VersionKey]) -> tuple[tuple[str, int], ...]:
@@ -349,16 +328,8 @@ class _Sweep:
         self._plan = plan
         self._progress = progress
         self._total = len(plan.manifests) + len(plan.files) + len(plan.in_bases)
-        self._removed: list[RemovedFile] = []
-        self._versions: list[VersionKey] = []
-
-    @property
-    def removed(self) -> tuple[RemovedFile, ...]:
-        return tuple(self._removed)
-
-    @property
-    def versions(self) -> tuple[tuple[str, int], ...]:
-        return _named(self._versions)
+        self.removed: list[RemovedFile] = []
+        self.versions: list[VersionKey] = []
 
     def remove_manifests(self) -> None:
         self._progress(0, self._total)
@@ -370,9 +341,9 @@ class _Sweep:
             with suppress(ObjectNotFoundError):
                 saved[place] = zlib.compress(self._store.get(file.path), level=1)
             self._store.delete(file.path)
-            self._done(RemovedFile(path=file.path, bytes=file.size, reason=CleanupReason.VERSION))
+            self._done(_removed_version(file))
         restored = self._restore_referenced(saved)
-        self._versions = [place for place in self._plan.manifests if place not in restored]
+        self.versions = [place for place in self._plan.manifests if place not in restored]
 
     def _renew_hints(self) -> None:
         """Let the version hints of branches that lose versions name the newest version.
@@ -385,26 +356,24 @@ class _Sweep:
             kept = self._plan.versions.kept
             newest = max(number for other, number in kept if other == branch and not is_staged(number))
             # Without a hint Lance lists the versions, so none is created here.
-            if self._store.find_info(path) is not None:
-                self._put_hint(path, newest)
-
-    def _put_hint(self, path: str, version: int) -> None:
-        try:
-            self._store.put(path, json.dumps({"version": version}).encode(), durable=False)
-        except StorageError:
-            self._store.delete(path)  # a full disk: without a hint, Lance lists the versions
+            if self._store.find_info(path) is None:
+                continue
+            try:
+                self._store.put(path, json.dumps({"version": newest}).encode(), durable=False)
+            except StorageError:
+                self._store.delete(path)  # a full disk: without a hint, Lance lists the versions
 
     def _restore_referenced(self, saved: Mapping[VersionKey, bytes]) -> set[VersionKey]:
         """Put back versions that were tagged or branched from since the plan was made; their files are still there."""
         referenced = referenced_versions(self._root, layout(self._root))
         # A tag or branch may have been created after the plan. Its version is restored from memory; no file of it was
         # removed yet.
-        restored = referenced.all & saved.keys()
+        restored = set(referenced.all & saved.keys())
         paths = {self._plan.manifests[place].path: saved[place] for place in restored}
         for path, data in paths.items():
             self._store.put(path, zlib.decompress(data))
-        self._removed = [file for file in self._removed if file.path not in paths]
-        return set(restored)
+        self.removed = [file for file in self.removed if file.path not in paths]
+        return restored
 
     def remove_files(self, left: Plan) -> None:
         """Remove what the first plan named and the second one still does."""
@@ -424,10 +393,10 @@ class _Sweep:
 
     def gone(self, files: Iterable[BaseFile]) -> frozenset[BaseFile]:
         """Those of some files in bases that were removed, and index folders of which anything was."""
-        paths = {file.path for file in self._removed}
+        paths = {file.path for file in self.removed}
         folders = {path.rpartition("/")[0] for path in paths}
         return frozenset(file for file in files if file[1] in paths or file[1] in folders)
 
     def _done(self, file: RemovedFile) -> None:
-        self._removed.append(file)
-        self._progress(len(self._removed), self._total)
+        self.removed.append(file)
+        self._progress(len(self.removed), self._total)

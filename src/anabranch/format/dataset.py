@@ -21,7 +21,7 @@ from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout import deletion_files, listing
 from anabranch.format.layout.listing import branch_ref_path
 from anabranch.format.layout.manifest import BasePath
-from anabranch.format.refs import branch_deletion, branches, tags
+from anabranch.format.refs import branches, refs
 from anabranch.format.refs.ref_files import RefList, warn_unreadable
 from anabranch.format.retention import CleanupReport, checked_retention, record_branch
 from anabranch.format.staging.compaction import CompactReport, compact_bases
@@ -47,7 +47,7 @@ def open_dataset(uri: str | os.PathLike[str], storage_options: Mapping[str, str]
     home = Home.at(uri, storage_options)
     root, separator, branch = home.root.rpartition("/tree/")
     # Only with a ref: a dataset may be in a folder that is called `tree` by chance.
-    if separator and branches.find_branch(replace(home, root=root), branch) is not None:
+    if separator and refs.find_branch(replace(home, root=root), branch) is not None:
         return Dataset(replace(home, root=root)).branch_checkout(branch)
     handle = Dataset(home)
     handle.open()
@@ -119,12 +119,12 @@ class Dataset:
 
     def version_list(self) -> list[int]:
         """List the ordinary versions of this branch, oldest first."""
-        with self._errors():
+        with lance_errors(self._home.uri, self._home.storage_options):
             return sorted(int(ref["version"]) for ref in self._home.open().version_refs())
 
-    def versions(self) -> list[tags.VersionInfo]:
+    def versions(self) -> list[refs.VersionInfo]:
         """List the ordinary versions of this branch with their times, tags and branches, oldest first."""
-        return list(tags.list_versions(self._home))
+        return list(refs.list_versions(self._home))
 
     def restore(self, version: int) -> int:
         """Make an older version of this branch the newest again, as a new version, and return its number.
@@ -133,95 +133,95 @@ class Dataset:
         """
         self._refuse_pinned()
         refuse_managed(self._root, "a restore", instead="reset")
-        return tags.restore_version(self._home, version)
+        return refs.restore_version(self._home, version)
 
     # Branches
 
-    def branch_create(self, name: str, source: Ref | None = None) -> branches.BranchInfo:
+    def branch_create(self, name: str, source: Ref | None = None) -> refs.BranchInfo:
         """Branch from this handle's version, or from another version, tag or branch."""
         holds.refuse_hold_name(name)
         return branches.create_branch(self._root, name, self._source(source))
 
-    def branch_list(self) -> RefList[branches.BranchInfo]:
+    def branch_list(self) -> RefList[refs.BranchInfo]:
         """List the branches, and where each began.
 
         A branch whose metadata cannot be read is left out, named in the list's `unreadable`, and warned of.
         """
-        return warn_unreadable(branches.list_branches(self._root), self.uri)
+        return warn_unreadable(refs.list_branches(self._root), self.uri)
 
-    def branch_get(self, name: str) -> branches.BranchInfo:
+    def branch_get(self, name: str) -> refs.BranchInfo:
         """A branch, and where it began."""
-        return branches.get_branch(self._root, name)
+        return refs.get_branch(self._root, name)
 
     def branch_checkout(self, name: str, version: int | None = None) -> Self:
         """A handle on a branch, 'main' included; refused if the branch reads from a location that the dataset left."""
         home = self._root if name == MAIN else self._root.on(name)
         if home.branch is not None:
-            branches.get_branch(self._root, name)
+            refs.get_branch(self._root, name)
             bases.check_bases(home)
         home.open(version)
         return type(self)(home, version=version)
 
-    def branch_delete(self, name: str, *, dry_run: bool = False) -> branch_deletion.DeletedBranch:
+    def branch_delete(self, name: str, *, dry_run: bool = False) -> branches.DeletedBranch:
         """Delete a branch and its files; refused while another branch, a tag or a clone needs it."""
         holds.refuse_held_branch(self._root, name)
-        return branch_deletion.delete_branch(self._root, name, on_removal=record_branch, dry_run=dry_run)
+        return branches.delete_branch(self._root, name, on_removal=record_branch, dry_run=dry_run)
 
     def branch_set_metadata(
         self, name: str, metadata: Mapping[str, str], *, unset: Sequence[str] = (), replace: bool = False
-    ) -> branches.BranchInfo:
+    ) -> refs.BranchInfo:
         """Set keys of a branch's metadata and remove others; with `replace`, all other keys are removed."""
-        return tags.set_branch_metadata(self._root, name, metadata, unset=unset, replace=replace)
+        return refs.set_branch_metadata(self._root, name, metadata, unset=unset, replace=replace)
 
     def fork_branch_from_state(
         self, source_branch: str | None, target_branch: str, source_version: int
-    ) -> branches.BranchInfo:
+    ) -> refs.BranchInfo:
         """Fork copy-on-write from exactly one version of a branch; no data is copied."""
         holds.refuse_hold_name(target_branch)
         source = None if source_branch == MAIN else source_branch
         if source is not None:
-            branches.get_branch(self._root, source)
+            refs.get_branch(self._root, source)
         return branches.create_branch(self._root, target_branch, (source, source_version))
 
     # Tags
 
-    def tag_create(self, name: str, ref: Ref | None = None) -> tags.TagInfo:
+    def tag_create(self, name: str, ref: Ref | None = None) -> refs.TagInfo:
         """Give a version a name, by default what this handle reads."""
         holds.refuse_hold_name(name)
-        return tags.create_tag(self._root, name, self._source(ref))
+        return refs.create_tag(self._root, name, self._source(ref))
 
-    def tag_update(self, name: str, ref: Ref | None = None) -> tags.TagInfo:
+    def tag_update(self, name: str, ref: Ref | None = None) -> refs.TagInfo:
         """Move a tag to another version; refused for a tag that holds a version for a clone."""
         holds.refuse_hold(self._root, name)
-        return tags.update_tag(self._root, name, self._source(ref))
+        return refs.update_tag(self._root, name, self._source(ref))
 
-    def tag_list(self) -> RefList[tags.TagInfo]:
+    def tag_list(self) -> RefList[refs.TagInfo]:
         """List the tags, those on branches included.
 
         A tag that cannot be read is left out, named in the list's `unreadable`, and warned of.
         """
-        return warn_unreadable(tags.list_tags(self._root), self.uri)
+        return warn_unreadable(refs.list_tags(self._root), self.uri)
 
-    def tag_get(self, name: str) -> tags.TagInfo:
+    def tag_get(self, name: str) -> refs.TagInfo:
         """A tag, and what it names."""
-        return tags.get_tag(self._root, name)
+        return refs.get_tag(self._root, name)
 
     def tag_checkout(self, name: str) -> Self:
         """A handle on what a tag names."""
-        tag = tags.get_tag(self._root, name)
+        tag = refs.get_tag(self._root, name)
         return self.branch_checkout(tag.branch or MAIN, tag.version)
 
     def tag_delete(self, name: str) -> None:
         """Delete a tag; its version stays. Refused for a tag that holds a version for a clone."""
         holds.refuse_hold(self._root, name)
-        tags.delete_tag(self._root, name)
+        refs.delete_tag(self._root, name)
 
     def tag_set_metadata(
         self, name: str, metadata: Mapping[str, str], *, unset: Sequence[str] = (), replace: bool = False
-    ) -> tags.TagInfo:
+    ) -> refs.TagInfo:
         """Set keys of a tag's metadata and remove others; with `replace`, all other keys are removed."""
         holds.refuse_hold(self._root, name)
-        return tags.set_tag_metadata(self._root, name, metadata, unset=unset, replace=replace)
+        return refs.set_tag_metadata(self._root, name, metadata, unset=unset, replace=replace)
 
     # Base paths and tiers
 
@@ -397,9 +397,6 @@ class Dataset:
     def _root(self) -> Home:
         return self._home.on(None)
 
-    def _errors(self) -> Any:
-        return lance_errors(self._home.uri, self._home.storage_options)
-
     def _refuse_pinned(self) -> None:
         if self._pinned is not None:
             raise InvalidInputError(
@@ -407,7 +404,7 @@ class Dataset:
                 hint=f"check out the branch {self.branch!r} itself, which follows the newest version",
             )
 
-    def _source(self, ref: Ref | None) -> branches.Source:
+    def _source(self, ref: Ref | None) -> refs.Source:
         """What a ref names; without one, what this handle reads."""
         match ref:
             case None:
@@ -424,14 +421,14 @@ class Dataset:
 
     def _clone_source(self, ref: Ref | None) -> clone.CloneRef:
         source = self._source(ref)
-        if not isinstance(ref, str) or ref == MAIN or branches.find_branch(self._root, ref) is not None:
+        if not isinstance(ref, str) or ref == MAIN or refs.find_branch(self._root, ref) is not None:
             return source
         return ref  # a tag stays a name: the clone's base path is called after it
 
-    def _named_source(self, name: str) -> branches.Source:
+    def _named_source(self, name: str) -> refs.Source:
         if name == MAIN:
             return None, None
-        tag, branch = tags.find_tag(self._root, name), branches.find_branch(self._root, name)
+        tag, branch = refs.find_tag(self._root, name), refs.find_branch(self._root, name)
         # Lance allows a tag and a branch of one name, so the name alone is ambiguous.
         if tag is not None and branch is not None:
             raise InvalidInputError(f"{name!r} is a branch and a tag", hint="give a version of the branch instead")

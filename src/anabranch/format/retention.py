@@ -40,8 +40,8 @@ from anabranch.format.layout.listing import (
     tag_of_ref_path,
 )
 from anabranch.format.layout.manifest import BasePath
-from anabranch.format.refs.branches import get_branch, list_branch_files
-from anabranch.format.refs.tags import get_tag
+from anabranch.format.refs.branches import list_branch_files
+from anabranch.format.refs.refs import get_branch, get_tag
 from anabranch.ids import MAIN
 from anabranch.storage import ObjectStore, in_parallel, open_store
 from anabranch.storage.uris import follow_links, join_uri, relative_to

@@ -189,16 +189,8 @@ def _fewest(*limits: int | None) -> int | None:
 def _fragments(version_ref: VersionRef, bases: Sequence[str]) -> list[lance.LanceFragment]:
     if not bases:
         return list(version_ref.open().get_fragments())
-    found = {
-        f.fragment_id: f
-        for base in bases
-        for f in fragments_of_base(version_ref.home, _name_or_id(base), version_ref.version)
-    }
+    found = {f.fragment_id: f for base in bases for f in fragments_of_base(version_ref.home, base, version_ref.version)}
     return [found[number] for number in sorted(found)]
-
-
-def _name_or_id(base: str) -> str | int:
-    return int(base) if base.isdigit() else base
 
 
 def _size(fragment: lance.LanceFragment) -> int:

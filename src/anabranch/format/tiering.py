@@ -83,7 +83,7 @@ def move_fragments(
     to: str | int | None,
     where: str | None = None,
     ids: Sequence[int] | None = None,
-    progress: Progress | None = None,
+    progress: Progress = lambda *_: None,
     dry_run: bool = False,
 ) -> MoveReport:
     """Move the data files of fragments to a base, or with None or 'root' to the home's own root.
@@ -102,11 +102,9 @@ def move_fragments(
             copier.measure(plan.copies)
             return replace(_report(plan, copier, int(dataset.version)), dry_run=True)
         for done, (source, target) in enumerate(plan.copies):
-            if progress is not None:
-                progress(done, len(plan.copies))
+            progress(done, len(plan.copies))
             copier.copy(source, target)
-        if progress is not None:
-            progress(len(plan.copies), len(plan.copies))
+        progress(len(plan.copies), len(plan.copies))
         try:
             version = _repoint(home, dataset, plan)
         except BusyError:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import BaseModel
 
 from anabranch.errors import InvalidInputError, TooManyRequestsError
-from anabranch.files.plain_rows import csv_lines, json_rows
+from anabranch.files.formats import csv_lines, json_rows
 from anabranch.format.staging.incoming import require_columns
 from anabranch.repo.snapshot import Table
 from anabranch.server.settings import Limits

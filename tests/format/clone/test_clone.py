@@ -42,7 +42,7 @@ from anabranch.format.clone.clone import (
 from anabranch.format.clone.holds import take_hold
 from anabranch.format.clone.relocate import relocate
 from anabranch.format.home import Home
-from anabranch.format.refs.branch_deletion import delete_branch
+from anabranch.format.refs.branches import delete_branch
 from anabranch.storage import open_store
 from tests.conftest import Location
 

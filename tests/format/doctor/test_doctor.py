@@ -21,7 +21,7 @@ from anabranch.format.doctor.findings import DoctorReport, Finding, FindingKind,
 from anabranch.format.home import Home, branch_folder
 from anabranch.format.layout.listing import branch_ref_path, manifest_path, tag_ref_path
 from anabranch.format.layout.manifest import read_manifest, with_base_paths
-from anabranch.format.refs.branches import get_branch
+from anabranch.format.refs.refs import get_branch
 from anabranch.format.staging import VersionRef, append, fork
 from anabranch.storage import open_store
 from tests.conftest import Location

@@ -28,9 +28,8 @@ from anabranch.display import human_size, printable
 from anabranch.ids import MAIN
 
 if TYPE_CHECKING:
-    from anabranch.format.refs.branches import BranchInfo
     from anabranch.format.refs.ref_files import RefList, UnreadableRef
-    from anabranch.format.refs.tags import TagInfo
+    from anabranch.format.refs.refs import BranchInfo, TagInfo
 
     _Ref = BranchInfo | TagInfo
 

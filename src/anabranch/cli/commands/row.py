@@ -26,7 +26,7 @@ from anabranch.cli.output import Answer, print_stream
 from anabranch.cli.texts import Table, count, text_value, value_table
 from anabranch.display import short_id
 from anabranch.errors import InvalidExpressionError, InvalidInputError, SchemaMismatchError
-from anabranch.files.plain_rows import csv_lines, plain_rows
+from anabranch.files.formats import csv_lines, plain_rows
 from anabranch.hints import suggest
 from anabranch.json_values import value_from_json
 

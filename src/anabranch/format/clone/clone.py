@@ -8,8 +8,6 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import partial
-from uuid import uuid4
 
 from anabranch.errors import (
     AnabranchError,
@@ -19,9 +17,8 @@ from anabranch.errors import (
     DatasetNotFoundError,
     InvalidInputError,
     InvalidPathError,
-    StorageError,
 )
-from anabranch.format.bases import bases_of, check_bases, has_manifest, is_manifest
+from anabranch.format.bases import bases_of, check_bases, has_manifest, is_dataset, is_manifest
 from anabranch.format.clone.files import (
     Draft,
     deep_draft,
@@ -31,16 +28,16 @@ from anabranch.format.clone.files import (
     roll_back,
     shallow_draft,
 )
-from anabranch.format.clone.holds import Hold, list_damaged_holds, list_holds, release_hold, take_hold
+from anabranch.format.clone.holds import Hold, list_damaged_holds, list_holds, new_hold_id, release_hold, take_hold
 from anabranch.format.home import Home
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout.manifest import read_manifest
-from anabranch.format.refs.branches import get_branch
-from anabranch.format.refs.tags import get_tag
+from anabranch.format.refs.refs import get_branch, get_tag
 from anabranch.format.retention import record_clone_files
+from anabranch.format.staging.manifests import Origin
 from anabranch.format.staging.version_ref import VersionRef
 from anabranch.ids import MAIN
-from anabranch.storage import is_below_file, open_store
+from anabranch.storage import is_below_file
 from anabranch.storage.uris import is_local, normalise_uri, relative_to, split_uri
 
 # What to clone: a version of the source's home, the name of a tag, or (branch, version); None is the newest.
@@ -64,24 +61,13 @@ class CloneInfo:
     exists: bool | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Origin:
-    branch: str | None
-    version: int
-    tag: str | None
-
-
-def _new_id() -> str:
-    return uuid4().hex[:16]
-
-
 def shallow_clone(
     source: Home,
     target_uri: str,
     *,
     ref: CloneRef | None = None,
     storage_options: Mapping[str, str] | None = None,
-    new_id: Callable[[], str] = _new_id,
+    new_id: Callable[[], str] = new_hold_id,
 ) -> CloneInfo:
     """Make a dataset that reads one version of the source's files where they are, and writes its own.
 
@@ -90,27 +76,15 @@ def shallow_clone(
     """
     target = _target(source, target_uri, storage_options)
     refuse_mixed_stores(source.root, target.root)
-    _refuse_taken(target)
-    origin = _resolve(source, ref)
-    hold = _hold(source, origin, target, new_id())
-    _make(source.on(None), target, hold, partial(shallow_draft, tag=origin.tag))
-    return _info(hold, exists=True)
+    return _info(_make(source, target, ref, hold_id=new_id(), is_deep=False), exists=True)
 
 
 def deep_clone(
-    source: Home,
-    target_uri: str,
-    *,
-    ref: CloneRef | None = None,
-    storage_options: Mapping[str, str] | None = None,
-    new_id: Callable[[], str] = _new_id,
+    source: Home, target_uri: str, *, ref: CloneRef | None = None, storage_options: Mapping[str, str] | None = None
 ) -> CloneInfo:
     """Copy one version of the source, with all it needs, to a dataset that depends on no other; stores may differ."""
     target = _target(source, target_uri, storage_options)
-    _refuse_taken(target)
-    origin = _resolve(source, ref)
-    hold = _hold(source, origin, target, new_id())
-    _make(source.on(None), target, hold, deep_draft)
+    hold = _make(source, target, ref, hold_id=new_hold_id(), is_deep=True)
     # The copies are complete, so the source need not keep the version any longer.
     release_hold(source.on(None), hold.name)
     return replace(_info(hold, exists=True), tag=None)
@@ -122,7 +96,9 @@ def list_clones(source: Home, *, storage_options: Mapping[str, str] | None = Non
     holds = sorted(
         list_holds(source.on(None)), key=lambda hold: hold.created_at.timestamp() if hold.created_at else 0.0
     )
-    return tuple(_info(hold, exists=_exists(hold.clone_uri, options)) for hold in holds)
+    return tuple(
+        _info(hold, exists=hold.clone_uri is not None and is_dataset(hold.clone_uri, options)) for hold in holds
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,8 +175,11 @@ def draft_clone(source: VersionRef, *, name: str, is_deep: bool) -> Draft:
         kept_branch=source.home.branch,
         kept_version=source.version,
     )
-    root = source.home.on(None)
-    return deep_draft(root, hold) if is_deep else shallow_draft(root, hold, tag=None)
+    return _draft(source.home.on(None), hold, None, is_deep=is_deep)
+
+
+def _draft(root: Home, hold: Hold, tag: str | None, *, is_deep: bool) -> Draft:
+    return deep_draft(root, hold) if is_deep else shallow_draft(root, hold, tag=tag)
 
 
 def put_clone(source: Home, target: Home, draft: Draft, *, on_copied: Callable[[], None]) -> VersionRef:
@@ -217,8 +196,8 @@ def _refuse_taken(target: Home) -> None:
         raise DatasetExistsError(f"there is something at {target.root!r} already", hint="choose another path")
 
 
-def _resolve(source: Home, ref: CloneRef | None) -> _Origin:
-    """Return the version that is meant, and make sure that it is there and reads its own dataset."""
+def _resolve(source: Home, ref: CloneRef | None) -> tuple[Origin, str | None]:
+    """Return the version that is meant, and its tag, and make sure that it is there and reads its own dataset."""
     match ref:
         case None:
             branch, version, tag = source.branch, None, None
@@ -235,19 +214,18 @@ def _resolve(source: Home, ref: CloneRef | None) -> _Origin:
     opened = home.open(version)
     # A branch of a copied dataset reads the files of the original, and its clone would do the same.
     check_bases(home, bases_of(opened))
-    return _Origin(branch=home.branch, version=int(opened.version), tag=tag)
+    return Origin(branch=home.branch, version=int(opened.version)), tag
 
 
-def _hold(source: Home, origin: _Origin, target: Home, hold_id: str) -> Hold:
-    return take_hold(
-        source.on(None), branch=origin.branch, version=origin.version, clone_uri=target.root, hold_id=hold_id
-    )
-
-
-def _make(root: Home, target: Home, hold: Hold, draw_up: Callable[[Home, Hold], Draft]) -> None:
+def _make(source: Home, target: Home, ref: CloneRef | None, *, hold_id: str, is_deep: bool) -> Hold:
+    """Make a clone, and return what holds its version in the source; nothing stays if it fails."""
+    _refuse_taken(target)
+    origin, tag = _resolve(source, ref)
+    root = source.on(None)
+    hold = take_hold(root, branch=origin.branch, version=origin.version, clone_uri=target.root, hold_id=hold_id)
     draft = Draft(files={})
     try:
-        draft = draw_up(root, hold)
+        draft = _draft(root, hold, tag, is_deep=is_deep)
         publish(root, target, draft)
         _try_to_read(target)
     # Also for a keyboard interrupt: the target would remain as half a dataset.
@@ -257,6 +235,7 @@ def _make(root: Home, target: Home, hold: Hold, draw_up: Callable[[Home, Hold], 
             roll_back(target, draft)
             release_hold(root, hold.name)
         raise
+    return hold
 
 
 def _try_to_read(target: Home) -> None:
@@ -282,15 +261,6 @@ def _refuse_to_drop(root: Home, clone: Home, holds: list[Hold]) -> None:
         raise DatasetInUseError(
             f"clone {clone.root!r} has clones of its own: {others}", hint="drop them, or release their tags, first"
         )
-
-
-def _exists(uri: str | None, options: Mapping[str, str]) -> bool | None:
-    if uri is None:
-        return False
-    try:
-        return has_manifest(open_store(uri, options))
-    except StorageError:
-        return None
 
 
 def _info(hold: Hold, *, exists: bool | None) -> CloneInfo:

@@ -26,18 +26,25 @@ from anabranch.errors import (
     InvalidNameError,
     TagNotFoundError,
 )
-from anabranch.format.bases import has_manifest
+from anabranch.format.bases import is_dataset
 from anabranch.format.home import Home, is_staged
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout.manifest import BasePath
-from anabranch.format.refs.branch_deletion import delete_branch
-from anabranch.format.refs.branches import BranchInfo, list_branches
-from anabranch.format.refs.tags import TagInfo, create_tag, delete_tag, find_tag, get_tag, list_tags
-from anabranch.format.staging.manifests import find_transaction
+from anabranch.format.refs.branches import delete_branch
+from anabranch.format.refs.refs import (
+    BranchInfo,
+    TagInfo,
+    create_tag,
+    delete_tag,
+    find_tag,
+    get_tag,
+    list_branches,
+    list_tags,
+)
+from anabranch.format.staging.manifests import Origin, find_transaction
 from anabranch.format.staging.settling import fork
 from anabranch.format.staging.version_ref import VersionRef
 from anabranch.ids import MAIN
-from anabranch.storage import open_store
 from anabranch.storage.uris import follow_links, relative_to
 
 # The name alone marks a hold: a process may die before it writes the metadata.
@@ -62,12 +69,18 @@ class Hold:
     kept_version: int
 
 
+def new_hold_id() -> str:
+    return uuid4().hex[:16]
+
+
 def take_hold(root: Home, *, branch: str | None, version: int, clone_uri: str, hold_id: str) -> Hold:
     """Hold a version for a clone that is about to be made; nothing stays if it fails."""
     name = f"clone-{hold_id}"
     try:
         # The branch before the tag: a tag on a staged version does not protect its files from native cleanup.
-        kept = _keep_staged(root.on(branch), version, name) if is_staged(version) else (branch, version)
+        kept = (branch, version)
+        if is_staged(version):
+            kept = name, fork(VersionRef(home=root.on(branch), version=version), name).head_version()
         create_tag(root, name, kept)
         said = {_CLONE: clone_uri, _BRANCH: branch or "", _VERSION: str(version)}
         with lance_errors(root.root, root.storage_options):
@@ -77,11 +90,6 @@ def take_hold(root: Home, *, branch: str | None, version: int, clone_uri: str, h
     except BaseException:
         _forget(root, name)
         raise
-
-
-def _keep_staged(home: Home, version: int, name: str) -> tuple[str, int]:
-    """Give a staged version a branch on which it is an ordinary version."""
-    return name, fork(VersionRef(home=home, version=version), name).head_version()
 
 
 def list_holds(root: Home) -> tuple[Hold, ...]:
@@ -146,15 +154,13 @@ def _how_to_end(hold: Hold) -> str:
     )
 
 
-def record_address(root: Home, name: str, clone_uri: str) -> None:
+def _record_address(root: Home, name: str, clone_uri: str) -> None:
     """Record in a hold where its clone is now."""
     tag = get_tag(root, name)
+    hold = _of_tag(tag)
+    said = {_BRANCH: hold.branch or "", _VERSION: str(hold.version), **tag.metadata, _CLONE: clone_uri}
     with lance_errors(root.root, root.storage_options):
-        root.open().tags.replace_metadata(name, {**_of_clone(_of_tag(tag)), **tag.metadata, _CLONE: clone_uri})
-
-
-def _of_clone(hold: Hold) -> dict[str, str]:
-    return {_BRANCH: hold.branch or "", _VERSION: str(hold.version)}
+        root.open().tags.replace_metadata(name, said)
 
 
 def _is_hold(tag: TagInfo) -> bool:
@@ -190,12 +196,9 @@ def release_hold(root: Home, name: str) -> None:
     """Let cleanups remove what only this hold kept; raise TagNotFoundError if there is no such hold."""
     holds = list_holds(root)
     if name not in {hold.name for hold in holds} | set(list_damaged_holds(root)):
-        raise TagNotFoundError(f"dataset {root.root!r} has no hold {name!r}", hint=f"its holds are: {_names(holds)}")
+        names = ", ".join(hold.name for hold in holds) or "none"
+        raise TagNotFoundError(f"dataset {root.root!r} has no hold {name!r}", hint=f"its holds are: {names}")
     _forget(root, name)
-
-
-def _names(holds: Iterable[Hold]) -> str:
-    return ", ".join(hold.name for hold in holds) or "none"
 
 
 def _forget(root: Home, name: str) -> None:
@@ -230,14 +233,6 @@ class HoldChange:
     problem: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Origin:
-    """A version of the source that may be what the clone was made from."""
-
-    branch: str | None
-    version: int
-
-
 def record_clone(clone: Home, bases: Iterable[BasePath], *, dry_run: bool = False) -> tuple[HoldChange, ...]:
     """Make the source of a shallow clone hold what the clone reads, under the clone's present address.
 
@@ -253,7 +248,7 @@ def record_clone(clone: Home, bases: Iterable[BasePath], *, dry_run: bool = Fals
     recorded = _recorded_root(made)
     source = Home.at(recorded if recorded in roots else roots[-1], clone.storage_options)
     try:
-        return (_record(source, clone, _Clues.of(known, made), dry_run=dry_run),)
+        return (_record(source, clone, known, made, dry_run=dry_run),)
     except AnabranchError as err:
         return (HoldChange(source=source.root, tag=None, outcome=HoldOutcome.NOT_FOUND, problem=err.problem),)
 
@@ -267,7 +262,7 @@ def _source_roots(clone: Home, bases: Iterable[BasePath], made: lance.LanceOpera
         if not base.is_dataset_root or relative_to(follow_links(root), own) is not None:
             continue
         # A base may be a plain folder of files. Only these three prove that it is the root of a dataset.
-        if is_branch or root == _recorded_root(made) or _holds_dataset(root, clone):
+        if is_branch or root == _recorded_root(made) or is_dataset(root, clone.storage_options):
             # A root that occurs again moves to the end: the last one is the direct source.
             roots = [*(known for known in roots if known != root), root]
     return roots
@@ -275,14 +270,6 @@ def _source_roots(clone: Home, bases: Iterable[BasePath], made: lance.LanceOpera
 
 def _recorded_root(made: lance.LanceOperation.Clone | None) -> str | None:
     return None if made is None else made.ref_path.rstrip("/").partition("/tree/")[0]
-
-
-def _holds_dataset(root: str, clone: Home) -> bool:
-    """Whether a dataset root holds a dataset; a tier holds only files."""
-    try:
-        return has_manifest(open_store(root, clone.storage_options))
-    except AnabranchError:
-        return False
 
 
 def _clone_operation(clone: Home) -> lance.LanceOperation.Clone | None:
@@ -297,39 +284,30 @@ def _clone_operation(clone: Home) -> lance.LanceOperation.Clone | None:
     return made.operation if made is not None and isinstance(made.operation, lance.LanceOperation.Clone) else None
 
 
-@dataclass(frozen=True, slots=True)
-class _Clues:
-    """What a clone knows of its origin: the names of its bases, and the transaction that made it."""
-
-    names: frozenset[str]
-    made: lance.LanceOperation.Clone | None
-
-    @classmethod
-    def of(cls, bases: Iterable[BasePath], made: lance.LanceOperation.Clone | None) -> "_Clues":
-        return cls(frozenset(base.name for base in bases if base.name is not None), made)
-
-    def origins(self, source: Home) -> list[_Origin]:
-        """The versions that the clone may have been made from: by its first transaction, else by a tag's name."""
-        if self.made is not None:
-            return [_Origin(self.made.ref_name, self.made.ref_version)]
-        tags = (find_tag(source, name) for name in sorted(self.names))
-        return [_Origin(tag.branch, tag.version) for tag in tags if tag is not None]
-
-
-def _record(source: Home, clone: Home, clues: _Clues, *, dry_run: bool) -> HoldChange:
+def _record(
+    source: Home,
+    clone: Home,
+    bases: Iterable[BasePath],
+    made: lance.LanceOperation.Clone | None,
+    *,
+    dry_run: bool,
+) -> HoldChange:
     holds = list_holds(source)
     for hold in holds:
         # The source knows the clone under this address: there was no move, or it is recorded already.
         if hold.clone_uri == clone.root:
             return HoldChange(source=source.root, tag=hold.name, outcome=HoldOutcome.UNCHANGED)
-    origins = clues.origins(source)
-    own = [hold for hold in holds if hold.name in clues.names]
+    names = {base.name for base in bases if base.name is not None}
+    origins = _origins(source, names, made)
+    own = [hold for hold in holds if hold.name in names]
     # A hold that the clone names is its own. Otherwise each hold of the version that it was made from may be.
     candidates = own or [hold for hold in holds if _kept(hold) in origins]
-    moved = [hold for hold in candidates if not _exists(hold, clone)]
+    # If it cannot be found out whether there is a dataset at the address in the hold, assume there is.
+    options = clone.storage_options
+    moved = [h for h in candidates if h.clone_uri is None or is_dataset(h.clone_uri, options) is False]
     if len(moved) == 1:
         if not dry_run:
-            record_address(source, moved[0].name, clone.root)
+            _record_address(source, moved[0].name, clone.root)
         return HoldChange(source=source.root, tag=moved[0].name, outcome=HoldOutcome.UPDATED)
     # The original is still there, or several clones of one version moved: a hold too many does no harm.
     origin = next(iter([*map(_kept, own), *origins]), None)
@@ -339,24 +317,21 @@ def _record(source: Home, clone: Home, clues: _Clues, *, dry_run: bool) -> HoldC
     return _add_hold(source, clone, origin, dry_run=dry_run)
 
 
-def _add_hold(source: Home, clone: Home, origin: _Origin, *, dry_run: bool) -> HoldChange:
-    hold_id = uuid4().hex[:16]
+def _origins(source: Home, names: Iterable[str], made: lance.LanceOperation.Clone | None) -> list[Origin]:
+    """The versions that a clone may have been made from: by its first transaction, else by a tag's name."""
+    if made is not None:
+        return [Origin(branch=made.ref_name, version=made.ref_version)]
+    tags = (find_tag(source, name) for name in sorted(names))
+    return [Origin(branch=tag.branch, version=tag.version) for tag in tags if tag is not None]
+
+
+def _add_hold(source: Home, clone: Home, origin: Origin, *, dry_run: bool) -> HoldChange:
     if dry_run:
         source.on(origin.branch).open(origin.version)
         return HoldChange(source=source.root, tag=None, outcome=HoldOutcome.ADDED)
-    made = take_hold(source, branch=origin.branch, version=origin.version, clone_uri=clone.root, hold_id=hold_id)
+    made = take_hold(source, branch=origin.branch, version=origin.version, clone_uri=clone.root, hold_id=new_hold_id())
     return HoldChange(source=source.root, tag=made.name, outcome=HoldOutcome.ADDED)
 
 
-def _kept(hold: Hold) -> _Origin:
-    return _Origin(hold.kept_branch, hold.kept_version)
-
-
-def _exists(hold: Hold, clone: Home) -> bool:
-    """Whether another dataset is at the address in the hold; if that cannot be found out, assume one is."""
-    if hold.clone_uri is None:
-        return False
-    try:
-        return has_manifest(open_store(hold.clone_uri, clone.storage_options))
-    except AnabranchError:
-        return True
+def _kept(hold: Hold) -> Origin:
+    return Origin(branch=hold.kept_branch, version=hold.kept_version)

@@ -72,7 +72,7 @@ def relocate(
     new_root: Home,
     *,
     mapping: Mapping[str, str] | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Callable[[int, int], None] = lambda *_: None,
     dry_run: bool = False,
 ) -> RelocateReport:
     """Make a dataset at a new address read that address only, and record the address in the source of a clone.
@@ -85,7 +85,7 @@ def relocate(
     root.open()
     manifests = _read_manifests(root.store())
     checked = _checked_mapping(mapping or {}, manifests)
-    report = _rewrite(root, manifests, checked, progress, dry_run=dry_run)
+    report = _rewrite(root, manifests, checked, progress=progress, dry_run=dry_run)
     # The bases as they are after the rewrite: a mapped source is looked for at its new address.
     bases = [replace(base, path=report.changes.get(base.path, base.path)) for base in list_bases(root)]
     return replace(report, holds=record_clone(root, bases, dry_run=dry_run))
@@ -99,15 +99,15 @@ def relocate_with(new_root: Home, moved: Mapping[str, str]) -> RelocateReport:
     root = new_root.on(None)
     # A folder that went into itself: what is below its new path has been changed already.
     inside = {new: new for old, new in moved.items() if relative_to(new, old) is not None}
-    return _rewrite(root, _read_manifests(root.store()), {**moved, **inside}, None)
+    return _rewrite(root, _read_manifests(root.store()), {**moved, **inside})
 
 
 def _rewrite(
     root: Home,
     manifests: tuple[_Manifest, ...],
     mapping: Mapping[str, str],
-    progress: Callable[[int, int], None] | None,
     *,
+    progress: Callable[[int, int], None] = lambda *_: None,
     dry_run: bool = False,
 ) -> RelocateReport:
     store = root.store()
@@ -117,8 +117,7 @@ def _rewrite(
         # One put replaces the whole manifest, so a reader sees the old paths or the new ones. A second run after a
         # crash finds the rest.
         store.put(manifest.path, with_base_paths(data, partial(plan.move, manifest), name=manifest.path))
-        if progress is not None:
-            progress(done, len(plan.to_rewrite))
+        progress(done, len(plan.to_rewrite))
     # Handles of this process still have the old paths.
     root.forget()
     rewritten = tuple(sorted(manifest.path for manifest in plan.to_rewrite))

@@ -21,10 +21,11 @@ from anabranch.errors import (
 )
 from anabranch.format.doctor.findings import Case, DoctorReport, FindingKind, examine, unknown_file
 from anabranch.format.doctor.inventory import (
+    MANIFESTS,
     Contents,
     Damage,
-    FileProblem,
     Inventory,
+    Progress,
     VersionFacts,
     check_contents,
     label,
@@ -44,10 +45,9 @@ from anabranch.format.layout.listing import (
     branch_ref_path,
     tag_ref_path,
 )
-from anabranch.format.refs.tags import TagInfo
+from anabranch.format.refs.refs import TagInfo
 from anabranch.storage import in_parallel
 
-_MANIFESTS = frozenset({LayoutKind.MANIFEST, LayoutKind.DETACHED_MANIFEST})
 # Not transactions: a version can be read without its own, so one too many or too few is not a finding.
 _MENTIONED = frozenset({LayoutKind.DATA, LayoutKind.BLOB, LayoutKind.DELETION, LayoutKind.INDEX})
 _FROM_BACKUP = "restore it from a backup"
@@ -112,13 +112,12 @@ def _is_numbered(path: str) -> bool:
 
 def _wrong_files(contents: Contents) -> Iterator[Case]:
     for wrong in contents.wrong:
-        is_missing = wrong.problem is FileProblem.MISSING
         yield Case(
             kind=wrong.kind,
             subject=wrong.file.path,
-            explanation=_explain_missing(wrong.versions) if is_missing else wrong.explanation,
+            explanation=_explain_missing(wrong.versions) if wrong.is_missing else wrong.explanation,
             remedy=_FROM_BACKUP,
-            paths=tuple(facts.path for facts in wrong.versions) if is_missing else (wrong.file.path,),
+            paths=tuple(facts.path for facts in wrong.versions) if wrong.is_missing else (wrong.file.path,),
         )
 
 
@@ -141,7 +140,7 @@ def _broken_tags(inventory: Inventory) -> Iterator[Case]:
     existing = {
         (file.branch, ManifestName.parse(file.name).version)
         for file in inventory.layout.files
-        if file.kind in _MANIFESTS and file.has_ref
+        if file.kind in MANIFESTS and file.has_ref
     }
     for tag in inventory.tags.values():
         # A tag that cannot be read is a finding about the ref file.
@@ -231,9 +230,10 @@ def _unknown_files(inventory: Inventory) -> Iterator[Case]:
 def diagnose_opening(root: Home, inventory: Inventory) -> Iterator[Case]:
     """Report every branch and tag that Lance cannot open and that no other finding explains."""
     damaged = {file.path for file, _ in inventory.damaged_manifests}
-    homes = [None, *(name for name in inventory.layout.branches if inventory.newest_manifest(name) is not None)]
+    manifests = {name: inventory.ordinary_manifests(name) for name in (None, *inventory.layout.branches)}
+    homes = [name for name, found in manifests.items() if found or name is None]
     # A damaged newest manifest is a finding of its own, and explains why Lance cannot open the branch.
-    sound = [name for name in homes if _path(inventory, name) not in damaged]
+    sound = [name for name in homes if not manifests[name] or manifests[name][-1].path not in damaged]
     for name, problem in zip(sound, in_parallel(lambda name: _opening_problem(root, name, None), sound), strict=True):
         if problem is not None and _is_there(root, None if name is None else branch_ref_path(name)):
             yield _unopenable(root.on(name).uri, f"Lance cannot open {label(name)}: {problem}")
@@ -252,11 +252,6 @@ def _unopenable_tag(root: Home, inventory: Inventory, tag: TagInfo, damaged: Col
     path = tag_ref_path(tag.name)
     if problem is not None and _is_there(root, path):
         yield _unopenable(path, f"Lance cannot open tag {tag.name!r}: {problem}")
-
-
-def _path(inventory: Inventory, name: str | None) -> str | None:
-    newest = inventory.newest_manifest(name)
-    return None if newest is None else newest.path
 
 
 def _opening_problem(root: Home, branch: str | None, version: int | None) -> str | None:
@@ -313,9 +308,6 @@ def _unopenable(subject: str, explanation: str) -> Case:
 
 # Far longer than a creator needs between the first manifest of a branch and its ref.
 GRACE = timedelta(minutes=15)
-
-# Called with the number of versions that were read, and the number of all; a repair reads them again.
-Progress = Callable[[int, int], None]
 
 
 def doctor(

@@ -4,12 +4,10 @@
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from typing import TypeVar
-
-import lance
 
 from anabranch.errors import (
     AnabranchError,
@@ -28,11 +26,17 @@ from anabranch.format.layout.deletion_files import read_deletion_file
 from anabranch.format.layout.files import FileKind, FilesReader, NeededFile
 from anabranch.format.layout.listing import Layout, LayoutFile, LayoutKind, ManifestName, layout
 from anabranch.format.layout.manifest import BasePath, read_manifest
-from anabranch.format.refs.branches import BranchInfo, parse_branch, scan_branches, scan_refs
-from anabranch.format.refs.ref_files import RefFile, RefKind
-from anabranch.format.refs.tags import TagInfo, scan_tags
+from anabranch.format.refs.ref_files import RefFile
+from anabranch.format.refs.refs import BranchInfo, TagInfo, scan_branches, scan_tags
 from anabranch.format.staging.manifests import Origin, find_origin
 from anabranch.storage import in_parallel, iter_in_parallel, open_store
+
+MANIFESTS = frozenset({LayoutKind.MANIFEST, LayoutKind.DETACHED_MANIFEST})
+# Also those that a creator of a branch has not put in place yet.
+ALL_MANIFESTS = MANIFESTS | {LayoutKind.PENDING_MANIFEST}
+
+# Called with the number of versions that were read, and the number of all; a repair reads them again.
+Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,19 +88,13 @@ class Inventory:
 
     def manifest_of(self, branch: str | None, version: int) -> LayoutFile | None:
         """The manifest of a version, readable or not."""
-        found = (file for file in self.layout.of_branch(branch) if file.kind in _MANIFESTS)
+        found = (file for file in self.layout.of_branch(branch) if file.kind in MANIFESTS)
         return next((file for file in found if ManifestName.parse(file.name).version == version), None)
 
-    def first_manifest(self, branch: str | None) -> LayoutFile | None:
-        """The manifest of a home's oldest ordinary version, readable or not."""
-        return min(self._ordinary(branch), key=lambda file: ManifestName.parse(file.name).version, default=None)
-
-    def newest_manifest(self, branch: str | None) -> LayoutFile | None:
-        """The manifest of a home's newest ordinary version, readable or not."""
-        return max(self._ordinary(branch), key=lambda file: ManifestName.parse(file.name).version, default=None)
-
-    def _ordinary(self, branch: str | None) -> list[LayoutFile]:
-        return [file for file in self.layout.of_branch(branch) if file.kind is LayoutKind.MANIFEST]
+    def ordinary_manifests(self, branch: str | None) -> list[LayoutFile]:
+        """The manifests of a home's ordinary versions, oldest first, readable or not."""
+        found = [file for file in self.layout.of_branch(branch) if file.kind is LayoutKind.MANIFEST]
+        return sorted(found, key=lambda file: ManifestName.parse(file.name).version)
 
     def versions_of(self, branch: str | None) -> tuple[VersionFacts, ...]:
         """The ordinary versions of a home, oldest first."""
@@ -104,63 +102,59 @@ class Inventory:
         return tuple(sorted(own, key=lambda facts: facts.version))
 
 
-def read_inventory(root: Home, *, progress: Callable[[int, int], None] = lambda *_: None) -> Inventory:
+def read_inventory(root: Home, *, progress: Progress = lambda *_: None) -> Inventory:
     """Read every branch, tag and version of a dataset; `progress` gets the number of versions read, and of all."""
     files = layout(root)
-    manifests = [file for file in files.files if file.kind in _MANIFESTS]
+    manifests = [file for file in files.files if file.kind in MANIFESTS]
     stale = in_parallel(lambda name: _stale_base(root.on(name)), files.branches)
-    told = {name: said for name, said in zip(files.branches, stale, strict=True) if said}
-    read = _read_all(root, manifests, progress)
-    return _take(files, read, branch_refs=scan_branches(root), tag_refs=scan_tags(root), stale=told)
+    versions, damaged = _read_all(root, manifests, progress)
+    return Inventory(
+        layout=files,
+        branch_refs=scan_branches(root),
+        tag_refs=scan_tags(root),
+        versions=versions,
+        damaged_manifests=damaged,
+        stale_bases={name: problem for name, problem in zip(files.branches, stale, strict=True) if problem},
+    )
 
 
 def read_partial_inventory(root: Home, files: Layout, versions: Collection[tuple[str | None, int]]) -> Inventory:
     """Read some versions, each with its home, and the metadata of those homes, but not the tags."""
-    homes = {branch for branch, _ in versions}
     manifests = [
         file
         for file in files.files
-        if file.kind in _MANIFESTS and (file.branch, ManifestName.parse(file.name).version) in versions
+        if file.kind in MANIFESTS and (file.branch, ManifestName.parse(file.name).version) in versions
     ]
-    names = {name for name in files.branches if name in homes}
-    branch_refs = scan_refs(root, RefKind.BRANCH, parse_branch, names=names) if names else ()
-    return _take(files, _read_all(root, manifests), branch_refs=branch_refs, tag_refs=(), stale={})
-
-
-_Facts = VersionFacts | Damage | None
-
-
-def _read_all(
-    root: Home, manifests: list[LayoutFile], progress: Callable[[int, int], None] = lambda *_: None
-) -> list[tuple[LayoutFile, _Facts]]:
-    read: list[tuple[LayoutFile, _Facts]] = []
-    reader = FilesReader(root)
-    progress(0, len(manifests))
-    for facts in iter_in_parallel(lambda file: _version_facts(root, reader, file), manifests):
-        read.append((manifests[len(read)], facts))
-        progress(len(read), len(manifests))
-    return read
-
-
-def _take(
-    files: Layout,
-    read: list[tuple[LayoutFile, _Facts]],
-    *,
-    branch_refs: tuple[RefFile[BranchInfo], ...],
-    tag_refs: tuple[RefFile[TagInfo], ...],
-    stale: Mapping[str, str],
-) -> Inventory:
+    names = {branch for branch, _ in versions if branch is not None}.intersection(files.branches)
+    readable, damaged = _read_all(root, manifests, lambda *_: None)
     return Inventory(
         layout=files,
-        branch_refs=branch_refs,
-        tag_refs=tag_refs,
-        versions=tuple(facts for _, facts in read if isinstance(facts, VersionFacts)),
-        damaged_manifests=tuple((file, facts) for file, facts in read if isinstance(facts, Damage)),
-        stale_bases=stale,
+        branch_refs=scan_branches(root, names=names) if names else (),
+        tag_refs=(),
+        versions=readable,
+        damaged_manifests=damaged,
+        stale_bases={},
     )
 
 
-_MANIFESTS = frozenset({LayoutKind.MANIFEST, LayoutKind.DETACHED_MANIFEST})
+def _read_all(
+    root: Home, manifests: list[LayoutFile], progress: Progress
+) -> tuple[tuple[VersionFacts, ...], tuple[tuple[LayoutFile, Damage], ...]]:
+    """Return the versions that can be read, and the manifests that cannot."""
+    versions: list[VersionFacts] = []
+    damaged: list[tuple[LayoutFile, Damage]] = []
+    reader = FilesReader(root)
+    progress(0, len(manifests))
+    found = iter_in_parallel(lambda file: _version_facts(root, reader, file), manifests)
+    for done, (file, facts) in enumerate(zip(manifests, found, strict=True), start=1):
+        if isinstance(facts, VersionFacts):
+            versions.append(facts)
+        elif facts is not None:
+            damaged.append((file, facts))
+        progress(done, len(manifests))
+    return tuple(versions), tuple(damaged)
+
+
 Info = TypeVar("Info")
 
 
@@ -205,20 +199,11 @@ def _with_contents(about: VersionFacts, home: Home, files: tuple[NeededFile, ...
     dataset = home.open(about.version)
     with lance_errors(home.uri, home.storage_options):
         rows = int(dataset.count_rows())
-    return replace(
-        about,
-        files=files,
-        cloned_from=_cloned_from(home, dataset) if home.branch is not None else None,
-        rows=rows,
-    )
-
-
-def _cloned_from(home: Home, dataset: lance.LanceDataset) -> Origin | None:
-    """The source, if this version was made by branching; None if not, or if its transaction cannot be read any more."""
-    try:
-        return find_origin(home, dataset)
-    except AnabranchError:
-        return None
+    origin = None
+    # The transaction that records the origin may be gone, and then it is not known.
+    with suppress(AnabranchError):
+        origin = find_origin(home, dataset) if home.branch is not None else None
+    return replace(about, files=files, cloned_from=origin, rows=rows)
 
 
 def _stale_base(home: Home, bases: tuple[BasePath, ...] | None = None) -> str | None:
@@ -243,12 +228,12 @@ def label(branch: str | None) -> str:
 _MAGIC = b"LANC"
 
 
-class FileProblem(StrEnum):
-    """What may be wrong with a file."""
-
-    MISSING = "missing"
-    WRONG_SIZE = "wrong size"
-    DAMAGED = "damaged"
+# The findings of files that are missing, and of those that are damaged.
+_KINDS = {
+    FileKind.DATA: (FindingKind.MISSING_DATA_FILE, FindingKind.WRONG_SIZE),
+    FileKind.DELETION: (FindingKind.MISSING_DELETION_FILE, FindingKind.DAMAGED_DELETION_FILE),
+    FileKind.INDEX: (FindingKind.MISSING_INDEX, FindingKind.DAMAGED_INDEX),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,21 +241,15 @@ class WrongFile:
     """A file that is missing or damaged, the problem in words, and the versions that need the file."""
 
     file: NeededFile
-    problem: FileProblem
+    is_missing: bool
     explanation: str
     versions: tuple[VersionFacts, ...]
 
     @property
     def kind(self) -> FindingKind:
         """The kind of finding that reports the file."""
-        is_missing = self.problem is FileProblem.MISSING
-        match self.file.kind:
-            case FileKind.INDEX:
-                return FindingKind.MISSING_INDEX if is_missing else FindingKind.DAMAGED_INDEX
-            case FileKind.DELETION:
-                return FindingKind.MISSING_DELETION_FILE if is_missing else FindingKind.DAMAGED_DELETION_FILE
-            case FileKind.DATA:
-                return FindingKind.MISSING_DATA_FILE if is_missing else FindingKind.WRONG_SIZE
+        missing, damaged = _KINDS[self.file.kind]
+        return missing if self.is_missing else damaged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -289,7 +268,9 @@ def check_contents(root: Home, files: Layout, versions: Iterable[VersionFacts]) 
     users: dict[str, list[VersionFacts]] = defaultdict(list)
     needed: dict[str, NeededFile] = {}
     for facts in versions:
-        for file in _required(facts):
+        for file in facts.files:
+            if not file.mention.is_required:
+                continue
             needed[file.uri] = file
             users[file.uri].append(facts)
     in_bases, unchecked = _list_bases(root, (file for file in needed.values() if file.is_elsewhere))
@@ -299,17 +280,14 @@ def check_contents(root: Home, files: Layout, versions: Iterable[VersionFacts]) 
     problems = {**_find_cut_off_indices(root, files, checked), **_find_damaged_deletions(root, checked)}
     wrong = []
     for file in sorted(checked, key=lambda file: file.path):
-        found = _find_problem(file, sizes.get(file.path)) or problems.get(file.uri)
-        if found is not None:
-            problem, explanation = found
+        size = sizes.get(file.path)
+        explanation = "it is missing" if size is None else _wrong_size(file, size) or problems.get(file.uri)
+        if explanation is not None:
+            versions = sorted(users[file.uri], key=lambda facts: (facts.branch or "", facts.version))
             wrong.append(
-                WrongFile(file=file, problem=problem, explanation=explanation, versions=_sorted(users[file.uri]))
+                WrongFile(file=file, is_missing=size is None, explanation=explanation, versions=tuple(versions))
             )
     return Contents(wrong=tuple(wrong), unchecked=unchecked)
-
-
-def _required(facts: VersionFacts) -> Iterator[NeededFile]:
-    return (file for file in facts.files if file.mention.is_required)
 
 
 def _sizes_below(files: Layout) -> dict[str, int]:
@@ -320,22 +298,12 @@ def _sizes_below(files: Layout) -> dict[str, int]:
     return dict(sizes)
 
 
-def _sorted(versions: list[VersionFacts]) -> tuple[VersionFacts, ...]:
-    return tuple(sorted(versions, key=lambda facts: (facts.branch or "", facts.version)))
-
-
-_Problem = tuple[FileProblem, str]
-
-
-def _find_problem(file: NeededFile, size: int | None) -> _Problem | None:
-    """Compare the size of a file with that in the manifest, None for a file that is not there."""
+def _wrong_size(file: NeededFile, size: int) -> str | None:
     # Old manifests record no size. Then only the existence of a file can be checked.
     expected = file.mention.size
-    if size is None:
-        return FileProblem.MISSING, "it is missing"
-    if expected is not None and size != expected:
-        return FileProblem.WRONG_SIZE, f"it has {size} bytes, and manifests record {expected}"
-    return None
+    if expected is None or size == expected:
+        return None
+    return f"it has {size} bytes, and manifests record {expected}"
 
 
 def _list_bases(root: Home, files: Iterable[NeededFile]) -> tuple[dict[str, int], dict[str, str]]:
@@ -362,7 +330,7 @@ def _folder(path: str) -> str:
     return path.rpartition("/")[0]
 
 
-def _find_cut_off_indices(root: Home, files: Layout, needed: Iterable[NeededFile]) -> dict[str, _Problem]:
+def _find_cut_off_indices(root: Home, files: Layout, needed: Iterable[NeededFile]) -> dict[str, str]:
     """Find the indices with a file that does not end as a Lance file does, as after a power loss."""
     folders = {file.path: file.uri for file in needed if file.kind is FileKind.INDEX}
 
@@ -375,13 +343,13 @@ def _find_cut_off_indices(root: Home, files: Layout, needed: Iterable[NeededFile
     # Only the last bytes are read: a file that a power loss cut off, or filled with zeros, has no mark there.
     ends = in_parallel(lambda file: store.get_range(file.path, file.size - len(_MAGIC), len(_MAGIC)), checked)
     return {
-        folders[file.named_path]: (FileProblem.DAMAGED, f"{file.path!r} does not end as a Lance file does")
+        folders[file.named_path]: f"{file.path!r} does not end as a Lance file does"
         for file, end in zip(checked, ends, strict=True)
         if end != _MAGIC
     }
 
 
-def _find_damaged_deletions(root: Home, files: Iterable[NeededFile]) -> dict[str, _Problem]:
+def _find_damaged_deletions(root: Home, files: Iterable[NeededFile]) -> dict[str, str]:
     """Read deletion files. Manifests record no size of them, only the number of rows they delete."""
     deletions = [file for file in files if file.mention.deleted_rows is not None]
 
@@ -397,4 +365,4 @@ def _find_damaged_deletions(root: Home, files: Iterable[NeededFile]) -> dict[str
         return None if found == expected else f"it deletes {found} rows, and the manifest records {expected}"
 
     found = zip(deletions, in_parallel(check, deletions), strict=True)
-    return {file.uri: (FileProblem.DAMAGED, problem) for file, problem in found if problem is not None}
+    return {file.uri: problem for file, problem in found if problem is not None}

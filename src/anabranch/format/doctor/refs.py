@@ -4,15 +4,14 @@
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import cached_property, partial
-from typing import Any
 from uuid import uuid4
 
 from anabranch.errors import AnabranchError, ObjectNotFoundError
 from anabranch.format.doctor.findings import Case, FindingKind
-from anabranch.format.doctor.inventory import Inventory
+from anabranch.format.doctor.inventory import ALL_MANIFESTS, Inventory
 from anabranch.format.home import Home, branch_folder, is_staged
 from anabranch.format.layout.listing import (
     VERSION_HINT,
@@ -23,10 +22,10 @@ from anabranch.format.layout.listing import (
     pending_manifest_of_path,
     tag_ref_path,
 )
-from anabranch.format.refs.branches import BranchInfo, find_branch, parse_branch
 from anabranch.format.refs.ref_files import (
     RefFile,
     RefKind,
+    camel_case,
     encode_branch,
     encode_ref,
     lineage_of,
@@ -35,11 +34,9 @@ from anabranch.format.refs.ref_files import (
     usable_fields,
     whole_number,
 )
-from anabranch.format.refs.tags import TagInfo
+from anabranch.format.refs.refs import BranchInfo, TagInfo, find_branch, parse_branch
 from anabranch.format.staging.manifests import Origin, find_origin
 from anabranch.storage import ObjectInfo, ObjectStore, put_once
-
-_MANIFESTS = frozenset({LayoutKind.MANIFEST, LayoutKind.DETACHED_MANIFEST, LayoutKind.PENDING_MANIFEST})
 
 
 def store_time(root: Home) -> datetime:
@@ -80,7 +77,7 @@ class Repairs:
         data. Lance writes the manifest of a new branch before its ref, so a young manifest may be a branch in creation.
         Younger files of other kinds are kept: a creator that has just taken the name may have written them.
         """
-        manifests = [file for file in files if file.kind in _MANIFESTS]
+        manifests = [file for file in files if file.kind in ALL_MANIFESTS]
         # A tree without manifests is judged by its other files.
         if any(file.modified > self._old for file in manifests or files):
             return False
@@ -131,7 +128,7 @@ class Repairs:
         fields = json.loads(data)
         for key, value in (("parent_branch", parent.branch), ("parent_version", parent.version)):
             # The file keeps its spelling. A field in both spellings would be ambiguous.
-            fields[key if key in fields else _camel_case(key)] = value
+            fields[key if key in fields else camel_case(key)] = value
         if own := lineage_of(data):
             inherited = [] if parent.branch is None else lineage_of(self._store.get(branch_ref_path(parent.branch)))
             fields["identifier"]["version_mapping"] = [*inherited, [parent.version, own[-1][1]]]
@@ -142,11 +139,7 @@ class Repairs:
         """Write a ref if it is still as `expected`, None for absent; then remove the file that it replaces."""
         if any(self._is_young(changed) for changed in (path, instead_of) if changed is not None):
             return False
-        try:
-            found = self._store.get(path)
-        except ObjectNotFoundError:
-            found = None
-        if found != expected:
+        if _read(self._store, path) != expected:
             return False
         # A damaged ref is replaced. A missing one is put only if it is still absent, because a creator may be writing
         # it.
@@ -174,12 +167,7 @@ class Repairs:
 def _removal_order(file: LayoutFile) -> int:
     if file.kind is LayoutKind.VERSION_HINT:
         return 0
-    return 1 if file.kind in _MANIFESTS else 2
-
-
-def _camel_case(key: str) -> str:
-    first, *others = key.split("_")
-    return first + "".join(part.capitalize() for part in others)
+    return 1 if file.kind in ALL_MANIFESTS else 2
 
 
 _FROM_BACKUP = "restore it from a backup"
@@ -236,9 +224,10 @@ def rebuild_missing_ref(inventory: Inventory, branch: str, repairs: Repairs) -> 
 
 def _branch_data(inventory: Inventory, branch: str, parent: Origin | None, *, damaged: bytes = b"") -> bytes | None:
     """Return the metadata of a branch, given its parent if that is known; None if it cannot be found."""
-    first = inventory.first_manifest(branch)
-    if first is None:
+    manifests = inventory.ordinary_manifests(branch)
+    if not manifests:
         return None
+    first = manifests[0]
     # The metadata first: native cleanup may have removed the manifest that the branch began with.
     parent = parent or _recorded_parent(inventory, branch, first.path)
     if parent is None:
@@ -271,8 +260,18 @@ def _repair_tag(inventory: Inventory, ref: RefFile[TagInfo], repairs: Repairs) -
     manifest = None if place is None else inventory.manifest_of(*place)
     if place is None or manifest is None:
         return None
-    branch, version = place
-    data = _tag_ref(branch=branch, version=version, manifest_size=manifest.size, damaged=ref.data)
+    # All but the target comes from the damaged file, where that is usable.
+    found = usable_fields(ref.data, RefKind.TAG)
+    data = encode_ref(
+        {
+            "branch": place[0],
+            "version": place[1],
+            "createdAt": found.get("createdAt"),
+            "updatedAt": found.get("updatedAt"),
+            "manifestSize": found.get("manifestSize", manifest.size),
+            "metadata": found.get("metadata", {}),
+        }
+    )
     # The contents are right: Lance refuses the name of the tag, and a repair must not rename it.
     return None if data == ref.data else _write(ref, path, data, repairs)
 
@@ -355,18 +354,3 @@ def _find_origin(home: Home) -> tuple[Origin, ObjectInfo] | None:
     except AnabranchError:
         return None
     return origin, listed[first]
-
-
-def _tag_ref(*, branch: str | None, version: int, manifest_size: int, damaged: bytes) -> bytes:
-    """Write a tag for a version of a branch, all else from the damaged file where that is usable."""
-    found: Mapping[str, Any] = usable_fields(damaged, RefKind.TAG)
-    return encode_ref(
-        {
-            "branch": branch,
-            "version": version,
-            "createdAt": found.get("createdAt"),
-            "updatedAt": found.get("updatedAt"),
-            "manifestSize": found.get("manifestSize", manifest_size),
-            "metadata": found.get("metadata", {}),
-        }
-    )

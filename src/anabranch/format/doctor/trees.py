@@ -5,16 +5,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from anabranch.format.doctor.findings import Case, FindingKind
-from anabranch.format.doctor.inventory import Damage, Inventory, label
+from anabranch.format.doctor.inventory import ALL_MANIFESTS, Damage, Inventory, label
 from anabranch.format.doctor.refs import Repair, Repairs, rebuild_missing_ref
 from anabranch.format.home import branch_folder
 from anabranch.format.layout.listing import BRANCH_REFS, TAG_REFS, LayoutKind, branch_ref_path
-from anabranch.format.refs.branches import BranchInfo
+from anabranch.format.refs.refs import BranchInfo
 from anabranch.format.staging.manifests import Origin
 
 # Files with rows, or made from rows: a tree that has one was written to.
 _CONTENT = frozenset({LayoutKind.DATA, LayoutKind.BLOB, LayoutKind.DELETION, LayoutKind.INDEX, LayoutKind.MEM_WAL})
-_MANIFESTS = frozenset({LayoutKind.MANIFEST, LayoutKind.DETACHED_MANIFEST, LayoutKind.PENDING_MANIFEST})
 
 
 def diagnose_trees(inventory: Inventory, repairs: Repairs, *, clones: Mapping[str, Sequence[str]]) -> Iterator[Case]:
@@ -96,17 +95,25 @@ def _unreferenced_trees(inventory: Inventory, users: Mapping[str, set[str]], rep
             yield _missing_ref(name, rebuilt, needed_by)
             continue
         kind = FindingKind.UNREFERENCED_TREE if is_untouched else FindingKind.ZOMBIE_TREE
+        story, remedy = _TREES[kind]
+        if needed_by:
+            remedy = _in_use(needed_by)
+        elif doubt:
+            remedy = f"none for now: {doubt}"
         own = tuple(file for file in inventory.layout.of_branch(name) if file.kind is not LayoutKind.UNKNOWN)
-        is_removable = not needed_by and not doubt
         yield Case(
             kind=kind,
             subject=branch_folder(name),
-            explanation=_TREE_STORIES[kind].format(name=name),
-            remedy=_remedy_of_tree(kind, needed_by, doubt),
+            explanation=story.format(name=name),
+            remedy=remedy,
             paths=tuple(file.path for file in own),
             needed_by=needed_by,
-            repair=partial(repairs.remove_tree, name, own) if is_removable else None,
+            repair=partial(repairs.remove_tree, name, own) if not needed_by and not doubt else None,
         )
+
+
+def _in_use(needed_by: Sequence[str]) -> str:
+    return f"none while it is in use: delete {', '.join(needed_by)} first"
 
 
 def _is_untouched(inventory: Inventory, name: str) -> bool:
@@ -114,12 +121,6 @@ def _is_untouched(inventory: Inventory, name: str) -> bool:
     if any(file.kind in _CONTENT for file in inventory.layout.of_branch(name)):
         return False
     return all(facts.cloned_from is not None for facts in inventory.versions if facts.branch == name)
-
-
-def _remedy_of_tree(kind: FindingKind, needed_by: Sequence[str], doubt: str | None) -> str:
-    if needed_by:
-        return f"none while it is in use: delete {', '.join(needed_by)} first"
-    return f"none for now: {doubt}" if doubt else _TREE_REMEDIES[kind]
 
 
 def _missing_ref(name: str, rebuilt: Repair, needed_by: tuple[str, ...]) -> Case:
@@ -139,24 +140,17 @@ def _missing_ref(name: str, rebuilt: Repair, needed_by: tuple[str, ...]) -> Case
     )
 
 
-_TREE_STORIES = {
+# What a tree without metadata is, and what a repair does.
+_TREES = {
     FindingKind.UNREFERENCED_TREE: (
         "files of a branch {name!r} without its metadata: the creation broke off, or the deletion did; the name cannot"
-        " be used again"
+        " be used again",
+        "a repair removes its files, once they are old enough to belong to no branch in the making",
     ),
     FindingKind.ZOMBIE_TREE: (
-        "files of a branch {name!r} that was deleted: its deletion left them, or someone wrote to it afterwards"
-    ),
-}
-
-
-_TREE_REMEDIES = {
-    FindingKind.UNREFERENCED_TREE: (
-        "a repair removes its files, once they are old enough to belong to no branch in the making"
-    ),
-    FindingKind.ZOMBIE_TREE: (
+        "files of a branch {name!r} that was deleted: its deletion left them, or someone wrote to it afterwards",
         "a repair removes its files, and with them the rows that only this branch had; to keep them, restore the"
-        " branch's metadata from a backup"
+        " branch's metadata from a backup",
     ),
 }
 
@@ -164,12 +158,12 @@ _TREE_REMEDIES = {
 def _missing_trees(inventory: Inventory, users: Mapping[str, set[str]], repairs: Repairs) -> Iterator[Case]:
     for name in inventory.layout.branches:
         files = inventory.layout.of_branch(name)
-        if any(file.kind in _MANIFESTS for file in files):
+        if any(file.kind in ALL_MANIFESTS for file in files):
             continue
         needed_by = tuple(sorted(users.get(name, ())))
         has_content = any(file.kind in _CONTENT for file in files)
         if needed_by:
-            remedy = f"none while it is in use: delete {', '.join(needed_by)} first"
+            remedy = _in_use(needed_by)
         # The data files may be all that is left of the branch's rows, so the branch is not removed by a repair.
         elif has_content:
             remedy = "restore its manifests from a backup, or delete the branch: its data files are still there"
@@ -208,7 +202,7 @@ def _mismatch_remedy(
     inventory: Inventory, info: BranchInfo, origin: Origin, repairs: Repairs
 ) -> tuple[str, Repair | None]:
     if losers := _losing_manifests(inventory, info):
-        seen = tuple(file.path for file in inventory.layout.of_branch(info.name) if file.kind in _MANIFESTS)
+        seen = tuple(file.path for file in inventory.layout.of_branch(info.name) if file.kind in ALL_MANIFESTS)
         return (
             "a repair removes the manifests that other creators of the same name left; nothing was built on them",
             partial(repairs.drop_manifests, info.name, losers, seen),

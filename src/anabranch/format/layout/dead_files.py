@@ -22,8 +22,7 @@ from anabranch.format.layout.listing import (
     lay_out,
     tag_ref_path,
 )
-from anabranch.format.refs.branches import BranchInfo, find_branch
-from anabranch.format.refs.tags import list_tags
+from anabranch.format.refs.refs import BranchInfo, find_branch, list_tags
 from anabranch.format.staging.version_ref import VersionRef
 from anabranch.storage import in_parallel
 

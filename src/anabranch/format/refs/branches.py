@@ -1,16 +1,22 @@
-"""The branches of one dataset: their metadata in `_refs/branches/`, their files in `tree/`."""
+"""The branches of one dataset: their metadata in `_refs/branches/`, their files in `tree/`.
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+Lance's own deletion of a branch is not used. It takes the folder above the last branch below `main/` for the dataset
+root and removes it, it leaves the files of a branch that has another one inside its folder, and one ref that it cannot
+read stops every deletion.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TypeVar
 
 import lance
 
 from anabranch.errors import (
     AnabranchError,
     BranchExistsError,
-    BranchNotFoundError,
+    BranchInUseError,
     BusyError,
     ConflictError,
     CorruptError,
@@ -27,7 +33,6 @@ from anabranch.format.home import Home, branch_folder, is_staged
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout.listing import (
     BRANCH_REFS,
-    TAG_REFS,
     LayoutFile,
     LayoutKind,
     ManifestName,
@@ -37,153 +42,28 @@ from anabranch.format.layout.listing import (
     manifest_of_path,
     manifest_path,
     pending_manifest_of_path,
-    tag_of_ref_path,
-    tag_ref_path,
 )
-from anabranch.format.refs.ref_files import (
-    RefFile,
-    RefKind,
-    RefList,
-    branch_name_of,
-    encode_branch,
-    metadata_of,
-    parse_ref,
-    ref_problem,
-    whole_number,
+from anabranch.format.layout.manifest import read_manifest
+from anabranch.format.refs.ref_files import RefFile, RefKind, encode_branch, ref_problem
+from anabranch.format.refs.refs import (
+    BranchInfo,
+    Source,
+    TagInfo,
+    find_branch,
+    get_branch,
+    no_branch,
+    scan_branches,
+    scan_tags,
 )
 from anabranch.format.staging.manifests import Origin, find_origin
 from anabranch.ids import MAIN, BranchName
-from anabranch.storage import ObjectInfo, in_parallel, put_once, remove_empty_folders
+from anabranch.storage import ObjectInfo, put_once, remove_empty_folders
 from anabranch.storage.uris import is_local, join_uri
-
-# A position in a dataset's history: branch (None for main) and version (None for the newest).
-Source = tuple[str | None, int | None]
 
 # Each attempt fails only if another process removes a manifest at the same moment.
 _ATTEMPTS = 10
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BranchInfo:
-    """A branch's metadata. The parent branch None is main."""
-
-    name: str
-    parent_branch: str | None
-    parent_version: int
-    created_at: datetime
-    manifest_size: int
-    metadata: Mapping[str, str]
-
-
-Info = TypeVar("Info")
-
-
-def list_branches(root: Home) -> RefList[BranchInfo]:
-    """List the branches whose metadata can be read; the list names the files that cannot."""
-    return RefList.of(scan_branches(root))
-
-
-def scan_branches(root: Home) -> tuple[RefFile[BranchInfo], ...]:
-    """Read every branch's metadata, and judge each file as Lance does."""
-    return scan_refs(root, RefKind.BRANCH, parse_branch)
-
-
-def scan_refs(
-    root: Home, kind: RefKind, parse: Callable[[str, bytes], Info], *, names: Collection[str] | None = None
-) -> tuple[RefFile[Info], ...]:
-    """Read every ref file of a kind, or those of some names; those deleted since the listing are left out."""
-    folder, name_of, _ = _SPELLINGS[kind]
-    store = root.store()
-    listed = [(info.path, name_of(info.path)) for info in store.list(folder)]
-    wanted = [(path, name) for path, name in listed if name is not None and (names is None or name in names)]
-
-    def read(file: tuple[str, str]) -> RefFile[Info] | None:
-        path, name = file
-        try:
-            return _judged(path, name, store.get(path), kind, parse)
-        except ObjectNotFoundError:
-            return None
-
-    found = (file for file in in_parallel(read, wanted) if file is not None)
-    return tuple(sorted(found, key=lambda file: (file.name, file.path)))
-
-
-def _judged(path: str, name: str, data: bytes, kind: RefKind, parse: Callable[[str, bytes], Info]) -> RefFile[Info]:
-    # A name can be quoted in several ways, and Lance opens only the file that its own quoting leads to.
-    expected = _SPELLINGS[kind][2](name)
-    if expected != path:
-        problem = f"Lance looks for the {kind} {name!r} in {expected!r}"
-        return RefFile(path=path, name=name, data=data, info=None, problem=problem)
-    refused = ref_problem(data, kind)
-    if refused is None and kind is RefKind.TAG and expected != f"{TAG_REFS}/{name}.json":
-        refused = f"Lance can neither list tags nor delete branches beside a tag named {name!r}"
-    try:
-        return RefFile(path=path, name=name, data=data, info=parse(name, data), problem=refused)
-    except (KeyError, ValueError) as err:
-        return RefFile(path=path, name=name, data=data, info=None, problem=refused or str(err))
-
-
-_SPELLINGS = {
-    RefKind.BRANCH: (BRANCH_REFS, branch_of_ref_path, branch_ref_path),
-    RefKind.TAG: (TAG_REFS, tag_of_ref_path, tag_ref_path),
-}
-
-
-def parse_branch(name: str, data: bytes) -> BranchInfo:
-    """Read a branch's metadata in either spelling; raise KeyError or ValueError if something is missing."""
-    fields = parse_ref(data)
-    return BranchInfo(
-        name=name,
-        parent_branch=branch_name_of(fields.get("parent_branch")),
-        parent_version=whole_number(fields["parent_version"]),
-        created_at=_moment(whole_number(fields["create_at"])),
-        manifest_size=whole_number(fields["manifest_size"]),
-        metadata=metadata_of(fields),
-    )
-
-
-def _moment(seconds: int) -> datetime:
-    """Return a time; Lance accepts times so late that no date can show them, which become the last one."""
-    last = datetime.max.replace(tzinfo=UTC)
-    return datetime.fromtimestamp(seconds, UTC) if seconds < last.timestamp() else last
-
-
-def find_branch(root: Home, name: str) -> BranchInfo | None:
-    """Return a branch's metadata in either spelling, None if there is no such branch; raise if it is damaged."""
-    return find_ref(root, RefKind.BRANCH, name, parse_branch)
-
-
-def find_ref(root: Home, kind: RefKind, name: str, parse: Callable[[str, bytes], Info]) -> Info | None:
-    """Read one ref; None if there is no such file, also for a name that is too long for any file."""
-    path = _SPELLINGS[kind][2](name)
-    try:
-        data = root.store().get(path)
-    except (InvalidPathError, ObjectNotFoundError):
-        return None
-    try:
-        return parse(name, data)
-    except (KeyError, ValueError) as err:
-        raise DamagedFileError(
-            f"{kind} {name!r} of {root.root!r} has damaged metadata in {path!r}: {ref_problem(data, kind) or err}",
-            hint="run doctor with repair on the dataset",
-        ) from err
-
-
-def get_branch(root: Home, name: str) -> BranchInfo:
-    info = find_branch(root, name)
-    if info is None and name == MAIN:
-        raise BranchNotFoundError(
-            f"branch 'main' of {root.root!r} has no metadata", hint="it is the dataset itself; ask about that"
-        )
-    if info is None:
-        raise _no_branch(root, name)
-    return info
-
-
-def _no_branch(root: Home, name: str) -> BranchNotFoundError:
-    return BranchNotFoundError(
-        f"dataset {root.root!r} has no branch {name!r}", hint="list its branches to see which exist"
-    )
+# A tag that keeps a version for a clone; see `holds`.
+_HOLD = re.compile(r"clone-[0-9a-f]{16}")
 
 
 def create_branch(root: Home, name: str, source: Source) -> BranchInfo:
@@ -244,7 +124,7 @@ def read_parent(source: Home) -> bytes:
     try:
         data = source.store().get(path)
     except (InvalidPathError, ObjectNotFoundError):
-        raise _no_branch(source, source.branch) from None
+        raise no_branch(source, source.branch) from None
     problem = ref_problem(data, RefKind.BRANCH)
     if problem is not None:
         raise DamagedFileError(
@@ -427,3 +307,108 @@ def _removal_order(file: LayoutFile) -> tuple[int, int, str]:
         case LayoutKind.DETACHED_MANIFEST | LayoutKind.PENDING_MANIFEST | LayoutKind.VERSION_HINT:
             return 1, 0, file.path
     return 2, 0, file.path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeletedBranch:
+    """A deleted branch, with the number of files that it had and their bytes; in a dry run nothing was deleted."""
+
+    name: str
+    files: int
+    bytes: int
+    dry_run: bool
+
+
+def delete_branch(
+    root: Home, name: str, *, on_removal: Callable[[Home], None] = lambda _: None, dry_run: bool = False
+) -> DeletedBranch:
+    """Remove a branch and its files; refuse while another branch or a tag needs them.
+
+    The branch may have metadata that cannot be read. Other refs that cannot be read do not stop the deletion unless
+    they may need the branch. `on_removal` is called with the branch's home when nothing can refuse the deletion any
+    more, right before the files are removed.
+    """
+    if name == MAIN:
+        raise InvalidInputError("branch 'main' cannot be deleted", hint="delete the dataset itself if you mean it")
+    store, path = root.store(), branch_ref_path(name)
+    try:
+        ref = store.get(path)
+    except (InvalidPathError, ObjectNotFoundError):
+        get_branch(root, name)  # raises BranchNotFoundError
+        raise
+    _refuse_in_use(root, name)
+    files = list_branch_files(root, name)
+    report = DeletedBranch(name=name, files=len(files), bytes=sum(file.size for file in files), dry_run=dry_run)
+    if dry_run:
+        return report
+    store.delete(path)
+    # Durable before the first file is removed: a ref that comes back after a power loss would have no files.
+    store.sync_folders([BRANCH_REFS])
+    try:
+        # Read the refs again after our own deletion. If a child or a tag came in between, one of the two operations
+        # sees the other: here we restore the branch; there, the creator finds that its source is gone and rolls back.
+        _refuse_in_use(root, name)
+        on_removal(root.on(name))
+        # Listed here, so that a store that fails now leaves the branch as it was, and not its files without metadata.
+        files = list_branch_files(root, name)
+    except AnabranchError:
+        # Only if absent: another process may have created a branch of this name by now.
+        put_once(store, path, ref)
+        raise
+    remove_branch_files(root, name, files)
+    return report
+
+
+def _refuse_in_use(root: Home, name: str) -> None:
+    for branch in scan_branches(root):
+        if branch.name != name:
+            _refuse_child(root, name, branch)
+    for tag in scan_tags(root):
+        _refuse_tag(name, tag)
+
+
+def _refuse_child(root: Home, name: str, other: RefFile[BranchInfo]) -> None:
+    if other.info is not None:
+        is_child = other.info.parent_branch == name
+        said = f"branch {name!r} is the parent of {other.name!r}"
+    else:
+        is_child = _reads_files_of(root, other.name, name)
+        said = f"branch {other.name!r}, whose metadata cannot be read, reads files of {name!r}"
+    if is_child:
+        raise BranchInUseError(said, hint=f"delete {other.name!r} first")
+
+
+def _reads_files_of(root: Home, other: str, name: str) -> bool:
+    """Whether a branch reads files of another one, by its manifests: for one whose metadata cannot be read."""
+    store = root.store()
+    for info in store.list(f"{branch_folder(other)}/_versions"):
+        if manifest_of_path(info.path) is None:
+            continue
+        try:
+            bases = read_manifest(store.get(info.path), name=info.path).base_paths
+        except ObjectNotFoundError:
+            continue
+        except CorruptError:
+            raise BranchInUseError(
+                f"{info.path!r} and the metadata of its branch cannot be read, and may need branch {name!r}",
+                hint=f"restore one of them from a backup, or delete {other!r} first",
+            ) from None
+        # By the end of the path: the base may name the dataset's former location.
+        if any(base.path.rstrip("/").endswith(f"/{branch_folder(name)}") for base in bases):
+            return True
+    return False
+
+
+def _refuse_tag(name: str, tag: RefFile[TagInfo]) -> None:
+    if tag.info is not None and tag.info.branch == name:
+        raise BranchInUseError(
+            f"tag {tag.name!r} names version {tag.info.version} of branch {name!r}",
+            hint=f"delete the tag {tag.name!r} first",
+        )
+    # A tag that cannot be read counts if what is left of it names the branch, or if it keeps files for a clone.
+    is_doubtful = _HOLD.fullmatch(tag.name) or json.dumps(name) in tag.data.decode(errors="replace")
+    if tag.info is None and is_doubtful:
+        raise BranchInUseError(
+            f"the tag in {tag.path!r} cannot be read, and may name a version of branch {name!r}",
+            hint="restore the file from a backup, or delete the tag first",
+        )

@@ -250,7 +250,7 @@ def usable_fields(data: bytes, kind: RefKind) -> dict[str, Any]:
         fields = parse_ref(data)
     except ValueError:
         return {}
-    camel = {_camel_case(key): value for key, value in fields.items()}
+    camel = {camel_case(key): value for key, value in fields.items()}
     return {key: camel[key] for key, (_, rule) in _RULES[kind].items() if key in camel and rule(camel[key]) is None}
 
 
@@ -290,7 +290,7 @@ def lineage_of(data: bytes) -> list[list[Any]]:
     return list(identifier.get("version_mapping") or [])
 
 
-def _camel_case(key: str) -> str:
+def camel_case(key: str) -> str:
     first, *others = key.split("_")
     return first + "".join(part.capitalize() for part in others)
 

@@ -10,7 +10,6 @@ from anabranch.errors import AnabranchError, LinkError, StorageDeniedError, Stor
 from anabranch.format import staging
 from anabranch.format.doctor.findings import Case, FindingKind, Placement
 from anabranch.format.doctor.inventory import (
-    FileProblem,
     Inventory,
     VersionFacts,
     WrongFile,
@@ -20,8 +19,8 @@ from anabranch.format.doctor.inventory import (
 from anabranch.format.doctor.refs import can_write_ref, write_ref
 from anabranch.format.home import Home, branch_folder, is_staged
 from anabranch.format.layout.listing import Layout, LayoutKind, ManifestName, branch_ref_path, lay_out, manifest_path
-from anabranch.format.refs.branches import BranchInfo, parse_branch, scan_refs
-from anabranch.format.refs.ref_files import RefFile, RefKind
+from anabranch.format.refs.ref_files import RefFile
+from anabranch.format.refs.refs import BranchInfo, scan_branches
 from anabranch.format.scan import iter_batches
 from anabranch.format.staging import VersionRef, find_indexed_column, find_shown, rebuild_staged
 from anabranch.repo.doctor.inventory import Use
@@ -152,7 +151,7 @@ class _Check:
     def _unused_refs(self) -> Iterator[Case]:
         """Report damaged metadata of branches that no commit uses: gc deletes nothing in a dataset with such damage."""
         unused = {name for name in self._files.branches if name not in self._homes()}
-        for ref in scan_refs(self._root, RefKind.BRANCH, parse_branch, names=unused) if unused else ():
+        for ref in scan_branches(self._root, names=unused) if unused else ():
             if ref.info is None:
                 yield from self._ref(ref.name, ref)
 
@@ -215,7 +214,7 @@ class _Check:
         is_empty: dict[str, bool] = {}
         for one in wrong:
             # Only a file in another location can miss because that whole location is gone.
-            if one.problem is not FileProblem.MISSING or not one.file.is_elsewhere:
+            if not one.is_missing or not one.file.is_elsewhere:
                 continue
             for facts in one.versions:
                 for base in _bases_of(one.file.uri, facts.base_paths):

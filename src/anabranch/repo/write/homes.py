@@ -16,7 +16,7 @@ from anabranch.errors import (
 )
 from anabranch.format import scan, staging
 from anabranch.format.arguments import listed_columns, require_names
-from anabranch.format.refs.tags import mark_managed
+from anabranch.format.refs.refs import mark_managed
 from anabranch.format.staging import VersionRef
 from anabranch.hints import suggest
 from anabranch.ids import BranchName, TableKey

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from anabranch.drawing.diff_table import TableChange, draw_rows, draw_tables
 from anabranch.errors import InvalidInputError
-from anabranch.files.plain_rows import csv_lines
+from anabranch.files.formats import csv_lines
 from anabranch.ids import MAIN
 from anabranch.repo.history.diff import TableDiff
 from anabranch.repo.history.drawings import first_changes, key_columns, list_columns, outline_of, rows_of

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from anabranch.display import printable
 from anabranch.drawing.html import NULL, Cell, cell_of, whole_text
 from anabranch.errors import InvalidInputError, NotFoundError
-from anabranch.files.plain_rows import plain_rows
+from anabranch.files.formats import plain_rows
 from anabranch.json_values import value_from_json
 from anabranch.repo.history.entities import EntityChange
 from anabranch.repo.log.entries import GraphCommit

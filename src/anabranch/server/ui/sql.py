@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from anabranch.drawing.html import Cell, cell_of
 from anabranch.errors import AnabranchError, InvalidInputError, LimitError, NotFoundError
-from anabranch.files.plain_rows import csv_lines, plain_rows
+from anabranch.files.formats import csv_lines, plain_rows
 from anabranch.repo.repository import Repository
 from anabranch.repo.schema.types import show_type
 from anabranch.server.envelope import status_of

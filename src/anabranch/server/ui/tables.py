@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from anabranch.drawing.html import Cell, cell_of
 from anabranch.errors import AnabranchError, InvalidInputError
-from anabranch.files.plain_rows import plain_rows
+from anabranch.files.formats import plain_rows
 from anabranch.format.staging import IndexInfo
 from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.json_values import json_value

@@ -1,36 +1,39 @@
-"""The tags of one dataset: names for versions of any branch, in `_refs/tags/` at its root.
+"""The refs of one dataset: branches and tags are found here, and tags and the metadata of both are changed.
 
-The metadata of tags and branches, texts by key in their ref files, is changed here as well. The versions of a branch
-are listed with their tags, and one of them is made the newest again.
+Tags are names for versions of any branch, in `_refs/tags/` at the root; metadata are texts by key in the ref files. The
+versions of a branch are listed with their tags, and one of them is made the newest again.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import lance
 
 from anabranch.errors import (
+    BranchNotFoundError,
     BusyError,
+    DamagedFileError,
     InvalidInputError,
     InvalidPathError,
+    ObjectNotFoundError,
     TagExistsError,
     TagNotFoundError,
 )
 from anabranch.format.bases import bases_of, register_base
 from anabranch.format.home import Home, is_staged
 from anabranch.format.lance_errors import lance_errors
-from anabranch.format.layout.listing import MANAGED_TAG, manifest_path, tag_ref_path
-from anabranch.format.refs.branches import (
-    BranchInfo,
-    Source,
-    find_branch,
-    find_ref,
-    get_branch,
-    list_branches,
-    scan_refs,
+from anabranch.format.layout.listing import (
+    BRANCH_REFS,
+    MANAGED_TAG,
+    TAG_REFS,
+    branch_of_ref_path,
+    branch_ref_path,
+    manifest_path,
+    tag_of_ref_path,
+    tag_ref_path,
 )
 from anabranch.format.refs.ref_files import (
     RefFile,
@@ -39,10 +42,28 @@ from anabranch.format.refs.ref_files import (
     branch_name_of,
     metadata_of,
     parse_ref,
+    ref_problem,
     whole_number,
 )
-from anabranch.ids import TagName
-from anabranch.storage import put_once
+from anabranch.ids import MAIN, TagName
+from anabranch.storage import in_parallel, put_once
+
+# A position in a dataset's history: branch (None for main) and version (None for the newest).
+Source = tuple[str | None, int | None]
+
+Info = TypeVar("Info")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BranchInfo:
+    """A branch's metadata. The parent branch None is main."""
+
+    name: str
+    parent_branch: str | None
+    parent_version: int
+    created_at: datetime
+    manifest_size: int
+    metadata: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,42 +79,145 @@ class TagInfo:
     metadata: Mapping[str, str]
 
 
-def list_tags(root: Home) -> RefList[TagInfo]:
-    """List the tags that can be read; the list names the files that cannot."""
-    return RefList.of(scan_tags(root))
+def scan_branches(root: Home, *, names: Collection[str] | None = None) -> tuple[RefFile[BranchInfo], ...]:
+    """Read the metadata of every branch, or of those of some names, and judge each file as Lance does."""
+    return _scan(root, RefKind.BRANCH, parse_branch, names)
 
 
 def scan_tags(root: Home) -> tuple[RefFile[TagInfo], ...]:
     """Read every tag, and judge each file as Lance does."""
-    return scan_refs(root, RefKind.TAG, parse_tag)
+    return _scan(root, RefKind.TAG, _parse_tag, None)
+
+
+def _scan(
+    root: Home, kind: RefKind, parse: Callable[[str, bytes], Info], names: Collection[str] | None
+) -> tuple[RefFile[Info], ...]:
+    """Read every ref file of a kind; those deleted since the listing are left out."""
+    folder, name_of, _ = _SPELLINGS[kind]
+    store = root.store()
+    listed = [(info.path, name_of(info.path)) for info in store.list(folder)]
+    wanted = [(path, name) for path, name in listed if name is not None and (names is None or name in names)]
+
+    def read(file: tuple[str, str]) -> RefFile[Info] | None:
+        path, name = file
+        try:
+            return _judged(path, name, store.get(path), kind, parse)
+        except ObjectNotFoundError:
+            return None
+
+    found = (file for file in in_parallel(read, wanted) if file is not None)
+    return tuple(sorted(found, key=lambda file: (file.name, file.path)))
+
+
+def _judged(path: str, name: str, data: bytes, kind: RefKind, parse: Callable[[str, bytes], Info]) -> RefFile[Info]:
+    # A name can be quoted in several ways, and Lance opens only the file that its own quoting leads to.
+    expected = _SPELLINGS[kind][2](name)
+    if expected != path:
+        problem = f"Lance looks for the {kind} {name!r} in {expected!r}"
+        return RefFile(path=path, name=name, data=data, info=None, problem=problem)
+    refused = ref_problem(data, kind)
+    if refused is None and kind is RefKind.TAG and expected != f"{TAG_REFS}/{name}.json":
+        refused = f"Lance can neither list tags nor delete branches beside a tag named {name!r}"
+    try:
+        return RefFile(path=path, name=name, data=data, info=parse(name, data), problem=refused)
+    except (KeyError, ValueError) as err:
+        return RefFile(path=path, name=name, data=data, info=None, problem=refused or str(err))
+
+
+def find_branch(root: Home, name: str) -> BranchInfo | None:
+    """Return a branch's metadata in either spelling, None if there is no such branch; raise if it is damaged."""
+    return _find(root, RefKind.BRANCH, name, parse_branch)
 
 
 def find_tag(root: Home, name: str) -> TagInfo | None:
     """Return what a tag names, None if there is no such tag; raise if its file is damaged."""
-    return find_ref(root, RefKind.TAG, name, parse_tag)
+    return _find(root, RefKind.TAG, name, _parse_tag)
 
 
-def parse_tag(name: str, data: bytes) -> TagInfo:
-    """Read a tag in either spelling; raise KeyError or ValueError if something is missing."""
+def _find(root: Home, kind: RefKind, name: str, parse: Callable[[str, bytes], Info]) -> Info | None:
+    path = _SPELLINGS[kind][2](name)
+    try:
+        data = root.store().get(path)
+    # No file can have a name that is too long.
+    except (InvalidPathError, ObjectNotFoundError):
+        return None
+    try:
+        return parse(name, data)
+    except (KeyError, ValueError) as err:
+        raise DamagedFileError(
+            f"{kind} {name!r} of {root.root!r} has damaged metadata in {path!r}: {ref_problem(data, kind) or err}",
+            hint="run doctor with repair on the dataset",
+        ) from err
+
+
+_SPELLINGS = {
+    RefKind.BRANCH: (BRANCH_REFS, branch_of_ref_path, branch_ref_path),
+    RefKind.TAG: (TAG_REFS, tag_of_ref_path, tag_ref_path),
+}
+
+
+def parse_branch(name: str, data: bytes) -> BranchInfo:
+    """Read a branch's metadata in either spelling; raise KeyError or ValueError if something is missing."""
+    fields = parse_ref(data)
+    # Lance accepts times so late that no date can show them, which become the last one.
+    seconds, last = whole_number(fields["create_at"]), datetime.max.replace(tzinfo=UTC)
+    return BranchInfo(
+        name=name,
+        parent_branch=branch_name_of(fields.get("parent_branch")),
+        parent_version=whole_number(fields["parent_version"]),
+        created_at=datetime.fromtimestamp(seconds, UTC) if seconds < last.timestamp() else last,
+        manifest_size=whole_number(fields["manifest_size"]),
+        metadata=metadata_of(fields),
+    )
+
+
+def _parse_tag(name: str, data: bytes) -> TagInfo:
     fields = parse_ref(data)
     return TagInfo(
         name=name,
         branch=branch_name_of(fields.get("branch")),
         version=whole_number(fields["version"]),
         manifest_size=whole_number(fields["manifest_size"]),
-        created_at=_moment(fields.get("created_at")),
-        updated_at=_moment(fields.get("updated_at")),
+        created_at=_time(fields.get("created_at")),
+        updated_at=_time(fields.get("updated_at")),
         metadata=metadata_of(fields),
     )
 
 
-def _moment(text: object) -> datetime | None:
+def _time(text: object) -> datetime | None:
     """Return a time, None if it is not one: a tag is of use without it, and doctor reports it."""
     try:
         found = datetime.fromisoformat(text) if isinstance(text, str) else None
         return found if found is None or found.tzinfo is not None else found.replace(tzinfo=UTC)
     except ValueError:
         return None
+
+
+def list_branches(root: Home) -> RefList[BranchInfo]:
+    """List the branches whose metadata can be read; the list names the files that cannot."""
+    return RefList.of(scan_branches(root))
+
+
+def get_branch(root: Home, name: str) -> BranchInfo:
+    info = find_branch(root, name)
+    if info is None and name == MAIN:
+        raise BranchNotFoundError(
+            f"branch 'main' of {root.root!r} has no metadata", hint="it is the dataset itself; ask about that"
+        )
+    if info is None:
+        raise no_branch(root, name)
+    return info
+
+
+def no_branch(root: Home, name: str) -> BranchNotFoundError:
+    return BranchNotFoundError(
+        f"dataset {root.root!r} has no branch {name!r}", hint="list its branches to see which exist"
+    )
+
+
+def list_tags(root: Home) -> RefList[TagInfo]:
+    """List the tags that can be read; the list names the files that cannot."""
+    return RefList.of(scan_tags(root))
 
 
 def get_tag(root: Home, name: str) -> TagInfo:
@@ -239,11 +363,11 @@ def list_versions(home: Home) -> tuple[VersionInfo, ...]:
     """List the versions of a branch, oldest first."""
     tags, branches = list_tags(home.on(None)), list_branches(home.on(None))
     with lance_errors(home.uri, home.storage_options):
-        found = home.open().versions()
+        found: Any = home.open().versions()
     return tuple(
         VersionInfo(
             version=int(one["version"]),
-            created_at=_in_utc(one["timestamp"]),
+            created_at=one["timestamp"].astimezone(UTC),  # Lance gives local time without a zone
             tags=tuple(tag.name for tag in tags if (tag.branch, tag.version) == (home.branch, one["version"])),
             branches=tuple(
                 info.name
@@ -253,12 +377,6 @@ def list_versions(home: Home) -> tuple[VersionInfo, ...]:
         )
         for one in sorted(found, key=lambda one: int(one["version"]))
     )
-
-
-def _in_utc(time: Any) -> datetime:
-    """The time of a version; Lance gives local time without a zone."""
-    moment: datetime = time
-    return moment.astimezone(UTC)
 
 
 def restore_version(home: Home, version: int) -> int:
@@ -273,23 +391,10 @@ def restore_version(home: Home, version: int) -> int:
     # Raises if the version is gone: Lance would restore a collected version and leave a head that cannot be read.
     home.open(version)
     head = home.open()
-    with lance_errors(home.uri, home.storage_options):
-        made = lance.LanceDataset.commit(
-            head,
-            lance.LanceOperation.Restore(version),
-            read_version=head.version,
-            storage_options=home.lance_options(),
-            commit_message=f"restore version {version}",
-        )
+    made = _commit_restore(home, head, version)
     if int(made.version) != int(head.version) + 1:
         # Lance restores whatever came in between. Make the other writer's version the newest again.
-        with lance_errors(home.uri, home.storage_options):
-            lance.LanceDataset.commit(
-                made,
-                lance.LanceOperation.Restore(int(made.version) - 1),
-                read_version=made.version,
-                storage_options=home.lance_options(),
-            )
+        _commit_restore(home, made, int(made.version) - 1)
         raise BusyError(
             f"another writer changed {home.uri!r} at the same time, so version {version} was not restored",
             hint="read the newest version and try again",
@@ -299,3 +404,14 @@ def restore_version(home: Home, version: int) -> int:
         if base.path not in listed:
             register_base(home, base)
     return home.head_version()
+
+
+def _commit_restore(home: Home, newest: lance.LanceDataset, version: int) -> lance.LanceDataset:
+    with lance_errors(home.uri, home.storage_options):
+        return lance.LanceDataset.commit(
+            newest,
+            lance.LanceOperation.Restore(version),
+            read_version=newest.version,
+            storage_options=home.lance_options(),
+            commit_message=f"restore version {version}",
+        )
