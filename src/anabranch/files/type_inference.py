@@ -152,26 +152,25 @@ class TypeInference:
         )
 
 
+_PLAIN_KINDS = (
+    (pa.types.is_integer, _Kind.WHOLE),
+    (pa.types.is_floating, _Kind.FLOAT),
+    (pa.types.is_boolean, _Kind.BOOL),
+    (pa.types.is_date, _Kind.DATE),
+    (pa.types.is_time, _Kind.TIME),
+)
+
+
 def _kind_of(values: pa.ChunkedArray) -> _Kind:
     kind = values.type
-    if pa.types.is_integer(kind):
-        return _Kind.WHOLE
-    if pa.types.is_floating(kind):
-        return _Kind.FLOAT
-    if pa.types.is_boolean(kind):
-        return _Kind.BOOL
-    if pa.types.is_date(kind):
-        return _Kind.DATE
-    if pa.types.is_time(kind):
-        return _Kind.TIME
-    if pa.types.is_timestamp(kind):
-        # Arrow uses nanoseconds for any fraction of a second. Their range is small, so they are kept only if a value
-        # needs them.
-        is_fine = kind.unit == "ns" and not _fits(values, pa.timestamp("us", kind.tz))
-        if kind.tz is not None:
-            return _Kind.FINE_ZONED if is_fine else _Kind.ZONED
-        return _Kind.FINE_MOMENT if is_fine else _Kind.MOMENT
-    return _Kind.TEXT
+    if not pa.types.is_timestamp(kind):
+        return next((found for is_kind, found in _PLAIN_KINDS if is_kind(kind)), _Kind.TEXT)
+    # Arrow uses nanoseconds for any fraction of a second. Their range is small, so they are kept only if a value
+    # needs them.
+    is_fine = kind.unit == "ns" and not _fits(values, pa.timestamp("us", kind.tz))
+    if kind.tz is not None:
+        return _Kind.FINE_ZONED if is_fine else _Kind.ZONED
+    return _Kind.FINE_MOMENT if is_fine else _Kind.MOMENT
 
 
 def _fits(values: pa.ChunkedArray, kind: pa.DataType) -> bool:

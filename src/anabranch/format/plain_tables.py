@@ -119,7 +119,7 @@ def write_plain_dataset(
                 reader,
                 home.uri,
                 # `create` is refused by Lance if there is a dataset by now, so a dataset is replaced only on request.
-                mode="overwrite" if overwrite and _exists(home) else "create",
+                mode="overwrite" if overwrite and find_newest(home) is not None else "create",
                 storage_options=home.lance_options(),
                 enable_stable_row_ids=True,
             )
@@ -128,11 +128,3 @@ def write_plain_dataset(
         raise DatasetExistsError(
             f"there is a dataset at {home.uri!r} already", hint="choose another path, or overwrite it"
         ) from None
-
-
-def _exists(home: Home) -> bool:
-    try:
-        home.open()
-    except DatasetNotFoundError:
-        return False
-    return True

@@ -70,10 +70,6 @@ class Retention:
     keep_newer_than: timedelta | None = None
     grace: timedelta = DEFAULT_GRACE
 
-    @property
-    def keeps_all(self) -> bool:
-        return self.keep_last is None and self.keep_newer_than is None
-
 
 def checked_retention(
     *, keep_last: int | None = None, keep_newer_than: timedelta | None = None, grace: timedelta | None = None
@@ -237,7 +233,7 @@ def choose_versions(
 
 def _retained(manifests: Mapping[int, LayoutFile], retention: Retention, now: datetime) -> set[int]:
     """Return the ordinary versions of one branch that the rules of retention keep; the newest in any case."""
-    if retention.keeps_all:
+    if retention.keep_last is None and retention.keep_newer_than is None:
         return set(manifests)
     # The newest stays in any case: without an ordinary version Lance cannot open the branch.
     kept = set(sorted(manifests, reverse=True)[: max(1, retention.keep_last or 1)])

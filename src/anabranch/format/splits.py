@@ -163,7 +163,7 @@ def _scanner(
         filter=None if selection.filter is None else enclosed(selection.filter),
         fragments=fragments,
         offset=split.offset if split.rows is not None else None,
-        limit=_fewest(split.rows, selection.limit),
+        limit=min((limit for limit in (split.rows, selection.limit) if limit is not None), default=None),
         batch_size=batch_rows,
         late_materialization=None if selection.filter is None else _wide_columns(opened.schema, selection),
         order_by=[ColumnOrdering(one.column, one.is_ascending, one.nulls_first) for one in selection.order] or None,
@@ -182,10 +182,6 @@ def _enough_fragments(fragments: Sequence[lance.LanceFragment], selection: Selec
             return
 
 
-def _fewest(*limits: int | None) -> int | None:
-    return min((limit for limit in limits if limit is not None), default=None)
-
-
 def _fragments(version_ref: VersionRef, bases: Sequence[str]) -> list[lance.LanceFragment]:
     if not bases:
         return list(version_ref.open().get_fragments())
@@ -199,15 +195,12 @@ def _size(fragment: lance.LanceFragment) -> int:
 
 def _wide_columns(schema: pa.Schema, selection: Selection) -> list[str]:
     """Name the chosen columns that are read only for the rows that a filter keeps."""
-    return [field.name for field in _chosen(schema, selection) if not _is_narrow(field.type)]
+    chosen = ((field.name, field.type) for field in _chosen(schema, selection))
+    return [name for name, kind in chosen if not _has_fixed_width(kind) or kind.bit_width > _NARROW_BITS]
 
 
 def _chosen(schema: pa.Schema, selection: Selection) -> list[pa.Field]:
     return [field for field in schema if selection.columns is None or field.name in selection.columns]
-
-
-def _is_narrow(kind: pa.DataType) -> bool:
-    return _has_fixed_width(kind) and kind.bit_width <= _NARROW_BITS
 
 
 def _has_fixed_width(kind: pa.DataType) -> bool:

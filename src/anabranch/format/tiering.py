@@ -73,7 +73,6 @@ class _Plan:
     target: BasePath | None
     repointed: tuple[FragmentMetadata, ...]
     already_there: tuple[int, ...]
-    partly_matching: tuple[int, ...]
     copies: tuple[tuple[str, str], ...]
 
 
@@ -97,10 +96,11 @@ def move_fragments(
     copier = DataFileCopier(home)
     for _ in range(_ATTEMPTS):
         dataset = home.open()
-        plan = _plan(home, dataset, to, _choose(home, dataset, where, ids))
+        chosen, partly = _choose(home, dataset, where, ids)
+        plan = _plan(home, dataset, to, chosen)
         if dry_run:
             copier.measure(plan.copies)
-            return replace(_report(plan, copier, int(dataset.version)), dry_run=True)
+            return replace(_report(plan, partly, copier, int(dataset.version)), dry_run=True)
         for done, (source, target) in enumerate(plan.copies):
             progress(done, len(plan.copies))
             copier.copy(source, target)
@@ -109,17 +109,14 @@ def move_fragments(
             version = _repoint(home, dataset, plan)
         except BusyError:
             continue  # the copies stay good, the plan does not
-        return _report(plan, copier, version)
+        return _report(plan, partly, copier, version)
     raise BusyError(f"others keep writing to the fragments of {home.uri!r}", hint="try again when they are done")
 
 
-@dataclass(frozen=True, slots=True)
-class _Choice:
-    chosen: frozenset[int]
-    partly: tuple[int, ...] = ()
-
-
-def _choose(home: Home, dataset: lance.LanceDataset, condition: str | None, ids: Sequence[int] | None) -> _Choice:
+def _choose(
+    home: Home, dataset: lance.LanceDataset, condition: str | None, ids: Sequence[int] | None
+) -> tuple[frozenset[int], tuple[int, ...]]:
+    """Return the fragments to move, and those of which only some rows match."""
     rows = {fragment.fragment_id: fragment.metadata.num_rows for fragment in dataset.get_fragments()}
     if condition is None:
         wanted = frozenset(ids or ())
@@ -128,7 +125,7 @@ def _choose(home: Home, dataset: lance.LanceDataset, condition: str | None, ids:
                 f"dataset {home.uri!r} has no fragment {', '.join(map(str, unknown))} in version {dataset.version}",
                 hint=f"it has {len(rows)} fragments, up to {max(rows, default=None)}",
             )
-        return _Choice(wanted)
+        return wanted, ()
     matching: Counter[int] = Counter()
     with filter_errors(VersionRef(home=home, version=dataset.version), condition):
         for batch in dataset.scanner(columns=[], filter=enclosed(condition), with_row_address=True).to_batches():
@@ -136,17 +133,17 @@ def _choose(home: Home, dataset: lance.LanceDataset, condition: str | None, ids:
             matching.update(dict(zip(fragments.tolist(), counts.tolist(), strict=True)))
     # A fragment moves as a whole. If only some of its rows match, the others would move against the caller's wish.
     whole = frozenset(number for number, count in matching.items() if count == rows[number])
-    return _Choice(whole, tuple(sorted(matching.keys() - whole)))
+    return whole, tuple(sorted(matching.keys() - whole))
 
 
-def _plan(home: Home, dataset: lance.LanceDataset, to: str | int | None, choice: _Choice) -> _Plan:
+def _plan(home: Home, dataset: lance.LanceDataset, to: str | int | None, chosen: frozenset[int]) -> _Plan:
     """Decide which files to copy; nothing is written."""
     bases = bases_of(dataset)
     target = get_target(home, bases, to)
     by_id = {base.id: base for base in bases}
     repointed, already_there, copies = [], [], []
     for fragment in dataset.get_fragments():
-        if fragment.fragment_id not in choice.chosen:
+        if fragment.fragment_id not in chosen:
             continue
         before = fragment.metadata.to_json()
         after = _with_base(before, None if target is None else target.id)
@@ -157,13 +154,7 @@ def _plan(home: Home, dataset: lance.LanceDataset, to: str | int | None, choice:
             copies.extend(pending)
         else:
             already_there.append(fragment.fragment_id)
-    return _Plan(
-        target=target,
-        repointed=tuple(repointed),
-        already_there=tuple(already_there),
-        partly_matching=choice.partly,
-        copies=tuple(copies),
-    )
+    return _Plan(target=target, repointed=tuple(repointed), already_there=tuple(already_there), copies=tuple(copies))
 
 
 def _with_base(metadata: dict[str, Any], base_id: int | None) -> dict[str, Any]:
@@ -200,14 +191,14 @@ def _repoint(home: Home, dataset: lance.LanceDataset, plan: _Plan) -> int:
     return int(made.version)
 
 
-def _report(plan: _Plan, copier: "DataFileCopier", version: int) -> MoveReport:
+def _report(plan: _Plan, partly: tuple[int, ...], copier: "DataFileCopier", version: int) -> MoveReport:
     sizes = [copier.sizes[target] for _, target in plan.copies]
     return MoveReport(
         to=label(plan.target),
         version=version,
         moved=tuple(fragment.id for fragment in plan.repointed),
         already_there=plan.already_there,
-        partly_matching=plan.partly_matching,
+        partly_matching=partly,
         files=sum(len(each) for each in sizes),
         bytes=sum(sum(each) for each in sizes),
         left_behind=tuple(source for source, _ in plan.copies),
@@ -310,7 +301,9 @@ def remove_base(root: Home, name: str, *, dry_run: bool = False) -> BaseRemoval:
     for branch in sorted(newest, key=_main_first, reverse=True):
         if _lists(needs[branch, newest[branch]], base):
             home, version = root.on(branch), newest[branch]
-            versions[branch or MAIN] = version if dry_run else _put_without(home, base)
+            versions[branch or MAIN] = (
+                version if dry_run else put_next_version(home, lambda data: without_base(data, base.path))
+            )
     place = _location(base)
     left = sum(1 for _, uri in read_record(root.store()) if relative_to(uri, place) is not None)
     return BaseRemoval(base=base, versions=versions, unused_files=left, dry_run=dry_run)
@@ -327,10 +320,6 @@ def _newest_versions(places: Iterable[VersionKey]) -> dict[str | None, int]:
 
 def _main_first(branch: str | None) -> str:
     return branch or ""
-
-
-def _put_without(home: Home, base: BasePath) -> int:
-    return put_next_version(home, lambda data: without_base(data, base.path))
 
 
 def _read_all(root: Home) -> dict[VersionKey, VersionFiles]:

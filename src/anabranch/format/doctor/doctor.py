@@ -265,16 +265,15 @@ def _opening_problem(root: Home, branch: str | None, version: int | None) -> str
 
 
 def _unlisted(root: Home, inventory: Inventory) -> Iterator[Case]:
-    if all(ref.problem is None for ref in inventory.branch_refs):  # else reported, file by file
-        yield from _unlistable(root, BRANCH_REFS, lambda: root.open().branches.list())
-    if all(ref.problem is None for ref in inventory.tag_refs):
-        yield from _unlistable(root, TAG_REFS, lambda: root.open().tags.list())
-
-
-def _unlistable(root: Home, folder: str, read: Callable[[], object]) -> Iterator[Case]:
-    # Lance fails if a ref is deleted while it lists them, so one failure is not enough.
-    if _problem(root, read) is not None and (problem := _problem(root, read)) is not None:
-        yield _unopenable(folder, f"Lance cannot list the refs in {folder!r}: {problem}")
+    for folder, refs, read in (
+        (BRANCH_REFS, inventory.branch_refs, lambda: root.open().branches.list()),
+        (TAG_REFS, inventory.tag_refs, lambda: root.open().tags.list()),
+    ):
+        # A file that cannot be read is reported by itself. Lance fails if a ref is deleted while it lists them, so one
+        # failure is not enough.
+        is_explained = any(ref.problem is not None for ref in refs) or _problem(root, read) is None
+        if not is_explained and (problem := _problem(root, read)) is not None:
+            yield _unopenable(folder, f"Lance cannot list the refs in {folder!r}: {problem}")
 
 
 def _problem(root: Home, call: Callable[[], object]) -> str | None:
