@@ -11,7 +11,7 @@ from anabranch.display import MAX_ROWS, html_table, some_of
 from anabranch.errors import AnabranchError, InvalidNameError, MissingDependencyError, TableNotFoundError
 from anabranch.format.layout.manifest import read_contents
 from anabranch.format.staging import VersionRef
-from anabranch.format.staging.manifests import read_staged
+from anabranch.format.staging.manifests import get_manifest
 from anabranch.hints import suggest
 from anabranch.ids import TableKey
 from anabranch.repo.log.collected import collected_errors
@@ -101,7 +101,7 @@ class Table:
         # From the manifest: this needs no Lance, so that a shell completes names fast.
         with self._collected_errors():
             home = self._config.home_of(self.entry)
-            return read_contents(read_staged(home, self.entry.version).data, name=home.uri).columns
+            return read_contents(get_manifest(home, self.entry.version).data, name=home.uri).columns
 
     def head(self, n: int = 5) -> "pa.Table":
         """Read the first `n` rows.

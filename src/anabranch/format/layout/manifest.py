@@ -170,6 +170,7 @@ class ManifestParts:
     footer: bytes = field(repr=False)
     # The largest id that a fragment ever had; -1 if there was none.
     last_fragment_id: int = -1
+    bases: Mapping[int, BasePath] = field(default_factory=dict, repr=False)
 
 
 def read_parts(data: bytes, *, name: str) -> ManifestParts:
@@ -188,6 +189,7 @@ def read_parts(data: bytes, *, name: str) -> ManifestParts:
         suffix=data[start + size : -_FOOTER],
         footer=data[-8:],
         last_fragment_id=message.max_fragment_id if message.HasField("max_fragment_id") else -1,
+        bases={base.id: base for base in base_paths_of(message)},
     )
 
 

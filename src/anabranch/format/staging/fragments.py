@@ -146,8 +146,9 @@ def copy_rows(rows: pa.Table) -> pa.Table:
 
 def append_copied(version_ref: VersionRef, rows: pa.Table) -> tuple[VersionRef, list[FragmentMetadata]]:
     """Stage rows that `copy_appended` returned. Return the new version and its new data files."""
-    dataset = version_ref.open()
-    with lance_errors(version_ref.home.uri, version_ref.home.storage_options):
+    home = version_ref.home
+    dataset = home.open(version_ref.version)
+    with lance_errors(home.uri, home.storage_options):
         # Return this metadata: if another writer publishes first, it is staged again. Lance refuses fragments that
         # were read back from a version.
         written = lance_write_fragments(rows, dataset, mode="append")

@@ -20,13 +20,12 @@ from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout.listing import manifest_of_path
 from anabranch.format.layout.manifest import (
     ManifestParts,
-    called,
     has_mark,
     inline_transaction,
     read_parts,
     with_version,
 )
-from anabranch.format.layout.messages import Transaction, damaged
+from anabranch.format.layout.messages import Transaction
 from anabranch.storage import put_once
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ PUT_BACK = "anabranch.put_back"
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A manifest that was read: its version, where it is, its bytes, and its `known` parts, None if it is damaged.
+    """A manifest that was read: its version, where it is, its bytes, and its parts.
 
     Of an ordinary version of ours, `stamp` has the properties that make it ours, and `shown` is the version it shows.
     """
@@ -53,15 +52,9 @@ class Manifest:
     version: int
     path: str
     data: bytes = field(repr=False)
-    known: ManifestParts | None = field(repr=False)
+    parts: ManifestParts = field(repr=False)
     stamp: Mapping[str, str] = field(default_factory=dict)
     shown: int | None = None
-
-    @property
-    def parts(self) -> ManifestParts:
-        if self.known is None:
-            raise damaged(called(self.path), "it does not end with the mark of a Lance file")
-        return self.known
 
 
 # Small manifests: each is the base of the next settle. The id of a staged version is never used again, so its manifest
@@ -83,41 +76,32 @@ def forget_manifest(home: Home, version: int) -> None:
     _MANIFESTS.forget(lambda known: known[1:] == (home, version))
 
 
-def read_staged(home: Home, version: int) -> Manifest:
-    """Return the manifest of a version; that of a staged one may be kept from an earlier read."""
+def find_manifest(home: Home, version: int) -> Manifest | None:
+    """Return the manifest of a version; None if it does not exist. That of a staged one may be kept."""
     known = _MANIFESTS.find(home.key(version))
-    if known is not None and is_staged(version):
+    staged = is_staged(version)
+    if known is not None and staged:
         return known
     path = home.manifest_path(version)
     data = home.store().find(path)
     if data is None:
-        raise home.no_version(version)
-    if known is not None and known.data == data:
-        return known
-    manifest = Manifest(version, path, data, read_parts(data, name=path))
-    if is_staged(version):
-        keep_manifest(home, manifest)
-    return manifest
-
-
-def find_ordinary(home: Home, number: int) -> Manifest | None:
-    """Read an ordinary version; None if there is none of this number. It may be damaged."""
-    path = home.manifest_path(number)
-    data = home.store().find(path)
-    if data is None:
         return None
-    known = _MANIFESTS.find(home.key(number))
     if known is not None and known.data == data:
         return known
-    # Not kept: a repair is going to replace the file.
-    if not has_mark(data):
-        return Manifest(number, path, data, None)
     parts = read_parts(data, name=path)
-    properties = _read_properties(home, parts)
+    properties = {} if staged else _read_properties(home, parts)
     shown = shown_version(properties)
-    manifest = Manifest(number, path, data, parts, properties if shown is not None else {}, shown)
+    manifest = Manifest(version, path, data, parts, properties if shown is not None else {}, shown)
     keep_manifest(home, manifest)
     return manifest
+
+
+def get_manifest(home: Home, version: int) -> Manifest:
+    """Return the manifest of a version that exists."""
+    found = find_manifest(home, version)
+    if found is None:
+        raise home.no_version(version)
+    return found
 
 
 def newest_version(home: Home) -> int:
@@ -144,11 +128,7 @@ def find_stamp(home: Home, version: int) -> Mapping[str, str] | None:
 
 def read_stamp(home: Home, version: int) -> Mapping[str, str] | None:
     """Return the properties of an ordinary version of ours; None for one of an external writer."""
-    found = find_ordinary(home, version)
-    if found is None:
-        raise home.no_version(version)
-    found.parts  # noqa: B018 - raises if it is damaged: it may be one of ours
-    return found.stamp or None
+    return get_manifest(home, version).stamp or None
 
 
 def _read_properties(home: Home, parts: ManifestParts) -> dict[str, str]:
@@ -188,9 +168,11 @@ def replace_damaged(home: Home, number: int, shown: int) -> bool:
     store, path = home.store(), home.manifest_path(number)
     if has_mark(store.get(path)):
         return False
-    before = find_ordinary(home, number - 1)
-    if before is None or before.known is None:
-        before = read_staged(home, shown)
+    before = None
+    with suppress(DamagedFileError):
+        before = find_manifest(home, number - 1)
+    if before is None:
+        before = get_manifest(home, shown)
         parts = replace(before.parts, message=copy.deepcopy(before.parts.message))
         parts.message.version = number - 1
     else:
@@ -267,15 +249,16 @@ def restored_version(home: Home, version: int) -> int | None:
 
 def versions_shown_by(home: Home, number: int) -> tuple[int, ...]:
     """Return the ids under which the state of an ordinary version may have been published, those to read first."""
-    ordinary = find_ordinary(home, number)
-    if ordinary is None:
+    data = home.store().find(home.manifest_path(number))
+    if data is None:
         return ()
-    shown = ordinary.shown
+    stamp = find_stamp(home, number)
+    shown = None if stamp is None else shown_version(stamp)
     # Rows without a key are matched along the staged line, so the staged version comes first while it is there.
     if shown is not None and home.store().find_info(home.manifest_path(shown)) is not None:
         return shown, number
     # A commit may name the ordinary version itself, or the staged copy that protects it from native cleanup.
-    return number, copy_id(ordinary.data), *([shown] if shown is not None else [])
+    return number, copy_id(data), *([shown] if shown is not None else [])
 
 
 def list_external_versions(home: Home, *, since: int) -> tuple[int, ...]:

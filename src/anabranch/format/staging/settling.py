@@ -7,11 +7,11 @@ the next number is tried, or an external writer made it.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from anabranch.errors import BranchExistsError, CorruptError, NotFoundError, VersionNotFoundError
+from anabranch.errors import BranchExistsError, CorruptError, DamagedFileError, VersionNotFoundError
 from anabranch.format.home import BoundedCache, Home, HomeKey, is_staged, new_home_cache
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout.files import (
@@ -22,7 +22,6 @@ from anabranch.format.layout.files import (
     resolve_path,
 )
 from anabranch.format.layout.listing import MANAGED_TAG, tag_ref_path
-from anabranch.format.layout.manifest import ManifestParts, base_paths_of
 from anabranch.format.staging.manifests import (
     PUT_BACK,
     SET_ASIDE,
@@ -30,11 +29,11 @@ from anabranch.format.staging.manifests import (
     Manifest,
     Origin,
     find_external,
-    find_ordinary,
+    find_manifest,
     find_origin,
+    get_manifest,
     keep_manifest,
     newest_version,
-    read_staged,
     refuse_external,
     repair_newest,
     replace_damaged,
@@ -99,11 +98,30 @@ class PreparedSettle:
 
         The staged manifest is one of them.
         """
-        if self.made is None or self.staged is None:
-            return list_created_files(self.home, self.number)
-        found = _new_files(self.home, self.made, self.staged)
+        home, made, staged = self.home, self.made, self.staged
+        if made is None or staged is None:
+            return list_created_files(home, self.number)
         # Lance writes the first version of a table, and nothing refers to it until the second one is settled.
-        return (*list_created_files(self.home, 1), *found) if self.number == 2 else found
+        found = [*list_created_files(home, 1)] if self.number == 2 else []
+        found.append(f"{home.root}/{home.manifest_path(staged.version)}")
+        bases = staged.parts.bases
+        for fragment, former in made.fragments:
+            known = files_of_fragment(former) if former else ()
+            for file in files_of_fragment(fragment):
+                if file in known:
+                    continue
+                uri = resolve_path(file.name, file.kind, file.base_id, bases=bases, dataset_root=home.uri)
+                found.append(uri)
+                # Large values are in a folder beside the data file, and no manifest lists them.
+                if made.has_blobs and file.kind is FileKind.DATA:
+                    found.extend(_list_files(uri.removesuffix(".lance"), home.storage_options))
+        for index in made.indices:
+            file, names = folder_of_index(index), names_in_index(index)
+            folder = resolve_path(file.name, file.kind, file.base_id, bases=bases, dataset_root=home.uri)
+            # Manifests of older Lance releases do not list the files of an index.
+            listed = _list_files(folder, home.storage_options) if not names else ()
+            found.extend(listed or (join_uri(folder, name) for name in names))
+        return tuple(dict.fromkeys(found))
 
 
 def list_created_files(home: Home, version: int) -> tuple[str, ...]:
@@ -133,37 +151,34 @@ def prepare_settle(
     if before.version > expected_head and not is_next_of_ours:
         refuse_external(home, since=expected_head, until=before.version)
     properties = {**(stamp or {}), SETTLED_FROM: str(version)}
+    prepared = PreparedSettle(
+        home=home,
+        version=version,
+        number=before.version,
+        path=before.path,
+        expected_head=expected_head,
+        properties=properties,
+    )
     # A forced settle puts a version in any case: only its properties set the external versions aside.
     if version in (before.version, before.shown) and SET_ASIDE not in properties:
-        path = home.manifest_path(before.version)
-        return PreparedSettle(
-            home=home,
-            version=version,
-            number=before.version,
-            path=path,
-            expected_head=expected_head,
-            properties=properties,
-        )
-    staged = read_staged(home, version)
+        return prepared
+    staged, base = find_manifest(home, version), None
+    if staged is None:
+        raise home.no_version(version)
+    if before.shown is not None and is_staged(before.shown) and before.shown != version:
+        base = find_manifest(home, before.shown)
     made = settled_manifest(
         before.parts,
-        _base_of(home, before, staged_from=version),
+        # What the version before shows; that one itself if it is not ours, or its source is gone.
+        before.parts if base is None else base.parts,
         staged.parts,
         properties=properties,
         uuid=str(uuid4()),
         is_clean=SETTLED_FROM in before.stamp,
     )
-    return PreparedSettle(
-        home=home,
-        version=version,
-        number=made.parts.message.version,
-        path=home.manifest_path(made.parts.message.version),
-        expected_head=expected_head,
-        properties=properties,
-        data=made.data,
-        made=made,
-        staged=staged,
-    )
+    number = made.parts.message.version
+    path = home.manifest_path(number)
+    return replace(prepared, number=number, path=path, data=made.data, made=made, staged=staged)
 
 
 def put_prepared(prepared: PreparedSettle) -> bool:
@@ -249,7 +264,7 @@ def settled_head(home: Home, *, published: int, since: int) -> int:
 
 def staged_at(home: Home, version: int) -> int:
     """Return when a version was written, in microseconds, by the clock of its writer."""
-    written = read_staged(home, version).parts.message.timestamp
+    written = get_manifest(home, version).parts.message.timestamp
     return written.seconds * 1_000_000 + written.nanos // 1_000
 
 
@@ -261,10 +276,20 @@ def find_missing_files(home: Home, version: int, *, expected_head: int) -> tuple
     from anabranch.format.layout.next_manifest import settled_manifest
 
     before = _find_newest(home, version, at_least=expected_head)
-    staged = read_staged(home, version)
+    staged = get_manifest(home, version)
     # Computed for its list of new files only, and never put.
     made = settled_manifest(before.parts, before.parts, staged.parts, properties={}, uuid="", is_clean=True)
-    below = (relative_to(uri, home.root) for uri in _new_files(home, made, staged))
+    prepared = PreparedSettle(
+        home=home,
+        version=version,
+        number=made.parts.message.version,
+        path="",
+        expected_head=expected_head,
+        properties={},
+        made=made,
+        staged=staged,
+    )
+    below = (relative_to(uri, home.root) for uri in prepared.list_new_files())
     paths = [path for path in below if path]
     store = home.store()
     found = in_parallel(lambda path: store.find_info(path), paths)
@@ -278,12 +303,15 @@ def _find_newest(home: Home, version: int, *, at_least: int) -> Manifest:
     """
     # It may be out of date. Then the put of the next number fails, and the search starts again without it.
     known = _NEWEST.find(home.key())
-    found = None if known is None or known < at_least else find_ordinary(home, known)
-    if found is None:
-        found = find_ordinary(home, _latest(home, version))
-    if found is not None and found.known is None:
-        replace_damaged(home, found.version, version)
-        found = find_ordinary(home, found.version)
+    number = _latest(home, version) if known is None or known < at_least else known
+    try:
+        found = find_manifest(home, number)
+    except DamagedFileError:
+        replace_damaged(home, number, version)
+        found = find_manifest(home, number)
+    if found is None and number == known:
+        _forget_newest(home)
+        return _find_newest(home, version, at_least=at_least)
     if found is None:
         raise VersionNotFoundError(f"{home.uri!r} has no ordinary version", hint="run `doctor()`")
     _NEWEST.keep(home.key(), found.version)
@@ -295,40 +323,8 @@ def _latest(home: Home, version: int) -> int:
         return int(home.open(version).latest_version)
 
 
-def _base_of(home: Home, before: Manifest, *, staged_from: int) -> ManifestParts:
-    """Return the version that the one before shows; that one itself if it is not ours, or its source is gone."""
-    if before.shown is None or not is_staged(before.shown) or before.shown == staged_from:
-        return before.parts
-    try:
-        return read_staged(home, before.shown).parts
-    except NotFoundError:
-        return before.parts
-
-
 def _forget_newest(home: Home) -> None:
     _NEWEST.forget(lambda known: known[1] == home)
-
-
-def _new_files(home: Home, made: "SettledManifest", staged: Manifest) -> tuple[str, ...]:
-    bases = {base.id: base for base in base_paths_of(staged.parts.message)}
-    found = [f"{home.root}/{home.manifest_path(staged.version)}"]
-    for fragment, former in made.fragments:
-        known = files_of_fragment(former) if former else ()
-        for file in files_of_fragment(fragment):
-            if file in known:
-                continue
-            uri = resolve_path(file.name, file.kind, file.base_id, bases=bases, dataset_root=home.uri)
-            found.append(uri)
-            # Large values are in a folder beside the data file, and no manifest lists them.
-            if made.has_blobs and file.kind is FileKind.DATA:
-                found.extend(_list_files(uri.removesuffix(".lance"), home.storage_options))
-    for index in made.indices:
-        file, names = folder_of_index(index), names_in_index(index)
-        folder = resolve_path(file.name, file.kind, file.base_id, bases=bases, dataset_root=home.uri)
-        # Manifests of older Lance releases do not list the files of an index.
-        listed = _list_files(folder, home.storage_options) if not names else ()
-        found.extend(listed or (join_uri(folder, name) for name in names))
-    return tuple(dict.fromkeys(found))
 
 
 def _list_files(folder: str, storage_options: Mapping[str, str]) -> tuple[str, ...]:

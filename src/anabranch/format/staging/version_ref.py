@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
 
-from anabranch.errors import DatasetExistsError, InvalidInputError, NotFoundError
+from anabranch.errors import DatasetExistsError, InvalidInputError
 from anabranch.format.home import BoundedCache, Home, HomeKey, is_staged, new_home_cache
 from anabranch.format.lance_errors import lance_errors
 
@@ -137,16 +137,15 @@ def stage_rows(base: "lance.LanceDataset", version_ref: VersionRef, change: "Cha
     # Not at the top: a command that opens no table does not need them.
     from anabranch.format.layout.manifest import join_manifest
     from anabranch.format.layout.next_manifest import staged_manifest
-    from anabranch.format.staging.manifests import Manifest, keep_manifest, read_staged
+    from anabranch.format.staging.manifests import Manifest, find_manifest, keep_manifest
 
     home = version_ref.home
-    try:
-        before = read_staged(home, version_ref.version).parts
-    except NotFoundError:
+    before = find_manifest(home, version_ref.version)
+    if before is None:
         return None  # Lance explains it: the version is gone, or the manifests have the names of an old release
     # Like the ids that Lance gives: from the upper half of 64 bits, and never given again.
     version = 1 << 63 | secrets.randbits(63)
-    made = staged_manifest(before, change, read_version=version_ref.version, version=version, uuid=str(uuid4()))
+    made = staged_manifest(before.parts, change, read_version=version_ref.version, version=version, uuid=str(uuid4()))
     if made is None:
         return None
     path, data = home.manifest_path(version), join_manifest(made)
