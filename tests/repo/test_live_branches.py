@@ -19,6 +19,7 @@ from anabranch.errors import (
     WriteConflictError,
 )
 from anabranch.format.staging import ColumnChange
+from anabranch.repo.runs.engine_access import EngineAccess
 from anabranch.storage import open_store
 from anabranch.testing import CountingStore
 from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, another, append, data_files, entry, ids, raw, table
@@ -454,3 +455,29 @@ def test_what_a_live_branch_costs_does_not_grow_with_history(live: ab.Repository
     assert looked <= 2 * 2  # the head of each, where nothing moved: one probe, on S3 perhaps a listing
     assert put <= 2
     assert [opened, looked] == first[:2]
+
+
+def test_live_branches_created_together_are_like_others(lake: ab.Repository) -> None:
+    alone = lake.branch_create("alone", mode="live", description="why")
+    assert EngineAccess(lake).create_live_branches({"one": "why", "two": "because"})
+    one, two = lake.branch_get("one"), another(lake).branch_get("two")
+    assert (one.mode, one.parent, one.head_commit_id) == (alone.mode, alone.parent, alone.head_commit_id)
+    assert (one.description, two.description) == ("why", "because")
+    with lake.transaction(branch="one") as tx:
+        tx.append(ORDERS, table(4))
+    assert ids(lake.snapshot_of("one")) == [1, 2, 3, 4]
+    assert ids(lake.snapshot_of("two")) == [1, 2, 3]
+
+
+def test_live_branches_are_created_together_or_not_at_all(lake: ab.Repository) -> None:
+    lake.branch_create("taken")
+    assert not EngineAccess(lake).create_live_branches({"new": "", "taken": ""})
+    lake.tag_create("release")
+    with pytest.raises(InvalidInputError):
+        EngineAccess(lake).create_live_branches({"newer": "", "release": ""})
+    # A tag that another process creates at the same time is found after the put.
+    crossed = raced_by(lake, lambda other: other.tag_create("late"))
+    with pytest.raises(InvalidInputError):
+        EngineAccess(crossed).create_live_branches({"newest": "", "late": ""})
+    assert [branch.name for branch in lake.branch_list()] == ["main", "taken"]
+    assert lake.branch_create("new", mode="live").version > 1  # follows the tombstone

@@ -1,7 +1,9 @@
 """Dev branches: live view, copy-on-write, pull and delete, over HTTP."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import anabranch as ab
 from tests.server.conftest import Project, Running, new_project, ok, refused
 
 
@@ -64,6 +66,23 @@ def test_create_branch(running: Running, project: Project) -> None:
     assert data_files(running.data, project) == before
     assert [branch["id"] for branch in ok(project.client.get(f"{project.path}/branches"))["branches"]] == [made["id"]]
     refused(project.client.post(f"{project.path}/branches", json={"name": "feature"}), 409, "branch_exists")
+
+
+def test_branches_created_at_once_have_rows_and_events(running: Running, project: Project) -> None:
+    def create(number: int) -> int:
+        with running.client() as client:
+            return client.post(f"{project.path}/branches", json={"name": f"branch {number % 12}"}).status_code
+
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(create, range(24)))
+    assert sorted(answers) == [201] * 12 + [409] * 12
+    branches = ok(project.client.get(f"{project.path}/branches"))["branches"]
+    assert sorted(branch["name"] for branch in branches) == sorted(f"branch {number}" for number in range(12))
+    repository = ab.open(running.data / f"project_{project.id}")
+    assert {branch["id"] for branch in branches} == {*repository.branch_names()} - {"main"}
+    events = ok(project.client.get(f"{project.path}/audit"))["events"]
+    found = [event["status"] for event in events if event["action"] == "create_branch"]
+    assert sorted(found) == sorted(answers)
 
 
 def test_branch_read_from_main(shared: Project) -> None:

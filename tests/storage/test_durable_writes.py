@@ -12,6 +12,7 @@ import pytest
 
 import anabranch as ab
 from anabranch.errors import InvalidInputError, InvalidPathError, ObjectExistsError, StorageError, StorageFullError
+from anabranch.repo.log.numbered import NumberedLog, append_together
 from anabranch.storage import ObjectStore, local_store, open_store
 from anabranch.storage.local_store import remove_empty_folders
 from anabranch.warnings import DurabilityWarning
@@ -179,6 +180,20 @@ def test_failed_rename_leaves_no_temporary_file(store: ObjectStore, root: Path) 
         with pytest.raises(InvalidPathError):
             store.put("marks/1.json", b"new", is_hint=is_hint)
     assert [path.name for path in (root / "marks").iterdir()] == ["1.json"]
+
+
+def test_entries_put_together_get_their_names_after_all_bytes_are_synced(
+    store: ObjectStore, root: Path, disk: Disk
+) -> None:
+    logs = [NumberedLog(store, f"log/{name}") for name in "ab"]
+    assert append_together(store, [(log, 1, b"{}") for log in logs]) == [True, True]
+    entries = [f"{root}/{log.path(1)}" for log in logs]
+    first, last = disk.events.index(("link", entries[0])), disk.events.index(("link", entries[1]))
+    synced = {path.partition("#")[0] for kind, path in disk.events[:first] if kind == "sync"}
+    assert synced >= {*entries}
+    assert {("sync", f"{root}/{log.folder}") for log in logs} <= {*disk.events[last:]}
+    assert append_together(store, [(logs[0], 1, b"other"), (logs[1], 2, b"{}")]) == [False, True]
+    assert not list(root.rglob("*#*"))
 
 
 def test_folder_is_synced_only_after_the_link(store: ObjectStore, root: Path, disk: Disk) -> None:

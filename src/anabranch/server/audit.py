@@ -2,7 +2,7 @@
 
 import re
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime
@@ -88,27 +88,34 @@ class AuditLog:
         _pending.set(pending)
         return pending
 
+    @property
+    def pending(self) -> PendingEvent | None:
+        """The event of the request that this task or thread works for, None if there is no request."""
+        return _pending.get()
+
     def write(self, changes: Sequence[Change], *, status: int | None = None) -> None:
         """Make the last changes of a request and record its event, in one transaction: each waits for the disk.
 
         The event has the status of success unless another is given. An event that was recorded with the same status is
         not recorded again.
         """
-        pending = _pending.get()
-        if pending is None:
-            if changes:
-                self._database.write_all(changes)
-            return
-        status = pending.success_status if status is None else status
-        if status == pending.status:
-            events = []
-        else:
-            event = pending.make(status)
-            events = [Insert("audit_events", row_of(event))]
+        self.write_for([self.pending], changes, status=status)
+
+    def write_for(
+        self, requests: Iterable[PendingEvent | None], changes: Sequence[Change], *, status: int | None = None
+    ) -> None:
+        """Make the last changes of several requests and record their events like `write`, in one transaction."""
+        recorded = [
+            (pending, wanted)
+            for pending in requests
+            if pending is not None and pending.status != (wanted := status or pending.success_status)
+        ]
+        events = [Insert("audit_events", row_of(pending.make(wanted))) for pending, wanted in recorded]
         if changes or events:
             self._database.write_all([*changes, *events])
         # Only after the transaction: if it fails, the route records the event again, with the status of the error.
-        pending.status = status
+        for pending, wanted in recorded:
+            pending.status = wanted
 
     def list_page(self, *, project_id: str | None = None, before: datetime | None = None, limit: int) -> AuditEvents:
         """Return a page of the events of all projects or of one, newest first.

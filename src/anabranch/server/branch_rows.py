@@ -61,7 +61,7 @@ class BranchRows:
     def reserve_name(self, project_id: str, name: str) -> Iterator[None]:
         """Keep a name for the branch that is created inside. Raise BranchExistsError if the name is taken.
 
-        The name is kept in memory and not by a lock, so that creations that wait for the disk share one transaction.
+        The name is kept in memory and not by a lock, so that branches can be created concurrently.
         """
         key = (project_id, name)
         with self._changing:
@@ -71,17 +71,16 @@ class BranchRows:
                 )
             self._names.add(key)
         try:
-            with self._database.announced():
-                yield
+            yield
         except BaseException:
             with self._changing:
                 self._names.discard(key)
             raise
 
-    def insert(self, branch: Branch, *, write: Callable[[Sequence[Change]], None] | None = None) -> None:
-        """Add a branch whose name is reserved. `write` is how the row is written, by default by itself."""
-        (write or self._database.write_all)([Insert("branches", row_of(branch))])
-        self._known[branch.id] = branch
+    def insert(self, *branches: Branch, write: Callable[[Sequence[Change]], None] | None = None) -> None:
+        """Add branches whose names are reserved, all or none. `write` is how the rows are written."""
+        (write or self._database.write_all)([Insert("branches", row_of(branch)) for branch in branches])
+        self._known.update((branch.id, branch) for branch in branches)
 
     def delete(self, branch_id: str) -> None:
         """Delete a branch, after the rows that name it."""

@@ -1,22 +1,27 @@
 """Dev branches: live branches of a project's repository, under free names."""
 
+import asyncio
 import logging
 import re
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import takewhile
+from typing import Any
 
+from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel
 
 from anabranch.display import to_datetime
-from anabranch.errors import AnabranchError, BranchExistsError, BranchNotFoundError
+from anabranch.errors import AnabranchError, BranchExistsError, BranchNotFoundError, BusyError
 from anabranch.ids import MAIN, TableKey
 from anabranch.repo.log.entries import BranchMode, CommitKind
 from anabranch.repo.refs.branches import BranchInfo
 from anabranch.repo.repository import Repository
-from anabranch.server.audit import AuditLog
+from anabranch.repo.runs.engine_access import EngineAccess
+from anabranch.server.audit import AuditLog, PendingEvent
 from anabranch.server.auth import DEFAULT_BRANCH, Token
 from anabranch.server.branch_rows import Branch, BranchRows, CopiedTable
 from anabranch.server.database import row_of
@@ -45,6 +50,15 @@ _ID_LENGTH = 13
 _ID = re.compile(f"{_ID_PREFIX}[{_ID_ALPHABET}]{{{_ID_LENGTH}}}")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Waiting:
+    """A branch to create together with others, and the audit event of its request."""
+
+    branch: Branch
+    event: PendingEvent | None
+    is_created: asyncio.Future[bool]
+
+
 class Branches:
     """The dev branches of all projects.
 
@@ -68,11 +82,32 @@ class Branches:
         self._tokens = tokens
         self._audit = audit
         self._clock = clock
+        self._waiting: list[_Waiting] = []
+        self._is_creating = False
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def create(self, project_id: str, *, name: str, description: str, token: Token) -> Branch:
         """Create a branch that follows main."""
-        repository = self._projects.open(project_id, actor=token.name)
-        branch = Branch(
+        branch = self._new(project_id, name, description, token)
+        with self._rows.reserve_name(project_id, name):
+            self._create_alone(branch)
+        return branch
+
+    async def create_shared(self, project_id: str, *, name: str, description: str, token: Token) -> Branch:
+        """Create a branch like `create`, together with those of other requests: they wait for the disk once."""
+        branch = self._new(project_id, name, description, token)
+        # In a task of its own: a request that is cancelled must not release the name while the branch is created.
+        await asyncio.shield(self._start(self._create_shared(branch)))
+        return branch
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)  # asyncio itself does not keep it
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def _new(self, project_id: str, name: str, description: str, token: Token) -> Branch:
+        return Branch(
             id=_new_id(),
             project_id=project_id,
             name=name,
@@ -80,24 +115,77 @@ class Branches:
             created_at=self._clock(),
             created_by=token.name,
         )
-        with self._rows.reserve_name(project_id, name):
-            self._create_in_repository(repository, branch)
-            try:
-                # The row comes last, so that it is committed in one transaction with the audit event. A crash before
-                # leaves a branch without a row, which the next start adopts.
-                self._rows.insert(branch, write=self._audit.write)
-            except BaseException:
-                with suppress(AnabranchError):
-                    repository.branch_delete(branch.id, purge=True)
-                raise
-        return branch
 
-    def _create_in_repository(self, repository: Repository, branch: Branch) -> None:
+    async def _create_shared(self, branch: Branch) -> None:
+        with self._projects.in_use(branch.project_id), self._rows.reserve_name(branch.project_id, branch.name):
+            waiting = _Waiting(branch=branch, event=self._audit.pending, is_created=asyncio.Future())
+            self._waiting.append(waiting)
+            if not self._is_creating:
+                self._is_creating = True
+                self._start(self._create_waiting())
+            if not await waiting.is_created:
+                await run_in_threadpool(self._create_alone, branch)
+
+    async def _create_waiting(self) -> None:
+        """Create all branches that wait. One thread does it, because several would wait for the interpreter.
+
+        The requests that arrive until it has finished are next, all at once.
+        """
+        while self._waiting:
+            waiting, self._waiting = self._waiting, []
+            is_created = False
+            try:
+                is_created = await run_in_threadpool(self._create_together, waiting)
+            finally:
+                for one in waiting:
+                    one.is_created.set_result(is_created)
+        self._is_creating = False
+
+    def _create_alone(self, branch: Branch) -> None:
+        """Create a branch whose name is reserved. Retry it, and report why it fails."""
+        repository = self._projects.open(branch.project_id, actor=branch.created_by)
         description = describe(branch.name, branch.description)
         retried(
             lambda: repository.branch_create_from(MAIN, branch.id, mode=BranchMode.LIVE, description=description),
             seconds=self._settings.limits.retry_seconds,
         )
+        try:
+            # The row comes last, so that it is committed in one transaction with the audit event. A crash before
+            # leaves a branch without a row, which the next start adopts.
+            self._rows.insert(branch, write=self._audit.write)
+        except BaseException:
+            self._remove([branch])
+            raise
+
+    def _create_together(self, waiting: Sequence["_Waiting"]) -> bool:
+        """Create branches whose names are reserved, all or none. Return whether they were created.
+
+        If not, each request creates its own branch, which may take long and may fail.
+        """
+        groups: dict[tuple[str, str | None], list[Branch]] = {}
+        for one in waiting:
+            groups.setdefault((one.branch.project_id, one.branch.created_by), []).append(one.branch)
+        created: list[Branch] = []
+        try:
+            for (project_id, actor), branches in groups.items():
+                repository = self._projects.open(project_id, actor=actor)
+                descriptions = {one.id: describe(one.name, one.description) for one in branches}
+                if not EngineAccess(repository).create_live_branches(descriptions):
+                    raise BusyError("the id of a branch is in use", hint="create each by itself")
+                created += branches
+            events = [one.event for one in waiting]
+            self._rows.insert(*created, write=lambda changes: self._audit.write_for(events, changes))
+        except Exception:  # noqa: BLE001 - `_create_alone` reports it
+            self._remove(created)
+            return False
+        return True
+
+    def _remove(self, branches: Sequence[Branch]) -> None:
+        """Delete branches that have no rows."""
+        for branch in branches:
+            with suppress(AnabranchError):
+                repository = self._projects.open(branch.project_id, actor=branch.created_by)
+                repository.branch_delete(branch.id, purge=True)
 
     def list_all(self, project_id: str) -> list[Branch]:
         self._projects.get(project_id)
@@ -295,9 +383,10 @@ class Pulled(BaseModel):
 
 
 @router.post("", status_code=201)
-def create_branch(call: ProjectToBranch, body: NewBranch) -> Branch:
+async def create_branch(call: ProjectToBranch, body: NewBranch) -> Branch:
     """Create a dev branch. It shows main as it is now until tables are changed on the branch. Nothing is copied."""
-    return call.part(Branches).create(call.project_id, name=body.name, description=body.description, token=call.token)
+    branches = call.part(Branches)
+    return await branches.create_shared(call.project_id, name=body.name, description=body.description, token=call.token)
 
 
 @router.get("")

@@ -13,7 +13,6 @@ import duckdb
 from anabranch.errors import CorruptError, DataInUseError, InvalidPathError
 
 Row = Mapping[str, Any]
-_LONGEST_JOIN_SECONDS = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +56,8 @@ class Database:
         # Reentrant: a thread that has the turn writes in transactions, which take the lock again.
         self._writing = threading.RLock()
         self._turn_of: int | None = None
-        self._queueing = threading.Condition()
+        self._queueing = threading.Lock()
         self._queue: list[_Write] = []
-        self._announced = 0
         self._local = threading.local()
         # After a kill DuckDB's index may lack rows that are in the table, and then fails whenever one is deleted.
         self.write("DROP INDEX IF EXISTS idx_branches_project")
@@ -104,34 +102,12 @@ class Database:
         """Add a write to the queue. Return whether it is the first, whose thread commits all that follow."""
         with self._queueing:
             self._queue.append(write)
-            self._withdraw()
-            self._queueing.notify()
             return len(self._queue) == 1
 
     def _take_queue(self) -> list[_Write]:
         with self._queueing:
-            # A transaction takes the processor for 2 ms, and not much longer for more rows.
-            self._queueing.wait_for(lambda: not self._announced, timeout=_LONGEST_JOIN_SECONDS)
             queue, self._queue = self._queue, []
         return queue
-
-    @contextmanager
-    def announced(self) -> Iterator[None]:
-        """Announce that this thread writes soon: others wait a moment for it, and share one transaction."""
-        with self._queueing:
-            self._announced += 1
-            self._local.is_announced = True
-        try:
-            yield
-        finally:
-            with self._queueing:
-                self._withdraw()
-                self._queueing.notify()
-
-    def _withdraw(self) -> None:
-        if getattr(self._local, "is_announced", False):
-            self._local.is_announced = False
-            self._announced -= 1
 
     @property
     def queued_writes(self) -> int:

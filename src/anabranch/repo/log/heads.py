@@ -17,7 +17,7 @@ from anabranch.repo.log import codec
 from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import BranchEvent, CommitRecord, LogEntry, Origin, Parent
 from anabranch.repo.log.names import Names
-from anabranch.repo.log.numbered import ALL, NamePage, NumberedLog
+from anabranch.repo.log.numbered import ALL, NamePage, NumberedLog, append_together
 from anabranch.storage import at_once, in_parallel
 
 # Callers of `list_runs` often stop after a few runs, so that few are read ahead. Each costs one or two requests.
@@ -277,6 +277,28 @@ class Heads:
             if tombstone is None or not tombstone.state.is_deleted:
                 return None
         return None
+
+    def create_together(self, entries: Sequence[LogEntry], *, verify: Callable[[], None]) -> bool:
+        """Put the first entries of new branches, all or none. Return False if one of the names was in use before.
+
+        `verify` runs once, after all of them were put, and is as for `move`.
+        """
+        logs = [(self._config.branch_log(entry.branch), entry.number, codec.encode_entry(entry)) for entry in entries]
+        done = append_together(self._config.store, logs)
+        put = [entry for entry, is_put in zip(entries, done, strict=True) if is_put]
+        try:
+            if len(put) == len(entries):
+                verify()
+                return True
+        except AnabranchError:
+            self._roll_back_new(put)
+            raise
+        self._roll_back_new(put)
+        return False
+
+    def _roll_back_new(self, entries: Sequence[LogEntry]) -> None:
+        for entry in entries:
+            self._roll_back(None, entry)
 
     def was_rolled_back(self, newest: LogEntry, number: int) -> bool:
         """Return whether the writer of an entry has rolled it back, given its number and the newest entry.

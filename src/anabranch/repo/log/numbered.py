@@ -6,15 +6,17 @@ numbers until one is missing.
 """
 
 import re
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import TypeVar
 from zlib import crc32
 
-from anabranch.errors import AnabranchError, InvalidInputError
+from anabranch.errors import AnabranchError, InvalidInputError, ObjectExistsError, StorageError
 from anabranch.format.arguments import checked_limit
-from anabranch.storage import ObjectStore, put_once
+from anabranch.storage import ObjectStore, PreparedObject, put_once
+from anabranch.warnings import DurabilityWarning
 
 _TOP = (1 << 64) - 1
 _HINT = "hint"
@@ -110,6 +112,44 @@ class NumberedLog:
         for info in self.store.list(self.folder):
             if (number := self.number_of(info.path)) is not None:
                 yield number
+
+
+def append_together(store: ObjectStore, entries: Sequence[tuple[NumberedLog, int, bytes]]) -> list[bool]:
+    """Put one entry to each of several logs of a store, and wait for the disk once for all of them.
+
+    Each entry is given with its number. Return for each whether it was put. It was not if its number is taken or the
+    store failed; the caller rolls back the others and tries each by itself. An error that is raised left none.
+
+    No hints are written, which would double the number of files: this is for the first entries of logs, whose folders
+    are listed quickly.
+    """
+    prepared: list[PreparedObject] = []
+    try:
+        for log, number, data in entries:
+            prepared.append(store.prepare(log.path(number), data))
+        # Bytes before names, as for a single entry.
+        store.sync([each.file for each in prepared if each.file is not None])
+    except AnabranchError:
+        for each in prepared:
+            store.discard(each)
+        raise
+    done = [_put_prepared(store, each) for each in prepared]
+    put = [entry for entry, is_put in zip(entries, done, strict=True) if is_put]
+    try:
+        store.sync_folders([log.folder for log, _, _ in put])
+    except AnabranchError as err:
+        # The entries are visible already, so this cannot fail. The same holds for a single one.
+        warnings.warn(f"new branches may not survive a power loss: {err}", DurabilityWarning, stacklevel=2)
+    return done
+
+
+def _put_prepared(store: ObjectStore, prepared: PreparedObject) -> bool:
+    try:
+        store.put_prepared(prepared)
+    except (ObjectExistsError, StorageError):
+        # The answer to a put that succeeded may have been lost, and the put repeated.
+        return store.find(prepared.path) == prepared.data
+    return True
 
 
 T = TypeVar("T")

@@ -12,14 +12,14 @@ from anabranch.errors import (
     BranchNotFoundError,
     InvalidInputError,
 )
-from anabranch.ids import MAIN, BranchName, TableKey, TagName
+from anabranch.ids import MAIN, BranchName, Ref, TableKey, TagName
 from anabranch.repo.log.collected import require_uncollected
 from anabranch.repo.log.config import owns
 from anabranch.repo.log.entries import BranchEvent, BranchMode, BranchState, LogEntry, Parent, TableEntry
 from anabranch.repo.log.numbered import NamePage
 from anabranch.repo.log.store import RepoStore, pin_view
 from anabranch.repo.refs.protection import refuse_locked, refuse_protected
-from anabranch.repo.refs.resolve import Resolved
+from anabranch.repo.refs.resolve import Resolved, resolve
 from anabranch.repo.refs.tags import is_tag
 
 
@@ -118,39 +118,85 @@ def create_branch(
             f"live branch '{name}' can only follow main as it is now", hint="make it from 'main', or make it pinned"
         )
     record = source.record
-    parent = Parent(branch=source.branch, commit=record.commit.graph_commit_id, created_as=source.created_as)
+    parent = _parent_of(source)
     # A version of a deleted branch is a valid source. With that branch as its parent, the new branch would be refused
     # by the verification, and could never be restored.
     if source.is_old and ((newest := repo_store.heads.find_followed(parent)) is None or newest.state.is_deleted):
         parent = replace(parent, branch=None)
     now = max(repo_store.config.clock(), record.commit.created_at)
 
+    state = BranchState(
+        mode=mode,
+        parent=parent,
+        created_at=now,
+        created_by=repo_store.config.actor,
+        created_as=1,
+        description=description,
+        expires_at=expires_at,
+    )
+
     def first_entry(tombstone: LogEntry | None) -> LogEntry:
-        number, at = (1, now) if tombstone is None else (tombstone.number + 1, max(now, tombstone.at))
-        entry = LogEntry(
-            branch=name,
-            number=number,
-            event=BranchEvent.CREATED,
-            at=at,
-            actor=repo_store.config.actor,
-            state=BranchState(
-                mode=mode,
-                parent=parent,
-                created_at=now,
-                created_by=repo_store.config.actor,
-                created_as=number,
-                description=description,
-                expires_at=expires_at,
-                renames=() if tombstone is None else tombstone.state.renames,
-            ),
-            head=record,
-        )
-        return pin_view(repo_store, entry, source.view, message=f"Branch {name}")
+        return _first_entry(repo_store, name, source, state, tombstone)
 
     entry = repo_store.heads.create(name, first_entry, verify=lambda entry: _verify_created(repo_store, entry, source))
     if entry is None:
         raise BranchExistsError(f"branch '{name}' already exists", hint="choose another name, or delete it first")
     return BranchInfo.of(entry, repo_store.heads.follow)
+
+
+def create_live_branches(repo_store: RepoStore, descriptions: Mapping[BranchName, str]) -> bool:
+    """Create live branches with descriptions, all or none, and wait for the disk once for all of them.
+
+    Return False if one of the names is or was in use. Then `create_branch` creates each, or reports what is wrong.
+    """
+    refuse_locked(repo_store)
+    for name in descriptions:
+        refuse_name_of_tag(repo_store, name)
+    source = resolve(Ref.parse(MAIN), repo_store)
+    now = max(repo_store.config.clock(), source.record.commit.created_at)
+    state = BranchState(
+        mode=BranchMode.LIVE,
+        parent=_parent_of(source),
+        created_at=now,
+        created_by=repo_store.config.actor,
+        created_as=1,
+    )
+    entries = [
+        _first_entry(repo_store, name, source, replace(state, description=description), None)
+        for name, description in descriptions.items()
+    ]
+
+    def verify() -> None:
+        # What concerns the source is the same for all of them.
+        _verify_created(repo_store, entries[0], source)
+        for name in descriptions:
+            refuse_name_of_tag(repo_store, name)
+
+    return repo_store.heads.create_together(entries, verify=verify)
+
+
+def _parent_of(source: Resolved) -> Parent:
+    return Parent(branch=source.branch, commit=source.record.commit.graph_commit_id, created_as=source.created_as)
+
+
+def _first_entry(
+    repo_store: RepoStore, name: BranchName, source: Resolved, state: BranchState, tombstone: LogEntry | None
+) -> LogEntry:
+    """Return the entry that creates a branch, given its state as that of a name that was never in use."""
+    number, at = 1, state.created_at
+    if tombstone is not None:
+        number, at = tombstone.number + 1, max(at, tombstone.at)
+        state = replace(state, created_as=number, renames=tombstone.state.renames)
+    entry = LogEntry(
+        branch=name,
+        number=number,
+        event=BranchEvent.CREATED,
+        at=at,
+        actor=repo_store.config.actor,
+        state=state,
+        head=source.record,
+    )
+    return pin_view(repo_store, entry, source.view, message=f"Branch {name}")
 
 
 def _verify_created(repo_store: RepoStore, entry: LogEntry, source: Resolved) -> None:

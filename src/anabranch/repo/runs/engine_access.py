@@ -18,7 +18,7 @@ from anabranch.ids import BranchName, TableKey
 from anabranch.repo.log.commits import CommitSpec, Once, checked_metadata, checked_text
 from anabranch.repo.log.entries import CommitKind, GraphCommit
 from anabranch.repo.log.store import RepoStore, View
-from anabranch.repo.refs.branches import list_written
+from anabranch.repo.refs.branches import create_live_branches, list_written
 from anabranch.repo.runs.runs import get_run, run_state
 from anabranch.repo.snapshot import Snapshot
 from anabranch.repo.transaction import Transaction
@@ -132,6 +132,14 @@ class EngineAccess:
         The object of a commit whose writer died before publishing still exists. The check takes one more request.
         """
         return self._parts.resolve_published(ref)
+
+    def create_live_branches(self, descriptions: Mapping[str, str]) -> bool:
+        """Create live branches with descriptions, all or none, in little more time than one takes.
+
+        Return False if one of the names is or was in use. Then create each by itself.
+        """
+        wanted = {BranchName.parse_new(name): checked_text(text, "description") for name, text in descriptions.items()}
+        return create_live_branches(self._parts.repo_store, wanted)
 
     def list_written(self, branch: str) -> tuple[str, ...]:
         """Return the tables that a branch has made or written itself, also under a former name."""
