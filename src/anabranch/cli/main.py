@@ -74,7 +74,7 @@ PANELS: dict[str, dict[str, str]] = {
         "index": "maintenance",
         "compact": "maintenance",
     },
-    "Pipelines": {"pipeline": "pipeline", "run": "run"},
+    "Pipelines": {"pipeline": "pipeline", "run": "pipeline"},
     "Maintenance": {"doctor": "maintenance", "gc": "maintenance", "storage": "maintenance", "relocate": "repository"},
     "One Lance dataset": {"dataset": "dataset"},
     "Help": {"help": "config", "version": "config"},

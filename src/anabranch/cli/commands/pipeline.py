@@ -1,21 +1,19 @@
-"""`anabranch pipeline`: a pipeline file or a project, planned, built and published as one commit."""
+"""`anabranch pipeline` and `anabranch run`: many steps, such as those of a pipeline, published as one commit."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from anabranch.cli.command import BRANCH, READS, WRITES, Here, add_group, command, group
 from anabranch.cli.documents import document_of
-from anabranch.cli.options import Message, RefOption, argument, flag, option, parse_pairs
+from anabranch.cli.options import AfterName, Limit, Message, NamePrefix, RefOption, argument, flag, option, parse_pairs
 from anabranch.cli.output import DIFFERENT, Answer, Line, watch_outputs, watch_values
 from anabranch.cli.texts import Table, count
 from anabranch.display import short_id
 from anabranch.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from anabranch.pipelines.backfill import Backfill
     from anabranch.pipelines.plan import Plan, Step
-    from anabranch.pipelines.reproduction import ComparedOutput, Reproduction
+    from anabranch.pipelines.reproduction import ComparedOutput
     from anabranch.pipelines.run import PipelineRun
     from anabranch.spark.session import SparkSession
 
@@ -26,41 +24,34 @@ pipelines = add_group(
     help="Plan, run and list pipelines. A pipeline builds tables from other tables.",
     otherwise="anabranch pipeline run",
 )
+runs = add_group(
+    app,
+    "run",
+    help="List, show and abort runs. A run makes one commit of many steps.",
+    otherwise="anabranch pipeline run",
+)
 
 File = Annotated[str, argument("FILE", "Pipeline file, or folder of a project.")]
-Param = Annotated[list[str] | None, option("--param -p", "NAME=VALUE", "Value of a parameter. Repeatable.")]
-Select = Annotated[
-    list[str] | None,
-    option(
-        "--select -s",
-        "NAME",
-        "Build only these outputs: orders, mart.*, +orders (with its inputs), orders+ (with its readers) or"
-        " state:changed. Repeatable.",
-    ),
-]
-Exclude = Annotated[
-    list[str] | None, option("--exclude", "NAME", "Leave out these outputs, in the syntax of --select. Repeatable.")
-]
-Since = Annotated[str | None, option("--since", "REF", "Ref that state:changed compares with (default: the branch).")]
-Jobs = Annotated[int, option("--jobs -j", "N", "Maximum number of outputs to build at the same time.", min=1)]
-Master = Annotated[
-    str | None,
-    option(
-        "--master",
-        "URL",
-        "Spark master: local[4], spark://host:7077, or sc://host:15002 for Spark Connect (default: local).",
-    ),
-]
-Conf = Annotated[list[str] | None, option("--conf", "NAME=VALUE", "Spark setting. Repeatable.")]
+RunId = Annotated[str, argument("RUN", "Id of the run.")]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
     """The options about what to build, with which parameters."""
 
-    param: Param = None
-    select: Select = None
-    exclude: Exclude = None
+    param: Annotated[list[str] | None, option("--param -p", "NAME=VALUE", "Value of a parameter. Repeatable.")] = None
+    select: Annotated[
+        list[str] | None,
+        option(
+            "--select -s",
+            "NAME",
+            "Build only these outputs: orders, mart.*, +orders (with its inputs), orders+ (with its readers) or"
+            " state:changed. Repeatable.",
+        ),
+    ] = None
+    exclude: Annotated[
+        list[str] | None, option("--exclude", "NAME", "Leave out these outputs, in the syntax of --select. Repeatable.")
+    ] = None
 
     def parsed(self) -> dict[str, Any]:
         """Return the arguments of `Pipeline.run`, `plan` and `backfill`."""
@@ -75,7 +66,9 @@ class Selection:
 class ComparedSelection(Selection):
     """The same, with the state that changes are found by."""
 
-    since: Since = None
+    since: Annotated[
+        str | None, option("--since", "REF", "Ref that state:changed compares with (default: the branch).")
+    ] = None
 
     def parsed(self) -> dict[str, Any]:
         return {**super().parsed(), "since": self.since}
@@ -85,9 +78,16 @@ class ComparedSelection(Selection):
 class Building:
     """The options about how to build."""
 
-    jobs: Jobs = 2
-    master: Master = None
-    conf: Conf = None
+    jobs: Annotated[int, option("--jobs -j", "N", "Maximum number of outputs to build at the same time.", min=1)] = 2
+    master: Annotated[
+        str | None,
+        option(
+            "--master",
+            "URL",
+            "Spark master: local[4], spark://host:7077, or sc://host:15002 for Spark Connect (default: local).",
+        ),
+    ] = None
+    conf: Annotated[list[str] | None, option("--conf", "NAME=VALUE", "Spark setting. Repeatable.")] = None
 
     def parsed(self) -> dict[str, Any]:
         """Return the arguments of `Pipeline.run`, `reproduce` and `backfill`."""
@@ -145,8 +145,9 @@ def run(
     from anabranch import Pipeline
 
     if reproduce is not None:
-        given = {"--only": only, "--dry-run": dry_run, "--message": message}
-        _refuse_with_reproduce({**{f"--{name}": value for name, value in vars(what).items()}, **given})
+        for name, value in {**vars(what), "only": only, "dry-run": dry_run, "message": message}.items():
+            if value:
+                raise InvalidInputError(f"--{name} and --reproduce do not go together", hint="leave one out")
         return _reproduce(here, file, reproduce, how)
     if file is None:
         raise InvalidInputError("no pipeline is given", hint="pass a pipeline file, or a commit with --reproduce")
@@ -166,7 +167,17 @@ def _reproduce(here: Here, file: str | None, commit: str, how: Building) -> Answ
     pipeline = Pipeline.recorded(here.repository, commit) if file is None else Pipeline.load(file)
     with watch_outputs(as_json=here.as_json) as watch:
         again = pipeline.reproduce(here.repository, commit, branch=here.branch, progress=watch, **how.parsed())
-    return reproduction_answer(again)
+    different = [output for output in again.outputs if not output.is_same]
+    source = "with the same source" if again.has_same_source else "with another source"
+    differ = f"{len(different)} of {count(len(again.outputs), 'output')} differ"
+    found = differ if different else "all outputs are the same"
+    rows = [(output.key, _verdict(output), output.inserted, output.updated, output.deleted) for output in again.outputs]
+    return Answer(
+        again,
+        f"ran {short_id(again.commit_id)} again on {again.branch}, {source}: {found}",
+        tables=[Table(("output", "", "inserted", "updated", "deleted"), rows)],
+        exit_code=0 if again.is_same else DIFFERENT,
+    )
 
 
 @command(
@@ -191,7 +202,7 @@ def plan(
 
 
 @command(pipelines, "list", "pipeline list", "pipeline list --ref dev --json")
-def list_(
+def list_pipelines(
     here: Here,
     ref: RefOption = None,
     limit: Annotated[int, option("--limit -n", "N", "Maximum number of commits to search.", min=1)] = 1000,
@@ -201,6 +212,7 @@ def list_(
     from anabranch.repo.history.lineage import PipelineRecord
 
     found: dict[str, dict[str, object]] = {}
+    rows = []
     for commit in here.commits(ref, limit=limit):
         record = PipelineRecord.find(commit.metadata)
         # Commits come newest first, so the first one of a pipeline is its last run.
@@ -213,17 +225,8 @@ def list_(
                 "actor": commit.actor_id,
                 "outputs": list(record.outputs),
             }
-    rows = [
-        (
-            each["pipeline"],
-            each["file"],
-            short_id(str(each["commit_id"])),
-            each["created_at"],
-            each["actor"],
-            ", ".join(map(str, each["outputs"])) if isinstance(each["outputs"], list) else None,
-        )
-        for each in found.values()
-    ]
+            made = (short_id(commit.graph_commit_id), commit.created, commit.actor_id)
+            rows.append((record.name, record.file, *made, ", ".join(record.outputs)))
     shown = Table(("pipeline", "file", "last commit", "time (UTC)", "by", "outputs"), rows, empty="no pipelines")
     return Answer({"ref": ref or here.repository.branch, "pipelines": list(found.values())}, tables=[shown])
 
@@ -269,13 +272,10 @@ def backfill(
             **arguments,
             **how.parsed(),
         )
-    return backfill_answer(done)
-
-
-def _refuse_with_reproduce(given: Mapping[str, object]) -> None:
-    for name, value in given.items():
-        if value:
-            raise InvalidInputError(f"{name} and --reproduce do not go together", hint="leave one out")
+    sentence = f"ran {done.pipeline} on {done.branch} for {count(len(done.runs), 'value')} of {done.parameter}"
+    if done.skipped:
+        sentence += f"; {count(len(done.skipped), 'value')} had been built before (--again builds them again)"
+    return Answer(done, sentence)
 
 
 def plan_answer(plan: "Plan", *, draws: bool = False, svg: str | None = None) -> Answer:
@@ -303,19 +303,11 @@ def _plan_tables(plan: "Plan") -> list[Table]:
     return tables
 
 
-def _step_row(number: int, step: "Step") -> tuple[int, str, str, str, str | None]:
+def _step_row(number: int, step: "Step") -> tuple[object, ...]:
     output = step.output
     write = f"{output.write.value}{' (new table)' if step.creates else ''}"
     reads = [f"{name} (what is new)" if name in output.incremental else name for name in output.inputs]
     return number, step.key, output.kind, write, ", ".join(reads) or None
-
-
-def backfill_answer(done: "Backfill") -> Answer:
-    built = len(done.runs)
-    sentence = f"ran {done.pipeline} on {done.branch} for {count(built, 'value')} of {done.parameter}"
-    if done.skipped:
-        sentence += f"; {count(len(done.skipped), 'value')} had been built before (--again builds them again)"
-    return Answer(done, sentence)
 
 
 def run_answer(done: "PipelineRun") -> Answer:
@@ -330,21 +322,6 @@ def run_answer(done: "PipelineRun") -> Answer:
     return Answer(done, sentence, tables=[Table(("output", "write", "rows", "seconds", "reads"), rows)])
 
 
-def reproduction_answer(again: "Reproduction") -> Answer:
-    different = [output for output in again.outputs if not output.is_same]
-    source = "with the same source" if again.has_same_source else "with another source"
-    found = "all outputs are the same"
-    if different:
-        found = f"{len(different)} of {count(len(again.outputs), 'output')} differ"
-    rows = [(output.key, _verdict(output), output.inserted, output.updated, output.deleted) for output in again.outputs]
-    return Answer(
-        again,
-        f"ran {short_id(again.commit_id)} again on {again.branch}, {source}: {found}",
-        tables=[Table(("output", "", "inserted", "updated", "deleted"), rows)],
-        exit_code=0 if again.is_same else DIFFERENT,
-    )
-
-
 def _verdict(output: "ComparedOutput") -> str:
     if output.is_same:
         return "same"
@@ -353,3 +330,71 @@ def _verdict(output: "ComparedOutput") -> str:
     changed = output.inserted + output.updated + output.deleted
     columns = "other columns" if output.has_other_columns else ""
     return " and ".join(part for part in (f"differs in {count(changed, 'row')}" if changed else "", columns) if part)
+
+
+@command(runs, "list", "run list", "run list --branch main --limit 5 --json")
+def list_runs(
+    here: Here,
+    branch: Annotated[str | None, option("--branch -b", "NAME", "Only runs on this branch.")] = None,
+    prefix: NamePrefix = None,
+    after: AfterName = None,
+    limit: Limit = 50,
+) -> Answer:
+    """List runs, newest first."""
+    found = here.repository.run_list(branch=branch, prefix=prefix, after=after, limit=limit)
+    rows = [
+        (
+            run.id,
+            run.state.value,
+            run.target,
+            run.begun,
+            run.begun_by,
+            len(run.tables),
+            None if run.commit_id is None else short_id(run.commit_id),
+            run.message or None,
+        )
+        for run in found
+    ]
+    columns = ("run", "state", "branch", "begun (UTC)", "by", "tables", "commit", "message")
+    return Answer({"runs": found}, tables=[Table(columns, rows, empty="no runs")])
+
+
+@command(runs, "show", "run show 01KA4T3JB6W9TTVN2MVF2FZ9AA")
+def show_run(here: Here, run_id: RunId) -> Answer:
+    """Show the state, message, logs and tables of a run."""
+    # It takes a while to load, and only this command of the module needs it.
+    from anabranch.pipelines.run import list_logs
+
+    run = here.repository.run_get(run_id).info()
+    logs = list_logs(here.repository, run.id)
+    rows = (
+        ("run", run.id),
+        ("state", run.state.value),
+        ("branch", run.target),
+        ("message", run.message or None),
+        ("begun (UTC)", run.begun),
+        ("by", run.begun_by),
+        ("last change (UTC)", run.changed),
+        ("commit", run.commit_id),
+        *([("error", run.error)] if run.error else []),
+        *((f"log of {log.output}", log.uri) for log in logs),
+        *((f"metadata {key}", value) for key, value in run.metadata.items()),
+    )
+    changed = Table(("table",), [(key,) for key in run.tables], title="changed tables", empty="no tables")
+    checks = Table(
+        ("check", "result", "problem"),
+        [(check.name, check.result.value.replace("_", " "), check.problem or None) for check in run.checks],
+        title="checks",
+        empty="no checks",
+    )
+    document = {**document_of(run), "logs": {log.output: log.uri for log in logs}}
+    return Answer(document, tables=[Table(("", ""), rows), changed, checks])
+
+
+@command(runs, "abort", "run abort 01KA4T3JB6W9TTVN2MVF2FZ9AA", on=WRITES)
+def abort_run(here: Here, run_id: RunId) -> Answer:
+    """Abort a run. Nothing of it is published, and its writers are refused."""
+    run = here.repository.run_get(run_id)
+    run.abort()
+    info = run.info()
+    return Answer(info, f"aborted run {info.id} on {info.target}; nothing of it was published")
