@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import anabranch as ab
-from anabranch.spark.gateway.frames import Frame
+from anabranch.spark.gateway.requests import Frame
 from tests.repo.clocks import at_store_time
 from tests.spark.clusters import cluster_environment
 from tests.spark.conftest import ORDERS, orders

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 
 import anabranch as ab
-from anabranch.spark.gateway.frames import Frame, Frames
+from anabranch.spark.gateway.requests import Frame, Frames
 from tests.spark.conftest import ORDERS, orders
 
 PROJECT = Path(__file__).parents[2]

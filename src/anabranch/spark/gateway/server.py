@@ -19,8 +19,7 @@ from anabranch.errors import AnabranchError, BranchNotFoundError
 from anabranch.hints import Door, words_at
 from anabranch.spark.gateway import merge_procedures as merge_procedures  # adds its procedures
 from anabranch.spark.gateway import metadata, procedures, scans, tables, writes
-from anabranch.spark.gateway.frames import Frames, ProtocolError
-from anabranch.spark.gateway.requests import Request
+from anabranch.spark.gateway.requests import Frames, ProtocolError, Request
 from anabranch.spark.options import OpenRepository
 from anabranch.warnings import DurabilityWarning, ExternalWriteWarning
 

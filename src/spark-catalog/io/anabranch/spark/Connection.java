@@ -14,7 +14,7 @@ import org.apache.spark.util.TaskInterruptListener;
 
 /**
  * One request to the gateway and its answer, as frames over a Unix socket. The frames are described in
- * {@code anabranch/spark/gateway/frames.py}. Closing the connection cancels the request.
+ * {@code anabranch/spark/gateway/requests.py}. Closing the connection cancels the request.
  */
 final class Connection implements Closeable {
   private static final int HEADER = 5;
