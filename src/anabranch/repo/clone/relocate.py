@@ -6,10 +6,9 @@ from dataclasses import dataclass, replace
 from anabranch.errors import InvalidInputError
 from anabranch.format.clone.relocate import RelocateReport, moved_path, relocate_with
 from anabranch.repo.log.clones import CLONES, follow_source
-from anabranch.repo.log.config import BRANCHES, RUNS, TABLES, RepoConfig
+from anabranch.repo.log.config import TABLES, RepoConfig
 from anabranch.repo.log.creation import check_repository, replace_mark
-from anabranch.repo.log.numbered import NumberedLog
-from anabranch.repo.refs.tags import TAGS
+from anabranch.repo.log.numbered import BRANCHES, RUNS, TAGS, NumberedLog
 from anabranch.storage import in_parallel
 from anabranch.storage.uris import normalise_uri, relative_to
 

@@ -17,12 +17,12 @@ from anabranch.format.doctor.findings import Case, FindingKind, Placement
 from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.log import codec
 from anabranch.repo.log.clones import CLONES, ORIGIN
-from anabranch.repo.log.config import BRANCHES, RUNS, RepoConfig
+from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import CommitRecord, LogEntry, TableEntry, TableMap
 from anabranch.repo.log.history_tables import history_row
-from anabranch.repo.log.numbered import NumberedLog
+from anabranch.repo.log.numbered import BRANCHES, RUNS, TAGS, NumberedLog
 from anabranch.repo.log.store import RepoStore, View
-from anabranch.repo.refs.tags import TAGS, TagInfo, decode_tag
+from anabranch.repo.refs.tags import TagInfo, decode_tag
 from anabranch.storage import documents, in_parallel
 
 

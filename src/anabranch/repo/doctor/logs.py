@@ -12,8 +12,9 @@ from anabranch.ids import MAIN, BranchName
 from anabranch.repo.doctor.commits import inspect_commit, rebuild_entry, rebuild_newest
 from anabranch.repo.doctor.inventory import CheckedLog, Entry, Inventory
 from anabranch.repo.doctor.metadata import StoredHistory
-from anabranch.repo.log.config import BRANCHES, RepoConfig, as_text, store_microseconds
+from anabranch.repo.log.config import RepoConfig, as_text, store_microseconds
 from anabranch.repo.log.entries import LogEntry
+from anabranch.repo.log.numbered import BRANCHES
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.refs.tags import TagInfo
 from anabranch.storage import in_parallel, put_once

@@ -23,7 +23,7 @@ from anabranch.repo.log import history_tables
 from anabranch.repo.log.clones import CLONES, ORIGIN, refuse_unfinished
 from anabranch.repo.log.collected import COPY, GC, RECORD, decode_record
 from anabranch.repo.log.commits import COMMITS
-from anabranch.repo.log.config import BRANCHES, RUNS, TABLES, RepoConfig
+from anabranch.repo.log.config import TABLES, RepoConfig
 from anabranch.repo.log.creation import (
     MARK,
     MARK_COPY,
@@ -34,8 +34,8 @@ from anabranch.repo.log.creation import (
     write_mark_copy,
 )
 from anabranch.repo.log.leases import LEASES
+from anabranch.repo.log.numbered import BRANCHES, RUNS, TAGS
 from anabranch.repo.log.store import RepoStore
-from anabranch.repo.refs.tags import TAGS
 from anabranch.storage.store import CLOCK, store_time
 
 # Folders of pipelines: their definitions, and the output of failed steps.

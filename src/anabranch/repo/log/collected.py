@@ -18,22 +18,6 @@ from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import CommitRecord
 from anabranch.storage import documents, in_parallel
 
-__all__ = [
-    "COPY",
-    "GC",
-    "RECORD",
-    "CollectionRecord",
-    "collected_errors",
-    "decode_record",
-    "find_record",
-    "list_collected",
-    "mark_collected",
-    "record_collected",
-    "refuse_collected",
-    "require_uncollected",
-    "unmark_collected",
-]
-
 GC = "_gc"
 RECORD, COPY = ".json", ".copy"
 _MARK = "collected_at"

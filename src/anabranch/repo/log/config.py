@@ -21,16 +21,13 @@ from anabranch.format.home import BoundedCache, Home
 from anabranch.ids import MAIN, BranchName, new_ulid
 from anabranch.repo.log.entries import TableEntry
 from anabranch.repo.log.leases import Leases, steady_seconds
-from anabranch.repo.log.numbered import NumberedLog
+from anabranch.repo.log.numbered import BRANCHES, RUNS, NumberedLog
 from anabranch.storage import ObjectStore
 from anabranch.storage.local_store import refuse_links
 from anabranch.storage.options import CLOCK_TOLERANCE, Durability, durability_of
 from anabranch.storage.store import store_time
 from anabranch.storage.uris import follow_links, is_local, join_uri, relative_to, split_uri
 
-BRANCHES = "_versions"
-TAGS = "_tags"
-RUNS = "_runs"
 DECISIONS = "_decisions"
 TABLES = "tables"
 _MAIN_HOMES = "__main__"  # no graph branch can have this name

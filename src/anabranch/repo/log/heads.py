@@ -16,8 +16,7 @@ from anabranch.ids import MAIN, BranchName
 from anabranch.repo.log import codec
 from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import BranchEvent, CommitRecord, LogEntry, Origin, Parent
-from anabranch.repo.log.names import Names
-from anabranch.repo.log.numbered import ALL, NamePage, NumberedLog, append_together
+from anabranch.repo.log.numbered import ALL, NamePage, Names, NumberedLog, append_together
 from anabranch.storage import at_once, in_parallel
 
 # Callers of `list_runs` often stop after a few runs, so that few are read ahead. Each costs one or two requests.
@@ -46,7 +45,7 @@ class Heads:
 
     def __init__(self, config: RepoConfig) -> None:
         self._config = config
-        self.names = Names(config, partial(_read_all, config))
+        self.names = Names(config.store, partial(_read_all, config))
         self._seen: BoundedCache[BranchName, tuple[NumberedLog, LogEntry]] = BoundedCache(limit=16)
         # They are small, so that those of all branches can be cached: a graph needs them all.
         self._tips: BoundedCache[BranchName, Tip] = BoundedCache(limit=_CACHED_TIPS)

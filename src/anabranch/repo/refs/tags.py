@@ -16,25 +16,9 @@ from anabranch.hints import closest, suggest
 from anabranch.ids import BranchName, TagName
 from anabranch.repo.log import codec, validation
 from anabranch.repo.log.collected import require_uncollected
-from anabranch.repo.log.config import TAGS
-from anabranch.repo.log.numbered import ALL, NamePage, NumberedLog
+from anabranch.repo.log.numbered import ALL, TAGS, NamePage, NumberedLog
 from anabranch.repo.log.store import RepoStore
 from anabranch.storage import documents, in_parallel
-
-__all__ = [
-    "TAGS",
-    "TagInfo",
-    "create_tag",
-    "decode_tag",
-    "delete_tag",
-    "find_tag",
-    "get_tag",
-    "is_tag",
-    "iter_tagged_since",
-    "list_similar_tags",
-    "list_tag_names",
-    "list_tags",
-]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
