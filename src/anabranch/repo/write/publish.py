@@ -5,10 +5,11 @@ commit visible, and settles the tables, so that plain Lance readers see them too
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from anabranch.errors import BranchNotFoundError, ClockSkewError, DamagedFileError, NotFoundError
+from anabranch.errors import AnabranchError, BranchNotFoundError, ClockSkewError, DamagedFileError, NotFoundError
 from anabranch.format import staging
 from anabranch.format.home import Home, is_staged
 from anabranch.ids import BranchName, TableKey
@@ -28,7 +29,7 @@ from anabranch.repo.log.entries import (
 from anabranch.repo.log.heads import Decide
 from anabranch.repo.log.store import RepoStore, View, find_main
 from anabranch.repo.refs.protection import refuse_ended, refuse_protected
-from anabranch.repo.write.settle import ExternalWrite, Settlement, prepare_settlement, settle_published
+from anabranch.repo.write.settle import ExternalWrite, Settlement, find_newer, prepare_settlement, settle_published
 
 # Given the head that another writer put first, return the same change on top of it, or raise.
 Rebase = Callable[[LogEntry], Changes]
@@ -78,10 +79,14 @@ def publish(
     published = put_commit(repo_store, expected=expected, changes=changes, spec=spec, rebase=rebase, main=main)
     if published.entry.state.run is not None or published.is_earlier:
         return published  # the tables of a run are settled when the run is published
+    branch, linked = published.entry.branch, published.linked
     # Best effort: the next writer completes it.
     # The newest version of a created table is the published one already.
-    pending = {key: entry for key, entry in published.changes.items() if key not in spec.created}
-    found = settle_published(repo_store, published.entry.branch, pending, linked=published.linked)
+    pending = {key: entry for key, entry in published.changes.items() if key not in linked | spec.created}
+    # The branch may have moved before the tables were linked.
+    with suppress(AnabranchError):
+        pending |= find_newer(repo_store, branch, {key: published.changes[key] for key in linked})
+    found = settle_published(repo_store, branch, pending) if pending else ()
     return replace(published, external_writes=found) if found else published
 
 

@@ -19,7 +19,7 @@ from anabranch.format.home import Home
 from anabranch.format.staging import PreparedSettle
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.log.config import RepoConfig, owns
-from anabranch.repo.log.entries import Changes, LogEntry, TableEntry, TableMap
+from anabranch.repo.log.entries import Changes, LogEntry, TableEntry
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.refs.reflog import changed_tables
 from anabranch.storage import PreparedObject, in_parallel
@@ -116,30 +116,27 @@ def _try_to_prepare(
         return None
 
 
-def settle_published(
-    repo_store: RepoStore, branch: BranchName, changes: Changes, *, linked: Collection[TableKey] = ()
-) -> tuple[ExternalWrite, ...]:
-    """Settle the tables of a commit; return the external writes that were found. The `linked` ones are settled already.
+def settle_published(repo_store: RepoStore, branch: BranchName, changes: Changes) -> tuple[ExternalWrite, ...]:
+    """Settle the tables of a commit; return the external writes that were found.
 
     Every other failure is left to the next writer: the commit is published, and readers of the repository see it.
     """
     found: list[ExternalWrite] = []
     # A table taken from another branch is in that branch's home, which this one does not write to.
     pending = {key: entry for key, entry in changes.items() if entry is not None and owns(branch, entry.home)}
-    settled = {key: entry for key, entry in pending.items() if key in linked}
     # Until the branch has no newer version of these tables: a writer that overtook this one may have settled before
     # it, and its version would stay below an older one.
     while pending:
-        waiting = [item for item in pending.items() if item[0] not in settled]
         settle = partial(_try_to_settle, repo_store, branch)
-        answers = in_parallel(settle, waiting, at_a_time=repo_store.config.tables_at_a_time) if waiting else []
-        for (key, entry), answer in zip(waiting, answers, strict=True):
+        answers = in_parallel(settle, pending.items(), at_a_time=repo_store.config.tables_at_a_time)
+        settled: dict[TableKey, TableEntry] = {}
+        for (key, entry), answer in zip(pending.items(), answers, strict=True):
             if isinstance(answer, ExternalWrite):
                 found.append(answer)
             elif answer:
                 settled[key] = entry
         try:
-            pending, settled = _find_newer(repo_store, branch, settled), {}
+            pending = find_newer(repo_store, branch, settled)
         except AnabranchError:
             break
     return tuple(found)
@@ -191,15 +188,15 @@ def settle_table(repo_store: RepoStore, branch: BranchName, key: TableKey, *, fo
             staging.settle_by_force(repo_store.config.home_of(entry), entry.version)
         else:
             _settle(repo_store, branch, key, entry, repo_store.config.home_of(entry))
-        entry = _find_newer(repo_store, branch, {key: entry}).get(key)
+        entry = find_newer(repo_store, branch, {key: entry}).get(key)
 
 
 def _settle(repo_store: RepoStore, branch: BranchName, key: TableKey, entry: TableEntry, home: Home) -> None:
     prepared = staging.prepare_settle(home, entry.version, expected_head=entry.head)
-    staging.link(prepared, is_current=lambda: not _find_newer(repo_store, branch, {key: entry}))
+    staging.link(prepared, is_current=lambda: not find_newer(repo_store, branch, {key: entry}))
 
 
-def _find_newer(repo_store: RepoStore, branch: BranchName, settled: TableMap) -> dict[TableKey, TableEntry]:
+def find_newer(repo_store: RepoStore, branch: BranchName, settled: Changes) -> dict[TableKey, TableEntry]:
     """Return what was published since of the tables that were just settled.
 
     A slow writer may have settled an older version after a newer one, so each reads the branch again afterwards.
@@ -211,7 +208,7 @@ def _find_newer(repo_store: RepoStore, branch: BranchName, settled: TableMap) ->
     return {
         key: entry
         for key, entry in tables.items()
-        if entry is not None and owns(branch, entry.home) and entry.state != settled[key].state
+        if entry is not None and entry != settled[key] and owns(branch, entry.home)
     }
 
 

@@ -55,7 +55,9 @@ class StagedTable:
         if before is not None and self.origin == before and all(step.name == "rename" for step in self.steps):
             return None  # a fork that nothing was staged on
         entry = self.to_entry()
-        return None if before is not None and entry.state == before.state else entry
+        # What was staged has a version of its own.
+        is_back = before is not None and before.version == entry.version and before.state == entry.state
+        return None if is_back else entry
 
     def to_entry(self) -> TableEntry:
         return TableEntry(
