@@ -9,13 +9,12 @@ import lance
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from lance.fragment import write_fragments as lance_write_fragments
 
 from anabranch.errors import InvalidInputError, KeyConflictError, SchemaMismatchError
 from anabranch.format.arrow_types import read_blobs
 from anabranch.format.lance_errors import iter_batches, lance_errors
 from anabranch.format.staging.expressions import quoted_column
-from anabranch.format.staging.fragments import copy_rows
+from anabranch.format.staging.fragments import copy_rows, write_rows
 from anabranch.format.staging.incoming import Rows, as_reader, cast_column, fit_rows, require_columns
 from anabranch.format.staging.key_hashes import FoundKeys, KeyRows, find_repeated, find_shared
 from anabranch.format.staging.rows import Addresses, RowsChanged, delete_at, replace_at
@@ -73,9 +72,7 @@ def upsert(version_ref: VersionRef, data: Any, keys: Sequence[str]) -> RowsChang
     old = _missing_values(version_ref, dataset, matched, missing)
     # Replaced rows come first, in the order of their addresses: the old row ids are given to the first rows.
     table = pa.concat_tables([_in_order(given.take(matched.positions), old, dataset), _with_nulls(fresh, dataset)])
-    rows = Rows(schema=dataset.schema, batches=iter(table.to_batches()))
-    with rows.reading() as reader, lance_errors(version_ref.home.uri, version_ref.home.storage_options):
-        written = lance_write_fragments(reader, dataset, mode="append")
+    written = write_rows(version_ref, dataset, Rows(schema=dataset.schema, batches=iter(table.to_batches())))
     return replace_at(
         version_ref,
         dataset,

@@ -2,14 +2,12 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 
 import lance
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from lance.fragment import FragmentMetadata, RowIdSequence
-from lance.fragment import write_fragments as lance_write_fragments
 
 from anabranch.errors import InvalidInputError, WriteConflictError
 from anabranch.format.arrow_types import WITH_BYTES, find_blobs
@@ -24,7 +22,7 @@ from anabranch.format.staging.expressions import (
     quoted_column,
 )
 from anabranch.format.staging.fields import family_ids
-from anabranch.format.staging.fragments import WrittenFragment, as_metadata, as_written, require_same_fields
+from anabranch.format.staging.fragments import WrittenFragment, as_metadata, as_written, require_same_fields, write_rows
 from anabranch.format.staging.incoming import Rows, cast_computed, require_columns, require_computable
 from anabranch.format.staging.version_ref import VersionRef, stage, stage_rows
 
@@ -80,7 +78,7 @@ def update(version_ref: VersionRef, assignments: Mapping[str, str], *, where: st
         check_predicate(dataset, where)
     found = _Computed(dataset=dataset, assignments=assignments, where=where)
     # The ids and addresses are recorded while the rows are written, so they are complete only after this line.
-    written = _write(version_ref, dataset, found.batches())
+    written = write_rows(version_ref, dataset, Rows(schema=dataset.schema, batches=found.batches()))
     return replace_at(
         version_ref,
         dataset,
@@ -99,8 +97,8 @@ def replace_rows(version_ref: VersionRef, batches: Iterable[RowBatch]) -> RowsCh
     """
     dataset = version_ref.open()
     found = _Batches(batches)
-    kept = _write(version_ref, dataset, found.with_ids())
-    fresh = _write(version_ref, dataset, found.others())
+    kept = write_rows(version_ref, dataset, Rows(schema=dataset.schema, batches=found.with_ids()))
+    fresh = write_rows(version_ref, dataset, Rows(schema=dataset.schema, batches=found.others()))
     row_ids, addresses = join_addresses(found.row_ids), join_addresses(found.addresses)
     _give_ids(kept, row_ids)
     rows = _Replaced(written=[*kept, *fresh], moved=len(row_ids), addresses=addresses)
@@ -122,7 +120,7 @@ def write_moved_rows(
             row_ids.append(ids)
             yield batch
 
-    written = _write(version_ref, dataset, rows())
+    written = write_rows(version_ref, dataset, Rows(schema=dataset.schema, batches=rows()))
     if dataset.has_stable_row_ids:
         _give_ids(written, join_addresses(row_ids))
     return as_written(version_ref, dataset, written)
@@ -216,17 +214,6 @@ class _Batches:
         self.addresses.append(batch.addresses)
         if batch.rows is not None:
             yield from batch.rows.to_batches()
-
-
-def _write(
-    version_ref: VersionRef, dataset: lance.LanceDataset, batches: Iterator[pa.RecordBatch]
-) -> list[FragmentMetadata]:
-    first = next(batches, None)
-    if first is None:
-        return []  # Lance would write an empty file.
-    rows = Rows(schema=dataset.schema, batches=chain([first], batches))
-    with rows.reading() as reader, lance_errors(version_ref.home.uri, version_ref.home.storage_options):
-        return list(lance_write_fragments(reader, dataset, mode="append"))
 
 
 def _give_ids(written: Sequence[FragmentMetadata], row_ids: Addresses) -> None:
