@@ -32,7 +32,7 @@ from anabranch.storage.uris import is_local
 CHANGES = pa.array(["inserted", "updated", "deleted", None])
 INSERTED, UPDATED, DELETED, _UNCHANGED = range(4)
 # Up to this number of values of the base, to read all at once is faster than the keys first and then some values.
-_FEW_VALUES = 64
+FEW_VALUES = 64
 
 
 def names_on_sides(triple: ColumnTriple) -> tuple[str | None, ...]:
@@ -65,12 +65,12 @@ class MatchedRows:
 
     def _read(self, merge: RowMerge, keys: Sequence[Sequence[str]], columns: Sequence[Sequence[str] | None]) -> None:
         """Read the sides and match their rows. Those of the target are not read if the source cannot meet them."""
-        if not (keys and self._has_same_schema and _touch_different_rows(merge)):
+        if not (keys and self._has_same_schema and touch_different_rows(merge)):
             self._o, self._n, self._p, self._q = read_sides(merge.sides, columns)
             self._match(keys)
             return
         base = merge.base_of_source
-        reads_all = base is not None and base.rows * len(base.schema) <= _FEW_VALUES
+        reads_all = base is not None and base.rows * len(base.schema) <= FEW_VALUES
         self._o, self._n = read_sides(merge.sides[:2], [None if reads_all else columns[0], columns[1]])
         self._p, self._q = (HeldRows.without_rows(*side) for side in zip(merge.sides[2:], columns[2:], strict=True))
         self._match(keys)
@@ -223,7 +223,7 @@ class MatchedRows:
         return rows[np.lexsort((at_positions(self._ranks, n_rows, missing=0), addresses, o_rows < 0, is_new))]
 
 
-def _touch_different_rows(merge: RowMerge) -> bool:
+def touch_different_rows(merge: RowMerge) -> bool:
     """Return whether both sides only changed rows of the base on a local disk, and no row was changed by both.
 
     In a remote store, all sides are read at once, and to read two of them later would take longer.

@@ -1,6 +1,6 @@
 """Apply the steps of a merge, in one of two ways: count what they change, or stage it on a branch."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain, count, islice
@@ -18,12 +18,13 @@ from anabranch.ids import BranchName
 from anabranch.repo.history.comparer import RowComparer, TableCounts
 from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import TableEntry, TableMap
-from anabranch.repo.merge.changed_rows import RowChanges
+from anabranch.repo.merge.changed_rows import FoundRows, RowChanges
 from anabranch.repo.merge.conflicts import Conflict, ConflictKind, ConflictLog, Unresolved
 from anabranch.repo.merge.new_keys import MergedKeys, check_staged_key, needs_key_check
 from anabranch.repo.merge.nulls import iter_without_nulls
 from anabranch.repo.merge.rows import iter_row_changes
 from anabranch.repo.merge.shapes import Shape
+from anabranch.repo.merge.source_updates import find_source_updates
 from anabranch.repo.merge.steps import (
     AddTable,
     DropTable,
@@ -31,6 +32,7 @@ from anabranch.repo.merge.steps import (
     MergeTable,
     RenameTable,
     ReplaceTable,
+    RowPlan,
     TableState,
     TableStep,
 )
@@ -110,7 +112,7 @@ def _iter_counted_rows(step: MergeTable, comparer: RowComparer) -> Iterator[RowC
     # result.
     new_keys = MergedKeys(step.rows.version_ref, step.shape) if needs_key_check(step.shape) else None
     try:
-        found = iter_row_changes(step.rows, comparer.merge(step.rows.sides), schema)
+        found = iter_row_changes(step.rows, _find_rows(step.rows, comparer), schema)
         for changes in iter_without_nulls(step, found, schema, comparer):
             has_conflicts = has_conflicts or changes.conflicts.count > 0
             if new_keys is not None:
@@ -233,12 +235,11 @@ class Stager:
             )
         return self._staged(step, tally.counts, staged_table)
 
-    def _prepare(self, step: MergeTable) -> tuple[StagedTable, Iterator[pa.RecordBatch]]:
+    def _prepare(self, step: MergeTable) -> tuple[StagedTable, FoundRows]:
         """Return the table, ready for writing, and its matched rows. Both wait for the store, so they do so at once."""
-        rows = step.rows.sides
         todo: tuple[Callable[[], Any], ...] = (
             lambda: self._staged_table(step),
-            lambda: _started(self.comparer.merge(rows)),
+            lambda: _find_rows(step.rows, self.comparer),
         )
         staged_table, found = in_parallel(_call, todo, at_a_time=at_once(self.config.root))
         return staged_table, found
@@ -279,9 +280,12 @@ def _call(do: Callable[[], Any]) -> Any:
     return do()
 
 
-def _started(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Return the same batches, the first of which is read at once."""
-    left = iter(batches)
+def _find_rows(plan: RowPlan, comparer: RowComparer) -> FoundRows:
+    """Match the rows that the source changed with those of the base and the target. The first batch is read at once."""
+    updates = find_source_updates(plan)
+    if updates is not None:
+        return updates
+    left = iter(comparer.merge(plan.sides))
     # The first batch starts the query of the engine, which then runs beside the fork of the home.
     return chain(list(islice(left, 1)), left)
 

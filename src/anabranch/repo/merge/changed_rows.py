@@ -1,6 +1,6 @@
 """Rows that the source of a merge changed, as the engine returned them, and the changes to the target that follow."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -45,10 +45,7 @@ class ChangedRows:
         found = _numbers(self._batch.column("target_address"))
         missing = np.flatnonzero(self._batch.column("target_address").is_null().to_numpy(zero_copy_only=False))
         base = _numbers(self._batch.column("base_address"))[missing]
-        owners, numbers = np.unique(base >> _OFFSET_BITS, return_inverse=True)
-        # Rows of a fragment that the target does not have any more keep their address, so that no two rows share one.
-        moved = np.array([self._fragments.get(owner, owner) for owner in owners.tolist()], dtype=np.uint64)
-        found[missing] = moved[numbers] << _OFFSET_BITS | base & _OFFSET_MASK
+        found[missing] = moved_addresses(base, self._fragments)
         return found
 
     def where(self, source: str, *target: str | None) -> Mask:
@@ -99,6 +96,15 @@ class ChangedRows:
         return whole
 
 
+def moved_addresses(base: npt.NDArray[np.uint64], fragments: Mapping[int, int]) -> npt.NDArray[np.uint64]:
+    """Return the addresses in the target of rows of the base. `fragments` maps those of the base to the same ones."""
+    owners, numbers = np.unique(base >> _OFFSET_BITS, return_inverse=True)
+    # Rows of a fragment that the target does not have any more keep their address, so that no two rows share one.
+    moved = np.array([fragments.get(owner, owner) for owner in owners.tolist()], dtype=np.uint64)
+    addresses: npt.NDArray[np.uint64] = moved[numbers] << _OFFSET_BITS | base & _OFFSET_MASK
+    return addresses
+
+
 def fields_of(rows: pa.StructArray) -> dict[str, pa.Array]:
     """Return the columns of rows by name, null where the whole row is null."""
     return dict(zip(rows.type.names, rows.flatten(), strict=True))
@@ -122,6 +128,10 @@ class RowChanges:
     # The changes that the rows of the batch come from, row by row, if they have nulls in a column that takes none. None
     # if they come from a decision on whole rows.
     origin: ChangedRows | None = None
+
+
+# The rows that the source changed, as `RowComparer.merge` returns them, or the changes, if these are known already.
+FoundRows = Iterable[pa.RecordBatch] | RowChanges
 
 
 def deletion_of(addresses: npt.NDArray[np.uint64]) -> RowChanges:

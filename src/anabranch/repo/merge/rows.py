@@ -1,6 +1,6 @@
 """Merge rows cell by cell: find the rows to replace, insert and delete in the target, and the conflicts."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -16,7 +16,15 @@ from anabranch.format.staging.incoming import cast_computed, fit_rows
 from anabranch.hints import suggest
 from anabranch.json_values import value_from_json
 from anabranch.repo.history.comparer import TableCounts
-from anabranch.repo.merge.changed_rows import ChangedRows, Mask, RowChanges, cells_of, deletion_of, fields_of
+from anabranch.repo.merge.changed_rows import (
+    ChangedRows,
+    FoundRows,
+    Mask,
+    RowChanges,
+    cells_of,
+    deletion_of,
+    fields_of,
+)
 from anabranch.repo.merge.conflicts import Conflict, ConflictKind, Unresolved
 from anabranch.repo.merge.decisions import JsonValue
 from anabranch.repo.merge.paths import has_paths, merge_by_path
@@ -25,14 +33,16 @@ from anabranch.repo.merge.shapes import MergedColumn
 from anabranch.repo.merge.steps import RowPlan
 
 
-def iter_row_changes(plan: RowPlan, found: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[RowChanges]:
+def iter_row_changes(plan: RowPlan, found: FoundRows, schema: pa.Schema) -> Iterator[RowChanges]:
     """Yield the changes to the rows of the target, in the schema of the result. New rows come last.
 
-    `found` are the rows that the source changed, as `RowComparer.merge` returns them. If there are conflicts,
-    they are all returned, but not all rows: such a merge is not published.
+    If there are conflicts, they are all returned, but not all rows: such a merge is not published.
 
     The rows may have nulls in columns of the result that take none.
     """
+    if isinstance(found, RowChanges):
+        yield found
+        return
     merger = _RowMerger(plan, schema)
     has_conflicts = False
     for batch in found:
