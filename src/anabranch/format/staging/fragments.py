@@ -196,10 +196,12 @@ def copy_rows(rows: pa.Table) -> pa.Table:
 
 def append_copied(version_ref: VersionRef, rows: pa.Table) -> tuple[VersionRef, list[FragmentMetadata]]:
     """Stage rows that `copy_appended` returned. Return the new version and its new data files."""
-    dataset = version_ref.home.open(version_ref.version)
-    # Return this metadata: if another writer publishes first, it is staged again. Lance refuses fragments that were
-    # read back from a version.
-    written = write_rows(version_ref, dataset, Rows(schema=rows.schema, batches=iter(rows.to_batches())))
+    home = version_ref.home
+    dataset = home.open(version_ref.version)
+    with lance_errors(home.uri, home.storage_options):
+        # Return this metadata: if another writer publishes first, it is staged again. Lance refuses fragments that
+        # were read back from a version.
+        written = lance_write_fragments(rows, dataset, mode="append")
     staged = stage_rows(dataset, version_ref, ChangedRows(written=written, is_append=True))
     return staged or stage(dataset, version_ref, lance.LanceOperation.Append(written)), written
 
