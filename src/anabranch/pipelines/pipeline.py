@@ -5,16 +5,16 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from anabranch.errors import InvalidPipelineError
+from anabranch.pipelines.backfill import Backfill, Request, run_backfill
 from anabranch.pipelines.definition import PipelineDefinition, Source, execute
 from anabranch.pipelines.plan import Plan, Selection, plan_pipeline
 from anabranch.pipelines.project import declare_project, read_pipeline_source
+from anabranch.pipelines.reproduction import Reproduction, recorded_source, reproduce
+from anabranch.pipelines.run import Manner, PipelineRun, Session, run_plan
 from anabranch.repo.runs.engine_access import EngineAccess
 from anabranch.storage.requests import OnProgress, ignore_progress
 
 if TYPE_CHECKING:
-    from anabranch.pipelines.backfill import Backfill
-    from anabranch.pipelines.reproduction import Reproduction
-    from anabranch.pipelines.run import PipelineRun, Session
     from anabranch.repo.repository import Repository
 
 
@@ -48,8 +48,6 @@ class Pipeline(PipelineDefinition):
     @classmethod
     def recorded(cls, repo: "Repository", ref: str) -> Self:
         """The pipeline that made a commit, by its text as it was then; its text is executed."""
-        from anabranch.pipelines.reproduction import recorded_source
-
         return cls._of_source(recorded_source(repo, EngineAccess(repo).published_snapshot_of(ref).commit))
 
     def plan(  # noqa: PLR0913 - all but the repository by their names
@@ -84,9 +82,9 @@ class Pipeline(PipelineDefinition):
         since: str | None = None,
         jobs: int = 2,
         message: str | None = None,
-        spark: "Session" = None,
+        spark: Session = None,
         progress: OnProgress | None = None,
-    ) -> "PipelineRun":
+    ) -> PipelineRun:
         """Build the outputs and publish all of them as one commit of a branch, or nothing.
 
         Outputs that do not need each other are built at the same time, as many as there are `jobs`. `spark` is a
@@ -97,8 +95,6 @@ class Pipeline(PipelineDefinition):
         plan = self.plan(
             repo, branch=branch, parameters=parameters, only=only, select=select, exclude=exclude, since=since
         )
-        from anabranch.pipelines.run import Manner, run_plan
-
         manner = Manner(jobs=jobs, session=spark, progress=progress or ignore_progress, message=message)
         return run_plan(plan, repo, manner)
 
@@ -116,18 +112,15 @@ class Pipeline(PipelineDefinition):
         select: Sequence[str] = (),
         exclude: Sequence[str] = (),
         jobs: int = 2,
-        spark: "Session" = None,
+        spark: Session = None,
         progress: OnProgress | None = None,
-    ) -> "Backfill":
+    ) -> Backfill:
         """Run the pipeline once for each value of a parameter from `start` to `end`; each value is one commit.
 
         The parameter is a date or an int. `step` is a number, for dates also `7d`, `2w` or `1m`. The same call
         continues after a failure: values that the branch already has a commit of are skipped, unless `again`.
         `progress` gets a `BackfillProgress` for each value that is done, and the `StepProgress` of its outputs before.
         """
-        from anabranch.pipelines.backfill import Request, run_backfill
-        from anabranch.pipelines.run import Manner
-
         request = Request(
             parameter=parameter,
             start=start,
@@ -148,16 +141,13 @@ class Pipeline(PipelineDefinition):
         *,
         branch: str | None = None,
         jobs: int = 2,
-        spark: "Session" = None,
+        spark: Session = None,
         progress: OnProgress | None = None,
-    ) -> "Reproduction":
+    ) -> Reproduction:
         """Run again what made a commit: on the inputs and with the parameters of then, onto a new branch.
 
         Each output is compared with what it was in that commit, row by row.
         """
-        from anabranch.pipelines.reproduction import reproduce
-        from anabranch.pipelines.run import Manner
-
         commit = EngineAccess(repo).published_snapshot_of(ref).commit
         manner = Manner(jobs=jobs, session=spark, progress=progress or ignore_progress)
         return reproduce(self, repo, commit, branch=branch, manner=manner)
