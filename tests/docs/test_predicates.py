@@ -11,7 +11,7 @@ import pytest
 import anabranch as ab
 from anabranch.errors import InvalidExpressionError
 from anabranch.repo.snapshot import Table
-from anabranch.server.filters import FUNCTIONS, checked_filter
+from anabranch.server.client_values import FUNCTIONS, checked_filter
 
 PAGE = (Path(__file__).parents[2] / "docs" / "predicates.md").read_text()
 KEY = "docs.rows"

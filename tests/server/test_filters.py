@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from anabranch.errors import InvalidExpressionError
-from anabranch.server.filters import checked_filter
+from anabranch.server.client_values import checked_filter
 from tests.server.conftest import Project, ok, refused
 
 

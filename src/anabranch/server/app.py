@@ -21,7 +21,6 @@ from anabranch.server import (
     rows,
     status,
     tables,
-    tags,
     tokens,
 )
 from anabranch.server.envelope import add_handlers, answer_error
@@ -45,7 +44,7 @@ _ROUTERS = (
     files.router,
     jobs.router,
     history.router,
-    tags.router,
+    history.tag_router,
     merges.router,
     tokens.router,
     audit.router,

@@ -4,28 +4,24 @@ import asyncio
 import logging
 import re
 import secrets
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import takewhile
 from typing import Any
 
 from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel
 
-from anabranch.display import to_datetime
-from anabranch.errors import AnabranchError, BranchExistsError, BranchNotFoundError, BusyError
+from anabranch.errors import AnabranchError, BranchNotFoundError, BusyError
 from anabranch.ids import MAIN, TableKey
-from anabranch.repo.log.entries import BranchMode, CommitKind
-from anabranch.repo.refs.branches import BranchInfo
+from anabranch.repo.log.entries import BranchMode
 from anabranch.repo.repository import Repository
 from anabranch.repo.runs.engine_access import EngineAccess
 from anabranch.server.audit import AuditLog, PendingEvent
 from anabranch.server.auth import DEFAULT_BRANCH, Token
-from anabranch.server.branch_rows import Branch, BranchRows, CopiedTable
+from anabranch.server.branch import Branch, BranchRows, CopiedTable, OpenBranch, adopt, describe, note_copies, retried
 from anabranch.server.database import row_of
-from anabranch.server.open_branch import OpenBranch, retried
 from anabranch.server.projects import Projects
 from anabranch.server.routing import (
     Body,
@@ -290,62 +286,6 @@ def _new_id() -> str:
     # One call: each reads the random source of the system.
     numbers = secrets.token_bytes(_ID_LENGTH)
     return _ID_PREFIX + "".join(_ID_ALPHABET[number % len(_ID_ALPHABET)] for number in numbers)
-
-
-def adopt(rows: BranchRows, project_id: str, info: BranchInfo) -> None:
-    """Add the row of a branch that exists in the repository only. If its name is taken, its id becomes its name."""
-    name, description = name_and_description(info.description)
-    for candidate in (name or info.name, info.name):
-        with suppress(BranchExistsError), rows.reserve_name(project_id, candidate):
-            rows.insert(
-                Branch(
-                    id=info.name,
-                    project_id=project_id,
-                    name=candidate,
-                    description=description,
-                    created_at=to_datetime(info.created_at),
-                    created_by=info.created_by,
-                )
-            )
-            return
-
-
-def note_copies(rows: BranchRows, repository: Repository, branch_id: str) -> None:
-    info, there = repository.branch_get(branch_id), repository.snapshot_of(branch_id)
-    # A table that was dropped on the branch belongs to it as well, but there is no copy.
-    own = {TableKey.parse(key) for key in info.own_tables if key in there}
-    noted = {TableKey(row.bucket, row.table) for row in rows.list_copied(branch_id)}
-    if gone := noted - own:
-        rows.remove_copied(branch_id, gone)
-    if new := own - noted:
-        rows.add_copied(branch_id, _iter_copies(repository, info, new))
-
-
-def describe(name: str, description: str) -> str:
-    """Return the description of a branch in the repository. Its first line is the name."""
-    return f"{name}\n\n{description}" if description else name
-
-
-def name_and_description(text: str) -> tuple[str, str]:
-    """Return the name and the description that `describe` has joined."""
-    name, _, description = text.partition("\n\n")
-    return name.strip(), description
-
-
-def _iter_copies(repository: Repository, info: BranchInfo, keys: set[TableKey]) -> Iterator[CopiedTable]:
-    """Yield the copied tables. The first commit that changes a table after its last pull copies it."""
-    first = {str(key): info.created_at for key in keys}
-    wanted = set(first)
-    commits = repository.snapshot_of(info.name).iter_commits()
-    # From new to old, so the oldest commit of a table wins. Commits before a pull do not count: their copy is gone.
-    for commit in takewhile(lambda one: one.branch == info.name, commits):
-        touched = wanted.intersection(commit.tables)
-        if commit.kind is CommitKind.PULL:
-            wanted -= touched
-        else:
-            first |= dict.fromkeys(touched, commit.created_at)
-    for key in sorted(keys):
-        yield CopiedTable(bucket=key.bucket, table=key.table, copied_at=to_datetime(first[str(key)]))
 
 
 router = make_router("branches", prefix="/projects/{project_id}/branches")

@@ -19,13 +19,13 @@ from anabranch.ids import TableKey
 from anabranch.repo.io.export import Selection
 from anabranch.repo.io.export import export_table as write_export
 from anabranch.repo.io.values import ExportReport
+from anabranch.server.branch import OpenBranch
 from anabranch.server.branches import Branches
+from anabranch.server.client_values import checked_filter
 from anabranch.server.files import Files
-from anabranch.server.filters import checked_filter
 from anabranch.server.job_runner import Job, JobKind, Jobs, JobState, Report, at_work, progress_callback
 from anabranch.server.jobs import JobId, JobToRead, RowFormat, Wait, answer_job
 from anabranch.server.jobs import router as jobs_router
-from anabranch.server.open_branch import OpenBranch
 from anabranch.server.projects import Projects
 from anabranch.server.routing import Body, BranchCall, BranchToRead, BucketName, TableName, make_router
 from anabranch.server.tables import find_table

@@ -30,15 +30,15 @@ from anabranch.repo.repository import Repository
 from anabranch.repo.runs.engine_access import EngineAccess
 from anabranch.repo.snapshot import Table
 from anabranch.server.auth import DEFAULT_BRANCH
+from anabranch.server.branch import OpenBranch, retried
 from anabranch.server.branches import Branches
 from anabranch.server.files import FILE_ID, Files
 from anabranch.server.idempotency import JOB_ID, find_commit_of_job
 from anabranch.server.job_runner import Job, JobKind, Jobs, Report, at_work, progress_callback
 from anabranch.server.jobs import RowFormat, Wait, answer_job
-from anabranch.server.open_branch import OpenBranch, retried
-from anabranch.server.previews import parse_columns
 from anabranch.server.projects import Projects
 from anabranch.server.routing import BranchCall, BranchToChange, BucketName, TableName, make_router
+from anabranch.server.rows import parse_columns
 from anabranch.server.settings import Settings
 from anabranch.server.tables import find_table
 from anabranch.server.uploads import UPLOAD_BODY, Upload, check_unpacked_size, is_upload, take_upload, upload_of

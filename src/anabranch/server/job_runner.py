@@ -25,10 +25,10 @@ from anabranch.errors import (
     ProjectNotFoundError,
     TooManyRequestsError,
 )
+from anabranch.server.branch import OpenBranch
 from anabranch.server.branches import Branches
 from anabranch.server.database import Database, Row, row_of
 from anabranch.server.envelope import UNEXPECTED, envelope_of, status_of, without_data_folder
-from anabranch.server.open_branch import OpenBranch
 from anabranch.server.projects import Projects
 from anabranch.server.settings import Settings
 from anabranch.storage import requests

@@ -18,9 +18,9 @@ from starlette.exceptions import HTTPException
 
 from anabranch.errors import AnabranchError
 from anabranch.server.auth import Bearer, Needs, Public, Scope, Token, authenticate
+from anabranch.server.branch import OpenBranch
 from anabranch.server.envelope import Envelope, status_of
 from anabranch.server.idempotency import HEADER_PARAMETER, Attempt, IdempotentHandler
-from anabranch.server.open_branch import OpenBranch
 from anabranch.server.settings import Settings
 from anabranch.server.uploads import discard_untaken, has_upload
 

@@ -1,28 +1,26 @@
-"""Rows of a table: insert, upsert, delete, preview."""
+"""Rows of a table: insert, upsert, delete, and preview the first ones, filtered, sorted and counted."""
 
-from collections.abc import Callable, Mapping, Sequence
+import asyncio
+import contextvars
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from fastapi import Query, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 from pydantic import BaseModel, ConfigDict, Field
 
-from anabranch.errors import InvalidInputError, TooLargeError
+from anabranch.errors import InvalidInputError, TooLargeError, TooManyRequestsError
+from anabranch.files.formats import csv_lines, json_rows
+from anabranch.format.staging.incoming import require_columns
 from anabranch.ids import TableKey
+from anabranch.repo.snapshot import Table
 from anabranch.repo.transaction import Transaction
-from anabranch.server.filters import checked_filter
-from anabranch.server.json_values import rows_of_objects
-from anabranch.server.open_branch import OpenBranch
-from anabranch.server.previews import (
-    Preview,
-    PreviewPool,
-    PreviewRequest,
-    parse_columns,
-    parse_sorting,
-    preview,
-    preview_csv,
-)
+from anabranch.server.branch import OpenBranch
+from anabranch.server.client_values import checked_filter, rows_of_objects
 from anabranch.server.routing import (
     Body,
     BranchCall,
@@ -33,10 +31,183 @@ from anabranch.server.routing import (
     TableName,
     make_router,
 )
-from anabranch.server.tables import find_table
+from anabranch.server.settings import Limits
+from anabranch.server.tables import ColumnInfo, column_infos, find_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True)
+class Sorting:
+    """One column to order rows by."""
+
+    column: str
+    descending: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreviewRequest:
+    """The rows, columns and order of a preview. `count` asks for the number of rows that match `where`.
+
+    The first `offset` rows are skipped.
+    """
+
+    limit: int
+    offset: int = 0
+    count: bool = False
+    columns: tuple[str, ...] | None = None
+    where: str | None = None
+    sort: tuple[Sorting, ...] = ()
+
+
+class Preview(BaseModel):
+    """The first rows. `total_row_count` is the number of rows that match the predicate.
+
+    With a predicate it is counted on request only, and null otherwise: it needs a scan of the whole table.
+    """
+
+    columns: tuple[ColumnInfo, ...]
+    rows: list[dict[str, Any]]
+    total_row_count: int | None
+
+
+def parse_columns(text: str | None) -> tuple[str, ...] | None:
+    """Return the names in a list with commas."""
+    return None if text is None else tuple(name.strip() for name in text.split(","))
+
+
+def parse_sorting(text: str | None) -> tuple[Sorting, ...]:
+    """Return the order that a list of names with commas gives. Each name may end in `:asc` or `:desc`."""
+    if text is None:
+        return ()
+    found = []
+    for part in text.split(","):
+        name, _, direction = part.strip().partition(":")
+        if direction.lower() not in ("", "asc", "desc") or not name:
+            raise InvalidInputError(f"rows cannot be sorted by {part!r}", hint="write it like amount:desc,id")
+        found.append(Sorting(name, direction.lower() == "desc"))
+    return tuple(found)
+
+
+def preview(table: Table, request: PreviewRequest) -> dict[str, Any]:
+    """Return a preview as JSON values."""
+    rows = read_rows(table, request)
+    is_counted = request.count or request.where is None  # without a predicate the number is known
+    return {
+        "columns": [column.model_dump() for column in column_infos(rows.schema)],
+        "rows": json_rows(rows),
+        "total_row_count": table.count_rows(request.where) if is_counted else None,
+    }
+
+
+def preview_csv(table: Table, request: PreviewRequest) -> Iterator[str]:
+    rows = read_rows(table, request)
+    return csv_lines(rows.column_names, rows.to_batches())
+
+
+def read_rows(table: Table, request: PreviewRequest) -> "pa.Table":
+    """Read the rows of a preview."""
+    columns = request.columns
+    if columns is not None:
+        require_columns(table.schema, columns)
+    # Lance stops at the limit. An order needs all rows.
+    if not request.sort:
+        return table.to_arrow(columns=columns, where=request.where, limit=request.limit, offset=request.offset or None)
+    return _first_rows(table, request, columns=table.schema.names if columns is None else columns)
+
+
+def _first_rows(table: Table, request: PreviewRequest, *, columns: Sequence[str]) -> "pa.Table":
+    """Return the first rows of an order. At most `offset` and `limit` rows and one batch are in memory."""
+    import pyarrow as pa
+
+    by = [(one.column, "descending" if one.descending else "ascending") for one in request.sort]
+    require_columns(table.schema, [one.column for one in request.sort])
+    read = list(dict.fromkeys([*columns, *(one.column for one in request.sort)]))
+    # Keep only the best rows after each batch, so that the memory does not grow with the table.
+    first = pa.schema([table.schema.field(name) for name in read]).empty_table()
+    try:
+        for batch in table.scan(columns=read, where=request.where):
+            both = pa.concat_tables([first, pa.Table.from_batches([batch]).cast(first.schema)])
+            first = both.sort_by(by).slice(0, request.offset + request.limit)
+    except (pa.ArrowNotImplementedError, pa.ArrowTypeError) as err:
+        raise InvalidInputError(f"rows cannot be sorted: {err}", hint="sort by columns of simple types") from None
+    return first.select(list(columns)).slice(request.offset)
+
+
+_Result = TypeVar("_Result")
+
+
+class _Share:
+    """The previews of one token: those that run, and those that wait for a thread."""
+
+    def __init__(self, running: int) -> None:
+        self.turns = asyncio.Semaphore(running)
+        self.requests = 0
+
+
+class PreviewPool:
+    """Run previews in threads of their own, so that slow ones leave the threads of the writers free.
+
+    Each token has a share of the threads. Its further previews wait, and when too many wait they are refused.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._threads = ThreadPoolExecutor(limits.preview_workers, thread_name_prefix="anabranch-preview")
+        self._shares: dict[str, _Share] = {}
+
+    async def run(self, token_id: str, read: Callable[[], _Result]) -> _Result:
+        """Return the result of a read, as soon as the token has a thread for it."""
+        share = self._shares.get(token_id)
+        if share is None:
+            share = self._shares[token_id] = _Share(self._limits.previews_per_token)
+        if share.requests >= self._limits.waiting_previews_per_token:
+            raise TooManyRequestsError(
+                f"{share.requests} previews of this token are running", hint="wait until some are answered"
+            )
+        # Counted before the wait: requests that wait for a thread count towards the limit.
+        share.requests += 1
+        try:
+            await share.turns.acquire()
+        # The request was cancelled while it waited, so no thread will leave the share for it.
+        except BaseException:
+            self._leave(token_id, share)
+            raise
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[_Result] = loop.create_future()
+
+        def finish(done: Future[_Result]) -> None:
+            share.turns.release()
+            self._leave(token_id, share)
+            # The request timed out. A cancelled future does not accept a result.
+            if answer.cancelled():
+                return
+            if (error := done.exception()) is not None:
+                answer.set_exception(error)
+            else:
+                answer.set_result(done.result())
+
+        def on_done(done: Future[_Result]) -> None:
+            with suppress(RuntimeError):  # the loop is closed when the service stops
+                loop.call_soon_threadsafe(finish, done)
+
+        # With the context of the request, in which its warnings are collected.
+        future = self._threads.submit(contextvars.copy_context().run, read)
+        # The share is left when the thread is done, not when this coroutine ends: a request that times out is
+        # cancelled, but its thread continues to read. One callback for both saves waking the loop twice.
+        future.add_done_callback(on_done)
+        return await answer
+
+    def close(self) -> None:
+        """Drop the previews that wait for a thread."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _leave(self, token_id: str, share: _Share) -> None:
+        share.requests -= 1
+        # A share that is not used is dropped: there is no bound on the number of tokens over time.
+        if not share.requests:
+            del self._shares[token_id]
 
 
 router = make_router("rows", prefix="/projects/{project_id}/branches/{branch_id}/buckets/{bucket}/tables/{table}")

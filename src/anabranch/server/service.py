@@ -15,8 +15,8 @@ from anabranch.repo.log.entries import BranchMode
 from anabranch.repo.repository import Repository
 from anabranch.server.audit import AuditLog
 from anabranch.server.auth import Scope
-from anabranch.server.branch_rows import BranchRows
-from anabranch.server.branches import Branches, adopt, note_copies
+from anabranch.server.branch import BranchRows, adopt, note_copies
+from anabranch.server.branches import Branches
 from anabranch.server.buckets import BucketRows, Buckets
 from anabranch.server.database import Database
 from anabranch.server.exports import Exports
@@ -24,8 +24,8 @@ from anabranch.server.files import FileRows, Files
 from anabranch.server.idempotency import IdempotencyKeys
 from anabranch.server.imports import Imports
 from anabranch.server.job_runner import JobRows, Jobs
-from anabranch.server.previews import PreviewPool
 from anabranch.server.projects import Project, ProjectRows, Projects
+from anabranch.server.rows import PreviewPool
 from anabranch.server.settings import Settings
 from anabranch.server.status import HealthCheck, Metrics
 from anabranch.server.tokens import Tokens

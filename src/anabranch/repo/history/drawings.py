@@ -16,8 +16,19 @@ from anabranch.drawing.commit_graph import (
     lay_out_lanes,
     newest_first,
 )
-from anabranch.drawing.diff_table import ColumnChange, DiffCell, DiffRow, TableChange, draw_rows, draw_tables
-from anabranch.drawing.html import NULL, Cell, cell_of, in_notebook, line
+from anabranch.drawing.html import (
+    NULL,
+    Cell,
+    ColumnChange,
+    DiffCell,
+    DiffRow,
+    TableChange,
+    cell_of,
+    draw_rows,
+    draw_tables,
+    in_notebook,
+    line,
+)
 from anabranch.format.arrow_types import python_values
 from anabranch.repo.log.entries import GraphCommit
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from markupsafe import Markup
 from starlette.responses import Response
 
-from anabranch.drawing.diff_table import TableChange, draw_rows, draw_tables
+from anabranch.drawing.html import TableChange, draw_rows, draw_tables
 from anabranch.errors import InvalidInputError
 from anabranch.files.formats import csv_lines
 from anabranch.ids import MAIN

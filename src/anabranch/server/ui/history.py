@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from anabranch.drawing.commit_graph import GraphTarget
-from anabranch.drawing.diff_table import draw_tables
+from anabranch.drawing.html import draw_tables
 from anabranch.errors import BusyError, InvalidInputError, NotFoundError, WriteConflictError
 from anabranch.ids import MAIN
 from anabranch.repo.history.diff import TableDiff

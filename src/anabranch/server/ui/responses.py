@@ -18,8 +18,16 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 import anabranch
 from anabranch.display import human_size, printable, short_id
 from anabranch.drawing.boxes import STYLE as LINEAGE_STYLE
-from anabranch.drawing.diff_table import draw_before_after, draw_change, draw_column_changes, draw_count
-from anabranch.drawing.html import STYLE, draw_cell, one_line, time
+from anabranch.drawing.html import (
+    STYLE,
+    draw_before_after,
+    draw_cell,
+    draw_change,
+    draw_column_changes,
+    draw_count,
+    one_line,
+    time,
+)
 from anabranch.errors import TooLargeError
 from anabranch.hints import Door, words_at
 from anabranch.server.ui.lake import Lake

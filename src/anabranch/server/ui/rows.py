@@ -16,7 +16,7 @@ from anabranch.json_values import value_from_json
 from anabranch.repo.history.entities import EntityChange
 from anabranch.repo.log.entries import GraphCommit
 from anabranch.repo.snapshot import Table
-from anabranch.server.previews import read_rows
+from anabranch.server.rows import read_rows
 from anabranch.server.ui.responses import Paged, answer_text, page_of
 from anabranch.server.ui.site import Page, Shown, Visit, get
 from anabranch.server.ui.tables import ColumnView, RowsQuery, TableHead, column_of, columns_of, head_of

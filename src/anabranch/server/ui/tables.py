@@ -16,8 +16,8 @@ from anabranch.json_values import json_value
 from anabranch.repo.log.entries import GraphCommit
 from anabranch.repo.schema.types import show_type
 from anabranch.repo.snapshot import Table
-from anabranch.server.filters import checked_filter
-from anabranch.server.previews import PreviewRequest, Sorting, read_rows
+from anabranch.server.client_values import checked_filter
+from anabranch.server.rows import PreviewRequest, Sorting, read_rows
 from anabranch.server.ui.lake import LoadOrder, RefChoices
 from anabranch.server.ui.responses import Paged, page_of
 from anabranch.server.ui.site import Page, Redirect, Shown, Visit, get, post
