@@ -12,10 +12,9 @@ if TYPE_CHECKING:
     from anabranch.display import Listing
     from anabranch.drawing.commit_graph import LaneRow
     from anabranch.format.bases import BaseUsage, StorageReport, Usage
-    from anabranch.format.clone.clone import CloneInfo as DatasetCloneInfo
-    from anabranch.format.clone.clone import DroppedClone
-    from anabranch.format.clone.holds import HoldChange, HoldOutcome
-    from anabranch.format.clone.relocate import RelocateReport, UnexplainedBase
+    from anabranch.format.clone.holds import CloneInfo as DatasetCloneInfo
+    from anabranch.format.clone.holds import DroppedClone
+    from anabranch.format.clone.relocate import HoldChange, HoldOutcome, RelocateReport, UnexplainedBase
     from anabranch.format.doctor.findings import DoctorReport, Finding, FindingKind, Severity
     from anabranch.format.layout.listing import Layout, LayoutFile, LayoutKind, Total
     from anabranch.format.layout.manifest import BasePath
@@ -184,9 +183,8 @@ _NAMES = {
     "anabranch.display": "Listing",
     "anabranch.drawing.commit_graph": "LaneRow",
     "anabranch.format.bases": "BaseUsage StorageReport Usage",
-    "anabranch.format.clone.clone": "DatasetCloneInfo=CloneInfo DroppedClone",
-    "anabranch.format.clone.holds": "HoldChange HoldOutcome",
-    "anabranch.format.clone.relocate": "RelocateReport UnexplainedBase",
+    "anabranch.format.clone.holds": "DatasetCloneInfo=CloneInfo DroppedClone",
+    "anabranch.format.clone.relocate": "HoldChange HoldOutcome RelocateReport UnexplainedBase",
     "anabranch.format.doctor.findings": "DoctorReport Finding FindingKind Severity",
     "anabranch.format.layout.listing": "Layout LayoutFile LayoutKind Total",
     "anabranch.format.layout.manifest": "BasePath",

@@ -23,7 +23,7 @@ from anabranch.format.layout.listing import branch_ref_path
 from anabranch.format.layout.manifest import BasePath
 from anabranch.format.refs import branches, refs
 from anabranch.format.refs.ref_files import RefList, warn_unreadable
-from anabranch.format.retention import CleanupReport, checked_retention, record_branch
+from anabranch.format.retention import CleanupReport, checked_retention, record_branch, record_clone_files
 from anabranch.format.staging.compaction import CompactReport, compact_bases
 from anabranch.format.staging.version_ref import VersionRef
 from anabranch.ids import MAIN
@@ -327,31 +327,37 @@ class Dataset:
 
     def shallow_clone(
         self, target: str | PurePath, ref: Ref | None = None, *, storage_options: Mapping[str, str] | None = None
-    ) -> clone.CloneInfo:
+    ) -> holds.CloneInfo:
         """Make a dataset that reads this one's data files; what it needs is kept here until it is dropped."""
         wanted = self._clone_source(ref)
         return clone.shallow_clone(self._root, str(target), ref=wanted, storage_options=storage_options)
 
     def deep_clone(
         self, target: str | PurePath, ref: Ref | None = None, *, storage_options: Mapping[str, str] | None = None
-    ) -> clone.CloneInfo:
+    ) -> holds.CloneInfo:
         """Make a dataset with copies of all files, independent of this one."""
         wanted = self._clone_source(ref)
         return clone.deep_clone(self._root, str(target), ref=wanted, storage_options=storage_options)
 
-    def clone_list(self, *, storage_options: Mapping[str, str] | None = None) -> list[clone.CloneInfo]:
+    def clone_list(self, *, storage_options: Mapping[str, str] | None = None) -> list[holds.CloneInfo]:
         """List the shallow clones; the options reach the clones, and are this dataset's by default."""
-        return list(clone.list_clones(self._root, storage_options=storage_options))
+        return list(holds.list_clones(self._root, storage_options=storage_options))
 
     def clone_drop(
         self, target: str | PurePath, *, storage_options: Mapping[str, str] | None = None, dry_run: bool = False
-    ) -> clone.DroppedClone:
+    ) -> holds.DroppedClone:
         """Delete a shallow clone and stop keeping what it needed; the options reach the clone."""
-        return clone.drop_clone(self._root, str(target), storage_options=storage_options, dry_run=dry_run)
+        return holds.drop_clone(
+            self._root,
+            str(target),
+            storage_options=storage_options,
+            on_removal=record_clone_files,
+            dry_run=dry_run,
+        )
 
     def clone_release(self, tag: str) -> None:
         """Stop keeping what a clone needs, and leave the clone alone: for one that is gone or independent."""
-        clone.release_clone(self._root, tag)
+        holds.release_clone(self._root, tag)
 
     def relocate(
         self,

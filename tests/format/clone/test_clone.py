@@ -30,16 +30,8 @@ from anabranch.errors import (
     VersionNotFoundError,
 )
 from anabranch.format.bases import list_bases
-from anabranch.format.clone.clone import (
-    CloneInfo,
-    CloneRef,
-    deep_clone,
-    drop_clone,
-    list_clones,
-    release_clone,
-    shallow_clone,
-)
-from anabranch.format.clone.holds import take_hold
+from anabranch.format.clone.clone import CloneRef, deep_clone, shallow_clone
+from anabranch.format.clone.holds import CloneInfo, drop_clone, list_clones, release_clone, take_hold
 from anabranch.format.clone.relocate import relocate
 from anabranch.format.home import Home
 from anabranch.format.refs.branches import delete_branch

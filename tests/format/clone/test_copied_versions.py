@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from anabranch.format import staging
-from anabranch.format.clone.files import copy_version
+from anabranch.format.clone.clone import copy_version
 from anabranch.format.home import Home
 from anabranch.format.staging import ColumnChange, VersionRef
 from tests.conftest import Location

@@ -10,7 +10,7 @@ import pytest
 
 import anabranch as ab
 from anabranch.errors import ConflictError, UnsupportedFormatError
-from anabranch.format.clone.files import copy_version
+from anabranch.format.clone.clone import copy_version
 from anabranch.format.home import Home
 from anabranch.format.layout.listing import manifest_path
 from anabranch.format.layout.manifest import without_base

@@ -17,7 +17,7 @@ import pyarrow as pa
 import anabranch as ab
 from anabranch import bootstrap
 from anabranch.format import home, tiering
-from anabranch.format.clone import files as clone_files
+from anabranch.format.clone import clone as dataset_clone
 from anabranch.format.staging import fragments, keys, rows
 from anabranch.repo.clone import clone
 from anabranch.storage import ObjectStore, open_store
@@ -79,7 +79,7 @@ def _install(points: Points) -> None:
         return FatalStore(open_root(*args), points)
 
     _replace(home, "open_root", open_fatal_root)
-    for module in (bootstrap, tiering, clone, clone_files):
+    for module in (bootstrap, tiering, clone, dataset_clone):
         _replace(module, "open_store", open_fatal)
     for module in (fragments, keys, rows):
         _surround(points, module, "lance_write_fragments")

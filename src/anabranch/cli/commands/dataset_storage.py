@@ -24,7 +24,7 @@ from anabranch.errors import InvalidInputError
 from anabranch.ids import MAIN
 
 if TYPE_CHECKING:
-    from anabranch.format.clone.holds import HoldChange
+    from anabranch.format.clone.relocate import HoldChange
     from anabranch.format.layout.listing import LayoutFile
     from anabranch.format.retention import CleanupReport
     from anabranch.format.tiering import MoveReport

@@ -1,64 +1,64 @@
-"""Clones: a shallow one reads its source's files, a deep one has copies of them.
+"""The making of clones: a shallow one reads its source's files, a deep one has copies of them.
 
 A shallow clone's version is held in the source, so that no cleanup there removes what the clone needs. The hold comes
 before the clone and goes after it: a crash leaves a hold too many, never a clone unprotected.
+
+Lance makes the small files in a scratch folder; they are completed here, and put at the target with the manifest last.
+Lance itself clones only within one bucket (elsewhere it writes to the source's bucket and then fails), and copies no
+version that has files in other locations on S3. What it writes does not depend on its location, so small files can be
+carried anywhere.
+
+`copy_version` copies a version into another table, for a table that is replaced by another one.
 """
 
-from collections.abc import Callable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, replace
-from datetime import datetime
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from tempfile import TemporaryDirectory
+
+import lance
+import numpy as np
+from lance.fragment import FragmentMetadata
 
 from anabranch.errors import (
     AnabranchError,
-    ConflictError,
+    DamagedFileError,
     DatasetExistsError,
-    DatasetInUseError,
-    DatasetNotFoundError,
     InvalidInputError,
     InvalidPathError,
+    ObjectExistsError,
+    ObjectNotFoundError,
 )
-from anabranch.format.bases import bases_of, check_bases, has_manifest, is_dataset, is_manifest
-from anabranch.format.clone.files import (
-    Draft,
-    deep_draft,
-    publish,
-    remove,
-    remove_scratch,
-    roll_back,
-    shallow_draft,
+from anabranch.format.bases import OWN_ROOT, bases_of, check_bases, has_manifest, is_manifest
+from anabranch.format.clone.holds import (
+    CloneInfo,
+    Hold,
+    clone_info,
+    new_hold_id,
+    release_hold,
+    remove_dataset,
+    scratch_home,
+    take_hold,
 )
-from anabranch.format.clone.holds import Hold, list_damaged_holds, list_holds, new_hold_id, release_hold, take_hold
-from anabranch.format.home import Home
+from anabranch.format.home import Home, is_staged
 from anabranch.format.lance_errors import lance_errors
-from anabranch.format.layout.manifest import read_manifest
+from anabranch.format.layout.deletion_files import offsets_in
+from anabranch.format.layout.files import FileKind, NeededFile, files_of_version
+from anabranch.format.layout.listing import manifest_path
+from anabranch.format.layout.manifest import BasePath, read_manifest, with_base_paths, without_base_paths
 from anabranch.format.refs.refs import get_branch, get_tag
-from anabranch.format.retention import record_clone_files
+from anabranch.format.staging.fragments import as_new_fragment
 from anabranch.format.staging.manifests import Origin
-from anabranch.format.staging.version_ref import VersionRef
+from anabranch.format.staging.rows import Addresses, delete_at, join_addresses
+from anabranch.format.staging.settling import give_ordinary_version
+from anabranch.format.staging.version_ref import VersionRef, stage
 from anabranch.ids import MAIN
-from anabranch.storage import is_below_file
-from anabranch.storage.uris import is_local, normalise_uri, relative_to, split_uri
+from anabranch.storage import ObjectStore, copy_between, copy_verified, in_parallel, is_below_file, open_store
+from anabranch.storage.uris import is_local, join_uri, relative_to, split_uri
 
 # What to clone: a version of the source's home, the name of a tag, or (branch, version); None is the newest.
 CloneRef = int | str | tuple[str | None, int | None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CloneInfo:
-    """A clone and the version it was made from.
-
-    `tag` is the hold in the source, None for a deep clone. `uri` is None where a crash left a hold without a clone.
-    `exists` is whether there is a dataset at the uri now, None if its store could not be asked; a clone that was
-    moved elsewhere no longer exists here and still needs its hold.
-    """
-
-    uri: str | None
-    branch: str | None
-    source_version: int
-    tag: str | None
-    created_at: datetime | None
-    exists: bool | None
 
 
 def shallow_clone(
@@ -76,7 +76,7 @@ def shallow_clone(
     """
     target = _target(source, target_uri, storage_options)
     refuse_mixed_stores(source.root, target.root)
-    return _info(_make(source, target, ref, hold_id=new_id(), is_deep=False), exists=True)
+    return clone_info(_make(source, target, ref, hold_id=new_id(), is_deep=False), exists=True)
 
 
 def deep_clone(
@@ -87,61 +87,7 @@ def deep_clone(
     hold = _make(source, target, ref, hold_id=new_hold_id(), is_deep=True)
     # The copies are complete, so the source need not keep the version any longer.
     release_hold(source.on(None), hold.name)
-    return replace(_info(hold, exists=True), tag=None)
-
-
-def list_clones(source: Home, *, storage_options: Mapping[str, str] | None = None) -> tuple[CloneInfo, ...]:
-    """List the shallow clones that were made of a dataset, oldest first; the options reach the clones."""
-    options = source.storage_options if storage_options is None else storage_options
-    holds = sorted(
-        list_holds(source.on(None)), key=lambda hold: hold.created_at.timestamp() if hold.created_at else 0.0
-    )
-    return tuple(
-        _info(hold, exists=hold.clone_uri is not None and is_dataset(hold.clone_uri, options)) for hold in holds
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DroppedClone:
-    """A dropped clone: its files and their bytes, and the tags that held its version; in a dry run nothing changed."""
-
-    uri: str
-    tags: tuple[str, ...]
-    files: int
-    bytes: int
-    dry_run: bool
-
-
-def drop_clone(
-    source: Home, clone_uri: str, *, storage_options: Mapping[str, str] | None = None, dry_run: bool = False
-) -> DroppedClone:
-    """Delete a shallow clone, then what held its version in the source; both also if only one is left."""
-    root, uri = source.on(None), normalise_uri(clone_uri)
-    holds = [hold for hold in list_holds(root) if hold.clone_uri == uri]
-    if not holds:
-        raise DatasetNotFoundError(
-            f"dataset {root.root!r} has no clone at {uri!r}", hint="list its clones to see which there are"
-        )
-    clone = Home.at(uri, root.storage_options if storage_options is None else storage_options)
-    if has_manifest(clone.store()):
-        _refuse_to_drop(root, clone, holds)
-        if not dry_run:
-            # Before the clone is deleted: afterwards nothing would name its files in the source's bases, and they
-            # would stay forever.
-            record_clone_files(root, clone)
-    sizes = [info.size for info in clone.store().list()]
-    if not dry_run:
-        remove(clone)
-        for hold in holds:
-            release_clone(root, hold.name)
-    tags = tuple(hold.name for hold in holds)
-    return DroppedClone(uri=uri, tags=tags, files=len(sizes), bytes=sum(sizes), dry_run=dry_run)
-
-
-def release_clone(source: Home, tag: str) -> None:
-    """Remove a hold by its tag and leave the clone alone, for a clone that is gone or was made independent."""
-    release_hold(source.on(None), tag)
-    remove_scratch(source.on(None), tag)
+    return replace(clone_info(hold, exists=True), tag=None)
 
 
 def _target(source: Home, target_uri: str, storage_options: Mapping[str, str] | None) -> Home:
@@ -162,31 +108,6 @@ def refuse_mixed_stores(source: str, target: str) -> None:
             f"a shallow clone on {kinds[1]} cannot read its source on {kinds[0]} with the same storage options",
             hint="make a deep clone",
         )
-
-
-def draft_clone(source: VersionRef, *, name: str, is_deep: bool) -> Draft:
-    """Prepare a clone of a version that another holder keeps from every cleanup; its base has the name."""
-    hold = Hold(
-        name=name,
-        clone_uri=None,
-        branch=source.home.branch,
-        version=source.version,
-        created_at=None,
-        kept_branch=source.home.branch,
-        kept_version=source.version,
-    )
-    return _draft(source.home.on(None), hold, None, is_deep=is_deep)
-
-
-def _draft(root: Home, hold: Hold, tag: str | None, *, is_deep: bool) -> Draft:
-    return deep_draft(root, hold) if is_deep else shallow_draft(root, hold, tag=tag)
-
-
-def put_clone(source: Home, target: Home, draft: Draft, *, on_copied: Callable[[], None]) -> VersionRef:
-    """Make a clone from its draft; `on_copied` is called after each file, by several threads."""
-    publish(source.on(None), target, draft, on_copied=on_copied)
-    _try_to_read(target)
-    return VersionRef(home=target, version=target.head_version())
 
 
 def _refuse_taken(target: Home) -> None:
@@ -226,13 +147,13 @@ def _make(source: Home, target: Home, ref: CloneRef | None, *, hold_id: str, is_
     draft = Draft(files={})
     try:
         draft = _draft(root, hold, tag, is_deep=is_deep)
-        publish(root, target, draft)
+        _publish(root, target, draft)
         _try_to_read(target)
     # Also for a keyboard interrupt: the target would remain as half a dataset.
     except BaseException:
         # If this fails as well, the hold stays: it does no harm, and it is listed.
         with suppress(AnabranchError):
-            roll_back(target, draft)
+            _roll_back(target, draft)
             release_hold(root, hold.name)
         raise
     return hold
@@ -245,30 +166,222 @@ def _try_to_read(target: Home) -> None:
         opened.scanner(columns=opened.schema.names[:1], limit=1).to_table()
 
 
-def _refuse_to_drop(root: Home, clone: Home, holds: list[Hold]) -> None:
-    store = clone.store()
-    manifests = (store.get(info.path) for info in store.list("_versions") if is_manifest(info.path))
-    bases = (base.path for manifest in manifests for base in read_manifest(manifest, name=clone.root).base_paths)
-    # The address may belong to another dataset by now, which must not be deleted.
-    if all(relative_to(path.rstrip("/"), root.root) is None for path in bases):
-        raise ConflictError(
-            f"the dataset at {clone.root!r} is not a clone of {root.root!r}",
-            hint=f"relocate it if the source was moved, or release the tag {holds[0].name!r} if it is another dataset",
-        )
-    # Their data files may be in this clone, and nothing would remain to read them from.
-    if clones := [*(hold.clone_uri or hold.name for hold in list_holds(clone)), *list_damaged_holds(clone)]:
-        others = ", ".join(map(repr, clones))
-        raise DatasetInUseError(
-            f"clone {clone.root!r} has clones of its own: {others}", hint="drop them, or release their tags, first"
-        )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """The parts of a clone: small files by path with the manifest last, and the addresses to copy files from."""
+
+    files: Mapping[str, bytes]
+    copies: Mapping[str, str] = field(default_factory=dict)
 
 
-def _info(hold: Hold, *, exists: bool | None) -> CloneInfo:
-    return CloneInfo(
-        uri=hold.clone_uri,
-        branch=hold.branch,
-        source_version=hold.version,
-        tag=hold.name,
-        created_at=hold.created_at,
-        exists=exists,
+def draft_clone(source: VersionRef, *, name: str, is_deep: bool) -> Draft:
+    """Prepare a clone of a version that another holder keeps from every cleanup; its base has the name."""
+    hold = Hold(
+        name=name,
+        clone_uri=None,
+        branch=source.home.branch,
+        version=source.version,
+        created_at=None,
+        kept_branch=source.home.branch,
+        kept_version=source.version,
     )
+    return _draft(source.home.on(None), hold, None, is_deep=is_deep)
+
+
+def _draft(root: Home, hold: Hold, tag: str | None, *, is_deep: bool) -> Draft:
+    return _deep_draft(root, hold) if is_deep else _shallow_draft(root, hold, tag=tag)
+
+
+def put_clone(source: Home, target: Home, draft: Draft, *, on_copied: Callable[[], None]) -> VersionRef:
+    """Make a clone from its draft; `on_copied` is called after each file, by several threads."""
+    _publish(source.on(None), target, draft, on_copied=on_copied)
+    _try_to_read(target)
+    return VersionRef(home=target, version=target.head_version())
+
+
+def _shallow_draft(root: Home, hold: Hold, *, tag: str | None) -> Draft:
+    """A clone whose base for the cloned home bears the tag's name; the hold's, if that cannot be the name of a base."""
+    with _scratch_clone(root, hold) as scratch:
+        files = _small_files(scratch.store())
+    # Digits would be read as the id of a base, and OWN_ROOT names the clone itself.
+    usable = tag is not None and tag != OWN_ROOT and not tag.isdigit()
+    names = (tag if tag is not None and usable else hold.name, hold.name)
+    cloned = root.on(hold.kept_branch).uri
+    return Draft(files={path: _named(data, cloned, *names) if is_manifest(path) else data for path, data in files})
+
+
+def _named(manifest: bytes, cloned: str, name: str, spare_name: str) -> bytes:
+    # A clone of a clone has the bases of its source, one of which may have this name.
+    taken = {base.name for base in read_manifest(manifest).base_paths if base.path != cloned}
+    alias = spare_name if name in taken else name
+
+    def named(base: BasePath) -> BasePath:
+        return replace(base, name=alias) if base.path == cloned else base
+
+    return with_base_paths(manifest, named)
+
+
+def _deep_draft(root: Home, hold: Hold) -> Draft:
+    """A clone with a copy of every file, wherever the source has it."""
+    with _scratch_clone(root, hold) as scratch:
+        files = _small_files(scratch.store())
+        # Asked of the scratch clone, in which every file has a base with a whole address, also those of the source's
+        # own root.
+        needed = files_of_version(scratch, scratch.head_version()).files
+        copies = {path: uri for file in needed for path, uri in _parts(file, root)}
+    return Draft(
+        files={path: without_base_paths(data, name=path) if is_manifest(path) else data for path, data in files},
+        copies=copies,
+    )
+
+
+def _parts(file: NeededFile, home: Home) -> Iterator[tuple[str, str]]:
+    """Yield the path and the address of each part of a file: an index is a folder, and large blobs are in one."""
+    folder, _, name = file.uri.rpartition("/")
+    if file.kind is not FileKind.DELETION:
+        # Large values are in a folder that is called like their data file, without the extension.
+        inside = name if file.kind is FileKind.INDEX else name.rpartition(".")[0]
+        found = [info.path for info in open_store(folder, home.storage_options).list(inside)]
+        # A listing without files: the manifest names an index folder that does not exist.
+        if file.kind is FileKind.INDEX and not found:
+            raise DamagedFileError(f"the index {file.uri!r} is missing", hint="run doctor on the dataset")
+        for path in found:
+            yield f"{file.kind.folder}/{path}", join_uri(folder, path)
+    if file.kind is not FileKind.INDEX:
+        yield f"{file.kind.folder}/{file.mention.name}", file.uri
+
+
+@contextmanager
+def _scratch_clone(root: Home, hold: Hold) -> Iterator[Home]:
+    """Let Lance make a shallow clone in a scratch folder.
+
+    It is in the temporary folder of this machine where the source is local, so that the source may be read-only. From
+    a bucket Lance clones within the bucket only, so there it is in a folder of the source that no branch has.
+    """
+    if is_local(root.root):
+        with (
+            TemporaryDirectory(prefix="anabranch-clone-") as folder,
+            _clone_to(Home.at(join_uri(folder, "scratch"), root.storage_options), root, hold) as made,
+        ):
+            yield made
+    else:
+        with _clone_to(scratch_home(root, hold.name), root, hold) as made:
+            yield made
+
+
+@contextmanager
+def _clone_to(scratch: Home, root: Home, hold: Hold) -> Iterator[Home]:
+    try:
+        with lance_errors(root.root, root.storage_options):
+            kept, options = (hold.kept_branch, hold.kept_version), root.lance_options()
+            # A staged version is cloned as one, outside of any history, and not found unless it is named.
+            found = {"version": hold.kept_version} if is_staged(hold.kept_version) else {}
+            root.open().shallow_clone(scratch.root, kept, storage_options=options, **found)
+        if is_staged(hold.kept_version):
+            source = root.on(hold.kept_branch)
+            give_ordinary_version(scratch, hold.kept_version, source.head_version(), source=source)
+            scratch.store().delete(manifest_path(hold.kept_version))
+        yield scratch
+    finally:
+        remove_dataset(scratch)
+
+
+def _small_files(store: ObjectStore) -> list[tuple[str, bytes]]:
+    paths = [info.path for info in store.list() if is_manifest(info.path) or info.path.startswith("_transactions/")]
+    # `_transactions` sorts before `_versions`, so that the manifest comes last.
+    return [(path, store.get(path)) for path in sorted(paths)]
+
+
+def _publish(root: Home, target: Home, draft: Draft, *, on_copied: Callable[[], None] = lambda: None) -> None:
+    """Put a clone where there is none yet; the dataset is there with the last put.
+
+    Every copy is read back and compared. `on_copied` is called for each of them, by several threads.
+    """
+    store = target.store()
+
+    def copy(item: tuple[str, str]) -> None:
+        folder, _, name = item[1].rpartition("/")
+        copy_verified(open_store(folder, root.storage_options), name, store, item[0])
+        on_copied()
+
+    in_parallel(copy, draft.copies.items())
+    store.sync_all()  # the copies must be durable before the manifests that refer to them
+    try:
+        for path, data in draft.files.items():
+            store.put_if_absent(path, data)
+    except ObjectExistsError as err:
+        raise _just_taken(target) from err
+    # Two clones of different versions have manifests of different names, so both puts succeed. Each looks for the
+    # other afterwards.
+    if any(is_manifest(info.path) and info.path not in draft.files for info in store.list("_versions")):
+        raise _just_taken(target)
+
+
+def _just_taken(target: Home) -> DatasetExistsError:
+    return DatasetExistsError(f"another process just made a dataset at {target.root!r}", hint="choose another path")
+
+
+def _roll_back(target: Home, draft: Draft) -> None:
+    """Remove what was published; a small file of someone else has other bytes, and copies then may be theirs."""
+    store = target.store()
+    for path, data in reversed(list(draft.files.items())):
+        with suppress(ObjectNotFoundError):
+            # Another process may have put its own clone here. Its manifest has other bytes, and must stay.
+            if store.get(path) == data:
+                store.delete(path)
+    # The copies have the same names in every clone of this version. With a manifest there, they may belong to it.
+    if not has_manifest(store):
+        for path in draft.copies:
+            store.delete(path)
+
+
+def copy_version(source: VersionRef, *, onto: VersionRef) -> VersionRef:
+    """Stage a table that holds the rows of another version and nothing else, in its schema; row ids are new.
+
+    What was deleted from a fragment is deleted from its copy, by a second step: Lance takes no new fragment with a
+    deletion file.
+    """
+    dataset = source.open()
+    fragments = dataset.get_fragments()
+    _copy_files(source, onto)
+    copies = [FragmentMetadata.from_json(json.dumps(_copied(fragment))) for fragment in fragments]
+    # The schema as Lance has it, since the files are tied to its field ids.
+    staged = stage(onto.open(), onto, lance.LanceOperation.Overwrite(dataset.lance_schema, copies))
+    copied = staged.open()
+    gone = join_addresses(list(_iter_deleted(source, dataset, fragments, copied.get_fragments())))
+    return delete_at(staged, copied, gone, predicate="rows deleted before the copy").version_ref
+
+
+def _copied(fragment: lance.LanceFragment) -> dict[str, object]:
+    found = as_new_fragment(fragment.metadata.to_json())
+    files = [{**file, "base_id": None} for file in found["files"]]
+    overlays = [{**one, "data_file": {**one["data_file"], "base_id": None}} for one in found["overlays"]]
+    return {**found, "files": files, "overlays": overlays, "deletion_file": None}
+
+
+def _iter_deleted(
+    source: VersionRef,
+    dataset: lance.LanceDataset,
+    fragments: Sequence[lance.LanceFragment],
+    copies: Sequence[lance.LanceFragment],
+) -> Iterator[Addresses]:
+    with lance_errors(source.home.uri, source.home.storage_options):
+        for fragment, copy in zip(fragments, copies, strict=True):
+            offsets = offsets_in(source.home, dataset, fragment).astype(np.uint64)
+            yield np.uint64(copy.fragment_id) << np.uint64(32) | offsets
+
+
+def _copy_files(source: VersionRef, onto: VersionRef) -> None:
+    """Copy the data files to where the other home has its own; their names are unique."""
+    needed = {file.uri: file for file in files_of_version(source.home, source.version).files}
+    store = open_store(onto.home.uri, onto.home.storage_options)
+
+    def copy(file: NeededFile) -> None:
+        for path, uri in _parts(file, source.home):
+            folder, _, name = uri.rpartition("/")
+            found = open_store(folder, source.home.storage_options)
+            # Unless the file is in this folder already: the source is a fork that inherited it from this home.
+            if join_uri(found.uri, name) != join_uri(store.uri, path):
+                copy_between(found, name, store, path)
+
+    in_parallel(copy, [file for file in needed.values() if file.kind is FileKind.DATA])

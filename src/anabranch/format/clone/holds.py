@@ -1,35 +1,33 @@
-"""Holds: tags in a dataset that keep a version's files from any cleanup because a clone reads them.
+"""Holds, and the clones they are for: tags in a dataset that keep a version's files because a clone reads them.
 
 A hold `clone-<id>` tags the cloned version and names the clone that reads it in its metadata. Lance's cleanup removes
 the files of staged versions even when they are tagged, so such a version is first given a branch of the hold's name.
-
-A clone that was moved has a hold that names its former address. A clone that was copied shares the hold of the
-original, and would lose its files when the original is dropped. Relocation puts both right with `record_clone`.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
 from uuid import uuid4
 
 import lance
 
 from anabranch.errors import (
-    AnabranchError,
     BranchInUseError,
     BranchNotFoundError,
+    ConflictError,
     CorruptError,
     DatasetInUseError,
+    DatasetNotFoundError,
     InvalidNameError,
     TagNotFoundError,
 )
-from anabranch.format.bases import is_dataset
+from anabranch.format.bases import has_manifest, is_dataset, is_manifest
 from anabranch.format.home import Home, is_staged
 from anabranch.format.lance_errors import lance_errors
-from anabranch.format.layout.manifest import BasePath
+from anabranch.format.layout.listing import CLEANUP_RECORD
+from anabranch.format.layout.manifest import read_manifest
 from anabranch.format.refs.branches import delete_branch
 from anabranch.format.refs.refs import (
     BranchInfo,
@@ -41,11 +39,11 @@ from anabranch.format.refs.refs import (
     list_branches,
     list_tags,
 )
-from anabranch.format.staging.manifests import Origin, find_transaction
 from anabranch.format.staging.settling import fork
 from anabranch.format.staging.version_ref import VersionRef
-from anabranch.ids import MAIN
-from anabranch.storage.uris import follow_links, relative_to
+from anabranch.ids import LAYOUT_NAMES, MAIN
+from anabranch.storage.local_store import refuse_links
+from anabranch.storage.uris import join_uri, normalise_uri, relative_to
 
 # The name alone marks a hold: a process may die before it writes the metadata.
 _NAME = re.compile(r"clone-[0-9a-f]{16}")
@@ -154,7 +152,7 @@ def _how_to_end(hold: Hold) -> str:
     )
 
 
-def _record_address(root: Home, name: str, clone_uri: str) -> None:
+def record_address(root: Home, name: str, clone_uri: str) -> None:
     """Record in a hold where its clone is now."""
     tag = get_tag(root, name)
     hold = _of_tag(tag)
@@ -209,129 +207,133 @@ def _forget(root: Home, name: str) -> None:
             delete_branch(root, name)
 
 
-class HoldOutcome(StrEnum):
-    """What became of the hold of a clone in its source."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloneInfo:
+    """A clone and the version it was made from.
 
-    UNCHANGED = "unchanged"
-    UPDATED = "updated"
-    ADDED = "added"
-    NOT_FOUND = "not_found"
+    `tag` is the hold in the source, None for a deep clone. `uri` is None where a crash left a hold without a clone.
+    `exists` is whether there is a dataset at the uri now, None if its store could not be asked; a clone that was
+    moved elsewhere no longer exists here and still needs its hold.
+    """
+
+    uri: str | None
+    branch: str | None
+    source_version: int
+    tag: str | None
+    created_at: datetime | None
+    exists: bool | None
+
+
+def clone_info(hold: Hold, *, exists: bool | None) -> CloneInfo:
+    return CloneInfo(
+        uri=hold.clone_uri,
+        branch=hold.branch,
+        source_version=hold.version,
+        tag=hold.name,
+        created_at=hold.created_at,
+        exists=exists,
+    )
+
+
+def list_clones(source: Home, *, storage_options: Mapping[str, str] | None = None) -> tuple[CloneInfo, ...]:
+    """List the shallow clones that were made of a dataset, oldest first; the options reach the clones."""
+    options = source.storage_options if storage_options is None else storage_options
+    holds = sorted(
+        list_holds(source.on(None)), key=lambda hold: hold.created_at.timestamp() if hold.created_at else 0.0
+    )
+    return tuple(
+        clone_info(hold, exists=hold.clone_uri is not None and is_dataset(hold.clone_uri, options)) for hold in holds
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HoldChange:
-    """The hold of a relocated clone in its source.
+class DroppedClone:
+    """A dropped clone: its files and their bytes, and the tags that held its version; in a dry run nothing changed."""
 
-    UPDATED: it named the former address of a clone that was moved. ADDED: the clone had no hold of its own, because it
-    was copied or was made by another tool. NOT_FOUND: the source cannot be read or changed, or the version that the
-    clone was made from is unknown; `tag` is then None and `problem` is the reason.
-    """
-
-    source: str
-    tag: str | None
-    outcome: HoldOutcome
-    problem: str | None = None
+    uri: str
+    tags: tuple[str, ...]
+    files: int
+    bytes: int
+    dry_run: bool
 
 
-def record_clone(clone: Home, bases: Iterable[BasePath], *, dry_run: bool = False) -> tuple[HoldChange, ...]:
-    """Make the source of a shallow clone hold what the clone reads, under the clone's present address.
-
-    `bases` are those of the clone's main branch. The answer is empty for a dataset that is not a clone. An error in the
-    source is reported, not raised: the clone itself has been relocated by then.
-    """
-    known = tuple(bases)
-    made = _clone_operation(clone)
-    roots = _source_roots(clone, known, made)
-    if not roots:
-        return ()
-    # A clone of a clone inherits from several datasets, and only the last of them holds it.
-    recorded = _recorded_root(made)
-    source = Home.at(recorded if recorded in roots else roots[-1], clone.storage_options)
-    try:
-        return (_record(source, clone, known, made, dry_run=dry_run),)
-    except AnabranchError as err:
-        return (HoldChange(source=source.root, tag=None, outcome=HoldOutcome.NOT_FOUND, problem=err.problem),)
-
-
-def _source_roots(clone: Home, bases: Iterable[BasePath], made: lance.LanceOperation.Clone | None) -> list[str]:
-    """The roots of other datasets from which the clone inherits files; that of the newest base comes last."""
-    roots: list[str] = []
-    own = follow_links(clone.root)
-    for base in sorted(bases, key=lambda base: base.id):
-        root, is_branch, _ = base.path.rstrip("/").partition("/tree/")
-        if not base.is_dataset_root or relative_to(follow_links(root), own) is not None:
-            continue
-        # A base may be a plain folder of files. Only these three prove that it is the root of a dataset.
-        if is_branch or root == _recorded_root(made) or is_dataset(root, clone.storage_options):
-            # A root that occurs again moves to the end: the last one is the direct source.
-            roots = [*(known for known in roots if known != root), root]
-    return roots
-
-
-def _recorded_root(made: lance.LanceOperation.Clone | None) -> str | None:
-    return None if made is None else made.ref_path.rstrip("/").partition("/tree/")[0]
-
-
-def _clone_operation(clone: Home) -> lance.LanceOperation.Clone | None:
-    """How the clone was made, as its oldest version records; None if that version was removed."""
-    try:
-        with lance_errors(clone.root, clone.storage_options):
-            # Only the oldest version has the Clone operation, which names the source.
-            first = min(int(ref["version"]) for ref in clone.open().version_refs())
-        made = find_transaction(clone, clone.open(first), first)
-    except AnabranchError:
-        return None
-    return made.operation if made is not None and isinstance(made.operation, lance.LanceOperation.Clone) else None
-
-
-def _record(
+def drop_clone(
     source: Home,
-    clone: Home,
-    bases: Iterable[BasePath],
-    made: lance.LanceOperation.Clone | None,
+    clone_uri: str,
     *,
-    dry_run: bool,
-) -> HoldChange:
-    holds = list_holds(source)
-    for hold in holds:
-        # The source knows the clone under this address: there was no move, or it is recorded already.
-        if hold.clone_uri == clone.root:
-            return HoldChange(source=source.root, tag=hold.name, outcome=HoldOutcome.UNCHANGED)
-    names = {base.name for base in bases if base.name is not None}
-    origins = _origins(source, names, made)
-    own = [hold for hold in holds if hold.name in names]
-    # A hold that the clone names is its own. Otherwise each hold of the version that it was made from may be.
-    candidates = own or [hold for hold in holds if _kept(hold) in origins]
-    # If it cannot be found out whether there is a dataset at the address in the hold, assume there is.
-    options = clone.storage_options
-    moved = [h for h in candidates if h.clone_uri is None or is_dataset(h.clone_uri, options) is False]
-    if len(moved) == 1:
+    storage_options: Mapping[str, str] | None = None,
+    on_removal: Callable[[Home, Home], None] = lambda *_: None,
+    dry_run: bool = False,
+) -> DroppedClone:
+    """Delete a shallow clone, then what held its version in the source; both also if only one is left.
+
+    `on_removal` is called with the source and the clone when nothing can refuse the deletion any more, right before the
+    clone's files are removed: afterwards nothing names its files in the source's bases.
+    """
+    root, uri = source.on(None), normalise_uri(clone_uri)
+    holds = [hold for hold in list_holds(root) if hold.clone_uri == uri]
+    if not holds:
+        raise DatasetNotFoundError(
+            f"dataset {root.root!r} has no clone at {uri!r}", hint="list its clones to see which there are"
+        )
+    clone = Home.at(uri, root.storage_options if storage_options is None else storage_options)
+    if has_manifest(clone.store()):
+        _refuse_to_drop(root, clone, holds)
         if not dry_run:
-            _record_address(source, moved[0].name, clone.root)
-        return HoldChange(source=source.root, tag=moved[0].name, outcome=HoldOutcome.UPDATED)
-    # The original is still there, or several clones of one version moved: a hold too many does no harm.
-    origin = next(iter([*map(_kept, own), *origins]), None)
-    if origin is None:
-        problem = "the version that the clone was made from is not known"
-        return HoldChange(source=source.root, tag=None, outcome=HoldOutcome.NOT_FOUND, problem=problem)
-    return _add_hold(source, clone, origin, dry_run=dry_run)
+            on_removal(root, clone)
+    sizes = [info.size for info in clone.store().list()]
+    if not dry_run:
+        remove_dataset(clone)
+        for hold in holds:
+            release_clone(root, hold.name)
+    tags = tuple(hold.name for hold in holds)
+    return DroppedClone(uri=uri, tags=tags, files=len(sizes), bytes=sum(sizes), dry_run=dry_run)
 
 
-def _origins(source: Home, names: Iterable[str], made: lance.LanceOperation.Clone | None) -> list[Origin]:
-    """The versions that a clone may have been made from: by its first transaction, else by a tag's name."""
-    if made is not None:
-        return [Origin(branch=made.ref_name, version=made.ref_version)]
-    tags = (find_tag(source, name) for name in sorted(names))
-    return [Origin(branch=tag.branch, version=tag.version) for tag in tags if tag is not None]
+def _refuse_to_drop(root: Home, clone: Home, holds: list[Hold]) -> None:
+    store = clone.store()
+    manifests = (store.get(info.path) for info in store.list("_versions") if is_manifest(info.path))
+    bases = (base.path for manifest in manifests for base in read_manifest(manifest, name=clone.root).base_paths)
+    # The address may belong to another dataset by now, which must not be deleted.
+    if all(relative_to(path.rstrip("/"), root.root) is None for path in bases):
+        raise ConflictError(
+            f"the dataset at {clone.root!r} is not a clone of {root.root!r}",
+            hint=f"relocate it if the source was moved, or release the tag {holds[0].name!r} if it is another dataset",
+        )
+    # Their data files may be in this clone, and nothing would remain to read them from.
+    if clones := [*(hold.clone_uri or hold.name for hold in list_holds(clone)), *list_damaged_holds(clone)]:
+        others = ", ".join(map(repr, clones))
+        raise DatasetInUseError(
+            f"clone {clone.root!r} has clones of its own: {others}", hint="drop them, or release their tags, first"
+        )
 
 
-def _add_hold(source: Home, clone: Home, origin: Origin, *, dry_run: bool) -> HoldChange:
-    if dry_run:
-        source.on(origin.branch).open(origin.version)
-        return HoldChange(source=source.root, tag=None, outcome=HoldOutcome.ADDED)
-    made = take_hold(source, branch=origin.branch, version=origin.version, clone_uri=clone.root, hold_id=new_hold_id())
-    return HoldChange(source=source.root, tag=made.name, outcome=HoldOutcome.ADDED)
+def release_clone(source: Home, tag: str) -> None:
+    """Remove a hold by its tag and leave the clone alone, for a clone that is gone or was made independent."""
+    release_hold(source.on(None), tag)
+    # A crash may have left the scratch clone.
+    remove_dataset(scratch_home(source.on(None), tag))
 
 
-def _kept(hold: Hold) -> Origin:
-    return Origin(branch=hold.kept_branch, version=hold.kept_version)
+def scratch_home(root: Home, hold_name: str) -> Home:
+    # No branch is called so. Where the hold is named by a ULID, what a crash leaves looks like an unfinished fork.
+    folder = f"tree/__clone__/{hold_name}"
+    refuse_links(root.root, folder)
+    return Home.at(join_uri(root.root, folder), root.storage_options)
+
+
+def remove_dataset(home: Home) -> None:
+    """Delete a dataset's files, and its folder if it holds no others."""
+    store = home.store()
+    paths = [info.path for info in store.list()]
+    if all(_is_of_dataset(path) for path in paths) and any(is_manifest(path) for path in paths):
+        # Lance also removes the empty folders on local disk.
+        with lance_errors(home.root, home.storage_options):
+            lance.LanceDataset.drop(home.root, storage_options=home.lance_options(), ignore_not_found=True)
+    for path in [info.path for info in store.list()]:
+        if _is_of_dataset(path):
+            store.delete(path)
+
+
+def _is_of_dataset(path: str) -> bool:
+    return path.partition("/")[0] in LAYOUT_NAMES or path == CLEANUP_RECORD

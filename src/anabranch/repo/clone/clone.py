@@ -20,8 +20,7 @@ from anabranch.errors import (
     TableNotFoundError,
 )
 from anabranch.format.arguments import require_names
-from anabranch.format.clone.clone import draft_clone, put_clone, refuse_mixed_stores
-from anabranch.format.clone.files import Draft
+from anabranch.format.clone.clone import Draft, draft_clone, put_clone, refuse_mixed_stores
 from anabranch.format.staging import VersionRef
 from anabranch.hints import suggest
 from anabranch.ids import MAIN, BranchName, Ref, TableKey

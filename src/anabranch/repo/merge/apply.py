@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from anabranch.errors import SchemaMismatchError
 from anabranch.format import staging
-from anabranch.format.clone.files import copy_version
+from anabranch.format.clone.clone import copy_version
 from anabranch.format.scan import iter_batches
 from anabranch.format.staging import ColumnChange, RowBatch, VersionRef
 from anabranch.format.staging.incoming import cast_computed
