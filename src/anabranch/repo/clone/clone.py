@@ -25,6 +25,7 @@ from anabranch.format.staging import VersionRef
 from anabranch.hints import suggest
 from anabranch.ids import MAIN, BranchName, Ref, TableKey
 from anabranch.repo.log.clones import (
+    ORIGIN,
     Attempt,
     AttemptState,
     CloneKind,
@@ -38,7 +39,7 @@ from anabranch.repo.log.clones import (
 from anabranch.repo.log.collected import require_uncollected
 from anabranch.repo.log.commits import Commits
 from anabranch.repo.log.config import RepoConfig
-from anabranch.repo.log.creation import Mark, check_repository, first_entry, has_mark, put_mark
+from anabranch.repo.log.creation import Mark, check_repository, first_entry, first_record, has_mark, put_mark
 from anabranch.repo.log.entries import CommitKind, CommitRecord, GraphCommit, TableEntry, TableMap
 from anabranch.repo.log.heads import Heads
 from anabranch.repo.log.store import RepoStore
@@ -51,8 +52,6 @@ from anabranch.warnings import UnregisteredCloneWarning
 
 # Called with the number done and the total: tables of a shallow clone, files of a deep one.
 Progress = Callable[[int, int], None]
-
-_ORIGIN = "_origin/"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,7 +242,7 @@ def _clear(target: RepoConfig, before: Attempt | None, storage_options: Mapping[
     if before is None:
         return
     # The log of attempts stays: without its numbers, an earlier attempt that was only suspended could finish.
-    paths = [info.path for info in target.store.list() if not info.path.startswith(_ORIGIN)]
+    paths = [info.path for info in target.store.list() if not info.path.startswith(f"{ORIGIN}/")]
     in_parallel(target.store.delete, paths)
     for each in before.registrations:
         # The source of the earlier attempt may be deleted or unreachable.
@@ -255,12 +254,11 @@ def _clone_tables(request: CloneRequest, attempt: Attempt, progress: Progress) -
     """Write the tables of a clone. Return its first commit and its tables."""
     locations = {key: _dataset_of(request.target, key, attempt) for key in sorted(request.tables)}
     is_deep = request.kind is CloneKind.DEEP
-    name = attempt.clone_id
 
     def draft(key: TableKey) -> tuple[VersionRef, Draft]:
         entry = request.tables[key]
         version_ref = VersionRef(home=request.source.config.home_of(entry), version=entry.version)
-        return version_ref, draft_clone(version_ref, name=name, is_deep=is_deep)
+        return version_ref, draft_clone(version_ref, name=attempt.clone_id, is_deep=is_deep)
 
     # All manifests are drafted before the first file is copied, so that the total for the progress is known.
     drafts = dict(zip(locations, in_parallel(draft, locations), strict=True))
@@ -290,18 +288,12 @@ def _dataset_of(target: RepoConfig, key: TableKey, attempt: Attempt) -> str:
 
 
 def _first_record(request: CloneRequest, attempt: Attempt) -> CommitRecord:
-    config = request.target
-    commit = GraphCommit(
-        graph_commit_id=config.new_id(),
-        manifest_branch=None,
-        manifest_version=1,
-        parent_commit_id=None,
-        merged_parent_commit_id=None,
-        actor_id=config.actor,
-        # The first commit of the clone must not seem older than the commit that it has the tables of.
-        created_at=max(config.clock(), request.commit.created_at),
+    return first_record(
+        request.target,
         message=f"Clone {attempt.source}",
         kind=CommitKind.CLONE,
+        # The first commit of the clone must not seem older than the commit that it has the tables of.
+        since=request.commit.created_at,
         metadata={
             "source": attempt.source,
             "source_id": attempt.source_id,
@@ -309,9 +301,7 @@ def _first_record(request: CloneRequest, attempt: Attempt) -> CommitRecord:
             "clone_id": attempt.clone_id,
         },
         tables=attempt.tables,
-        generation=0,
     )
-    return CommitRecord(commit=commit, base=commit.graph_commit_id, changes={}, recent=(), older=None)
 
 
 def _complete(target: RepoConfig, finished: Attempt, storage_options: Mapping[str, str]) -> None:

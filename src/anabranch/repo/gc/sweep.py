@@ -186,10 +186,8 @@ def purge_branch(repo_store: RepoStore, tombstone: LogEntry) -> int:
     first = repo_store.heads.get_numbered(tombstone.branch, 1)
     wanted = find_wanted(repo_store, roots, _commits_since(repo_store, roots, first.state.created_at))
     return sum(
-        _purge_table(
-            repo_store, tombstone, _BranchHomes(dataset=name, homes=frozenset(found)), wanted.get(name, Wanted())
-        )
-        for name, found in sorted(homes.items())
+        _purge_table(repo_store, tombstone, dataset, found, wanted.get(dataset, Wanted()))
+        for dataset, found in sorted(homes.items())
     )
 
 
@@ -249,14 +247,6 @@ def _find_other_roots(repo_store: RepoStore, tombstone: LogEntry) -> Roots:
     return find_roots(repo_store, Policy(), horizon=EARLIEST, is_purged=is_purged)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _BranchHomes:
-    """A dataset, and the homes in it that commits of the branch name."""
-
-    dataset: str
-    homes: frozenset[str]
-
-
 def _find_homes(repo_store: RepoStore, branch: BranchName, commits: list[CommitRecord]) -> dict[str, set[str]]:
     """Return the homes of a branch that its commits name, by dataset."""
     found: dict[str, set[str]] = defaultdict(set)
@@ -285,16 +275,16 @@ def _commits_since(repo_store: RepoStore, roots: Roots, created_at: int) -> list
     return in_parallel(repo_store.commits.get, sorted(late))
 
 
-def _purge_table(repo_store: RepoStore, tombstone: LogEntry, place: _BranchHomes, wanted: Wanted) -> int:
-    """Delete the files of the branch in one dataset and return their bytes."""
+def _purge_table(repo_store: RepoStore, tombstone: LogEntry, dataset: str, homes: Iterable[str], wanted: Wanted) -> int:
+    """Delete the files of the branch in one dataset and return their bytes. Its commits name `homes` there."""
     config = repo_store.config
-    with being_removed(config, place.dataset):
+    with being_removed(config, dataset):
         # A horizon in the future: the files of the branch go, however young they are.
-        root, future = config.dataset_root(place.dataset), store_time(config.store) + timedelta(days=1)
+        root, future = config.dataset_root(dataset), store_time(config.store) + timedelta(days=1)
         reach = find_reach(root, wanted, horizon=future)
         if reach.missing:
             return 0  # the dataset is damaged already, and a repair may need files that seem unneeded
-        files = _DatasetFiles.read(repo_store, tombstone, place)
+        files = _DatasetFiles.read(repo_store, tombstone, dataset, homes)
         is_whole_dataset = not reach.is_needed and files.is_dataset_of_branch()
         dead = tuple(file for file in reach.dead if is_whole_dataset or files.is_own(file.path))
         for wave in iter_waves(files.folder, replace(reach, dead=dead)):
@@ -325,9 +315,9 @@ class _DatasetFiles:
     deleted: datetime
 
     @classmethod
-    def read(cls, repo_store: RepoStore, tombstone: LogEntry, place: _BranchHomes) -> "_DatasetFiles":
+    def read(cls, repo_store: RepoStore, tombstone: LogEntry, dataset: str, homes: Iterable[str]) -> "_DatasetFiles":
         store, log = repo_store.config.store, repo_store.config.branch_log(tombstone.branch)
-        folder, branch = f"{TABLES}/{place.dataset}", tombstone.branch
+        folder, branch = f"{TABLES}/{dataset}", tombstone.branch
         files, leftovers = tuple(store.list(folder)), tuple(store.list_leftovers(folder))
         # The store's time, not that of the entry: file times are compared with it, and they are from the store, too.
         deleted = store.head(log.path(tombstone.number)).modified
@@ -340,7 +330,7 @@ class _DatasetFiles:
             folder=folder,
             files=files,
             leftovers=leftovers,
-            homes=place.homes | {home for home, newest in times.items() if newest < deleted},
+            homes=frozenset(homes) | {home for home, newest in times.items() if newest < deleted},
             created=store.head(log.path(tombstone.state.created_as)).modified,
             deleted=deleted,
         )

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import pyarrow as pa
@@ -22,7 +22,7 @@ from anabranch.repo.io.load_steps import (
     find_table,
     keep_last,
     load_files,
-    prepare_table,
+    prepare_request,
     stage_fragments,
     write_rows,
 )
@@ -106,14 +106,7 @@ def _prepare(tx: Transaction, request: FrameRequest, table: Table | None, new_sc
     # An overwrite may change the types of the columns.
     if table is not None and request.mode is not LoadMode.OVERWRITE:
         check_types(request, table.schema)
-    return prepare_table(
-        tx,
-        request.key,
-        mode=request.mode,
-        primary_key=request.primary_key,
-        on_duplicate=request.on_duplicate,
-        new_schema=lambda: new_schema,
-    )
+    return prepare_request(tx, request, new_schema)
 
 
 def _stage(
@@ -210,15 +203,10 @@ def _file_request(request: FrameRequest, files: tuple[SourceFile, ...], options:
     # None means the columns of the table.
     names = csv.columns or (None if request.schema is None else request.schema.names)
     return LoadRequest(
-        key=request.key,
+        **{field.name: getattr(request, field.name) for field in fields(request)},
         files=files,
         reading=Reading(format=files[0].format, csv=csv, names=None if names is None else tuple(names)),
-        mode=request.mode,
-        schema=request.schema,
-        types=request.types,
-        primary_key=request.primary_key,
         on_bad=checked_choice(OnBad, options.on_bad, "on_bad"),
-        on_duplicate=request.on_duplicate,
     )
 
 

@@ -80,6 +80,18 @@ def prepare_table(
     return prepared
 
 
+def prepare_request(tx: Transaction, request: FrameRequest, new_schema: pa.Schema) -> StagedTable:
+    """Prepare the table of a load, which is created with `new_schema` if it does not exist."""
+    return prepare_table(
+        tx,
+        request.key,
+        mode=request.mode,
+        primary_key=request.primary_key,
+        on_duplicate=request.on_duplicate,
+        new_schema=lambda: new_schema,
+    )
+
+
 def _check_same_key(prepared: StagedTable, given: Sequence[str] | None) -> None:
     if given is None or tuple(given) == prepared.primary_key:
         return
@@ -243,14 +255,7 @@ def load_files(tx: Transaction, request: LoadRequest, write: WriteRows) -> Loade
         raise SchemaMismatchError(
             f"cannot create table '{request.key}': the files have no columns", hint="check the files, or pass `schema`"
         )
-    prepared = prepare_table(
-        tx,
-        request.key,
-        mode=request.mode,
-        primary_key=request.primary_key,
-        on_duplicate=request.on_duplicate,
-        new_schema=lambda: schema,
-    )
+    prepared = prepare_request(tx, request, schema)
     # An upsert may leave columns out, but not those by which it finds the rows.
     for name in prepared.primary_key:
         if name not in schema.names:

@@ -177,12 +177,12 @@ class Clones:
 def _decode(data: bytes, *, path: str) -> CloneInfo:
     fields = documents.load(data, path=path)
     with documents.damage_named(path):
-        validation.check_held(clone_id=fields["id"], commit_id=fields["commit_id"], tables=fields["tables"])
+        validation.check_tables(fields["tables"])
         return CloneInfo(
-            id=fields["id"],
+            id=validation.check_commit_id(fields["id"], "clone id"),
             target=validation.check_root(fields["target"], "target"),
             kind=CloneKind(fields["kind"]),
-            commit_id=fields["commit_id"],
+            commit_id=validation.check_commit_id(fields["commit_id"]),
             tables=tuple(fields["tables"]),
             created_at=validation.check_time(fields["created_at"], "time"),
             created_by=validation.check_optional_text(fields["created_by"], "actor"),

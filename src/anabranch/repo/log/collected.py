@@ -7,7 +7,7 @@ least one sees the other. Collected commits are also recorded in `_gc/`, so that
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,11 +82,9 @@ def record_collected(config: RepoConfig, commits: frozenset[str], *, at: int) ->
     record_id = config.new_id()
     data = documents.dump({"id": record_id, "commits": sorted(commits), "at": at, "actor": config.actor})
     config.store.put(f"{GC}/{record_id}{RECORD}", data)
-    try:
+    with suppress(StorageError):
         # No other object has this list, so doctor could not repair the record without a copy.
         config.store.put(f"{GC}/{record_id}{COPY}", data)
-    except StorageError:
-        return
 
 
 def require_uncollected(config: RepoConfig, commit_id: str) -> None:

@@ -3,7 +3,7 @@
 A repository on a local disk has a reserve of space, so that garbage collection works on a full disk.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
@@ -87,7 +87,7 @@ def create_repository(config: RepoConfig) -> None:
     refuse_unfinished(config)
     # A call that was interrupted may have created main. A repeated call then adds only the mark.
     if heads.find(BranchName(MAIN)) is None:
-        record = _first_record(config)
+        record = first_record(config, message="Begin the repository", kind=CommitKind.INIT)
         Commits(config).put(record, {})
         heads.create(BranchName(MAIN), lambda _: first_entry(record))
     put_mark(config, Mark(id=config.new_id(), root=config.root, created_at=config.clock()))
@@ -122,10 +122,8 @@ def replace_mark(config: RepoConfig, mark: Mark) -> None:
 
 def write_mark_copy(config: RepoConfig, mark: Mark) -> None:
     """Write a copy from which doctor can restore the mark. Only doctor reads it, so a failed write is ignored."""
-    try:
+    with suppress(StorageError):
         config.store.put(MARK_COPY, _encode(mark))
-    except StorageError:
-        return
 
 
 def find_mark_copy(config: RepoConfig) -> Mark | None:
@@ -151,14 +149,19 @@ def _encode(mark: Mark) -> bytes:
 
 
 def has_mark(config: RepoConfig) -> bool:
-    try:
-        config.store.head(MARK)
-    except ObjectNotFoundError:
-        return False
-    return True
+    return config.store.find_info(MARK) is not None
 
 
-def _first_record(config: RepoConfig) -> CommitRecord:
+def first_record(
+    config: RepoConfig,
+    *,
+    message: str,
+    kind: CommitKind,
+    since: int = 0,
+    metadata: Mapping[str, str] | None = None,
+    tables: tuple[str, ...] = (),
+) -> CommitRecord:
+    """Return the first commit of main, which has no parent. Its time is not before `since`."""
     commit = GraphCommit(
         graph_commit_id=config.new_id(),
         manifest_branch=None,
@@ -166,11 +169,11 @@ def _first_record(config: RepoConfig) -> CommitRecord:
         parent_commit_id=None,
         merged_parent_commit_id=None,
         actor_id=config.actor,
-        created_at=config.clock(),
-        message="Begin the repository",
-        kind=CommitKind.INIT,
-        metadata={},
-        tables=(),
+        created_at=max(config.clock(), since),
+        message=message,
+        kind=kind,
+        metadata=metadata or {},
+        tables=tables,
         generation=0,
     )
     return CommitRecord(commit=commit, base=commit.graph_commit_id, changes={}, recent=(), older=None)

@@ -116,9 +116,9 @@ def _until_done(repo_store: RepoStore, attempt: Callable[[RepoStore], int | None
     for losses in range(1, _MAX_ATTEMPTS + 1):
         began = config.clock()
         if (added := attempt(repo_store)) is not None:
-            actors = find_newest(_home(config, _ACTORS))
+            actors = find_newest(config.home_at(_ACTORS))
             return HistoryTables(
-                commits_uri=_home(config, _COMMITS).uri,
+                commits_uri=config.home_at(_COMMITS).uri,
                 actors_uri=None if actors is None else actors.home.uri,
                 added=added,
             )
@@ -131,23 +131,19 @@ def _until_done(repo_store: RepoStore, attempt: Callable[[RepoStore], int | None
 
 def history_homes(config: RepoConfig) -> Iterator[tuple[str, Home]]:
     """Yield the history tables that exist, with the names of their folders."""
-    for name in (_COMMITS, _ACTORS):
-        if find_newest(_home(config, name)) is not None:
-            yield name, _home(config, name)
-
-
-def _home(config: RepoConfig, name: str) -> Home:
-    return config.home_at(name)
+    for name in HISTORY_TABLES:
+        if find_newest(config.home_at(name)) is not None:
+            yield name, config.home_at(name)
 
 
 def _open(config: RepoConfig, name: str, schema: pa.Schema) -> VersionRef:
-    home = _home(config, name)
+    home = config.home_at(name)
     return find_newest(home) or make_table(home, schema)
 
 
 def _find_readable(config: RepoConfig, name: str) -> VersionRef | None:
     """Return the table, or None if it does not exist. Delete it if it is damaged."""
-    home = _home(config, name)
+    home = config.home_at(name)
     try:
         return find_newest(home)
     except CorruptError:
@@ -190,7 +186,7 @@ def history_row(commit: GraphCommit) -> dict[str, Any]:
 
 def read_history(config: RepoConfig) -> tuple[pa.Table | None, pa.Table | None]:
     """Return the tables of commits and of actors, or None for a table that does not exist."""
-    found = [find_newest(_home(config, name)) for name in (_COMMITS, _ACTORS)]
+    found = [find_newest(config.home_at(name)) for name in HISTORY_TABLES]
     commits, actors = (None if version_ref is None else read_table(version_ref) for version_ref in found)
     return commits, actors
 

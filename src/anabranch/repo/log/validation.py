@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from anabranch.errors import InvalidInputError
 from anabranch.format.arguments import checked_number
 from anabranch.hints import suggest
-from anabranch.ids import BranchName, TableKey, TagName, are_table_keys
+from anabranch.ids import BranchName, TableKey, are_table_keys
 from anabranch.repo.log.entries import (
     BranchMode,
     BranchState,
@@ -201,20 +201,6 @@ def _check_names(state: BranchState) -> None:
         BranchName.parse(former.branch.value)
         check_integer(former.created_as, "log entry")
         check_integer(former.until, "log entry")
-
-
-def check_tag(*, name: Any, commit_id: Any, created_at: Any, number: Any) -> None:
-    TagName.parse(name)
-    check_commit_id(commit_id)
-    check_time(created_at, "time")
-    check_integer(number, "number")
-
-
-def check_held(*, clone_id: Any, commit_id: Any, tables: Iterable[Any]) -> None:
-    """Check the commit and the tables that a clone holds in its source."""
-    check_commit_id(clone_id, "clone id")
-    check_commit_id(commit_id)
-    check_tables(tables)
 
 
 def check_collected(commits: Any) -> frozenset[str]:

@@ -246,8 +246,16 @@ def _number_at(repo_store: RepoStore, last: LogEntry, before: int, wanted: int) 
     # Entries from a clock that was ahead seem to be later than the wanted time. Without this, a ref to the present
     # would show the state before them.
     if before < low < last.number and (ahead := _find_ahead(repo_store, last, low)) is not None:
-        low = _last(repo_store, last, low, lambda entry: ahead.is_made_by(entry, wanted))
+        low = _last(repo_store, last, low, lambda entry: _is_put_by(repo_store.config, entry, wanted, ahead=ahead))
     return low
+
+
+def _is_put_by(config: RepoConfig, entry: LogEntry, wanted: int, *, ahead: int) -> bool:
+    """Return whether an entry existed at a time. If it has the time of a clock that was ahead, the store's decides."""
+    if entry.at != ahead:
+        return entry.at <= wanted
+    written = _written_at(config, entry)
+    return written is not None and written <= wanted
 
 
 def _last(repo_store: RepoStore, head: LogEntry, low: int, is_made: Callable[[LogEntry], bool]) -> int:
@@ -262,38 +270,21 @@ def _last(repo_store: RepoStore, head: LogEntry, low: int, is_made: Callable[[Lo
     return low
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _StampedAhead:
-    """Entries of a branch that all have the same time, from a clock that was ahead of the store's."""
-
-    config: RepoConfig
-    branch: BranchName
-    at: int
-
-    def is_made_by(self, entry: LogEntry, wanted: int) -> bool:
-        """Return whether an entry existed at a time. For these entries, the store's time of the file decides."""
-        if entry.at != self.at:
-            return entry.at <= wanted
-        written = _written_at(self.config, entry)
-        return written is not None and written <= wanted
-
-
-def _find_stamped_ahead(
-    config: RepoConfig, before: LogEntry, first: LogEntry, find: Callable[[int], LogEntry | None]
-) -> _StampedAhead | None:
-    """Return the entries from `first` on that have a time from a clock that was ahead. None if its time is right.
+def _find_ahead(repo_store: RepoStore, head: LogEntry, low: int) -> int | None:
+    """Return the time of the entries right after `low` if a clock that was ahead has dated them. None if it is right.
 
     The store's times alone are not enough: they change when a repository is copied. So only an entry is checked whose
     time is in the future, or is also the time of the next entry.
     """
+    config, heads = repo_store.config, repo_store.heads
+    before, first = heads.get_numbered(head.branch, low), heads.get_numbered(head.branch, low + 1)
     tolerance = int((config.clock_tolerance or timedelta(minutes=5)) / timedelta(microseconds=1))
     is_future = first.at > config.clock() + tolerance
-    if not is_future:
-        # A clock that was ahead gives its time to all entries after it until that time is reached. Two equal times are
-        # the only trace that is left once it has passed.
-        following = find(first.number + 1)
-        if following is None or following.at != first.at:
-            return None
+    # A clock that was ahead gives its time to all entries after it until that time is reached. Two equal times are the
+    # only trace that is left once it has passed.
+    following = first.number + 1
+    if not is_future and (following > head.number or heads.get_numbered(head.branch, following).at != first.at):
+        return None
     written = _written_at(config, first)
     if written is None or written + tolerance >= first.at:
         return None
@@ -303,7 +294,7 @@ def _find_stamped_ahead(
             f" dated it {as_text(first.at)}, and the store's times were changed when the repository was copied",
             hint=f"use a version number instead of a time, such as {first.branch}@v{first.number}",
         )
-    return _StampedAhead(config=config, branch=first.branch, at=first.at)
+    return first.at
 
 
 def _is_copied(config: RepoConfig, entry: LogEntry, tolerance: int) -> bool:
@@ -315,16 +306,6 @@ def _is_copied(config: RepoConfig, entry: LogEntry, tolerance: int) -> bool:
 def _written_at(config: RepoConfig, entry: LogEntry) -> int | None:
     found = config.store.find_info(config.branch_log(entry.branch).path(entry.number))
     return None if found is None else to_microseconds(found.modified)
-
-
-def _find_ahead(repo_store: RepoStore, head: LogEntry, low: int) -> _StampedAhead | None:
-    """Return the entries after `low` that were dated by a clock that was ahead, if there are any right after it."""
-
-    def find(number: int) -> LogEntry | None:
-        return repo_store.heads.get_numbered(head.branch, number) if number <= head.number else None
-
-    before, first = repo_store.heads.get_numbered(head.branch, low), repo_store.heads.get_numbered(head.branch, low + 1)
-    return _find_stamped_ahead(repo_store.config, before, first, find)
 
 
 def _microseconds(ref: Ref) -> int:

@@ -170,15 +170,13 @@ def decode_tag(data: bytes, *, path: str) -> TagInfo:
     """One entry of a tag's log."""
     fields = documents.load(data, path=path)
     with documents.damage_named(path):
-        named = {name: fields[name] for name in ("name", "commit_id", "created_at", "number")}
-        validation.check_tag(**named)
         return TagInfo(
-            name=fields["name"],
-            commit_id=fields["commit_id"],
+            name=TagName.parse(fields["name"]).value,
+            commit_id=validation.check_commit_id(fields["commit_id"]),
             description=validation.check_text(fields["description"], "description"),
-            created_at=fields["created_at"],
+            created_at=validation.check_time(fields["created_at"], "time"),
             created_by=validation.check_optional_text(fields["created_by"], "actor"),
-            number=fields["number"],
+            number=validation.check_integer(fields["number"], "number"),
             is_deleted=fields["is_deleted"],
         )
 
