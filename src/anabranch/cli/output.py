@@ -137,10 +137,8 @@ class TextOutput:
     def stop(self, message: str) -> None:
         typer.echo(message, err=True)
 
-    @contextmanager
-    def progress(self, what: str) -> "Iterator[OnProgress]":
-        with watch_steps(what) as watch:
-            yield watch
+    def progress(self, what: str) -> Any:
+        return watch_steps(what)
 
 
 def print_stream(output: Output, what: str, texts: Iterator[str]) -> None:

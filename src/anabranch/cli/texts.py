@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from anabranch.format.layout.listing import Total
     from anabranch.repo.log.entries import GraphCommit
     from anabranch.repo.refs.branches import BranchInfo
+    from anabranch.repo.snapshot import Snapshot
 
 _GAP, _NARROW_GAP = 3, 2
 # Parts of words that may be cut on a narrow terminal have at least this width.
@@ -227,6 +228,25 @@ def count(number: int, noun: str) -> str:
 def usage_text(usage: "Usage | Total") -> str:
     """For people."""
     return f"{count(usage.files, 'file')}, {human_size(usage.bytes)}" if usage.files else "-"
+
+
+def snapshot_size(snapshot: "Snapshot") -> dict[str, int]:
+    """Return the number of tables and rows of a state."""
+    return {"tables": len(snapshot), "rows": sum(entry.rows for entry in snapshot.entries.values())}
+
+
+def size_text(snapshot: "Snapshot") -> str:
+    size = snapshot_size(snapshot)
+    return f"{count(size['tables'], 'table')}, {count(size['rows'], 'row')}"
+
+
+def list_columns(schema: Any) -> list[dict[str, object]]:
+    """Return the columns of an Arrow schema as a document has them."""
+    return [{"name": field.name, "type": str(field.type), "nullable": field.nullable} for field in schema]
+
+
+def schema_table(columns: Sequence[Mapping[str, object]]) -> Table:
+    return Table(("column", "type", "nullable"), [tuple(column.values()) for column in columns], title="schema")
 
 
 def subject(commit: "GraphCommit") -> str:

@@ -20,7 +20,7 @@ from anabranch.cli.options import (
     parse_duration,
 )
 from anabranch.cli.output import Answer
-from anabranch.cli.texts import Table, commit_line, count, mode_text
+from anabranch.cli.texts import Table, commit_line, count, mode_text, size_text, snapshot_size
 from anabranch.config import remember
 from anabranch.display import short_id
 from anabranch.errors import BranchNotFoundError, InvalidInputError
@@ -29,7 +29,6 @@ from anabranch.repo.log.entries import BranchMode
 
 if TYPE_CHECKING:
     from anabranch.repo.refs.branches import BranchInfo
-    from anabranch.repo.snapshot import Snapshot
 
 app = group()
 branches = add_group(
@@ -125,9 +124,9 @@ def show(here: Here, name: Name) -> Answer:
         ("head", short_id(branch.head_commit_id)),
         ("protection", _protection(branch)),
         ("version", str(branch.version)),
-        ("tables", _size_text(snapshot)),
+        ("tables", size_text(snapshot)),
     )
-    return Answer({**document_of(branch), **_size(snapshot)}, tables=[Table(("", ""), rows)])
+    return Answer({**document_of(branch), **snapshot_size(snapshot)}, tables=[Table(("", ""), rows)])
 
 
 @command(branches, "rename", "branch rename dev prices", on=WRITES)
@@ -264,15 +263,6 @@ def create_branch(
     )
 
 
-def _size(snapshot: "Snapshot") -> dict[str, int]:
-    return {"tables": len(snapshot), "rows": sum(entry.rows for entry in snapshot.entries.values())}
-
-
-def _size_text(snapshot: "Snapshot") -> str:
-    size = _size(snapshot)
-    return f"{count(size['tables'], 'table')}, {count(size['rows'], 'row')}"
-
-
 def _protection(branch: "BranchInfo") -> str:
     checks = f", with {count(len(branch.checks), 'check')}" if branch.checks else ""
     return f"protected{checks}" if branch.is_protected else "not protected"
@@ -365,9 +355,9 @@ def show_tag(here: Here, name: TagName) -> Answer:
         ("commit", commit_line(snapshot.commit)),
         ("created (UTC)", tag.created),
         ("by", tag.created_by),
-        ("tables", _size_text(snapshot)),
+        ("tables", size_text(snapshot)),
     )
-    return Answer({**document_of(tag), **_size(snapshot)}, tables=[Table(("", ""), rows)])
+    return Answer({**document_of(tag), **snapshot_size(snapshot)}, tables=[Table(("", ""), rows)])
 
 
 @command(tags, "delete", "tag delete v1.0", on=WRITES)

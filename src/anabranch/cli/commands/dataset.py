@@ -23,7 +23,7 @@ from anabranch.cli.options import (
     parse_ref,
 )
 from anabranch.cli.output import Answer
-from anabranch.cli.texts import Table, count
+from anabranch.cli.texts import Table, count, list_columns, schema_table
 from anabranch.display import human_size, printable
 from anabranch.ids import MAIN
 
@@ -53,18 +53,17 @@ def show(here: Here, uri: Uri, branch: DatasetBranch = MAIN) -> Answer:
     dataset = here.dataset(uri, branch=branch)
     branches, tags = list_refs(dataset.branch_list), list_refs(dataset.tag_list)
     facts = {"uri": dataset.uri, "branch": branch, "version": dataset.version, "rows": dataset.count_rows()}
-    fields = [{"name": field.name, "type": str(field.type), "nullable": field.nullable} for field in dataset.schema]
+    columns = list_columns(dataset.schema)
     document = {
         **facts,
-        "schema": fields,
+        "schema": columns,
         "branches": branches,
         "tags": tags,
         "unreadable": list_unreadable(branches, tags),
     }
-    columns = [(field["name"], field["type"], field["nullable"]) for field in fields]
     tables = [
         Table(("", ""), tuple(facts.items())),
-        Table(("column", "type", "nullable"), columns, title="schema"),
+        schema_table(columns),
         branch_table(branches, title="branches"),
         tag_table(tags, title="tags"),
     ]

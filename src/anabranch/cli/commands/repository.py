@@ -19,7 +19,7 @@ from anabranch.cli.command import (
 )
 from anabranch.cli.options import argument, flag, option, parse_pairs
 from anabranch.cli.output import GENERAL, Answer
-from anabranch.cli.texts import Table, commit_line, count, mode_text
+from anabranch.cli.texts import Table, commit_line, count, mode_text, size_text, snapshot_size
 from anabranch.config import Settings, Source, new_repository_settings, remember
 from anabranch.display import short_id
 from anabranch.errors import BranchNotFoundError, RepositoryExistsError
@@ -99,8 +99,7 @@ def status(here: Here) -> Answer:
         "own_tables": current.own_tables,
         "version": snapshot.version,
         "head": snapshot.commit,
-        "tables": len(snapshot),
-        "rows": sum(entry.rows for entry in snapshot.entries.values()),
+        **snapshot_size(snapshot),
         "external_writes": external,
         "parent": current.parent,
         "ahead": None if distance is None else distance[0],
@@ -131,7 +130,6 @@ def _facts(
     current: "BranchInfo", snapshot: "Snapshot", distance: tuple[int, int] | None, *, uri: str
 ) -> tuple[tuple[str, object], ...]:
     commit = snapshot.commit
-    rows = sum(entry.rows for entry in snapshot.entries.values())
     return (
         ("repository", uri),
         ("branch", current.name),
@@ -140,7 +138,7 @@ def _facts(
         ("head", commit_line(commit)),
         ("committed (UTC)", commit.created),
         ("by", commit.actor_id),
-        ("tables", f"{count(len(snapshot), 'table')}, {count(rows, 'row')}"),
+        ("tables", size_text(snapshot)),
     )
 
 
@@ -220,7 +218,6 @@ def demo(
 
     It has tables, commits by two people, branches, a conflict, a tag and a pipeline run. No Spark is needed.
     """
-    from anabranch.config import remember
     from anabranch.sample_lake import DEMO_FOLDER, PIPELINE_FILE, make_demo
 
     target = Path(DEMO_FOLDER if folder is None else folder)

@@ -21,7 +21,7 @@ from anabranch.cli.options import (
     parse_pairs,
 )
 from anabranch.cli.output import DIFFERENT, Answer, Line
-from anabranch.cli.texts import Table, count, never_changed, subject
+from anabranch.cli.texts import Table, count, list_columns, never_changed, schema_table, subject
 from anabranch.display import short_id
 from anabranch.errors import InvalidInputError
 from anabranch.ids import TableKey
@@ -61,7 +61,7 @@ def show(
     """Show the columns, primary key, rows and location of a table."""
     snapshot = here.snapshot(ref)
     table = snapshot[key]
-    fields = [{"name": field.name, "type": str(field.type), "nullable": field.nullable} for field in table.schema]
+    columns = list_columns(table.schema)
     facts = (
         ("table", table.key),
         ("commit", short_id(snapshot.id)),
@@ -70,12 +70,8 @@ def show(
         ("Lance dataset", table.uri),
         ("Lance version", str(table.entry.version)),
     )
-    columns = [(field["name"], field["type"], field["nullable"]) for field in fields]
-    shown = [
-        Table(("", ""), facts),
-        Table(("column", "type", "nullable"), columns, title="schema"),
-    ]
-    return Answer({"commit_id": snapshot.id, **document_of(table), "uri": table.uri, "schema": fields}, tables=shown)
+    shown = [Table(("", ""), facts), schema_table(columns)]
+    return Answer({"commit_id": snapshot.id, **document_of(table), "uri": table.uri, "schema": columns}, tables=shown)
 
 
 @command(
