@@ -16,6 +16,7 @@ import struct
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from anabranch.format.layout import messages
@@ -191,16 +192,7 @@ def settled_manifest(
     `base` is the staged version that `before` shows, or `before` itself. `is_clean` states that the row versions of
     `before` are ordinary ones already, as those of every version that was settled like this are.
     """
-    # A version that Lance restored from a staged one has staged row versions. They must not be copied into this one.
-    old = before.fragments if is_clean else clamped_all(before.fragments, {}, before.message.version)
-    known = old if base is before else base.fragments
-    # Most fragments are those of the version before. They are found by one comparison of all, and not parsed again.
-    changed = list(staged.fragments)
-    if is_clean:
-        differing = {key for key, _ in staged.fragments.items() - known.items()}
-        changed = sorted(differing | (staged.fragments.keys() - old.keys()))
-    basis = Basis(before=old, base=known, next_row_id=before.message.next_row_id, number=before.message.version + 1)
-    fragments = _settled_all(staged.fragments, basis, changed)
+    fragments, changed = _settled_fragments(before, base, staged, is_clean=is_clean)
     transaction = messages.Transaction(
         read_version=before.message.version,
         uuid=uuid,
@@ -212,7 +204,15 @@ def settled_manifest(
         transaction.restore.version = staged.message.version
     else:
         _set_operation(transaction, before, staged, fragments, changed)
-    parts = _assembled(staged, before, fragments, transaction)
+    message, inline = copy.deepcopy(staged.message), transaction.SerializeToString()
+    message.version = before.message.version + 1
+    # A staged version may be the older one.
+    message.timestamp.CopyFrom(max(before.message.timestamp, message.timestamp, key=attrgetter("seconds", "nanos")))
+    message.transaction_file = f"{before.message.version}-{uuid}.txn"
+    message.transaction_section = len(staged.prefix)
+    # What lies before the message (indices, dictionaries) is found by its position, so it stays where it is.
+    prefix = staged.prefix + struct.pack("<I", len(inline)) + inline
+    parts = replace(staged, message=message, fragments=fragments, prefix=prefix)
     return SettledManifest(
         data=join_manifest(parts),
         parts=parts,
@@ -234,23 +234,6 @@ def ordinary_manifest(staged: bytes, number: int, *, shown_by: bytes | None, nam
     shown = {} if shown_by is None else read_parts(shown_by, name=name).fragments
     parts.message.version = number
     return join_manifest(replace(parts, fragments=clamped_all(parts.fragments, shown, number)))
-
-
-def _assembled(
-    staged: ManifestParts, before: ManifestParts, fragments: Fragments, transaction: messages.Transaction
-) -> ManifestParts:
-    """Return the staged manifest with other fragments and another transaction, as the version after `before`."""
-    message, inline = copy.deepcopy(staged.message), transaction.SerializeToString()
-    message.version = before.message.version + 1
-    former, own = before.message.timestamp, message.timestamp
-    # A staged version may be the older one.
-    if (former.seconds, former.nanos) > (own.seconds, own.nanos):
-        own.CopyFrom(former)
-    message.transaction_file = f"{before.message.version}-{transaction.uuid}.txn"
-    message.transaction_section = len(staged.prefix)
-    # What lies before the message (indices, dictionaries) is found by its position, so it stays where it is.
-    prefix = staged.prefix + struct.pack("<I", len(inline)) + inline
-    return replace(staged, message=message, fragments=fragments, prefix=prefix)
 
 
 def _needs_restore(before: ManifestParts, base: ManifestParts, staged: ManifestParts, changed: Sequence[int]) -> bool:
@@ -327,23 +310,31 @@ def _index_ids(parts: ManifestParts) -> set[bytes]:
     return {messages.Index.parse(index, "index").uuid.uuid for index in parts.indices}
 
 
-def _settled_all(staged: Fragments, basis: Basis, changed: Sequence[int]) -> dict[int, bytes]:
-    """Return the staged fragments with the row versions that plain readers of the ordinary version expect.
+def _settled_fragments(
+    before: ManifestParts, base: ManifestParts, staged: ManifestParts, *, is_clean: bool
+) -> tuple[dict[int, bytes], list[int]]:
+    """Return the staged fragments with the row versions that plain readers expect, and the ids of the changed ones.
 
-    All fragments but the `changed` ones are those of the base and of the version before.
+    All others are those of the base and of the version before.
     """
+    new = staged.fragments
+    # A version that Lance restored from a staged one has staged row versions. They must not be copied into this one.
+    old = before.fragments if is_clean else clamped_all(before.fragments, {}, before.message.version)
+    known = old if base is before else base.fragments
+    # Most fragments are those of the version before. They are found by one comparison of all, and not parsed again.
+    changed = list(new)
+    if is_clean:
+        changed = sorted({key for key, _ in new.items() - known.items()} | (new.keys() - old.keys()))
     # A row that moved to a new fragment has left an old one, so only fragments that changed are searched.
-    left = basis.base.keys() - staged.keys()
-    left |= {number for number in changed if number in basis.base and staged[number] != basis.base[number]}
-    rows_before = [basis.before[number] for number in sorted(left) if number in basis.before]
-    rows_base = [basis.base[number] for number in sorted(left)]
-    settled = {number: basis.before.get(number, message) for number, message in staged.items()}
-    for number in changed:
-        message, before, base = staged[number], basis.before.get(number), basis.base.get(number)
-        if before is None or message != base:
-            new = _settled_new(message, basis) if before is None else None
-            settled[number] = new or settled_fragment(message, before, base, basis, (rows_before, rows_base))
-    return settled
+    left = sorted((known.keys() - new.keys()) | {key for key in changed if key in known and new[key] != known[key]})
+    rows = [old[key] for key in left if key in old], [known[key] for key in left]
+    basis = Basis(next_row_id=before.message.next_row_id, number=before.message.version + 1)
+    settled = {key: old.get(key, description) for key, description in new.items()}
+    for key in changed:
+        if key not in old or new[key] != known.get(key):
+            appended = None if key in old else _settled_new(new[key], basis)
+            settled[key] = appended or settled_fragment(new[key], old.get(key), known.get(key), basis, rows)
+    return settled, changed
 
 
 def _settled_new(description: bytes, basis: Basis) -> bytes | None:

@@ -27,15 +27,8 @@ _STAGED = 1 << 63
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Basis:
-    """What the row versions of a new ordinary version, `number`, follow from.
+    """What the row versions of a new ordinary version, `number`, follow from: ids from `next_row_id` on are new."""
 
-    `before` are the fragments of the ordinary version before it. `base` are those of the staged version that the
-    ordinary version before it shows: the same rows, with staged row versions. If it shows none, both are the same.
-    Rows with ids from `next_row_id` on are new.
-    """
-
-    before: Fragments
-    base: Fragments
     next_row_id: int
     number: int
 
