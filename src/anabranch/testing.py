@@ -112,8 +112,8 @@ class WrappedStore:
     def discard(self, prepared: PreparedObject) -> None:
         self._inner.discard(prepared)
 
-    def sync(self, paths: Sequence[str]) -> None:
-        self._inner.sync(paths)
+    def sync(self, paths: Sequence[str], *, names: bool = True) -> None:
+        self._inner.sync(paths, names=names)
 
     def sync_folders(self, prefixes: Sequence[str]) -> None:
         self._inner.sync_folders(prefixes)

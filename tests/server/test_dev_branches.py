@@ -3,6 +3,8 @@
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
+
 import anabranch as ab
 from tests.server.conftest import Project, Running, new_project, ok, refused
 
@@ -68,7 +70,9 @@ def test_create_branch(running: Running, project: Project) -> None:
     refused(project.client.post(f"{project.path}/branches", json={"name": "feature"}), 409, "branch_exists")
 
 
-def test_branches_created_at_once_have_rows_and_events(running: Running, project: Project) -> None:
+def test_branches_created_at_once_have_rows_and_events(
+    running: Running, project: Project, caplog: pytest.LogCaptureFixture
+) -> None:
     def create(number: int) -> int:
         with running.client() as client:
             return client.post(f"{project.path}/branches", json={"name": f"branch {number % 12}"}).status_code
@@ -83,6 +87,7 @@ def test_branches_created_at_once_have_rows_and_events(running: Running, project
     events = ok(project.client.get(f"{project.path}/audit"))["events"]
     found = [event["status"] for event in events if event["action"] == "create_branch"]
     assert sorted(found) == sorted(answers)
+    assert "could not be created together" not in caplog.text
 
 
 def test_branch_read_from_main(shared: Project) -> None:

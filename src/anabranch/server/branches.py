@@ -171,7 +171,8 @@ class Branches:
                 created += branches
             events = [one.event for one in waiting]
             self._rows.insert(*created, write=lambda changes: self._audit.write_for(events, changes))
-        except Exception:  # noqa: BLE001 - `_create_alone` reports it
+        except Exception:  # noqa: BLE001 - `_create_alone` reports it to the client
+            _log.warning("%d branches could not be created together", len(waiting), exc_info=True)
             self._remove(created)
             return False
         return True

@@ -172,7 +172,7 @@ class LocalFolderStore(ObstoreBackedStore):
                     sync([*after, aside] if durable else after, in_order=False)
                 elif self._is_durable and durable:
                     # Only the bytes: the temporary name need not be durable. The final one is synced after the link.
-                    _sync_bytes(aside)
+                    _sync_bytes([aside])
             except OSError as err:
                 raise self._translate_sync(err) from err
             give_name(aside, file)
@@ -198,10 +198,12 @@ class LocalFolderStore(ObstoreBackedStore):
         with suppress(OSError):
             os.remove(prepared.file or "")
 
-    def sync(self, paths: Sequence[str]) -> None:
+    def sync(self, paths: Sequence[str], *, names: bool = True) -> None:
         try:
-            if self._is_durable:
+            if self._is_durable and names:
                 sync(paths)
+            elif self._is_durable:
+                _sync_bytes(paths)
         except OSError as err:
             raise self._translate_sync(err) from err
 
@@ -373,10 +375,10 @@ def _sync(paths: Sequence[str], *, in_threads: bool = True) -> None:
             os.close(file)
 
 
-def _sync_bytes(file: str) -> None:
-    _sync([file])
-    if sys.platform == "darwin":
-        _flush_drive(file)
+def _sync_bytes(files: Sequence[str]) -> None:
+    _sync(files)
+    if files and sys.platform == "darwin":
+        _flush_drive(files[0])
 
 
 @cache

@@ -112,7 +112,7 @@ class ObstoreBackedStore:
     def discard(self, prepared: PreparedObject) -> None:
         pass
 
-    def sync(self, paths: Sequence[str]) -> None:
+    def sync(self, paths: Sequence[str], *, names: bool = True) -> None:
         pass
 
     def sync_folders(self, prefixes: Sequence[str]) -> None:

@@ -106,8 +106,11 @@ class ObjectStore(Protocol):
         """Delete the temporary file that `prepare` wrote."""
         ...
 
-    def sync(self, paths: Sequence[str]) -> None:
-        """Make files (absolute paths) durable, and the folders that name them. Object stores need no such call."""
+    def sync(self, paths: Sequence[str], *, names: bool = True) -> None:
+        """Make files (absolute paths) durable, and the folders that name them. Object stores need no such call.
+
+        Without `names`, only their bytes, for files that get their names later.
+        """
         ...
 
     def sync_folders(self, prefixes: Sequence[str]) -> None:

@@ -137,8 +137,8 @@ def append_together(store: ObjectStore, entries: Sequence[tuple[NumberedLog, int
         for log, number, data in entries:
             prepared.append(store.prepare(log.path(number), data))
         # Bytes before names, as for a single entry.
-        store.sync([each.file for each in prepared if each.file is not None])
-    except AnabranchError:
+        store.sync([each.file for each in prepared if each.file is not None], names=False)
+    except BaseException:
         for each in prepared:
             store.discard(each)
         raise
