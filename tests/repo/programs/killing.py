@@ -18,7 +18,7 @@ import anabranch as ab
 from anabranch import bootstrap
 from anabranch.format import home, tiering
 from anabranch.format.clone import clone as dataset_clone
-from anabranch.format.staging import fragments, keys, rows
+from anabranch.format.staging import fragments
 from anabranch.repo.clone import clone
 from anabranch.storage import ObjectStore, open_store
 from anabranch.storage.store import open_root
@@ -81,8 +81,8 @@ def _install(points: Points) -> None:
     _replace(home, "open_root", open_fatal_root)
     for module in (bootstrap, tiering, clone, dataset_clone):
         _replace(module, "open_store", open_fatal)
-    for module in (fragments, keys, rows):
-        _surround(points, module, "lance_write_fragments")
+    _surround(points, fragments, "lance_write_fragments")
+    _surround(points, fragments, "_write_file")
     _surround(points, lance, "write_dataset")
     _surround(points, lance.LanceDataset, "shallow_clone")
     _surround(points, lance.LanceDataset, "create_index_uncommitted")
