@@ -8,7 +8,8 @@ import lance
 import pyarrow as pa
 import pytest
 from lance import LanceOperation
-from lance.fragment import RowIdSequence, write_fragments
+from lance.file import LanceFileWriter
+from lance.fragment import DataFile, FragmentMetadata, RowIdSequence, write_fragments
 from lance.optimize import Compaction
 from lance.schema import LanceSchema
 
@@ -208,3 +209,24 @@ def test_metadata_of_a_field_survives_a_rename_an_update_and_a_compaction(datase
     dataset.delete("id = 2")
     dataset.optimize.compact_files()
     assert lance.dataset(dataset.uri).schema.field("m").metadata == {b"k": b"v"}
+
+
+def test_a_data_file_written_alone_is_the_one_that_lance_would_write(dataset: lance.LanceDataset) -> None:
+    dataset.drop_columns(["n"])
+    dataset.add_columns({"m": "id + 1"})  # so that the ids of fields are not their positions
+    added = dataset.to_table().slice(0, 1)
+    [expected] = write_fragments(added, dataset, mode="append")
+    major, minor = map(int, dataset.data_storage_version.split("."))
+    with LanceFileWriter(f"{dataset.uri}/data/alone.lance", dataset.schema, version=f"{major}.{minor}") as writer:
+        writer.write_batch(added)
+    fields = [field.id() for field in dataset.lance_schema.fields()]
+    file = DataFile("alone.lance", fields, list(range(len(fields))), major, minor, writer.size_bytes)
+    [planned] = expected.files
+    assert (file.fields, file.column_indices, file.file_size_bytes) == (
+        planned.fields,
+        planned.column_indices,
+        planned.file_size_bytes,
+    )
+    staged = stage(dataset, LanceOperation.Append([FragmentMetadata(0, [file], physical_rows=1)]))
+    staged.validate()
+    assert staged.to_table().slice(2).equals(added)

@@ -15,8 +15,7 @@ import lance
 import numpy as np
 import pyarrow.compute as pc
 
-from anabranch.format.compare.fragments import fragments_of
-from anabranch.format.compare.parts import Part, part_of, whole_part
+from anabranch.format.compare.parts import Part, fragments_of, part_of, whole_part
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout.deletion_files import Offsets, offsets_in
 from anabranch.format.staging.fields import FieldTree

@@ -18,13 +18,12 @@ from anabranch.ids import BranchName
 from anabranch.repo.history.comparer import RowComparer, TableCounts
 from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import TableEntry, TableMap
-from anabranch.repo.merge.changed_rows import FoundRows, RowChanges
+from anabranch.repo.merge.changed_rows import FoundRows, RowChanges, find_source_updates
 from anabranch.repo.merge.conflicts import Conflict, ConflictKind, ConflictLog, Unresolved
 from anabranch.repo.merge.new_keys import MergedKeys, check_staged_key, needs_key_check
 from anabranch.repo.merge.nulls import iter_without_nulls
 from anabranch.repo.merge.rows import iter_row_changes
 from anabranch.repo.merge.shapes import Shape
-from anabranch.repo.merge.source_updates import find_source_updates
 from anabranch.repo.merge.steps import (
     AddTable,
     DropTable,

@@ -15,10 +15,16 @@ from anabranch.format.staging import DEFAULT, VersionRef
 from anabranch.repo.history.comparer import ColumnTriple, RowComparer, RowMerge, RowSide
 from anabranch.repo.history.diff import RowChangeKind, TableDiff
 from anabranch.repo.log.config import RepoConfig
+from anabranch.repo.merge.attributes import (
+    MergedIndices,
+    MergedNotes,
+    defaults_of,
+    find_misfit,
+    merge_indices,
+    merge_notes,
+)
 from anabranch.repo.merge.conflicts import Conflict, ConflictKind
 from anabranch.repo.merge.decisions import TableNames
-from anabranch.repo.merge.indices import MergedIndices, merge_indices
-from anabranch.repo.merge.notes import MergedNotes, defaults_of, find_misfit, merge_notes
 from anabranch.repo.merge.resolve import Resolution
 from anabranch.repo.merge.shape_merge import merge_shapes
 from anabranch.repo.merge.shapes import SchemaSides, Shape

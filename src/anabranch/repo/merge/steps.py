@@ -13,9 +13,8 @@ from anabranch.format.staging import VersionRef
 from anabranch.ids import TableKey
 from anabranch.repo.history.comparer import RowMerge, TableCounts
 from anabranch.repo.log.entries import TableEntry, is_same_state
+from anabranch.repo.merge.attributes import MergedIndices, MergedNotes
 from anabranch.repo.merge.conflicts import Conflict
-from anabranch.repo.merge.indices import MergedIndices
-from anabranch.repo.merge.notes import MergedNotes
 from anabranch.repo.merge.resolve import TableResolution
 from anabranch.repo.merge.shapes import MergedColumn, Shape
 
