@@ -74,7 +74,7 @@ def test_dry_run_counts_the_same_rows(forked: ab.Repository) -> None:
     assert (table.counts.inserted, table.counts.updated, table.counts.deleted) == (0, 1, 0)
 
 
-def test_a_row_deleted_and_another_inserted_is_no_update(forked: ab.Repository) -> None:
+def test_a_row_deleted_and_another_inserted_are_not_an_update(forked: ab.Repository) -> None:
     with forked.transaction("dev") as tx:
         tx.delete(KEY, "id = 3")
         tx.append(KEY, rows((30, 1, "dev")))
