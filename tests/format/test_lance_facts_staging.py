@@ -228,5 +228,4 @@ def test_a_data_file_written_alone_is_the_one_that_lance_would_write(dataset: la
         planned.file_size_bytes,
     )
     staged = stage(dataset, LanceOperation.Append([FragmentMetadata(0, [file], physical_rows=1)]))
-    staged.validate()
     assert staged.to_table().slice(2).equals(added)
