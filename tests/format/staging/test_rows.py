@@ -10,6 +10,7 @@ from lance.fragment import write_fragments
 
 from anabranch.errors import InvalidExpressionError, InvalidInputError, SchemaMismatchError
 from anabranch.format.home import Home
+from anabranch.format.layout.listing import is_data_file
 from anabranch.format.staging import (
     IndexKind,
     RowsChanged,
@@ -243,3 +244,53 @@ def test_upserts_of_upserts_keep_one_id_for_each_row_and_manifests_do_not_grow(l
     assert contents(version_ref, "v", where="id = 0") == [{"v": 5.0}]
     # Each step removes the fragments of the one before, so that a transaction that is left behind would show.
     assert max(sizes) - min(sizes) < 64
+
+
+_PLAIN = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        ("flag", pa.bool_()),
+        ("small", pa.uint8()),
+        ("half", pa.float16()),
+        ("number", pa.float64()),
+        ("text", pa.string()),
+        ("long_text", pa.large_string()),
+        ("day", pa.date32()),
+        ("moment", pa.timestamp("ns", "Europe/Prague")),
+        ("nothing", pa.float32()),
+    ]
+)
+
+
+def test_few_plain_rows_are_written_as_lance_writes_them(location: Location) -> None:
+    rows_given = pa.table(
+        {
+            "id": [1, 2, 3],
+            "flag": [True, None, False],
+            "small": [255, 0, None],
+            "half": pa.array([np.float16(1.5), None, np.float16("nan")], pa.float16()),
+            "number": [float("nan"), -0.0, None],
+            "text": ["", None, "číslo"],
+            "long_text": [None, "a" * 3000, ""],
+            "day": pa.array([0, -1, None], pa.date32()),
+            "moment": pa.array([1, None, -1], pa.timestamp("ns", "Europe/Prague")),
+            "nothing": pa.nulls(3, pa.float32()),
+        },
+        schema=_PLAIN,
+    )
+    table = append(create_empty(Home.at(location / "plain.lance", location.storage_options), _PLAIN), rows_given)
+    changed: Any = update(table, {"small": "small"}, where="true").version_ref.open()
+    (fragment,) = changed.get_fragments()
+    (by_lance,) = write_fragments(rows_given, table.open(), mode="append")
+    changed.validate()
+    # As text, in which NaN is equal to itself, and 0.0 is not -0.0.
+    assert str(changed.to_table().to_pylist()) == str(rows_given.to_pylist())
+    (file,), (expected,) = fragment.metadata.files, by_lance.files
+    assert (file.fields, file.column_indices) == (expected.fields, expected.column_indices)
+    assert (file.file_major_version, file.file_minor_version) == (
+        expected.file_major_version,
+        expected.file_minor_version,
+    )
+    # Cleanup and garbage collection know data files by their names.
+    assert is_data_file(file.path)
+    assert is_data_file(expected.path)

@@ -12,6 +12,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Self, TypeVar
 from urllib.parse import quote, unquote
+from uuid import uuid4
 
 from anabranch.errors import DatasetNotFoundError, InvalidNameError
 from anabranch.format.home import Home, branch_folder, is_safe_branch, is_staged
@@ -49,6 +50,12 @@ _REF = re.compile(r"([^/]+)\.json")
 def is_data_file(name: str) -> bool:
     """Whether a name is that of a data file: a UUID, of which 3 bytes are binary digits, to spread the load on S3."""
     return _DATA.fullmatch(name) is not None
+
+
+def new_data_file() -> str:
+    """Return a new name for a data file, in the form that `is_data_file` accepts."""
+    number = uuid4().bytes
+    return "".join(f"{byte:08b}" for byte in number[:3]) + number[3:].hex() + ".lance"
 
 
 def is_transaction_file(name: str) -> bool:

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import chain, islice
 from typing import Any
-from uuid import uuid4
 
 import lance
 import pyarrow as pa
@@ -18,6 +17,7 @@ from lance.schema import LanceSchema
 from anabranch.errors import BaseNotFoundError, BusyError, InvalidInputError, SchemaMismatchError
 from anabranch.format.home import BoundedCache, is_staged
 from anabranch.format.lance_errors import lance_errors
+from anabranch.format.layout.listing import new_data_file
 from anabranch.format.layout.next_manifest import ChangedRows
 from anabranch.format.staging.fields import FieldTree, check_columns, describe_schema, field_messages
 from anabranch.format.staging.incoming import Rows, as_reader, fit_rows, read_rows
@@ -138,7 +138,7 @@ def _write_file(version_ref: VersionRef, dataset: lance.LanceDataset, batch: pa.
     major, minor = map(int, str(dataset.data_storage_version).split("."))
     if (major, minor) < _FIRST_FORMAT:
         return None
-    fields, name = [field.id() for field in dataset.lance_schema.fields()], f"{uuid4().hex}.lance"
+    fields, name = [field.id() for field in dataset.lance_schema.fields()], new_data_file()
     path = f"{version_ref.home.uri}/data/{name}"
     with LanceFileWriter(path, dataset.schema, version=f"{major}.{minor}") as writer:
         writer.write_batch(pa.RecordBatch.from_arrays(batch.columns, schema=dataset.schema))
