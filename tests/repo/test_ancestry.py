@@ -27,8 +27,8 @@ def graph(repo: ab.Repository) -> Graph:
 
 
 def bases(graph: Graph, ours: str, theirs: str) -> list[str]:
-    found = Ancestry(graph.repo_store).find_bases(graph.tip(ours), graph.tip(theirs))
-    assert found == Ancestry(graph.repo_store).find_bases(graph.tip(theirs), graph.tip(ours))
+    found = Ancestry(graph.repo_store).find_merge_bases(graph.tip(ours), graph.tip(theirs))
+    assert found == Ancestry(graph.repo_store).find_merge_bases(graph.tip(theirs), graph.tip(ours))
     return [commit.graph_commit_id for commit in found]
 
 
@@ -255,7 +255,7 @@ def deep(tmp_path_factory: pytest.TempPathFactory) -> Location:
 @pytest.mark.parametrize(
     "ask",
     [
-        lambda repo_store, a, b: Ancestry(repo_store).find_bases(a, b),
+        lambda repo_store, a, b: Ancestry(repo_store).find_merge_bases(a, b),
         lambda repo_store, a, b: Ancestry(repo_store).is_ancestor(b, a),
     ],
 )
@@ -272,7 +272,7 @@ def test_the_cost_grows_with_the_distance_and_not_with_the_history(
 def test_the_deep_bases_are_right(deep: Location) -> None:
     graph = Graph(ab.open(deep / "lake"))
     for branch, generation in (("new", 1995), ("old", 1500)):
-        (base,) = Ancestry(graph.repo_store).find_bases(graph.tip(), graph.tip(branch))
+        (base,) = Ancestry(graph.repo_store).find_merge_bases(graph.tip(), graph.tip(branch))
         assert base.graph_commit_id == graph.tip(branch).commit.parent_commit_id
         assert base.generation >= generation
     assert bases(graph, MAIN, "ancient") == [graph.tip("ancient").commit.graph_commit_id]

@@ -132,7 +132,7 @@ def test_a_criss_cross_that_one_side_did_nothing_in_has_one_base(graph: Graph) -
     graph.branch("dev-before", source="dev")
     graph.merge("dev-before", T, into=MAIN)
     graph.merge("main-before", U, into="dev")
-    assert len(Ancestry(graph.repo_store).find_bases(graph.tip(), graph.tip("dev"))) == 2
+    assert len(Ancestry(graph.repo_store).find_merge_bases(graph.tip(), graph.tip("dev"))) == 2
     assert base_versions(graph, MAIN, "dev", T) == [version(graph, "dev-before")]
     assert base_versions(graph, MAIN, "dev", U) == [version(graph, "main-before", key=U)]
 

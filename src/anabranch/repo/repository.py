@@ -618,7 +618,7 @@ class Repository:
         from anabranch.repo.history.ancestry import Ancestry
 
         ours, theirs = (self._resolve(ref).record for ref in (source, self._ref(into)))
-        found = Ancestry(self._repo_store).find_bases(ours, theirs)
+        found = Ancestry(self._repo_store).find_merge_bases(ours, theirs)
         if not found:
             raise CommitNotFoundError(
                 f"'{source}' and '{self._ref(into)}' have no common ancestor", hint="compare them with `diff()`"

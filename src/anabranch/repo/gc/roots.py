@@ -389,4 +389,4 @@ class _Search:
             if (name := self._repo_store.heads.follow(parent)) in heads:
                 others[str(name)] = heads[name].head
             for other in others.values():
-                self._keep(holder, (base.graph_commit_id for base in ancestry.find_bases(view.head, other)))
+                self._keep(holder, (base.graph_commit_id for base in ancestry.find_merge_bases(view.head, other)))

@@ -102,7 +102,7 @@ def base_snapshot(repo_store: RepoStore, ours: CommitRecord, theirs: CommitRecor
     A table of a live branch, or one that was pulled, has a base of its own. See `Ancestry.find_table_bases`.
     """
     ancestry, commits = Ancestry(repo_store), repo_store.commits
-    base = commits.get(ancestry.find_bases(ours, theirs)[0].graph_commit_id)
+    base = commits.get(ancestry.find_merge_bases(ours, theirs)[0].graph_commit_id)
     tables: dict[TableKey, TableEntry] = {}
     for key in {*commits.tables_of(base), *commits.tables_of(ours), *commits.tables_of(theirs)}:
         found = ancestry.find_table_bases(ours, theirs, key)
@@ -194,7 +194,7 @@ class Ancestry:
         # An ancestor has a lower generation than its descendants, so that none from there down is above `oldest`.
         return self._walk(queue, lambda: queue.generation > oldest.generation)
 
-    def find_bases(self, ours: CommitRecord, theirs: CommitRecord) -> tuple[GraphCommit, ...]:
+    def find_merge_bases(self, ours: CommitRecord, theirs: CommitRecord) -> tuple[GraphCommit, ...]:
         """Return the lowest common ancestors of two commits: those without a descendant that is a common ancestor.
 
         There are several if each side was merged into the other before. They are sorted by descending generation, then

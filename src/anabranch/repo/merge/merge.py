@@ -12,11 +12,11 @@ from anabranch.repo.log.collected import collected_errors
 from anabranch.repo.log.commits import CommitSpec, Guard, Inspect, Once
 from anabranch.repo.log.entries import Changes, CommitKind, CommitRecord, LogEntry, TableEntry, is_same_state
 from anabranch.repo.log.store import RepoStore, View, find_main
-from anabranch.repo.merge.bases import Bases
 from anabranch.repo.merge.combiner import Combination, Combiner, Sides
 from anabranch.repo.merge.conflicts import Conflict
 from anabranch.repo.merge.plan import MergeOutcome, MergePlan, MergeResult, changes_table, table_plans
 from anabranch.repo.merge.replay import check_expected_head
+from anabranch.repo.merge.table_bases import Bases
 from anabranch.repo.write.publish import Published, publish
 
 
@@ -191,7 +191,7 @@ class _BranchMerger:
 
     def _iter_bases(self, target: CommitRecord) -> Iterator[str]:
         source, tables_of = self._source, self._repo_store.commits.tables_of
-        yield from (base.graph_commit_id for base in self._ancestry.find_bases(source, target))
+        yield from (base.graph_commit_id for base in self._ancestry.find_merge_bases(source, target))
         for key in {*tables_of(source), *tables_of(target)}:
             found = self._ancestry.find_table_bases(source, target, key)
             yield from (base.commit.graph_commit_id for base in found)
@@ -242,14 +242,14 @@ class _BranchMerger:
     def _former_keys(self, target: CommitRecord) -> set[TableKey]:
         """Return the table keys of the merge bases. Both sides may have renamed these tables since."""
         commits, source = self._repo_store.commits, self._source
-        ids = {base.graph_commit_id for base in self._ancestry.find_bases(source, target)}
+        ids = {base.graph_commit_id for base in self._ancestry.find_merge_bases(source, target)}
         ids |= {record.main_id for record in (source, target) if record.main_id is not None}
         return {key for commit_id in ids for key in commits.tables_of(commits.get(commit_id))}
 
     def plan(self, head: LogEntry, combination: Combination | None) -> MergePlan:
         """Return the plan of a merge on a head. Without a combination the target is up to date."""
         source, target = self._source, head.head
-        bases = self._ancestry.find_bases(source, target)
+        bases = self._ancestry.find_merge_bases(source, target)
         plan = MergePlan(
             source=self._request.name,
             into=str(head.branch),

@@ -73,7 +73,7 @@ class Bases:
         known = {base.commit.graph_commit_id for base in found}
         commits = [base.commit for base in bases]
         # A base in which the table has another name seems to be older than one that has a table of this name.
-        if len(plain := self.ancestry.find_bases(source, target)) > 1:
+        if len(plain := self.ancestry.find_merge_bases(source, target)) > 1:
             commits += plain
         for commit in commits:
             if commit.graph_commit_id not in known:
