@@ -3,13 +3,14 @@
 import os
 import subprocess
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 import anabranch as ab
+from anabranch.bootstrap import ENGINES
 from anabranch.duck.comparer import default_comparer
 from anabranch.errors import InvalidInputError, MissingDependencyError
 from anabranch.format.compare.difference import ColumnPair
@@ -100,6 +101,24 @@ def test_what_is_asked_for_is_taken() -> None:
     assert chosen.many_rows == MANY_ROWS
     with pytest.raises(MissingDependencyError, match="PySpark is not installed"):
         choose_comparer("spark", load_local=lambda: local, find_large=lambda: None)
+
+
+def test_forced_engine_also_matches_a_few_rows_that_only_one_side_updated(lake: ab.Repository) -> None:
+    append(lake, 4)
+    lake.branch_create("dev")
+    lake.update(ORDERS, {"v": "'x'"}, "id = 1", branch="dev")
+    lake.update(ORDERS, {"v": "'y'"}, "id = 2")
+    large = Watched()
+    repo = ab.Repository(lake._config, engines=replace(ENGINES, find_large_comparer=lambda: large))
+    assert repo.merge("dev", engine="spark", dry_run=True).plan.is_clean
+    assert repo.merge("dev", engine="spark").commit is not None
+    assert large.asked == ["merge", "merge"]
+    local = Watched()
+    repo = ab.Repository(lake._config, engines=replace(ENGINES, load_comparer=lambda: local))
+    lake.update(ORDERS, {"v": "'z'"}, "id = 1", branch="dev")
+    lake.update(ORDERS, {"v": "'z'"}, "id = 3")
+    assert repo.merge("dev").commit is not None
+    assert local.asked == ["merge"]
 
 
 def test_an_engine_that_is_not_there_is_refused(lake: ab.Repository) -> None:

@@ -15,7 +15,8 @@ from anabranch.format.scan import iter_batches
 from anabranch.format.staging import ColumnChange, RowBatch, VersionRef
 from anabranch.format.staging.incoming import cast_computed
 from anabranch.ids import BranchName
-from anabranch.repo.history.comparer import RowComparer, TableCounts
+from anabranch.repo.history.comparer import AutoComparer, RowComparer, TableCounts
+from anabranch.repo.history.memory_comparer import LocalComparer
 from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import TableEntry, TableMap
 from anabranch.repo.merge.changed_rows import FoundRows, RowChanges, find_source_updates
@@ -281,7 +282,9 @@ def _call(do: Callable[[], Any]) -> Any:
 
 def _find_rows(plan: RowPlan, comparer: RowComparer) -> FoundRows:
     """Match the rows that the source changed with those of the base and the target. The first batch is read at once."""
-    updates = find_source_updates(plan)
+    # An engine that the caller has chosen, such as Spark, matches all rows.
+    local = comparer.load_local() if isinstance(comparer, AutoComparer) else comparer
+    updates = find_source_updates(plan) if isinstance(local, LocalComparer) else None
     if updates is not None:
         return updates
     left = iter(comparer.merge(plan.sides))

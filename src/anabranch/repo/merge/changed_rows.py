@@ -165,7 +165,7 @@ def _numbers(array: pa.Array) -> npt.NDArray[np.uint64]:
 # Rows that only the source updated, in a table whose columns no side changed. The result has the rows of the source.
 # Most merges of a few rows are like this. They need no match of four sides, and no decision on any cell.
 
-# More rows are left to the engine that the caller has chosen.
+# More rows are left to the engine.
 _MOST_ROWS = 10_000
 
 
