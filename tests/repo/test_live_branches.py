@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import TypeVar
 
 import pyarrow as pa
 import pytest
@@ -15,17 +16,20 @@ from anabranch.errors import (
     BranchInUseError,
     BranchNotFoundError,
     InvalidInputError,
+    StorageUnavailableError,
     TableNotFoundError,
     WriteConflictError,
 )
 from anabranch.format.staging import ColumnChange
+from anabranch.repo.log.numbered import NumberedLog
 from anabranch.repo.runs.engine_access import EngineAccess
 from anabranch.storage import open_store
-from anabranch.testing import CountingStore
+from anabranch.testing import CountingStore, WrappedStore
 from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, another, append, data_files, entry, ids, raw, table
 from tests.repo.programs import running
 from tests.repo.rivals import raced_by
 
+T = TypeVar("T")
 Write = Callable[[ab.Transaction], object]
 
 WRITES: dict[str, Write] = {
@@ -481,3 +485,34 @@ def test_live_branches_are_created_together_or_not_at_all(lake: ab.Repository) -
         EngineAccess(crossed).create_live_branches({"newest": "", "late": ""})
     assert [branch.name for branch in lake.branch_list()] == ["main", "taken"]
     assert lake.branch_create("new", mode="live").version > 1  # follows the tombstone
+
+
+class BrokenStore(WrappedStore):
+    """Fail the requests that a predicate selects."""
+
+    def __init__(self, repo: ab.Repository, is_broken: Callable[[str, str], bool]) -> None:
+        super().__init__(testing.store_of(repo))
+        self._is_broken = is_broken
+
+    def _request(self, operation: str, path: str, send: Callable[[], T]) -> T:
+        if self._is_broken(operation, path):
+            raise StorageUnavailableError(f"{operation} of {path!r} got no answer", hint="try again")
+        return send()
+
+
+def test_live_branches_are_rolled_back_if_the_store_fails_for_one_of_them(lake: ab.Repository) -> None:
+    wanted = {"one": "", "two": "", "three": ""}
+    # Neither the put of an entry nor the read that follows is answered.
+    broken = BrokenStore(lake, lambda _, path: path.startswith("_versions/two/"))
+    assert not EngineAccess(testing.open(lake, store=broken)).create_live_branches(wanted)
+    assert [branch.name for branch in lake.branch_list()] == ["main"]
+    assert not list(testing.store_of(lake).list_leftovers("_versions"))
+
+
+def test_live_branch_that_cannot_be_rolled_back_does_not_keep_the_others(lake: ab.Repository) -> None:
+    lake.branch_create("taken")
+    second = NumberedLog(testing.store_of(lake), "_versions/one").path(2)
+    broken = BrokenStore(lake, lambda operation, path: operation == "put_if_absent" and path == second)
+    with pytest.raises(StorageUnavailableError):
+        EngineAccess(testing.open(lake, store=broken)).create_live_branches({"one": "", "two": "", "taken": ""})
+    assert [branch.name for branch in lake.branch_list()] == ["main", "one", "taken"]

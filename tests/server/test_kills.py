@@ -1,10 +1,14 @@
 """Services killed while they work: what was acknowledged is there afterwards, and nothing is half there."""
 
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 import anabranch as ab
@@ -23,11 +27,15 @@ from tests.server.conftest import (
 )
 from tests.server.programs.clients import Budget, Client, build_site, run_clients
 from tests.server.programs.inspecting import check_agreement, check_knowledge
+from tests.server.programs.process_pool import BATCH
 
 WRITTEN = [1, 2, 3, 10, 11]
 FEW = 2
 MANY = 40
 _NUMBERS = count(1)
+# Threads that create branches at once, and the number of branches after which their service is killed.
+_CREATORS = 8
+_CREATED = 40
 
 
 @pytest.fixture(scope="module")
@@ -130,6 +138,95 @@ def test_a_branch_is_made_or_not(process_pool: Program, tmp_path: Path, kills: i
     )
 
 
+@pytest.mark.proof
+def test_each_branch_of_a_batch_is_made_or_not(process_pool: Program, tmp_path: Path, kills: int) -> None:
+    def check(running: Running, project: Project, name: str, passed: list[str]) -> None:
+        found = ok(project.client.get(f"{project.path}/branches"))["branches"]
+        made = {one["name"]: one["id"] for one in found if one["name"].startswith(name)}
+        # The names of the others are free. `check_metadata` has compared the rows with the repository.
+        assert len(made) == sum(point.startswith("after put_if_absent _versions/br_") for point in passed)
+        for wanted in (f"{name}{number}" for number in range(BATCH)):
+            created = project.client.post(f"{project.path}/branches", json={"name": wanted})
+            assert created.status_code == (409 if wanted in made else 201)
+            branch = made.get(wanted) or ok(created)["id"]
+            assert project.ids(branch) == [1, 2, 3]
+            assert project.client.delete(project.on(branch)).status_code == 204
+        assert not ab.open(running.data / f"project_{project.id}").doctor().findings
+
+    kill_at_points(
+        process_pool,
+        tmp_path,
+        "create branches together",
+        kills=kills,
+        prepare=lambda _: f"batch {next(_NUMBERS)} ",
+        check=check,
+    )
+
+
+def test_acknowledged_branches_survive_a_kill(tmp_path: Path) -> None:
+    kill_while_branches_are_created(tmp_path, kills=1)
+
+
+@pytest.mark.proof
+def test_acknowledged_branches_survive_many_kills(tmp_path: Path) -> None:
+    kill_while_branches_are_created(tmp_path, kills=10)
+
+
+def kill_while_branches_are_created(data: Path, *, kills: int) -> None:
+    """Kill a service each time it has created some branches at once, and send all requests again with their keys."""
+    with serving(data) as running, running.client() as client:
+        project, secret = new_project(client), running.secret
+    for _ in range(kills):
+        sent: dict[str, str | None] = {}
+        with process(data) as (started, url), ThreadPoolExecutor(_CREATORS) as pool:
+            wait_until_healthy(url, started)
+            running = Running(url=url, data=data, secret=secret)
+            creators = [pool.submit(create_until_killed, running, project.id, sent) for _ in range(_CREATORS)]
+            pause = threading.Event()
+            while sum(text is not None for text in list(sent.values())) < _CREATED:
+                assert started.poll() is None
+                pause.wait(0.001)
+            started.kill()
+            for creator in creators:
+                creator.result()
+        # With the first token, because keys belong to their token.
+        with serving(data) as running, running.client(secret) as client:
+            check_metadata(running)
+            check_sent_again(client, project.id, sent)
+
+
+def create_until_killed(running: Running, project_id: str, sent: dict[str, str | None]) -> None:
+    """Create branches, and note each before it is sent, and then its answer."""
+    with running.client() as client, suppress(httpx.TransportError):
+        while True:
+            name = f"b{next(_NUMBERS)}"
+            sent[name] = None
+            sent[name] = create_branch(client, project_id, name).text
+
+
+def create_branch(client: httpx.Client, project_id: str, name: str) -> httpx.Response:
+    path, headers = f"/projects/{project_id}/branches", {"Idempotency-Key": f"key-{name}"}
+    return client.post(path, json={"name": name}, headers=headers)
+
+
+def check_sent_again(client: httpx.Client, project_id: str, sent: dict[str, str | None]) -> None:
+    found = ok(client.get(f"/projects/{project_id}/branches"))["branches"]
+    there = {branch["name"]: branch["id"] for branch in found}
+    assert len(there) == len(found)
+    for name, text in sent.items():
+        again = create_branch(client, project_id, name)
+        if text is not None:
+            assert again.text == text
+        # A branch whose answer was lost is there or is created now. If its answer was stored, it is sent again.
+        if text is not None or "Idempotent-Replay" in again.headers:
+            assert there[name] == ok(again)["id"]
+        else:
+            assert again.status_code == (409 if name in there else 201)
+    events = ok(client.get(f"/projects/{project_id}/audit", params={"limit": 1000}))["events"]
+    created = [event["status"] for event in events if event["action"] == "create_branch"].count(201)
+    assert created >= sum(text is not None for text in sent.values())
+
+
 def test_the_deletion_of_a_branch_is_finished(process_pool: Program, tmp_path: Path, kills: int) -> None:
     def prepare(project: Project) -> str:
         branch = project.branch()
@@ -162,8 +259,9 @@ def test_deleted_branch_leaves_no_files_of_an_interrupted_write(
     with serving(tmp_path) as running, running.client() as client:
         project = new_project(client)
         whole, cut = project.branch(), project.branch()
-        if has_commits:
-            project.create_table("other", cut)
+        # Both alike: a log with a single entry may have no hint, and then takes other requests to read.
+        for branch in (whole, cut) if has_commits else ():
+            project.create_table("other", branch)
     asked: dict[str, Any] = {"scenario": "write", "data": str(tmp_path), "project": project.id}
     passed: list[str] = process_pool.ask("kill", name=whole, **asked)["done"]
     publish = next(number for number, point in enumerate(passed) if f"put_if_absent _versions/{whole}/" in point)

@@ -6,14 +6,14 @@ import re
 import secrets
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel
 
-from anabranch.errors import AnabranchError, BranchNotFoundError, BusyError
+from anabranch.errors import AnabranchError, BranchNotFoundError, BusyError, ProjectNotFoundError
 from anabranch.ids import MAIN, TableKey
 from anabranch.repo.log.entries import BranchMode
 from anabranch.repo.repository import Repository
@@ -37,6 +37,8 @@ from anabranch.server.routing import (
 )
 from anabranch.server.settings import Settings
 from anabranch.server.tokens import Tokens
+
+_Result = TypeVar("_Result")
 
 _log = logging.getLogger("anabranch.server")
 _ID_PREFIX = "br_"
@@ -78,9 +80,9 @@ class Branches:
         self._tokens = tokens
         self._audit = audit
         self._clock = clock
-        self._waiting: list[_Waiting] = []
-        self._is_creating = False
-        self._tasks: set[asyncio.Task[None]] = set()
+        # By project. A project is in it while a task creates its branches.
+        self._waiting: dict[str, list[_Waiting]] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
 
     def create(self, project_id: str, *, name: str, description: str, token: Token) -> Branch:
         """Create a branch that follows main."""
@@ -93,10 +95,9 @@ class Branches:
         """Create a branch like `create`, together with those of other requests: they wait for the disk once."""
         branch = self._new(project_id, name, description, token)
         # In a task of its own: a request that is cancelled must not release the name while the branch is created.
-        await asyncio.shield(self._start(self._create_shared(branch)))
-        return branch
+        return await asyncio.shield(self._start(self._create_shared(branch)))
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def _start(self, work: Coroutine[Any, Any, _Result]) -> asyncio.Task[_Result]:
         task = asyncio.create_task(work)
         self._tasks.add(task)  # asyncio itself does not keep it
         task.add_done_callback(self._tasks.discard)
@@ -112,30 +113,39 @@ class Branches:
             created_by=token.name,
         )
 
-    async def _create_shared(self, branch: Branch) -> None:
+    async def _create_shared(self, branch: Branch) -> Branch:
         with self._projects.in_use(branch.project_id), self._rows.reserve_name(branch.project_id, branch.name):
             waiting = _Waiting(branch=branch, event=self._audit.pending, is_created=asyncio.Future())
-            self._waiting.append(waiting)
-            if not self._is_creating:
-                self._is_creating = True
-                self._start(self._create_waiting())
-            if not await waiting.is_created:
-                await run_in_threadpool(self._create_alone, branch)
+            if branch.project_id in self._waiting:
+                self._waiting[branch.project_id].append(waiting)
+            else:
+                self._waiting[branch.project_id] = [waiting]
+                self._start(self._create_waiting(branch.project_id))
+            if await waiting.is_created:
+                return branch
+            # With another id: if the first one could not be rolled back, it is in use.
+            alone = replace(branch, id=_new_id())
+            await run_in_threadpool(self._create_alone, alone)
+            return alone
 
-    async def _create_waiting(self) -> None:
-        """Create all branches that wait. One thread does it, because several would wait for the interpreter.
+    async def _create_waiting(self, project_id: str) -> None:
+        """Create all branches of a project that wait. One thread does it: several would wait for the interpreter.
 
-        The requests that arrive until it has finished are next, all at once.
+        The requests that arrive until it has finished are next, all at once. Each project has its own thread, so that
+        one that is slow or damaged does not concern the others.
         """
-        while self._waiting:
-            waiting, self._waiting = self._waiting, []
-            is_created = False
-            try:
-                is_created = await run_in_threadpool(self._create_together, waiting)
-            finally:
+        try:
+            while waiting := self._waiting[project_id]:
+                self._waiting[project_id] = []
+                is_created = False
+                try:
+                    is_created = await run_in_threadpool(self._create_together, project_id, waiting)
+                except Exception:  # noqa: BLE001 - later requests wait for this task, so it must not end here
+                    _log.exception("branches of project %s could not be created together", project_id)
                 for one in waiting:
                     one.is_created.set_result(is_created)
-        self._is_creating = False
+        finally:
+            del self._waiting[project_id]
 
     def _create_alone(self, branch: Branch) -> None:
         """Create a branch whose name is reserved. Retry it, and report why it fails."""
@@ -153,36 +163,38 @@ class Branches:
             self._remove([branch])
             raise
 
-    def _create_together(self, waiting: Sequence["_Waiting"]) -> bool:
-        """Create branches whose names are reserved, all or none. Return whether they were created.
+    def _create_together(self, project_id: str, waiting: Sequence["_Waiting"]) -> bool:
+        """Create branches of a project whose names are reserved, all or none. Return whether they were created.
 
         If not, each request creates its own branch, which may take long and may fail.
         """
-        groups: dict[tuple[str, str | None], list[Branch]] = {}
-        for one in waiting:
-            groups.setdefault((one.branch.project_id, one.branch.created_by), []).append(one.branch)
-        created: list[Branch] = []
+        branches = [one.branch for one in waiting]
         try:
-            for (project_id, actor), branches in groups.items():
+            for actor in dict.fromkeys(branch.created_by for branch in branches):
                 repository = self._projects.open(project_id, actor=actor)
-                descriptions = {one.id: describe(one.name, one.description) for one in branches}
-                if not EngineAccess(repository).create_live_branches(descriptions):
+                some = {one.id: describe(one.name, one.description) for one in branches if one.created_by == actor}
+                if not EngineAccess(repository).create_live_branches(some):
                     raise BusyError("the id of a branch is in use", hint="create each by itself")
-                created += branches
             events = [one.event for one in waiting]
-            self._rows.insert(*created, write=lambda changes: self._audit.write_for(events, changes))
+            self._rows.insert(*branches, write=lambda changes: self._audit.write_for(events, changes))
+        except ProjectNotFoundError:
+            return False  # an error of the client, and nothing was created
         except Exception:  # noqa: BLE001 - `_create_alone` reports it to the client
             _log.warning("%d branches could not be created together", len(waiting), exc_info=True)
-            self._remove(created)
+            # Also those that were not created: after an error of the disk it is not known which were.
+            self._remove(branches)
             return False
         return True
 
     def _remove(self, branches: Sequence[Branch]) -> None:
-        """Delete branches that have no rows."""
+        """Delete branches that have no rows, as far as they exist."""
         for branch in branches:
-            with suppress(AnabranchError):
+            try:
                 repository = self._projects.open(branch.project_id, actor=branch.created_by)
-                repository.branch_delete(branch.id, purge=True)
+                with suppress(BranchNotFoundError):
+                    repository.branch_delete(branch.id, purge=True)
+            except Exception:  # noqa: BLE001 - the others are deleted nevertheless, and the next start adopts this one
+                _log.exception("branch %s of project %s could not be deleted", branch.id, branch.project_id)
 
     def list_all(self, project_id: str) -> list[Branch]:
         self._projects.get(project_id)

@@ -1,5 +1,6 @@
 """A process that has imported everything and used nothing yet, and forks services off itself that are killed."""
 
+import asyncio
 import os
 import shutil
 from collections.abc import Callable, Sequence
@@ -17,12 +18,23 @@ from tests.repo.programs.process_pool import Child
 from tests.repo.programs.running import answer_with, hear
 
 ORDERS = TableKey("in_c_sales", "orders")
+# The number of branches that are created together.
+BATCH = 3
 
 Scenario = Callable[[Service, Token, str, str], None]
 
 
 def _create_branch(service: Service, token: Token, project: str, name: str) -> None:
     service.branches.create(project, name=name, description="", token=token)
+
+
+def _create_branches(service: Service, token: Token, project: str, name: str) -> None:
+    async def create_all() -> None:
+        create = service.branches.create_shared
+        wanted = [f"{name}{number}" for number in range(BATCH)]
+        await asyncio.gather(*(create(project, name=one, description="", token=token) for one in wanted))
+
+    asyncio.run(create_all())
 
 
 def _delete_branch(service: Service, token: Token, project: str, name: str) -> None:
@@ -53,6 +65,7 @@ def _delete_bucket(service: Service, token: Token, project: str, name: str) -> N
 
 SCENARIOS: dict[str, Scenario] = {
     "create a branch": _create_branch,
+    "create branches together": _create_branches,
     "delete a branch": _delete_branch,
     "write": _write,
     "pull": _pull,

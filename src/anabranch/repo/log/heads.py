@@ -296,8 +296,15 @@ class Heads:
         return False
 
     def _roll_back_new(self, entries: Sequence[LogEntry]) -> None:
+        """Delete branches that were just created: all that can be, then raise the first error."""
+        errors: builtins.list[AnabranchError] = []
         for entry in entries:
-            self._roll_back(None, entry)
+            try:
+                self._roll_back(None, entry)
+            except AnabranchError as err:
+                errors.append(err)
+        if errors:
+            raise errors[0]
 
     def was_rolled_back(self, newest: LogEntry, number: int) -> bool:
         """Return whether the writer of an entry has rolled it back, given its number and the newest entry.

@@ -14,7 +14,7 @@ from typing import TypeVar
 from urllib.parse import unquote
 from zlib import crc32
 
-from anabranch.errors import AnabranchError, InvalidInputError, InvalidNameError, ObjectExistsError, StorageError
+from anabranch.errors import AnabranchError, InvalidInputError, InvalidNameError
 from anabranch.format.arguments import checked_limit
 from anabranch.hints import closest, suggest
 from anabranch.ids import BranchName
@@ -127,7 +127,8 @@ def append_together(store: ObjectStore, entries: Sequence[tuple[NumberedLog, int
     """Put one entry to each of several logs of a store, and wait for the disk once for all of them.
 
     Each entry is given with its number. Return for each whether it was put. It was not if its number is taken or the
-    store failed; the caller rolls back the others and tries each by itself. An error that is raised left none.
+    store failed; the caller rolls back the others and tries each by itself. If the store also fails to answer whether
+    an entry is there, it counts as not put. An error that is raised left none.
 
     No hints are written, which would double the number of files: this is for the first entries of logs, whose folders
     are listed quickly.
@@ -155,9 +156,13 @@ def append_together(store: ObjectStore, entries: Sequence[tuple[NumberedLog, int
 def _put_prepared(store: ObjectStore, prepared: PreparedObject) -> bool:
     try:
         store.put_prepared(prepared)
-    except (ObjectExistsError, StorageError):
-        # The answer to a put that succeeded may have been lost, and the put repeated.
-        return store.find(prepared.path) == prepared.data
+    except AnabranchError:
+        store.discard(prepared)
+        try:
+            # The answer to a put that succeeded may have been lost, and the put repeated.
+            return store.find(prepared.path) == prepared.data
+        except AnabranchError:
+            return False  # not known, but the other entries must be rolled back in any case
     return True
 
 
