@@ -105,6 +105,9 @@ def lance_errors(uri: str, storage_options: Mapping[str, str] | None = None) -> 
     except (OSError, ValueError, RuntimeError, NotImplementedError) as err:
         raise _translate(str(err), uri=uri, options=storage_options or {}) from err
     except BaseException as err:
+        # Data that does not fit a file. By name: pyarrow takes long to load.
+        if type(err).__name__ == "ArrowException":
+            raise _translate(str(err), uri=uri, options=storage_options or {}) from err
         # Panics of Rust have a type that cannot be imported. All else here is an interrupt or an exit.
         if type(err).__name__ != "PanicException":
             raise

@@ -8,7 +8,13 @@ import pyarrow as pa
 import pytest
 from lance.fragment import write_fragments
 
-from anabranch.errors import InvalidExpressionError, InvalidInputError, SchemaMismatchError
+from anabranch.errors import (
+    DamagedFileError,
+    InvalidExpressionError,
+    InvalidInputError,
+    SchemaMismatchError,
+    StorageError,
+)
 from anabranch.format.home import Home
 from anabranch.format.layout.listing import is_data_file
 from anabranch.format.staging import (
@@ -167,6 +173,15 @@ def test_bad_updates_are_refused(
         update(version_ref, assignments)
 
 
+def test_update_names_the_dataset_whose_file_is_missing(location: Location) -> None:
+    version_ref = new_table(location, [1, 2, 3])
+    home = version_ref.home
+    ((path,),) = ([file.path for file in one.metadata.files] for one in version_ref.open().get_fragments())
+    home.store().delete(f"{home.folder}/data/{path}".lstrip("/"))
+    with pytest.raises(DamagedFileError, match=r"t\.lance"):
+        update(version_ref, {"v": "v + 1"})
+
+
 def test_update_of_no_rows_returns_the_same_version(location: Location) -> None:
     version_ref = new_table(location, [1])
     assert update(version_ref, {"v": "1.0"}, where="id = 9") == RowsChanged(version_ref=version_ref)
@@ -294,3 +309,13 @@ def test_few_plain_rows_are_written_as_lance_writes_them(location: Location) -> 
     # Cleanup and garbage collection know data files by their names.
     assert is_data_file(file.path)
     assert is_data_file(expected.path)
+
+
+def test_nulls_in_a_column_without_nulls_are_refused_in_few_rows(location: Location) -> None:
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False)])
+    table = append(
+        create_empty(Home.at(location / "strict.lance", location.storage_options), schema), pa.table({"id": [1]})
+    )
+    batch = pa.RecordBatch.from_arrays([pa.array([None], pa.int64())], schema=schema)
+    with pytest.raises(StorageError, match="non-nullable but contains null values"):
+        write_moved_rows(table, [(batch, np.array([0], dtype=np.uint64))])

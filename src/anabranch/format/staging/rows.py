@@ -78,7 +78,8 @@ def update(version_ref: VersionRef, assignments: Mapping[str, str], *, where: st
         check_predicate(dataset, where)
     found = _Computed(dataset=dataset, assignments=assignments, where=where)
     # The ids and addresses are recorded while the rows are written, so they are complete only after this line.
-    written = write_rows(version_ref, dataset, Rows(schema=dataset.schema, batches=found.batches()))
+    with lance_errors(version_ref.home.uri, version_ref.home.storage_options):  # the old rows are read here, too
+        written = write_rows(version_ref, dataset, Rows(schema=dataset.schema, batches=found.batches()))
     return replace_at(
         version_ref,
         dataset,
