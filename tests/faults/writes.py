@@ -113,6 +113,12 @@ def _stream(repo: ab.Repository) -> None:
     EngineAccess(repo).publish_batch(batch, lambda tx: tx.append(ORDERS, table(70)), message="batch")
 
 
+def _create_together(repo: ab.Repository) -> None:
+    # One branch: a put that arrives after the caller has given up leaves one of several. The service deletes it.
+    if not EngineAccess(repo).create_live_branches({"new": "first"}):
+        repo.branch_create("new", mode="live", description="first")
+
+
 def _append_once(repo: ab.Repository) -> None:
     with EngineAccess(repo).transaction_once(Once(key="import", value="a", since=0)) as tx:
         tx.append(ORDERS, table(70))
@@ -308,6 +314,7 @@ REPOSITORY_WRITES: dict[str, list[Write]] = {
 }
 
 ENGINE_WRITES: dict[str, list[Write]] = {
+    "create_live_branches": [Write(act=_create_together)],
     "keep_files": [],  # keeps others from deleting, and shows nothing
     "publish_batch": [Write(act=_stream)],
     "transaction_once": [Write(act=_append_once)],
