@@ -124,6 +124,7 @@ def _check(uri: str, acknowledged: list[dict[str, Any]]) -> None:
     for done in acknowledged:
         if "deleted" in done:
             assert done["deleted"] not in branches, done
+        assert branches.issuperset(done.get("created", ())), done
         if "tag" in done:
             assert repo.tag_get(done["tag"]).commit_id == done["commit"]
         if "rows" in done and done["branch"] not in deleted:

@@ -23,6 +23,7 @@ import anabranch as ab
 from anabranch import testing
 from anabranch.errors import AnabranchError, BusyError, ConflictError
 from anabranch.repo.gc.reports import safe_grace
+from anabranch.repo.runs.engine_access import EngineAccess
 
 SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
 SHARED = "shop.orders"
@@ -87,6 +88,12 @@ class Writer:
             tx.upsert(SHARED, rows(ids))
         return {"branch": branch, "rows": {SHARED: ids}}
 
+    def create_together(self) -> dict[str, Any]:
+        wanted = {f"{self.name}-{next(self.numbers)}": "together" for _ in range(self.random.randint(1, 5))}
+        if not EngineAccess(self.repo).create_live_branches(wanted):
+            raise BusyError("the branches were not created", hint="the disk fails")
+        return {"created": list(wanted)}
+
     def merge(self) -> dict[str, Any] | None:
         if not self.branches:
             return None
@@ -125,6 +132,7 @@ class Writer:
             self.new_table: 3,
             self.first_write_on_branch: 4,
             self.write_on_branch: 5,
+            self.create_together: 4,
             self.merge: 4,
             self.run: 3,
             self.tag: 2,
