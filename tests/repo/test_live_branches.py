@@ -516,3 +516,14 @@ def test_live_branch_that_cannot_be_rolled_back_does_not_keep_the_others(lake: a
     with pytest.raises(StorageUnavailableError):
         EngineAccess(testing.open(lake, store=broken)).create_live_branches({"one": "", "two": "", "taken": ""})
     assert [branch.name for branch in lake.branch_list()] == ["main", "one", "taken"]
+
+
+def test_live_branches_created_together_keep_what_others_do_at_the_same_time(lake: ab.Repository) -> None:
+    moved = raced_by(lake, lambda other: append(other, 9))
+    assert EngineAccess(moved).create_live_branches({"one": "", "two": ""})
+    assert ids(lake.snapshot_of("one")) == ids(lake.snapshot_of("two")) == [1, 2, 3, 9]
+    # Another process creates a branch of one of the names, which stays as it is.
+    beaten = raced_by(lake, lambda other: other.branch_create("mine", description="of another"))
+    assert not EngineAccess(beaten).create_live_branches({"three": "", "mine": "", "four": ""})
+    assert [branch.name for branch in lake.branch_list()] == ["main", "mine", "one", "two"]
+    assert (lake.branch_get("mine").description, lake.branch_get("mine").version) == ("of another", 1)

@@ -12,6 +12,7 @@ from anabranch.errors import BranchNotFoundError, BusyError
 from anabranch.repo.log.entries import CommitKind
 from anabranch.repo.refs.protection import LOCK, holding_schema_lock
 from anabranch.repo.repository import Repository
+from anabranch.repo.runs.engine_access import EngineAccess
 from tests.repo.conftest import objects
 from tests.repo.leases import expire
 from tests.repo.programs import ledger, schemas
@@ -163,6 +164,21 @@ def test_branch_is_rolled_back_when_the_lock_is_taken_concurrently(
     held.close()
     lake.branch_create_from("main", "dev", mode=mode)
     assert names_of(lake) == ["dev", "main"]
+
+
+def test_branches_created_together_are_rolled_back_when_the_lock_is_taken_concurrently(
+    lake: Repository, held: ExitStack
+) -> None:
+    creating = EngineAccess(raced_by(lake, lambda other: hold(other, held)))
+    wanted = {"dev": "", "test": ""}
+    for _ in range(2):  # the lock is taken while they are created, then before
+        with pytest.raises(BusyError):
+            creating.create_live_branches(wanted)
+        assert names_of(lake) == ["main"]
+    held.close()
+    assert not creating.create_live_branches(wanted)  # the names were in use
+    assert creating.create_live_branches(dict.fromkeys(["new", "newer"], ""))
+    assert names_of(lake) == ["main", "new", "newer"]
 
 
 def test_writing_continues_while_the_lock_is_held(lake: Repository, held: ExitStack) -> None:
