@@ -16,6 +16,7 @@ from anabranch.server.auth import Token
 from anabranch.server.branch import Branch
 from anabranch.server.service import Service, create_first_token, open_service
 from anabranch.server.settings import Settings
+from tests.event_loop import run_apart
 
 NAMES = ("a", "b", "c")
 Link = Callable[[str, str], None]
@@ -48,7 +49,7 @@ def create(service: Service, *wanted: tuple[str, str]) -> list[Branch | BaseExce
         async with asyncio.timeout(30):
             return await asyncio.gather(*creating(service, *wanted), return_exceptions=True)
 
-    return asyncio.run(run())
+    return run_apart(run)
 
 
 def versions(service: Service, project: str) -> dict[str, int]:
@@ -109,7 +110,7 @@ def test_project_that_is_slow_does_not_delay_others(service: Service, monkeypatc
             is_released.set()
         await late
 
-    asyncio.run(run())
+    run_apart(run)
     assert versions(service, "one") == {"a": 1}
 
 
@@ -164,5 +165,5 @@ def test_branch_of_a_cancelled_request_is_there_or_its_name_is_free(service: Ser
         answers = await asyncio.gather(*requests, return_exceptions=True)
         assert [isinstance(answer, Branch) for answer in answers] == [True, False, True]
 
-    asyncio.run(run())
+    run_apart(run)
     assert versions(service, "one").keys() in ({*NAMES}, {"a", "c"})

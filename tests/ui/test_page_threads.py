@@ -4,7 +4,6 @@ import asyncio
 import socket
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from urllib.parse import urlencode, urlsplit
@@ -12,6 +11,7 @@ from urllib.parse import urlencode, urlsplit
 from anabranch.server.settings import Limits
 from anabranch.server.ui.requests import PageThreads
 from anabranch.server.ui.sql_process import limited_processes
+from tests.event_loop import run_apart
 from tests.server.conftest import new_project, ok, serving
 from tests.ui.test_service import signed_in
 from tests.ui.test_sql import ENDLESS
@@ -53,7 +53,5 @@ def test_token_has_a_share_of_the_threads() -> None:
             assert sorted(begun) in ([*"aaaab"], [*"aaaabb"])
             may_end.set()
 
-    # In a thread: the browser of other tests has an event loop in this one.
-    with ThreadPoolExecutor(1) as outside:
-        outside.submit(lambda: asyncio.run(run())).result()
+    run_apart(run)
     assert sorted(begun) == [*"aaaaaaaaaabb"]
