@@ -1,5 +1,6 @@
 """Writes by other Lance tools: kept, reported, adopted or set aside; and existing Lance tables imported as they are."""
 
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -170,6 +171,33 @@ def test_adopted_write_survives_the_cleanup_of_ordinary_versions(lake: ab.Reposi
     seen = raw(lake, ref=branch)
     seen.cleanup_old_versions(timedelta(0), delete_unverified=True, error_if_tagged_old_versions=False)
     assert ids(another(lake).snapshot_of(branch)) == [1, 2, 3, 4, 99]
+
+
+MOVES_BACK: dict[str, Callable[[ab.Repository, str], object]] = {
+    "undo": lambda repo, branch: repo.undo(branch),
+    "reset": lambda repo, branch: repo.reset(branch, to=f"{branch}~1"),
+    "revert": lambda repo, branch: repo.revert(branch, branch=branch),
+}
+
+
+@pytest.mark.parametrize("has_later_commits", [False, True])
+@pytest.mark.parametrize("back", MOVES_BACK)
+def test_adopted_write_that_is_undone_is_not_reported_again(
+    lake: ab.Repository, branch: str, back: str, *, has_later_commits: bool
+) -> None:
+    strange_append(lake, branch, 98)
+    strange_append(lake, branch, 99)
+    expected = [1, 2, 3, 4]
+    if has_later_commits:
+        commit_beside(lake, branch, 5)
+        expected.append(5)
+    lake.adopt(ORDERS, branch=branch)
+    MOVES_BACK[back](lake, branch)
+    assert lake.list_external_writes(branch=branch) == []
+    assert ids(lake.snapshot_of(branch)) == sorted(raw(lake, ref=branch).to_table()["id"].to_pylist()) == expected
+    append(lake, 6, branch=branch)
+    assert sorted(raw(lake, ref=branch).to_table()["id"].to_pylist()) == [*expected, 6]
+    assert lake.doctor().is_clean
 
 
 def test_without_a_direct_write_there_is_nothing_to_adopt(lake: ab.Repository, branch: str) -> None:

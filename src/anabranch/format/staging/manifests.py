@@ -38,6 +38,9 @@ SETTLED_FROM = "anabranch.settle"
 _RESTORED_FROM = "anabranch.restore"
 # On a version that set external writes aside: the newest version that was considered.
 SET_ASIDE = "anabranch.set_aside"
+# On the first version after adopted external writes: the newest of them. Without it they would be pending again for an
+# older state of the table, such as after an undo of the adoption.
+ADOPTED = "anabranch.adopted"
 # On a restore of an earlier release that made an external version the newest again: its number.
 PUT_BACK = "anabranch.put_back"
 
@@ -277,7 +280,7 @@ def refuse_external(home: Home, *, since: int, until: int) -> None:
 
 
 def find_external(home: Home, *, since: int, until: int) -> tuple[int, ...]:
-    """Return the versions of external writers in a range that no later version of ours has set aside."""
+    """Return the versions of external writers in a range that were not adopted or set aside."""
     found: set[int] = set()
     for version in range(since + 1, until + 1):
         try:
@@ -289,9 +292,10 @@ def find_external(home: Home, *, since: int, until: int) -> tuple[int, ...]:
         if stamp is None:
             found.add(version)
         else:
-            # A forced settle decided on all external versions up to this number. Later ones are still pending.
-            set_aside = int(stamp.get(SET_ASIDE, 0))
-            found = {external for external in found if external > set_aside}
+            # An adoption or a forced settle decided on all external versions up to this number. Later ones are still
+            # pending.
+            decided = max(int(stamp.get(name, 0)) for name in (SET_ASIDE, ADOPTED))
+            found = {external for external in found if external > decided}
             # The external version is the newest state again and still pending, although its number is lower.
             found |= {int(stamp[PUT_BACK])} if PUT_BACK in stamp else set()
     return tuple(sorted(found))

@@ -23,6 +23,7 @@ from anabranch.format.layout.files import (
 )
 from anabranch.format.layout.listing import MANAGED_TAG, tag_ref_path
 from anabranch.format.staging.manifests import (
+    ADOPTED,
     PUT_BACK,
     SET_ASIDE,
     SETTLED_FROM,
@@ -151,6 +152,10 @@ def prepare_settle(
     if before.version > expected_head and not is_next_of_ours:
         refuse_external(home, since=expected_head, until=before.version)
     properties = {**(stamp or {}), SETTLED_FROM: str(version)}
+    # The published version includes the external one that it expects, because it was adopted. The first version of a
+    # dataset is not external, although it has no stamp either.
+    if before.version == expected_head > 1 and not before.stamp:
+        properties[ADOPTED] = str(expected_head)
     prepared = PreparedSettle(
         home=home,
         version=version,
