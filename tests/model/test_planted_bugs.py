@@ -41,7 +41,7 @@ def lose_inserted_row(replace_rows: Callable[..., Any]) -> Callable[..., Any]:
     """A merge does not insert the last of several new rows."""
 
     def cut(batch: Any) -> Any:
-        is_insert = batch.rows is not None and batch.row_ids is None
+        is_insert = batch.rows is not None and not len(batch.row_ids)
         return replace(batch, rows=batch.rows.slice(0, len(batch.rows) - 1)) if is_insert else batch
 
     def planted(version_ref: Any, batches: Iterator[Any]) -> Any:
