@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from anabranch.repo.history.drawings import CommitGraph
     from anabranch.repo.history.entities import EntityChange
     from anabranch.repo.history.lineage import Lineage
-    from anabranch.repo.io.one_step import OneStepWrites
+    from anabranch.repo.io.one_step import OneStepWrite
     from anabranch.repo.io.values import ExportReport, Loader, LoadReport
     from anabranch.repo.log.clones import CloneInfo
     from anabranch.repo.log.commits import Inspect, Once
@@ -1306,7 +1306,8 @@ class Repository:
         >>> commit.message, commit.tables
         ('More tea', ('shop.orders',))
         """
-        return self._one_step(table, branch, message, metadata).append(data, check_keys=check_keys)
+        write = self._one_step(table, branch, message, metadata)
+        return write.run("Append to", lambda tx, key: tx.append(key, data, check_keys=check_keys), data=data)
 
     def upsert(
         self,
@@ -1327,7 +1328,8 @@ class Repository:
         >>> repo.entity_at("shop.orders", 2)
         {'id': 2, 'item': 'cup', 'amount': 9.0}
         """
-        return self._one_step(table, branch, message, metadata).upsert(data, keys=keys)
+        write = self._one_step(table, branch, message, metadata)
+        return write.run("Upsert into", lambda tx, key: tx.upsert(key, data, keys=keys), data=data)
 
     def update(
         self,
@@ -1347,7 +1349,8 @@ class Repository:
         >>> repo.entity_at("shop.orders", 2)["amount"]
         16.0
         """
-        return self._one_step(table, branch, message, metadata).update(assignments, where)
+        write = self._one_step(table, branch, message, metadata)
+        return write.run("Update", lambda tx, key: tx.update(key, assignments, where))
 
     def delete(
         self,
@@ -1366,7 +1369,8 @@ class Repository:
         >>> repo.snapshot()["shop.orders"].count_rows()
         1
         """
-        return self._one_step(table, branch, message, metadata).delete(where)
+        write = self._one_step(table, branch, message, metadata)
+        return write.run("Delete from", lambda tx, key: tx.delete(key, where))
 
     def overwrite(
         self,
@@ -1385,14 +1389,15 @@ class Repository:
         >>> repo.snapshot()["shop.orders"].to_arrow().to_pylist()
         [{'id': 7, 'item': 'hat', 'amount': 20.0}]
         """
-        return self._one_step(table, branch, message, metadata).overwrite(data)
+        write = self._one_step(table, branch, message, metadata)
+        return write.run("Overwrite", lambda tx, key: tx.overwrite(key, data), data=data)
 
     def _one_step(
         self, table: str, branch: str | None, message: str | None, metadata: Mapping[str, str] | None
-    ) -> "OneStepWrites":
-        from anabranch.repo.io.one_step import OneStepWrites
+    ) -> "OneStepWrite":
+        from anabranch.repo.io.one_step import OneStepWrite
 
-        return OneStepWrites(
+        return OneStepWrite(
             config=self._config,
             table=str(TableKey.parse(table)),
             begin=lambda text: self.transaction(branch, message=text, metadata=metadata),
@@ -2095,22 +2100,26 @@ class Repository:
         >>> repo.export("shop.orders", "orders.csv").rows
         3
         """
-        from anabranch.files.formats import checked_csv
-        from anabranch.repo.io.export import ExportOptions, export
+        from anabranch.files.formats import checked_csv, checked_format
+        from anabranch.files.writer import Target
+        from anabranch.repo.io.export import ExportOptions, export_table
 
-        snapshot = self._published_snapshot(self._ref(ref))
+        snapshot, csv = self._published_snapshot(self._ref(ref)), checked_csv(csv)
+        to = Target.parse(
+            target,
+            format=None if format is None else checked_format(format),
+            single_file=single_file,
+            storage_options=storage_options or self.storage_options,
+        )
         options = ExportOptions(
-            format=format,
             columns=columns,
             where=where,
-            limit=limit,
-            single_file=single_file,
+            limit=checked_limit(limit, "rows"),
             overwrite=overwrite,
-            csv=checked_csv(csv),
-            storage_options=storage_options or self.storage_options,
+            csv=csv,
             progress=progress or ignore_progress,
         )
-        return export(snapshot, table, target, options)
+        return export_table(snapshot, table, to, options)
 
     # Maintain.
 

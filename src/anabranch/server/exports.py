@@ -16,7 +16,7 @@ from anabranch.files.formats import CsvOptions, FileFormat
 from anabranch.files.writer import Target
 from anabranch.format.staging.incoming import require_columns
 from anabranch.ids import TableKey
-from anabranch.repo.io.export import Selection
+from anabranch.repo.io.export import ExportOptions
 from anabranch.repo.io.export import export_table as write_export
 from anabranch.repo.io.values import ExportReport
 from anabranch.server.branch import OpenBranch
@@ -77,10 +77,13 @@ class Exports:
                         snapshot,
                         str(key),
                         _target_of(folder / name),
-                        Selection(columns=request.columns, where=request.where, limit=request.limit),
-                        overwrite=False,
-                        csv=request.csv,
-                        progress=progress_callback(report),
+                        ExportOptions(
+                            columns=request.columns,
+                            where=request.where,
+                            limit=request.limit,
+                            csv=request.csv,
+                            progress=progress_callback(report),
+                        ),
                     )
                     return _result_of(job, written, name)
                 # Also if the job was cancelled. No request can name the folder of an export that did not succeed.

@@ -230,22 +230,18 @@ class Ancestry:
         tips = self._table_tip(ours, names[0] or key), self._table_tip(theirs, names[1] or key)
         if not is_plain or tips != (self._tip(ours), self._tip(theirs)):
             bases, _ = self._search(*tips, lambda origin: self._iter_table_parents(origin, key))
-        found = [TableBase(commit=base, entry=self._entry(base.graph_commit_id, key)) for base in bases]
-        return tuple(self._iter_undominated(found, key))
-
-    def _iter_undominated(self, bases: list[TableBase], key: TableKey) -> Iterator[TableBase]:
-        """Yield the first base of each table state, without the states that are ancestors of another base."""
         kept: list[TableBase] = []
-        for base in bases:
+        for commit in bases:
+            base = TableBase(commit=commit, entry=self._entry(commit.graph_commit_id, key))
             # Two commits may hold the same state. As two bases, the caller would merge the state with itself.
             if all(not is_same_state(base.entry, other.entry) for other in kept):
                 kept.append(base)
-        for base in kept:
-            others = [other for other in kept if other is not base]
-            if not any(self._is_before(base, other, key) for other in others):
-                yield base
+        return tuple(base for base in kept if not any(self._is_before(base, other, key) for other in kept))
 
     def _is_before(self, base: TableBase, other: TableBase, key: TableKey) -> bool:
+        """Return whether the state of another base was made from the state of this one."""
+        if base is other:
+            return False
         ours, theirs = (self._read(each.commit.graph_commit_id) for each in (base, other))
         lower = self.find_table_bases(ours, theirs, key)
         # The only common base of two states is one of them, so that the other one was made from it.

@@ -242,16 +242,14 @@ class TableFeed:
     def _iter_states(self, plan: _Plan) -> Iterator[TableChange]:
         commits, before = plan.commits, plan.before
         for start in range(0, len(commits), _BATCH_SIZE):
-            for record in in_parallel(self._read, commits[start : start + _BATCH_SIZE]):
+            ids = [commit.graph_commit_id for commit in commits[start : start + _BATCH_SIZE]]
+            for record in in_parallel(self._repo_store.commits.get, ids):
                 after = self._find(record)
                 # A selected commit need not have changed the table: those of a live branch and freezes are all
                 # selected.
                 if not is_same_state(before, after):
                     yield TableChange(commit=record.commit, before=before, after=after)
                 before = after
-
-    def _read(self, commit: GraphCommit) -> CommitRecord:
-        return self._repo_store.commits.get(commit.graph_commit_id)
 
 
 class _Repository(Protocol):

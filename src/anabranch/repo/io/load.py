@@ -13,17 +13,14 @@ from anabranch.files.rows import Reading
 from anabranch.files.sources import SourceFile, find_files
 from anabranch.format import staging
 from anabranch.format.arrow_types import has_own_types
-from anabranch.format.staging import WrittenFragment
 from anabranch.format.staging.incoming import as_reader, fit_rows, require_columns
 from anabranch.ids import TableKey
 from anabranch.repo.history.comparer import Choice
 from anabranch.repo.io.load_steps import (
-    check_types,
     find_table,
-    keep_last,
     load_files,
     prepare_request,
-    stage_fragments,
+    stage_rows,
     write_rows,
 )
 from anabranch.repo.io.values import (
@@ -40,9 +37,7 @@ from anabranch.repo.io.values import (
 )
 from anabranch.repo.log.commits import checked_text
 from anabranch.repo.log.validation import checked_choice
-from anabranch.repo.snapshot import Table
 from anabranch.repo.transaction import Transaction
-from anabranch.repo.write.staged_table import StagedTable
 from anabranch.storage.requests import OnProgress
 
 
@@ -59,23 +54,23 @@ def load_frame(
             raise MissingDependencyError("PySpark is not installed", hint="pip install 'anabranch[spark]'")
         given = loader.columns_of(frame)
         new_schema = _new_schema(request, given)
-        prepared = _prepare(tx, request, table, new_schema)
+        prepared = prepare_request(tx, request, table, new_schema)
         columns = new_schema if overwrites else prepared.version_ref.schema
         fragments = loader.write_frame(frame, prepared.version_ref, columns, for_overwrite=overwrites).fragments
-        loaded = _stage(tx, request, prepared, fragments, columns if overwrites else given)
+        loaded = stage_rows(tx, request, prepared, fragments, columns if overwrites else given)
         return replace(loaded, created=table is None), Choice.SPARK
     # Rows of Python values do not have types. Those of the table are used, so that an inferred type does not conflict.
     known = request.schema if request.schema is not None or table is None else table.schema
     reader = as_reader(frame, known)
     new_schema = _new_schema(request, reader.schema if has_own_types(frame) or known is None else known)
-    prepared = _prepare(tx, request, table, new_schema)
+    prepared = prepare_request(tx, request, table, new_schema)
     # The new data files define the table, so they need the types of the requested schema, not of the frame. This also
     # refuses repeated columns, and nulls in columns that take none.
     if overwrites:
         fitted = fit_rows(reader, new_schema)
         reader = pa.RecordBatchReader.from_batches(fitted.schema, fitted.batches)
     fragments = staging.write_fragments(prepared.version_ref, reader, for_overwrite=overwrites)
-    loaded = _stage(tx, request, prepared, fragments, reader.schema)
+    loaded = stage_rows(tx, request, prepared, fragments, reader.schema)
     return replace(loaded, created=table is None), Choice.LOCAL
 
 
@@ -99,27 +94,6 @@ def _with_room_for_values(field: pa.Field) -> pa.Field:
     if not pa.types.is_dictionary(kind) or kind.index_type.bit_width >= 32:
         return field
     return field.with_type(pa.dictionary(pa.int32(), kind.value_type, kind.ordered))
-
-
-def _prepare(tx: Transaction, request: FrameRequest, table: Table | None, new_schema: pa.Schema) -> StagedTable:
-    """Prepare the table of a request, which is created with `new_schema` if it does not exist."""
-    # An overwrite may change the types of the columns.
-    if table is not None and request.mode is not LoadMode.OVERWRITE:
-        check_types(request, table.schema)
-    return prepare_request(tx, request, new_schema)
-
-
-def _stage(
-    tx: Transaction, request: FrameRequest, prepared: StagedTable, written: Sequence[WrittenFragment], schema: pa.Schema
-) -> Loaded:
-    """Stage written rows. With on_duplicate='last', keep only the last row of each key."""
-    fragments, repeated = tuple(written), 0
-    if request.on_duplicate is OnDuplicate.LAST:
-        overwrites = schema if request.mode is LoadMode.OVERWRITE else None
-        fragments, repeated = keep_last(prepared, fragments, overwrites=overwrites)
-    stage_fragments(tx, request.mode, prepared, fragments, schema)
-    rows = sum(fragment.rows for fragment in fragments)
-    return Loaded(rows_read=rows + repeated, rows_loaded=rows, rows_repeated=repeated)
 
 
 # Starting Spark takes seconds. Files of this size and above take longer than that to load in one process.
@@ -164,11 +138,12 @@ def load(
     )
     engine = checked_choice(Choice, options.engine, "the engine")
     file_format = None if options.format is None else checked_format(options.format)
-    if not _is_paths(source):
+    paths = _find_paths(source)
+    if paths is None:
         with begin(message) as tx:
             loaded, used = load_frame(tx, request, source, find_loader=find_loader)
         return LoadReport.of(request, loaded, branch=tx.branch, engine=used, commit=tx.published)
-    files = find_files(_path_list(source), format=file_format, storage_options=options.storage_options)
+    files = find_files(paths, format=file_format, storage_options=options.storage_options)
     file_request = _file_request(request, files, options)
     loader = _choose_loader(engine, sum(file.size for file in files), find_loader)
     write = write_rows if loader is None else loader.write
@@ -178,23 +153,19 @@ def load(
     return LoadReport.of(file_request, loaded, branch=tx.branch, engine=used, commit=tx.published)
 
 
-def _is_paths(source: Any) -> bool:
-    """Return whether a source is a path or a list of paths. Everything else is a frame."""
+def _find_paths(source: Any) -> list[str | os.PathLike[str]] | None:
+    """Return the paths of a source, or None if it is a frame: a list of dicts is rows, so the items decide."""
     if isinstance(source, str | os.PathLike):
-        return True
-    # A list of dicts is rows, so the items decide. `_path_list` refuses an empty list: it may be a search that found no
-    # files, which must not empty a table.
-    return isinstance(source, list | tuple) and all(isinstance(item, str | os.PathLike) for item in source)
-
-
-def _path_list(source: Any) -> list[str | os.PathLike[str]]:
-    paths = [source] if isinstance(source, str | os.PathLike) else list(source)
-    if not paths:
+        return [source]
+    if not isinstance(source, list | tuple) or not all(isinstance(item, str | os.PathLike) for item in source):
+        return None
+    # It may be a search that found no files, which must not empty a table.
+    if not source:
         raise InvalidInputError(
             "the list to load is empty",
             hint="pass at least one file, folder or pattern; for no rows, pass an Arrow table with columns",
         )
-    return paths
+    return list(source)
 
 
 def _file_request(request: FrameRequest, files: tuple[SourceFile, ...], options: LoadOptions) -> LoadRequest:

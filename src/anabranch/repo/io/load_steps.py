@@ -80,8 +80,11 @@ def prepare_table(
     return prepared
 
 
-def prepare_request(tx: Transaction, request: FrameRequest, new_schema: pa.Schema) -> StagedTable:
+def prepare_request(tx: Transaction, request: FrameRequest, table: Table | None, new_schema: pa.Schema) -> StagedTable:
     """Prepare the table of a load, which is created with `new_schema` if it does not exist."""
+    # An overwrite may change the types of the columns.
+    if table is not None and request.mode is not LoadMode.OVERWRITE:
+        check_types(request, table.schema)
     return prepare_table(
         tx,
         request.key,
@@ -129,6 +132,20 @@ def stage_fragments(
             table_writes(tx).upsert_fragments(prepared, fragments, columns=schema.names)
         case LoadMode.OVERWRITE:
             table_writes(tx).overwrite_fragments(prepared, fragments, schema=schema)
+
+
+def stage_rows(
+    tx: Transaction, request: FrameRequest, prepared: StagedTable, written: Sequence[WrittenFragment], schema: pa.Schema
+) -> Loaded:
+    """Stage the written rows of a load. With on_duplicate='last', keep only the last row of each key."""
+    fragments, repeated = tuple(written), 0
+    if request.on_duplicate is OnDuplicate.LAST:
+        # After all rows are written: rows of one key may be in different files, and different workers write them.
+        overwrites = schema if request.mode is LoadMode.OVERWRITE else None
+        fragments, repeated = keep_last(prepared, fragments, overwrites=overwrites)
+    stage_fragments(tx, request.mode, prepared, fragments, schema)
+    rows = sum(fragment.rows for fragment in fragments)
+    return Loaded(rows_read=rows + repeated, rows_loaded=rows, rows_repeated=repeated)
 
 
 _POSITION = "__position"
@@ -255,7 +272,7 @@ def load_files(tx: Transaction, request: LoadRequest, write: WriteRows) -> Loade
         raise SchemaMismatchError(
             f"cannot create table '{request.key}': the files have no columns", hint="check the files, or pass `schema`"
         )
-    prepared = prepare_request(tx, request, schema)
+    prepared = prepare_request(tx, request, table, schema)
     # An upsert may leave columns out, but not those by which it finds the rows.
     for name in prepared.primary_key:
         if name not in schema.names:
@@ -274,22 +291,12 @@ def load_files(tx: Transaction, request: LoadRequest, write: WriteRows) -> Loade
     # no commit refers to them.
     if written.bad and request.on_bad is OnBad.FAIL:
         raise _bad_record_error(written.bad)
-    fragments, repeated = written.fragments, 0
-    if request.on_duplicate is OnDuplicate.LAST:
-        # After all files are written: rows of one key may be in different files, and different workers write them.
-        fragments, repeated = keep_last(prepared, fragments, overwrites=schema if task.for_overwrite else None)
     try:
-        stage_fragments(tx, request.mode, prepared, fragments, schema)
+        loaded = stage_rows(tx, request, prepared, written.fragments, schema)
     except KeyConflictError as err:
         raise locate_repeated_key(err, task, prepared.primary_key) from None
     _store_rejects(tx, request.key, written.bad)
-    return Loaded(
-        rows_read=written.rows_read,
-        rows_loaded=sum(fragment.rows for fragment in fragments),
-        rows_rejected=len(written.bad),
-        rows_repeated=repeated,
-        created=table is None,
-    )
+    return replace(loaded, rows_read=written.rows_read, rows_rejected=len(written.bad), created=table is None)
 
 
 def write_rows(task: LoadTask, *, progress: OnProgress) -> WrittenRows:

@@ -1,7 +1,8 @@
 """Run a function in a transaction, again if another writer was faster, and writes that are one commit each."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -50,34 +51,21 @@ def transact(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OneStepWrites:
-    """Writes to one table of a branch, each of them one commit. They return it, or None if nothing changed."""
+class OneStepWrite:
+    """A write to one table of a branch that is one commit."""
 
     config: RepoConfig
     table: str
     begin: Begin
     message: str | None
 
-    def append(self, data: Any, *, check_keys: bool) -> GraphCommit | None:
-        return self._write("Append to", lambda tx: tx.append(self.table, data, check_keys=check_keys), data)
-
-    def upsert(self, data: Any, *, keys: Sequence[str] | None) -> GraphCommit | None:
-        return self._write("Upsert into", lambda tx: tx.upsert(self.table, data, keys=keys), data)
-
-    def overwrite(self, data: Any) -> GraphCommit | None:
-        return self._write("Overwrite", lambda tx: tx.overwrite(self.table, data), data)
-
-    def update(self, assignments: Mapping[str, str], where: str | None) -> GraphCommit | None:
-        return self._write("Update", lambda tx: tx.update(self.table, assignments, where))
-
-    def delete(self, where: str | None) -> GraphCommit | None:
-        return self._write("Delete from", lambda tx: tx.delete(self.table, where))
-
-    def _write(self, verb: str, change: Callable[[Transaction], object], data: Any = None) -> GraphCommit | None:
+    def run(self, verb: str, change: Callable[[Transaction, str], object], *, data: Any = None) -> GraphCommit | None:
+        """Change the table and publish. Return the commit, or None if nothing changed."""
         message = f"{verb} {self.table}" if self.message is None else self.message
         # A stream of rows can be read only once.
         retries = 0 if isinstance(data, pa.RecordBatchReader | pads.Scanner) else RETRIES
-        return transact(self.config, lambda: self.begin(message), change, retries=retries)[1]
+        begin = partial(self.begin, message)
+        return transact(self.config, begin, lambda tx: change(tx, self.table), retries=retries)[1]
 
 
 def _checked_retries(retries: Any) -> int:
