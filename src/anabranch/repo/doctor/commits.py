@@ -273,24 +273,20 @@ class _Users:
 
     @classmethod
     def of(cls, inventory: Inventory) -> "_Users":
-        users = cls({}, {})
+        users, main = cls({}, {}), inventory.heads.get(MAIN)
         for commit_id, facts in sorted(inventory.commits.items()):
             users.commits.setdefault(facts.base, []).append(commit_id)
         for head in inventory.heads.values():
             if not head.state.is_deleted:
-                users.refs.setdefault(_base_shown(inventory, head), []).append(name_of(head.branch))
+                # A live branch shows what is on top of the full map of main.
+                shown = View.of(head, None if main is None else main.head).record.base
+                users.refs.setdefault(shown, []).append(name_of(head.branch))
         for name, tag in inventory.tags.items():
             known = inventory.commits.get(tag.commit_id)
             # A commit cannot be read without the base that has its full map.
             for needed in {tag.commit_id, tag.commit_id if known is None else known.base}:
                 users.refs.setdefault(needed, []).append(name)
         return users
-
-
-def _base_shown(inventory: Inventory, head: LogEntry) -> str:
-    """Return the commit with the full map that a branch shows now. For a live branch, that is main's."""
-    main = inventory.heads.get(MAIN)
-    return View.of(head, None if main is None else main.head).record.base
 
 
 def _broken_commit(
@@ -306,32 +302,30 @@ def _broken_commit(
     # read.
     can_repair = kind is not FindingKind.NEWER_FORMAT and rebuilder.can_rebuild(commit_id)
     built_on = f"; {len(others)} other commits build on its tables" if others else ""
+    if kind is FindingKind.BROKEN_TAG:
+        remedy = "restore the commit from a backup, or delete the tag"
+    elif kind is FindingKind.NEWER_FORMAT:
+        remedy = "upgrade Anabranch"
+    else:
+        remedy = "a repair writes it again from the log entry that published it" if can_repair else _FROM_BACKUP
     return Case(
         kind=kind,
         subject=commit_path(commit_id),
         explanation=f"commit {commit_id} cannot be read: {broken.problem}{built_on}",
-        remedy=_remedy(kind, can_repair=can_repair),
+        remedy=remedy,
         refs=refs,
         commits=(commit_id, *others),
         repair=(lambda: rebuilder.rebuild(commit_id)) if can_repair else None,
     )
 
 
-def _remedy(kind: FindingKind, *, can_repair: bool) -> str:
-    if kind is FindingKind.BROKEN_TAG:
-        return "restore the commit from a backup, or delete the tag"
-    if kind is FindingKind.NEWER_FORMAT:
-        return "upgrade Anabranch"
-    return "a repair writes it again from the log entry that published it" if can_repair else _FROM_BACKUP
-
-
 def _check_full_maps(repo_store: RepoStore, inventory: Inventory) -> None:
     """Find full maps that differ from the parent commit in tables that the commit does not list as changed."""
     full = [commit_id for commit_id, facts in sorted(inventory.commits.items()) if facts.base == commit_id]
     for commit_id in full:
-        unexplained = (
-            () if commit_id in inventory.broken else _find_unexplained_tables(repo_store, inventory, commit_id)
-        )
+        if commit_id in inventory.broken:
+            continue
+        unexplained = _find_unexplained_tables(repo_store, inventory, commit_id)
         if unexplained:
             problem = f"it does not list {', '.join(unexplained[:3])} as changed, but has another state than its parent"
             inventory.add_broken(commit_id, BrokenCommit(kind=FindingKind.DIFFERENT_COMMIT, problem=problem))

@@ -6,6 +6,7 @@ write, and was a rename of a branch interrupted?
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -63,8 +64,13 @@ def diagnose_homes(repo_store: RepoStore, inventory: Inventory, damaged: Collect
 
 def _iter_written(repo_store: RepoStore, head: LogEntry) -> Iterator[tuple[TableKey, TableEntry]]:
     """Yield the tables that a branch has written in homes of its own, each of which has one table."""
-    tables = repo_store.commits.tables_of(head.head)
-    at_creation = {} if str(head.branch) == MAIN else _tables_at_creation(repo_store, head)
+    commits = repo_store.commits
+    tables, at_creation = commits.tables_of(head.head), dict[TableKey, TableEntry]()
+    if str(head.branch) != MAIN:
+        # If its first entry is damaged, that is a finding of its own.
+        with suppress(AnabranchError):
+            first = repo_store.heads.get_numbered(head.branch, head.state.created_as)
+            at_creation = commits.tables_of(first.head)
     homes = Counter((entry.dataset, entry.home) for entry in tables.values())
     for key, entry in sorted(tables.items()):
         # A table that is unchanged since the branch was created may be in a home of an earlier branch of this name.
@@ -73,18 +79,12 @@ def _iter_written(repo_store: RepoStore, head: LogEntry) -> Iterator[tuple[Table
             yield key, entry
 
 
-def _tables_at_creation(repo_store: RepoStore, head: LogEntry) -> dict[TableKey, TableEntry]:
-    try:
-        return repo_store.commits.tables_of(repo_store.heads.get_numbered(head.branch, head.state.created_as).head)
-    except AnabranchError:
-        return {}
-
-
 def _diagnose_home(repo_store: RepoStore, branch: BranchName, table: tuple[TableKey, TableEntry]) -> Case | None:
     """Return what is wrong with the newest ordinary version of a home, or None if it is the published state."""
     key, entry = table
     home = repo_store.config.dataset_root(entry.dataset).on(entry.home)
     subject = "/".join(filter(None, ["tables", entry.dataset, home.folder]))
+    case = partial(Case, subject=subject, tables=(str(key),))
 
     def repair() -> bool:
         settle_table(repo_store, branch, key)
@@ -93,12 +93,11 @@ def _diagnose_home(repo_store: RepoStore, branch: BranchName, table: tuple[Table
     try:
         newest = staging.newest_version(home)
         if staging.is_damaged(home, newest):
-            return Case(
+            return case(
                 kind=FindingKind.DAMAGED_MANIFEST,
                 subject=f"{subject}/{manifest_path(newest)}",
                 explanation=f"the newest ordinary version of '{key}', which plain Lance readers see, was cut off",
                 remedy="a repair replaces it and settles the published state, as the next writer would",
-                tables=(str(key),),
                 repair=repair,
             )
         home.open()
@@ -109,34 +108,24 @@ def _diagnose_home(repo_store: RepoStore, branch: BranchName, table: tuple[Table
     except (StorageDeniedError, StorageUnavailableError):
         raise
     except AnabranchError as err:
-        return Case(
+        return case(
             kind=FindingKind.DAMAGED_MANIFEST,
-            subject=subject,
             explanation=f"its newest version, which plain Lance readers see, cannot be opened: {err.problem}",
             remedy="restore it from a backup; Anabranch can still read the published state",
-            tables=(str(key),),
         )
     if external:
-        return _external_write(branch, key, subject, external)
-    return Case(
+        versions = ", ".join(map(str, external))
+        return case(
+            kind=FindingKind.EXTERNAL_WRITE,
+            explanation=f"another Lance tool wrote to '{key}' on branch '{branch}': version {versions}",
+            remedy=f"merge it with `adopt('{key}', branch='{branch}')`, or set it aside with"
+            f" `settle('{key}', branch='{branch}', force=True)`",
+        )
+    return case(
         kind=FindingKind.UNSETTLED_HOME,
-        subject=subject,
         explanation=f"plain Lance readers see another state of '{key}' than branch '{branch}' has published",
         remedy="a repair settles it, as the next writer would",
-        tables=(str(key),),
         repair=repair,
-    )
-
-
-def _external_write(branch: BranchName, key: TableKey, subject: str, versions: tuple[int, ...]) -> Case:
-    named = ", ".join(map(str, versions))
-    return Case(
-        kind=FindingKind.EXTERNAL_WRITE,
-        subject=subject,
-        explanation=f"another Lance tool wrote to '{key}' on branch '{branch}': version {named}",
-        remedy=f"merge it with `adopt('{key}', branch='{branch}')`, or set it aside with"
-        f" `settle('{key}', branch='{branch}', force=True)`",
-        tables=(str(key),),
     )
 
 

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from anabranch.errors import AnabranchError, CorruptError, InvalidNameError
@@ -181,6 +181,15 @@ class Use:
     keys: set[tuple[str, ...]] = field(default_factory=set)
 
 
+class DamagedNewest(NamedTuple):
+    """The newest entry of a log, which cannot be read and is not rebuilt from other entries, and its bytes."""
+
+    case: Case
+    checked: CheckedLog
+    number: int
+    data: bytes
+
+
 class Inventory:
     """The facts that a scan has found. Several threads fill it concurrently."""
 
@@ -188,7 +197,7 @@ class Inventory:
         self._lock = threading.Lock()
         self._tables = tables
         self.cases: list[Case] = []
-        self.damaged_newest: list[Any] = []
+        self.damaged_newest: list[DamagedNewest] = []
         # The newest entry of each branch and run, and of each existing tag, by name.
         self.heads: dict[str, LogEntry] = {}
         self.tags: dict[str, TagInfo] = {}
@@ -204,7 +213,7 @@ class Inventory:
         # base's state of these tables, so it may have been collected.
         self._hidden: dict[str, set[TableKey]] = {}
 
-    def add_damaged_newest(self, entry: Any) -> None:
+    def add_damaged_newest(self, entry: DamagedNewest) -> None:
         """Remember a damaged newest entry. Its remedy can be chosen after all commits have been read."""
         with self._lock:
             self.damaged_newest.append(entry)
@@ -301,12 +310,8 @@ def with_effects(repo_store: RepoStore, inventory: Inventory, cases: Iterable[Ca
             refs[place].add(name)
     commits = _find_commits(repo_store, sorted(inventory.commits), keys, damaged)
     affected = [_with_effects(case, inventory, refs, commits) for case in found]
-    return [case for case in affected if inventory.broken or _has_effect(case)]
-
-
-def _has_effect(case: Case) -> bool:
-    """Return False for a table state that no ref and no commit has: it was collected after the logs were read."""
-    return bool(not case.placements or case.refs or case.commits)
+    # A table state that no ref and no commit has was collected after the logs were read.
+    return [case for case in affected if inventory.broken or not case.placements or case.refs or case.commits]
 
 
 def _find_commits(

@@ -1,6 +1,6 @@
 """Check every entry of the numbered logs: those of branches, runs, tags, clones and the origin."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
@@ -10,7 +10,7 @@ from anabranch.errors import CorruptError, UnsupportedFormatError
 from anabranch.format.doctor.findings import Case, FindingKind, unknown_file
 from anabranch.ids import MAIN, BranchName
 from anabranch.repo.doctor.commits import inspect_commit, rebuild_entry, rebuild_newest
-from anabranch.repo.doctor.inventory import CheckedLog, Entry, Inventory
+from anabranch.repo.doctor.inventory import CheckedLog, DamagedNewest, Entry, Inventory
 from anabranch.repo.doctor.metadata import StoredHistory
 from anabranch.repo.log.config import RepoConfig, as_text, store_microseconds
 from anabranch.repo.log.entries import LogEntry
@@ -45,16 +45,6 @@ class _Timed:
 
     number: int
     at: int
-
-
-@dataclass(frozen=True, slots=True)
-class _DamagedNewest:
-    """A damaged newest entry. `set_aside` is given if the entry is torn: it moves the entry out of the log."""
-
-    case: Case
-    checked: CheckedLog
-    number: int
-    set_aside: Callable[[], bool] | None
 
 
 def scan_log(repo_store: RepoStore, inventory: Inventory, checked: CheckedLog) -> None:
@@ -164,9 +154,7 @@ def _scan_entry(
         # A torn entry was never acknowledged and can be set aside, a published one cannot. Other objects decide that,
         # and they are not all read yet.
         if case.repair is None and number == newest:
-            can_set_aside = _can_be_set_aside(checked, data)
-            set_aside = partial(_set_aside, repo_store.config, checked, number, data) if can_set_aside else None
-            inventory.add_damaged_newest(_DamagedNewest(case, checked, number, set_aside))
+            inventory.add_damaged_newest(DamagedNewest(case, checked, number, data))
             return None
         return case
     if not checked.is_own(entry, number):
@@ -218,16 +206,6 @@ def _lost_entry(
         refs=checked.refs(number, newest),
         repair=None if data is None else repair,
     )
-
-
-def _can_be_set_aside(checked: CheckedLog, data: bytes) -> bool:
-    """Return whether an entry was cut off by a power loss before it was acknowledged, so that nothing depends on it.
-
-    Writers give an entry its name only after its bytes are complete and synced. So a torn newest entry was never
-    acknowledged as durable. A damaged entry that is complete is another case: it was acknowledged, and stays. A
-    registration of a clone stays in any case, because the clone may be on another disk and need the files.
-    """
-    return (checked.is_tag or checked.branch is not None) and is_torn(data)
 
 
 def _set_aside(config: RepoConfig, checked: CheckedLog, number: int, data: bytes) -> bool:
@@ -312,8 +290,7 @@ def _diagnose_damaged_newest(repo_store: RepoStore, inventory: Inventory, stored
     If another object names the commit that such an entry published, the entry is rebuilt from the commit. Otherwise
     it is set aside if it is torn, and not changed if it is complete.
     """
-    for damaged in inventory.damaged_newest:
-        case, checked, number = damaged.case, damaged.checked, damaged.number
+    for case, checked, number, torn in inventory.damaged_newest:
         published = _published_as(inventory, stored, str(checked.branch), number)
         if published and checked.branch is not None:
             data = rebuild_newest(repo_store, checked, number, published)
@@ -321,13 +298,16 @@ def _diagnose_damaged_newest(repo_store: RepoStore, inventory: Inventory, stored
                 remedy = "a repair writes it again from the commit that it published"
                 case = replace(case, remedy=remedy, repair=partial(_put_entry, checked, number, data))
             yield case
-        elif damaged.set_aside is not None:
+        # Writers give an entry its name only after its bytes are complete and synced. So a torn newest entry was never
+        # acknowledged as durable, and nothing depends on it. A damaged entry that is complete was acknowledged, and
+        # stays. So does a registration of a clone, because the clone may be on another disk and need the files.
+        elif (checked.is_tag or checked.branch is not None) and is_torn(torn):
             yield replace(
                 case,
                 kind=FindingKind.TORN_ENTRY,
                 explanation=f"{case.explanation}; a power loss cut it off before it was acknowledged",
                 remedy=f"a repair renames it to end in '{TORN}'; the entry before it is the newest again",
-                repair=damaged.set_aside,
+                repair=partial(_set_aside, repo_store.config, checked, number, torn),
             )
         else:
             yield case

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ from anabranch.errors import AnabranchError, LinkError, StorageDeniedError, Stor
 from anabranch.format import staging
 from anabranch.format.doctor.findings import Case, FindingKind, Placement
 from anabranch.format.doctor.inventory import (
+    MANIFESTS,
     Inventory,
     VersionFacts,
     WrongFile,
@@ -18,7 +20,7 @@ from anabranch.format.doctor.inventory import (
 )
 from anabranch.format.doctor.refs import can_write_ref, write_ref
 from anabranch.format.home import Home, branch_folder, is_staged
-from anabranch.format.layout.listing import Layout, LayoutKind, ManifestName, branch_ref_path, lay_out, manifest_path
+from anabranch.format.layout.listing import Layout, ManifestName, branch_ref_path, lay_out, manifest_path
 from anabranch.format.refs.ref_files import RefFile
 from anabranch.format.refs.refs import BranchInfo, scan_branches
 from anabranch.format.scan import iter_batches
@@ -28,7 +30,6 @@ from anabranch.repo.log.config import TABLES, RepoConfig
 from anabranch.storage import open_store
 from anabranch.storage.uris import follow_links, relative_to
 
-_MANIFESTS = frozenset({LayoutKind.MANIFEST, LayoutKind.DETACHED_MANIFEST})
 _FROM_BACKUP = "restore it from a backup"
 _PROBLEMS = {
     FindingKind.MISSING_DATA_FILE: ("a data file is missing", "{} data files are missing"),
@@ -58,7 +59,14 @@ def check_dataset(config: RepoConfig, dataset: str, uses: Mapping[Placement, Use
             root.on(home).refuse_links()
     # Doctor does not follow links either: a repository from an untrusted source could name files outside of it.
     except LinkError as err:
-        return _behind_link(dataset, uses, err)
+        link = Case(
+            kind=FindingKind.SYMBOLIC_LINK,
+            subject=f"{TABLES}/{dataset}",
+            explanation=f"it cannot be read: {err.problem}",
+            remedy=err.hint,
+            placements=frozenset(uses),
+        )
+        return DatasetCheck(cases=(link,))
     files = lay_out(root.root, root.store().list())
     check = _Check(root, dataset, uses, files)
     if not files.files:
@@ -69,17 +77,6 @@ def check_dataset(config: RepoConfig, dataset: str, uses: Mapping[Placement, Use
     return DatasetCheck(cases=tuple(check.run()), stale=check.stale, gone=check.gone)
 
 
-def _behind_link(dataset: str, uses: Mapping[Placement, Use], err: LinkError) -> DatasetCheck:
-    case = Case(
-        kind=FindingKind.SYMBOLIC_LINK,
-        subject=f"{TABLES}/{dataset}",
-        explanation=f"it cannot be read: {err.problem}",
-        remedy=err.hint,
-        placements=frozenset(uses),
-    )
-    return DatasetCheck(cases=(case,))
-
-
 class _Check:
     """One check of one dataset."""
 
@@ -87,6 +84,7 @@ class _Check:
         self._root = root
         self._dataset = dataset
         self._uses = uses
+        self._homes = {place.home for place in uses}
         self._files = files
         self.stale: dict[Placement, str] = {}
         self.gone: dict[Placement, str] = {}
@@ -105,25 +103,32 @@ class _Check:
         )
 
     def run(self) -> Iterator[Case]:
-        manifests = [file for file in self._files.files if file.kind in _MANIFESTS]
+        manifests = [file for file in self._files.files if file.kind in MANIFESTS]
         listed = {(file.branch, ManifestName.parse(file.name).version) for file in manifests}
         # The root counts even if no commit reads it: without it, no table can be branched from the other homes.
-        lost = {None, *self._homes()} - {branch for branch, _ in listed}
+        lost = {None, *self._homes} - {branch for branch, _ in listed}
         for home in lost:
             yield self._lost_home(home)
         wanted = {(place.home, place.version) for place in self._uses if place.home not in lost}
         inventory = read_partial_inventory(self._root, self._files, wanted)
-        yield from self._used_refs(inventory, lost)
-        yield from self._unused_refs()
+        yield from self._refs(inventory, lost)
         yield from self._missing_versions(wanted - listed)
         yield from self._damaged_manifests(inventory)
         yield from self._contents(inventory)
-        yield from self._unfinished_forks()
+        for name in self._files.unreferenced_trees:
+            if name not in self._homes:
+                problem = f"files of branch '{name}', whose creation did not finish; no commit needs them"
+                yield self.case(FindingKind.UNFINISHED_FORK, branch_folder(name), problem, "gc removes them")
 
-    def _used_refs(self, inventory: Inventory, lost: set[str | None]) -> Iterator[Case]:
+    def _refs(self, inventory: Inventory, lost: set[str | None]) -> Iterator[Case]:
         refs = {ref.name: ref for ref in reversed(inventory.branch_refs)}
-        for home in sorted(home for home in self._homes() if home is not None and home not in lost):
+        for home in sorted(home for home in self._homes if home is not None and home not in lost):
             yield from self._ref(home, refs.get(home))
+        # Damaged metadata of branches that no commit uses, too: gc deletes nothing in a dataset with such damage.
+        unused = {name for name in self._files.branches if name not in self._homes}
+        for ref in scan_branches(self._root, names=unused) if unused else ():
+            if ref.info is None:
+                yield from self._ref(ref.name, ref)
 
     def _missing_versions(self, missing: set[tuple[str | None, int]]) -> Iterator[Case]:
         for home, version in sorted(missing, key=repr):
@@ -137,9 +142,6 @@ class _Check:
             problem = f"version {version} of {self._name(file.branch)} cannot be opened: {damage.problem}"
             yield self._unreadable(FindingKind.DAMAGED_MANIFEST, file.path, problem, file.branch, version)
 
-    def _homes(self) -> set[str | None]:
-        return {place.home for place in self._uses}
-
     def _lost_home(self, home: str | None) -> Case:
         placements = frozenset(place for place in self._uses if place.home == home)
         problem = f"{self._name(home)} has no versions"
@@ -147,13 +149,6 @@ class _Check:
             problem += "; its branches can be read, but tables cannot be branched from them"
         folder = self._root.on(home).folder
         return self.case(FindingKind.MISSING_HOME, folder, problem, "restore the folder from a backup", placements)
-
-    def _unused_refs(self) -> Iterator[Case]:
-        """Report damaged metadata of branches that no commit uses: gc deletes nothing in a dataset with such damage."""
-        unused = {name for name in self._files.branches if name not in self._homes()}
-        for ref in scan_branches(self._root, names=unused) if unused else ():
-            if ref.info is None:
-                yield from self._ref(ref.name, ref)
 
     def _ref(self, home: str, ref: RefFile[BranchInfo] | None) -> Iterator[Case]:
         """Check the metadata of a Lance branch.
@@ -248,7 +243,10 @@ class _Check:
         """Report an index that is missing or damaged: rows can be read without it, and it can be built again."""
         place = min(places, key=repr)
         table = min(self._uses[place].tables, default="TABLE")
-        column = self._indexed_column(place, path.rpartition("/")[2])
+        version_ref, column = VersionRef(home=self._root.on(place.home), version=place.version), None
+        with suppress(AnabranchError):
+            column = find_indexed_column(version_ref, path.rpartition("/")[2])
+        column = column or "COLUMN"
         problem = "is missing" if kind is FindingKind.MISSING_INDEX else "is damaged"
         return self.case(
             kind,
@@ -257,14 +255,6 @@ class _Check:
             f"build it again with `index({str(table)!r}, {column!r})`",
             places,
         )
-
-    def _indexed_column(self, place: Placement, uuid: str) -> str:
-        try:
-            return (
-                find_indexed_column(VersionRef(home=self._root.on(place.home), version=place.version), uuid) or "COLUMN"
-            )
-        except AnabranchError:
-            return "COLUMN"
 
     def _wrong_row_count(self, place: Placement, facts: VersionFacts) -> Iterator[Case]:
         wrong = sorted(self._uses[place].rows - {facts.rows})
@@ -277,13 +267,6 @@ class _Check:
                 "compare the table with a backup, and find out what wrote the commit",
                 {place},
             )
-
-    def _unfinished_forks(self) -> Iterator[Case]:
-        homes = self._homes()
-        for name in self._files.unreferenced_trees:
-            if name not in homes:
-                problem = f"files of branch '{name}', whose creation did not finish; no commit needs them"
-                yield self.case(FindingKind.UNFINISHED_FORK, branch_folder(name), problem, "gc removes them")
 
     def _below(self, path: str) -> str:
         """Return a path below the repository's root. A file in another location keeps its URI."""
@@ -327,7 +310,15 @@ def _check(config: RepoConfig, place: Placement, keys: list[tuple[str, ...]]) ->
         yield FindingKind.UNREADABLE_ROWS, f"its rows cannot be read: {err.problem}"
         return
     for key in filter(None, keys):
-        yield from _check_key(key, columns.select(list(key)))
+        rows, named = columns.select(list(key)), ", ".join(key)
+        if any(rows.column(name).null_count for name in key):
+            yield FindingKind.NULL_KEYS, f"rows have no value in the primary key ({named})"
+        # Grouping takes a hash table of all keys, so that a cheaper test comes first. It decides for one column of
+        # numbers or times.
+        if not staging.are_surely_unique(rows):
+            repeated = len(rows) - len(rows.group_by(list(key)).aggregate([]))
+            if repeated:
+                yield FindingKind.DUPLICATE_KEYS, f"{repeated} rows repeat a primary key ({named})"
 
 
 def _read(version_ref: VersionRef, keys: list[tuple[str, ...]]) -> pa.Table:
@@ -337,18 +328,6 @@ def _read(version_ref: VersionRef, keys: list[tuple[str, ...]]) -> pa.Table:
     # All columns are read, because damage in any file must be found. Only the keys are kept in memory.
     kept = [batch.select(names) for batch in iter_batches(version_ref)]
     return pa.Table.from_batches(kept, schema=pa.schema([schema.field(name) for name in names]))
-
-
-def _check_key(key: tuple[str, ...], rows: pa.Table) -> Iterator[tuple[FindingKind, str]]:
-    named = ", ".join(key)
-    if any(rows.column(name).null_count for name in key):
-        yield FindingKind.NULL_KEYS, f"rows have no value in the primary key ({named})"
-    # Grouping takes a hash table of all keys, so that a cheaper test comes first. It decides for one column of numbers
-    # or times.
-    if not staging.are_surely_unique(rows):
-        repeated = len(rows) - len(rows.group_by(list(key)).aggregate([]))
-        if repeated:
-            yield FindingKind.DUPLICATE_KEYS, f"{repeated} rows repeat a primary key ({named})"
 
 
 def _case(kind: FindingKind, states: list[tuple[Placement, str]]) -> Case:

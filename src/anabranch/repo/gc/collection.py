@@ -3,7 +3,7 @@
 Also compaction: rewrite small files of tables as larger ones. No row changes.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -24,7 +24,7 @@ from anabranch.repo.gc.sweep import (
 )
 from anabranch.repo.log.collected import list_collected, mark_collected, record_collected, unmark_collected
 from anabranch.repo.log.config import TABLES, RepoConfig, store_microseconds
-from anabranch.repo.log.entries import CommitRecord, GraphCommit, LogEntry
+from anabranch.repo.log.entries import CommitRecord, GraphCommit
 from anabranch.repo.log.run_state import RunPhase
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.refs.branches import delete_branch, refuse_in_use
@@ -41,46 +41,36 @@ from anabranch.storage.store import store_time
 _EXPIRED = "the lease of the run expired"
 
 
-def _list_expired_branches(repo_store: RepoStore) -> tuple[LogEntry, ...]:
-    """Return the branches whose expiry time has passed by the store's clock."""
-    now = store_microseconds(repo_store.config)
-    return tuple(
-        entry
-        for entry in repo_store.heads.list()
-        # main never expires, even if its entry has a time.
-        if not entry.state.is_deleted and entry.state.expires_at is not None and entry.state.expires_at <= now
-        if str(entry.branch) != MAIN
-    )
-
-
 def _delete_expired_branches(repo_store: RepoStore, *, dry_run: bool) -> tuple[str, ...]:
-    """Delete the expired branches and return their names. Branches that are protected or in use stay."""
+    """Delete the branches whose expiry time has passed by the store's clock, and return their names.
+
+    Branches that are protected or in use stay. A dry run only checks them.
+    """
+    now = store_microseconds(repo_store.config)
     deleted: set[BranchName] = set()
+    waiting = []
+    for entry in repo_store.heads.list():
+        expires_at = entry.state.expires_at
+        # main never expires, even if its entry has a time.
+        if expires_at is not None and expires_at <= now and not entry.state.is_deleted and str(entry.branch) != MAIN:
+            waiting.append(entry)
     # A branch can be deleted only after the branches that were made from it, so repeat until no more can be deleted.
-    waiting = list(_list_expired_branches(repo_store))
-    while waiting:
-        for entry in waiting:
-            if _try_delete(repo_store, entry, deleted, dry_run=dry_run):
-                deleted.add(entry.branch)
-        left = [entry for entry in waiting if entry.branch not in deleted]
-        if len(left) == len(waiting):
-            break
-        waiting = left
+    has_deleted = True
+    while has_deleted:
+        has_deleted = False
+        for entry in [entry for entry in waiting if entry.branch not in deleted]:
+            try:
+                if dry_run:
+                    refuse_protected(entry)
+                    refuse_in_use(repo_store, entry.branch, without=deleted)
+                else:
+                    delete_branch(repo_store, entry.branch)
+            # It stays. The next collection tries again.
+            except (BranchInUseError, BranchProtectedError, BusyError):
+                continue
+            deleted.add(entry.branch)
+            has_deleted = True
     return tuple(sorted(map(str, deleted)))
-
-
-def _try_delete(repo_store: RepoStore, entry: LogEntry, deleted: Set[BranchName], *, dry_run: bool) -> bool:
-    """Delete a branch. A dry run only checks it, as if the branches in `deleted` did not exist."""
-    try:
-        if dry_run:
-            refuse_protected(entry)
-            refuse_in_use(repo_store, entry.branch, without=deleted)
-        else:
-            delete_branch(repo_store, entry.branch)
-    # It stays, because something uses it or its protection forbids the deletion. The next collection tries again.
-    except (BranchInUseError, BranchProtectedError, BusyError):
-        return False
-    return True
 
 
 def _list_expired_runs(repo_store: RepoStore, *, horizon: datetime) -> tuple[str, ...]:
@@ -171,7 +161,9 @@ class _Collection:
         config = self.repo_store.config
         # Before anything is read: what later work writes is younger than this horizon, so that it is never judged.
         horizon, waiting_since = find_horizon(config, self.policy.grace)
-        branches, runs = self._end_expired(horizon)
+        branches = _delete_expired_branches(self.repo_store, dry_run=self.dry_run)
+        end_runs = _list_expired_runs if self.dry_run else _fail_expired_runs
+        runs = end_runs(self.repo_store, horizon=horizon)
         self.progress(Progress(stage=GcStage.READING, done=0, total=2))
         roots, collected = self._mark(horizon)
         self.progress(Progress(stage=GcStage.READING, done=1, total=2))
@@ -234,14 +226,6 @@ class _Collection:
             recorded |= late
             commits = [record for record in commits if record.commit.graph_commit_id not in recorded]
         return commits
-
-    def _end_expired(self, horizon: datetime) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Delete expired branches and fail expired runs. Return the names of both."""
-        end_runs = _list_expired_runs if self.dry_run else _fail_expired_runs
-        return (
-            _delete_expired_branches(self.repo_store, dry_run=self.dry_run),
-            end_runs(self.repo_store, horizon=horizon),
-        )
 
     def _sweep_tables(self, wanted: Mapping[str, Wanted], horizon: datetime) -> tuple[list[CollectedObject], list[str]]:
         """Sweep all datasets. Return the deleted objects and the needed files that are missing."""

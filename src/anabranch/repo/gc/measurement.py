@@ -34,7 +34,7 @@ from anabranch.repo.gc.sweep import (
 )
 from anabranch.repo.log.collected import list_collected
 from anabranch.repo.log.config import TABLES, RepoConfig
-from anabranch.repo.log.entries import CommitRecord, TableEntry
+from anabranch.repo.log.entries import CommitRecord
 from anabranch.repo.log.store import RepoStore, View
 from anabranch.storage import in_parallel, iter_in_parallel
 from anabranch.storage.requests import OnProgress, Progress, ignore_progress
@@ -203,20 +203,14 @@ def _find_needs(
         need = found[held.entry.dataset][held.entry.home, held.entry.version]
         need.tables.add(str(held.key))
         need.keepers.update(labels.setdefault(holder, _label(holder)) for holder in held.holders)
-    for name, key, entry in _iter_heads(repo_store, roots):
-        need = found[entry.dataset][entry.home, entry.version]
-        need.tables.add(str(key))
-        need.heads.add(name)
-    return found
-
-
-def _iter_heads(repo_store: RepoStore, roots: Roots) -> Iterator[tuple[str, TableKey, TableEntry]]:
-    """Yield every table in the current state of every branch. A live branch shows main's tables where it has none."""
     # One state of main for all live branches, so that the report is consistent with itself.
-    main = next(entry.head for entry in roots.heads if str(entry.branch) == MAIN)
-    for entry in roots.heads:
-        for key, table in View.of(entry, main).tables(repo_store.commits).items():
-            yield _label(str(entry.branch)), key, table
+    main = next(head.head for head in roots.heads if str(head.branch) == MAIN)
+    for head in roots.heads:
+        for key, entry in View.of(head, main).tables(repo_store.commits).items():
+            need = found[entry.dataset][entry.home, entry.version]
+            need.tables.add(str(key))
+            need.heads.add(_label(str(head.branch)))
+    return found
 
 
 def _label(holder: str) -> str:
@@ -278,9 +272,13 @@ def _users_of_files(reach: Reach, needs: _Needs) -> dict[str, _Need]:
             _add(found, files, reach, needs[place])
         if place in reach.foreign:
             _add(found, files, reach, lance)
+    in_homes: dict[str | None, _Need] = defaultdict(_Need)
+    for (home, _), need in needs.items():
+        in_homes[home].tables |= need.tables
+        in_homes[home].keepers |= need.keepers
     # Frozen here: files that only ordinary versions contain are counted once, for the holders of the home, not also
     # for those of a staged version.
-    assigned, in_homes = frozenset(found), _by_home(needs)
+    assigned = frozenset(found)
     # A home without holders is kept because others were forked from it: its files count for all holders.
     everyone = _Need(tables=tables, keepers={who for need in needs.values() for who in need.keepers})
     for place in reach.users.keys() - needs.keys() - reach.foreign:
@@ -290,21 +288,15 @@ def _users_of_files(reach: Reach, needs: _Needs) -> dict[str, _Need]:
 
 
 def _add_files_of_homes(found: dict[str, _Need], reach: Reach, in_homes: Mapping[str | None, _Need]) -> None:
-    """Count the ref and the version hint of each home for the holders that have a version in it."""
-    dead = {file.path for file in reach.dead}
-    for home, path in _iter_files_of_homes(reach.sizes.keys() - dead):
+    """Count the files that a home has once, its ref and Lance's version hint, for the holders of versions in it."""
+    for path in reach.sizes.keys() - {file.path for file in reach.dead}:
+        home = branch_of_ref_path(path)
+        if path.endswith(f"/{VERSION_HINT}"):
+            home = path.removesuffix(f"/{VERSION_HINT}").removeprefix("tree/")
+        elif home is None and path != VERSION_HINT:
+            continue
         if home in in_homes:
             _add(found, [path], reach, in_homes[home])
-
-
-def _iter_files_of_homes(paths: Iterable[str]) -> Iterator[tuple[str | None, str]]:
-    """Yield the files that a home has once, independent of its versions: its ref, and Lance's version hint."""
-    for path in paths:
-        home = branch_of_ref_path(path)
-        if home is not None or path == VERSION_HINT:
-            yield home, path
-        elif path.endswith(f"/{VERSION_HINT}"):
-            yield path.removesuffix(f"/{VERSION_HINT}").removeprefix("tree/"), path
 
 
 def _add(found: dict[str, _Need], files: Iterable[str], reach: Reach, need: _Need) -> None:
@@ -312,15 +304,6 @@ def _add(found: dict[str, _Need], files: Iterable[str], reach: Reach, need: _Nee
     for path in files:
         if path in reach.sizes:
             found.setdefault(path, _Need()).add(need)
-
-
-def _by_home(needs: _Needs) -> dict[str | None, _Need]:
-    """Return the holders of all versions in each home."""
-    found: dict[str | None, _Need] = defaultdict(_Need)
-    for (home, _), need in needs.items():
-        found[home].tables |= need.tables
-        found[home].keepers |= need.keepers
-    return found
 
 
 def _measure_metadata(config: RepoConfig) -> dict[str, Usage]:

@@ -146,7 +146,11 @@ class Lifetime:
             for head in self._heads.values():
                 self._add_ancestors(head, kept)
             return kept
-        since, is_new = self._first_number_since(times, horizon), _newer_than(policy, horizon)
+        older = [number for number, at in times.items() if at < horizon and number <= self.last.number]
+        # The number of the entry that was the newest at the horizon. Without an older entry, the branch was created
+        # after the horizon, and all of its entries count.
+        since = max(older, default=self.last.state.created_as)
+        is_new = _newer_than(policy, horizon)
         heads = {number: head.commit.graph_commit_id for number, head in self._heads.items()}
         # The head at the horizon counts as well: a reader that opened the branch then may still read it.
         kept.update(head for number, head in heads.items() if number >= min(since, self.last.number))
@@ -173,12 +177,6 @@ class Lifetime:
             if commit_id in kept and commit_id not in own:
                 return
             kept.add(commit_id)
-
-    def _first_number_since(self, times: Mapping[int, datetime], horizon: datetime) -> int:
-        """Return the number of the entry that was the newest at the horizon."""
-        older = [number for number, at in times.items() if at < horizon and number <= self.last.number]
-        # Without an older entry, the branch was created after the horizon, and all of its entries count.
-        return max(older, default=self.last.state.created_as)
 
     def _iter_last(self, keep_last: int, is_new: Callable[[GraphCommit], bool], since: int) -> Iterator[str]:
         """Yield the last commits of the branch along first parents.
@@ -357,14 +355,14 @@ class _Search:
             return set()
         parent = Parent(branch=last.branch, commit="", created_as=last.state.created_as)
         newest = self._repo_store.heads.find_followed(parent)
-        if newest is None or (newest.state.is_deleted and self._is_old(newest)):
+        if newest is None:
             return set()
+        if newest.state.is_deleted:
+            # A branch that was deleted since the horizon can be restored.
+            path = self._repo_store.config.branch_log(newest.branch).path(newest.number)
+            if self._repo_store.config.store.head(path).modified < self._horizon:
+                return set()
         return lifetime.find_kept_before(self._policy, times, self._horizon)
-
-    def _is_old(self, entry: LogEntry) -> bool:
-        """Return whether an entry was put before the horizon. A branch that was deleted since can be restored."""
-        path = self._repo_store.config.branch_log(entry.branch).path(entry.number)
-        return self._repo_store.config.store.head(path).modified < self._horizon
 
     def _keep_bases(self, living: Sequence[LogEntry], recent: Sequence[LogEntry]) -> None:
         """Keep the merge bases of branches, also of those deleted since the horizon.

@@ -80,16 +80,12 @@ def iter_unreferenced(config: RepoConfig, published: frozenset[str], horizon: da
         yield CollectedObject(path=info.path, bytes=info.size, reason=_LEFTOVER)
     for info in _older(config.store.list(DECISIONS), horizon):
         into_and_source = info.path.removesuffix(".json").split("/")[1:3]
-        if not all(_exists(config, segment) for segment in into_and_source):
+        heads = [Heads(config).find(BranchName(name.replace("%2F", "/"))) for name in into_and_source]
+        if any(head is None or head.state.is_deleted for head in heads):
             yield CollectedObject(path=info.path, bytes=info.size, reason=_OF_DELETED_BRANCH)
     for folder in (LEASES, REMOVING):
         for info in _older(config.store.list(folder), horizon):
             yield CollectedObject(path=info.path, bytes=info.size, reason=_EXPIRED)
-
-
-def _exists(config: RepoConfig, segment: str) -> bool:
-    entry = Heads(config).find(BranchName(segment.replace("%2F", "/")))
-    return entry is not None and not entry.state.is_deleted
 
 
 def _older(objects: Iterable[ObjectInfo], horizon: datetime) -> Iterator[ObjectInfo]:
@@ -183,8 +179,11 @@ def purge_branch(repo_store: RepoStore, tombstone: LogEntry) -> int:
     homes, roots = _collect_commits(repo_store, tombstone)
     for dataset in left:
         homes.setdefault(dataset, set())
-    first = repo_store.heads.get_numbered(tombstone.branch, 1)
-    wanted = find_wanted(repo_store, roots, _commits_since(repo_store, roots, first.state.created_at))
+    # Commits that are older than the first branch of that name cannot name a home of the branch. A commit whose time
+    # was not read counts as late: to keep a file too many does no harm.
+    since = repo_store.heads.get_numbered(tombstone.branch, 1).state.created_at
+    late = [commit_id for commit_id in roots.retained if roots.created_at.get(commit_id, since) >= since]
+    wanted = find_wanted(repo_store, roots, in_parallel(repo_store.commits.get, sorted(late)))
     return sum(
         _purge_table(repo_store, tombstone, dataset, found, wanted.get(dataset, Wanted()))
         for dataset, found in sorted(homes.items())
@@ -250,29 +249,15 @@ def _find_other_roots(repo_store: RepoStore, tombstone: LogEntry) -> Roots:
 def _find_homes(repo_store: RepoStore, branch: BranchName, commits: list[CommitRecord]) -> dict[str, set[str]]:
     """Return the homes of a branch that its commits name, by dataset."""
     found: dict[str, set[str]] = defaultdict(set)
-    for entry in _iter_entries(repo_store, commits):
-        if entry.home is not None and owns(branch, entry.home):
-            found[entry.dataset].add(entry.home)
-    return found
-
-
-def _iter_entries(repo_store: RepoStore, commits: list[CommitRecord]) -> Iterator[TableEntry]:
-    """Yield the tables that the commits changed, and all tables of those among them that hold a full map."""
     bases = {record.base for record in commits}
     for record in commits:
-        yield from filter(None, record.changes.values())
-        if record.commit.graph_commit_id in bases:
-            yield from repo_store.commits.tables_of(record).values()
-
-
-def _commits_since(repo_store: RepoStore, roots: Roots, created_at: int) -> list[CommitRecord]:
-    """Return the retained commits that may name a home of the branch.
-
-    Commits older than the first branch of that name cannot.
-    """
-    # A commit whose time was not read counts as late: to keep a file too many does no harm.
-    late = [found for found in roots.retained if roots.created_at.get(found, created_at) >= created_at]
-    return in_parallel(repo_store.commits.get, sorted(late))
+        # The tables that a commit changed, and all tables of one that holds a full map.
+        has_full_map = record.commit.graph_commit_id in bases
+        entries = repo_store.commits.tables_of(record) if has_full_map else record.changes
+        for entry in entries.values():
+            if entry is not None and entry.home is not None and owns(branch, entry.home):
+                found[entry.dataset].add(entry.home)
+    return found
 
 
 def _purge_table(repo_store: RepoStore, tombstone: LogEntry, dataset: str, homes: Iterable[str], wanted: Wanted) -> int:
