@@ -175,7 +175,12 @@ def _register(request: CloneRequest) -> tuple[Registration, ...]:
         )
     except StorageDeniedError:
         if request.kind is CloneKind.SHALLOW:
-            _warn_unregistered(source.root)
+            warnings.warn(
+                f"{source.root!r} is read-only, so this clone is not registered there: "
+                "garbage collection in the source may delete files that the clone reads",
+                UnregisteredCloneWarning,
+                stacklevel=2,
+            )
         return ()
     made = [Registration(repository=source.root, clone_id=held.id)]
     try:
@@ -196,15 +201,6 @@ def _register(request: CloneRequest) -> tuple[Registration, ...]:
             _release(made, source.storage_options, target=target)
         raise
     return tuple(made)
-
-
-def _warn_unregistered(source: str) -> None:
-    warnings.warn(
-        f"{source!r} is read-only, so this clone is not registered there: "
-        "garbage collection in the source may delete files that the clone reads",
-        UnregisteredCloneWarning,
-        stacklevel=2,
-    )
 
 
 def _registrations_of(source: RepoConfig) -> tuple[Registration, ...]:
@@ -252,7 +248,11 @@ def _clear(target: RepoConfig, before: Attempt | None, storage_options: Mapping[
 
 def _clone_tables(request: CloneRequest, attempt: Attempt, progress: Progress) -> tuple[CommitRecord, TableMap]:
     """Write the tables of a clone. Return its first commit and its tables."""
-    locations = {key: _dataset_of(request.target, key, attempt) for key in sorted(request.tables)}
+    # A later attempt uses new folders: an earlier one may still be writing.
+    locations = {
+        key: f"{key.bucket}/{key.table}.lance" if attempt.number == 1 else free_dataset(request.target, key)
+        for key in sorted(request.tables)
+    }
     is_deep = request.kind is CloneKind.DEEP
 
     def draft(key: TableKey) -> tuple[VersionRef, Draft]:
@@ -280,11 +280,6 @@ def _clone_tables(request: CloneRequest, attempt: Attempt, progress: Progress) -
     made = map(put, locations) if is_deep else in_parallel(put, locations)
     tables = dict(zip(locations, made, strict=True))
     return _first_record(request, attempt), tables
-
-
-def _dataset_of(target: RepoConfig, key: TableKey, attempt: Attempt) -> str:
-    """Return the folder of a table. A later attempt uses new folders: an earlier one may still be writing."""
-    return f"{key.bucket}/{key.table}.lance" if attempt.number == 1 else free_dataset(target, key)
 
 
 def _first_record(request: CloneRequest, attempt: Attempt) -> CommitRecord:

@@ -220,20 +220,15 @@ def _table(config: RepoConfig, key: TableKey, entry: TableEntry | None) -> Table
 
 def _read_changed(diff: TableDiff) -> pa.Table:
     """Return the inserted and updated rows of a diff: `change`, `columns`, and the columns of the row after it."""
-    schema: pa.Schema = diff.after.schema if diff.after is not None else pa.schema([])
-    kept = []
-    for batch in diff.iter_batches():
-        rows = batch.filter(pc.not_equal(batch.column("change"), RowChangeKind.DELETED.value))
-        after = rows.column("after").flatten()
-        kept.append(pa.Table.from_arrays([rows.column("change"), rows.column("columns"), *after], names=_names(schema)))
-    if kept:
-        return pa.concat_tables(kept)
-    types = [pa.string(), pa.list_(pa.string()), *schema.types]
-    return pa.Table.from_arrays([pa.array([], kind) for kind in types], names=_names(schema))
-
-
-def _names(schema: pa.Schema) -> list[str]:
-    return ["change", "columns", *(f"after.{name}" for name in schema.names)]
+    reader, wanted = diff.iter_batches(), ["change", "columns", "after"]
+    # Only what is needed is kept: the deleted rows and the values before may be large.
+    kept = [
+        batch.select(wanted).filter(pc.not_equal(batch.column("change"), RowChangeKind.DELETED.value))
+        for batch in reader
+    ]
+    schema = pa.schema([reader.schema.field(name) for name in wanted])
+    # This names the columns of the row `after.NAME`.
+    return pa.Table.from_batches(kept, schema=schema).flatten()
 
 
 class _RowIndex:

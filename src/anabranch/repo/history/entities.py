@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from itertools import islice
+from itertools import count, islice, takewhile
 from typing import Any
 
 from anabranch.errors import InvalidInputError, NotFoundError, TableNotFoundError
@@ -13,9 +13,8 @@ from anabranch.format.arguments import checked_limit
 from anabranch.format.compare.entities import Sighting, find_renamed, find_row, find_row_beside, read_contents_of
 from anabranch.format.layout.manifest import Contents, has_fragment, read_contents
 from anabranch.format.staging import VersionRef
-from anabranch.hints import suggest
 from anabranch.ids import TableKey
-from anabranch.repo.history.table_history import TableChange, TableStates, iter_table_changes
+from anabranch.repo.history.table_history import TableChange, TableStates, iter_table_changes, require_table
 from anabranch.repo.log.collected import collected_errors, refuse_collected
 from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import CommitRecord, GraphCommit, StateId, TableEntry
@@ -60,14 +59,7 @@ class EntityChange:
 def find_entity(repo_store: RepoStore, record: CommitRecord, key: TableKey, entity: Any) -> Row | None:
     """Return the row with a key at a commit, or None. Only this table of the commit is read."""
     refuse_collected(record)
-    entry = repo_store.commits.find_table(record, key)
-    if entry is None:
-        raise TableNotFoundError(
-            f"there is no table '{key}' in commit {record.commit.graph_commit_id}",
-            hint=suggest(
-                str(key), map(str, repo_store.commits.tables_of(record)), "list the tables of the commit", by_parts=True
-            ),
-        )
+    entry = require_table(repo_store, record, key)
     with collected_errors(repo_store.config, lambda: [record.commit.graph_commit_id]):
         return find_row(_version_ref(repo_store.config, entry), _key_values(key, entry, entity))
 
@@ -92,12 +84,11 @@ def _iter_entity_changes(
         yield from _iter_each_change(repo_store, record, key, entity)
         return
     states = TableStates(repo_store, record, key)
-    newest = _find_newest_state(states)
+    numbers = takewhile(states.has, count())
+    # The newest state in which the table exists. Its primary key is used.
+    newest = next((number for number in numbers if states.is_live(number) or states.entry(number) is not None), None)
     if newest is None:
-        raise TableNotFoundError(
-            f"there was no table '{key}' up to the commit {record.commit.graph_commit_id}",
-            hint="list the commits to see the tables that they changed",
-        )
+        raise _never_existed(record, key)
     if any(states.is_live(number) for number in range(newest + 1)):
         yield from _iter_each_change(repo_store, record, key, entity)
         return
@@ -105,14 +96,11 @@ def _iter_entity_changes(
         yield from _iter_changes_of(repo_store, states, key, entity, newest=newest)
 
 
-def _find_newest_state(states: TableStates) -> int | None:
-    """Return the newest state in which the table exists; its primary key is used."""
-    number = 0
-    while states.has(number):
-        if states.is_live(number) or states.entry(number) is not None:
-            return number
-        number += 1
-    return None
+def _never_existed(record: CommitRecord, key: TableKey) -> TableNotFoundError:
+    return TableNotFoundError(
+        f"there was no table '{key}' up to the commit {record.commit.graph_commit_id}",
+        hint="list the commits to see the tables that they changed",
+    )
 
 
 def _iter_changes_of(
@@ -120,7 +108,7 @@ def _iter_changes_of(
 ) -> Iterator[EntityChange]:
     """Yield the changes of a row. States that are known to have the same row as a newer one are not read."""
     entry = states.entry(newest)
-    assert entry is not None  # noqa: S101 - see `_find_newest_state`
+    assert entry is not None  # noqa: S101 - the newest state has the table
     reader = _RowReader(repo_store.config, key, entity, newest=entry)
     number = 0
     while states.has(number):
@@ -146,10 +134,7 @@ def _iter_each_change(
             reader = reader or _RowReader(repo_store.config, key, entity, newest=newest or _newest_entry(key, batch))
             yield from reader.compare(batch)
     if reader is None:
-        raise TableNotFoundError(
-            f"there was no table '{key}' up to the commit {record.commit.graph_commit_id}",
-            hint="list the commits to see the tables that they changed",
-        )
+        raise _never_existed(record, key)
 
 
 def _iter_commits(changes: list[TableChange]) -> Iterator[str]:
@@ -222,10 +207,7 @@ class _RowReader:
         found = self._known[entry.state]
         if found is None:
             # The key had another number of columns or another type. Nothing is known of the row.
-            contents = self._read_contents(entry)
-            if isinstance(contents, NotFoundError):
-                raise contents
-            return Sighting(contents=contents, row=None, fragment=None)
+            found = Sighting(contents=read_contents_of(_version_ref(self._config, entry)), row=None, fragment=None)
         return found
 
     def _read_contents(self, entry: TableEntry) -> Contents | NotFoundError:

@@ -3,8 +3,7 @@
 from collections import deque
 from dataclasses import dataclass, replace
 
-from anabranch.errors import CommitNotFoundError, InvalidNameError, TableNotFoundError
-from anabranch.hints import suggest
+from anabranch.errors import CommitNotFoundError, InvalidNameError
 from anabranch.ids import CommitId, TableKey
 from anabranch.repo.history.lineage import (
     EdgeKind,
@@ -16,7 +15,7 @@ from anabranch.repo.history.lineage import (
     PipelineRecord,
     made_by,
 )
-from anabranch.repo.history.table_history import TableChange, iter_table_changes
+from anabranch.repo.history.table_history import TableChange, iter_table_changes, require_table
 from anabranch.repo.log.entries import CommitKind, CommitRecord, GraphCommit, StateId, TableEntry, is_same_state
 from anabranch.repo.log.store import RepoStore
 
@@ -47,13 +46,7 @@ def trace_lineage(repo_store: RepoStore, record: CommitRecord, key: TableKey) ->
     A state is traced once, so that the cost is bounded by the number of commits of the tables concerned. Raise
     TableNotFoundError if the commit does not have the table.
     """
-    if repo_store.commits.find_table(record, key) is None:
-        raise TableNotFoundError(
-            f"there is no table '{key}' in commit {record.commit.graph_commit_id}",
-            hint=suggest(
-                str(key), map(str, repo_store.commits.tables_of(record)), "list the tables of the commit", by_parts=True
-            ),
-        )
+    require_table(repo_store, record, key)
     tracer = _Tracer(repo_store)
     tracer.visit(key, record)
     tracer.trace_all()
@@ -92,20 +85,18 @@ class _Tracer:
         while self._pending:
             start = self._pending.popleft()
             # Skip states that another trace passed: starting a trace reads many commits at once.
-            if start.state not in self._seen_states:
-                self._trace(start)
-
-    def _trace(self, start: _Start) -> None:
-        for change in iter_table_changes(self._repo_store, start.record, start.key):
-            if change.after is not None:
-                self._seen_states.add((start.key, change.after.state))
-            visited = start.key, change.commit.graph_commit_id
-            # Another trace has followed the rest of this history: several tables may have been made from this one.
-            if visited in self._seen_changes:
-                break
-            self._seen_changes.add(visited)
-            if self._is_origin(start.key, change):
-                break
+            if start.state in self._seen_states:
+                continue
+            for change in iter_table_changes(self._repo_store, start.record, start.key):
+                if change.after is not None:
+                    self._seen_states.add((start.key, change.after.state))
+                visited = start.key, change.commit.graph_commit_id
+                # Another trace has followed the rest of this history: several tables may be made from this one.
+                if visited in self._seen_changes:
+                    break
+                self._seen_changes.add(visited)
+                if self._is_origin(start.key, change):
+                    break
 
     def _is_origin(self, key: TableKey, change: TableChange) -> bool:
         """Record one change of a table. Return True if no older change is part of the state after it."""
@@ -122,7 +113,8 @@ class _Tracer:
             return True
         record = PipelineRecord.find(commit.metadata)
         if record is None:
-            self._add_commit(key, commit)
+            kind = NodeKind.LOAD if commit.kind is CommitKind.LOAD else NodeKind.CHANGE
+            self._count(kind, key, commit, name=made_by(commit))
             return is_new
         output = record.outputs.get(str(key), OutputRecord())
         self._add_step(key, commit, record, output)
@@ -170,11 +162,10 @@ class _Tracer:
         parent = self._find_commit(change.commit.parent_commit_id)
         if change.after is None or parent is None:
             return None
-        old_names = self._old_names.get(change.commit.graph_commit_id)
-        if old_names is None:
-            old_names = self._list_old_names(change.commit, parent)
-            self._old_names[change.commit.graph_commit_id] = old_names
-        other = old_names.get(change.after.dataset)
+        commit_id = change.commit.graph_commit_id
+        if commit_id not in self._old_names:
+            self._old_names[commit_id] = self._list_old_names(change.commit, parent)
+        other = self._old_names[commit_id].get(change.after.dataset)
         return None if other is None else (other, parent)
 
     def _list_old_names(self, commit: GraphCommit, parent: CommitRecord) -> dict[str, TableKey]:
@@ -211,10 +202,6 @@ class _Tracer:
                 # On a live branch, the tables of main are in the view of the commit that the pipeline made.
                 at = made
             self._join(self.visit(other, at), step, EdgeKind.READ)
-
-    def _add_commit(self, key: TableKey, commit: GraphCommit) -> None:
-        kind = NodeKind.LOAD if commit.kind is CommitKind.LOAD else NodeKind.CHANGE
-        self._count(kind, key, commit, name=made_by(commit))
 
     def _count(self, kind: NodeKind, key: TableKey, commit: GraphCommit, *, name: str, write: str | None = None) -> str:
         """Add a commit to the node of its pipeline or kind, and return the id of the node."""

@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
-from anabranch.errors import NotFoundError
+from anabranch.errors import NotFoundError, TableNotFoundError
 from anabranch.format.staging import VersionRef
+from anabranch.hints import suggest
 from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.log.codec import CommitOutline, iter_outlines
 from anabranch.repo.log.commits import commit_path
@@ -90,6 +91,18 @@ class TableChange:
     after: TableEntry | None
 
 
+def require_table(repo_store: RepoStore, record: CommitRecord, key: TableKey) -> TableEntry:
+    """Return the state of a table at a commit. Raise TableNotFoundError if the commit does not have the table."""
+    entry = repo_store.commits.find_table(record, key)
+    if entry is not None:
+        return entry
+    known = map(str, repo_store.commits.tables_of(record))
+    raise TableNotFoundError(
+        f"there is no table '{key}' in commit {record.commit.graph_commit_id}",
+        hint=suggest(str(key), known, "list the tables of the commit", by_parts=True),
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Step:
     """One commit that changed the table, or froze a live branch.
@@ -102,6 +115,10 @@ class _Step:
     after: TableEntry | None
     main_id: str | None
     before: TableEntry | None
+
+    @property
+    def is_freeze(self) -> bool:
+        return self.commit.kind is CommitKind.FREEZE
 
 
 def iter_table_changes(repo_store: RepoStore, record: CommitRecord, key: TableKey) -> Iterator[TableChange]:
@@ -122,12 +139,12 @@ def iter_table_changes(repo_store: RepoStore, record: CommitRecord, key: TableKe
         older = next(steps, None)
         # Main may have changed the table between two commits of a live branch, so that the older step does not show
         # the state before this one.
-        if _is_live(step) or _is_freeze(step):
+        if step.main_id is not None or step.is_freeze:
             state, main_id = step.before, step.main_id
         else:
             state, main_id = None if older is None else older.after, None
         # A freeze records tables as they were shown and changes no row, so that it does not appear as a change.
-        if not _is_freeze(step):
+        if not step.is_freeze:
             change = TableChange(commit=step.commit, before=state, after=step.after)
             yield from _iter_unseen(iter((change,)), seen)
         step = older
@@ -157,14 +174,6 @@ def _iter_main(
         step = older
 
 
-def _is_live(step: _Step) -> bool:
-    return step.main_id is not None
-
-
-def _is_freeze(step: _Step) -> bool:
-    return step.commit.kind is CommitKind.FREEZE
-
-
 def _iter_steps(repo_store: RepoStore, record: CommitRecord, key: TableKey) -> Iterator[_Step]:
     name = str(key)
     history = repo_store.commits.iter_history(record)
@@ -179,16 +188,13 @@ def _read_step(repo_store: RepoStore, commit: GraphCommit, key: TableKey) -> _St
     # A freeze lists no table, but it may record a state of main that no other commit of the branch has.
     if commit.kind is CommitKind.FREEZE:
         return _Step(commit=commit, after=after, main_id=None, before=after)
-    before = None if record.main_id is None else _state_before(repo_store, record, key)
+    before = None
+    if record.main_id is not None:
+        # The table right before the commit, as the view of the live branch had it then.
+        entry = repo_store.heads.get_numbered(BranchName(commit.branch), commit.manifest_version - 1)
+        view = View.of(entry, View(head=record).find_main(repo_store.commits))
+        before = view.find_table(repo_store.commits, key)
     return _Step(commit=commit, after=after, main_id=record.main_id, before=before)
-
-
-def _state_before(repo_store: RepoStore, record: CommitRecord, key: TableKey) -> TableEntry | None:
-    """Return the table right before a commit of a live branch, as the view of the branch had it then."""
-    commit = record.commit
-    entry = repo_store.heads.get_numbered(BranchName(commit.branch), commit.manifest_version - 1)
-    view = View.of(entry, View(head=record).find_main(repo_store.commits))
-    return view.find_table(repo_store.commits, key)
 
 
 # Commits of these kinds are made by a transaction, which stages on the state of its parent. Others may take a state

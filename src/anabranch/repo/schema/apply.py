@@ -116,8 +116,12 @@ def _apply_once(
         current = read_current(tables.values())
         plan = SchemaPlan(branch=tx.branch, commit_id=tx.base_commit_id, steps=plan_schema(desired, current))
         # Before the rows are read: the refusal does not depend on them.
-        if not allow_destructive:
-            _check_not_destructive(plan)
+        if plan.destructive and not allow_destructive:
+            raise DestructiveChangeError(
+                f"{len(plan.destructive)} of {len(plan.steps)} changes may lose data: "
+                + "; ".join(f"{step.symbol} {step}" for step in plan.destructive),
+                hint="pass `allow_destructive=True` to apply them; older commits keep the data",
+            )
         _check_defaults(table for table in desired.tables if str(table.key) in plan.tables)
         # Checked by reading only: staging would write data files.
         if dry_run:
@@ -130,15 +134,6 @@ def _apply_once(
 
 def _concerns(desired: SchemaState, key: TableKey) -> bool:
     return key.bucket in desired.buckets or any(table.was == key for table in desired.tables)
-
-
-def _check_not_destructive(plan: SchemaPlan) -> None:
-    if plan.destructive:
-        raise DestructiveChangeError(
-            f"{len(plan.destructive)} of {len(plan.steps)} changes may lose data: "
-            + "; ".join(f"{step.symbol} {step}" for step in plan.destructive),
-            hint="pass `allow_destructive=True` to apply them; older commits keep the data",
-        )
 
 
 def _check_defaults(tables: Iterable[TableSchema]) -> None:
@@ -233,9 +228,10 @@ def _change_table(staged_table: StagedTable, *, table: TableSchema, steps: list[
     if new_key is not None:
         # Columns of a primary key cannot be changed or dropped.
         staged_table = set_primary_key(staged_table, ())
+    built = {index.chosen_name for index in built_indices(staged_table.version_ref)}
     for step in steps:
         # An index that was declared for an empty table was never built, and exists as a note only.
-        if isinstance(step, DropIndex) and step.index.chosen_name in _built(staged_table):
+        if isinstance(step, DropIndex) and step.index.chosen_name in built:
             staged_table = drop_index(staged_table, step.index.chosen_name)
     changes = _column_changes(steps)
     if changes:
@@ -319,10 +315,6 @@ def _build_indices(staged_table: StagedTable, steps: Iterable[Step]) -> StagedTa
                 staged_table, index.column, kind=index.kind.value, name=index.chosen_name, vector=index.vector
             )
     return staged_table
-
-
-def _built(staged_table: StagedTable) -> set[str]:
-    return {index.chosen_name for index in built_indices(staged_table.version_ref)}
 
 
 def _schema_with_notes(table: TableSchema) -> pa.Schema:

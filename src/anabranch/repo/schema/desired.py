@@ -168,10 +168,14 @@ def _read_table(bucket: str, name: str, node: Node) -> TableSchema:
         was = found["was"].checked(TableKey.parse, text if "." in text else f"{bucket}.{text}")
         if was == key:
             found["was"].fail(f"'was' is the current name {name!r} of the table", hint="leave 'was' out")
+    primary_key: tuple[str, ...] = ()
+    if (keys := _find(found, "primary_key")) is not None:
+        names = primary_key = tuple(item.text() for item in keys.items())
+        keys.checked(lambda _: check_primary_key(key, checkable(columns), names), "")
     return TableSchema(
         key=key,
         columns=columns,
-        primary_key=_read_primary_key(key, _find(found, "primary_key"), columns),
+        primary_key=primary_key,
         indices=_read_indices(_find(found, "indices"), columns),
         description=_read_description(found),
         was=was,
@@ -218,14 +222,6 @@ def _find(found: Mapping[str, Node], name: str) -> Node | None:
 def _read_description(found: Mapping[str, Node]) -> str | None:
     node = _find(found, "description")
     return None if node is None else node.checked(lambda text: checked_text(text, "description"))
-
-
-def _read_primary_key(key: TableKey, node: Node | None, columns: tuple[Column, ...]) -> tuple[str, ...]:
-    if node is None:
-        return ()
-    names = tuple(item.text() for item in node.items())
-    node.checked(lambda _: check_primary_key(key, checkable(columns), names), "")
-    return names
 
 
 def _read_indices(node: Node | None, columns: tuple[Column, ...]) -> tuple[Index, ...]:

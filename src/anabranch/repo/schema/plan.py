@@ -78,7 +78,8 @@ def plan_schema(desired: SchemaState, current: Mapping[TableKey, CurrentTable]) 
         {table.key: table.was for table in desired.tables if table.was is not None}, exists=current.__contains__
     )
     moved = set(renames.values())
-    dropped = [key for key in current if _is_dropped(key, desired, moved=moved)]
+    kept = desired.by_key.keys() | moved
+    dropped = [key for key in current if key.bucket in desired.buckets and key not in kept]
     # Drops and renames come first: they free names that the steps after them may use.
     steps: list[Step] = [DropTable(table=key, rows=current[key].rows) for key in sorted(dropped)]
     steps += [RenameTable(table=new, was=old) for new, old in renames.items()]
@@ -91,10 +92,6 @@ def plan_schema(desired: SchemaState, current: Mapping[TableKey, CurrentTable]) 
         else:
             steps.append(CreateTable(table=table.key, schema=table))
     return tuple(steps)
-
-
-def _is_dropped(key: TableKey, desired: SchemaState, *, moved: set[TableKey]) -> bool:
-    return key.bucket in desired.buckets and key not in desired.by_key and key not in moved
 
 
 def _renames(requested: Mapping[_Name, _Name], *, exists: Callable[[_Name], bool]) -> dict[_Name, _Name]:
@@ -133,8 +130,11 @@ def _plan_table(table: TableSchema, found: CurrentTable) -> list[Step]:
             retyped.add(column.name)
         steps += _plan_column(table, origin, column)
     kept = {origin.name: name for name, origin in origins.items()}
+    # If key columns are renamed, the key stays the same.
+    key = tuple(kept.get(name, name) for name in found.schema.primary_key)
     # Before columns are dropped, because a column of the old key may be among them.
-    steps += _plan_primary_key(table, found.schema.primary_key, kept)
+    if key != table.primary_key:
+        steps.append(ChangePrimaryKey(table=table.key, before=key, after=table.primary_key))
     steps += [DropColumn(table=table.key, column=column) for name, column in before.items() if name not in kept]
     steps += _plan_indices(table, found, kept, retyped=retyped)
     if table.description != found.schema.description:
@@ -180,14 +180,6 @@ def _plan_type(table: TableSchema, before: Column, after: Column) -> ChangeType:
     return ChangeType(
         table=table.key, column=after.name, before=before.type, after=after.type, widens=is_widening(old, new)
     )
-
-
-def _plan_primary_key(table: TableSchema, before: Sequence[str], kept: Mapping[str, str]) -> list[Step]:
-    # If key columns are renamed, the key stays the same.
-    followed = tuple(kept.get(name, name) for name in before)
-    if followed == table.primary_key:
-        return []
-    return [ChangePrimaryKey(table=table.key, before=followed, after=table.primary_key)]
 
 
 def _plan_indices(table: TableSchema, found: CurrentTable, kept: Mapping[str, str], *, retyped: set[str]) -> list[Step]:

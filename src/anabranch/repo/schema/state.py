@@ -16,6 +16,8 @@ from anabranch.storage.requests import in_parallel
 
 # Longer than any line, so that YAML does not break a type or an expression over two.
 _WIDTH = 10_000
+# The settings of an index that a document may leave out.
+_SETTINGS = ("name", "metric", "num_partitions", "num_sub_vectors")
 # The prefixes of the column types that an index supports, and their description.
 _LISTS, _TEXT = ("list<", "large_list<"), ("string", "large_string")
 _VECTORS = (("vector(", "fixed_size_list<"), "vectors, such as vector(128)")
@@ -64,6 +66,11 @@ class Index:
     metric: str | None = None
     num_partitions: int | None = None
     num_sub_vectors: int | None = None
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The settings that are not None."""
+        return {name: value for name in _SETTINGS if (value := getattr(self, name)) is not None}
 
     @property
     def chosen_name(self) -> str:
@@ -135,9 +142,8 @@ def satisfies(found: Index, index_spec: Index) -> bool:
     """Return whether an index has all settings of a declared one that are not None."""
     if (index_spec.column, index_spec.kind) != (found.column, found.kind):
         return False
-    declared = (index_spec.name, index_spec.metric, index_spec.num_partitions, index_spec.num_sub_vectors)
-    actual = (found.chosen_name, found.metric, found.num_partitions, found.num_sub_vectors)
-    return all(value is None or value == other for value, other in zip(declared, actual, strict=True))
+    actual = replace(found, name=found.chosen_name)
+    return all(value == getattr(actual, name) for name, value in index_spec.given.items())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,26 +235,21 @@ def _column_document(column: Column) -> str | dict[str, Any]:
 
 
 def _index_document(index: Index) -> str | dict[str, Any]:
-    found: dict[str, Any] = {"column": index.column, "type": index.kind.value}
-    # Left out if it is the default, so that the document does not depend on whether the name was given.
-    if index.chosen_name != f"{index.column}_idx":
-        found["name"] = index.name
-    for name in ("metric", "num_partitions", "num_sub_vectors"):
-        value = getattr(index, name)
-        if value is not None:
-            found[name] = value
-    return found
+    # A name is left out if it is the default, so that the document does not depend on whether it was given.
+    settings = index if index.chosen_name != f"{index.column}_idx" else replace(index, name=None)
+    return {"column": index.column, "type": index.kind.value, **settings.given}
 
 
 _INDICES = "anabranch:indices"
-_SETTINGS = ("name", "metric", "num_partitions", "num_sub_vectors")
 
 
 def notes_of_columns(table: TableSchema) -> dict[str, dict[str, str | None]]:
     """Return all notes of each column. None removes a note."""
     found: dict[str, dict[str, str | None]] = {}
     for column in table.columns:
-        declared = [_write_index(index) for index in table.indices if index.column == column.name]
+        # Notes have Lance's spelling of the kind, so that the note of an index that was declared before is the same.
+        own = [index for index in table.indices if index.column == column.name]
+        declared = [{"type": index.kind.value.upper(), **index.given} for index in own]
         indices = json.dumps(declared) if declared else None
         found[column.name] = {DESCRIPTION: column.description, DEFAULT: column.default, _INDICES: indices}
     return found
@@ -275,12 +276,6 @@ def _read_declared_indices(field: pa.Field) -> list[Index]:
             f"the note about indices of column {field.name!r} cannot be read: {text!r:.200}",
             hint="write it again with `schema_apply()`, or remove it with `annotate()`",
         ) from err
-
-
-def _write_index(index: Index) -> dict[str, Any]:
-    settings = {name: getattr(index, name) for name in _SETTINGS}
-    # Notes have Lance's spelling of the kind, so that the note of an index that was declared before does not differ.
-    return {"type": index.kind.value.upper(), **{name: value for name, value in settings.items() if value is not None}}
 
 
 def _read_index(column: str, document: Mapping[str, Any]) -> Index:

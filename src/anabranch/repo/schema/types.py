@@ -140,16 +140,14 @@ def _show_nested(kind: pa.DataType) -> str:
     if types.is_map(kind):
         return f"map<{show_type(kind.key_type)}, {_show_field(kind.item_field)}>"
     if types.is_struct(kind):
-        return f"struct<{', '.join(f'{_show_name(field.name)}: {_show_field(field)}' for field in kind)}>"
+        names = [field.name if _PLAIN_NAME.fullmatch(field.name) else f"`{field.name}`" for field in kind]
+        shown = (f"{name}: {_show_field(field)}" for name, field in zip(names, kind, strict=True))
+        return f"struct<{', '.join(shown)}>"
     return str(kind)
 
 
 def _show_field(field: pa.Field) -> str:
     return show_type(field.type) + ("" if field.nullable else _NOT_NULL)
-
-
-def _show_name(name: str) -> str:
-    return name if _PLAIN_NAME.fullmatch(name) else f"`{name}`"
 
 
 class _TypeParser:
@@ -175,7 +173,7 @@ class _TypeParser:
             case "list" | "large_list" | "fixed_size_list" | "struct" | "map" | "dictionary" | "extension":
                 return self._read_nested(name, depth=depth)
             # Without a unit, `timestamp` is an alias and the others are unknown.
-            case "timestamp" | "duration" | "time32" | "time64" if self._peek("["):
+            case "timestamp" | "duration" | "time32" | "time64" if self._text.startswith("[", self._position):
                 return self._read_timed(name)
             case "decimal" | "decimal128" | "decimal256":
                 return self._read_decimal(name)
@@ -217,7 +215,7 @@ class _TypeParser:
         self._take(r"(?:item|element|\$data\$)\s*:")  # the spelling of Arrow
         item = self._read_field("item", depth=depth)
         if name == "fixed_size_list":
-            size = self._take_number() if self._take(",") else None
+            size = self._checked_size(self._take(r"\d{1,9}"), name) if self._take(",") else None
             self._expect(">", name)
             if not item.nullable:
                 raise InvalidInputError(
@@ -234,7 +232,7 @@ class _TypeParser:
         while not self._take(">"):
             if fields:
                 self._expect(",", "struct")
-            # A name with spaces or separators is quoted, as `_show_name` writes it.
+            # A name with spaces or separators is quoted, as `show_type` writes it.
             name = self._take(r"`[^`]+`|[^\s:<>,`]+")
             if name is None:
                 raise self._unknown("struct")
@@ -303,24 +301,15 @@ class _TypeParser:
 
     def _read_size(self) -> int:
         inside = self._take(r"\(\s*\d{1,9}\s*\)|\[\s*\d{1,9}\s*\]")
-        size = int(inside.strip("()[] ")) if inside else 0
+        return self._checked_size(inside and inside.strip("()[] "), self._text)
+
+    def _checked_size(self, digits: str | None, near: str) -> int:
+        size = int(digits or 0)
         if not size:
-            raise self._unknown(re.match(r"\w*", self._text)[0])  # type: ignore[index]
-        return self._checked_size(size)
-
-    def _take_number(self) -> int:
-        found = self._take(r"\d{1,9}")
-        if found is None or int(found) == 0:
-            raise self._unknown("fixed_size_list")
-        return self._checked_size(int(found))
-
-    def _checked_size(self, size: int) -> int:
+            raise self._unknown(near)
         if size > _MAX_SIZE:
             raise InvalidInputError(f"type {self._text!r} has size {size}", hint=f"use at most {_MAX_SIZE}")
         return size
-
-    def _peek(self, character: str) -> bool:
-        return self._text.startswith(character, self._position)
 
     def _take(self, pattern: str) -> str | None:
         """Consume the next piece of text and the spaces around it if it matches a pattern, else return None."""
