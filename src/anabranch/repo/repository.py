@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from functools import cache
+from functools import cache, partial
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, assert_never
 
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from anabranch.repo.history.drawings import CommitGraph
     from anabranch.repo.history.entities import EntityChange
     from anabranch.repo.history.lineage import Lineage
-    from anabranch.repo.io.one_step import OneStepWrite
     from anabranch.repo.io.values import ExportReport, Loader, LoadReport
     from anabranch.repo.log.clones import CloneInfo
     from anabranch.repo.log.commits import Inspect, Once
@@ -76,6 +75,8 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+# How often a write that lost against another writer is tried again.
+_RETRIES = 10
 Resolutions = Sequence[Mapping[str, Any]]
 
 
@@ -1280,7 +1281,7 @@ class Repository:
         >>> repo.transact(lambda tx: tx.delete("shop.orders", "amount > 10"), message="No expensive orders")
         2
         """
-        from anabranch.repo.io.one_step import transact
+        from anabranch.repo.transaction import transact
 
         def begin() -> "Transaction":
             return self.transaction(branch, message=message, metadata=metadata)
@@ -1307,7 +1308,7 @@ class Repository:
         ('More tea', ('shop.orders',))
         """
         write = self._one_step(table, branch, message, metadata)
-        return write.run("Append to", lambda tx, key: tx.append(key, data, check_keys=check_keys), data=data)
+        return write("Append to", lambda tx, key: tx.append(key, data, check_keys=check_keys), data)
 
     def upsert(
         self,
@@ -1329,7 +1330,7 @@ class Repository:
         {'id': 2, 'item': 'cup', 'amount': 9.0}
         """
         write = self._one_step(table, branch, message, metadata)
-        return write.run("Upsert into", lambda tx, key: tx.upsert(key, data, keys=keys), data=data)
+        return write("Upsert into", lambda tx, key: tx.upsert(key, data, keys=keys), data)
 
     def update(
         self,
@@ -1350,7 +1351,7 @@ class Repository:
         16.0
         """
         write = self._one_step(table, branch, message, metadata)
-        return write.run("Update", lambda tx, key: tx.update(key, assignments, where))
+        return write("Update", lambda tx, key: tx.update(key, assignments, where), None)
 
     def delete(
         self,
@@ -1370,7 +1371,7 @@ class Repository:
         1
         """
         write = self._one_step(table, branch, message, metadata)
-        return write.run("Delete from", lambda tx, key: tx.delete(key, where))
+        return write("Delete from", lambda tx, key: tx.delete(key, where), None)
 
     def overwrite(
         self,
@@ -1390,19 +1391,27 @@ class Repository:
         [{'id': 7, 'item': 'hat', 'amount': 20.0}]
         """
         write = self._one_step(table, branch, message, metadata)
-        return write.run("Overwrite", lambda tx, key: tx.overwrite(key, data), data=data)
+        return write("Overwrite", lambda tx, key: tx.overwrite(key, data), data)
 
     def _one_step(
         self, table: str, branch: str | None, message: str | None, metadata: Mapping[str, str] | None
-    ) -> "OneStepWrite":
-        from anabranch.repo.io.one_step import OneStepWrite
+    ) -> "Callable[[str, Callable[[Transaction, str], object], Any], GraphCommit | None]":
+        """Return a function that makes one change of a table as one commit. It returns None if nothing changed."""
+        import pyarrow as pa
+        import pyarrow.dataset as pads
 
-        return OneStepWrite(
-            config=self._config,
-            table=str(TableKey.parse(table)),
-            begin=lambda text: self.transaction(branch, message=text, metadata=metadata),
-            message=message,
-        )
+        from anabranch.repo.transaction import transact
+
+        key = str(TableKey.parse(table))
+
+        def write(verb: str, change: "Callable[[Transaction, str], object]", data: Any) -> GraphCommit | None:
+            text = f"{verb} {key}" if message is None else message
+            # A stream of rows can be read only once.
+            retries = 0 if isinstance(data, pa.RecordBatchReader | pads.Scanner) else _RETRIES
+            begin = partial(self.transaction, branch, message=text, metadata=metadata)
+            return transact(self._config, begin, lambda tx: change(tx, key), retries=retries)[1]
+
+        return write
 
     def settle(self, table: str, *, branch: str | None = None, force: bool = False) -> None:
         """Make a published table visible to plain Lance readers; `force` sets an external write aside.

@@ -6,16 +6,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import pyarrow as pa
 
-from anabranch.errors import InvalidInputError
+from anabranch.errors import BusyError, InvalidInputError
 from anabranch.format import staging
-from anabranch.format.arguments import require_names
+from anabranch.format.arguments import checked_number, require_names
 from anabranch.format.staging.incoming import as_reader, fit_rows
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.log.commits import CommitSpec, checked_metadata, checked_text
+from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import GraphCommit
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.snapshot import Table
@@ -33,6 +34,8 @@ from anabranch.repo.write.staged_table import (
 )
 from anabranch.repo.write.table_changes import TableChanges, require_expressions, require_where
 from anabranch.repo.write.write_set import SMALL_BYTES, WRITERS, Writer, WriteSet, atomic, warn_dropped
+
+T = TypeVar("T")
 
 
 class Transaction(TableChanges):
@@ -347,3 +350,35 @@ def _ended_error() -> InvalidInputError:
     return InvalidInputError(
         "this transaction has ended: it was committed or rolled back", hint="begin another transaction"
     )
+
+
+def transact(
+    config: RepoConfig, begin: Callable[[], Transaction], change: Callable[[Transaction], T], *, retries: int
+) -> tuple[T, GraphCommit | None]:
+    """Run a function in a transaction and publish it. Return the result of the function, and the commit.
+
+    If the commit conflicts with another writer, run the function again in a new transaction, on the new state of the
+    branch. Only conflicts are retried: after an error of the store the commit may have been published.
+    """
+    hint = "pass how often to run the function again, 0 for never"
+    left = checked_number(retries, "number of retries", hint=hint)
+    if left < 0:
+        raise InvalidInputError(f"the number of retries {left} is negative", hint=hint)
+    if not callable(change):
+        raise InvalidInputError(
+            f"{change!r} is not a function", hint="pass a function that takes the transaction, such as a lambda"
+        )
+    losses = 0
+    while True:
+        started = config.clock()
+        try:
+            with begin() as tx:
+                result = change(tx)
+            return result, tx.published
+        except BusyError:
+            losses += 1
+            if losses > left:
+                raise
+        # Writers that lost against the same commit would prepare at the same time again, and all but one would lose
+        # again.
+        config.give_way(losses, config.clock() - started)
