@@ -8,7 +8,7 @@ from typing import Any
 
 from anabranch.errors import InvalidInputError
 from anabranch.hints import suggest
-from anabranch.repo.merge.conflicts import Conflict
+from anabranch.repo.merge.conflicts import Conflict, ConflictKind
 from anabranch.repo.merge.decisions import Decisions, TableNames, parse_decisions
 from anabranch.repo.merge.resolvers import (
     NAMED,
@@ -150,6 +150,51 @@ class TableResolution:
         others = resolver if callable(resolver) else self.resolution.any_row or self.for_table()
         decided = self.resolution.decisions.for_conflicts(self.names, None)
         return others if decided is None else row_decider(decided, others)
+
+
+# The values of a thing that both sides changed, as texts: of the base, the source and the target.
+SideTexts = tuple[str | None, str | None, str | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaDecider:
+    """Decides on what both sides changed of a table besides its rows. What is not decided is added to `conflicts`."""
+
+    table: str
+    resolution: TableResolution
+    conflicts: list[Conflict] = field(default_factory=list)
+
+    def decide(self, problem: str, texts: SideTexts, *, column: str | None = None) -> str:
+        """Return the side that wins, 'source' or 'target'. The state of the target is kept after a conflict."""
+        return self.find_side(problem, texts, column=column) or "target"
+
+    def find_side(
+        self,
+        problem: str,
+        texts: SideTexts,
+        *,
+        column: str | None = None,
+        kind: ConflictKind = ConflictKind.SCHEMA,
+    ) -> str | None:
+        """Return the side that wins. Add a conflict and return None if nothing decides."""
+        side = self.resolution.for_schema(column, texts)
+        if side is None:
+            self.add_conflict(problem, texts, column=column, kind=kind)
+        return side
+
+    def add_conflict(
+        self,
+        problem: str,
+        texts: SideTexts = (None, None, None),
+        *,
+        column: str | None = None,
+        kind: ConflictKind = ConflictKind.SCHEMA,
+    ) -> None:
+        base, source, target = texts
+        found = Conflict(
+            table=self.table, kind=kind, column=column, base=base, source=source, target=target, problem=problem
+        )
+        self.conflicts.append(found)
 
 
 def parse_resolution(
