@@ -32,7 +32,6 @@ from anabranch.repo.merge.steps import (
     MergeTable,
     RenameTable,
     ReplaceTable,
-    RowPlan,
     TableState,
     TableStep,
 )
@@ -110,9 +109,9 @@ def _iter_counted_rows(step: MergeTable, comparer: RowComparer) -> Iterator[RowC
     has_conflicts = bool(step.conflicts)
     # Staging checks a new key on the staged table. Counting writes nothing, so that it checks the keys that would
     # result.
-    new_keys = MergedKeys(step.rows.version_ref, step.shape) if needs_key_check(step.shape) else None
+    new_keys = MergedKeys(step.version_ref, step.shape) if needs_key_check(step.shape) else None
     try:
-        found = iter_row_changes(step.rows, _find_rows(step.rows, comparer), schema)
+        found = iter_row_changes(step, _find_rows(step, comparer), schema)
         for changes in iter_without_nulls(step, found, schema, comparer):
             has_conflicts = has_conflicts or changes.conflicts.count > 0
             if new_keys is not None:
@@ -133,7 +132,7 @@ def _iter_counted_rows(step: MergeTable, comparer: RowComparer) -> Iterator[RowC
 
 def _find_whole(step: MergeTable) -> KeepTable | ReplaceTable | None:
     """Return the step that takes the whole table from one side, if a resolver or resolution of it asks for it."""
-    match step.rows.resolution.for_misfit():
+    match step.resolution.for_misfit():
         case "source":
             return ReplaceTable(match=step.match, shape=Shape())
         case "target":
@@ -158,7 +157,7 @@ def _check_kept_rows(step: MergeTable) -> None:
     for change in step.shape.altered:
         if change.type is not None:
             field = pa.field(change.path, change.type)
-            for batch in iter_batches(step.rows.version_ref, columns=[change.path]):
+            for batch in iter_batches(step.version_ref, columns=[change.path]):
                 cast_computed(batch.column(0), field)
 
 
@@ -217,7 +216,7 @@ class Stager:
             staged_table, found = self._prepare(step)
             version_ref = _stage_columns(step, staged_table.version_ref)
             schema = version_ref.schema
-            changes = iter_without_nulls(step, iter_row_changes(step.rows, found, schema), schema, self.comparer)
+            changes = iter_without_nulls(step, iter_row_changes(step, found, schema), schema, self.comparer)
             replaced = staging.replace_rows(version_ref, tally.iter_batches(changes))
             version_ref = replaced.version_ref
             # What was written so far is in no entry, and garbage collection removes it.
@@ -239,7 +238,7 @@ class Stager:
         """Return the table, ready for writing, and its matched rows. Both wait for the store, so they do so at once."""
         todo: tuple[Callable[[], Any], ...] = (
             lambda: self._staged_table(step),
-            lambda: _find_rows(step.rows, self.comparer),
+            lambda: _find_rows(step, self.comparer),
         )
         staged_table, found = in_parallel(_call, todo, at_a_time=at_once(self.config.root))
         return staged_table, found
@@ -280,14 +279,14 @@ def _call(do: Callable[[], Any]) -> Any:
     return do()
 
 
-def _find_rows(plan: RowPlan, comparer: RowComparer) -> FoundRows:
+def _find_rows(step: MergeTable, comparer: RowComparer) -> FoundRows:
     """Match the rows that the source changed with those of the base and the target. The first batch is read at once."""
     # An engine that the caller has chosen, such as Spark, matches all rows.
     local = comparer.load_local() if isinstance(comparer, AutoComparer) else comparer
-    updates = find_source_updates(plan) if isinstance(local, LocalComparer) else None
+    updates = find_source_updates(step) if isinstance(local, LocalComparer) else None
     if updates is not None:
         return updates
-    left = iter(comparer.merge(plan.sides))
+    left = iter(comparer.merge(step.rows))
     # The first batch starts the query of the engine, which then runs beside the fork of the home.
     return chain(list(islice(left, 1)), left)
 
@@ -326,7 +325,7 @@ def _free_name(shape: Shape) -> str:
 
 def _stage_constraints(step: MergeTable, version_ref: VersionRef) -> VersionRef:
     """Stage the constraints that hold only with the merged rows, and check the new key."""
-    strict = step.shape.strict_columns
+    strict = step.shape.new_constraints
     if strict:
         version_ref = staging.alter_columns(version_ref, [ColumnChange(path=name, nullable=False) for name in strict])
     check_staged_key(version_ref, step.shape)

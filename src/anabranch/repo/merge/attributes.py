@@ -1,6 +1,6 @@
 """Merge what a table has besides columns and rows: its notes, such as descriptions and defaults, and its indices."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -28,7 +28,7 @@ class MergedNotes:
         """Return the notes with another default of a column, or without one."""
         return replace(self, columns={**self.columns, column: {**self.columns.get(column, {}), DEFAULT: default}})
 
-    def with_constraints(self, strict: Sequence[str], columns: Sequence[MergedColumn]) -> "MergedNotes":
+    def with_constraints(self, strict: Collection[str], columns: Sequence[MergedColumn]) -> "MergedNotes":
         """Return the notes of a virtual base, in which it is noted that some of its columns take no nulls."""
         noted = {column.name: {NOT_NULL: "true" if column.name in strict else None} for column in columns}
         return replace(self, columns={name: {**self.columns.get(name, {}), **noted[name]} for name in noted})

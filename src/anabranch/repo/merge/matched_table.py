@@ -28,7 +28,7 @@ from anabranch.repo.merge.decisions import TableNames
 from anabranch.repo.merge.resolve import Resolution, SchemaDecider
 from anabranch.repo.merge.shape_merge import merge_shapes
 from anabranch.repo.merge.shapes import SchemaSides, Shape
-from anabranch.repo.merge.steps import KeepTable, MergeTable, ReplaceTable, RowPlan, TableMatch, TableState
+from anabranch.repo.merge.steps import KeepTable, MergeTable, ReplaceTable, TableMatch, TableState
 from anabranch.repo.snapshot import Table
 from anabranch.repo.write.homes import check_unique
 from anabranch.storage import at_once, in_parallel
@@ -102,9 +102,18 @@ class _MatchedTable:
         else:
             return self._plan_unmatched(shape)
         indices = self._merge_indices(shape)
-        rows = self._plan_rows(shape, is_compared=is_compared)
         return MergeTable(
-            match=match, shape=shape, notes=notes, indices=indices, rows=rows, conflicts=tuple(self._decider.conflicts)
+            match=match,
+            shape=shape,
+            notes=notes,
+            indices=indices,
+            rows=self._row_merge(shape, is_compared=is_compared),
+            version_ref=self._target_version_ref,
+            fragments=self._of_target.fragments,
+            resolution=self._resolution,
+            undecided_columns=self._undecided_columns(shape),
+            has_same_schema=self._has_same_schema,
+            conflicts=tuple(self._decider.conflicts),
         )
 
     def _plan_unmatched(self, shape: Shape) -> KeepTable | ReplaceTable:
@@ -145,7 +154,7 @@ class _MatchedTable:
             notes, without = self._fit_defaults(sides, shape, notes)
             shape = shape.with_defaults(without)
         if self._planner.resolution.any_cell is not None:
-            return shape.loosened(), notes.with_constraints(shape.loosened_columns, shape.columns)
+            return shape.loosened(), notes.with_constraints(shape.strict_columns, shape.columns)
         return shape, notes
 
     def _fit_defaults(self, sides: SchemaSides, shape: Shape, notes: MergedNotes) -> tuple[MergedNotes, set[str]]:
@@ -241,21 +250,6 @@ class _MatchedTable:
 
     # Which rows are read
 
-    def _plan_rows(self, shape: Shape, *, is_compared: bool) -> RowPlan:
-        """Return the rows to merge. Without `is_compared`, rows of the source need no match in the target."""
-        return RowPlan(
-            key=self._match.key,
-            sides=self._row_merge(shape, is_compared=is_compared),
-            columns=shape.columns,
-            key_names=shape.matched_names,
-            version_ref=self._target_version_ref,
-            fragments=self._of_target.fragments,
-            resolution=self._resolution,
-            strict_columns=frozenset(shape.loosened_columns),
-            undecided_columns=self._undecided_columns(shape),
-            has_same_schema=self._has_same_schema,
-        )
-
     def _undecided_columns(self, shape: Shape) -> frozenset[str]:
         """Return the columns that have a conflict of their own. It may name them as one of the sides does."""
         names = {conflict.column for conflict in self._decider.conflicts} - {None}
@@ -268,6 +262,7 @@ class _MatchedTable:
         )
 
     def _row_merge(self, shape: Shape, *, is_compared: bool) -> RowMerge:
+        """Return the rows to merge. Without `is_compared`, rows of the source need no match in the target."""
         both_added = any(
             column.triple.base is None and column.triple.source and column.triple.target for column in shape.columns
         )
