@@ -25,7 +25,7 @@ from anabranch.format.staging.rows import Addresses, find_rows, join_addresses
 from anabranch.repo.history.comparer import ColumnTriple, RowComparer, RowMerge, RowSide, TableCounts
 from anabranch.repo.merge.changed_rows import ChangedRows, Mask, RowChanges, cells_of, deletion_of
 from anabranch.repo.merge.conflicts import Conflict, ConflictKind, Unresolved
-from anabranch.repo.merge.resolvers import Cells, choose
+from anabranch.repo.merge.resolvers import Cells, choose, put_at
 from anabranch.repo.merge.shapes import MergedColumn
 from anabranch.repo.merge.steps import MergeTable
 
@@ -239,11 +239,7 @@ class _Nulls:
         """
         cells, column = self._cells, self._column.name
         nothing = np.zeros(len(self.positions), dtype=bool)
-        decide = self._step.resolution.for_column(column)
-        if decide is None:
-            return _Decided(values=cells.target, is_open=~self._is_clash, is_dropped=nothing)
-        values, resolved = decide(cells)
-        are_resolved = ~nothing if resolved is None else np.asarray(resolved.to_numpy(zero_copy_only=False), dtype=bool)
+        values, are_resolved = self._step.resolution.for_column(column)(cells)
         is_null = _null_mask(values) & are_resolved
         is_dropped = nothing
         if is_null.any():
@@ -355,7 +351,5 @@ def _null_mask(values: pa.Array | pa.ChunkedArray) -> Mask:
 def _with_values(rows: pa.Table, name: str, positions: npt.NDArray[np.int64], values: pa.Array) -> pa.Table:
     """Return rows with other values of a column at some positions."""
     number = rows.schema.get_field_index(name)
-    column = rows.column(number).combine_chunks()
-    chosen = np.arange(len(rows))
-    chosen[positions] = len(rows) + np.arange(len(positions))
-    return rows.set_column(number, rows.schema.field(number), pa.concat_arrays([column, values]).take(pa.array(chosen)))
+    column = put_at(rows.column(number).combine_chunks(), positions, values)
+    return rows.set_column(number, rows.schema.field(number), column)

@@ -18,6 +18,7 @@ from anabranch.repo.merge.resolvers import (
     decider,
     first_of,
     is_latest_by,
+    leave_open,
     row_decider,
 )
 
@@ -70,32 +71,28 @@ class TableResolution:
     resolution: Resolution
     names: TableNames
 
-    def for_column(self, column: str, path: str | None = None) -> Decide | None:
-        """Return the function that decides on cells of a column: decisions on them, resolvers, else the strategy.
+    def for_column(self, column: str, path: str | None = None) -> Decide:
+        """Return the function that decides on cells of a column: decisions on them, resolvers, else the strategy."""
+        return first_of(self.for_decided(column), self._for_all_cells(column, path))
 
-        Return None if the cells stay unresolved.
-        """
-        others, decided = self._for_all_cells(column, path), self.for_decided(column)
-        return others if decided is None else first_of(decided, others)
-
-    def for_decided(self, column: str) -> Decide | None:
-        """Return the function that decides on single cells of a column by the decisions on them, if there are any."""
+    def for_decided(self, column: str) -> Decide:
+        """Return the function that decides on single cells of a column by the decisions on them."""
         decided = self.resolution.decisions.for_conflicts(self.names, column)
-        return None if decided is None else by_function(decided, f"{self.names.tables[0]}.{column}")
+        return leave_open if decided is None else by_function(decided, f"{self.names.tables[0]}.{column}")
 
     def find_cell_resolver(self, column: str) -> Resolver | None:
         """Return the resolver of all cells of a column, or the side of the strategy. None: they stay unresolved."""
         found = (self.resolution.resolvers.get(name) for name in (*self._names_of(column), *self.names.tables))
         return next((resolver for resolver in found if resolver is not None), self.resolution.side)
 
-    def _for_all_cells(self, column: str, path: str | None) -> Decide | None:
+    def _for_all_cells(self, column: str, path: str | None) -> Decide:
         self._find_resolver()  # refuses one that is for columns only
         for name in (*self._names_of(column, path), *self.names.tables):
             if name in self.resolution.resolvers:
                 return decider(self.resolution.resolvers[name], name)
-        if self.resolution.any_cell is not None or self.resolution.side is None:
+        if self.resolution.any_cell is not None:
             return self.resolution.any_cell
-        return NAMED[self.resolution.side]
+        return leave_open if self.resolution.side is None else NAMED[self.resolution.side]
 
     def _names_of(self, column: str, path: str | None = None) -> list[str]:
         """Return the names that a resolver of a column, or of a field of it, may have, the nearest first."""

@@ -1,6 +1,7 @@
 """Merge rows cell by cell: find the rows to replace, insert and delete in the target, and the conflicts."""
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -28,7 +29,7 @@ from anabranch.repo.merge.changed_rows import (
 from anabranch.repo.merge.conflicts import Conflict, ConflictKind, Unresolved
 from anabranch.repo.merge.decisions import JsonValue
 from anabranch.repo.merge.paths import has_paths, merge_by_path
-from anabranch.repo.merge.resolvers import Cells, Decide, choose
+from anabranch.repo.merge.resolvers import Cells, choose, first_of, put_at
 from anabranch.repo.merge.shapes import MergedColumn
 from anabranch.repo.merge.steps import MergeTable
 
@@ -204,10 +205,9 @@ class _RowMerger:
         decided, are_resolved = self._decide(cells, left)
         is_changed = np.zeros(len(values), dtype=bool)
         is_changed[positions[are_resolved & differ(decided, cells.target)]] = True
-        chosen = np.arange(len(values))
-        chosen[positions[are_resolved]] = len(values) + np.flatnonzero(are_resolved)
         conflicts = Unresolved(sum(map(len, left)), lambda: (one for part in left for one in part.build(part)))
-        return pa.concat_arrays([values, decided]).take(pa.array(chosen)), is_changed, conflicts
+        values = put_at(values, positions[are_resolved], decided.filter(pa.array(are_resolved)))
+        return values, is_changed, conflicts
 
     def _decide(self, cells: Cells, left: list[Cells]) -> tuple[pa.Array, Mask]:
         """Return the values of cells, and which of them are resolved. The other ones are added to `left`.
@@ -216,7 +216,7 @@ class _RowMerger:
         """
 
         def decide(leaf: Cells) -> tuple[pa.Array, Mask]:
-            values, resolved = _decided(self._step.resolution.for_column(leaf.column, leaf.path), leaf)
+            values, resolved = self._step.resolution.for_column(leaf.column, leaf.path)(leaf)
             if not resolved.all():
                 left.append(leaf.filter(~resolved))
             return values, resolved
@@ -224,14 +224,8 @@ class _RowMerger:
         if not has_paths(cells.target.type):
             return decide(cells)
         # A decision for the whole cell comes first: it was made on all of its fields together.
-        values, resolved = _decided(self._step.resolution.for_decided(cells.column), cells)
-        if resolved.all():
-            return values, resolved
-        merged, are_merged = merge_by_path(cells.filter(~resolved), decide)
-        positions = np.arange(len(cells))
-        positions[~resolved] = len(cells) + np.arange(len(merged))
-        resolved[~resolved] = are_merged
-        return pa.concat_arrays([values, merged]).take(pa.array(positions)), resolved
+        decided = self._step.resolution.for_decided(cells.column)
+        return first_of(decided, partial(merge_by_path, decide=decide))(cells)
 
     def _cell_conflicts(self, found: ChangedRows, cells: Cells) -> Iterator[Conflict]:
         mask = np.zeros(len(found), dtype=bool)
@@ -388,13 +382,3 @@ def _value_of(value: Any, field: pa.Field) -> Any:
         return value_from_json(value, field.type)
     except (pa.ArrowException, TypeError, ValueError) as err:
         raise ValueError(f"cannot convert {value!r} to {field.type} (column {field.name!r}): {err}") from err
-
-
-def _decided(decide: Decide | None, cells: Cells) -> tuple[pa.Array, Mask]:
-    """Return the decided values, and which cells are resolved."""
-    if decide is None:
-        return cells.target, np.zeros(len(cells), dtype=bool)
-    values, resolved = decide(cells)
-    if resolved is None:
-        return values, np.ones(len(cells), dtype=bool)
-    return values, np.array(resolved.to_numpy(zero_copy_only=False), dtype=bool)
