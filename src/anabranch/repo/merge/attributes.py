@@ -136,9 +136,6 @@ class MergedIndices:
     built: tuple[IndexRecipe, ...] = ()
     dropped: tuple[str, ...] = ()
 
-    def __bool__(self) -> bool:
-        return bool(self.built or self.dropped)
-
 
 def merge_indices(
     base: VersionRef | None,
