@@ -12,7 +12,7 @@ from scripts.reference.commands import commands
 
 import anabranch as ab
 from anabranch import errors
-from anabranch.hints import COMMANDS, Door, code_in, words_at
+from anabranch.hints import METHODS, Door, code_in, words_at
 from tests.test_public_words import WORDS
 
 ROOT = Path(ab.__file__).parent
@@ -174,9 +174,9 @@ def spans() -> list[str]:
 def test_every_method_in_a_hint_exists_in_python_and_as_a_command() -> None:
     members = {name for each in public.public_classes() for name, _ in public.public_members(each)}
     known = members | {name.removeprefix("ab.") for name in public.public_functions()}
-    assert [name for name in COMMANDS if name.rpartition(".")[2] not in known] == []
+    assert [name for name in METHODS if name.rpartition(".")[2] not in known] == []
     typed = {" ".join(name.split()[1:]) for name in commands()}
-    assert [command for command in COMMANDS.values() if command.partition(" --")[0] not in typed] == []
+    assert [words.command for words in METHODS.values() if words.command.partition(" --")[0] not in typed] == []
 
 
 @pytest.mark.parametrize("code", spans())

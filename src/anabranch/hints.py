@@ -10,6 +10,7 @@ import difflib
 import re
 import shlex
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from itertools import islice
 from typing import assert_never
@@ -26,86 +27,57 @@ class Door(StrEnum):
     SPARK_SQL = "spark_sql"
 
 
-# The command for each method that a hint may name.
-COMMANDS: Mapping[str, str] = {
-    "Dataset.doctor": "dataset doctor",
-    "adopt": "table adopt",
-    "alter_columns": "schema apply",
-    "annotate": "schema apply",
-    "append": "row insert",
-    "branch_create": "branch create",
-    "branch_list": "branch list",
-    "branch_rename": "branch rename",
-    "clone_drop": "dataset clone drop",
-    "clone_list": "clone list",
-    "clone_release": "dataset clone release",
-    "compact": "compact",
-    "conflicts": "conflicts",
-    "delete": "row delete",
-    "diff": "diff",
-    "doctor": "doctor",
-    "gc": "gc",
-    "index": "index",
-    "iter_graph": "log --graph",
-    "list_commits": "log",
-    "load": "load",
-    "merge": "merge",
-    "redo": "redo",
-    "reflog": "reflog",
-    "relocate": "relocate",
-    "reset": "reset",
-    "run_get": "run show",
-    "run_list": "run list",
-    "schema_apply": "schema apply",
-    "schema_show": "schema show",
-    "set_primary_key": "schema apply",
-    "settle": "table settle",
-    "sync_branch": "log",
-    "tables": "table list",
-    "tag_list": "tag list",
-    "to_arrow": "cat",
-    "undo": "undo",
-    "update": "row update",
-    "upsert": "row insert --upsert",
-}
-# The route for each method that the HTTP service has, too.
-_ROUTES: Mapping[str, str] = {
-    "alter_columns": "PATCH .../columns/{column}",
-    "append": "POST .../rows",
-    "branch_list": "GET .../branches",
-    "delete": "DELETE .../rows",
-    "diff": "GET .../diff",
-    "list_commits": "GET .../commits",
-    "load": "POST .../import",
-    "set_primary_key": "PUT .../primary-key",
-    "sync_branch": "GET .../commits",
-    "tables": "GET .../tables",
-    "tag_list": "GET .../tags",
-    "upsert": "PUT .../rows",
-}
-# The page of the web UI for each method that has one.
-_PAGES: Mapping[str, str] = {
-    "branch_create": "Branches",
-    "branch_list": "Branches",
-    "branch_rename": "Branches",
-    "conflicts": "Merge",
-    "diff": "Compare",
-    "doctor": "Storage",
-    "gc": "Storage",
-    "iter_graph": "Graph",
-    "list_commits": "Graph",
-    "load": "Load a file",
-    "merge": "Merge",
-    "redo": "Reflog",
-    "reflog": "Reflog",
-    "run_get": "Runs",
-    "run_list": "Runs",
-    "schema_show": "Schema",
-    "sync_branch": "Graph",
-    "tables": "Overview",
-    "tag_list": "Branches",
-    "to_arrow": "Table",
-    "undo": "Reflog",
+@dataclass(frozen=True, slots=True)
+class Words:
+    """What a method of a hint is called at each door: its command, and its route, page and SQL if it has one."""
+
+    command: str
+    route: str | None = None
+    page: str | None = None
+    # A statement of Spark SQL, or CALL and a procedure of its catalog.
+    sql: str | None = None
+
+
+METHODS: Mapping[str, Words] = {
+    "Dataset.doctor": Words("dataset doctor"),
+    "adopt": Words("table adopt"),
+    "alter_columns": Words("schema apply", route="PATCH .../columns/{column}", sql="ALTER TABLE"),
+    "annotate": Words("schema apply"),
+    "append": Words("row insert", route="POST .../rows", sql="INSERT INTO"),
+    "branch_create": Words("branch create", page="Branches", sql="CALL create_branch"),
+    "branch_list": Words("branch list", route="GET .../branches", page="Branches", sql="CALL list_branches"),
+    "branch_rename": Words("branch rename", page="Branches", sql="CALL rename_branch"),
+    "clone_drop": Words("dataset clone drop"),
+    "clone_list": Words("clone list"),
+    "clone_release": Words("dataset clone release"),
+    "compact": Words("compact", sql="CALL compact"),
+    "conflicts": Words("conflicts", page="Merge", sql="CALL conflicts"),
+    "delete": Words("row delete", route="DELETE .../rows", sql="DELETE FROM"),
+    "diff": Words("diff", route="GET .../diff", page="Compare", sql="CALL diff"),
+    "doctor": Words("doctor", page="Storage"),
+    "gc": Words("gc", page="Storage", sql="CALL gc"),
+    "index": Words("index", sql="CALL index"),
+    "iter_graph": Words("log --graph", page="Graph"),
+    "list_commits": Words("log", route="GET .../commits", page="Graph", sql="SELECT * FROM bucket.table.history"),
+    "load": Words("load", route="POST .../import", page="Load a file", sql="CALL load"),
+    "merge": Words("merge", page="Merge", sql="CALL merge"),
+    "redo": Words("redo", page="Reflog", sql="CALL redo"),
+    "reflog": Words("reflog", page="Reflog", sql="SELECT * FROM bucket.table.history"),
+    "relocate": Words("relocate"),
+    "reset": Words("reset", sql="CALL reset"),
+    "run_get": Words("run show", page="Runs"),
+    "run_list": Words("run list", page="Runs"),
+    "schema_apply": Words("schema apply"),
+    "schema_show": Words("schema show", page="Schema"),
+    "set_primary_key": Words("schema apply", route="PUT .../primary-key"),
+    "settle": Words("table settle"),
+    "sync_branch": Words("log", route="GET .../commits", page="Graph", sql="SELECT * FROM bucket.table.history"),
+    "tables": Words("table list", route="GET .../tables", page="Overview", sql="SHOW TABLES"),
+    "tag_list": Words("tag list", route="GET .../tags", page="Branches", sql="SELECT * FROM bucket.table.refs"),
+    "to_arrow": Words("cat", page="Table", sql="SELECT"),
+    "undo": Words("undo", page="Reflog", sql="CALL undo"),
+    "update": Words("row update", sql="UPDATE"),
+    "upsert": Words("row insert --upsert", route="PUT .../rows", sql="MERGE INTO"),
 }
 # What the web UI calls an argument.
 _LABELS: Mapping[str, str] = {
@@ -118,35 +90,6 @@ _LABELS: Mapping[str, str] = {
     "resolvers": "rules",
     "strategy": "a choice for all conflicts that are left",
     "where": "'Rows where'",
-}
-# The procedure of the Spark catalog, or the statement, for each method that Spark SQL has, too.
-_PROCEDURES: Mapping[str, str] = {
-    "branch_create": "create_branch",
-    "branch_list": "list_branches",
-    "branch_rename": "rename_branch",
-    "compact": "compact",
-    "conflicts": "conflicts",
-    "diff": "diff",
-    "gc": "gc",
-    "index": "index",
-    "load": "load",
-    "merge": "merge",
-    "redo": "redo",
-    "reset": "reset",
-    "undo": "undo",
-}
-_STATEMENTS: Mapping[str, str] = {
-    "alter_columns": "ALTER TABLE",
-    "append": "INSERT INTO",
-    "delete": "DELETE FROM",
-    "list_commits": "SELECT * FROM bucket.table.history",
-    "reflog": "SELECT * FROM bucket.table.history",
-    "sync_branch": "SELECT * FROM bucket.table.history",
-    "tables": "SHOW TABLES",
-    "tag_list": "SELECT * FROM bucket.table.refs",
-    "to_arrow": "SELECT",
-    "update": "UPDATE",
-    "upsert": "MERGE INTO",
 }
 # Options whose name is not that of the argument.
 _OPTIONS: Mapping[str, str] = {
@@ -193,19 +136,23 @@ def _translate(door: Door, found: re.Match[str]) -> str:
         name, value = inner.groups()  # the fields of CsvOptions are options and fields of their own
     if arguments is None:
         return _argument(door, name, value)
-    command = f"'{' '.join(['anabranch', COMMANDS[name], *_typed(arguments)])}'"
+    method = METHODS[name]
+    command = f"'{' '.join(['anabranch', method.command, *_typed(arguments)])}'"
+    # A method without a route or a page is for the operator of a service, so the hint names where to run it.
+    in_service = f"{command} where the service runs"
     match door:
         case Door.COMMAND_LINE:
             return command
-        # A method without a route or a page is for the operator of a service, so the hint names where to run it.
         case Door.HTTP:
-            return _ROUTES.get(name, f"{command} where the service runs")
+            return method.route or in_service
+        case Door.PAGE | Door.SERVICE_PAGE if method.page is not None:
+            return f"the page {method.page}"
         case Door.PAGE:
-            return f"the page {_PAGES[name]}" if name in _PAGES else command
+            return command
         case Door.SERVICE_PAGE:
-            return f"the page {_PAGES[name]}" if name in _PAGES else f"{command} where the service runs"
+            return in_service
         case Door.SPARK_SQL:
-            return _sql_call(name, arguments) or f"{command} in a shell"
+            return f"{command} in a shell" if method.sql is None else _sql_call(method.sql, arguments)
         case other:
             assert_never(other)
 
@@ -227,14 +174,14 @@ def _argument(door: Door, name: str, value: str | None) -> str:
             assert_never(other)
 
 
-def _sql_call(name: str, arguments: str) -> str | None:
-    """Return a statement of Spark SQL for a method, or None if there is none."""
-    if name not in _PROCEDURES:
-        return _STATEMENTS.get(name)
+def _sql_call(sql: str, arguments: str) -> str:
+    """Return a statement of Spark SQL. Only the call of a procedure has the arguments."""
+    if not sql.startswith("CALL "):
+        return sql
     call = _parse(arguments)
     given = [_sql_literal(_value_of(ast.unparse(each))) for each in call.args]
     given += [_named(each.arg, ast.unparse(each.value)) for each in call.keywords if each.arg is not None]
-    return f"CALL system.{_PROCEDURES[name]}({', '.join(given)})"
+    return f"CALL system.{sql.removeprefix('CALL ')}({', '.join(given)})"
 
 
 def _named(name: str, value: str | None) -> str:

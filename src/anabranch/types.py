@@ -177,7 +177,6 @@ __all__ = [
     "VersionInfo",
 ]
 
-# The module of each name, and its name there.
 # The names by module: NAME, or NAME=ATTRIBUTE if it has another name there.
 _NAMES = {
     "anabranch.display": "Listing",

@@ -218,7 +218,8 @@ class _Command(PlainCommand):
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         arguments = [each for each in self.get_params(ctx) if each.param_type_name == "argument"]
-        return [*(_argument(each) for each in arguments), "[OPTIONS]"]
+        names = [(str(each.metavar), each.required or str(each.metavar).startswith("[")) for each in arguments]
+        return [*(name if is_complete else f"[{name}]" for name, is_complete in names), "[OPTIONS]"]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": [], _PANEL: []}
@@ -236,11 +237,6 @@ class _Command(PlainCommand):
             if records:
                 with formatter.section(heading):
                     formatter.write_dl(records)
-
-
-def _argument(parameter: Any) -> str:
-    name = str(parameter.metavar)
-    return name if parameter.required or name.startswith("[") else f"[{name}]"
 
 
 def group(*, help: str | None = None, cls: type[TyperGroup] = PlainGroup) -> typer.Typer:  # noqa: A002 - Typer's name
@@ -279,14 +275,7 @@ def command(
                 raise typer.Exit(answer.exit_code)
 
         shared = [
-            inspect.Parameter(
-                option,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=False if option == "as_json" else None,
-                annotation=annotation,
-            )
-            for option, annotation in _OPTIONS.items()
-            if option in on
+            _keyword(name, kind, False if name == "as_json" else None) for name, kind in _OPTIONS.items() if name in on
         ]
         for each in (*own, *shared):
             for info in getattr(each.annotation, "__metadata__", ()):
@@ -316,13 +305,12 @@ def _parameters(act: Callable[..., Any]) -> tuple[list[inspect.Parameter], dict[
         sets[each.name] = kind
         # The declaration of the option is in Annotated, which is removed without `include_extras`.
         hints = get_type_hints(kind, include_extras=True)
-        found += [
-            inspect.Parameter(
-                field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name]
-            )
-            for field in fields(kind)
-        ]
+        found += [_keyword(field.name, hints[field.name], field.default) for field in fields(kind)]
     return found, sets
+
+
+def _keyword(name: str, kind: Any, default: object) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
 
 
 def notes_on(memory: Memory, *, before: Memory | None) -> list[str]:

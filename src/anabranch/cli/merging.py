@@ -99,13 +99,14 @@ class MergeOptions(Resolving):
         expected = None if self.expected_head is None else repository.snapshot_of(self.expected_head).id
         arguments = self.arguments()
         # Not in `arguments`, which `conflicts` uses: that command may read a file that has no decisions yet.
-        _require_decision(arguments["resolutions"], self.resolutions)
-        return {
-            **arguments,
-            "checks": read_checks(self.check),
-            "expected_head": expected,
-            "dry_run": self.dry_run,
-        }
+        found = arguments["resolutions"]
+        if found and all(isinstance(entry, Mapping) and not {"take", "value"} & set(entry) for entry in found):
+            raise InvalidInputError(
+                f"no entry of the resolutions {str(self.resolutions)!r} has 'take' or 'value'",
+                hint="add 'take' (source, target or base) or 'value' to each conflict that you decide",
+            )
+        checks = read_checks(self.check)
+        return {**arguments, "checks": checks, "expected_head": expected, "dry_run": self.dry_run}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,15 +134,6 @@ def _read_resolutions(path: Path | None) -> list[dict[str, Any]]:
     from anabranch.repo.merge.decisions import read_resolutions as parse
 
     return parse(_read_text(path, "the resolutions", hint="name a JSON or CSV file in UTF-8").encode(), name=str(path))
-
-
-def _require_decision(resolutions: Sequence[Any], path: Path | None) -> None:
-    """Refuse a file in which no entry has a decision: it is the list of conflicts as it was printed."""
-    if resolutions and all(isinstance(entry, Mapping) and not {"take", "value"} & set(entry) for entry in resolutions):
-        raise InvalidInputError(
-            f"no entry of the resolutions {str(path)!r} has 'take' or 'value'",
-            hint="add 'take' (source, target or base) or 'value' to each conflict that you decide",
-        )
 
 
 def read_checks(files: Sequence[str] | None) -> dict[str, str]:
@@ -234,12 +226,11 @@ def conflict_table(conflicts: "Sequence[Conflict]", *, title: str | None = None,
     styles = _STYLES[: len(columns)]
     if has_decisions:
         columns, styles = (*columns, "decided"), (*styles, None)
-        rows = [(*row, _decision(conflict)) for row, conflict in zip(rows, conflicts, strict=True)]
+        rows = [(*row, _decision(conflict.decision)) for row, conflict in zip(rows, conflicts, strict=True)]
     return Table(columns, rows, styles=styles, title=title, empty="no conflicts")
 
 
-def _decision(conflict: "Conflict") -> str | None:
-    decision = conflict.decision
+def _decision(decision: Mapping[str, Any] | None) -> str | None:
     if decision is None:
         return None
     return f"take {decision['take']}" if "take" in decision else text_value(decision["value"])
@@ -259,13 +250,12 @@ def _values(conflict: "Conflict") -> tuple[str | None, ...]:
     if conflict.column is not None:
         return tuple(map(text_value, values))
     rows = [value for value in values if value is not None]
+    # The cells that are not the same on all sides, or all cells where a column is on one side only.
     changed = [name for name in rows[0] if any(row.get(name) != rows[0][name] for row in rows)]
-    return tuple("deleted" if value is None else _changed_cells(value, changed) for value in values)
-
-
-def _changed_cells(row: Mapping[str, Any], changed: Sequence[str]) -> str:
-    """The cells of a row that are not the same on all sides, or all of them where a column is on one side only."""
-    return _row({name: row[name] for name in changed if name in row} or row)
+    return tuple(
+        "deleted" if value is None else _row({name: value[name] for name in changed if name in value} or value)
+        for value in values
+    )
 
 
 def _row(values: Mapping[str, Any]) -> str:
@@ -275,15 +265,22 @@ def _row(values: Mapping[str, Any]) -> str:
 def merge_tables(plan: "MergePlan") -> Iterator[Table]:
     """The tables that a merge changes, and its first conflicts."""
     if plan.tables:
-        columns = ("table", "action", "inserted", "updated", "deleted", "columns", "conflicts")
-        yield Table(columns, [_plan_row(table) for table in plan.tables])
+        rows = []
+        for table in plan.tables:
+            name = table.table if table.renamed_from is None else f"{table.renamed_from} → {table.table}"
+            *counts, conflicts = _counts(table)
+            rows.append((name, table.action_text, *counts, _column_changes(table), conflicts))
+        yield Table(("table", "action", "inserted", "updated", "deleted", "columns", "conflicts"), rows)
     if plan.conflicts:
         sides = Sides(source=plan.source, target=plan.into)
         yield first_conflicts(plan.conflicts, of=plan.conflict_count, sides=sides)
 
 
-def _plan_row(table: "TablePlan") -> tuple[object, ...]:
-    name = table.table if table.renamed_from is None else f"{table.renamed_from} → {table.table}"
+def _counts(table: "TablePlan") -> tuple[int, int, int, int]:
+    return (table.counts.inserted, table.counts.updated, table.counts.deleted, table.conflicts)
+
+
+def _column_changes(table: "TablePlan") -> str | None:
     signs = (
         ("+", table.added_columns),
         ("-", table.dropped_columns),
@@ -291,23 +288,13 @@ def _plan_row(table: "TablePlan") -> tuple[object, ...]:
         ("+index ", table.built_indices),
         ("-index ", table.dropped_indices),
     )
-    columns = " ".join(f"{sign}{column}" for sign, names in signs for column in names)
-    counts = table.counts
-    return (name, table.action_text, counts.inserted, counts.updated, counts.deleted, columns or None, table.conflicts)
+    return " ".join(f"{sign}{column}" for sign, names in signs for column in names) or None
 
 
 def replay_tables(plan: "Sequence[CommitPlan]", sides: Sides) -> Iterator[Table]:
     """The tables that each commit changes, and its first conflicts."""
     rows = [
-        (
-            short_id(each.commit_id),
-            table.table,
-            table.action_text,
-            table.counts.inserted,
-            table.counts.updated,
-            table.counts.deleted,
-            table.conflicts,
-        )
+        (short_id(each.commit_id), table.table, table.action_text, *_counts(table))
         for each in plan
         for table in each.tables
     ]

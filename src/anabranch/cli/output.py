@@ -113,7 +113,7 @@ class JsonOutput:
 
     @contextmanager
     def progress(self, what: str) -> "Iterator[OnProgress]":  # noqa: ARG002 - programs want none
-        yield lambda _step: None
+        yield _ignore
 
 
 class TextOutput:
@@ -218,15 +218,48 @@ def exit_code(error: type[AnabranchError]) -> int:
     return next(EXIT_CODES[group] for group in error.__mro__ if group in EXIT_CODES)
 
 
+def _ignore(_: "Progress") -> None:
+    """Show nothing: a program that reads a document has no use for progress."""
+
+
 @contextmanager
 def watch_outputs(*, as_json: bool) -> "Iterator[OnProgress]":
     """Yield a callback that prints a line for each output that ended, and on a terminal which are being built."""
     if as_json:
-        yield lambda _progress: None
-    elif not sys.stderr.isatty():
-        yield _print_line
-    else:
-        yield from _on_terminal()
+        yield _ignore
+        return
+    if not sys.stderr.isatty():
+        yield lambda progress: _show_step(progress, lambda line: typer.echo(line, err=True))
+        return
+    from rich.console import Console
+
+    console, working = Console(stderr=True, highlight=False), dict[str, None]()
+    with console.status("starting") as status:
+
+        def watch(progress: "Progress") -> None:
+            # Without markup: a line starts with text such as [1/3], and rich reads brackets as styles.
+            step = _show_step(progress, lambda line: console.print(line, markup=False))
+            if step.state == "started":
+                working[step.table] = None
+            else:
+                working.pop(step.table, None)
+            status.update(f"building {', '.join(working)}" if working else "publishing")
+
+        yield watch
+
+
+def _show_step(progress: "Progress", show: Callable[[str], None]) -> "StepProgress":
+    """Show a line for an output that ended."""
+    from anabranch.pipelines.run import StepProgress  # takes a while to load
+
+    if not isinstance(progress, StepProgress):
+        raise TypeError(f"a run reports its outputs, not {progress!r}")
+    if progress.built is not None:
+        built = progress.built
+        show(f"[{progress.done}/{progress.total}] {progress.table}: {built.rows:,} rows in {built.seconds:.1f} s")
+    elif progress.state != "started":
+        show(f"{progress.table}: failed")
+    return progress
 
 
 def watch_values(*, as_json: bool) -> "OnProgress":
@@ -241,48 +274,7 @@ def watch_values(*, as_json: bool) -> "OnProgress":
         result = "done before" if progress.run is None else "nothing changed" if commit is None else short_id(commit)
         typer.echo(f"[{progress.done}/{progress.total}] {progress.value}: {result}", err=True)
 
-    return (lambda _progress: None) if as_json else watch
-
-
-def _on_terminal() -> "Iterator[OnProgress]":
-    from rich.console import Console
-
-    console, working = Console(stderr=True, highlight=False), dict[str, None]()
-    with console.status("starting") as status:
-
-        def watch(progress: "Progress") -> None:
-            step = _as_step(progress)
-            if (line := _line(step)) is None:
-                working[step.table] = None
-            else:
-                working.pop(step.table, None)
-                # Without markup: a line starts with text such as [1/3], and rich reads brackets as styles.
-                console.print(line, markup=False)
-            status.update(f"building {', '.join(working)}" if working else "publishing")
-
-        yield watch
-
-
-def _print_line(progress: "Progress") -> None:
-    line = _line(_as_step(progress))
-    if line is not None:
-        typer.echo(line, err=True)
-
-
-def _as_step(progress: "Progress") -> "StepProgress":
-    from anabranch.pipelines.run import StepProgress  # takes a while to load
-
-    if not isinstance(progress, StepProgress):
-        raise TypeError(f"a run reports its outputs, not {progress!r}")
-    return progress
-
-
-def _line(step: "StepProgress") -> str | None:
-    if step.state == "started":
-        return None
-    if step.built is None:
-        return f"{step.table}: failed"
-    return f"[{step.done}/{step.total}] {step.table}: {step.built.rows:,} rows in {step.built.seconds:.1f} s"
+    return _ignore if as_json else watch
 
 
 # A command that ends sooner shows no bar: it would only flicker.
@@ -317,7 +309,7 @@ def watch_rows(what: str, *, as_json: bool, in_bytes: bool) -> "Iterator[Callabl
         return Bar(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True)
 
     if as_json:
-        yield lambda _progress: None
+        yield _ignore
         return
     with _LateBar(what, make_bar, rows=0) as bar:
         yield lambda step: bar.update(completed=step.done, total=step.total, rows=step.rows)
@@ -360,7 +352,6 @@ class _LateBar:
             bar = self._make()
             if bar is None:
                 return  # the command has just ended
-            state = dict(self._state)
-            self._task = bar.add_task(self._what, **state)
+            self._task = bar.add_task(self._what, **self._state)
             bar.start()
             self._bar = bar

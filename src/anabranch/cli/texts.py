@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
-from itertools import zip_longest
-from typing import TYPE_CHECKING, Any
+from itertools import islice, zip_longest
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from anabranch.display import human_size, printable, short_id
 from anabranch.errors import TableNotFoundError
@@ -36,6 +36,7 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d(:\d\d)?")
 _PIECE = re.compile(r"[^\s./_,:=-]*[./_,:=-]+|[^\s./_,:=-]+")
 
 Paint = Callable[[str, str], str]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,17 +111,15 @@ def _fit(columns: Sequence[Sequence[str]], natural: Sequence[int], room: int) ->
     for least in (_widest_word, _widest_piece, _widest_fixed):
         floors = [min(width, max(map(least, column))) for column, width in zip(columns, natural, strict=True)]
         if sum(floors) <= room:
-            return _shrink(list(natural), floors, room)
+            return _shrink(list(natural), floors, sum(natural) - room)
     return None
 
 
-def _shrink(widths: list[int], floors: Sequence[int], room: int) -> list[int]:
-    """Make the widest column narrower, as long as the columns are too wide together."""
-    excess = sum(widths) - room
-    while excess > 0:
+def _shrink(widths: list[int], floors: Sequence[int], excess: int) -> list[int]:
+    """Make the widest column narrower that is not at its floor yet, again and again."""
+    for _ in range(excess):
         at = max((index for index in range(len(widths)) if widths[index] > floors[index]), key=lambda i: widths[i])
         widths[at] -= 1
-        excess -= 1
     return widths
 
 
@@ -225,8 +224,21 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
+def first_page(found: Iterable[T], limit: int, what: str, noun: str) -> tuple[list[T], bool, list[str]]:
+    """Return the first entries, whether there are more, and the sentence that says so, such as "the newest 20 commits".
+
+    Only one entry more than `limit` is read: the others may be the work of the whole command.
+    """
+    page = list(islice(found, limit + 1))
+    has_more = len(page) > limit
+    return page[:limit], has_more, [more_text(limit, what, noun)] if has_more else []
+
+
+def more_text(limit: int, what: str, noun: str) -> str:
+    return f"the {what} {count(limit, noun)}; --limit shows more"
+
+
 def usage_text(usage: "Usage | Total") -> str:
-    """For people."""
     return f"{count(usage.files, 'file')}, {human_size(usage.bytes)}" if usage.files else "-"
 
 
@@ -249,9 +261,13 @@ def schema_table(columns: Sequence[Mapping[str, object]]) -> Table:
     return Table(("column", "type", "nullable"), [tuple(column.values()) for column in columns], title="schema")
 
 
+def first_line(message: str) -> str:
+    return message.strip().partition("\n")[0]
+
+
 def subject(commit: "GraphCommit") -> str:
-    """The first line of a commit's message."""
-    return commit.message.strip().partition("\n")[0]
+    """Return the first line of a commit's message."""
+    return first_line(commit.message)
 
 
 def commit_line(commit: "GraphCommit") -> str:

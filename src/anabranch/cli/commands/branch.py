@@ -238,9 +238,8 @@ def drift(here: Here, name: Name) -> Answer:
     """List tables changed on a branch, and whether main changed them too."""
     found = here.repository.branch_drift(name)
     rows = [(one.table, one.has_drifted, one.branch_rows, one.main_rows) for one in found]
-    shown = Table(
-        ("table", "changed on main", f"rows on {name}", "rows on main"), rows, empty=f"no tables were changed on {name}"
-    )
+    columns = ("table", "changed on main", f"rows on {name}", "rows on main")
+    shown = Table(columns, rows, empty=f"no tables were changed on {name}")
     return Answer({"branch": name, "tables": found}, tables=[shown])
 
 

@@ -1,16 +1,16 @@
 """`anabranch log`, `show` and `merge-base`: the commits of a repository."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import islice
 from typing import TYPE_CHECKING, Annotated
 
 from anabranch.cli.command import Here, command, group
 from anabranch.cli.documents import document_of
 from anabranch.cli.options import REF_FORMS, Limit, argument, flag, option, parse_duration
 from anabranch.cli.output import Answer, Line
-from anabranch.cli.texts import Table, commit_line, count, never_changed, subject
+from anabranch.cli.texts import Table, commit_line, count, first_page, never_changed, subject
 from anabranch.display import short_id
 from anabranch.drawing.commit_graph import Node, newest_first
 from anabranch.errors import InvalidInputError
@@ -24,6 +24,38 @@ if TYPE_CHECKING:
 app = group()
 
 
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """The options that select commits of a list, and not of a drawing."""
+
+    author: Annotated[
+        str | None, option("--author", "NAME", "Only commits by this actor: the name in the column 'by'.")
+    ] = None
+    since: Annotated[
+        str | None,
+        option(
+            "--since",
+            "TIME",
+            "Only commits since a date, such as 2026-11-15 (from 00:00 UTC), or of the last days or hours, such as"
+            " 7d or 12h.",
+        ),
+    ] = None
+    after: Annotated[
+        str | None,
+        option("--after", "REF", "Next page of the list. REF is the last commit that the previous page shows."),
+    ] = None
+    prefix: Annotated[str | None, option("--prefix", "TEXT", "Only commits with an id that starts with TEXT.")] = None
+    table: Annotated[str | None, option("--table", "TABLE", "Only commits that changed this table.")] = None
+
+    def choose(self, here: Here, ref: str | None) -> "Iterator[GraphCommit]":
+        since = _moment(self.since)
+        for commit in here.repository.iter_commits(ref, table=self.table, after=self.after, prefix=self.prefix):
+            if since is not None and commit.created < since:
+                return  # the others are older: the time of a commit is never before that of its parent
+            if self.author is None or commit.actor_id == self.author:
+                yield commit
+
+
 @command(app, "log", "log --oneline", "log --graph --svg graph.svg", "log dev --author ada --since 7d")
 def log(
     here: Here,
@@ -34,47 +66,40 @@ def log(
     oneline: Annotated[bool, flag("--oneline", "Print each commit in one line.")] = False,
     svg: Annotated[str | None, option("--svg", "FILE", "Write the commit graph to this SVG file.")] = None,
     limit: Limit = 20,
-    author: Annotated[
-        str | None, option("--author", "NAME", "Only commits by this actor: the name in the column 'by'.")
-    ] = None,
-    since: Annotated[
-        str | None,
-        option(
-            "--since",
-            "TIME",
-            "Only commits since a date, such as 2026-11-15 (from 00:00 UTC), or of the last days or hours, such as"
-            " 7d or 12h.",
-        ),
-    ] = None,
-    after: Annotated[
-        str | None,
-        option("--after", "REF", "Next page of the list. REF is the last commit that the previous page shows."),
-    ] = None,
-    prefix: Annotated[str | None, option("--prefix", "TEXT", "Only commits with an id that starts with TEXT.")] = None,
-    table: Annotated[str | None, option("--table", "TABLE", "Only commits that changed this table.")] = None,
+    *,
+    which: Selection,
 ) -> Answer:
     """List the commits of a branch, tag or commit, newest first.
 
     A merge is shown as one commit. --graph also shows the commits of the merged branch.
     """
-    drawing = "--svg" if svg is not None else "--graph" if graph else None
-    selection = {"table": table, "after": after, "prefix": prefix, "author": author, "since": since}
-    for name, value in selection.items():
-        if drawing is not None and value is not None:
-            raise InvalidInputError(f"{drawing} and --{name} do not go together", hint="leave one out")
-    if svg is not None:
-        return _svg(here, ref, svg, limit=limit)
-    if graph:
-        return _graph(here, ref, limit=limit)
+    if graph or svg is not None:
+        for name, value in vars(which).items():
+            if value is not None:
+                drawing = "--graph" if svg is None else "--svg"
+                raise InvalidInputError(f"{drawing} and --{name} do not go together", hint="leave one out")
+        return _drawn(here, ref, svg, limit=limit)
     with here.on_current_branch():
-        listed = here.repository.iter_commits(ref, table=table, after=after, prefix=prefix)
-        chosen = _choose(listed, author=author, since=_moment(since))
-        # One more than is shown, to know whether there are more.
-        found = list(islice(chosen, limit + 1))
+        commits, has_more, sentences = first_page(which.choose(here, ref), limit, "newest", "commit")
         # Only if nothing was found, because the check may read the whole history.
-        if table is not None and not found:
-            _require_changes(here, table, ref)
-    return _list(ref or here.repository.branch, found, limit=limit, oneline=oneline)
+        if which.table is not None and not commits:
+            _require_changes(here, which.table, ref)
+    document = {"ref": ref or here.repository.branch, "commits": commits, "has_more": has_more}
+    if oneline:
+        return Answer(document, *sentences, lines=[Line(commit_line(commit)) for commit in commits])
+    rows = [
+        (
+            short_id(commit.graph_commit_id),
+            commit.created,
+            commit.actor_id,
+            commit.kind.value,
+            subject(commit),
+            ", ".join(commit.tables),
+        )
+        for commit in commits
+    ]
+    columns = ("commit", "time (UTC)", "by", "kind", "message", "tables")
+    return Answer(document, *sentences, tables=[Table(columns, rows, empty="no commits")])
 
 
 def _require_changes(here: Here, table: str, ref: str | None) -> None:
@@ -101,74 +126,23 @@ def _moment(text: str | None) -> datetime | None:
     return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
-def _choose(commits: "Iterable[GraphCommit]", *, author: str | None, since: datetime | None) -> "Iterator[GraphCommit]":
-    for commit in commits:
-        if since is not None and commit.created < since:
-            return  # the others are older: the time of a commit is never before that of its parent
-        if author is None or commit.actor_id == author:
-            yield commit
-
-
-def _list(ref: str, found: "Sequence[GraphCommit]", *, limit: int, oneline: bool) -> Answer:
-    commits, has_more = found[:limit], len(found) > limit
-    rows = [
-        (
-            short_id(commit.graph_commit_id),
-            commit.created,
-            commit.actor_id,
-            commit.kind.value,
-            subject(commit),
-            ", ".join(commit.tables),
-        )
-        for commit in commits
-    ]
-    columns = ("commit", "time (UTC)", "by", "kind", "message", "tables")
-    document = {
-        "ref": ref,
-        "commits": commits,
-        "has_more": has_more,
-    }
-    sentences = [f"the newest {count(limit, 'commit')}; --limit shows more"] if has_more else []
-    if oneline:
-        return Answer(document, *sentences, lines=[Line(commit_line(commit)) for commit in commits])
-    return Answer(document, *sentences, tables=[Table(columns, rows, empty="no commits")])
-
-
-def _svg(here: Here, ref: str | None, file: str, *, limit: int) -> Answer:
-    drawn = here.repository.graph(ref, limit=limit)
-    here.write_file(file, drawn.to_svg())
-    heads, tags = _names(here)
-    document = {
-        "ref": ref,
-        "commits": drawn.commits,
-        "heads": heads,
-        "tags": tags,
-        "has_more": drawn.has_more,
-        "svg": file,
-    }
-    return Answer(document, f"drew {count(len(drawn), 'commit')} into {file}")
-
-
-def _graph(here: Here, ref: str | None, *, limit: int) -> Answer:
-    heads, tags = _names(here)
-    found = list(islice(here.repository.iter_graph(ref), limit + 1))
-    by_id = {commit.graph_commit_id: commit for commit in found[:limit]}
-    nodes = newest_first({commit_id: _node(commit) for commit_id, commit in by_id.items()})
-    labels = {commit_id: _label(commit, heads, tags) for commit_id, commit in by_id.items()}
-    document = {
-        "ref": ref,
-        "commits": [by_id[node.id] for node in nodes],
-        "heads": heads,
-        "tags": tags,
-        "has_more": len(found) > limit,
-    }
-    return Answer(document, *draw(nodes, labels))
-
-
-def _names(here: Here) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the commits of the branches and of the tags, by name."""
+def _drawn(here: Here, ref: str | None, svg: str | None, *, limit: int) -> Answer:
+    """Draw the commit graph as text, or into an SVG file."""
+    # By name, the commit of each branch and of each tag.
     heads = {branch.name: branch.head_commit_id for branch in here.repository.branch_list()}
-    return heads, {tag.name: tag.commit_id for tag in here.repository.tag_list()}
+    tags = {tag.name: tag.commit_id for tag in here.repository.tag_list()}
+    names = {"heads": heads, "tags": tags}
+    if svg is not None:
+        drawn = here.repository.graph(ref, limit=limit)
+        here.write_file(svg, drawn.to_svg())
+        document = {"ref": ref, "commits": drawn.commits, **names, "has_more": drawn.has_more, "svg": svg}
+        return Answer(document, f"drew {count(len(drawn), 'commit')} into {svg}")
+    found, has_more, _ = first_page(here.repository.iter_graph(ref), limit, "newest", "commit")
+    commits = {commit.graph_commit_id: commit for commit in found}
+    nodes = newest_first({commit_id: _node(commit) for commit_id, commit in commits.items()})
+    labels = {commit_id: _label(commit, heads, tags) for commit_id, commit in commits.items()}
+    document = {"ref": ref, "commits": [commits[node.id] for node in nodes], **names, "has_more": has_more}
+    return Answer(document, *draw(nodes, labels))
 
 
 def _node(commit: "GraphCommit") -> Node:
@@ -273,8 +247,14 @@ def show(
     tables = [
         Table(("", ""), _facts(after.commit, made)),
         Table(("table", "change", "rows before", "rows"), rows, title="changed tables", empty="no tables"),
-        *([_outputs_table(made)] if made is not None and made.outputs else []),
     ]
+    if made is not None and made.outputs:
+        outputs = [
+            (key, output.write, output.kind, ", ".join(output.inputs) or None, output.rows, output.seconds)
+            for key, output in made.outputs.items()
+        ]
+        columns = ("table", "write", "by", "from", "rows", "seconds")
+        tables.append(Table(columns, outputs, title="pipeline outputs"))
     return Answer(document, tables=tables)
 
 
@@ -297,8 +277,7 @@ def _changes(after: "Snapshot", before: "Snapshot | None") -> list[dict[str, obj
 
 
 def _facts(commit: "GraphCommit", made: "PipelineRecord | None") -> tuple[tuple[str, object], ...]:
-    said = commit.metadata.items()
-    return (
+    facts = (
         ("commit", commit.graph_commit_id),
         ("parent", commit.parent_commit_id),
         *([("merged", commit.merged_parent_commit_id)] if commit.merged_parent_commit_id else []),
@@ -307,31 +286,23 @@ def _facts(commit: "GraphCommit", made: "PipelineRecord | None") -> tuple[tuple[
         ("time (UTC)", commit.created),
         ("kind", commit.kind.value),
         ("message", commit.message or None),
-        *(_pipeline_facts(made) if made is not None else ()),
-        *((f"metadata {key}", value) for key, value in said if made is None or key.partition(".")[0] != "pipeline"),
     )
-
-
-def _pipeline_facts(made: "PipelineRecord") -> tuple[tuple[str, object], ...]:
+    if made is None:
+        return (*facts, *((f"metadata {key}", value) for key, value in commit.metadata.items()))
     source = " ".join(filter(None, (made.file, made.source_hash and f"({made.source_hash[:_SHORT_HASH]})")))
+    others = {key: value for key, value in commit.metadata.items() if key.partition(".")[0] != "pipeline"}
     return (
+        *facts,
         ("pipeline", made.name),
         *([("source", source)] if source else []),
         *((f"parameter {name}", _shown(value)) for name, value in made.parameters.items()),
         *([("inputs read at", short_id(made.input))] if made.input is not None else []),
+        *((f"metadata {key}", value) for key, value in others.items()),
     )
 
 
 def _shown(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def _outputs_table(made: "PipelineRecord") -> Table:
-    rows = [
-        (key, output.write, output.kind, ", ".join(output.inputs) or None, output.rows, output.seconds)
-        for key, output in made.outputs.items()
-    ]
-    return Table(("table", "write", "by", "from", "rows", "seconds"), rows, title="pipeline outputs")
 
 
 @command(app, "merge-base", "merge-base main dev", "merge-base main dev --all")

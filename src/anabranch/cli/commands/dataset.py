@@ -54,21 +54,14 @@ def show(here: Here, uri: Uri, branch: DatasetBranch = MAIN) -> Answer:
     branches, tags = list_refs(dataset.branch_list), list_refs(dataset.tag_list)
     facts = {"uri": dataset.uri, "branch": branch, "version": dataset.version, "rows": dataset.count_rows()}
     columns = list_columns(dataset.schema)
-    document = {
-        **facts,
-        "schema": columns,
-        "branches": branches,
-        "tags": tags,
-        "unreadable": list_unreadable(branches, tags),
-    }
+    lists = {"schema": columns, "branches": branches, "tags": tags, "unreadable": _unreadable(here, branches, tags)}
     tables = [
         Table(("", ""), tuple(facts.items())),
         schema_table(columns),
         branch_table(branches, title="branches"),
         tag_table(tags, title="tags"),
     ]
-    report_unreadable(here, branches, tags)
-    return Answer(document, tables=tables)
+    return Answer({**facts, **lists}, tables=tables)
 
 
 @command(datasets, "versions", "dataset versions lake/orders.lance --branch dev", on=DATASET)
@@ -78,11 +71,10 @@ def versions(here: Here, uri: Uri, branch: DatasetBranch = MAIN) -> Answer:
     rows = [
         (one.version, one.created_at, ", ".join(one.tags) or None, ", ".join(one.branches) or None) for one in found
     ]
-    document = {
-        "branch": branch,
-        "versions": found,
-    }
-    return Answer(document, tables=[Table(("version", "created (UTC)", "tags", "branches from it"), rows)])
+    return Answer(
+        {"branch": branch, "versions": found},
+        tables=[Table(("version", "created (UTC)", "tags", "branches from it"), rows)],
+    )
 
 
 @command(datasets, "restore", "dataset restore lake/orders.lance 7", on=DATASET)
@@ -150,22 +142,13 @@ def list_refs(read: Callable[[], Refs]) -> Refs:
         return read()
 
 
-def list_unreadable(*lists: "RefList[Any]") -> "list[UnreadableRef]":
-    """List the files of branches and tags that could not be read."""
-    return [ref for refs in lists for ref in refs.unreadable]
-
-
-def report_unreadable(here: Here, *lists: "RefList[Any]") -> None:
-    """Warn of files that could not be read. With --json they are in the document."""
-    for ref in list_unreadable(*lists):
-        if not here.as_json:
-            text = f"warning: {ref.path} cannot be read: {ref.problem}; run 'anabranch dataset doctor' with --repair"
-            typer.echo(printable(text), err=True)
-
-
-def _listed(here: Here, kind: str, found: "RefList[Any]", table: Table) -> Answer:
-    report_unreadable(here, found)
-    return Answer({kind: found, "unreadable": list_unreadable(found)}, tables=[table])
+def _unreadable(here: Here, *lists: "RefList[Any]") -> "list[UnreadableRef]":
+    """Return the files that could not be read, for the document, and warn of them if there is none."""
+    found = [ref for refs in lists for ref in refs.unreadable]
+    for ref in found if not here.as_json else ():
+        text = f"warning: {ref.path} cannot be read: {ref.problem}; run 'anabranch dataset doctor' with --repair"
+        typer.echo(printable(text), err=True)
+    return found
 
 
 def _shown(rows: Sequence[tuple[str, object]], metadata: Mapping[str, str], document: Mapping[str, object]) -> Answer:
@@ -188,7 +171,7 @@ def branch_list(here: Here, uri: Uri) -> Answer:
     A branch that cannot be read is reported on stderr, or with --json as "unreadable".
     """
     found = list_refs(here.dataset(uri).branch_list)
-    return _listed(here, "branches", found, branch_table(found))
+    return Answer({"branches": found, "unreadable": _unreadable(here, found)}, tables=[branch_table(found)])
 
 
 @command(branches, "show", "dataset branch show lake/orders.lance dev", on=DATASET)
@@ -228,15 +211,10 @@ def branch_metadata(here: Here, uri: Uri, name: BranchName, *, change: MetadataC
 
 
 def branch_table(found: Sequence["BranchInfo"], *, title: str | None = None) -> Table:
-    rows = [
-        (
-            branch.name,
-            f"{branch.parent_branch or MAIN}@v{branch.parent_version}",
-            branch.created_at,
-            human_size(branch.manifest_size),
-        )
-        for branch in found
-    ]
+    rows = []
+    for branch in found:
+        start = f"{branch.parent_branch or MAIN}@v{branch.parent_version}"
+        rows.append((branch.name, start, branch.created_at, human_size(branch.manifest_size)))
     columns = ("branch", "from", "created (UTC)", "first manifest")
     return Table(columns, rows, title=title, empty="no branches besides main")
 
@@ -262,7 +240,7 @@ def tag_list(here: Here, uri: Uri) -> Answer:
     A tag that cannot be read is reported on stderr, or with --json as "unreadable".
     """
     found = list_refs(here.dataset(uri).tag_list)
-    return _listed(here, "tags", found, tag_table(found))
+    return Answer({"tags": found, "unreadable": _unreadable(here, found)}, tables=[tag_table(found)])
 
 
 @command(tags, "show", "dataset tag show lake/orders.lance v1.0", on=DATASET)

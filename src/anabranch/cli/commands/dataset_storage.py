@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from anabranch.cli.command import DATASET, Here, command, group
-from anabranch.cli.commands.maintenance import health_answer
+from anabranch.cli.commands.maintenance import health_answer, path_tables, removal_tables
 from anabranch.cli.documents import document_of
 from anabranch.cli.options import (
     DatasetBranch,
@@ -78,13 +78,9 @@ def cleanup(
     """
     dataset = here.dataset(uri)
     with here.output.progress("cleaning up") as progress:
-        report = dataset.cleanup(
-            clones=clone or (),
-            dry_run=dry_run,
-            progress=progress,
-            **policy.parsed(),
-        )
-    tables = _cleanup_tables(report, in_full=list_files)
+        report = dataset.cleanup(clones=clone or (), dry_run=dry_run, progress=progress, **policy.parsed())
+    removed = [(file.path, human_size(file.bytes), file.reason.value) for file in report.files] if list_files else []
+    tables = removal_tables(report, "files", removed, damage="missing or damaged")
     return Answer(report, *cleanup_sentences(report), tables=tables, exit_code=GENERAL if report.damaged else 0)
 
 
@@ -105,18 +101,6 @@ def cleanup_sentences(report: "CleanupReport") -> list[str]:
         f"{count(base.files, 'file')} unused in base {base.name}; add --base {base.name} if no other dataset uses it"
         for base in report.unused_in_bases
     ]
-    return found
-
-
-def _cleanup_tables(report: "CleanupReport", *, in_full: bool) -> list[Table]:
-    reasons = [(reason, files, human_size(size)) for reason, (files, size) in report.by_reason.items()]
-    found = [Table(("reason", "files", "size"), reasons)] if reasons else []
-    if in_full and report.files:
-        rows = [(file.path, human_size(file.bytes), file.reason.value) for file in report.files]
-        found.append(Table(("path", "size", "reason"), rows, title="files"))
-    if report.damaged:
-        missing = [(path,) for path in report.damaged]
-        found.append(Table(("path",), missing, title="missing or damaged"))
     return found
 
 
@@ -152,17 +136,11 @@ def relocate(
         "holds": report.holds,
         "dry_run": report.dry_run,
     }
-    changes = Table(("old", "new"), tuple(report.changes.items()), empty="no paths changed")
-    tables = [changes]
+    tables = [Table(("old", "new"), tuple(report.changes.items()), empty="no paths changed")]
     if report.unexplained:
         rows = [(base.branch, base.path) for base in report.unexplained]
-        tables.append(
-            Table(
-                ("branch", "path"),
-                rows,
-                title="bases that lie elsewhere (if they moved, name their new paths with --mapping)",
-            )
-        )
+        title = "bases that lie elsewhere (if they moved, name their new paths with --mapping)"
+        tables.append(Table(("branch", "path"), rows, title=title))
     did = "would rewrite" if report.dry_run else "rewrote"
     sentences = [f"{did} {count(len(report.rewritten), 'manifest')}, {len(report.unchanged)} needed no change"]
     sentences += [_hold_sentence(hold, dry_run=report.dry_run) for hold in report.holds]
@@ -329,15 +307,9 @@ def report(here: Here, uri: Uri, branch: DatasetBranch = MAIN) -> Answer:
     found = here.dataset(uri, branch=branch).storage_report()
     kinds = ("data", "deletion", "index", "total")
     rows = [(base.name, base.path, *(usage_text(getattr(base, kind)) for kind in kinds)) for base in found.bases]
-    tables = [Table(("base", "path", *kinds), rows)]
-    if found.missing:
-        missing = [(path,) for path in found.missing]
-        tables.append(Table(("path",), missing, title="missing files"))
-    return Answer(
-        {"uri": found.uri, "branch": branch, **document_of(found)},
-        f"version {found.version}: {usage_text(found.total)}",
-        tables=tables,
-    )
+    tables = [Table(("base", "path", *kinds), rows), *path_tables("missing files", found.missing)]
+    document = {"uri": found.uri, "branch": branch, **document_of(found)}
+    return Answer(document, f"version {found.version}: {usage_text(found.total)}", tables=tables)
 
 
 @command(app, "layout", "dataset layout lake/orders.lance --files", on=DATASET)

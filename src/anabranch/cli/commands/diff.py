@@ -32,6 +32,23 @@ class _ChangedRow:
     after: Mapping[str, Any] | None
 
 
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """The options that choose what a diff shows: by default the numbers of changed rows, and the columns."""
+
+    stat: Annotated[
+        bool,
+        flag(
+            "--stat",
+            "Used alone: list the tables that differ, with the total number of rows on each side. This is fast,"
+            " because no table is read. So the list also has tables whose files were rewritten, for example by"
+            " 'compact', although the rows are the same. With --schema or --rows: also count the rows that differ.",
+        ),
+    ] = False
+    schema: Annotated[bool, flag("--schema", "Show the columns that were added, dropped or changed.")] = False
+    rows: Annotated[bool, flag("--rows", "Show the rows that differ.")] = False
+
+
 @command(app, "diff", "diff", "diff main", "diff v1.0 dev --rows", "diff main...dev --html changes.html")
 def diff(
     here: Here,
@@ -48,17 +65,8 @@ def diff(
     after: Annotated[
         str | None, argument("B", "Newer side (default: the current branch). Leave B out if A is a range.")
     ] = None,
-    stat: Annotated[
-        bool,
-        flag(
-            "--stat",
-            "Used alone: list the tables that differ, with the total number of rows on each side. This is fast,"
-            " because no table is read. So the list also has tables whose files were rewritten, for example by"
-            " 'compact', although the rows are the same. With --schema or --rows: also count the rows that differ.",
-        ),
-    ] = False,
-    schema: Annotated[bool, flag("--schema", "Show the columns that were added, dropped or changed.")] = False,
-    rows: Annotated[bool, flag("--rows", "Show the rows that differ.")] = False,
+    *,
+    parts: Parts,
     html: Annotated[str | None, option("--html", "FILE", "Write the diff to this file as an HTML page.")] = None,
     table: Annotated[list[str] | None, option("--table", "TABLE", "Only this table. Repeatable.")] = None,
     limit: Annotated[int, option("--limit -n", "N", "Maximum number of rows to show of each table.", min=1)] = 20,
@@ -72,46 +80,48 @@ def diff(
     """
     # The entries in the commits are enough for --stat alone. Otherwise rows are compared: the files of a table may be
     # rewritten without a change of its rows.
-    are_entries_enough = stat and not (schema or rows or html)
+    are_entries_enough = parts.stat and not (parts.schema or parts.rows or html)
     with here.output.progress("comparing"), here.on_current_branch():
         found = here.repository.diff(before or _since_parent(here), after, tables=table, engine=engine)
-        different = [part for part in found.tables if are_entries_enough or not part.is_empty]
-        code = _DIFFERENT if exit_code and different else 0
+        different = [each for each in found.tables if are_entries_enough or not each.is_empty]
         sides = {"before": found.before.id, "after": found.after.id}
         if html is not None:
             here.write_file(html, _page(found, different))
-            return Answer({**sides, "html": html}, f"wrote the diff to {html}", exit_code=code)
-        if are_entries_enough:
-            document = {**sides, "tables": [_entry_document(part) for part in different]}
-            return Answer(document, tables=[_entry_table(different)], exit_code=code)
-        shown = {part.key: list(_iter_changed(part, limit)) for part in different} if rows else {}
-        documents = [{"table": part.key, **_document(part, shown.get(part.key))} for part in different]
-        tables = [_counts(different)] if different and (stat or not (schema or rows)) else []
-        if schema or not (stat or rows):
-            tables += [_column_table(part, title=f"columns of {part.key}") for part in different if part.columns]
-        return Answer(
-            {**sides, "tables": documents},
-            *_unchanged(different, only_columns=schema and not (stat or rows)),
-            lines=[line for part in different if rows for line in _lines(part, shown[part.key])],
-            tables=tables,
-            exit_code=code,
-        )
+            answer = Answer({**sides, "html": html}, f"wrote the diff to {html}")
+        elif are_entries_enough:
+            answer = _entries(sides, different)
+        else:
+            answer = _compared(sides, different, parts, limit)
+    answer.exit_code = _DIFFERENT if exit_code and different else 0
+    return answer
 
 
-def _unchanged(different: "Sequence[TableDiff]", *, only_columns: bool) -> list[str]:
-    if not different:
-        return ["nothing differs"]
-    return ["no differences in columns"] if only_columns and not any(part.columns for part in different) else []
-
-
-def _entry_document(part: "TableDiff") -> dict[str, object]:
+def _entries(sides: Mapping[str, str], different: "Sequence[TableDiff]") -> Answer:
+    """Show what the entries of the tables in the commits contain: no table is read."""
     names = ("change", "renamed_from", "rows_before", "rows_after")
-    return {"table": part.key, **{name: getattr(part, name) for name in names}}
+    document = [{"table": each.key, **{name: getattr(each, name) for name in names}} for each in different]
+    rows = [(_title(each), each.change.value, each.rows_before, each.rows_after) for each in different]
+    shown = Table(("table", "change", "rows before", "rows after"), rows, empty="nothing differs")
+    return Answer({**sides, "tables": document}, tables=[shown])
 
 
-def _entry_table(different: "Sequence[TableDiff]") -> Table:
-    rows = [(_title(part), part.change.value, part.rows_before, part.rows_after) for part in different]
-    return Table(("table", "change", "rows before", "rows after"), rows, empty="nothing differs")
+def _compared(sides: Mapping[str, str], different: "Sequence[TableDiff]", parts: Parts, limit: int) -> Answer:
+    rows = {each.key: list(_iter_changed(each, limit)) if parts.rows else None for each in different}
+    tables = []
+    if different and (parts.stat or not (parts.schema or parts.rows)):
+        columns = ("table", "change", "inserted", "updated", "deleted")
+        tables.append(Table(columns, [(_title(each), each.change.value, *_counts(each)) for each in different]))
+    only_columns = parts.schema and not (parts.stat or parts.rows)
+    if parts.schema or not (parts.stat or parts.rows):
+        tables += [_column_table(each, title=f"columns of {each.key}") for each in different if each.columns]
+    sentences = [] if different else ["nothing differs"]
+    if different and only_columns and not tables:
+        sentences = ["no differences in columns"]
+    lines: list[Line] = []
+    for each in different if parts.rows else ():
+        lines += [Line(_title(each)), *_iter_row_lines(each, rows[each.key] or [])]
+    document = [{"table": each.key, **_document(each, rows[each.key])} for each in different]
+    return Answer({**sides, "tables": document}, *sentences, lines=lines, tables=tables)
 
 
 def _since_parent(here: Here) -> str:
@@ -139,20 +149,12 @@ def _document(part: "TableDiff", rows: Sequence[_ChangedRow] | None) -> dict[str
     return {**document_of(part), **({} if rows is None else {"rows": rows})}
 
 
-def _counts(different: "Sequence[TableDiff]") -> Table:
-    rows = [
-        (_title(part), part.change.value, part.counts.inserted, part.counts.updated, part.counts.deleted)
-        for part in different
-    ]
-    return Table(("table", "change", "inserted", "updated", "deleted"), rows)
+def _counts(part: "TableDiff") -> tuple[int, int, int]:
+    return part.counts.inserted, part.counts.updated, part.counts.deleted
 
 
 def _title(part: "TableDiff") -> str:
     return part.key if part.renamed_from is None else f"{part.renamed_from} → {part.key}"
-
-
-def _lines(part: "TableDiff", rows: Sequence[_ChangedRow]) -> list[Line]:
-    return [Line(_title(part)), *_iter_row_lines(part, rows)]
 
 
 def _column_table(part: "TableDiff", *, title: str) -> Table:
@@ -212,9 +214,6 @@ def _iter_changed(part: "TableDiff", limit: int) -> Iterator[_ChangedRow]:
             return
 
 
-_Shown = tuple["CommitChanges", list[_ChangedRow] | None]
-
-
 @command(app, "changes", "changes shop.orders --since v1.0", "changes shop.orders --since main~3 --rows")
 def changes(
     here: Here,
@@ -235,38 +234,31 @@ def changes(
     with here.output.progress("comparing"), here.on_current_branch():
         found = here.repository.changes(key, since=since, until=until)
         shown = [(step, list(_iter_changed(step.diff, limit)) if rows else None) for step in found]
-        return _changes(key, shown, has_counts=stat or not rows, has_rows=rows)
+        commits = [
+            {
+                **document_of(step.commit),
+                **_document(step.diff, chosen),
+                "renamed_from": step.renamed_from,
+                "renamed_to": step.renamed_to,
+            }
+            for step, chosen in shown
+        ]
+        return Answer(
+            {"table": key, "commits": commits},
+            *([] if shown else ["nothing changed"]),
+            lines=[line for step, chosen in shown for line in _iter_lines(step, chosen or [])] if rows else [],
+            tables=[*_iter_tables([step for step, _ in shown])] if shown and (stat or not rows) else [],
+        )
 
 
-def _changes(key: str, shown: Sequence[_Shown], *, has_counts: bool, has_rows: bool) -> Answer:
-    return Answer(
-        {
-            "table": key,
-            "commits": [
-                {
-                    **document_of(step.commit),
-                    **_document(step.diff, chosen),
-                    "renamed_from": step.renamed_from,
-                    "renamed_to": step.renamed_to,
-                }
-                for step, chosen in shown
-            ],
-        },
-        *([] if shown else ["nothing changed"]),
-        lines=list(_iter_lines(shown)) if has_rows else [],
-        tables=[*_iter_tables(shown)] if has_counts and shown else [],
-    )
-
-
-def _iter_lines(shown: Sequence[_Shown]) -> Iterator[Line]:
-    for step, chosen in shown:
-        commit = step.commit
-        at = commit.created.strftime("%Y-%m-%d %H:%M:%S")
-        what = "" if step.diff.change == "changed" else f" (table {_fate(step)})"
-        yield Line(f"{short_id(commit.graph_commit_id)} {at} {subject(commit)}{what}")
-        yield from _iter_row_lines(step.diff, chosen or [])
-        if step.diff.columns:
-            yield Line(f"and {count(len(step.diff.columns), 'change')} of columns; --stat shows them")
+def _iter_lines(step: "CommitChanges", rows: Sequence[_ChangedRow]) -> Iterator[Line]:
+    commit = step.commit
+    at = commit.created.strftime("%Y-%m-%d %H:%M:%S")
+    what = "" if step.diff.change == "changed" else f" (table {_fate(step)})"
+    yield Line(f"{short_id(commit.graph_commit_id)} {at} {subject(commit)}{what}")
+    yield from _iter_row_lines(step.diff, rows)
+    if step.diff.columns:
+        yield Line(f"and {count(len(step.diff.columns), 'change')} of columns; --stat shows them")
 
 
 def _fate(step: "CommitChanges") -> str:
@@ -276,23 +268,19 @@ def _fate(step: "CommitChanges") -> str:
     return step.diff.change.value if step.renamed_to is None else f"renamed to {step.renamed_to}"
 
 
-def _iter_tables(shown: Sequence[_Shown]) -> Iterator[Table]:
-    yield Table(
-        ("commit", "time (UTC)", "by", "message", "table", "inserted", "updated", "deleted"),
-        [
-            (
-                short_id(step.commit.graph_commit_id),
-                step.commit.created,
-                step.commit.actor_id,
-                subject(step.commit),
-                _fate(step),
-                step.counts.inserted,
-                step.counts.updated,
-                step.counts.deleted,
-            )
-            for step, _ in shown
-        ],
-    )
-    for step, _ in shown:
+def _iter_tables(steps: "Sequence[CommitChanges]") -> Iterator[Table]:
+    rows = [
+        (
+            short_id(step.commit.graph_commit_id),
+            step.commit.created,
+            step.commit.actor_id,
+            subject(step.commit),
+            _fate(step),
+            *_counts(step.diff),
+        )
+        for step in steps
+    ]
+    yield Table(("commit", "time (UTC)", "by", "message", "table", "inserted", "updated", "deleted"), rows)
+    for step in steps:
         if step.diff.columns:
             yield _column_table(step.diff, title=f"columns changed by {short_id(step.commit.graph_commit_id)}")

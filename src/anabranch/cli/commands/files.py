@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from anabranch.cli.command import BRANCH, WRITES, Here, command, group
 from anabranch.cli.options import (
@@ -96,6 +96,60 @@ class CsvFormat:
         )
 
 
+@dataclass(frozen=True, kw_only=True)
+class LoadOptions:
+    """The options about how rows of files become rows of a table."""
+
+    format_: Format = None
+    mode: Annotated[
+        str,
+        option(
+            "--mode",
+            "NAME",
+            "append: add the rows. overwrite: replace all rows of the table. upsert: if the table already"
+            " has a row with the same key, change that row; if not, add a new row.",
+        ),
+    ] = "append"
+    primary_key: Annotated[
+        str | None, option("--primary-key", "NAME,...", "Columns of the primary key, for a new table.")
+    ] = None
+    types: Annotated[
+        list[str] | None,
+        option(
+            "--type", "COLUMN=TYPE", "Type of a column, such as 'price=decimal(10, 2)' (default: inferred). Repeatable."
+        ),
+    ] = None
+    on_bad: Annotated[
+        str,
+        option(
+            "--on-bad",
+            "NAME",
+            "What to do with records that do not fit the columns: fail (load nothing), or reject (write them to"
+            " the table TABLE_rejects).",
+        ),
+    ] = "fail"
+    on_duplicate: Annotated[
+        str,
+        option(
+            "--on-duplicate",
+            "NAME",
+            "What to do if rows of the files have the same primary key: refuse (load nothing), or last (keep the"
+            " last of them).",
+        ),
+    ] = "refuse"
+    engine: Annotated[str, option("--engine", "NAME", "Engine: local, spark, or auto (spark for large files).")] = (
+        "auto"
+    )
+    message: Message = None
+
+    def parsed(self) -> dict[str, Any]:
+        """Return the arguments of `load`."""
+        arguments = dict(vars(self))
+        arguments["format"] = arguments.pop("format_")
+        arguments["schema"] = parse_pairs(arguments.pop("types"), option="--type") or None
+        return {**arguments, "primary_key": parse_names(self.primary_key)}
+
+
 @command(
     app,
     "load",
@@ -113,48 +167,8 @@ def load(
             "Files, folders, or patterns in quotes, such as '*.csv'. Local paths, or s3://, gs:// or az:// addresses.",
         ),
     ],
-    format_: Format = None,
-    mode: Annotated[
-        str,
-        option(
-            "--mode",
-            "NAME",
-            "append: add the rows. overwrite: replace all rows of the table. upsert: if the table already"
-            " has a row with the same key, change that row; if not, add a new row.",
-        ),
-    ] = "append",
-    primary_key: Annotated[
-        str | None, option("--primary-key", "NAME,...", "Columns of the primary key, for a new table.")
-    ] = None,
-    types: Annotated[
-        list[str] | None,
-        option(
-            "--type", "COLUMN=TYPE", "Type of a column, such as 'price=decimal(10, 2)' (default: inferred). Repeatable."
-        ),
-    ] = None,
-    on_bad: Annotated[
-        str,
-        option(
-            "--on-bad",
-            "NAME",
-            "What to do with records that do not fit the columns: fail (load nothing), or reject (write them to"
-            " the table TABLE_rejects).",
-        ),
-    ] = "fail",
-    on_duplicate: Annotated[
-        str,
-        option(
-            "--on-duplicate",
-            "NAME",
-            "What to do if rows of the files have the same primary key: refuse (load nothing), or last (keep the"
-            " last of them).",
-        ),
-    ] = "refuse",
-    engine: Annotated[
-        str, option("--engine", "NAME", "Engine: local, spark, or auto (spark for large files).")
-    ] = "auto",
-    message: Message = None,
     *,
+    how: LoadOptions,
     csv: CsvFormat,
 ) -> Answer:
     """Load rows from files into a table, as one commit. A missing table is created."""
@@ -167,20 +181,7 @@ def load(
         _upsert_by_mode(),
         here.on_current_branch(),
     ):
-        done = here.repository.load(
-            key,
-            sources,
-            format=format_,
-            mode=mode,
-            schema=parse_pairs(types, option="--type") or None,
-            primary_key=parse_names(primary_key),
-            csv=csv.parsed(),
-            on_bad=on_bad,
-            on_duplicate=on_duplicate,
-            engine=engine,
-            message=message,
-            progress=watch,
-        )
+        done = here.repository.load(key, sources, csv=csv.parsed(), progress=watch, **how.parsed())
     return _loaded(here.repository, done)
 
 

@@ -1,6 +1,6 @@
 """`anabranch gc`, `storage`, `doctor`, `compact` and `index`: free space, find problems, make tables faster."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 from anabranch.cli.command import BRANCH, WRITES, Here, command, group
@@ -14,7 +14,7 @@ from anabranch.hints import Door, words_at
 if TYPE_CHECKING:
     from anabranch.format.bases import Usage
     from anabranch.format.doctor.findings import DoctorReport, Finding
-    from anabranch.format.staging import VectorOptions
+    from anabranch.format.retention import CleanupReport
     from anabranch.repo.gc.reports import GcReport, Holding, RepositoryStorage
 
 app = group()
@@ -40,12 +40,9 @@ def gc(
     """
     with here.output.progress("collecting garbage") as progress:
         report = here.repository.gc(dry_run=dry_run, progress=progress, **policy.parsed())
-    return Answer(
-        report,
-        *_gc_sentences(report),
-        tables=_gc_tables(report, in_full=list_objects),
-        exit_code=GENERAL if report.damaged else 0,
-    )
+    removed = [(each.path, human_size(each.bytes), each.reason) for each in report.objects] if list_objects else []
+    tables = removal_tables(report, "objects", removed, damage="missing files")
+    return Answer(report, *_gc_sentences(report), tables=tables, exit_code=GENERAL if report.damaged else 0)
 
 
 def _gc_sentences(report: "GcReport") -> list[str]:
@@ -68,16 +65,21 @@ def _gc_sentences(report: "GcReport") -> list[str]:
     return found
 
 
-def _gc_tables(report: "GcReport", *, in_full: bool) -> list[Table]:
+def removal_tables(
+    report: "GcReport | CleanupReport", noun: str, removed: Sequence[tuple[object, ...]], *, damage: str
+) -> list[Table]:
+    """Show what gc or a cleanup removes by its reasons, in full as far as it is listed, and damaged files."""
     reasons = [(reason, files, human_size(size)) for reason, (files, size) in report.by_reason.items()]
-    found = [Table(("reason", "objects", "size"), reasons)] if reasons else []
-    if in_full and report.objects:
-        rows = [(each.path, human_size(each.bytes), each.reason) for each in report.objects]
-        found.append(Table(("path", "size", "reason"), rows, title="objects"))
-    if report.damaged:
-        missing = [(path,) for path in report.damaged]
-        found.append(Table(("path",), missing, title="missing files"))
-    return found
+    found = [Table(("reason", noun, "size"), reasons)] if reasons else []
+    if removed:
+        found.append(Table(("path", "size", "reason"), removed, title=noun))
+    return found + path_tables(damage, report.damaged)
+
+
+def path_tables(title: str, paths: Iterable[str]) -> list[Table]:
+    """Return a table of paths, if there are any."""
+    rows = [(path,) for path in paths]
+    return [Table(("path",), rows, title=title)] if rows else []
 
 
 @command(app, "storage", "storage", "storage --branch dev", "storage --keep-last 10", on=WRITES)
@@ -115,15 +117,11 @@ def storage(
             "branch_tables": report.tables_of(branch),
             "pinned_by": report.pinned_by(branch),
         }
-    tables = _storage_tables(report) if branch is None else _branch_tables(report, branch)
-    return Answer(document, *_storage_sentences(report), tables=tables)
-
-
-def _storage_sentences(report: "RepositoryStorage") -> list[str]:
-    found = [f"{usage_text(report.total)} in total; gc would free {human_size(report.freeable.bytes)}"]
+    sentences = [f"{usage_text(report.total)} in total; gc would free {human_size(report.freeable.bytes)}"]
     if report.damaged:
-        found.append(f"missing: {count(len(report.damaged), 'file')} that commits need; run 'anabranch doctor'")
-    return found
+        sentences.append(f"missing: {count(len(report.damaged), 'file')} that commits need; run 'anabranch doctor'")
+    tables = _storage_tables(report) if branch is None else _branch_tables(report, branch)
+    return Answer(document, *sentences, tables=tables)
 
 
 def _storage_tables(report: "RepositoryStorage") -> list[Table]:
@@ -201,40 +199,29 @@ _NAMED = 5
 
 def health_answer(report: "DoctorReport") -> Answer:
     """Show a report. The exit code is 1 if something is wrong and was not repaired."""
+    repairable = sum(finding.repairable for finding in report.open)
+    state = f"{len(report.repaired)} repaired, {len(report.open)} open, of which --repair can repair {repairable}"
     return Answer(
-        report, _health(report), lines=list(_finding_lines(report)), exit_code=0 if report.is_clean else GENERAL
+        report,
+        state if report.findings else f"{report.root} is in order",
+        lines=[line for finding in report.findings for line in _finding_lines(finding)],
+        exit_code=0 if report.is_clean else GENERAL,
     )
 
 
-def _health(report: "DoctorReport") -> str:
-    if not report.findings:
-        return f"{report.root} is in order"
-    repairable = sum(finding.repairable for finding in report.open)
-    return f"{len(report.repaired)} repaired, {len(report.open)} open, of which --repair can repair {repairable}"
-
-
-def _finding_lines(report: "DoctorReport") -> Iterator[Line]:
-    for finding in report.findings:
-        state = "repaired" if finding.repaired else finding.severity.value
-        yield Line("")
-        yield Line(f"{state}: ", _COLOURS.get(state), more=[(f"{finding.kind.value} {finding.subject}", None)])
-        yield Line(f"  {finding.explanation}")
-        effect = _effect(finding)
-        if effect:
-            yield Line(f"  {effect}")
-        if not finding.repaired:
-            yield Line(f"  what to do: {words_at(Door.COMMAND_LINE, finding.remedy)}")
-
-
-def _effect(finding: "Finding") -> str:
-    """Return which tables, refs and commits are affected, in one sentence."""
+def _finding_lines(finding: "Finding") -> Iterator[Line]:
+    state = "repaired" if finding.repaired else finding.severity.value
+    yield Line("")
+    yield Line(f"{state}: ", _COLOURS.get(state), more=[(f"{finding.kind.value} {finding.subject}", None)])
+    yield Line(f"  {finding.explanation}")
     affected = _some(finding.refs)
     if finding.commits:
         affected += [count(len(finding.commits), "commit")]
-    if not affected:
-        return ""
-    tables = f"{', '.join(_some(finding.tables))} on " if finding.tables else ""
-    return f"affects {tables}{', '.join(affected)}"
+    if affected:
+        tables = f"{', '.join(_some(finding.tables))} on " if finding.tables else ""
+        yield Line(f"  affects {tables}{', '.join(affected)}")
+    if not finding.repaired:
+        yield Line(f"  what to do: {words_at(Door.COMMAND_LINE, finding.remedy)}")
 
 
 def _some(names: tuple[str, ...]) -> list[str]:
@@ -293,8 +280,12 @@ def index(
     ] = None,
 ) -> Answer:
     """Build an index on a column of a table, as one commit."""
+    from anabranch.format.staging import VectorOptions  # takes a while to load
+
+    vector = None
+    if (metric, partitions, sub_vectors) != (None, None, None):
+        vector = VectorOptions(metric=metric or "l2", num_partitions=partitions, num_sub_vectors=sub_vectors)
     with here.output.progress("indexing"), here.on_current_branch():
-        vector = _vector_options(metric, partitions, sub_vectors)
         commit = here.repository.index(key, column, type=type_, name=name, vector=vector)
     indices = here.repository.snapshot_of(here.repository.branch)[key].indices
     rows = [
@@ -308,11 +299,3 @@ def index(
         [(found.name, ", ".join(found.columns), found.kind, found.covered_rows) for found in indices],
     )
     return Answer({"commit_id": commit_id, "indices": rows}, *sentences, tables=[shown])
-
-
-def _vector_options(metric: str | None, partitions: int | None, sub_vectors: int | None) -> "VectorOptions | None":
-    from anabranch.format.staging import VectorOptions  # takes a while to load
-
-    if metric is None and partitions is None and sub_vectors is None:
-        return None
-    return VectorOptions(metric=metric or "l2", num_partitions=partitions, num_sub_vectors=sub_vectors)

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, assert_never
 
@@ -22,15 +23,62 @@ from anabranch.cli.merging import (
 )
 from anabranch.cli.options import Engine, Limit, Message, argument, flag, option
 from anabranch.cli.output import CONFLICTS, Answer
-from anabranch.cli.texts import Table, commit_line, count, subject, text_value
+from anabranch.cli.texts import Table, commit_line, count, first_page, subject, text_value
 from anabranch.display import short_id
 from anabranch.errors import InvalidInputError, TableNotFoundError
 
 if TYPE_CHECKING:
     from anabranch.repo.merge.conflicts import Conflict
     from anabranch.repo.merge.plan import MergeResult, ReplayResult
+    from anabranch.repo.repository import Repository
 
 app = group()
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommitOptions:
+    """The options that only `merge` has: which commit it makes, and when."""
+
+    keep_decisions: Annotated[
+        bool,
+        flag(
+            "--keep-decisions",
+            "If this merge fails, save the decisions of the --resolutions file. The next merge of the same"
+            " branches uses the saved decisions.",
+        ),
+    ] = False
+    message: Message = None
+    squash: Annotated[
+        bool,
+        flag(
+            "--squash",
+            "Make an ordinary commit with one parent. Then 'anabranch log --graph' does not connect the commit"
+            " with the commits of SOURCE.",
+        ),
+    ] = False
+    ff_only: Annotated[
+        bool,
+        flag(
+            "--ff-only",
+            "Merge only if SOURCE already has all commits of the target. The merge still makes a commit."
+            " (In git it does not.)",
+        ),
+    ] = False
+    no_ff: Annotated[
+        bool, flag("--no-ff", "No effect, because every merge makes a commit. The option exists for users of git.")
+    ] = False
+    expected_source: Annotated[
+        str | None, option("--expected-source", "COMMIT", "Merge only if COMMIT is the newest commit of SOURCE.")
+    ] = None
+    engine: Engine = "auto"
+
+    def parsed(self, repository: "Repository") -> dict[str, Any]:
+        """Return the arguments of `merge`."""
+        if self.ff_only and self.no_ff:
+            raise InvalidInputError("--ff-only and --no-ff do not go together", hint="leave one out")
+        expected = None if self.expected_source is None else repository.snapshot_of(self.expected_source).id
+        arguments = {name: value for name, value in vars(self).items() if name != "no_ff"}
+        return {**arguments, "expected_source": expected}
 
 
 @command(
@@ -45,39 +93,8 @@ def merge(
     here: Here,
     source: MergeSource,
     into: Into = None,
-    keep_decisions: Annotated[
-        bool,
-        flag(
-            "--keep-decisions",
-            "If this merge fails, save the decisions of the --resolutions file. The next merge of the same"
-            " branches uses the saved decisions.",
-        ),
-    ] = False,
-    message: Message = None,
-    squash: Annotated[
-        bool,
-        flag(
-            "--squash",
-            "Make an ordinary commit with one parent. Then 'anabranch log --graph' does not connect the commit"
-            " with the commits of SOURCE.",
-        ),
-    ] = False,
-    ff_only: Annotated[
-        bool,
-        flag(
-            "--ff-only",
-            "Merge only if SOURCE already has all commits of the target. The merge still makes a commit."
-            " (In git it does not.)",
-        ),
-    ] = False,
-    no_ff: Annotated[
-        bool, flag("--no-ff", "No effect, because every merge makes a commit. The option exists for users of git.")
-    ] = False,
-    expected_source: Annotated[
-        str | None, option("--expected-source", "COMMIT", "Merge only if COMMIT is the newest commit of SOURCE.")
-    ] = None,
-    engine: Engine = "auto",
     *,
+    kind: CommitOptions,
     how: MergeOptions,
 ) -> Answer:
     """Merge the changes of SOURCE into a branch, as one commit.
@@ -86,28 +103,22 @@ def merge(
     conflict, and nothing is merged. 'anabranch conflicts' lists the conflicts. To decide them, use --strategy,
     --resolve or --resolutions.
     """
-    if ff_only and no_ff:
-        raise InvalidInputError("--ff-only and --no-ff do not go together", hint="leave one out")
-    target, arguments = into or here.current().name, how.merge_arguments(here.repository)
+    target = into or here.current().name
+    arguments = {**kind.parsed(here.repository), **how.merge_arguments(here.repository)}
     with here.output.progress("merging"), naming(Sides(source=source, target=target)):
-        done = here.repository.merge(
-            source,
-            into=target,
-            keep_decisions=keep_decisions,
-            message=message,
-            squash=squash,
-            ff_only=ff_only,
-            expected_source=None if expected_source is None else here.repository.snapshot_of(expected_source).id,
-            engine=engine,
-            **arguments,
-        )
+        done = here.repository.merge(source, into=target, **arguments)
     checks = arguments["checks"]
     passed = list(checks) if done.commit is not None else []
+    notes = [f"{count(len(passed), 'check')} passed"] if passed else []
+    if checks and not passed:
+        # Without a dry run, conflicts raise an error, so a merge with tables here is a dry run.
+        reason = "there was nothing to merge" if not done.plan.tables and done.plan.is_clean else "this was a dry run"
+        notes = [f"note: {reason}, so {count(len(checks), 'check')} did not run"]
     return Answer(
         {**document_of(done), "checks": passed, "dry_run": how.dry_run},
         _sentence(done, dry_run=how.dry_run),
         *gap_notes(done.plan.strategy_gaps),
-        *_notes(done, checks=len(checks), passed=len(passed)),
+        *notes,
         tables=list(merge_tables(done.plan)),
         exit_code=0 if done.plan.is_clean else CONFLICTS,
     )
@@ -132,16 +143,6 @@ def _sentence(done: "MergeResult", *, dry_run: bool) -> str:
         return f"{plan.source} merges into {plan.into}{also}; nothing was changed"
     made = "" if done.commit is None else f" as {short_id(done.commit.graph_commit_id)}"
     return f"merged {plan.source} into {plan.into}{made}{also}"
-
-
-def _notes(done: "MergeResult", *, checks: int, passed: int) -> list[str]:
-    if passed:
-        return [f"{count(passed, 'check')} passed"]
-    if checks:
-        # Without a dry run, conflicts raise an error, so a merge with tables here is a dry run.
-        reason = "there was nothing to merge" if not done.plan.tables and done.plan.is_clean else "this was a dry run"
-        return [f"note: {reason}, so {count(checks, 'check')} did not run"]
-    return []
 
 
 @command(
@@ -207,27 +208,15 @@ def conflicts(
 def _page(
     found: Iterator["Conflict"], of_what: Mapping[str, object], sides: Sides, *, limit: int, offset: int
 ) -> Answer:
-    # One more than is shown, to know whether there are more, but not all: the iterator compares rows while it is read.
-    page = list(islice(found, offset, offset + limit + 1))
-    has_more, page = len(page) > limit, page[:limit]
-    return Answer(
-        {
-            **of_what,
-            "offset": offset,
-            "conflicts": page,
-            "has_more": has_more,
-        },
-        *([_page_sentence(offset, len(page), has_more=has_more)] if page else []),
-        tables=[conflict_table(page, sides=sides)],
-    )
-
-
-def _page_sentence(offset: int, number: int, *, has_more: bool) -> str:
-    last = offset + number
-    if not offset and not has_more:
-        return count(number, "conflict")
-    which = f"conflict {last}" if number == 1 else f"conflicts {offset + 1} to {last}"
-    return f"{which}; --offset {last} shows more" if has_more else f"{which}; there are no more"
+    # The iterator compares rows while it is read, so only what is shown is read.
+    page, has_more, _ = first_page(islice(found, offset, None), limit, "first", "conflict")
+    last = offset + len(page)
+    sentences = [count(len(page), "conflict")] if page else []
+    if page and (offset or has_more):
+        which = f"conflict {last}" if len(page) == 1 else f"conflicts {offset + 1} to {last}"
+        sentences = [f"{which}; --offset {last} shows more" if has_more else f"{which}; there are no more"]
+    document = {**of_what, "offset": offset, "conflicts": page, "has_more": has_more}
+    return Answer(document, *sentences, tables=[conflict_table(page, sides=sides)])
 
 
 def _counts(found: Iterator["Conflict"], of_what: Mapping[str, object]) -> Answer:
@@ -263,17 +252,14 @@ def decisions(
     found = here.repository.decision_list(source, target)
     if clear:
         here.repository.decision_clear(source, target)
-    rows = [tuple(_text(entry.get(name)) for name in _COLUMNS) for entry in found]
+    values = [[entry.get(name) for name in _COLUMNS] for entry in found]
+    rows = [[None if value is None else text_value(value) for value in row] for row in values]
     what = count(len(found), "decision")
     return Answer(
         {"source": source, "into": target, "decisions": found, "cleared": clear},
         f"deleted {what}" if clear else f"{what} kept for merges of {source} into {target}",
         tables=[Table(_COLUMNS, rows)] if rows and not clear else [],
     )
-
-
-def _text(value: object) -> str | None:
-    return None if value is None else text_value(value)
 
 
 CommitNames = Annotated[

@@ -91,12 +91,13 @@ class Building:
 
     def parsed(self) -> dict[str, Any]:
         """Return the arguments of `Pipeline.run`, `reproduce` and `backfill`."""
-        return {"jobs": self.jobs, "spark": self._session}
 
-    def _session(self) -> "SparkSession":
-        import anabranch
+        def start_spark() -> "SparkSession":
+            import anabranch
 
-        return anabranch.spark_session(master=self.master, config=parse_pairs(self.conf, option="--conf"))
+            return anabranch.spark_session(master=self.master, config=parse_pairs(self.conf, option="--conf"))
+
+        return {"jobs": self.jobs, "spark": start_spark}
 
 
 @command(
@@ -169,8 +170,9 @@ def _reproduce(here: Here, file: str | None, commit: str, how: Building) -> Answ
         again = pipeline.reproduce(here.repository, commit, branch=here.branch, progress=watch, **how.parsed())
     different = [output for output in again.outputs if not output.is_same]
     source = "with the same source" if again.has_same_source else "with another source"
-    differ = f"{len(different)} of {count(len(again.outputs), 'output')} differ"
-    found = differ if different else "all outputs are the same"
+    found = "all outputs are the same"
+    if different:
+        found = f"{len(different)} of {count(len(again.outputs), 'output')} differ"
     rows = [(output.key, _verdict(output), output.inserted, output.updated, output.deleted) for output in again.outputs]
     return Answer(
         again,
@@ -289,25 +291,21 @@ def plan_answer(plan: "Plan", *, draws: bool = False, svg: str | None = None) ->
     if draws and plan.steps:
         # Two empty lines keep the drawing apart.
         lines = [Line(""), *map(Line, plan.to_text().splitlines()), Line("")]
-    return Answer(document, *sentences, lines=lines, tables=_plan_tables(plan))
-
-
-def _plan_tables(plan: "Plan") -> list[Table]:
-    rows = [_step_row(number, step) for number, step in enumerate(plan.steps, start=1)]
+    rows = [(number, *_step_row(step)) for number, step in enumerate(plan.steps, start=1)]
     tables = [Table(("step", "output", "kind", "write", "reads"), rows, empty="no output is selected")]
     if plan.parameters:
         values = [(name, str(value)) for name, value in plan.parameters.items()]
         tables.append(Table(("", ""), values, title="parameters"))
     if plan.checks:
         tables.append(Table(("",), [(check.name,) for check in plan.checks], title="checks"))
-    return tables
+    return Answer(document, *sentences, lines=lines, tables=tables)
 
 
-def _step_row(number: int, step: "Step") -> tuple[object, ...]:
+def _step_row(step: "Step") -> tuple[object, ...]:
     output = step.output
     write = f"{output.write.value}{' (new table)' if step.creates else ''}"
     reads = [f"{name} (what is new)" if name in output.incremental else name for name in output.inputs]
-    return number, step.key, output.kind, write, ", ".join(reads) or None
+    return step.key, output.kind, write, ", ".join(reads) or None
 
 
 def run_answer(done: "PipelineRun") -> Answer:

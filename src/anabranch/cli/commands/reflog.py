@@ -1,13 +1,13 @@
 """`anabranch reflog`, `undo`, `redo` and `reset`: the positions of a branch."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
 from anabranch.cli.command import BRANCH, WRITES, Here, command, group
 from anabranch.cli.options import Limit, argument, option
 from anabranch.cli.output import Answer
-from anabranch.cli.texts import Table, count
+from anabranch.cli.texts import Table, first_line, first_page
 from anabranch.display import short_id
 from anabranch.errors import InvalidInputError
 from anabranch.repo.log.entries import BranchEvent
@@ -36,9 +36,8 @@ def reflog(
     number. 'anabranch reset dev@v7 --branch dev' returns the branch dev to its state after change 7.
     """
     name = branch or here.repository.branch
-    # One more than is shown, to know whether there are more.
     found = here.repository.reflog(name, limit=limit + 1)
-    movements, has_more = found[:limit], len(found) > limit
+    movements, has_more, sentences = first_page(found, limit, "newest", "change")
     rows = [
         (
             f"{name}@v{movement.number}",
@@ -46,13 +45,12 @@ def reflog(
             movement.moved,
             movement.actor,
             short_id(movement.commit_id),
-            movement.message.strip().partition("\n")[0],
+            first_line(movement.message),
         )
         for movement in movements
     ]
     document = {"branch": name, "movements": movements, "has_more": has_more}
     shown = Table(("version", "event", "time (UTC)", "by", "commit", "message"), rows)
-    sentences = [f"the newest {count(limit, 'change')}; --limit shows more"] if has_more else []
     former = next((movement.renamed_from for movement in reversed(movements) if movement.renamed_from), None)
     if former is not None:
         sentences.append(f"the branch was called {former} before: 'anabranch reflog {former}' shows more")
@@ -72,7 +70,7 @@ def undo(
     lists all changes.
     """
     name = branch or here.repository.branch
-    return _moved(here, name, _repeat(here.repository.undo, name, steps), verb="undid", key="undone")
+    return _repeat(here, here.repository.undo, name, steps, verb="undid", key="undone")
 
 
 @command(app, "redo", "redo", "redo dev", "redo --steps 3", on=WRITES)
@@ -88,32 +86,16 @@ def redo(
     any state in its reflog.
     """
     name = branch or here.repository.branch
-    return _moved(here, name, _repeat(here.repository.redo, name, steps), verb="redid", key="redone")
+    return _repeat(here, here.repository.redo, name, steps, verb="redid", key="redone")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Repeated:
-    """Changes that were undone or redone: the last one, how many, and how many were asked for."""
-
-    last: "Movement"
-    done: int
-    asked: int
-
-
-def _repeat(move: "Callable[[str], Movement]", name: str, steps: int) -> _Repeated:
+def _repeat(here: Here, move: "Callable[[str], Movement]", name: str, steps: int, *, verb: str, key: str) -> Answer:
     """Undo or redo several changes, or as many as there are. Raise an error if there is none."""
-    last = move(name)
-    for done in range(1, steps):
-        try:
-            last = move(name)
-        except InvalidInputError:
-            # An error would be wrong here: the branch has moved, and errors mean that nothing changed.
-            return _Repeated(last=last, done=done, asked=steps)
-    return _Repeated(last=last, done=steps, asked=steps)
-
-
-def _moved(here: Here, name: str, repeated: _Repeated, *, verb: str, key: str) -> Answer:
-    movement = repeated.last
+    movement, done = move(name), 1
+    # After the first step an error would be wrong: the branch has moved, and errors mean that nothing changed.
+    with suppress(InvalidInputError):
+        while done < steps:
+            movement, done = move(name), done + 1
     # By the reflog, which a deleted branch has too: an undo or redo may leave the branch deleted.
     (now,) = here.repository.reflog(name, limit=1)
     document = {
@@ -121,23 +103,18 @@ def _moved(here: Here, name: str, repeated: _Repeated, *, verb: str, key: str) -
         "version": now.number,
         "head_commit_id": None if now.is_deleted else now.commit_id,
         key: movement,
-        "steps": repeated.done,
+        "steps": done,
     }
     where = f"{name} is deleted" if now.is_deleted else f"{name} is at {short_id(now.commit_id)}"
-    sentences = [f"{verb} change {movement.number} of {name} ({_change(movement)}); {where}"]
-    if repeated.done < repeated.asked:
-        sentences.append(f"{verb} {repeated.done} of {repeated.asked} changes: there are no more")
+    message = first_line(movement.message) if movement.event is BranchEvent.COMMITTED else ""
+    change = f"{movement.event.value}: {message}" if message else movement.change
+    sentences = [f"{verb} change {movement.number} of {name} ({change}); {where}"]
+    if done < steps:
+        sentences.append(f"{verb} {done} of {steps} changes: there are no more")
     if movement.event is BranchEvent.PROTECTED:
         is_protected = here.repository.branch_get(name).is_protected
         sentences.append(f"{name} is {'protected again' if is_protected else 'not protected any more'}")
     return Answer(document, *sentences)
-
-
-def _change(movement: "Movement") -> str:
-    """Return the event of a movement, with the message if it is a commit."""
-    message = movement.message.strip().partition("\n")[0]
-    has_message = movement.event is BranchEvent.COMMITTED and message
-    return f"{movement.event.value}: {message}" if has_message else movement.change
 
 
 @command(app, "reset", "reset main~1", "reset dev@v7 --branch dev", on=(*BRANCH, *WRITES))

@@ -1,6 +1,5 @@
 """`anabranch init`, `demo`, `clone`, `status` and `relocate`: a repository as a whole."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,7 +19,7 @@ from anabranch.cli.command import (
 from anabranch.cli.options import argument, flag, option, parse_pairs
 from anabranch.cli.output import GENERAL, Answer
 from anabranch.cli.texts import Table, commit_line, count, mode_text, size_text, snapshot_size
-from anabranch.config import Settings, Source, new_repository_settings, remember
+from anabranch.config import Source, new_repository_settings, remember
 from anabranch.display import short_id
 from anabranch.errors import BranchNotFoundError, RepositoryExistsError
 from anabranch.ids import MAIN
@@ -28,7 +27,6 @@ from anabranch.ids import MAIN
 if TYPE_CHECKING:
     from anabranch.repo.refs.branches import BranchInfo
     from anabranch.repo.snapshot import Snapshot
-    from anabranch.repo.write.settle import ExternalWrite
 
 app = group()
 
@@ -55,7 +53,12 @@ def init(
 
     options = here.storage_options
     settings = new_repository_settings(path, actor=here.actor)
-    _refuse_second(settings)
+    # Not around the repository that the folder remembers, unless the path of the new one is given.
+    if settings.memory is not None and settings.repository_source is Source.DEFAULT:
+        raise RepositoryExistsError(
+            f"this folder works with the repository {settings.memory.repository!r} already",
+            hint="see it with 'anabranch status'; to make another one, pass its path, such as 'anabranch init other'",
+        )
     repository = anabranch.init(settings.repository, storage_options=options, actor=settings.actor)
     memory = remember(repository=repository.uri, branch=repository.branch, memory=settings.memory)
     commit_id = repository.head_commit_id_for_branch(repository.branch)
@@ -67,16 +70,6 @@ def init(
     }
     made = f"made a repository at {repository.uri}, with branch {repository.branch} at {short_id(commit_id)}"
     return Answer(document, made, *notes_on(memory, before=settings.memory))
-
-
-def _refuse_second(settings: Settings) -> None:
-    """Refuse a new repository around the one that the folder remembers, unless its path is given."""
-    if settings.memory is None or settings.repository_source is not Source.DEFAULT:
-        return
-    raise RepositoryExistsError(
-        f"this folder works with the repository {settings.memory.repository!r} already",
-        hint="see it with 'anabranch status'; to make another one, pass its path, such as 'anabranch init other'",
-    )
 
 
 @command(app, "status", "status", "status --json", on=(*BRANCH, *READS))
@@ -112,7 +105,8 @@ def status(here: Here) -> Answer:
         columns = ("table", "rows", "rows on main", "changed on main")
         tables.append(Table(columns, changed, title=f"changed on {current.name}"))
     if external:
-        tables.append(_external_writes_table(external))
+        title = "external writes: accept with 'table adopt TABLE', discard with 'table settle TABLE --force'"
+        tables.append(Table(("table", "problem"), [(one.table, one.problem) for one in external], title=title))
     return Answer(document, tables=tables)
 
 
@@ -139,14 +133,6 @@ def _facts(
         ("committed (UTC)", commit.created),
         ("by", commit.actor_id),
         ("tables", size_text(snapshot)),
-    )
-
-
-def _external_writes_table(external: "Sequence[ExternalWrite]") -> Table:
-    return Table(
-        ("table", "problem"),
-        [(one.table, one.problem) for one in external],
-        title="external writes: accept with 'table adopt TABLE', discard with 'table settle TABLE --force'",
     )
 
 

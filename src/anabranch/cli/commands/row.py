@@ -23,7 +23,7 @@ from anabranch.cli.options import (
     parse_pairs,
 )
 from anabranch.cli.output import Answer, print_stream
-from anabranch.cli.texts import Table, count, text_value, value_table
+from anabranch.cli.texts import Table, count, first_page, more_text, text_value, value_table
 from anabranch.display import short_id
 from anabranch.errors import InvalidExpressionError, InvalidInputError, SchemaMismatchError
 from anabranch.files.formats import csv_lines, plain_rows
@@ -197,8 +197,7 @@ def _parse_rows(texts: list[str], schema: "pa.Schema", key: str) -> list[dict[st
 
 
 def _parse_row(row: Any, schema: "pa.Schema", key: str) -> dict[str, Any]:
-    # Not at the top: a help text needs none of it.
-    from anabranch.format.arguments import listed_columns
+    from anabranch.format.arguments import listed_columns  # a help text needs none of it
 
     if not isinstance(row, dict):
         raise InvalidInputError(f"{row!r} is not a JSON object", hint="pass an object, such as '{\"id\": 7}'")
@@ -245,21 +244,12 @@ def cat(
         print_stream(here.output, f"reading {key}", texts)
         return None
     most = limit or _DEFAULT_LIMIT
-    # One more than is shown, to know whether there are more.
     with here.output.progress(f"reading {key}"):
         found = table.to_arrow(columns=chosen, where=where, limit=most + 1)
-    has_more = len(found) > most
-    rows, names = plain_rows(found.slice(0, most)), found.column_names
-    document = {
-        "table": table.key,
-        "commit_id": snapshot.id,
-        "columns": names,
-        "rows": _objects(names, rows),
-        "has_more": has_more,
-    }
-    shown = value_table(names, rows)
-    sentences = [f"the first {count(most, 'row')}; --limit shows more"] if has_more else []
-    return Answer(document, *sentences, tables=[shown])
+    names = found.column_names
+    rows, has_more, sentences = first_page(plain_rows(found), most, "first", "row")
+    document = {"table": table.key, "commit_id": snapshot.id, **_document(names, rows), "has_more": has_more}
+    return Answer(document, *sentences, tables=[value_table(names, rows)])
 
 
 @command(app, "blame", "blame shop.orders --where 'id = 7'", "blame shop.orders --cells --limit 5 --json")
@@ -286,17 +276,12 @@ def blame(
         kept = [number for number in range(len(found)) if number % (limit + 1) < limit]
         found = found.take(kept)
     names, rows = found.column_names, plain_rows(found)
-    document = {
-        "table": key,
-        "columns": names,
-        "rows": _objects(names, rows),
-        "has_more": has_more,
-    }
     at = names.index("commit_id")
     shown = [(*map(text_value, row[:at]), short_id(row[at]), *row[at + 1 :]) for row in rows]
     titles = (*names[:at], "commit", "time (UTC)", "by", "message")
-    sentences = [f"the first {count(limit, 'row')}; --limit shows more"] if has_more else []
-    return Answer(document, *sentences, tables=[Table(titles, tuple(shown), empty="no rows")])
+    sentences = [more_text(limit, "first", "row")] if has_more else []
+    document = {"table": key, **_document(names, rows), "has_more": has_more}
+    return Answer(document, *sentences, tables=[Table(titles, shown, empty="no rows")])
 
 
 @command(
@@ -332,10 +317,16 @@ def sql(
     with here.output.progress("querying"):
         found = here.repository.sql(text, ref=location)
     names, rows = found.column_names, plain_rows(found)
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if here.as_json and twice is not None:
+        # A JSON object has one value for each name, so one of the columns would be lost.
+        raise InvalidInputError(f"two columns are called {twice!r}", hint="give one another name with AS")
     if here.as_json:
-        _refuse_equal(names)
-        return Answer({"ref": location, "columns": names, "rows": _objects(names, rows)})
-    return Answer({}, tables=_wide_tables(names, rows) if wide and rows else [value_table(names, rows)])
+        return Answer({"ref": location, **_document(names, rows)})
+    if not wide or not rows:
+        return Answer({}, tables=[value_table(names, rows)])
+    values = [list(zip(names, map(text_value, row), strict=True)) for row in rows]
+    return Answer({}, tables=[Table(("", ""), each, title=f"row {at}") for at, each in enumerate(values, start=1)])
 
 
 def _csv_of(here: Here, statement: str, location: str) -> Iterator[str]:
@@ -359,24 +350,5 @@ def _statement(given: str | None) -> str:
     return sys.stdin.read()
 
 
-def _objects(names: Sequence[str], rows: Sequence[Sequence[object]]) -> list[dict[str, object]]:
-    return [dict(zip(names, row, strict=True)) for row in rows]
-
-
-def _refuse_equal(names: Sequence[str]) -> None:
-    # A JSON object has one value for each name, so one of the columns would be lost.
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise InvalidInputError(f"two columns are called {twice!r}", hint="give one another name with AS")
-
-
-def _wide_tables(names: Sequence[str], rows: Sequence[Sequence[object]]) -> list[Table]:
-    """A table for each row."""
-    return [
-        Table(
-            ("", ""),
-            [(name, text_value(value)) for name, value in zip(names, row, strict=True)],
-            title=f"row {number}",
-        )
-        for number, row in enumerate(rows, start=1)
-    ]
+def _document(names: Sequence[str], rows: Sequence[Sequence[object]]) -> dict[str, object]:
+    return {"columns": names, "rows": [dict(zip(names, row, strict=True)) for row in rows]}

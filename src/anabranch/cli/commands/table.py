@@ -21,7 +21,7 @@ from anabranch.cli.options import (
     parse_pairs,
 )
 from anabranch.cli.output import DIFFERENT, Answer, Line
-from anabranch.cli.texts import Table, count, list_columns, never_changed, schema_table, subject
+from anabranch.cli.texts import Table, count, first_page, list_columns, never_changed, schema_table, subject
 from anabranch.display import short_id
 from anabranch.errors import InvalidInputError
 from anabranch.ids import TableKey
@@ -143,30 +143,15 @@ def history(
     from anabranch.repo.history.lineage import made_by
 
     found = _history(here, TableKey.parse(key), ref, limit=limit + 1)
-    commits, has_more = found[:limit], len(found) > limit
-    counts = [_rows_after(here, commit, TableKey.parse(key)) for commit in commits]
-    rows = [
-        (
-            short_id(commit.graph_commit_id),
-            commit.created,
-            commit.actor_id,
-            made_by(commit),
-            rows_after,
-            subject(commit),
-        )
-        for commit, rows_after in zip(commits, counts, strict=True)
-    ]
-    document = {
-        "table": key,
-        "ref": ref or here.repository.branch,
-        "commits": [
-            {**document_of(commit), "rows": rows_after, "made_by": made_by(commit)}
-            for commit, rows_after in zip(commits, counts, strict=True)
-        ],
-        "has_more": has_more,
-    }
+    commits, has_more, sentences = first_page(found, limit, "newest", "commit")
+    rows, documents = [], []
+    for commit in commits:
+        entry = here.repository.snapshot_of(commit.graph_commit_id).entries.get(TableKey.parse(key))
+        size, maker = None if entry is None else entry.rows, made_by(commit)
+        rows.append((short_id(commit.graph_commit_id), commit.created, commit.actor_id, maker, size, subject(commit)))
+        documents.append({**document_of(commit), "rows": size, "made_by": maker})
     shown = Table(("commit", "time (UTC)", "by", "made by", "rows", "message"), rows)
-    sentences = [f"the newest {count(limit, 'commit')}; --limit shows more"] if has_more else []
+    document = {"table": key, "ref": ref or here.repository.branch, "commits": documents, "has_more": has_more}
     return Answer(document, *sentences, tables=[shown])
 
 
@@ -240,11 +225,6 @@ def _history(here: Here, key: TableKey, ref: str | None, *, limit: int) -> "list
     return found
 
 
-def _rows_after(here: Here, commit: "GraphCommit", key: TableKey) -> int | None:
-    entry = here.repository.snapshot_of(commit.graph_commit_id).entries.get(key)
-    return None if entry is None else entry.rows
-
-
 @command(app, "lineage", "lineage gold.revenue", "lineage gold.revenue --ref v1.0 --svg revenue.svg")
 def lineage(
     here: Here,
@@ -310,18 +290,14 @@ def apply_schema(
         done = here.repository.schema_apply(
             _desired(file), allow_destructive=allow_destructive, dry_run=dry_run, message=message
         )
-    commit = done.commit
-    sentences = [_summary(done.plan)]
+    plan, commit = done.plan, done.commit
+    sentences = [_summary(plan)]
     if commit is not None:
-        sentences = [f"applied to {done.plan.branch} as {short_id(commit.graph_commit_id)}: {_counts(done.plan)}"]
-    elif not done.plan.is_empty:
+        sentences = [f"applied to {plan.branch} as {short_id(commit.graph_commit_id)}: {_counts(plan)}"]
+    elif not plan.is_empty:
         sentences.append("the rows allow it; nothing was changed")
-    document = {
-        **done.plan.to_dict(),
-        "dry_run": dry_run,
-        "commit": commit,
-    }
-    return Answer(document, *sentences, lines=list(_lines(done.plan)))
+    document = {**plan.to_dict(), "dry_run": dry_run, "commit": commit}
+    return Answer(document, *sentences, lines=list(_lines(plan)))
 
 
 def _desired(file: str) -> str | Path:
