@@ -163,7 +163,11 @@ def remember(*, repository: str, branch: str, memory: Memory | None = None, fold
     """
     is_same = memory is not None and memory.repository == repository
     file = memory.file if memory is not None and is_same else (folder or _current_folder()) / MEMORY_FILE
-    fields = {"format": _FORMAT, "repository": _relative(repository, file.parent), "branch": branch}
+    location = repository
+    if "://" not in repository and Path(repository).is_relative_to(file.parent):
+        # Relative, so that the folder and a repository below it may move together.
+        location = Path(repository).relative_to(file.parent).as_posix()
+    fields = {"format": _FORMAT, "repository": location, "branch": branch}
     _write(file, fields, hint=f"work in another folder, or use --repo or {REPOSITORY_VARIABLE}")
     return Memory(file=file, repository=repository, branch=branch)
 
@@ -304,14 +308,6 @@ def _decode(file: Path, fields: Any) -> Memory:
     # Relative to the file, not to the current folder: a command may run in any folder below it.
     location = repository if "://" in repository else str(file.parent / repository)
     return Memory(file=file, repository=_normalise(location), branch=branch)
-
-
-def _relative(repository: str, folder: Path) -> str:
-    """A repository below the folder by its relative path, so that both may move together."""
-    location = Path(repository)
-    if "://" in repository or not location.is_relative_to(folder):
-        return repository
-    return location.relative_to(folder).as_posix()
 
 
 def _normalise(location: str) -> str:

@@ -101,7 +101,9 @@ def value_from_json(value: Any, kind: "pa.DataType") -> Any:
     if types.is_struct(kind):
         return _struct_value(value, kind)
     if types.is_map(kind):
-        return _map_value(value, kind)
+        # JSON has a map as an object, or as the pairs that Python has.
+        pairs = value.items() if isinstance(value, Mapping) else value
+        return [(value_from_json(key, kind.key_type), value_from_json(item, kind.item_type)) for key, item in pairs]
     if types.is_nested(kind):
         # Bytes are a Sequence of integers, and would pass as a list of numbers.
         if isinstance(value, bytes | Mapping) or not isinstance(value, Sequence):
@@ -133,12 +135,6 @@ def _struct_value(value: Any, kind: "pa.DataType") -> dict[str, Any]:
     return {name: value_from_json(item, fields[name]) for name, item in value.items()}
 
 
-def _map_value(value: Any, kind: "pa.DataType") -> list[tuple[Any, Any]]:
-    # JSON has a map as an object, or as the pairs that Python has.
-    pairs = value.items() if isinstance(value, Mapping) else value
-    return [(value_from_json(key, kind.key_type), value_from_json(item, kind.item_type)) for key, item in pairs]
-
-
 def _value_from_text(text: str, kind: "pa.DataType") -> Any:
     import pyarrow as pa
 
@@ -156,12 +152,9 @@ def _value_from_text(text: str, kind: "pa.DataType") -> Any:
         # Arrow does not read times. They are read as times of the first day, which are the same numbers.
         moment, unit = (f"1970-01-01T{text}", pa.timestamp(kind.unit)) if types.is_time(kind) else (text, kind)
         # Arrow refuses more digits than the unit has, also zeros. Return integers: Python does not have nanoseconds.
-        return pa.scalar(re.sub(r"\.(\d*?)0+(?!\d)", _kept_digits, moment)).cast(unit).value
+        moment = re.sub(r"(\.\d*?)0+(?!\d)", lambda found: found[1].removesuffix("."), moment)
+        return pa.scalar(moment).cast(unit).value
     return pa.scalar(text).cast(kind).as_py()
-
-
-def _kept_digits(found: re.Match[str]) -> str:
-    return f".{found[1]}" if found[1] else ""
 
 
 def _duration_from_text(text: str, unit: str) -> int:

@@ -36,16 +36,24 @@ _PRODUCTS = (
 _FIRST_DAY = datetime(2026, 1, 1, 9)
 _ORDERS_PER_DAY = 6
 
-_PRODUCT_SCHEMA = pa.schema(
-    [
-        pa.field("id", pa.int64(), nullable=False),
-        pa.field("name", pa.string()),
-        pa.field("category", pa.string()),
-        pa.field("price", pa.decimal128(10, 2)),
-    ]
-)
-_VECTOR_SCHEMA = pa.schema(
-    [pa.field("product_id", pa.int64(), nullable=False), pa.field("embedding", pa.list_(pa.float32(), 4))]
+
+def _schema(**kinds: pa.DataType) -> pa.Schema:
+    """Return a schema whose first column is the key, which has no nulls."""
+    key, *others = (pa.field(name, kind) for name, kind in kinds.items())
+    return pa.schema([key.with_nullable(nullable=False), *others])
+
+
+_CUSTOMER_SCHEMA = _schema(id=pa.int64(), name=pa.string(), city=pa.string(), email=pa.string())
+_PRODUCT_SCHEMA = _schema(id=pa.int64(), name=pa.string(), category=pa.string(), price=pa.decimal128(10, 2))
+_VECTOR_SCHEMA = _schema(product_id=pa.int64(), embedding=pa.list_(pa.float32(), 4))
+_ORDER_SCHEMA = _schema(
+    id=pa.int64(),
+    customer_id=pa.int64(),
+    product_id=pa.int64(),
+    quantity=pa.int64(),
+    amount=pa.decimal128(10, 2),
+    status=pa.string(),
+    ordered_at=pa.timestamp("us"),
 )
 _PIPELINE = '''"""Build the reports of the shop: anabranch pipeline run report.py"""
 
@@ -108,7 +116,8 @@ def _fill(target: Path) -> Repository:
     ada = init_repository(lake, actor=_ADA, durability="none")
     ben = open_repository(lake, actor=_BEN, durability="none")
     _load_shop(ada, ben)
-    _build_reports(ada, target / PIPELINE_FILE)
+    (target / PIPELINE_FILE).write_text(_PIPELINE, encoding="utf-8")
+    Pipeline.load(target / PIPELINE_FILE).run(ada, message="Build the reports")
     ada.tag_create("v1.0", description="the first reports")
     _start_sale(ben)
     _merge_new_customers(ada)
@@ -119,7 +128,7 @@ def _fill(target: Path) -> Repository:
 
 def _load_shop(ada: Repository, ben: Repository) -> None:
     with ada.transaction(message="Load customers and products") as tx:
-        tx.create_table("shop.customers", _customers(0).schema, primary_key=["id"])
+        tx.create_table("shop.customers", _CUSTOMER_SCHEMA, primary_key=["id"])
         tx.append("shop.customers", _customers(40))
         tx.create_table("shop.products", _PRODUCT_SCHEMA, primary_key=["id"])
         tx.append("shop.products", _products())
@@ -127,11 +136,6 @@ def _load_shop(ada: Repository, ben: Repository) -> None:
         tx.append("shop.product_vectors", _vectors())
     ada.load("shop.orders", _orders(0, days=31), primary_key=["id"], message="Load the orders of January")
     ben.index("shop.orders", "customer_id")
-
-
-def _build_reports(ada: Repository, file: Path) -> None:
-    file.write_text(_PIPELINE, encoding="utf-8")
-    Pipeline.load(file).run(ada, message="Build the reports")
 
 
 def _start_sale(ben: Repository) -> None:
@@ -170,21 +174,13 @@ def _continue_main(ada: Repository, ben: Repository) -> None:
 def _customers(number: int, *, first: int = 1) -> pa.Table:
     ids = range(first, first + number)
     names = [f"{_NAMES[n % len(_NAMES)]} {chr(ord('A') + n % 26)}." for n in ids]
-    schema = pa.schema(
-        [
-            pa.field("id", pa.int64(), nullable=False),
-            pa.field("name", pa.string()),
-            pa.field("city", pa.string()),
-            pa.field("email", pa.string()),
-        ]
-    )
     columns = {
         "id": list(ids),
         "name": names,
         "city": [_CITIES[n * 7 % len(_CITIES)] for n in ids],
         "email": [f"customer{n}@example.com" for n in ids],
     }
-    return pa.table(columns, schema=schema)
+    return pa.table(columns, schema=_CUSTOMER_SCHEMA)
 
 
 def _products() -> pa.Table:
@@ -229,15 +225,4 @@ def _orders(first_day: int, *, days: int) -> pa.Table:
                 "ordered_at": _FIRST_DAY + timedelta(days=number // _ORDERS_PER_DAY, minutes=number * 37 % 600),
             }
         )
-    schema = pa.schema(
-        [
-            pa.field("id", pa.int64(), nullable=False),
-            pa.field("customer_id", pa.int64()),
-            pa.field("product_id", pa.int64()),
-            pa.field("quantity", pa.int64()),
-            pa.field("amount", pa.decimal128(10, 2)),
-            pa.field("status", pa.string()),
-            pa.field("ordered_at", pa.timestamp("us")),
-        ]
-    )
-    return pa.Table.from_pylist(rows, schema=schema)
+    return pa.Table.from_pylist(rows, schema=_ORDER_SCHEMA)

@@ -191,7 +191,12 @@ class FaultyStore(WrappedStore):
         self._released.set()
 
     def _request(self, operation: str, path: str, send: Callable[[], T]) -> T:
-        if not self._is_nth(operation):
+        if self._operation not in {None, operation}:
+            return send()
+        with self._lock:
+            self._count += 1
+            is_nth = self._count == self._nth
+        if not is_nth:
             return send()
         self.reached.set()
         match self._fault:
@@ -205,13 +210,6 @@ class FaultyStore(WrappedStore):
             case Fault.LOSE_ANSWER:
                 send()
                 raise self._failure(operation, path)
-
-    def _is_nth(self, operation: str) -> bool:
-        if self._operation not in {None, operation}:
-            return False
-        with self._lock:
-            self._count += 1
-            return self._count == self._nth
 
     def _failure(self, operation: str, path: str) -> StorageUnavailableError:
         return StorageUnavailableError(f"an injected fault hit {operation} of {path!r}", hint="try again")

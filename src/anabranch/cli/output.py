@@ -229,7 +229,11 @@ def watch_outputs(*, as_json: bool) -> "Iterator[OnProgress]":
         yield _ignore
         return
     if not sys.stderr.isatty():
-        yield lambda progress: _show_step(progress, lambda line: typer.echo(line, err=True))
+
+        def write(progress: "Progress") -> None:
+            _show_step(progress, lambda line: typer.echo(line, err=True))
+
+        yield write
         return
     from rich.console import Console
 

@@ -225,7 +225,7 @@ def count(number: int, noun: str) -> str:
 
 
 def first_page(found: Iterable[T], limit: int, what: str, noun: str) -> tuple[list[T], bool, list[str]]:
-    """Return the first entries, whether there are more, and the sentence that says so, such as "the newest 20 commits".
+    """Return the first entries, whether there are more, and in this case a sentence such as "the newest 20 commits".
 
     Only one entry more than `limit` is read: the others may be the work of the whole command.
     """

@@ -14,11 +14,11 @@ import pyarrow.csv as pa_csv
 from anabranch.errors import DamagedFileError, SchemaMismatchError
 from anabranch.files.formats import CsvOptions
 from anabranch.files.records import (
-    BadRecord,
     Block,
     Dialect,
     Parsed,
     Refusal,
+    in_order,
     iter_blocks,
     parse_by_parts,
     parsed_type,
@@ -72,13 +72,8 @@ class CsvReader:
     def parse(self, file: SourceFile, block: Block, schema: pa.Schema) -> Parsed:
         names = self.names_of(file)
         wrong: list[tuple[int, int]] = []
-
-        def parse(data: bytes) -> pa.Table:
-            del wrong[:]
-            return self._convert(data, names, schema, wrong)
-
         try:
-            table = parse(block.data)
+            table = self._convert(block.data, names, schema, wrong)
         # Arrow reports only the first value that it cannot convert. Parse smaller parts to find all bad records with
         # their lines.
         except Refusal:
@@ -89,7 +84,7 @@ class CsvReader:
         numbers = {number for number, _ in wrong}
         bad = [block.bad_record(block.records[number - 1], _width_reason(width, names)) for number, width in wrong]
         kept = tuple(record for number, record in enumerate(block.records, start=1) if number not in numbers)
-        return refuse_nulls(Parsed(block, table, _in_order(*block.bad, *bad), kept), schema)
+        return refuse_nulls(Parsed(block, table, in_order(*block.bad, *bad), kept), schema)
 
     def _parse_by_parts(self, block: Block, names: tuple[str, ...], schema: pa.Schema) -> Parsed:
         def parse(data: bytes) -> pa.Table:
@@ -100,7 +95,7 @@ class CsvReader:
             return table
 
         found = parse_by_parts(block, parse)
-        return Parsed(block, found.table, _in_order(*block.bad, *found.bad), found.kept)
+        return Parsed(block, found.table, in_order(*block.bad, *found.bad), found.kept)
 
     def texts(self, file: SourceFile, block: Block) -> pa.Table:
         """All values as text, of the records that have as many as there are columns."""
@@ -189,7 +184,7 @@ class CsvReader:
             return _Body(names, itertools.chain([held[start:]], pieces), line)
         _require_text(found[0], file.uri, line)
         self._check_delimiter(found[0], first, file.uri, line)
-        _check_header(first, file.uri, line)
+        _check_names(first, file.uri, line)
         rest = held[found.end() :]
         return _Body(first, itertools.chain([rest] if rest else [], pieces), line + found[0].count(b"\n"))
 
@@ -279,7 +274,7 @@ def _require_text(header: bytes, file: str, line: int) -> None:
         ) from None
 
 
-def _check_header(names: tuple[str, ...], file: str, line: int) -> None:
+def _check_names(names: tuple[str, ...], file: str, line: int) -> None:
     for number, name in enumerate(names, start=1):
         if not name:
             problem = f"column {number} in the header of {file!r}, line {line}, has no name"
@@ -307,7 +302,3 @@ def _reason(said: str, names: tuple[str, ...], schema: pa.Schema) -> str:
     if invalid is not None:
         return f"cannot convert {invalid[1]!r} to {schema.field(name).type} (column {name!r})"
     return f"column {name!r}: {found[2]}"
-
-
-def _in_order(*bad: BadRecord) -> tuple[BadRecord, ...]:
-    return tuple(sorted(bad, key=lambda record: record.line))

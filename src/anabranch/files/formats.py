@@ -145,9 +145,11 @@ class CsvOptions:
 
     def _check_characters(self) -> None:
         given = {"delimiter": self.delimiter, "quote": self.quote, "escape": self.escape}
-        for name, character in given.items():
-            if character is not None:
-                _check_character(name, character)
+        for name, text in given.items():
+            is_character = isinstance(text, str) and len(text) == 1 and text.isascii() and text not in "\r\n\0"
+            # Arrow takes one byte. A line break would make every line end ambiguous.
+            if text is not None and not is_character:
+                raise InvalidInputError(f"the {name} is {text!r}", hint="give one ASCII character")
         used = [self.separator, *(character for character in (self.quote, self.escape) if character is not None)]
         if len(set(used)) < len(used):
             raise InvalidInputError(f"one character has two meanings among {used}", hint="choose different characters")
@@ -162,12 +164,6 @@ def checked_csv(given: object) -> CsvOptions:
             f"csv must be a CsvOptions, got {given!r}", hint="pass for example `csv=CsvOptions(delimiter=';')`"
         )
     return given
-
-
-def _check_character(name: str, character: object) -> None:
-    # Arrow takes one byte. A line break would make every line end ambiguous.
-    if not (isinstance(character, str) and len(character) == 1 and character.isascii() and character not in "\r\n\0"):
-        raise InvalidInputError(f"the {name} is {character!r}", hint="give one ASCII character")
 
 
 def _check_columns(columns: Sequence[str] | None, *, header: bool) -> None:
@@ -233,10 +229,10 @@ def csv_lines(header: Sequence[str], batches: "Iterable[pa.RecordBatch]") -> Ite
     first = next(rest, None)  # an error of the first read comes before any output
     yield _csv([header])
     for batch in () if first is None else chain([first], rest):
-        yield _csv([_csv_value(value) for value in row] for row in plain_rows(batch))
+        yield _csv(map(_csv_value, row) for row in plain_rows(batch))
 
 
-def _csv(rows: Iterable[Sequence[str | None]]) -> str:
+def _csv(rows: Iterable[Iterable[str | None]]) -> str:
     return "".join(",".join(map(_csv_field, row)) + "\n" for row in rows)
 
 

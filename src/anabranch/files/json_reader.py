@@ -58,7 +58,6 @@ class JsonReader:
 
     def parse(self, file: SourceFile, block: Block, schema: pa.Schema) -> Parsed:
         wanted = pa.schema([field.with_nullable(nullable=True) for field in schema])
-
         # Dates and times are read as text first and cast afterwards.
         written = pa.schema([pa.field(field.name, _written_type(field.type)) for field in wanted])
 
@@ -261,11 +260,8 @@ def _unify(name: str, one: pa.DataType, other: pa.DataType) -> pa.DataType:
     if {pa.types.is_timestamp(one), pa.types.is_timestamp(other)} == {True, False} and pa.string() in (one, other):
         return pa.string()
     try:
-        return (
-            pa.unify_schemas([pa.schema([(name, one)]), pa.schema([(name, other)])], promote_options="permissive")
-            .field(0)
-            .type
-        )
+        schemas = [pa.schema([(name, one)]), pa.schema([(name, other)])]
+        return pa.unify_schemas(schemas, promote_options="permissive").field(0).type
     except pa.ArrowTypeError:
         raise SchemaMismatchError(
             f"column {name!r} is {one} in some records and {other} in others",

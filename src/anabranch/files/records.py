@@ -35,6 +35,10 @@ class BadRecord:
     text: str
 
 
+def in_order(*bad: BadRecord) -> tuple[BadRecord, ...]:
+    return tuple(sorted(bad, key=lambda record: record.line))
+
+
 @dataclass(frozen=True, slots=True)
 class Record:
     text: bytes
@@ -325,7 +329,7 @@ def refuse_nulls(parsed: Parsed, schema: pa.Schema) -> Parsed:
         parsed = Parsed(
             parsed.block,
             parsed.table.filter(is_good),
-            tuple(sorted((*parsed.bad, *bad), key=lambda record: record.line)),
+            in_order(*parsed.bad, *bad),
             tuple(r for r, good in zip(records, goods, strict=True) if good),
         )
     return parsed

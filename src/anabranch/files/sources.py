@@ -91,8 +91,10 @@ def _text_of(source: str | os.PathLike[str]) -> str:
 def _find(source: str, wanted: FileFormat | None, options: Mapping[str, str]) -> list[SourceFile]:
     # The name itself first: a file may have a bracket or a star in its name.
     files = list(_find_plain(source, wanted, options))
-    if not files and _PATTERN_SIGNS.search(source):
-        files = list(_find_pattern(source, wanted, options))
+    sign = _PATTERN_SIGNS.search(source)
+    if not files and sign is not None:
+        start = source.rfind("/", 0, sign.start()) + 1
+        files = list(_list_below(source[:start] or ".", _as_regex(source[start:]), wanted, options))
     if not files:
         hint = suggest(os.path.basename(source), _names_beside(source), "check the path and the format", by_parts=True)
         raise ObjectNotFoundError(f"there is nothing to load at {source!r}", hint=hint)
@@ -121,26 +123,10 @@ def _find_plain(source: str, wanted: FileFormat | None, options: Mapping[str, st
         yield SourceFile(root=root, path=path, size=0, format=FileFormat.LANCE, storage_options=options)
         return
     if path and (size := _find_size(open_files(root, options), path)) is not None:
-        kind, compression = format_of_name(path)
-        if wanted is None and kind is None:
-            raise _no_format(path)
-        yield SourceFile(
-            root=root,
-            path=path,
-            size=size,
-            format=wanted or kind or FileFormat.CSV,
-            compression=compression,
-            storage_options=options,
-        )
+        yield _source_file(root, path, size, wanted, options)
         return
     if not source.endswith((".csv", ".json", ".parquet", ".orc")):
         yield from _list_below(uri, None, wanted, options)
-
-
-def _find_pattern(source: str, wanted: FileFormat | None, options: Mapping[str, str]) -> Iterator[SourceFile]:
-    cut = _PATTERN_SIGNS.search(source)
-    start = source.rfind("/", 0, cut.start() if cut else len(source)) + 1
-    yield from _list_below(source[:start] or ".", _as_regex(source[start:]), wanted, options)
 
 
 def _list_below(
@@ -151,23 +137,27 @@ def _list_below(
     for info in sorted(open_files(root, options).list(), key=lambda info: info.path):
         # Spark and others put markers such as `_SUCCESS` and `.crc` files beside the data.
         hidden = any(part.startswith((".", "_")) for part in info.path.split("/"))
-        kind, compression = format_of_name(info.path)
+        kind, _ = format_of_name(info.path)
         if hidden or not (pattern is None or pattern.fullmatch(info.path)):
             continue
         # In a folder, a file of unknown kind is passed over. A pattern names its files, so there it is an error.
         if kind is None and pattern is None and (wanted is None or "." in info.path.rpartition("/")[2]):
             continue
-        if kind is None and wanted is None:
-            raise _no_format(info.path)
         if kind in (wanted, None) or wanted is None:
-            yield SourceFile(
-                root=root,
-                path=info.path,
-                size=info.size,
-                format=wanted or kind or FileFormat.CSV,
-                compression=compression,
-                storage_options=options,
-            )
+            yield _source_file(root, info.path, info.size, wanted, options)
+
+
+def _source_file(root: str, path: str, size: int, wanted: FileFormat | None, options: Mapping[str, str]) -> SourceFile:
+    named, compression = format_of_name(path)
+    kind = wanted or named
+    if kind is None:
+        if path.lower().endswith((".xlsx", ".xls", ".ods")):
+            raise InvalidInputError(f"{path!r} is a spreadsheet", hint="save the sheet as CSV, and load that file")
+        raise InvalidInputError(
+            f"the name {path!r} does not have the suffix of a format",
+            hint="pass the format of its content with `format=...`: csv, json, parquet, orc or lance",
+        )
+    return SourceFile(root=root, path=path, size=size, format=kind, compression=compression, storage_options=options)
 
 
 def _find_size(store: ObjectStore, path: str) -> int | None:
@@ -189,15 +179,6 @@ def _parent(uri: str) -> tuple[str, str]:
     scheme, bucket, path = split_uri(uri)
     folder, _, name = path.rpartition("/")
     return "/".join(part for part in (f"{scheme}://{bucket}", folder) if part), name
-
-
-def _no_format(path: str) -> InvalidInputError:
-    if path.lower().endswith((".xlsx", ".xls", ".ods")):
-        return InvalidInputError(f"{path!r} is a spreadsheet", hint="save the sheet as CSV, and load that file")
-    return InvalidInputError(
-        f"the name {path!r} does not have the suffix of a format",
-        hint="pass the format of its content with `format=...`: csv, json, parquet, orc or lance",
-    )
 
 
 def _as_regex(pattern: str) -> re.Pattern[str]:

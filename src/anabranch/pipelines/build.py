@@ -1,6 +1,6 @@
 """Build one output by DuckDB in this process, from the tables of a run, and write it into the run."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -105,24 +105,19 @@ def _as_columns(rows: pa.RecordBatchReader, schema: pa.Schema) -> pa.RecordBatch
 
     Only between types of one kind: text does not become a number. What does not fit is left to the write to refuse.
     """
-    fields = [
-        schema.field(field.name)
-        if field.name in schema.names and _are_alike(field, schema.field(field.name))
-        else field
-        for field in rows.schema
-    ]
+    fields = []
+    for found in rows.schema:
+        own = schema.field(found.name) if found.name in schema.names else found
+        is_alike = own.type == found.type or any(is_kind(own.type) and is_kind(found.type) for is_kind in _KINDS)
+        fields.append(own if is_alike else found)
     wanted = pa.schema(fields)
-    return rows if wanted.equals(rows.schema) else pa.RecordBatchReader.from_batches(wanted, _iter_cast(rows, wanted))
-
-
-def _are_alike(one: pa.Field, other: pa.Field) -> bool:
-    return one.type == other.type or any(is_kind(one.type) and is_kind(other.type) for is_kind in _KINDS)
-
-
-def _iter_cast(rows: pa.RecordBatchReader, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
-    for batch in rows:
-        columns = [_cast(column, field) for column, field in zip(batch.columns, wanted, strict=True)]
-        yield pa.RecordBatch.from_arrays(columns, schema=wanted)
+    if wanted.equals(rows.schema):
+        return rows
+    batches = (
+        pa.RecordBatch.from_arrays([_cast(*pair) for pair in zip(batch.columns, wanted, strict=True)], schema=wanted)
+        for batch in rows
+    )
+    return pa.RecordBatchReader.from_batches(wanted, batches)
 
 
 def _cast(column: pa.Array, field: pa.Field) -> pa.Array:

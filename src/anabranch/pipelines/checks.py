@@ -45,11 +45,11 @@ def declare_ready_made(key: str, given: Setting) -> Iterator[DeclaredCheck]:
         if kind not in _READY_MADE:
             hint = f"use {', '.join(_READY_MADE)}"
             arguments.fail(f"the check {kind!r} of '{key}' is not known", hint=hint)
-        yield from _READY_MADE[kind](key, arguments)
+        yield from _READY_MADE[kind](key, arguments, f"the check {kind!r} of '{key}'")
 
 
-def _unique(key: str, given: Setting) -> Iterator[DeclaredCheck]:
-    names = given.names(f"the column of the check 'unique' of '{key}'")
+def _unique(key: str, given: Setting, what: str) -> Iterator[DeclaredCheck]:
+    names = given.names(f"the column of {what}")
     columns = ", ".join(map(quoted, names))
     # As for a unique constraint in SQL: nulls are not equal to each other.
     present = " AND ".join(f"{quoted(name)} IS NOT NULL" for name in names)
@@ -57,14 +57,13 @@ def _unique(key: str, given: Setting) -> Iterator[DeclaredCheck]:
     yield _check(key, f"unique ({', '.join(names)})", sql, given)
 
 
-def _not_null(key: str, given: Setting) -> Iterator[DeclaredCheck]:
-    for name in given.names(f"the column of the check 'not_null' of '{key}'"):
+def _not_null(key: str, given: Setting, what: str) -> Iterator[DeclaredCheck]:
+    for name in given.names(f"the column of {what}"):
         sql = f"SELECT * FROM {_table(key)} WHERE {quoted(name)} IS NULL"
         yield _check(key, f"not_null ({name})", sql, given)
 
 
-def _accepted_values(key: str, given: Setting) -> Iterator[DeclaredCheck]:
-    what = f"the check 'accepted_values' of '{key}'"
+def _accepted_values(key: str, given: Setting, what: str) -> Iterator[DeclaredCheck]:
     arguments = _arguments(given, what, required=("column", "values"))
     name = arguments["column"].text(f"the column of {what}")
     values = [_literal(value, what) for value in arguments["values"].items(f"the list of values of {what}")]
@@ -79,8 +78,7 @@ def _accepted_values(key: str, given: Setting) -> Iterator[DeclaredCheck]:
     yield _check(key, f"accepted_values ({name})", sql, given)
 
 
-def _relations(key: str, given: Setting) -> Iterator[DeclaredCheck]:
-    what = f"the check 'relations' of '{key}'"
+def _relations(key: str, given: Setting, what: str) -> Iterator[DeclaredCheck]:
     arguments = _arguments(given, what, required=("column", "to"), optional=("field",))
     names = arguments["column"].names(f"the column of {what}")
     fields = arguments.get("field", arguments["column"]).names(f"the field of {what}")
@@ -100,8 +98,7 @@ def _relations(key: str, given: Setting) -> Iterator[DeclaredCheck]:
     yield _check(key, f"relations ({', '.join(names)} to {to})", sql, given, to)
 
 
-def _row_count(key: str, given: Setting) -> Iterator[DeclaredCheck]:
-    what = f"the check 'row_count' of '{key}'"
+def _row_count(key: str, given: Setting, what: str) -> Iterator[DeclaredCheck]:
     arguments = _arguments(given, what, optional=("min", "max"))
     bounds = {name: _number(setting, f"{name} of {what}") for name, setting in arguments.items()}
     if not bounds or bounds.get("min", 0) > bounds.get("max", bounds.get("min", 0)):
@@ -113,8 +110,7 @@ def _row_count(key: str, given: Setting) -> Iterator[DeclaredCheck]:
     yield _check(key, f"row_count ({shown})", sql, given)
 
 
-def _freshness(key: str, given: Setting) -> Iterator[DeclaredCheck]:
-    what = f"the check 'freshness' of '{key}'"
+def _freshness(key: str, given: Setting, what: str) -> Iterator[DeclaredCheck]:
     arguments = _arguments(given, what, required=("column", "within"))
     name = arguments["column"].text(f"the column of {what}")
     age = arguments["within"].text(f"the age of {what}")
@@ -130,7 +126,8 @@ def _freshness(key: str, given: Setting) -> Iterator[DeclaredCheck]:
     yield _check(key, f"freshness ({name} within {age})", sql, given, depends_on_time=True)
 
 
-_READY_MADE: Mapping[str, Callable[[str, Setting], Iterator[DeclaredCheck]]] = {
+# Each gets the table, its arguments, and what errors call the check.
+_READY_MADE: Mapping[str, Callable[[str, Setting, str], Iterator[DeclaredCheck]]] = {
     "unique": _unique,
     "not_null": _not_null,
     "accepted_values": _accepted_values,

@@ -5,7 +5,7 @@ import json
 import linecache
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from enum import StrEnum
 from math import isfinite
@@ -34,12 +34,8 @@ class SourceLocation:
         """The line of a text that is written here, if it stands in the file as it is."""
         source = linecache.getlines(self.file)
         # A text that has escapes, or that an f-string made, does not stand in the file as it is.
-        found = "".join(source[self.line - 1 :]).partition(text)
-        return (
-            SourceLocation(file=self.file, line=self.line + found[0].count("\n") + line - 1)
-            if text and found[1]
-            else self
-        )
+        before, found, _ = "".join(source[self.line - 1 :]).partition(text or "\0")
+        return replace(self, line=self.line + before.count("\n") + line - 1) if found else self
 
     def fail(self, problem: str, *, hint: str) -> NoReturn:
         raise InvalidPipelineError(f"{self}: {problem}", hint=hint)
@@ -140,11 +136,19 @@ def parse_engine(text: Any, location: SourceLocation) -> Engine:
 # A function gets the session by this name.
 RESERVED = "spark"
 
+
+def _checked_float(text: str) -> float:
+    number = float(text)
+    if not isfinite(number):
+        raise ValueError(text)
+    return number
+
+
 _FLAGS = {"true": True, "false": False}
 _CONVERSIONS: dict[type, Callable[[str], object]] = {
     str: str,
     int: int,
-    float: lambda text: _checked_float(text),
+    float: _checked_float,
     bool: lambda text: _FLAGS[text.lower()],
     date: date.fromisoformat,
 }
@@ -206,13 +210,6 @@ def _converted(parameter: Parameter, value: Any, location: SourceLocation) -> An
         return _CONVERSIONS[kind](value) if isinstance(value, str) else _refuse(parameter, value, location)
     except (ValueError, KeyError):
         _refuse(parameter, value, location)
-
-
-def _checked_float(text: str) -> float:
-    number = float(text)
-    if not isfinite(number):
-        raise ValueError(text)
-    return number
 
 
 def _is_finite(value: Any) -> bool:

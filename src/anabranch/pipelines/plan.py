@@ -117,7 +117,7 @@ def in_order(outputs: Mapping[str, Output]) -> list[Output]:
 
 _EXPRESSION = re.compile(r"(\+?)([^+]+)(\+?)")
 _STATE = "state:"
-_CHANGED = "changed"
+_CHANGED = "state:changed"
 _WILDCARDS = frozenset("*?[")
 
 
@@ -156,7 +156,7 @@ def select_outputs(
     expressions = (*selection.select, *selection.exclude)
     if selection.since is not None and not any(_STATE in each for each in expressions):
         raise InvalidInputError(
-            f"'since' is {selection.since!r}, and nothing is selected by state", hint="select 'state:changed'"
+            f"'since' is {selection.since!r}, and nothing is selected by state", hint=f"select '{_CHANGED}'"
         )
 
     # Called only if an expression asks for the state, because it reads the history of the branch.
@@ -185,18 +185,14 @@ def _matching(outputs: Mapping[str, Output], expressions: Sequence[str], changed
                 f"the selection {expression!r} cannot be read", hint="write it like orders, +orders, orders+ or mart.*"
             )
         upwards, name, downwards = parts.groups()
-        keys = _with_state(name, changed) if name.startswith(_STATE) else _named(outputs, name)
+        if name.startswith(_STATE) and name != _CHANGED:
+            state = name.removeprefix(_STATE)
+            raise InvalidInputError(f"the state {state!r} is not known", hint=f"use '{_CHANGED}'")
+        keys = changed() if name == _CHANGED else _named(outputs, name)
         found |= keys
         found |= _reachable(keys, before) if upwards else set()
         found |= _reachable(keys, after) if downwards else set()
     return found
-
-
-def _with_state(name: str, changed: Callable[[], set[str]]) -> set[str]:
-    state = name.removeprefix(_STATE)
-    if state != _CHANGED:
-        raise InvalidInputError(f"the state {state!r} is not known", hint=f"use '{_STATE}{_CHANGED}'")
-    return changed()
 
 
 def _named(outputs: Mapping[str, Output], name: str) -> set[str]:

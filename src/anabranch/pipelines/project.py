@@ -275,9 +275,10 @@ def _declare_model(pipeline: PipelineDefinition, project: _Project, model: _Mode
             code=model.code,
         )
     # The word of dbt does not name the input of which only new rows are read. With one input it is clear.
-    if _is_incremental(model) and not output.incremental:
+    materialized = model.settings.get("materialized")
+    if materialized is not None and materialized.value == "incremental" and not output.incremental:
         if len(output.inputs) != 1:
-            model.settings["materialized"].fail(
+            materialized.fail(
                 f"'{key}' is incremental, and reads {len(output.inputs)} tables",
                 hint="name those of which it reads the new rows only: 'incremental: [bucket.table]'",
             )
@@ -299,10 +300,6 @@ def _key(model: _Model, project: _Project) -> str:
             hint=f"move it to {_MODELS}/BUCKET/, or set 'bucket' in {PROJECT_FILE}, or 'table' in its header",
         )
     return parse_key(f"{bucket}.{model.path.stem}", model.location)
-
-
-def _is_incremental(model: _Model) -> bool:
-    return "materialized" in model.settings and model.settings["materialized"].value == "incremental"
 
 
 def _written(model: _Model, options: Options) -> Options:

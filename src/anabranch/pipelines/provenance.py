@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -31,9 +31,6 @@ from anabranch.storage import open_store
 
 if TYPE_CHECKING:
     from anabranch.repo.repository import Repository
-
-# What a commit records of an output.
-_RECORDED = ("inputs", "write", "rows", "seconds", "kind", "engine", "code_hash")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +67,10 @@ def begun_metadata(pipeline: str, source: Source, parameters: Mapping[str, Any])
 
 def published_metadata(input_id: str, built: Sequence[BuiltOutput]) -> dict[str, str]:
     """What is known when it is about to be published."""
-    outputs = {output.key: {name: getattr(output, name) for name in _RECORDED} for output in built}
+    outputs = {}
+    for output in built:
+        record = asdict(output)
+        outputs[record.pop("key")] = record
     return {INPUT: input_id, OUTPUTS: _json(outputs)}
 
 

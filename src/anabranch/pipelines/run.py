@@ -239,18 +239,16 @@ def _unmoved(plan: Plan, run: Run) -> dict[str, Check]:
     return {"what steps have read is what is published": check} if taken else {}
 
 
+@dataclass(frozen=True, slots=True)
 class _Crew:
     """Builds steps as soon as those before them are done, several at the same time."""
 
-    def __init__(
-        self, plan: Plan, repo: "Repository", run: Run, builders: Mapping[Engine, Builder], progress: OnProgress
-    ) -> None:
-        self._plan = plan
-        self._repo = repo
-        self._run = run
-        self._builders = builders
-        self._progress = progress
-        self._built: dict[str, BuiltOutput] = {}
+    _plan: Plan
+    _repo: "Repository"
+    _run: Run
+    _builders: Mapping[Engine, Builder]
+    _progress: OnProgress
+    _built: dict[str, BuiltOutput] = field(default_factory=dict)
 
     def build_all(self, jobs: int) -> list[BuiltOutput]:
         waiting = list(self._plan.steps)

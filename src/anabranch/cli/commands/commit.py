@@ -132,6 +132,7 @@ def _drawn(here: Here, ref: str | None, svg: str | None, *, limit: int) -> Answe
     heads = {branch.name: branch.head_commit_id for branch in here.repository.branch_list()}
     tags = {tag.name: tag.commit_id for tag in here.repository.tag_list()}
     names = {"heads": heads, "tags": tags}
+    document: dict[str, object]
     if svg is not None:
         drawn = here.repository.graph(ref, limit=limit)
         here.write_file(svg, drawn.to_svg())
