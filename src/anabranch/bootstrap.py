@@ -90,10 +90,7 @@ def open_damaged_repository(
 
 
 def doctor(
-    uri: str | os.PathLike[str],
-    *,
-    repair: bool = False,
-    storage_options: Mapping[str, str] | None = None,
+    uri: str | os.PathLike[str], *, repair: bool = False, storage_options: Mapping[str, str] | None = None
 ) -> "DoctorReport":
     """Report what is wrong with a repository or with one Lance dataset, also one that cannot be opened.
 

@@ -104,15 +104,10 @@ COMPUTED: dict[str, Mapping[str, Callable[[Any], object]]] = {
         "waiting_since": lambda report: None if report.waiting_since is None else to_datetime(report.waiting_since),
     },
     "repo.PipelineRecord": {
-        "outputs": lambda record: [{"table": key, **document_of(output)} for key, output in record.outputs.items()],
+        "outputs": lambda record: [{"table": key, **document_of(output)} for key, output in record.outputs.items()]
     },
-    "repo.BranchInfo": {
-        "checks": lambda branch: [{"name": name, "sql": sql} for name, sql in branch.checks],
-    },
-    "repo.Table": {
-        "rows": lambda table: table.count_rows(),
-        "version": lambda table: str(table.entry.version),
-    },
+    "repo.BranchInfo": {"checks": lambda branch: [{"name": name, "sql": sql} for name, sql in branch.checks]},
+    "repo.Table": {"rows": lambda table: table.count_rows(), "version": lambda table: str(table.entry.version)},
     "repo.TableDrift": {
         "forked_version": lambda drift: None if drift.forked_version is None else str(drift.forked_version),
         "main_version": lambda drift: None if drift.main_version is None else str(drift.main_version),

@@ -56,13 +56,7 @@ PANELS: dict[str, dict[str, str]] = {
         "tag": "branch",
         "reflog": "reflog",
     },
-    "Undo and redo": {
-        "undo": "reflog",
-        "redo": "reflog",
-        "revert": "merge",
-        "cherry-pick": "merge",
-        "reset": "reflog",
-    },
+    "Undo and redo": {"undo": "reflog", "redo": "reflog", "revert": "merge", "cherry-pick": "merge", "reset": "reflog"},
     "Tables": {
         "table": "table",
         "row": "row",

@@ -14,15 +14,7 @@ from anabranch.pipelines.declarations import Output, written
 from anabranch.pipelines.definition import Source
 from anabranch.repo.history.ancestry import iter_ancestors
 from anabranch.repo.history.diff import RowChangeKind, diff_snapshots
-from anabranch.repo.history.lineage import (
-    FILE,
-    INPUT,
-    NAME,
-    OUTPUTS,
-    PARAMETERS,
-    SOURCE_HASH,
-    PipelineRecord,
-)
+from anabranch.repo.history.lineage import FILE, INPUT, NAME, OUTPUTS, PARAMETERS, SOURCE_HASH, PipelineRecord
 from anabranch.repo.log.entries import GraphCommit
 from anabranch.repo.runs.engine_access import EngineAccess
 from anabranch.repo.runs.runs import RUN_ID

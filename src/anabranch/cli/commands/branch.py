@@ -130,11 +130,7 @@ def show(here: Here, name: Name) -> Answer:
 
 
 @command(branches, "rename", "branch rename dev prices", on=WRITES)
-def rename(
-    here: Here,
-    old: Name,
-    new: Annotated[str, argument("NEW", "New name of the branch.")],
-) -> Answer:
+def rename(here: Here, old: Name, new: Annotated[str, argument("NEW", "New name of the branch.")]) -> Answer:
     """Rename a branch.
 
     Only the name changes: the tables, the history, the expiry time and the child branches stay. If the branch is the
@@ -185,11 +181,7 @@ def restore(here: Here, name: Name) -> Answer:
 
 
 @command(branches, "pull", "branch pull dev shop.orders", on=WRITES)
-def pull(
-    here: Here,
-    name: Name,
-    key: TableName,
-) -> Answer:
+def pull(here: Here, name: Name, key: TableName) -> Answer:
     """Discard what a branch changed in a table.
 
     On a live branch, the table follows main again. On any other branch, the table gets the current state of the table
@@ -244,13 +236,7 @@ def drift(here: Here, name: Name) -> Answer:
 
 
 def create_branch(
-    here: Here,
-    name: str,
-    *,
-    source: str | None,
-    live: bool,
-    description: str = "",
-    expires_in: timedelta | None = None,
+    here: Here, name: str, *, source: str | None, live: bool, description: str = "", expires_in: timedelta | None = None
 ) -> "BranchInfo":
     """Create a branch from a ref, by default from the current branch. A live branch follows main."""
     return here.repository.branch_create(
@@ -329,12 +315,7 @@ def create_tag(
 
 
 @command(tags, "list", "tag list", "tag list --prefix v1. --json")
-def list_tags(
-    here: Here,
-    prefix: NamePrefix = None,
-    after: AfterName = None,
-    limit: MaxListed = None,
-) -> Answer:
+def list_tags(here: Here, prefix: NamePrefix = None, after: AfterName = None, limit: MaxListed = None) -> Answer:
     """List tags."""
     found = here.repository.tag_list(prefix=prefix, after=after, limit=limit)
     rows = [(tag.name, short_id(tag.commit_id), tag.created, tag.created_by, tag.description) for tag in found]

@@ -326,13 +326,7 @@ def clone_drop(here: Here, uri: Uri, target: Target, dry_run: DryRun = False) ->
     A cleanup of the source may then remove files that only the clone needed.
     """
     done = here.dataset(uri).clone_drop(target, dry_run=dry_run)
-    document = {
-        "dropped": target,
-        "tags": done.tags,
-        "files": done.files,
-        "bytes": done.bytes,
-        "dry_run": done.dry_run,
-    }
+    document = {"dropped": target, "tags": done.tags, "files": done.files, "bytes": done.bytes, "dry_run": done.dry_run}
     files = f"{count(done.files, 'file')}, {human_size(done.bytes)}"
     return Answer(document, f"would drop clone {target} ({files})" if dry_run else f"dropped clone {target}")
 

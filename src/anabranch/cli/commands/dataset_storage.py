@@ -217,10 +217,7 @@ def list_(here: Here, uri: Uri, branch: DatasetBranch = MAIN) -> Answer:
 
 @command(bases, "remove", "dataset base remove lake/orders.lance cold --dry-run", on=DATASET)
 def remove(
-    here: Here,
-    uri: Uri,
-    name: Annotated[str, argument("NAME", "Name or path of the base.")],
-    dry_run: DryRun = False,
+    here: Here, uri: Uri, name: Annotated[str, argument("NAME", "Name or path of the base.")], dry_run: DryRun = False
 ) -> Answer:
     """Remove a base that no version uses, from main and all branches.
 
@@ -313,11 +310,7 @@ def report(here: Here, uri: Uri, branch: DatasetBranch = MAIN) -> Answer:
 
 
 @command(app, "layout", "dataset layout lake/orders.lance --files", on=DATASET)
-def layout(
-    here: Here,
-    uri: Uri,
-    files: Annotated[bool, flag("--files", "List every file.")] = False,
-) -> Answer:
+def layout(here: Here, uri: Uri, files: Annotated[bool, flag("--files", "List every file.")] = False) -> Answer:
     """List the files of a dataset by kind, and unknown files.
 
     Files of all branches and versions are listed. Works on a damaged dataset too.
@@ -325,10 +318,7 @@ def layout(
     found = here.damaged_dataset(uri).layout()
     totals = [(kind.value, total.files, human_size(total.bytes)) for kind, total in found.by_kind.items()]
     branches = [(name or MAIN, total.files, human_size(total.bytes)) for name, total in found.by_branch.items()]
-    tables = [
-        Table(("kind", "files", "size"), totals),
-        Table(("branch", "files", "size"), branches),
-    ]
+    tables = [Table(("kind", "files", "size"), totals), Table(("branch", "files", "size"), branches)]
     if files:
         tables.append(_file_table("files", found.files))
     if found.unknown_files:

@@ -105,18 +105,11 @@ def storage(
     """
     with here.output.progress("measuring") as progress:
         report = here.repository.storage_report(
-            branch=branch,
-            tables=table or None,
-            progress=progress,
-            **policy.parsed(),
+            branch=branch, tables=table or None, progress=progress, **policy.parsed()
         )
     document = document_of(report)
     if branch is not None:
-        document |= {
-            "branch": branch,
-            "branch_tables": report.tables_of(branch),
-            "pinned_by": report.pinned_by(branch),
-        }
+        document |= {"branch": branch, "branch_tables": report.tables_of(branch), "pinned_by": report.pinned_by(branch)}
     sentences = [f"{usage_text(report.total)} in total; gc would free {human_size(report.freeable.bytes)}"]
     if report.damaged:
         sentences.append(f"missing: {count(len(report.damaged), 'file')} that commits need; run 'anabranch doctor'")

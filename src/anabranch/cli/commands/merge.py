@@ -89,14 +89,7 @@ class CommitOptions:
     "merge dev --check totals.sql",
     on=WRITES,
 )
-def merge(
-    here: Here,
-    source: MergeSource,
-    into: Into = None,
-    *,
-    kind: CommitOptions,
-    how: MergeOptions,
-) -> Answer:
+def merge(here: Here, source: MergeSource, into: Into = None, *, kind: CommitOptions, how: MergeOptions) -> Answer:
     """Merge the changes of SOURCE into a branch, as one commit.
 
     Changes are merged by table, row and cell. If both branches changed the same cell to different values, this is a
@@ -186,12 +179,7 @@ def conflicts(
     """
     target = into or here.current().name
     found = here.repository.conflicts(
-        source,
-        into=target,
-        by=by.replace("-", "_"),
-        include_decided=include_decided,
-        engine=engine,
-        **how.arguments(),
+        source, into=target, by=by.replace("-", "_"), include_decided=include_decided, engine=engine, **how.arguments()
     )
     if by == "merge" and table is not None and not any(table in here.snapshot(ref) for ref in (source, target)):
         raise TableNotFoundError(
@@ -274,10 +262,7 @@ CommitNames = Annotated[
 
 @command(app, "rebase", "rebase main", "rebase v1.0 --branch dev --strategy target", on=(*BRANCH, *WRITES))
 def rebase(
-    here: Here,
-    onto: Annotated[str, argument("REF", "New base of the commits, such as main.")],
-    *,
-    how: ReplayOptions,
+    here: Here, onto: Annotated[str, argument("REF", "New base of the commits, such as main.")], *, how: ReplayOptions
 ) -> Answer:
     """Apply the commits of the current branch again on top of REF.
 

@@ -25,11 +25,7 @@ _Branch = Annotated[
 
 
 @command(app, "reflog", "reflog", "reflog dev --limit 5")
-def reflog(
-    here: Here,
-    branch: _Branch = None,
-    limit: Limit = 20,
-) -> Answer:
+def reflog(here: Here, branch: _Branch = None, limit: Limit = 20) -> Answer:
     """List all changes of a branch, newest first.
 
     A change is, for example, a commit, a merge, a reset, an undo, or the deletion of the branch. Each change has a
@@ -58,11 +54,7 @@ def reflog(
 
 
 @command(app, "undo", "undo", "undo dev", "undo --steps 3", on=WRITES)
-def undo(
-    here: Here,
-    branch: _Branch = None,
-    steps: Steps = 1,
-) -> Answer:
+def undo(here: Here, branch: _Branch = None, steps: Steps = 1) -> Answer:
     """Undo the last change of a branch.
 
     The change can be a commit, a merge, a reset, a 'branch pull' or the deletion of the branch. A second undo undoes
@@ -74,11 +66,7 @@ def undo(
 
 
 @command(app, "redo", "redo", "redo dev", "redo --steps 3", on=WRITES)
-def redo(
-    here: Here,
-    branch: _Branch = None,
-    steps: Steps = 1,
-) -> Answer:
+def redo(here: Here, branch: _Branch = None, steps: Steps = 1) -> Answer:
     """Restore the change that was undone last.
 
     If several changes were undone, each redo restores one change: first the change that was undone last. After a new

@@ -323,8 +323,7 @@ def clone_list(here: Here) -> Answer:
 
 @command(clones, "release", "clone release 01M7GMZB03Y0YAE5N3J2R7K9QX", on=WRITES)
 def clone_release(
-    here: Here,
-    clone_id: Annotated[str, argument("ID", "Id of the clone; see 'anabranch clone list'.")],
+    here: Here, clone_id: Annotated[str, argument("ID", "Id of the clone; see 'anabranch clone list'.")]
 ) -> Answer:
     """Stop keeping files for a clone.
 

@@ -285,11 +285,7 @@ def blame(
 
 
 @command(
-    app,
-    "sql",
-    "sql 'SELECT count(*) FROM shop.orders'",
-    "sql --csv --ref main~3 < report.sql",
-    "sql 'FROM branches'",
+    app, "sql", "sql 'SELECT count(*) FROM shop.orders'", "sql --csv --ref main~3 < report.sql", "sql 'FROM branches'"
 )
 def sql(
     here: Here,

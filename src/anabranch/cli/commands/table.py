@@ -9,17 +9,7 @@ import typer
 
 from anabranch.cli.command import BRANCH, READS, WRITES, Here, add_group, command, group
 from anabranch.cli.documents import document_of
-from anabranch.cli.options import (
-    Limit,
-    Message,
-    RefOption,
-    TableName,
-    argument,
-    flag,
-    option,
-    parse_names,
-    parse_pairs,
-)
+from anabranch.cli.options import Limit, Message, RefOption, TableName, argument, flag, option, parse_names, parse_pairs
 from anabranch.cli.output import DIFFERENT, Answer, Line
 from anabranch.cli.texts import Table, count, first_page, list_columns, never_changed, schema_table, subject
 from anabranch.display import short_id
@@ -53,11 +43,7 @@ def list_(here: Here, ref: RefOption = None) -> Answer:
 
 
 @command(tables, "show", "table show shop.orders --ref dev")
-def show(
-    here: Here,
-    key: TableName,
-    ref: RefOption = None,
-) -> Answer:
+def show(here: Here, key: TableName, ref: RefOption = None) -> Answer:
     """Show the columns, primary key, rows and location of a table."""
     snapshot = here.snapshot(ref)
     table = snapshot[key]
@@ -113,10 +99,7 @@ def drop(here: Here, key: TableName, message: Message = None) -> Answer:
 
 @command(tables, "rename", "table rename shop.orders shop.sales", on=(*BRANCH, *WRITES))
 def rename(
-    here: Here,
-    key: TableName,
-    new: Annotated[str, argument("NEW", "New name of the table.")],
-    message: Message = None,
+    here: Here, key: TableName, new: Annotated[str, argument("NEW", "New name of the table.")], message: Message = None
 ) -> Answer:
     """Rename a table. No data is copied, and its history continues."""
     with here.on_current_branch(), here.repository.transaction(message=message or f"Rename {key} to {new}") as tx:
@@ -132,12 +115,7 @@ def _changed(here: Here, tx: "Transaction", key: str, what: str) -> Answer:
 
 
 @command(tables, "history", "table history shop.orders", "table history shop.orders --ref dev")
-def history(
-    here: Here,
-    key: TableName,
-    limit: Limit = 20,
-    ref: RefOption = None,
-) -> Answer:
+def history(here: Here, key: TableName, limit: Limit = 20, ref: RefOption = None) -> Answer:
     """List the commits that changed a table, newest first."""
     # Not at the top: a help text needs none of it.
     from anabranch.repo.history.lineage import made_by
@@ -155,13 +133,7 @@ def history(
     return Answer(document, *sentences, tables=[shown])
 
 
-@command(
-    tables,
-    "adopt",
-    "table adopt shop.orders",
-    "table adopt shop.events events.lance",
-    on=(*BRANCH, *WRITES),
-)
+@command(tables, "adopt", "table adopt shop.orders", "table adopt shop.events events.lance", on=(*BRANCH, *WRITES))
 def adopt(
     here: Here,
     key: TableName,
