@@ -370,6 +370,40 @@ def test_notes_of_a_table_are_those_of_the_commit_after_a_reset(lake: ab.Reposit
     assert notes() == ({DESCRIPTION: "one"}, {DEFAULT: "'one'"})
 
 
+@pytest.mark.parametrize("back", ["undo", "reset", "revert"])
+@pytest.mark.parametrize("is_drop", [False, True])
+def test_indices_of_a_table_are_those_of_the_commit_that_the_branch_is_moved_to(
+    lake: ab.Repository, back: str, *, is_drop: bool
+) -> None:
+    def names() -> list[str]:
+        """Return the indices that the repository and plain Lance readers see, which cover all rows."""
+        found = lake.table(ORDERS).indices
+        assert [index.covered_rows for index in found] == [len(lake.table(ORDERS))] * len(found)
+        assert [index.name for index in raw(lake).describe_indices()] == [index.name for index in found]
+        assert lake.table(ORDERS).to_arrow(where="v = 'a'").column("id").to_pylist() == [1]
+        return [index.name for index in found]
+
+    if is_drop:
+        lake.index(ORDERS, "v")
+        with lake.transaction() as tx:
+            tx.drop_index(ORDERS, "v_idx")
+    else:
+        lake.index(ORDERS, "v")
+    after = names()
+    before = ["v_idx"] if is_drop else []
+    assert after == ([] if is_drop else ["v_idx"])
+    if back == "undo":
+        lake.undo()
+    elif back == "reset":
+        lake.reset("main", to="main~1")
+    else:
+        lake.revert("main")
+    assert names() == before
+    if back != "revert":
+        lake.undo() if back == "reset" else lake.redo()
+        assert names() == after
+
+
 def test_a_reset_to_another_branch_leaves_that_branch_alone(busy: ab.Repository) -> None:
     before = raw_ids(busy)
     busy.reset("dev", to="main@v2")
