@@ -16,6 +16,7 @@ from anabranch.errors import AnabranchError
 from tests.model import operations as ops
 from tests.model.operations import Below, Formula, Operation
 from tests.model.table import Row
+from tests.repo.machines.keeping import KeepingMachine
 from tests.repo.machines.merging import MergingMachine
 from tests.repo.machines.pair import PairMachine
 from tests.repo.machines.whole import RepositoryMachine
@@ -138,7 +139,7 @@ BUGS: dict[str, tuple[str, str, Any, type[PairMachine]]] = {
 }
 
 
-class DirectedMachine(MergingMachine):
+class DirectedMachine(KeepingMachine):
     """Makes given steps instead of drawn ones, and compares as the random histories do."""
 
     def commit(self, branch: str, *operations: Operation) -> None:
@@ -186,11 +187,25 @@ def rename_column_and_overwrite(machine: DirectedMachine) -> None:
     machine._merge_branch(0, "dev", "main", "fail")
 
 
+def collect_tagged_commit(machine: DirectedMachine) -> None:
+    """A commit that only a tag needs survives a garbage collection, and an older one does not."""
+    repo = machine.handles[0].repo
+    machine.commit("main", ops.create("s.a", ("id", "m"), ("id",)), ops.append("s.a", ("id", "m"), rows(0)))
+    machine.commit("main", ops.append("s.a", ("id", "m"), rows(1)))
+    machine._both(lambda: repo.tag_create("v1", ref="main"), lambda: machine.model.tag_create("v1", "main"))
+    machine.commit("main", ops.append("s.a", ("id", "m"), rows(2)))
+    machine.commit("main", ops.append("s.a", ("id", "m"), rows(3)))
+    machine._pass_time(repo)
+    machine._collect(repo, 1, None, machine.model.find_unneeded(1))
+    assert machine.model.collected
+
+
 # Bugs that few random histories meet.
 DIRECTED: dict[str, Callable[[DirectedMachine], None]] = {
     "reused row ids match": replace_table_without_key,
     "columns are reversed": add_two_columns,
     "renames are lost": rename_column_and_overwrite,
+    "gc forgets tags": collect_tagged_commit,
 }
 
 
