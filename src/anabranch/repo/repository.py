@@ -643,8 +643,8 @@ class Repository:
         from anabranch.repo.history.comparer import Choice
 
         return TableFeed(
-            self._repo_store,
-            TableKey.parse(table),
+            repo_store=self._repo_store,
+            key=TableKey.parse(table),
             resolve=self._resolve_recorded,
             load_comparer=lambda: self._comparer(Choice.LOCAL),
         )

@@ -27,16 +27,16 @@ _REPAIR = BranchName("__repair__")
 
 @dataclass(frozen=True, slots=True)
 class _Listed:
-    """The files of a log: the numbers of its entries, its hint, and the paths of other files."""
+    """The files of a log: the numbers of its entries, its hint, and the paths of other files.
+
+    If the `newest` entry is missing, the hint may have a valid copy of it.
+    """
 
     numbers: frozenset[int]
+    newest: int
     has_hint: bool
     hint: tuple[int, bytes] | None
     others: tuple[str, ...]
-
-    @property
-    def newest(self) -> int:
-        return max(self.numbers, default=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +52,13 @@ def scan_log(repo_store: RepoStore, inventory: Inventory, checked: CheckedLog) -
     listed = _list(checked)
     if not listed.numbers and not listed.has_hint:
         return  # the folder is empty
-    newest = _find_newest_number(checked, listed)
-    found = in_parallel(
-        lambda number: _scan_entry(repo_store, inventory, checked, number, newest), range(1, newest + 1)
-    )
+    numbers = range(1, listed.newest + 1)
+    found = in_parallel(lambda number: _scan_entry(repo_store, inventory, checked, number, listed.newest), numbers)
     cases = _join_gaps([case for case in found if isinstance(case, Case)])
     timed = [entry for entry in found if isinstance(entry, _Timed)]
     cases += [*_wrong_order(checked, timed), *_future_times(repo_store.config, checked, timed)]
     unknown = [unknown_file(path) for path in listed.others if not path.endswith(TORN)]
-    inventory.report([*cases, *_diagnose_hint(checked, listed, newest), *unknown])
+    inventory.report([*cases, *_diagnose_hint(checked, listed), *unknown])
 
 
 def _join_gaps(cases: list[Case]) -> list[Case]:
@@ -117,16 +115,11 @@ def _list(checked: CheckedLog) -> _Listed:
     numbered = {path: checked.log.number_of(path) for path in paths}
     others = tuple(path for path, number in numbered.items() if number is None and path != checked.log.hint_path)
     numbers = frozenset(number for number in numbered.values() if number is not None)
-    is_used = not checked.log.store.lists_sorted
-    return _Listed(numbers, is_used and checked.log.hint_path in paths, hint if is_used else None, others)
-
-
-def _find_newest_number(checked: CheckedLog, listed: _Listed) -> int:
-    """Return the number of the newest entry. If that entry is missing, the hint may have a valid copy of it."""
-    if listed.hint is None or listed.hint[0] <= listed.newest:
-        return listed.newest
+    newest, is_used = max(numbers, default=0), not checked.log.store.lists_sorted
     # A hint ahead of its log is evidence only if it holds the entry itself, intact and of this log.
-    return listed.hint[0] if checked.find_copy(listed.hint[0]) else listed.newest
+    if is_used and hint is not None and hint[0] > newest and checked.find_copy(hint[0]):
+        newest = hint[0]
+    return _Listed(numbers, newest, is_used and checked.log.hint_path in paths, hint if is_used else None, others)
 
 
 def _scan_entry(
@@ -231,12 +224,12 @@ def _put_entry(checked: CheckedLog, number: int, data: bytes) -> bool:
     return True
 
 
-def _diagnose_hint(checked: CheckedLog, listed: _Listed, newest: int) -> Iterator[Case]:
+def _diagnose_hint(checked: CheckedLog, listed: _Listed) -> Iterator[Case]:
     """Check the hint of a log, which is a copy of its newest entry on stores without sorted listings."""
     if not listed.has_hint:
         return
     if listed.hint is None:
-        yield _hint_case(checked, FindingKind.DAMAGED_HINT, "is damaged, and therefore not used", newest)
+        yield _hint_case(checked, FindingKind.DAMAGED_HINT, "is damaged, and therefore not used", listed.newest)
         return
     number, copied = listed.hint
     data = checked.log.find(number)
@@ -245,7 +238,7 @@ def _diagnose_hint(checked: CheckedLog, listed: _Listed, newest: int) -> Iterato
     if checked.find_copy(number) and (data is None or checked.decode_own(data, number) is None):
         return  # the entry itself is damaged or missing, and is repaired from this copy
     problem = f"is not a copy of entry {number}, so readers may see a wrong newest entry"
-    yield _hint_case(checked, FindingKind.WRONG_HINT, problem, newest)
+    yield _hint_case(checked, FindingKind.WRONG_HINT, problem, listed.newest)
 
 
 def _hint_case(checked: CheckedLog, kind: FindingKind, problem: str, newest: int) -> Case:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from anabranch.errors import BranchInUseError, BranchProtectedError, BusyError, RunEndedError, TableNotFoundError
-from anabranch.format.layout.dead_files import Reach, Wanted, find_reach
+from anabranch.format.layout.dead_files import Wanted, find_reach
 from anabranch.hints import suggest
 from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.gc.reports import CollectedObject, GcReport, GcStage, Policy
@@ -17,9 +17,8 @@ from anabranch.repo.gc.roots import Roots, find_roots
 from anabranch.repo.gc.sweep import (
     delete_wave,
     find_wanted,
-    iter_history_reach,
-    iter_unreferenced,
     iter_waves,
+    iter_waves_beside_tables,
     list_datasets,
 )
 from anabranch.repo.log.collected import list_collected, mark_collected, record_collected, unmark_collected
@@ -171,7 +170,7 @@ class _Collection:
         wanted = find_wanted(self.repo_store, roots, commits)
         self.progress(Progress(stage=GcStage.READING, done=2, total=2))
         objects, damaged = self._sweep_tables(wanted, horizon)
-        objects += self._delete(iter_unreferenced(config, roots.published, horizon))
+        objects += self._delete(iter_waves_beside_tables(config, roots.published, horizon))
         return GcReport(
             dry_run=self.dry_run,
             commits=tuple(sorted(collected)),
@@ -242,8 +241,6 @@ class _Collection:
             objects += freed
             damaged += missing
             self.progress(Progress(stage=GcStage.SWEEPING, done=done, total=len(datasets)))
-        for name, reach in iter_history_reach(config, horizon):
-            objects += self._sweep(name, reach)
         return objects, damaged
 
     def _sweep_table(
@@ -256,18 +253,18 @@ class _Collection:
         with being_removed(config, dataset) if is_dropped else nullcontext():
             root = config.dataset_root(dataset)
             reach = find_reach(root, wanted or Wanted(), horizon=horizon)
-            freed = self._sweep(folder, reach)
+            freed = self._delete(iter_waves(folder, reach))
             # Cached handles and manifests of deleted versions must not answer later reads of this process.
             root.forget()
         return freed, [f"{folder}/{path}" for path in reach.missing]
 
-    def _sweep(self, folder: str, reach: Reach) -> list[CollectedObject]:
-        return [found for wave in iter_waves(folder, reach) for found in self._delete(wave)]
-
-    def _delete(self, found: Iterable[CollectedObject]) -> list[CollectedObject]:
-        objects = list(found)
-        if not self.dry_run:
-            delete_wave(self.repo_store.config.store, objects)
+    def _delete(self, waves: Iterable[list[CollectedObject]]) -> list[CollectedObject]:
+        """Delete objects, one wave after the other, and return them."""
+        objects: list[CollectedObject] = []
+        for wave in waves:
+            if not self.dry_run:
+                delete_wave(self.repo_store.config.store, wave)
+            objects += wave
         return objects
 
 

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import chain
 
 from anabranch.errors import TableNotFoundError
 from anabranch.format.arguments import require_names
@@ -27,9 +28,8 @@ from anabranch.repo.gc.roots import Roots, find_roots
 from anabranch.repo.gc.sweep import (
     find_wanted,
     iter_held_entries,
-    iter_history_reach,
-    iter_unreferenced,
     iter_waves,
+    iter_waves_beside_tables,
     list_datasets,
 )
 from anabranch.repo.log.collected import list_collected
@@ -128,7 +128,7 @@ class _Measurement:
         groups = tuple(group for table in tables for group in table.groups)
         garbage = [found for table in tables for found in table.garbage]
         if self._part.is_all:
-            garbage += self._iter_garbage_beside_tables(roots, horizon)
+            garbage += chain.from_iterable(iter_waves_beside_tables(config, roots.published, horizon))
         return RepositoryStorage(
             root=config.root,
             holders=tuple(measure_holders(groups, self._kinds(roots, groups))),
@@ -138,13 +138,6 @@ class _Measurement:
             damaged=tuple(path for table in tables for path in table.damaged),
             groups=groups,
         )
-
-    def _iter_garbage_beside_tables(self, roots: Roots, horizon: datetime) -> Iterator[CollectedObject]:
-        config = self._repo_store.config
-        for name, reach in iter_history_reach(config, horizon):
-            for wave in iter_waves(name, reach):
-                yield from wave
-        yield from iter_unreferenced(config, roots.published, horizon)
 
     def _choose(self, needs: Mapping[str, _Needs]) -> list[str]:
         """Return the datasets to measure. Raise TableNotFoundError if a requested table is in no retained commit."""

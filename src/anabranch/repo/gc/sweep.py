@@ -58,15 +58,19 @@ def delete_wave(store: ObjectStore, wave: Sequence[CollectedObject]) -> None:
     store.sync_folders(sorted({found.path.rpartition("/")[0] for found in wave}))
 
 
-def iter_history_reach(config: RepoConfig, horizon: datetime) -> Iterator[tuple[str, Reach]]:
-    """Yield the folder and the reach of each history table. Only the newest version of those is needed."""
+def iter_waves_beside_tables(
+    config: RepoConfig, published: frozenset[str], horizon: datetime
+) -> Iterator[list[CollectedObject]]:
+    """Yield the unneeded objects outside the tables in waves: those of the history tables, then all others."""
     for name, home in history_homes(config):
+        # Only the newest version of a history table is needed.
         newest = Wanted(places=frozenset({(None, home.head_version())}))
-        yield name, find_reach(home, newest, horizon=horizon)
+        yield from iter_waves(name, find_reach(home, newest, horizon=horizon))
+    yield list(_iter_unreferenced(config, published, horizon))
 
 
-def iter_unreferenced(config: RepoConfig, published: frozenset[str], horizon: datetime) -> Iterator[CollectedObject]:
-    """Yield the unneeded objects outside the tables.
+def _iter_unreferenced(config: RepoConfig, published: frozenset[str], horizon: datetime) -> Iterator[CollectedObject]:
+    """Yield the unneeded objects outside all tables.
 
     These are commit objects that no log names, temporary files, decisions on merges of deleted branches, expired
     leases, and removal notices of a process that died.

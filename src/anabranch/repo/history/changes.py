@@ -90,21 +90,14 @@ class _Plan:
     commits: list[GraphCommit]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TableFeed:
     """The changes of one table. They are planned from commit summaries. Any process can read a single step."""
 
-    def __init__(
-        self,
-        repo_store: RepoStore,
-        key: TableKey,
-        *,
-        resolve: Callable[[str], CommitRecord],
-        load_comparer: Callable[[], RowComparer],
-    ) -> None:
-        self._repo_store = repo_store
-        self._key = key
-        self._resolve = resolve
-        self._load_comparer = load_comparer
+    repo_store: RepoStore
+    key: TableKey
+    resolve: Callable[[str], CommitRecord]
+    load_comparer: Callable[[], RowComparer]
 
     def list_commits(self, *, since: str | None, until: str) -> list[GraphCommit]:
         """Return the commits after `since` and up to `until` that may have changed the table, oldest first."""
@@ -116,7 +109,7 @@ class TableFeed:
 
     def state_at(self, ref: str) -> TableChange:
         """Return the table at a ref, as if its commit had created it."""
-        record = self._resolve(ref)
+        record = self.resolve(ref)
         return TableChange(commit=record.commit, before=None, after=self._find(record))
 
     def iter_changes(self, *, since: str | None, until: str) -> Iterator[CommitChanges]:
@@ -126,30 +119,30 @@ class TableFeed:
         """
         plan = self._plan(since, until)
         # A table that was created and dropped within the range is at neither end of it, but has changes.
-        is_named = any(str(self._key) in commit.tables for commit in plan.commits)
+        is_named = any(str(self.key) in commit.tables for commit in plan.commits)
         if plan.before is None and plan.after is None and not is_named:
             where = f"up to '{until}'" if since is None else f"from '{since}' to '{until}'"
             raise TableNotFoundError(
-                f"there is no table '{self._key}' {where}", hint="list the commits to see the tables that they changed"
+                f"there is no table '{self.key}' {where}", hint="list the commits to see the tables that they changed"
             )
         steps = map(self.compare, self._iter_states(plan))
         return (self._with_names(step) for step in steps if not step.diff.is_empty)
 
     def newest_common(self, one: str, other: str) -> GraphCommit:
         """Return the newest commit that is in the history of both refs."""
-        return self._newest_common(self._resolve(one), self._resolve(other))
+        return self._newest_common(self.resolve(one), self.resolve(other))
 
     def compare(self, change: TableChange) -> CommitChanges:
         """Return the change between the two states of a step."""
         # Name the parent as the commit of the state before, so that errors about collected data name it.
         before = self._table(change.before, change.commit.parent_commit_id)
         after = self._table(change.after, change.commit.graph_commit_id)
-        diff = TableDiff(str(self._key), before=before, after=after, load_comparer=self._load_comparer)
+        diff = TableDiff(str(self.key), before=before, after=after, load_comparer=self.load_comparer)
         return CommitChanges(commit=change.commit, diff=diff)
 
     def _with_names(self, step: CommitChanges) -> CommitChanges:
         """Add the other name of the table if the commit renamed it."""
-        commit, commits = step.commit, self._repo_store.commits
+        commit, commits = step.commit, self.repo_store.commits
         before, after = step.diff.before, step.diff.after
         is_same = before is not None and after is not None and before.entry.dataset == after.entry.dataset
         # A rename changes two names, so that a commit that lists one table need not be read.
@@ -157,23 +150,23 @@ class TableFeed:
             return step
         old, new = (commits.tables_of(commits.get(each)) for each in (commit.parent_commit_id, commit.graph_commit_id))
         renamed = {
-            str(was): str(now) for was, now in match_tables(self._repo_store.config, old, new).items() if was != now
+            str(was): str(now) for was, now in match_tables(self.repo_store.config, old, new).items() if was != now
         }
-        old_name = next((was for was, now in renamed.items() if now == str(self._key)), None)
-        return replace(step, renamed_from=old_name, renamed_to=renamed.get(str(self._key)))
+        old_name = next((was for was, now in renamed.items() if now == str(self.key)), None)
+        return replace(step, renamed_from=old_name, renamed_to=renamed.get(str(self.key)))
 
     def _table(self, entry: TableEntry | None, commit_id: str | None) -> Table | None:
-        return None if entry is None else Table(self._repo_store.config, self._key, entry, commit_id=commit_id)
+        return None if entry is None else Table(self.repo_store.config, self.key, entry, commit_id=commit_id)
 
     def _find(self, record: CommitRecord | None) -> TableEntry | None:
-        return None if record is None else self._repo_store.commits.find_table(record, self._key)
+        return None if record is None else self.repo_store.commits.find_table(record, self.key)
 
     def _plan(self, since: str | None, until: str) -> _Plan:
-        last = self._resolve(until)
-        first = None if since is None else self._resolve(since)
+        last = self.resolve(until)
+        first = None if since is None else self.resolve(since)
         oldest = -1 if first is None else first.commit.generation
         commits = []
-        for commit in self._repo_store.commits.iter_history(last):
+        for commit in self.repo_store.commits.iter_history(last):
             # Generations decrease along first parents: this is `since`, or the walk has passed it.
             if commit.generation <= oldest:
                 break
@@ -201,7 +194,7 @@ class TableFeed:
 
     def _newest_common(self, one: CommitRecord, other: CommitRecord) -> GraphCommit:
         # This ends, because every history begins with the first commit of the repository.
-        left, right = (self._repo_store.commits.iter_history(record) for record in (one, other))
+        left, right = (self.repo_store.commits.iter_history(record) for record in (one, other))
         mine, theirs = next(left), next(right)
         while mine.graph_commit_id != theirs.graph_commit_id:
             # The side with the higher generation cannot be an ancestor of the other one, so that it steps first.
@@ -213,7 +206,7 @@ class TableFeed:
 
     def _select(self, commits: Sequence[GraphCommit]) -> list[GraphCommit]:
         """Return the commits that may have changed the table."""
-        name, live = str(self._key), self._list_live(commits)
+        name, live = str(self.key), self._list_live(commits)
         return [
             commit
             for commit in commits
@@ -227,13 +220,13 @@ class TableFeed:
         """
         rest = iter(commits)
         first = next((commit for commit in rest if commit.branch != MAIN), None)
-        if first is None or self._repo_store.commits.get(first.graph_commit_id).main_id is None:
+        if first is None or self.repo_store.commits.get(first.graph_commit_id).main_id is None:
             return frozenset()
 
         def is_live(commit: GraphCommit) -> bool:
             # A branch that was renamed has commits under several names. A pinned branch that was made from it has no
             # commit of main below its tables.
-            is_same = commit.branch == first.branch or self._repo_store.commits.get(commit.graph_commit_id).main_id
+            is_same = commit.branch == first.branch or self.repo_store.commits.get(commit.graph_commit_id).main_id
             return bool(is_same) and commit.kind is not CommitKind.FREEZE
 
         others = takewhile(is_live, rest)
@@ -243,7 +236,7 @@ class TableFeed:
         commits, before = plan.commits, plan.before
         for start in range(0, len(commits), _BATCH_SIZE):
             ids = [commit.graph_commit_id for commit in commits[start : start + _BATCH_SIZE]]
-            for record in in_parallel(self._repo_store.commits.get, ids):
+            for record in in_parallel(self.repo_store.commits.get, ids):
                 after = self._find(record)
                 # A selected commit need not have changed the table: those of a live branch and freezes are all
                 # selected.

@@ -240,7 +240,13 @@ class Diff:
         self.tables = tables
 
     def __repr__(self) -> str:
-        return text_table(*self._cells(), title=self._title(), more=len(self.tables) - MAX_ROWS)
+        # What is known without comparing rows, which may take long.
+        rows: list[tuple[object, ...]] = []
+        for table in self.tables[:MAX_ROWS]:
+            change = table.change if table.renamed_from is None else f"renamed from {table.renamed_from}"
+            rows.append((table.key, change, table.rows_before, table.rows_after))
+        names = ("table", "change", "rows before", "rows after")
+        return text_table(names, rows, title=self._title(), more=len(self.tables) - MAX_ROWS)
 
     def _repr_html_(self) -> str:
         from anabranch.repo.history.drawings import draw_diff
@@ -250,14 +256,6 @@ class Diff:
     def _title(self) -> str:
         number = "1 table" if len(self.tables) == 1 else f"{len(self.tables)} tables"
         return f"Diff of {number}, from {self.before.id} to {self.after.id}"
-
-    def _cells(self) -> tuple[tuple[str, ...], list[tuple[object, ...]]]:
-        """Return what is known without comparing rows, which may take long."""
-        rows: list[tuple[object, ...]] = []
-        for table in self.tables[:MAX_ROWS]:
-            change = table.change if table.renamed_from is None else f"renamed from {table.renamed_from}"
-            rows.append((table.key, change, table.rows_before, table.rows_after))
-        return ("table", "change", "rows before", "rows after"), rows
 
     @property
     def is_empty(self) -> bool:

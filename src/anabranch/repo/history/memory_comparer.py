@@ -1,7 +1,7 @@
 """Compare a few rows in memory, with numpy and without a database: to start a query takes DuckDB 30 ms."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -9,7 +9,7 @@ import pyarrow as pa
 from anabranch.format.compare.difference import ColumnPair
 from anabranch.format.compare.matching import Positions, can_compare, can_match, cancel_equal, encode, full_join
 from anabranch.repo.history.comparer import ColumnTriple, RowComparer, RowComparison, RowMerge, RowSide, TableCounts
-from anabranch.repo.history.memory_merge import CHANGES, DELETED, INSERTED, UPDATED, MatchedRows, names_on_sides
+from anabranch.repo.history.memory_merge import CHANGES, DELETED, INSERTED, UPDATED, MatchedRows
 from anabranch.repo.history.memory_rows import (
     at_positions,
     encode_keys,
@@ -17,7 +17,6 @@ from anabranch.repo.history.memory_rows import (
     flagged_lists,
     read_sides,
     reads_keys_first,
-    with_row_ids,
 )
 
 # The number of values above which DuckDB is faster, or memory may not suffice.
@@ -57,7 +56,7 @@ def can_compare_in_memory(question: RowComparison | RowMerge) -> bool:
     known = [dict(zip(schema.names, schema.types, strict=True)) if schema is not None else {} for schema in sides]
 
     def types(column: ColumnPair | ColumnTriple) -> list[pa.DataType]:
-        names = names_on_sides(column) if isinstance(column, ColumnTriple) else (column.older, column.newer)
+        names = column.names if isinstance(column, ColumnTriple) else (column.older, column.newer)
         return [side[name] for side, name in zip(known, names, strict=True) if name is not None and name in side]
 
     keys, columns = list(map(types, question.keys)), list(map(types, question.columns))
@@ -115,12 +114,6 @@ class MemoryComparer:
         return pa.RecordBatchReader.from_batches(schema, found)
 
 
-def _narrow_columns(comparison: RowComparison, keys: list[str]) -> list[str]:
-    """Return the columns to read of the older rows, if the others are the same in the newer rows."""
-    assert comparison.older is not None  # noqa: S101 - only a table that both sides have has unchanged columns
-    return [name for name in comparison.older.schema.names if name in keys or name not in comparison.unchanged]
-
-
 class _Comparison:
     """The rows of two versions, in pairs. -1 means a row that a side does not have."""
 
@@ -129,8 +122,12 @@ class _Comparison:
         keys = [str(pair.older) for pair in comparison.keys], [str(pair.newer) for pair in comparison.keys]
         reads_keys = bool(comparison.keys) and not with_values and reads_keys_first(comparison.older)
         is_narrow = with_values and bool(comparison.unchanged) and bool(comparison.keys)
-        sides = [with_row_ids(side) for side in comparison.sides] if is_narrow else comparison.sides
-        columns = _narrow_columns(comparison, keys[0]) if is_narrow else keys[0] if reads_keys else None
+        sides, columns = comparison.sides, keys[0] if reads_keys else None
+        if is_narrow and comparison.older is not None:
+            # The other columns are the same in the newer rows.
+            names = comparison.older.schema.names
+            columns = [name for name in names if name in keys[0] or name not in comparison.unchanged]
+            sides = tuple(replace(side, with_row_ids=True) if isinstance(side, RowSide) else side for side in sides)
         self._older, self._newer = read_sides(sides, [columns, None])
         if comparison.keys:
             self._older_rows, self._newer_rows = full_join(*encode_keys((self._older, self._newer), keys))

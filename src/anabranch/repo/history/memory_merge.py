@@ -16,7 +16,7 @@ from anabranch.format.compare.matching import (
     take_or_null,
 )
 from anabranch.format.compare.parts import are_apart
-from anabranch.repo.history.comparer import ColumnTriple, RowMerge, RowSide
+from anabranch.repo.history.comparer import RowMerge, RowSide
 from anabranch.repo.history.memory_rows import (
     HeldRows,
     at_positions,
@@ -35,11 +35,6 @@ INSERTED, UPDATED, DELETED, _UNCHANGED = range(4)
 FEW_VALUES = 64
 
 
-def names_on_sides(triple: ColumnTriple) -> tuple[str | None, ...]:
-    """Return the names of a column on the four sides of a merge."""
-    return triple.base, triple.source, triple.base, triple.target
-
-
 class MatchedRows:
     """The rows that the source of a merge may have changed, matched with those of the base and the target.
 
@@ -49,7 +44,7 @@ class MatchedRows:
 
     def __init__(self, merge: RowMerge) -> None:
         self._columns = merge.columns
-        keys = [[str(name) for name in names] for names in zip(*map(names_on_sides, merge.keys), strict=True)]
+        keys = [[str(name) for name in names] for names in zip(*(column.names for column in merge.keys), strict=True)]
         has_keys_only = reads_keys_first(merge.base_of_source)
         # Of rows that only the source touched it suffices to know whether they changed, unless columns were added or
         # dropped.
@@ -169,13 +164,13 @@ class MatchedRows:
             return
         at = [found[rows] for found in (self._o_rows, self._n_rows, self._p_rows, self._q_rows)]
         in_base, in_source, was_in_target, in_target = (found >= 0 for found in at)
-        names = zip(*map(names_on_sides, self._columns), strict=True)
+        names = zip(*(column.names for column in self._columns), strict=True)
         sides = zip((self._o, self._n, self._p, self._q), names, at, strict=True)
         loaded = [side.columns(columns, found) for side, columns, found in sides]
         is_update = in_base & in_source
         is_changed, is_filled, is_changed_in_target = (np.zeros(len(rows), dtype=bool) for _ in range(3))
         for number, column in enumerate(self._columns):
-            o, n, p, q = (side.get(name or "") for side, name in zip(loaded, names_on_sides(column), strict=True))
+            o, n, p, q = (side.get(name or "") for side, name in zip(loaded, column.names, strict=True))
             by_source, by_target, between = (values_differ(a, b, len(rows)) for a, b in ((o, n), (p, q), (n, q)))
             is_given = np.ones(len(rows), dtype=bool) if column.is_filled else by_source
             if column.source and column.base:

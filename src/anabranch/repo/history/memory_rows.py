@@ -182,11 +182,6 @@ def reads_keys_first(side: Rows | None) -> bool:
     return len(side.schema) > _MOST_COLUMNS_AT_ONCE or is_local(side.version_ref.home.root)
 
 
-def with_row_ids(side: Rows | None) -> Rows | None:
-    """Return the same rows, to be read with their row ids."""
-    return replace(side, with_row_ids=True) if isinstance(side, RowSide) else side
-
-
 def read_sides(sides: Sequence[Rows | None], columns: Sequence[Sequence[str] | None]) -> list[HeldRows]:
     """Read all sides. `columns` are those of each side, None for all.
 

@@ -1,7 +1,7 @@
 """Requests, options and reports of loads and exports."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -164,13 +164,9 @@ class LoadReport:
             format=files[0].format.value if files else "frame",
             engine=engine,
             files=tuple(file.uri for file in files),
-            rows_read=loaded.rows_read,
-            rows_loaded=loaded.rows_loaded,
-            rows_rejected=loaded.rows_rejected,
-            rows_repeated=loaded.rows_repeated,
             reject_table=reject_table_of(request.key) if loaded.rows_rejected else None,
             commit_id=None if commit is None else commit.graph_commit_id,
-            created=loaded.created,
+            **asdict(loaded),
         )
 
 

@@ -8,27 +8,10 @@ import pyarrow as pa
 from anabranch.errors import InvalidInputError
 from anabranch.hints import closest
 
-_SIMPLE: dict[str, Callable[[], pa.DataType]] = {
-    "bool": pa.bool_,
-    "int8": pa.int8,
-    "int16": pa.int16,
-    "int32": pa.int32,
-    "int64": pa.int64,
-    "uint8": pa.uint8,
-    "uint16": pa.uint16,
-    "uint32": pa.uint32,
-    "uint64": pa.uint64,
-    "float16": pa.float16,
-    "float32": pa.float32,
-    "float64": pa.float64,
-    "string": pa.string,
-    "large_string": pa.large_string,
-    "binary": pa.binary,
-    "large_binary": pa.large_binary,
-    "date32": pa.date32,
-    "date64": pa.date64,
-    "null": pa.null,
-}
+_NUMBERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64")
+_OTHERS = ("string", "large_string", "binary", "large_binary", "date32", "date64", "null")
+_SIMPLE: dict[str, Callable[[], pa.DataType]] = {"bool": pa.bool_}
+_SIMPLE |= {name: getattr(pa, name) for name in (*_NUMBERS, *_OTHERS)}
 _NAMES = {make(): name for name, make in _SIMPLE.items()}
 # Other spellings, most of them from Arrow.
 _ALIASES = {
@@ -50,35 +33,24 @@ _EXTENSIONS: dict[str, Callable[[], pa.DataType]] = {"arrow.json": pa.json_, "ar
 # Suggestions for unknown types, by names that are similar or that other systems use.
 _SUGGESTIONS = {
     **{name: name for name in (*_SIMPLE, "time32[ms]", "time64[us]", "duration[us]")},
-    "decimal": "decimal(10, 2)",
-    "numeric": "decimal(10, 2)",
-    "timestamp": "timestamp[us, tz=UTC]",
-    "datetime": "timestamp[us, tz=UTC]",
-    "timestamptz": "timestamp[us, tz=UTC]",
+    **dict.fromkeys(("int", "integer", "bigint", "long"), "int64"),
+    **dict.fromkeys(("str", "text", "varchar", "char"), "string"),
+    **dict.fromkeys(("decimal", "numeric"), "decimal(10, 2)"),
+    **dict.fromkeys(("timestamp", "datetime", "timestamptz"), "timestamp[us, tz=UTC]"),
+    **dict.fromkeys(("list", "array"), "list<string>"),
+    **dict.fromkeys(("vector", "embedding"), "vector(128)"),
+    "smallint": "int16",
+    "real": "float32",
+    "bytes": "binary",
+    "blob": "large_binary",
     "time": "time64[us]",
     "duration": "duration[us]",
-    "list": "list<string>",
-    "array": "list<string>",
     "large_list": "large_list<string>",
     "fixed_size_list": "fixed_size_list<float32, 128>",
     "fixed_size_binary": "fixed_size_binary(16)",
     "struct": "struct<a: int64, b: string>",
     "map": "map<string, int64>",
     "dictionary": "dictionary<int32, string>",
-    "vector": "vector(128)",
-    "embedding": "vector(128)",
-    "int": "int64",
-    "integer": "int64",
-    "bigint": "int64",
-    "long": "int64",
-    "smallint": "int16",
-    "str": "string",
-    "text": "string",
-    "varchar": "string",
-    "char": "string",
-    "bytes": "binary",
-    "blob": "large_binary",
-    "real": "float32",
     "uuid": "extension<arrow.uuid>",
     "json": "extension<arrow.json>",
 }
