@@ -255,7 +255,11 @@ class _Scan:
         by_dataset: dict[str, dict[Placement, Use]] = defaultdict(dict)
         for place, use in self._inventory.uses.items():
             by_dataset[place.dataset][place] = use
-        self._check_requested_tables()
+        # A report without findings would mislead, unless damaged commits may have the table.
+        known = {key for use in self._inventory.uses.values() for key in use.tables}
+        for key in sorted(self._scope.tables or ()):
+            if str(key) not in known and not self._inventory.broken:
+                raise TableNotFoundError(f"no commit has a table '{key}'", hint="list the tables with `tables()`")
         self._steps.expect(len(by_dataset))
 
         def check(dataset: str) -> DatasetCheck:
@@ -277,16 +281,6 @@ class _Scan:
             readable = {place: use for place, use in self._inventory.uses.items() if place not in damaged}
             cases += diagnose_rows(self._config, readable)
         return cases
-
-    def _check_requested_tables(self) -> None:
-        """Raise TableNotFoundError if no commit has a requested table, since a report without findings would mislead.
-
-        If commits are damaged, the table may be in one of them.
-        """
-        known = {key for use in self._inventory.uses.values() for key in use.tables}
-        for key in sorted(self._scope.tables or ()):
-            if str(key) not in known and not self._inventory.broken:
-                raise TableNotFoundError(f"no commit has a table '{key}'", hint="list the tables with `tables()`")
 
     def _stale_bases(self, stale: dict[Placement, str]) -> list[Case]:
         """Return one finding for all stale bases: they have one cause and one remedy."""

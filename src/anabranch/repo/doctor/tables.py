@@ -112,8 +112,7 @@ class _Check:
         wanted = {(place.home, place.version) for place in self._uses if place.home not in lost}
         inventory = read_partial_inventory(self._root, self._files, wanted)
         yield from self._refs(inventory, lost)
-        yield from self._missing_versions(wanted - listed)
-        yield from self._damaged_manifests(inventory)
+        yield from self._unreadable_versions(inventory, wanted - listed)
         yield from self._contents(inventory)
         for name in self._files.unreferenced_trees:
             if name not in self._homes:
@@ -130,13 +129,11 @@ class _Check:
             if ref.info is None:
                 yield from self._ref(ref.name, ref)
 
-    def _missing_versions(self, missing: set[tuple[str | None, int]]) -> Iterator[Case]:
+    def _unreadable_versions(self, inventory: Inventory, missing: set[tuple[str | None, int]]) -> Iterator[Case]:
         for home, version in sorted(missing, key=repr):
             path = "/".join(filter(None, [self._root.on(home).folder, manifest_path(version)]))
             problem = f"{self._name(home)} has no version {version}"
             yield self._unreadable(FindingKind.MISSING_VERSION, path, problem, home, version)
-
-    def _damaged_manifests(self, inventory: Inventory) -> Iterator[Case]:
         for file, damage in inventory.damaged_manifests:
             version = ManifestName.parse(file.name).version
             problem = f"version {version} of {self._name(file.branch)} cannot be opened: {damage.problem}"
@@ -198,8 +195,16 @@ class _Check:
                 remedy="make the location reachable and run doctor again",
             )
         for place, facts in readable:
-            if place not in self.gone:
-                yield from self._wrong_row_count(place, facts)
+            wrong = sorted(self._uses[place].rows - {facts.rows})
+            if wrong and place not in self.gone:
+                yield self.case(
+                    FindingKind.WRONG_ROW_COUNT,
+                    facts.path,
+                    f"version {facts.version} of {self._name(facts.branch)} has {facts.rows} rows, but commits record"
+                    f" {', '.join(map(str, wrong))}",
+                    "compare the table with a backup, and find out what wrote the commit",
+                    {place},
+                )
 
     def _placement_of(self, facts: VersionFacts) -> Placement:
         return Placement(dataset=self._dataset, home=facts.branch, version=facts.version)
@@ -255,18 +260,6 @@ class _Check:
             f"build it again with `index({str(table)!r}, {column!r})`",
             places,
         )
-
-    def _wrong_row_count(self, place: Placement, facts: VersionFacts) -> Iterator[Case]:
-        wrong = sorted(self._uses[place].rows - {facts.rows})
-        if wrong:
-            yield self.case(
-                FindingKind.WRONG_ROW_COUNT,
-                facts.path,
-                f"version {facts.version} of {self._name(facts.branch)} has {facts.rows} rows, but commits record"
-                f" {', '.join(map(str, wrong))}",
-                "compare the table with a backup, and find out what wrote the commit",
-                {place},
-            )
 
     def _below(self, path: str) -> str:
         """Return a path below the repository's root. A file in another location keeps its URI."""

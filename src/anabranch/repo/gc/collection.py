@@ -3,7 +3,7 @@
 Also compaction: rewrite small files of tables as larger ones. No row changes.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -128,23 +128,18 @@ def find_horizon(config: RepoConfig, grace: timedelta) -> tuple[datetime, dateti
     Only objects that were last written before the horizon may be deleted.
     """
     horizon = store_time(config.store) - grace
-    oldest = min([*config.leases.list_begins(), *_iter_run_begins(config)], default=None)
+    begins = [*config.leases.list_begins()]
+    # Not `list_alive`: a run that is silent for one lease duration is not dead yet.
+    for name in config.leases.list_names():
+        # The first entry of its log gives the time: while the steps of a run write, they add no entries.
+        first = config.store.find_info(config.branch_log(BranchName.of_run(name)).path(1))
+        if first is not None:
+            begins.append(first.modified)
+    oldest = min(begins, default=None)
     if oldest is None or oldest - config.lease >= horizon:
         return horizon, None
     # A lease states its age a moment before the store dates the file, so allow one lease duration of difference.
     return oldest - config.lease, oldest
-
-
-def _iter_run_begins(config: RepoConfig) -> Iterator[datetime]:
-    """Yield the time when each run with an unexpired lease began.
-
-    The first entry of a run's log gives the time: while the steps of the run write, they add no entries.
-    """
-    # Not `list_alive`: a run that is silent for one lease duration is not dead yet.
-    for name in config.leases.list_names():
-        log = config.branch_log(BranchName.of_run(name))
-        if (first := config.store.find_info(log.path(1))) is not None:
-            yield first.modified
 
 
 @dataclass(slots=True)

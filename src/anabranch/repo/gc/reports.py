@@ -113,11 +113,14 @@ class GcReport:
     @property
     def by_reason(self) -> dict[str, tuple[int, int]]:
         """The number of objects and their bytes, by reason."""
-        found: dict[str, tuple[int, int]] = {}
-        for each in self.objects:
-            count, size = found.get(each.reason, (0, 0))
-            found[each.reason] = count + 1, size + each.bytes
-        return dict(sorted(found.items()))
+        return {reason: (usage.files, usage.bytes) for reason, usage in _by_reason(self.objects).items()}
+
+
+def _by_reason(objects: Iterable[CollectedObject]) -> dict[str, Usage]:
+    found: dict[str, Usage] = defaultdict(Usage)
+    for each in objects:
+        found[each.reason] += Usage(files=1, bytes=each.bytes)
+    return dict(sorted(found.items()))
 
 
 # How many holders an error message lists.
@@ -252,10 +255,7 @@ class RepositoryStorage:
     @property
     def freeable_by_reason(self) -> dict[str, Usage]:
         """The files that gc would free now, by reason."""
-        found: dict[str, Usage] = defaultdict(Usage)
-        for each in self.garbage:
-            found[each.reason] += Usage(files=1, bytes=each.bytes)
-        return dict(sorted(found.items()))
+        return _by_reason(self.garbage)
 
     def holder(self, name: str) -> HolderStorage:
         """Return what one holder needs. Raise NotFoundError if there is no holder of that name."""

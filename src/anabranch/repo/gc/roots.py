@@ -144,7 +144,11 @@ class Lifetime:
         if policy.keeps_all:
             kept.update(self.made)
             for head in self._heads.values():
-                self._add_ancestors(head, kept)
+                for commit in self._parents.iter_from(head):
+                    # The rest was added by another head: it is the history of another branch.
+                    if commit.graph_commit_id in kept and commit.graph_commit_id not in self.made:
+                        break
+                    kept.add(commit.graph_commit_id)
             return kept
         older = [number for number, at in times.items() if at < horizon and number <= self.last.number]
         # The number of the entry that was the newest at the horizon. Without an older entry, the branch was created
@@ -168,15 +172,6 @@ class Lifetime:
                     break  # no commit is younger than its children, so the older ones are not new either
                 found.add(commit.graph_commit_id)
         return found
-
-    def _add_ancestors(self, head: CommitRecord, kept: set[str]) -> None:
-        """Add a commit and its first parents. Stop at the first commit of another branch that is added already."""
-        own = self.made
-        for commit in self._parents.iter_from(head):
-            commit_id = commit.graph_commit_id
-            if commit_id in kept and commit_id not in own:
-                return
-            kept.add(commit_id)
 
     def _iter_last(self, keep_last: int, is_new: Callable[[GraphCommit], bool], since: int) -> Iterator[str]:
         """Yield the last commits of the branch along first parents.

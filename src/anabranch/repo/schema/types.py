@@ -136,11 +136,6 @@ class _TypeParser:
         name = self._take(r"[A-Za-z_][A-Za-z0-9_]*")
         if name is None:
             raise self._unknown(self._text)
-        parametric = self._read_parametric(name, depth=depth)
-        return self._read_simple(name) if parametric is None else parametric
-
-    def _read_parametric(self, name: str, *, depth: int) -> pa.DataType | None:
-        """Parse a type with parameters. Return None if the name is a type without parameters."""
         match name:
             case "list" | "large_list" | "fixed_size_list" | "struct" | "map" | "dictionary" | "extension":
                 return self._read_nested(name, depth=depth)
@@ -153,7 +148,7 @@ class _TypeParser:
                 return pa.list_(pa.float32(), self._read_size())
             case "fixed_size_binary":
                 return pa.binary(self._read_size())
-        return None
+        return self._read_simple(name)
 
     def _read_simple(self, name: str) -> pa.DataType:
         # Arrow spells dates with their unit, which has only one value.
