@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from markupsafe import Markup
@@ -14,9 +14,7 @@ from anabranch.files.formats import csv_lines
 from anabranch.ids import MAIN
 from anabranch.repo.history.diff import TableDiff
 from anabranch.repo.history.drawings import first_changes, key_columns, list_columns, outline_of, rows_of
-from anabranch.repo.log.entries import GraphCommit
-from anabranch.server.ui.lake import RefChoices
-from anabranch.server.ui.responses import Paged, address, answer_csv, page_of
+from anabranch.server.ui.responses import address, answer_text, join_limited, page_from, page_of
 from anabranch.server.ui.site import Page, Shown, Visit, get
 
 if TYPE_CHECKING:
@@ -66,37 +64,11 @@ class Sides:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompareView:
-    """The comparison of two refs. `tables` is None as long as no second ref was chosen."""
-
-    sides: Sides
-    choices: RefChoices
-    table: str
-    before: GraphCommit | None = None
-    after: GraphCommit | None = None
-    tables: Paged[TableDiff] | None = None
-    picture: Markup | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DiffRowsView:
-    """The rows of a table that differ. `picture` is None if many must be compared and they were not asked for."""
-
-    sides: Sides
-    diff: TableChange
-    rows_to_compare: int
-    columns: Paged[str]
-    rows: Paged[object]
-    is_only_changed: bool
-    is_asked_for: bool
-    picture: Markup | None
-
-
 def show_comparison(visit: Visit) -> Shown:
     """Show the tables that differ, with counts and schema changes."""
     sides, table = Sides.of(visit), visit.query("table")
-    view = CompareView(sides=sides, choices=visit.lake.list_choices(), table=table)
+    view = {"sides": sides, "choices": visit.lake.list_choices(), "table": table, "tables": None}
+    # As long as no second ref was chosen, there is only the form.
     if not sides.after:
         return Shown("compare/tables.html", view)
     diff = visit.lake.repository.diff(sides.range, tables=[table] if table else None, engine=_ENGINE)
@@ -107,14 +79,8 @@ def show_comparison(visit: Visit) -> Shown:
         link=lambda one: address(f"{path}/rows", **sides.parameters(table=one.key)),
         count_link=lambda one: address(path, **sides.parameters(table=table, count=one.key, page=page.number)),
     )
-    found = replace(
-        view,
-        before=diff.before.commit,
-        after=diff.after.commit,
-        tables=page,
-        picture=Markup(drawn),  # noqa: S704 - the drawing escapes all texts
-    )
-    return Shown("compare/tables.html", found)
+    picture = Markup(drawn)  # noqa: S704 - the drawing escapes all texts
+    return Shown("compare/tables.html", {**view, "diff": diff, "tables": page, "picture": picture})
 
 
 def outlines_of(tables: Iterable[TableDiff], *, counted: str) -> list[TableChange]:
@@ -137,40 +103,35 @@ def show_changed_rows(visit: Visit) -> Shown:
         raise InvalidInputError(
             f"only the first {_MOST_ROWS} rows of a comparison can be shown", hint="download the comparison as CSV"
         )
-    is_large = diff.rows_to_compare > _MOST_COMPARED
-    view = DiffRowsView(
-        sides=sides,
-        diff=outline_of(diff, most=sys.maxsize if is_asked_for else _MOST_COMPARED),
-        rows_to_compare=diff.rows_to_compare,
-        columns=page_of((), number=1, size=_COLUMNS),
-        rows=page_of((), number=1, size=_ROWS),
-        is_only_changed=visit.query("only") == "1",
-        is_asked_for=is_large and is_asked_for,
-        picture=None,
-    )
-    return Shown("compare/rows.html", view if is_large and not is_asked_for else _with_rows(visit, view, diff))
+    is_shown = is_asked_for or diff.rows_to_compare <= _MOST_COMPARED
+    view = {
+        "sides": sides,
+        "diff": outline_of(diff, most=sys.maxsize if is_asked_for else _MOST_COMPARED),
+        "rows_to_compare": diff.rows_to_compare,
+        "is_only_changed": visit.query("only") == "1",
+        "is_asked_for": is_asked_for and diff.rows_to_compare > _MOST_COMPARED,
+        # Many rows are compared on request.
+        **(_draw_changes(visit, diff, number) if is_shown else {"picture": None}),
+    }
+    return Shown("compare/rows.html", view)
 
 
-def _with_rows(visit: Visit, view: DiffRowsView, diff: TableDiff) -> DiffRowsView:
-    number = visit.number("page")
+def _draw_changes(visit: Visit, diff: TableDiff, number: int) -> dict[str, object]:
+    """Return a page of the rows that differ, a page of their columns, and the picture of both."""
     start = (number - 1) * _ROWS
     # One more than the page shows, to know whether there is another page.
-    found = first_changes(diff, start + _ROWS + 1)
-    changed, keys = found.slice(start, _ROWS), key_columns(diff)
+    changed, keys = first_changes(diff, start + _ROWS + 1).slice(start), key_columns(diff)
+    page = page_from(range(len(changed)), number=number, size=_ROWS)
+    changed = changed.slice(0, _ROWS)
     names = [name for name in list_columns(diff) if name not in keys]
-    if view.is_only_changed:
+    if visit.query("only") == "1":
         # Inserted and deleted rows have no changed cells.
         touched = {name for row in changed.column("columns").to_pylist() for name in row}
         names = [name for name in names if name in touched]
     columns = page_of(names, number=visit.number("columns"), size=_COLUMNS)
     shown = (*keys, *columns.items)
-    rows = rows_of(diff, changed, shown)
-    return replace(
-        view,
-        columns=columns,
-        rows=Paged(items=rows, number=number, size=_ROWS, has_more=len(found) > start + _ROWS),
-        picture=Markup(draw_rows(shown, keys, rows)),  # noqa: S704 - the drawing escapes all texts
-    )
+    picture = Markup(draw_rows(shown, keys, rows_of(diff, changed, shown)))  # noqa: S704 - the drawing escapes all texts
+    return {"columns": columns, "rows": page, "picture": picture}
 
 
 def download_changes(visit: Visit) -> Response:
@@ -179,11 +140,8 @@ def download_changes(visit: Visit) -> Response:
     reader = diff.iter_batches()
     before, after = (reader.schema.field(side).type.names for side in ("before", "after"))
     header = ["change", "changed_columns", *(f"before.{name}" for name in before), *(f"after.{name}" for name in after)]
-    return answer_csv(
-        csv_lines(header, map(_flat, reader)),
-        name=f"{diff.key}.diff.csv",
-        hint="compare them on the command line",
-    )
+    text = join_limited(csv_lines(header, map(_flat, reader)), hint="compare them on the command line")
+    return answer_text(text, name=f"{diff.key}.diff.csv", media_type="text/csv")
 
 
 def _table_diff(visit: Visit) -> tuple[Sides, TableDiff]:

@@ -1,37 +1,33 @@
-"""The commit graph of all branches or of one ref, one commit, and the movements of a branch with undo and redo."""
+"""The history of a lake: the commit graph, one commit, runs, the lineage of a table, and the movements of a branch."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from markupsafe import Markup
 
 from anabranch.drawing.commit_graph import GraphTarget
 from anabranch.drawing.html import draw_tables
-from anabranch.errors import BusyError, InvalidInputError, NotFoundError, WriteConflictError
+from anabranch.errors import AnabranchError, BusyError, NotFoundError, WriteConflictError
 from anabranch.ids import MAIN
-from anabranch.repo.history.diff import TableDiff
-from anabranch.repo.history.lineage import OutputRecord, PipelineRecord, made_by
+from anabranch.repo.history.lineage import Lineage, LineageNode, NodeKind, PipelineRecord, made_by
 from anabranch.repo.log.entries import CommitKind, GraphCommit
+from anabranch.repo.log.run_state import CheckResult
 from anabranch.repo.refs.reflog import Movement
-from anabranch.repo.runs.runs import RUN_ID
+from anabranch.repo.runs.runs import RUN_ID, RunInfo
 from anabranch.server.ui.compare import outlines_of
-from anabranch.server.ui.lake import Lake, RefChoices
+from anabranch.server.ui.lake import Lake
 from anabranch.server.ui.responses import Paged, address, page_of
-from anabranch.server.ui.site import Page, Redirect, Shown, Visit, get, post
+from anabranch.server.ui.site import Page, Redirect, Shown, Visit, get, parse_number, post
 
-_GRAPH_SIZE = 100
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GraphView:
-    """A page of the graph, and the content of its table. Its head is the commit that follows a page above it."""
-
-    ref: str
-    table: str
-    actor: str
-    choices: RefChoices
-    commits: Paged[str]
-    picture: Markup
+_COMMITS = 100
+_TABLES = 25
+_INPUTS = 20
+_RUNS = 50
+_CHECKS = 100
+# A larger graph is only listed: a picture of it would be neither readable nor small.
+_MOST_NODES = 300
+_MOVEMENTS = 100
 
 
 def show_graph(visit: Visit) -> Shown:
@@ -39,17 +35,17 @@ def show_graph(visit: Visit) -> Shown:
     lake, number = visit.lake, visit.number("page")
     ref, table, actor = visit.query("ref"), visit.query("table"), visit.query("actor")
     graph = lake.repository.graph(
-        ref or None, limit=_GRAPH_SIZE, offset=(number - 1) * _GRAPH_SIZE, table=table or None, actor=actor or None
+        ref or None, limit=_COMMITS, offset=(number - 1) * _COMMITS, table=table or None, actor=actor or None
     )
-    html = graph.to_html(link=lambda target, name: _link(lake, target, name), names=lake.host.branch_names())
-    view = GraphView(
-        ref=ref,
-        table=table,
-        actor=actor,
-        choices=lake.list_choices(),
-        commits=Paged(items=[one.id for one in graph], number=number, size=_GRAPH_SIZE, has_more=graph.has_more),
-        picture=Markup(html),  # noqa: S704 - the drawing escapes all texts
-    )
+    html = graph.to_html(link=lambda target, name: _link(lake, target, name), names=lake.names)
+    view = {
+        "ref": ref,
+        "table": table,
+        "actor": actor,
+        "choices": lake.list_choices(),
+        "commits": Paged(items=graph.commits, number=number, size=_COMMITS, has_more=graph.has_more),
+        "picture": Markup(html),  # noqa: S704 - the drawing escapes all texts
+    }
     return Shown("graph.html", view)
 
 
@@ -63,56 +59,10 @@ def _link(lake: Lake, target: GraphTarget, name: str) -> str:
             return address(f"{lake.path}/", ref=name)
 
 
-_TABLES = 25
-_INPUTS = 20
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InputView:
-    """A table that a step read. The version is that of its Lance dataset, None if the table is not there any more."""
-
-    table: str
-    version: int | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableOrigin:
-    """Where a table of a commit came from: the step of the pipeline that made it, if the commit names one."""
-
-    table: str
-    has_rows: bool
-    step: OutputRecord | None
-    inputs: tuple[InputView, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Provenance:
-    """What made a commit. `taken_from` is the commit whose changes a merge, cherry-pick or revert took."""
-
-    made_by: str
-    run_id: str | None
-    pipeline: PipelineRecord | None
-    taken_from: str | None
-    tables: tuple[TableOrigin, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommitView:
-    """`branch` is the name that people gave to the branch of the commit. `target` is where actions write by default."""
-
-    commit: GraphCommit
-    branch: str
-    choices: RefChoices
-    tables: Paged[TableDiff]
-    picture: Markup
-    provenance: Provenance
-    target: str
-
-
 def show_commit(visit: Visit) -> Shown:
-    """Show a commit and the tables that it changed, compared with its first parent."""
+    """Show a commit, what made it, and the tables that it changed, compared with its first parent."""
     lake = visit.lake
-    commit = lake.repository.get_commit(visit.request.path_params["commit_id"])
+    commit = lake.repository.get_commit(_commit_id(visit))
     parent = commit.parent_commit_id
     changed = () if parent is None else lake.repository.diff(parent, commit.id, engine="local").tables
     page = page_of(changed, number=visit.number("page"), size=_TABLES)
@@ -121,48 +71,28 @@ def show_commit(visit: Visit) -> Shown:
         link=lambda one: address(f"{lake.path}/compare/rows", before=parent, after=commit.id, table=one.key),
         count_link=lambda one: address(f"{lake.path}/commits/{commit.id}", count=one.key, page=page.number),
     )
-    view = CommitView(
-        commit=commit,
-        branch=lake.host.branch_names().get(commit.branch, commit.branch),
-        choices=lake.list_choices(),
-        tables=page,
-        picture=Markup(drawn),  # noqa: S704 - the drawing escapes all texts
-        provenance=_provenance(visit, commit, page.items),
-        target=visit.query("branch") or MAIN,
-    )
+    # Any writer can set the metadata of its own commits. But only runs make commits of their kind.
+    pipeline = PipelineRecord.find(commit.metadata)
+    is_pick = commit.kind in (CommitKind.CHERRY_PICK, CommitKind.REVERT)
+    view = {
+        "commit": commit,
+        "choices": lake.list_choices(),
+        "tables": page,
+        "picture": Markup(drawn),  # noqa: S704 - the drawing escapes all texts
+        "made_by": made_by(commit),
+        "run_id": commit.metadata.get(RUN_ID) if commit.kind is CommitKind.PUBLISH_RUN else None,
+        "pipeline": pipeline,
+        "input_versions": _input_versions(visit, pipeline),
+        "most_inputs": _INPUTS,
+        "taken_from": commit.metadata.get("commit") if is_pick else commit.merged_parent_commit_id,
+        "target": visit.query("branch") or MAIN,
+    }
     return Shown("commit.html", view)
 
 
-def _provenance(visit: Visit, commit: GraphCommit, changed: Sequence[TableDiff]) -> Provenance:
-    """Return what made a commit, and each table of a page. It follows from the metadata, which any writer can set."""
-    pipeline = PipelineRecord.find(commit.metadata)
-    is_pick = commit.kind in (CommitKind.CHERRY_PICK, CommitKind.REVERT)
-    versions = {} if pipeline is None else _input_versions(visit, pipeline)
-    tables = []
-    for one in changed:
-        step = None if pipeline is None else pipeline.outputs.get(one.key)
-        inputs = () if step is None else step.inputs
-        tables.append(
-            TableOrigin(
-                table=one.key,
-                has_rows=one.after is not None,
-                step=step,
-                inputs=tuple(InputView(table=key, version=versions.get(key)) for key in inputs[:_INPUTS]),
-            )
-        )
-    return Provenance(
-        made_by=made_by(commit),
-        # Any client may write this metadata to its own commits, but only runs make commits of this kind.
-        run_id=commit.metadata.get(RUN_ID) if commit.kind is CommitKind.PUBLISH_RUN else None,
-        pipeline=pipeline,
-        taken_from=commit.metadata.get("commit") if is_pick else commit.merged_parent_commit_id,
-        tables=tuple(tables),
-    )
-
-
-def _input_versions(visit: Visit, pipeline: PipelineRecord) -> Mapping[str, int]:
-    """Return the versions of all tables at the commit at which a pipeline read its inputs."""
-    if pipeline.input is None:
+def _input_versions(visit: Visit, pipeline: PipelineRecord | None) -> Mapping[str, int]:
+    """Return the Lance versions of all tables at the commit at which a pipeline read its inputs, if it is there."""
+    if pipeline is None or pipeline.input is None:
         return {}
     try:
         entries = visit.lake.repository.snapshot_of(pipeline.input).entries
@@ -196,42 +126,118 @@ def _done(commit: GraphCommit | None, success: str, nothing: str) -> Redirect:
     return Redirect("/graph", nothing) if commit is None else Redirect(f"/commits/{commit.id}", success)
 
 
-_REFLOG_SIZE = 100
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReflogView:
-    """`version` is the newest movement: undo is refused after a later one. `next` is where the next page begins.
+class RunRow:
+    """A run, and what its pipeline recorded. The record is None if it was not a pipeline's."""
 
-    `former` is the name that the branch had before the oldest movement of the page, if it was renamed there.
-    """
+    info: RunInfo
+    pipeline: PipelineRecord | None
 
-    branch: str
-    name: str
-    choices: RefChoices
-    movements: tuple[Movement, ...]
-    version: int
-    is_first: bool
-    next: int | None
-    former: str | None
+    @classmethod
+    def of(cls, visit: Visit, info: RunInfo) -> "RunRow":
+        # A run records its steps when it is published, in the commit.
+        commit_id = info.commit_id
+        metadata = info.metadata if commit_id is None else visit.lake.repository.get_commit(commit_id).metadata
+        return cls(info=info, pipeline=PipelineRecord.find(metadata))
+
+    @property
+    def seconds(self) -> float:
+        """The time from its beginning to its last change."""
+        return (self.info.changed - self.info.begun).total_seconds()
+
+    @property
+    def results(self) -> Mapping[CheckResult, int]:
+        """The number of checks by their result, the failed ones first."""
+        found = Counter(check.result for check in self.info.checks)
+        order = (CheckResult.FAILED, CheckResult.PASSED, CheckResult.NOT_RUN, CheckResult.UNKNOWN)
+        return {result: found[result] for result in order if found[result]}
+
+
+def show_runs(visit: Visit) -> Shown:
+    """List the runs, newest first, of all branches or of one."""
+    branch = visit.query("branch")
+    found = visit.lake.repository.run_list(branch=branch or None, after=visit.query("after") or None, limit=_RUNS + 1)
+    view = {
+        "branch": branch,
+        "runs": [RunRow.of(visit, info) for info in found[:_RUNS]],
+        "next_run": found[_RUNS - 1].id if len(found) > _RUNS else None,
+    }
+    return Shown("runs/list.html", view)
+
+
+def show_run(visit: Visit) -> Shown:
+    """Show a run: its state, the steps of its pipeline, its checks, and why it failed."""
+    info = visit.lake.repository.run_get(visit.request.path_params["run_id"]).info()
+    # Failed checks first, so that they are on the page if there are many.
+    checks = sorted(info.checks, key=lambda check: check.result is not CheckResult.FAILED)[:_CHECKS]
+    view = {
+        "run": RunRow.of(visit, info),
+        "checks": [(check, _tables_of(check.sql)) for check in checks],
+        # Where its tables can be read.
+        "ref": info.commit_id or info.target,
+    }
+    return Shown("runs/run.html", view)
+
+
+def _tables_of(sql: str) -> tuple[str, ...]:
+    from anabranch.duck.engine import default_engine
+
+    try:
+        return default_engine().tables_of(sql) if sql else ()
+    # The SQL of a check that could not be run may not be valid.
+    except AnabranchError:
+        return ()
+
+
+def show_lineage(visit: Visit) -> Shown:
+    """Show what a table at a ref was made from."""
+    ref, lake = visit.ref(), visit.lake
+    table, snapshot = visit.request.path_params["table"], lake.repository.snapshot_of(ref)
+    # The path of the lake is part of the key, because the picture contains links.
+    lineage, picture = visit.cached(
+        lambda: _draw_lineage(lake, table, ref), "lineage", lake.path, table, snapshot.id, snapshot.main_commit_id
+    )
+    view = {
+        "ref": ref,
+        "choices": lake.list_choices(),
+        "lineage": lineage,
+        "picture": picture,
+        "most_nodes": _MOST_NODES,
+    }
+    return Shown("lineage.html", view)
+
+
+def _draw_lineage(lake: Lake, table: str, ref: str) -> tuple[Lineage, Markup | None]:
+    lineage = lake.repository.lineage(table, ref)
+    if len(lineage.nodes) > _MOST_NODES:
+        return lineage, None
+    svg = lineage.to_svg(link=lambda node: _node_link(lake, node), with_style=False)
+    return lineage, Markup(svg)  # noqa: S704 - the drawing escapes all texts
+
+
+def _node_link(lake: Lake, node: LineageNode) -> str:
+    """Return the page of a node: the table as it was read, or the newest commit that made it."""
+    if node.kind is NodeKind.TABLE:
+        return f"{lake.path}/tables/{node.table}?ref={node.commit_id}"
+    return f"{lake.path}/commits/{node.commit_id}"
 
 
 def show_reflog(visit: Visit) -> Shown:
     """List the movements of a branch."""
     branch, is_first = visit.query("branch") or MAIN, not visit.query("after")
     after = None if is_first else visit.number("after")
-    found = visit.lake.repository.reflog(branch, limit=_REFLOG_SIZE + 1, after=after)
-    shown = tuple(found[:_REFLOG_SIZE])
-    view = ReflogView(
-        branch=branch,
-        name=visit.lake.host.branch_names().get(branch, branch),
-        choices=visit.lake.list_choices(),
-        movements=shown,
-        version=found[0].number if is_first else 0,
-        is_first=is_first,
-        next=found[_REFLOG_SIZE - 1].number if len(found) > _REFLOG_SIZE else None,
-        former=next((one.renamed_from for one in reversed(shown) if one.renamed_from), None),
-    )
+    found = visit.lake.repository.reflog(branch, limit=_MOVEMENTS + 1, after=after)
+    shown = found[:_MOVEMENTS]
+    view = {
+        "branch": branch,
+        "choices": visit.lake.list_choices(),
+        "movements": shown,
+        "is_first": is_first,
+        # Where the next page begins.
+        "next": shown[-1].number if len(found) > _MOVEMENTS else None,
+        # The name of the branch before the oldest movement of the page, if it was renamed there.
+        "former": next((one.renamed_from for one in reversed(shown) if one.renamed_from), None),
+    }
     return Shown("reflog.html", view)
 
 
@@ -247,12 +253,12 @@ def redo(visit: Visit) -> Redirect:
 
 def _move(visit: Visit, move: Callable[..., Movement], word: str) -> Redirect:
     branch = visit.field("branch") or MAIN
-    version = visit.field("version")
-    if not (version.isascii() and version.isdigit() and len(version) <= 18):
-        raise InvalidInputError("the form does not state which movement it is about", hint="open the page again")
+    # The visitor decided by the movements on the page. After a later movement, another change would be undone.
+    version = parse_number(
+        visit.field("version"), "number of the movement", least=0, most=10**18, hint="open the page again"
+    )
     try:
-        # The visitor decided by the movements on the page. After a later movement, another change would be undone.
-        movement = move(branch, expected_version=int(version))
+        movement = move(branch, expected_version=version)
     except BusyError as err:
         raise WriteConflictError(
             f"branch '{branch}' moved since the page was opened", hint="open the page again and read the new movements"
@@ -265,6 +271,9 @@ PAGES: tuple[Page, ...] = (
     get("/commits/{commit_id}", show_commit),
     post("/commits/{commit_id}/revert", revert_commit, writes="branch"),
     post("/commits/{commit_id}/cherry-pick", cherry_pick_commit, writes="branch"),
+    get("/runs", show_runs),
+    get("/runs/{run_id}", show_run),
+    get("/lineage/{table}", show_lineage),
     get("/reflog", show_reflog),
     post("/reflog/undo", undo, writes="branch"),
     post("/reflog/redo", redo, writes="branch"),

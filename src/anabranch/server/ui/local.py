@@ -1,8 +1,12 @@
 """The UI of one repository on this machine, for the person who started it."""
 
 import os
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -13,17 +17,84 @@ from starlette.types import Scope as AsgiScope
 
 from anabranch.errors import AnabranchError, InvalidInputError
 from anabranch.hints import Door
+from anabranch.repo.io.values import LoadMode
 from anabranch.repo.repository import Repository
+from anabranch.repo.snapshot import Table
 from anabranch.server.auth import Scope
-from anabranch.server.ui.lake import Lake, RepositoryHost
+from anabranch.server.imports import ImportRequest, errors_about, format_of
+from anabranch.server.ui.lake import Lake, LoadOrder, loaded_message
 from anabranch.server.ui.overview import PAGES
 from anabranch.server.ui.requests import Cookie, OneTimeToken, Session, Sessions
 from anabranch.server.ui.responses import Frame, SecurityHeadersMiddleware, render
 from anabranch.server.ui.site import PageRoute, Site
 from anabranch.server.ui.storage import Workshop
+from anabranch.server.uploads import keep_file
 
 ENTER_PATH = "/enter"
 _STATIC = "/static"
+
+
+@dataclass(frozen=True, slots=True)
+class RepositoryHost:
+    """A repository on this machine: its owner may do everything."""
+
+    repository: Repository
+    has_free_branches: bool = True
+
+    def allows(self, scope: Scope, branch: str | None = None) -> bool:  # noqa: ARG002 - everything is allowed
+        return True
+
+    def branch_names(self) -> Mapping[str, str]:
+        return {}
+
+    def create_branch(
+        self, name: str, *, source: str, mode: str, description: str, expires_in: timedelta | None
+    ) -> str:
+        return self.repository.branch_create(
+            name, source, mode=mode, description=description, expires_in=expires_in
+        ).name
+
+    def delete_branch(self, name: str) -> None:
+        self.repository.branch_delete(name)
+
+    def public_text(self, text: str) -> str:
+        return text
+
+    def can_rename(self, name: str) -> bool:  # noqa: ARG002 - everything is allowed
+        return True
+
+    def rename_branch(self, name: str, new: str) -> None:
+        self.repository.branch_rename(name, new)
+
+    def check_revert(self, commit_id: str, branch: str) -> None:
+        """Allow everything: the rule of dev branches is one of services."""
+
+    def check_merge(self, source: str, into: str) -> None:
+        """Allow everything: the rule of dev branches is one of services."""
+
+    def load(self, order: LoadOrder) -> str:
+        table = self.repository.snapshot_of(order.branch).get(order.table)
+        with TemporaryDirectory(prefix="anabranch-") as folder:
+            upload = keep_file(order.file, order.name, Path(folder) / "upload")
+            with errors_about(upload):
+                loaded = self.repository.load(
+                    order.table,
+                    upload.path,
+                    format=format_of(ImportRequest(), upload),
+                    mode=_mode_of(order, table),
+                    branch=order.branch,
+                    primary_key=order.primary_key or None,
+                    message=f"Load {upload.name} into {order.table}",
+                )
+        return loaded_message(order, rows=loaded.rows_loaded, commit_id=loaded.commit_id, created=loaded.created)
+
+
+def _mode_of(order: LoadOrder, table: Table | None) -> LoadMode:
+    if table is None:
+        return LoadMode.APPEND
+    if not order.is_incremental:
+        return LoadMode.OVERWRITE
+    return LoadMode.UPSERT if table.primary_key else LoadMode.APPEND
 
 
 class LocalGate:
@@ -46,11 +117,11 @@ class LocalGate:
     def check_scope(self, request: Request, needs: Scope) -> None:
         """Allow everything, as `check` does."""
 
-    def check(self, request: Request, session: Session, needs: Scope, branch: str | None) -> None:
+    def check(self, request: Request, needs: Scope, branch: str | None) -> None:
         """Allow everything: the visitor started the process."""
 
     @contextmanager
-    def open(self, request: Request, session: Session) -> Iterator[Lake]:  # noqa: ARG002 - there is one lake
+    def open(self, request: Request) -> Iterator[Lake]:  # noqa: ARG002 - there is one lake
         yield self._lake
 
     def record(
@@ -74,18 +145,16 @@ class LocalGate:
 
     async def enter(self, request: Request) -> Response:
         """Exchange the one-time token for a cookie, and open the first page without the token in its address."""
-        # Programs that preview a link send HEAD, which must not use the token up.
-        if request.method == "HEAD":
-            return RedirectResponse("/", status_code=303)
-        # A visitor may open the link again. The token is used up then, but the cookie is still valid.
-        if self.find_session(request) is None:
-            if not self._token.use(request.query_params.get("token", "")):
-                return self.turn_away(request)
-            response = RedirectResponse("/", status_code=303)
-            # The loopback address is served by plain HTTP, over which browsers may not send a secure cookie.
-            self.cookie.set(response, self.sessions.start().id, is_secure=False)
+        response = RedirectResponse("/", status_code=303)
+        # Programs that preview a link send HEAD, which must not use the token up. A visitor may open the link again.
+        # The token is used up then, but the cookie is still valid.
+        if request.method == "HEAD" or self.find_session(request) is not None:
             return response
-        return RedirectResponse("/", status_code=303)
+        if not self._token.use(request.query_params.get("token", "")):
+            return self.turn_away(request)
+        # The loopback address is served by plain HTTP, over which browsers may not send a secure cookie.
+        self.cookie.set(response, self.sessions.start().id, is_secure=False)
+        return response
 
 
 class LoopbackHosts:

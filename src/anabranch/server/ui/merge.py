@@ -6,14 +6,13 @@ resolutions, so that the library decides in the same way here as everywhere.
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
 from anabranch.errors import AnabranchError, InvalidInputError, WriteConflictError
 from anabranch.ids import MAIN, BranchName
 from anabranch.json_values import json_value
-from anabranch.repo.log.entries import GraphCommit
 from anabranch.repo.merge.plan import MergePlan, TablePlan
 from anabranch.server.envelope import status_of
 from anabranch.server.ui.lake import RefChoices
@@ -31,7 +30,7 @@ from anabranch.server.ui.merge_draft import (
     with_new_decisions,
 )
 from anabranch.server.ui.responses import Paged, page_of
-from anabranch.server.ui.site import Page, Redirect, Shown, Visit, get, post
+from anabranch.server.ui.site import Page, Redirect, Shown, Visit, get, parse_number, post
 
 _CONFLICTS = 20
 _TABLES = 50
@@ -39,6 +38,7 @@ _TABLES = 50
 _MOST_PLANNED = 100
 _LONGEST_MESSAGE = 4000
 _LONGEST_CHECKS = 10_000
+_EMPTY: Paged[Any] = page_of((), number=1, size=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,14 +51,10 @@ class MergeView:
     heads: Heads | None = None
     # How many tables differ, if there are many and the plan was not requested.
     unplanned: int = 0
-    tables_page: Paged[TablePlan] = field(
-        default_factory=lambda: Paged(items=(), number=1, size=_TABLES, has_more=False)
-    )
+    tables_page: Paged[TablePlan] = _EMPTY
     kept: tuple[str, ...] = ()
     checks: tuple[tuple[str, str], ...] = ()
-    conflicts: Paged[ConflictView] = field(
-        default_factory=lambda: Paged(items=(), number=1, size=_CONFLICTS, has_more=False)
-    )
+    conflicts: Paged[ConflictView] = _EMPTY
     total: int = 0
     is_cut: bool = False
     is_only_open: bool = False
@@ -85,34 +81,24 @@ class MergeView:
         return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResultView:
-    commit: GraphCommit
-    into: str
-
-
 def show_merge(visit: Visit) -> Shown:
     """Show the plan of a merge, without any decision."""
     draft = Draft(source=visit.query("source"), into=visit.query("into") or MAIN)
+    view = MergeView(draft=draft, choices=visit.lake.list_choices())
     if not draft.source:
-        return Shown("merge/plan.html", MergeView(draft=draft, choices=visit.lake.list_choices()))
+        return Shown("merge/plan.html", view)
     try:
         visit.lake.host.check_merge(draft.source, draft.into)
     except InvalidInputError as err:
-        view = MergeView(draft=draft, choices=visit.lake.list_choices(), problem=err)
-        return Shown("merge/plan.html", view, status=status_of(err))
-    number = 0 if visit.query("plan") == "1" else _count_tables(visit, draft)
-    if number > _MOST_PLANNED:
-        view = MergeView(draft=draft, choices=visit.lake.list_choices(), unplanned=number)
-        return Shown("merge/plan.html", view)
+        return Shown("merge/plan.html", replace(view, problem=err), status=status_of(err))
+    if visit.query("plan") != "1":
+        repository = visit.lake.repository
+        base = repository.merge_base(draft.source, draft.into)
+        # No rows are read for the number of tables.
+        number = len(repository.diff(base.id, draft.source, engine=ENGINE).tables)
+        if number > _MOST_PLANNED:
+            return Shown("merge/plan.html", replace(view, unplanned=number))
     return Shown("merge/plan.html", _view(visit, draft))
-
-
-def _count_tables(visit: Visit, draft: Draft) -> int:
-    """Return how many tables the source has changed since the merge base. No rows are read."""
-    repository = visit.lake.repository
-    base = repository.merge_base(draft.source, draft.into)
-    return len(repository.diff(base.id, draft.source, engine=ENGINE).tables)
 
 
 def decide(visit: Visit) -> Shown:
@@ -166,7 +152,7 @@ def _explain(visit: Visit, draft: Draft, before: Draft, error: AnabranchError) -
 def show_result(visit: Visit) -> Shown:
     """Show the commit of a merge, and where to go from there."""
     commit = visit.lake.repository.get_commit(visit.query("commit"))
-    return Shown("merge/result.html", ResultView(commit=commit, into=visit.query("into") or MAIN))
+    return Shown("merge/result.html", {"commit": commit, "into": visit.query("into") or MAIN})
 
 
 def _view(visit: Visit, draft: Draft) -> MergeView:
@@ -177,7 +163,11 @@ def _view(visit: Visit, draft: Draft) -> MergeView:
     heads = Heads.now(visit, draft)
     # The plan is cached by commits and decisions: a visitor sends the form many times, and each plan compares rows.
     state = (*heads.fields().values(), *map(_kept_text, kept))
-    plan = visit.cached(lambda: _plan_of(visit, draft), "plan", state, draft.key(), weigh=_weigh_plan)
+    plan = visit.cached(
+        lambda: repository.merge(draft.source, draft.into, dry_run=True, **draft.options()).plan,
+        *("plan", state, draft.key()),
+        weigh=lambda plan: 2000 * (1 + len(plan.tables)),
+    )
     view = MergeView(
         draft=draft,
         choices=visit.lake.list_choices(),
@@ -219,14 +209,6 @@ def _limited(visit: Visit, name: str, most: int) -> str:
             f"the {name} has {len(text):,} characters, at most {most:,} are allowed", hint="shorten it"
         )
     return text
-
-
-def _plan_of(visit: Visit, draft: Draft) -> MergePlan:
-    return visit.lake.repository.merge(draft.source, draft.into, dry_run=True, **draft.options()).plan
-
-
-def _weigh_plan(plan: MergePlan) -> int:
-    return 2000 * (1 + len(plan.tables))
 
 
 def clear_decisions(visit: Visit) -> Redirect:
@@ -278,9 +260,11 @@ def _with_conflicts(visit: Visit, view: MergeView, plan: MergePlan, state: tuple
 
 
 def _number(text: str) -> int:
-    # A wrong number shows the first page, because an error page would lose the decisions in the form. isdigit() alone
-    # also accepts characters such as '²', for which int() raises.
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 7 and int(text) > 0 else 1
+    """Return the number of a page. A wrong one is the first page: an error page would lose the decisions."""
+    try:
+        return parse_number(text, "page", most=10**6, hint="")
+    except InvalidInputError:
+        return 1
 
 
 PAGES: tuple[Page, ...] = (

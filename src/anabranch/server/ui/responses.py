@@ -20,6 +20,7 @@ from anabranch.display import human_size, printable, short_id
 from anabranch.drawing.boxes import STYLE as LINEAGE_STYLE
 from anabranch.drawing.html import (
     STYLE,
+    cell_of,
     draw_before_after,
     draw_cell,
     draw_change,
@@ -30,6 +31,7 @@ from anabranch.drawing.html import (
 )
 from anabranch.errors import TooLargeError
 from anabranch.hints import Door, words_at
+from anabranch.repo.schema.types import show_type
 from anabranch.server.ui.lake import Lake
 from anabranch.server.ui.requests import Session
 
@@ -127,7 +129,9 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(short=short_id, count=_count, line=one_line, text=_text, size=human_size)
+    environment.filters.update(
+        short=short_id, count=_count, line=one_line, text=_text, size=human_size, type=show_type, cell=cell_of
+    )
     # What notebooks show is drawn by the same functions. They escape all texts.
     for draw in (draw_before_after, draw_cell, draw_change, draw_column_changes, draw_count, time):
         environment.globals[draw.__name__] = _marked(draw)
@@ -181,13 +185,12 @@ class Paged(Generic[T]):
 def page_of(items: Sequence[T], *, number: int, size: int) -> Paged[T]:
     """Return one page of a list, the first page is number 1."""
     start = (number - 1) * size
-    return Paged(
-        items=items[start : start + size],
-        number=number,
-        size=size,
-        has_more=start + size < len(items),
-        total=len(items),
-    )
+    return page_from(items[start : start + size + 1], number=number, size=size, total=len(items))
+
+
+def page_from(found: Sequence[T], *, number: int, size: int, total: int | None = None) -> Paged[T]:
+    """Return a page of what was read from its start on: its items, and one more if there is another page."""
+    return Paged(items=found[:size], number=number, size=size, has_more=len(found) > size, total=total)
 
 
 SECURITY_HEADERS: Mapping[str, str] = {
@@ -247,11 +250,6 @@ def answer_text(text: str, *, name: str, media_type: str = "text/plain") -> Resp
     }
     # A text may hold a lone surrogate, for which the strict encoder raises.
     return Response(text.encode("utf-8", "surrogatepass"), media_type=f"{media_type}; charset=utf-8", headers=headers)
-
-
-def answer_csv(parts: Iterable[str], *, name: str, hint: str) -> Response:
-    """Return a CSV file to save. Raise TooLargeError if it is larger than the limit."""
-    return answer_text(join_limited(parts, hint=hint), name=name, media_type="text/csv")
 
 
 def join_limited(parts: Iterable[str], *, hint: str) -> str:

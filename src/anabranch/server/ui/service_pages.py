@@ -209,12 +209,12 @@ class ServiceGate:
         # The branch is in the form, and `check` compares it with that of the token.
         require(token, needs, path=_path(request.path_params.get("project_id"), token.branch_id))
 
-    def check(self, request: Request, session: Session, needs: Scope, branch: str | None) -> None:  # noqa: ARG002
+    def check(self, request: Request, needs: Scope, branch: str | None) -> None:
         project_id = request.path_params.get("project_id")
         _require(self._service, request.state.token, needs, project_id=project_id, branch=branch)
 
     @contextmanager
-    def open(self, request: Request, session: Session) -> Iterator[Lake | None]:  # noqa: ARG002
+    def open(self, request: Request) -> Iterator[Lake | None]:
         project_id, token = request.path_params.get("project_id"), request.state.token
         if project_id is None:
             yield None

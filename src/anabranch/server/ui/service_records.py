@@ -3,20 +3,18 @@
 They call the functions of the JSON routes.
 """
 
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from anabranch.errors import InvalidInputError
-from anabranch.server.audit import AuditEvents, Before, list_audit, list_project_audit
+from anabranch.server.audit import Before, list_audit, list_project_audit
 from anabranch.server.auth import Scope, hash_secret
 from anabranch.server.jobs import list_jobs
 from anabranch.server.routing import Call, ProjectCall
 from anabranch.server.tokens import (
     NewProjectToken,
     NewToken,
-    TokenInfo,
     create_project_token,
     create_token,
     list_project_tokens,
@@ -26,22 +24,12 @@ from anabranch.server.tokens import (
     rotate_project_token,
     rotate_token,
 )
-from anabranch.server.ui.site import Page, Redirect, Shown, Visit, get, post
+from anabranch.server.ui.site import Page, Redirect, Shown, Visit, get, parse_days, post
 
 _EVENTS = 100
 _JOBS = 100
-_DAY_SECONDS = 86_400
 
 Body = TypeVar("Body", bound=BaseModel)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TokensView:
-    """`project_id` is None on the page of the whole service, where a token may be bound to any project or to none."""
-
-    tokens: tuple[TokenInfo, ...]
-    project_id: str | None
-    scopes: tuple[Scope, ...]
 
 
 def checked_body(kind: type[Body], **fields: Any) -> Body:
@@ -55,80 +43,73 @@ def checked_body(kind: type[Body], **fields: Any) -> Body:
 
 
 def _call(visit: Visit) -> Call:
-    return Call(service=visit.request.app.state.service, token=visit.request.state.token)
-
-
-def _project_call(visit: Visit) -> ProjectCall:
-    call = _call(visit)
-    return ProjectCall(service=call.service, token=call.token, project_id=visit.request.path_params["project_id"])
-
-
-def _project_id(visit: Visit) -> str | None:
-    return visit.request.path_params.get("project_id")
+    """Return what a JSON route would get: a call about the project of the page, or about the whole service."""
+    service, token = visit.request.app.state.service, visit.request.state.token
+    project_id = visit.request.path_params.get("project_id")
+    if project_id is None:
+        return Call(service=service, token=token)
+    return ProjectCall(service=service, token=token, project_id=project_id)
 
 
 def show_tokens(visit: Visit) -> Shown:
     """List the tokens of the service or of a project."""
-    project_id = _project_id(visit)
-    found = list_tokens(_call(visit)) if project_id is None else list_project_tokens(_project_call(visit))
-    scopes = tuple(scope for scope in Scope if project_id is None or scope is not Scope.ADMIN)
-    view = TokensView(tokens=tuple(found.tokens), project_id=project_id, scopes=scopes)
-    return Shown("service/tokens.html", view)
+    call = _call(visit)
+    is_project = isinstance(call, ProjectCall)
+    found = list_project_tokens(call) if isinstance(call, ProjectCall) else list_tokens(call)
+    # A token of the whole service may be bound to any project, or to none.
+    scopes = [scope for scope in Scope if not is_project or scope is not Scope.ADMIN]
+    return Shown("service/tokens.html", {"tokens": found.tokens, "is_project": is_project, "scopes": scopes})
 
 
 def create_token_by_form(visit: Visit) -> Redirect:
     """Create a token, and show its secret once."""
-    days = visit.field("days")
-    if days and not (days.isascii() and days.isdigit() and len(days) < 6):
-        raise InvalidInputError(f"the number of days must be a number, got {days[:50]!r}", hint="for example 30")
+    call, life = _call(visit), parse_days(visit.field("days"))
     fields = {
         "name": visit.field("name"),
         "scope": visit.field("scope"),
         "branch_id": visit.field("branch") or None,
-        "expires_in": int(days) * _DAY_SECONDS if days else None,
+        "expires_in": None if life is None else int(life.total_seconds()),
     }
-    if _project_id(visit) is None:
-        bound_to = visit.field("project") or None
-        made = create_token(_call(visit), checked_body(NewToken, **fields, project_id=bound_to))
+    if isinstance(call, ProjectCall):
+        made = create_project_token(call, checked_body(NewProjectToken, **fields))
     else:
-        made = create_project_token(_project_call(visit), checked_body(NewProjectToken, **fields))
-    return Redirect(_tokens_path(visit), f"Token {made.name} was created. Its secret is shown only here: {made.secret}")
+        made = create_token(call, checked_body(NewToken, **fields, project_id=visit.field("project") or None))
+    return Redirect(_tokens_path(call), f"Token {made.name} was created. Its secret is shown only here: {made.secret}")
 
 
 def rotate_token_by_form(visit: Visit) -> Redirect:
     """Replace the secret of a token, and show the new one once."""
-    token_id = visit.field("token")
-    if _project_id(visit) is None:
-        made = rotate_token(_call(visit), token_id)
-    else:
-        made = rotate_project_token(_project_call(visit), token_id)
+    call, token_id = _call(visit), visit.field("token")
+    made = rotate_project_token(call, token_id) if isinstance(call, ProjectCall) else rotate_token(call, token_id)
     if made.id == visit.session.token_id:
         # Only this session continues: without it, the visitor would be signed out before the new secret is shown.
         visit.session.token_hash = hash_secret(made.secret)
-    return Redirect(_tokens_path(visit), f"Token {made.name} has a new secret, shown only here: {made.secret}")
+    return Redirect(_tokens_path(call), f"Token {made.name} has a new secret, shown only here: {made.secret}")
 
 
 def revoke_token_by_form(visit: Visit) -> Redirect:
     """Revoke a token."""
-    token_id = visit.field("token")
-    if _project_id(visit) is None:
-        revoke_token(_call(visit), token_id)
+    call, token_id = _call(visit), visit.field("token")
+    if isinstance(call, ProjectCall):
+        revoke_project_token(call, token_id)
     else:
-        revoke_project_token(_project_call(visit), token_id)
-    return Redirect(_tokens_path(visit), f"Token {token_id} was revoked.")
+        revoke_token(call, token_id)
+    return Redirect(_tokens_path(call), f"Token {token_id} was revoked.")
 
 
-def _tokens_path(visit: Visit) -> str:
-    return "/ui/tokens" if _project_id(visit) is None else "/tokens"
+def _tokens_path(call: Call) -> str:
+    # Addresses of a project are below its lake.
+    return "/tokens" if isinstance(call, ProjectCall) else "/ui/tokens"
 
 
 def show_audit(visit: Visit) -> Shown:
     """List writes, successful and refused, newest first."""
     before = checked_body(_AuditQuery, before=visit.query("before") or None).before
-    if _project_id(visit) is None:
-        found: AuditEvents = list_audit(_call(visit), limit=_EVENTS, before=before)
+    call = _call(visit)
+    if isinstance(call, ProjectCall):
+        found = list_project_audit(call, limit=_EVENTS, before=before)
     else:
-        found = list_project_audit(_project_call(visit), limit=_EVENTS, before=before)
+        found = list_audit(call, limit=_EVENTS, before=before)
     return Shown("service/audit.html", found)
 
 
@@ -140,7 +121,8 @@ class _AuditQuery(BaseModel):
 
 def show_jobs(visit: Visit) -> Shown:
     """List imports and exports, newest first."""
-    return Shown("service/jobs.html", list_jobs(_call(visit), project_id=_project_id(visit), limit=_JOBS))
+    found = list_jobs(_call(visit), project_id=visit.request.path_params.get("project_id"), limit=_JOBS)
+    return Shown("service/jobs.html", found)
 
 
 SERVICE_PAGES: tuple[Page, ...] = (

@@ -3,12 +3,12 @@
 import logging
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from functools import partial
 from typing import Any, Protocol, TypeVar
-from urllib.parse import urlencode
 
-from starlette.datastructures import FormData, UploadFile
+from starlette.datastructures import FormData
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -24,18 +24,16 @@ from anabranch.server.ui.lake import Lake
 from anabranch.server.ui.requests import (
     FILE_FORM,
     TEXT_FORM,
-    Cookie,
     Departure,
     FormLimits,
     PageThreads,
     Session,
-    Sessions,
     check_same_site,
     noticing_departure,
     reading_form,
     text_of,
 )
-from anabranch.server.ui.responses import SECURITY_HEADERS, Account, Frame, answer_static, render
+from anabranch.server.ui.responses import SECURITY_HEADERS, Account, Frame, address, answer_static, render
 
 T = TypeVar("T")
 
@@ -52,7 +50,7 @@ class Visit:
 
     request: Request
     session: Session
-    opened: Lake | None
+    opened: Lake | None = None
     form: FormData = field(default_factory=FormData)
     departure: Departure = field(default_factory=Departure)
 
@@ -78,11 +76,7 @@ class Visit:
 
     def number(self, name: str, default: int = 1) -> int:
         """Return a number of the query, at least 1."""
-        text = self.query(name) or str(default)
-        # Limited before int(), which raises for very long texts. isascii() excludes digits such as '²'.
-        if not (text.isascii() and text.isdigit() and len(text) <= 10 and 1 <= int(text) <= 10**9):
-            raise InvalidInputError(f"{name} must be a number from 1 on, got {text[:50]!r}", hint=f"use {name}=1")
-        return int(text)
+        return parse_number(self.query(name) or str(default), name, most=10**9, hint=f"use {name}=1")
 
     def ref(self, name: str = "ref") -> str:
         """Return the ref that the visitor chose, by default main. With a time, it is a branch as it was then."""
@@ -94,15 +88,23 @@ class Visit:
         """Return a text of the form, or an empty text."""
         return text_of(self.form, name)
 
-    def file(self, name: str) -> UploadFile | None:
-        """Return a file of the form that has a name, or None."""
-        value = self.form.get(name)
-        return value if isinstance(value, UploadFile) and value.filename else None
+
+def parse_number(text: str, what: str, *, least: int = 1, most: int, hint: str) -> int:
+    """Return a number that a visitor sent. Raise InvalidInputError if it is not from `least` to `most`."""
+    # Limited before int(), which raises for very long texts. isascii() excludes digits such as '²'.
+    if not (text.isascii() and text.isdigit() and len(text) <= len(str(most)) and least <= int(text) <= most):
+        raise InvalidInputError(f"the {what} must be from {least} to {most}, got {text[:50]!r}", hint=hint)
+    return int(text)
+
+
+def parse_days(text: str) -> timedelta | None:
+    """Return a number of days that a visitor sent, None for an empty text."""
+    return timedelta(days=parse_number(text, "number of days", most=36_500, hint="for example 30")) if text else None
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """The answer of a page: a template and its view."""
+    """The answer of a page: a template, and the values that it reads as `view`."""
 
     template: str
     view: object
@@ -173,8 +175,6 @@ def post(
 class Gate(Protocol):
     """Decides who sees which lake."""
 
-    cookie: Cookie
-    sessions: Sessions
     home: str
     door: Door
 
@@ -184,11 +184,11 @@ class Gate(Protocol):
         """Raise ForbiddenError if the visitor may not do this to any branch."""
         ...
 
-    def check(self, request: Request, session: Session, needs: Scope, branch: str | None) -> None:
+    def check(self, request: Request, needs: Scope, branch: str | None) -> None:
         """Raise ForbiddenError if the visitor may not do this."""
         ...
 
-    def open(self, request: Request, session: Session) -> AbstractContextManager[Lake | None]:
+    def open(self, request: Request) -> AbstractContextManager[Lake | None]:
         """Return the lake of a page, None for a page about a whole service."""
         ...
 
@@ -231,13 +231,7 @@ class Site:
 
     def routes(self, pages: Iterable[Page], *, prefix: str) -> list[PageRoute]:
         return [
-            PageRoute(
-                prefix + page.path,
-                self._endpoint(page),
-                method=page.method,
-                name=page.name,
-                page=page,
-            )
+            PageRoute(prefix + page.path, self._endpoint(page), method=page.method, name=page.name, page=page)
             for page in pages
         ]
 
@@ -246,72 +240,63 @@ class Site:
             session = self._gate.find_session(request)
             if session is None:
                 return self._gate.turn_away(request)
+            visit = Visit(request=request, session=session)
+            run = partial(self._threads.run, session.token_id)
             if page.method == "GET":
                 watched = noticing_departure(request) if page.is_long else nullcontext(Departure())
                 async with watched as departure:
-                    work = partial(self._checked, page, request, session, FormData(), departure)
-                    return await self._threads.run(session.token_id, work)
+                    return await run(partial(self._checked, page, replace(visit, departure=departure)))
             try:
                 # Before the form is read, which may be large.
                 check_same_site(request)
                 if page.needs is not None:
                     self._gate.check_scope(request, page.needs)
             except AnabranchError as err:
-                return await self._threads.run(session.token_id, partial(self._refuse, page, request, session, err))
+                return await run(partial(self._refuse, page, visit, err))
             async with reading_form(request, page.form) as form:
-                return await self._threads.run(session.token_id, partial(self._answer, page, request, session, form))
+                return await run(partial(self._answer, page, replace(visit, form=form)))
 
         return answer
 
-    def _refuse(self, page: Page, request: Request, session: Session, error: AnabranchError) -> Response:
+    def _refuse(self, page: Page, visit: Visit, error: AnabranchError) -> Response:
         """Answer a form that was not read."""
+        run = partial(self._show_error, error, visit)
+        return self._gate.record(visit.request, action=page.name, branch=None, run=run)
 
-        def run() -> Response:
-            return self._show_error(error, request, session)
-
-        return self._gate.record(request, action=page.name, branch=None, run=run)
-
-    def _answer(self, page: Page, request: Request, session: Session, form: FormData) -> Response:
+    def _answer(self, page: Page, visit: Visit) -> Response:
         """Run an action, with a record of it."""
+        run = partial(self._checked, page, visit)
+        return self._gate.record(visit.request, action=page.name, branch=_branch_of(page, visit.form), run=run)
 
-        def run() -> Response:
-            return self._checked(page, request, session, form, Departure())
-
-        return self._gate.record(request, action=page.name, branch=_branch_of(page, form), run=run)
-
-    def _checked(
-        self, page: Page, request: Request, session: Session, form: FormData, departure: Departure
-    ) -> Response:
+    def _checked(self, page: Page, visit: Visit) -> Response:
         """Check the request, run the page or the action, and show errors as pages."""
         try:
             if page.method == "POST":
                 # The second check against forged forms, after that of the headers of the browser.
-                session.check_form(form.get("csrf"))
+                visit.session.check_form(visit.form.get("csrf"))
             if page.needs is not None:
-                self._gate.check(request, session, page.needs, _branch_of(page, form))
-            with self._gate.open(request, session) as lake:
-                visit = Visit(request=request, session=session, opened=lake, form=form, departure=departure)
-                return self._visit(page, visit)
+                self._gate.check(visit.request, page.needs, _branch_of(page, visit.form))
+            with self._gate.open(visit.request) as lake:
+                return self._visit(page, replace(visit, opened=lake))
         except AnabranchError as err:
-            return self._show_error(err, request, session)
+            return self._show_error(err, visit)
 
     def _visit(self, page: Page, visit: Visit) -> Response:
         try:
             answer = page.handle(visit)
         except AnabranchError as err:
-            return self._show_error(err, visit.request, visit.session, visit.opened)
+            return self._show_error(err, visit)
         except Exception as err:  # noqa: BLE001 - a page must not show what an unexpected error contains
             _log.error("a page failed", exc_info=err)
-            return self._show_error(_UNEXPECTED, visit.request, visit.session, visit.opened)
+            return self._show_error(_UNEXPECTED, visit)
         match answer:
             case Shown():
                 return self._show(answer, visit.request, visit.session, visit.opened)
             case Redirect():
                 visit.session.notice = answer.notice or None
-                query = f"?{urlencode(answer.query)}" if answer.query else ""
                 base = "" if visit.opened is None else visit.opened.path
                 # Status 303: the browser opens the page with GET, so that reloading it does not send the form again.
-                return RedirectResponse(f"{base}{answer.path}{query}", status_code=303)
+                return RedirectResponse(address(f"{base}{answer.path}", **answer.query), status_code=303)
             case response:
                 return response
 
@@ -340,14 +325,12 @@ class Site:
         explained = self._gate.explain(error)
         return Shown("error.html", explained, status_of(explained))
 
-    def _show_error(
-        self, error: AnabranchError, request: Request, session: Session, lake: Lake | None = None
-    ) -> Response:
+    def _show_error(self, error: AnabranchError, visit: Visit) -> Response:
         shown = self._explained(error)
         # `_visit` has logged an unexpected error already, with its cause.
         if shown.status >= 500 and error is not _UNEXPECTED:
             _log.error("a page failed", exc_info=error)
-        return self._show(shown, request, session, lake)
+        return self._show(shown, visit.request, visit.session, visit.opened)
 
     def _show(
         self, shown: Shown, request: Request, session: Session | None, lake: Lake | None, *, takes_notice: bool = True

@@ -1,19 +1,18 @@
 """The SQL console: one read-only statement over the tables of a ref, with a bounded result."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
 from starlette.responses import Response
 
 from anabranch.drawing.html import Cell, cell_of
-from anabranch.errors import AnabranchError, InvalidInputError, LimitError, NotFoundError
+from anabranch.errors import InvalidInputError, LimitError, NotFoundError
 from anabranch.files.formats import csv_lines, plain_rows
 from anabranch.repo.repository import Repository
 from anabranch.repo.schema.types import show_type
 from anabranch.server.envelope import status_of
-from anabranch.server.ui.lake import RefChoices
 from anabranch.server.ui.responses import answer_text, join_limited
 from anabranch.server.ui.site import Page, Shown, Visit, get
 from anabranch.server.ui.sql_process import limited_processes
@@ -40,30 +39,27 @@ class SqlResult:
     has_more: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SqlView:
-    ref: str
-    sql: str
-    choices: RefChoices
-    tables: tuple[str, ...] = ()
-    result: SqlResult | None = None
-    problem: AnabranchError | None = None
-
-
 def show_sql(visit: Visit) -> Shown:
     """Show the console, and the result of a statement if there is one."""
     ref, sql = visit.ref(), visit.query("sql")
     tables = visit.lake.repository.tables(ref)
-    view = SqlView(ref=ref, sql=sql, choices=visit.lake.list_choices(), tables=tuple(tables[:_TABLES]))
+    view = {
+        "ref": ref,
+        "sql": sql,
+        "choices": visit.lake.list_choices(),
+        "tables": tables[:_TABLES],
+        "result": None,
+        "problem": None,
+    }
     if not sql:
         limited_processes().start()
         return Shown("sql.html", view)
     try:
         work = partial(read_result, visit.lake.repository, _checked(sql), ref, seconds=_SECONDS)
-        return Shown("sql.html", replace(view, result=_run(visit, work)))
+        return Shown("sql.html", {**view, "result": _run(visit, work)})
     # Errors of the statement are shown beside it, so that the visitor can correct it.
     except (InvalidInputError, NotFoundError, LimitError) as err:
-        return Shown("sql.html", replace(view, problem=err), status=status_of(err))
+        return Shown("sql.html", {**view, "problem": err}, status=status_of(err))
 
 
 def download_result(visit: Visit) -> Response:
