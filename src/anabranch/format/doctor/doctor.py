@@ -6,7 +6,7 @@ every branch and tag.
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from functools import partial
 
@@ -23,7 +23,6 @@ from anabranch.format.doctor.findings import Case, DoctorReport, FindingKind, ex
 from anabranch.format.doctor.inventory import (
     MANIFESTS,
     Contents,
-    Damage,
     Inventory,
     Progress,
     VersionFacts,
@@ -45,13 +44,12 @@ from anabranch.format.layout.listing import (
     branch_ref_path,
     tag_ref_path,
 )
-from anabranch.format.refs.refs import TagInfo
 from anabranch.storage import in_parallel
 
 # Not transactions: a version can be read without its own, so one too many or too few is not a finding.
 _MENTIONED = frozenset({LayoutKind.DATA, LayoutKind.BLOB, LayoutKind.DELETION, LayoutKind.INDEX})
 _FROM_BACKUP = "restore it from a backup"
-# More digits than Lance writes: it reads any number of 64 bits as a version, also with leading zeros.
+# More digits than Lance writes: it also reads numbers with leading zeros.
 _NUMBERED = re.compile(r"(?:^|/)_versions/([0-9]{1,30})\.manifest$")
 
 
@@ -65,17 +63,18 @@ def diagnose_files(inventory: Inventory, contents: Contents, repairs: Repairs) -
     yield from _stale_bases(inventory)
     yield from _orphans(inventory)
     yield from _temporary_files(inventory, repairs)
-    yield from _unknown_files(inventory)
+    if paths := tuple(file.path for file in inventory.layout.unknown_files):
+        yield unknown_file(inventory.layout.root, *paths)
 
 
 def _damaged_manifests(inventory: Inventory) -> Iterator[Case]:
-    for file, damage in inventory.damaged_manifests:
+    for file, problem in inventory.damaged_manifests:
         if not file.has_ref:
             continue  # part of a tree that is reported as a whole
         yield Case(
             kind=FindingKind.DAMAGED_MANIFEST,
             subject=file.path,
-            explanation=f"version {ManifestName.parse(file.name).version} of {label(file.branch)}: {damage.problem}",
+            explanation=f"version {ManifestName.parse(file.name).version} of {label(file.branch)}: {problem}",
             remedy=_FROM_BACKUP,
             paths=(file.path,),
         )
@@ -92,7 +91,9 @@ def _stray_manifests(inventory: Inventory) -> Iterator[Case]:
         for file in own:
             is_version = file.kind is LayoutKind.MANIFEST
             is_mixed = is_version and len(schemes) > 1 and ManifestName.parse(file.name).scheme is ManifestScheme.V1
-            is_odd = file.kind is LayoutKind.UNKNOWN and _is_numbered(file.path)
+            # Lance reads any number of 64 bits as a version.
+            number = _NUMBERED.search(file.path) if file.kind is LayoutKind.UNKNOWN else None
+            is_odd = number is not None and int(number[1]) < 1 << 64
             if not is_mixed and not is_odd:
                 continue
             yield Case(
@@ -104,26 +105,21 @@ def _stray_manifests(inventory: Inventory) -> Iterator[Case]:
             )
 
 
-def _is_numbered(path: str) -> bool:
-    """Whether Lance reads a version out of a file's name: any number of 64 bits."""
-    match = _NUMBERED.search(path)
-    return match is not None and int(match[1]) < 1 << 64
-
-
 def _wrong_files(contents: Contents) -> Iterator[Case]:
     for wrong in contents.wrong:
+        explanation, paths = wrong.explanation, [wrong.file.path]
+        if wrong.is_missing:
+            first, *others = wrong.versions
+            more = f" and {len(others)} more" if others else ""
+            explanation = f"version {first.version} of {label(first.branch)}{more} cannot be read without it"
+            paths = [facts.path for facts in wrong.versions]
         yield Case(
             kind=wrong.kind,
             subject=wrong.file.path,
-            explanation=_explain_missing(wrong.versions) if wrong.is_missing else wrong.explanation,
+            explanation=explanation,
             remedy=_FROM_BACKUP,
-            paths=tuple(facts.path for facts in wrong.versions) if wrong.is_missing else (wrong.file.path,),
+            paths=tuple(paths),
         )
-
-
-def _explain_missing(versions: Sequence[VersionFacts]) -> str:
-    others = f" and {len(versions) - 1} more" if len(versions) > 1 else ""
-    return f"version {versions[0].version} of {label(versions[0].branch)}{others} cannot be read without it"
 
 
 def _unchecked_bases(contents: Contents) -> Iterator[Case]:
@@ -142,9 +138,8 @@ def _broken_tags(inventory: Inventory) -> Iterator[Case]:
         for file in inventory.layout.files
         if file.kind in MANIFESTS and file.has_ref
     }
-    for tag in inventory.tags.values():
-        # A tag that cannot be read is a finding about the ref file.
-        if isinstance(tag, Damage) or (tag.branch, tag.version) in existing:
+    for tag in inventory.tags:
+        if (tag.branch, tag.version) in existing:
             continue
         yield Case(
             kind=FindingKind.BROKEN_TAG,
@@ -222,11 +217,6 @@ def _half_written(subject: str, files: Sequence[LayoutFile], remedy: str, *, rep
     )
 
 
-def _unknown_files(inventory: Inventory) -> Iterator[Case]:
-    if paths := tuple(file.path for file in inventory.layout.unknown_files):
-        yield unknown_file(inventory.layout.root, *paths)
-
-
 def diagnose_opening(root: Home, inventory: Inventory) -> Iterator[Case]:
     """Report every branch and tag that Lance cannot open and that no other finding explains."""
     damaged = {file.path for file, _ in inventory.damaged_manifests}
@@ -237,21 +227,16 @@ def diagnose_opening(root: Home, inventory: Inventory) -> Iterator[Case]:
     for name, problem in zip(sound, in_parallel(lambda name: _opening_problem(root, name, None), sound), strict=True):
         if problem is not None and _is_there(root, None if name is None else branch_ref_path(name)):
             yield _unopenable(root.on(name).uri, f"Lance cannot open {label(name)}: {problem}")
-    for tag in inventory.tags.values():
-        if not isinstance(tag, Damage) and tag.branch in sound:
-            yield from _unopenable_tag(root, inventory, tag, damaged)
+    for tag in inventory.tags:
+        manifest = inventory.manifest_of(tag.branch, tag.version) if tag.branch in sound else None
+        if manifest is None or manifest.path in damaged:
+            continue  # a finding of its own
+        problem = _opening_problem(root, tag.branch, tag.version)
+        path = tag_ref_path(tag.name)
+        if problem is not None and _is_there(root, path):
+            yield _unopenable(path, f"Lance cannot open tag {tag.name!r}: {problem}")
     if None in sound:
         yield from _unlisted(root, inventory)
-
-
-def _unopenable_tag(root: Home, inventory: Inventory, tag: TagInfo, damaged: Collection[str]) -> Iterator[Case]:
-    manifest = inventory.manifest_of(tag.branch, tag.version)
-    if manifest is None or manifest.path in damaged:
-        return  # a finding of its own
-    problem = _opening_problem(root, tag.branch, tag.version)
-    path = tag_ref_path(tag.name)
-    if problem is not None and _is_there(root, path):
-        yield _unopenable(path, f"Lance cannot open tag {tag.name!r}: {problem}")
 
 
 def _opening_problem(root: Home, branch: str | None, version: int | None) -> str | None:
@@ -331,7 +316,8 @@ def doctor(
 def _scan(root: Home, clones: Iterable[Home], repairs: Repairs, progress: Progress) -> list[Case]:
     inventory = read_inventory(root, progress=progress)
     # Versions in trees without a ref are reported with their tree.
-    known = [facts for facts in inventory.versions if facts.branch is None or facts.branch in inventory.branches]
+    homes = {None, *(ref.name for ref in inventory.branch_refs)}
+    known = [facts for facts in inventory.versions if facts.branch in homes]
     contents = check_contents(root, inventory.layout, known)
     return [
         *diagnose_refs(inventory, repairs),

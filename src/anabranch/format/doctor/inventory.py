@@ -7,7 +7,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
 
 from anabranch.errors import (
     AnabranchError,
@@ -40,14 +39,6 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Damage:
-    """A file that cannot be read, and why."""
-
-    path: str
-    problem: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class VersionFacts:
     """One readable manifest: the bases it lists, and all files that it needs.
 
@@ -67,24 +58,24 @@ class VersionFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inventory:
-    """Refs and manifests, each either read or damaged."""
+    """Refs and manifests, each either read or damaged; `damaged_manifests` have the problem of each."""
 
     layout: Layout
     branch_refs: tuple[RefFile[BranchInfo], ...]
     tag_refs: tuple[RefFile[TagInfo], ...]
     versions: tuple[VersionFacts, ...]
-    damaged_manifests: tuple[tuple[LayoutFile, Damage], ...]
+    damaged_manifests: tuple[tuple[LayoutFile, str], ...]
     stale_bases: Mapping[str, str]
 
     @property
-    def branches(self) -> dict[str, BranchInfo | Damage]:
-        """The metadata of each branch, or why it cannot be read."""
-        return dict(map(_info_or_damage, self.branch_refs))
+    def branches(self) -> tuple[BranchInfo, ...]:
+        """The branches whose metadata can be read."""
+        return tuple(ref.info for ref in self.branch_refs if ref.info is not None)
 
     @property
-    def tags(self) -> dict[str, TagInfo | Damage]:
-        """What each tag names, or why it cannot be read."""
-        return dict(map(_info_or_damage, self.tag_refs))
+    def tags(self) -> tuple[TagInfo, ...]:
+        """The tags that can be read."""
+        return tuple(ref.info for ref in self.tag_refs if ref.info is not None)
 
     def manifest_of(self, branch: str | None, version: int) -> LayoutFile | None:
         """The manifest of a version, readable or not."""
@@ -139,10 +130,10 @@ def read_partial_inventory(root: Home, files: Layout, versions: Collection[tuple
 
 def _read_all(
     root: Home, manifests: list[LayoutFile], progress: Progress
-) -> tuple[tuple[VersionFacts, ...], tuple[tuple[LayoutFile, Damage], ...]]:
-    """Return the versions that can be read, and the manifests that cannot."""
+) -> tuple[tuple[VersionFacts, ...], tuple[tuple[LayoutFile, str], ...]]:
+    """Return the versions that can be read, and the manifests that cannot, each with the problem."""
     versions: list[VersionFacts] = []
-    damaged: list[tuple[LayoutFile, Damage]] = []
+    damaged: list[tuple[LayoutFile, str]] = []
     reader = FilesReader(root)
     progress(0, len(manifests))
     found = iter_in_parallel(lambda file: _version_facts(root, reader, file), manifests)
@@ -155,17 +146,8 @@ def _read_all(
     return tuple(versions), tuple(damaged)
 
 
-Info = TypeVar("Info")
-
-
-def _info_or_damage(ref: RefFile[Info]) -> tuple[str, Info | Damage]:
-    if ref.info is not None:
-        return ref.name, ref.info
-    return ref.name, Damage(path=ref.path, problem=ref.problem or "it cannot be read")
-
-
-def _version_facts(root: Home, reader: FilesReader, file: LayoutFile) -> VersionFacts | Damage | None:
-    """Read a version; return None if its manifest was removed since it was listed."""
+def _version_facts(root: Home, reader: FilesReader, file: LayoutFile) -> VersionFacts | str | None:
+    """Read a version; return the problem if it is damaged, None if its manifest was removed since it was listed."""
     home = root.on(file.branch)
     version = ManifestName.parse(file.name).version
     try:
@@ -173,7 +155,7 @@ def _version_facts(root: Home, reader: FilesReader, file: LayoutFile) -> Version
         info = read_manifest(data, name=file.path)
         # A manifest that was copied or renamed by hand has another number inside.
         if info.version != version:
-            return Damage(path=file.path, problem=f"it is version {info.version} under the name of version {version}")
+            return f"it is version {info.version} under the name of version {version}"
         about = VersionFacts(
             path=file.path,
             branch=file.branch,
@@ -191,7 +173,7 @@ def _version_facts(root: Home, reader: FilesReader, file: LayoutFile) -> Version
     except AnabranchError as err:
         # A missing data file raises the same error, so the manifest itself is looked up.
         is_gone = isinstance(err, NotFoundError) and root.store().find_info(file.path) is None
-        return None if is_gone else Damage(path=file.path, problem=err.problem)
+        return None if is_gone else err.problem
 
 
 def _with_contents(about: VersionFacts, home: Home, files: tuple[NeededFile, ...]) -> VersionFacts:
@@ -273,40 +255,30 @@ def check_contents(root: Home, files: Layout, versions: Iterable[VersionFacts]) 
                 continue
             needed[file.uri] = file
             users[file.uri].append(facts)
-    in_bases, unchecked = _list_bases(root, (file for file in needed.values() if file.is_elsewhere))
-    sizes = _sizes_below(files) | in_bases
+    sizes, unchecked = _list_bases(root, (file for file in needed.values() if file.is_elsewhere))
+    for present in files.files:
+        # By the paths that manifests use: an index is a folder, and its size is that of all of its files.
+        sizes[present.named_path] += present.size
     # The files in a folder that cannot be listed are neither there nor missing.
     checked = [file for file in needed.values() if _folder(file.path) not in unchecked]
     problems = {**_find_cut_off_indices(root, files, checked), **_find_damaged_deletions(root, checked)}
     wrong = []
     for file in sorted(checked, key=lambda file: file.path):
-        size = sizes.get(file.path)
-        explanation = "it is missing" if size is None else _wrong_size(file, size) or problems.get(file.uri)
-        if explanation is not None:
-            versions = sorted(users[file.uri], key=lambda facts: (facts.branch or "", facts.version))
-            wrong.append(
-                WrongFile(file=file, is_missing=size is None, explanation=explanation, versions=tuple(versions))
-            )
+        size, expected = sizes.get(file.path), file.mention.size
+        if size is None:
+            problem: str | None = "it is missing"
+        # Old manifests record no size. Then only the existence of a file can be checked.
+        elif expected is not None and size != expected:
+            problem = f"it has {size} bytes, and manifests record {expected}"
+        else:
+            problem = problems.get(file.uri)
+        if problem is not None:
+            found = sorted(users[file.uri], key=lambda facts: (facts.branch or "", facts.version))
+            wrong.append(WrongFile(file=file, is_missing=size is None, explanation=problem, versions=tuple(found)))
     return Contents(wrong=tuple(wrong), unchecked=unchecked)
 
 
-def _sizes_below(files: Layout) -> dict[str, int]:
-    """Return the sizes of the files below the root, by the paths that manifests use: an index is a folder."""
-    sizes: Counter[str] = Counter()
-    for file in files.files:
-        sizes[file.named_path] += file.size
-    return dict(sizes)
-
-
-def _wrong_size(file: NeededFile, size: int) -> str | None:
-    # Old manifests record no size. Then only the existence of a file can be checked.
-    expected = file.mention.size
-    if expected is None or size == expected:
-        return None
-    return f"it has {size} bytes, and manifests record {expected}"
-
-
-def _list_bases(root: Home, files: Iterable[NeededFile]) -> tuple[dict[str, int], dict[str, str]]:
+def _list_bases(root: Home, files: Iterable[NeededFile]) -> tuple[Counter[str], dict[str, str]]:
     """Return the sizes of the files in bases that are there, and the folders that cannot be listed, with the reason."""
     wanted: dict[str, set[str]] = defaultdict(set)
     for file in files:
@@ -316,14 +288,13 @@ def _list_bases(root: Home, files: Iterable[NeededFile]) -> tuple[dict[str, int]
     for folder, names in wanted.items():
         try:
             for info in open_store(folder, root.storage_options).list():
-                # An index is a folder, and its size is that of all of its files.
                 name = info.path.partition("/")[0]
                 if name in names:
                     sizes[f"{folder}/{name}"] += info.size
         # An unreachable base is reported once, not as many missing files.
         except AnabranchError as err:
             unchecked[folder] = err.problem
-    return dict(sizes), unchecked
+    return sizes, unchecked
 
 
 def _folder(path: str) -> str:

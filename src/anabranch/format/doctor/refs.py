@@ -229,7 +229,10 @@ def _branch_data(inventory: Inventory, branch: str, parent: Origin | None, *, da
         return None
     first = manifests[0]
     # The metadata first: native cleanup may have removed the manifest that the branch began with.
-    parent = parent or _recorded_parent(inventory, branch, first.path)
+    if parent is None:
+        versions = inventory.versions_of(branch)
+        # If the first manifest cannot be read, a later one has nothing to do with the creation.
+        parent = versions[0].cloned_from if versions and versions[0].path == first.path else None
     if parent is None:
         return None
     above = next((ref for ref in inventory.branch_refs if ref.name == parent.branch and ref.info is not None), None)
@@ -243,13 +246,6 @@ def _branch_data(inventory: Inventory, branch: str, parent: Origin | None, *, da
         parent_ref=b"" if above is None else above.data,
         damaged=damaged,
     )
-
-
-def _recorded_parent(inventory: Inventory, branch: str, first: str) -> Origin | None:
-    """Return what a branch was made from, by its first manifest, if that one can be read."""
-    versions = inventory.versions_of(branch)
-    # If the first manifest cannot be read, a later one has nothing to do with the creation.
-    return versions[0].cloned_from if versions and versions[0].path == first else None
 
 
 def _repair_tag(inventory: Inventory, ref: RefFile[TagInfo], repairs: Repairs) -> Repair | None:
@@ -299,19 +295,20 @@ def _write(ref: AnyRef, path: str, data: bytes, repairs: Repairs) -> Repair:
     )
 
 
-def can_write_ref(home: Home) -> bool:
-    """Whether a branch's files record what it was made from, and that exists."""
-    return _find_origin(home) is not None
+def find_ref_repair(home: Home) -> Repair | None:
+    """Return the repair of a branch without metadata, or with metadata that Lance refuses.
+
+    None if the branch's files do not record what it was made from, or if that does not exist.
+    """
+    return None if _find_origin(home) is None else partial(_write_ref, home)
 
 
-def write_ref(home: Home) -> bool:
-    """Write the metadata of a branch that has none, or that Lance refuses; return whether that was done."""
+def _write_ref(home: Home) -> bool:
     found = _find_origin(home)
-    branch = home.branch
-    if found is None or branch is None:
+    if found is None:
         return False
     origin, first = found
-    store, path = home.store(), branch_ref_path(branch)
+    store, path = home.store(), branch_ref_path(str(home.branch))
     damaged = _read(store, path)
     # Another process repaired it, or created the branch again.
     if damaged is not None and ref_problem(damaged, RefKind.BRANCH) is None:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from anabranch.format.doctor.findings import Case, FindingKind
-from anabranch.format.doctor.inventory import ALL_MANIFESTS, Damage, Inventory, label
+from anabranch.format.doctor.inventory import ALL_MANIFESTS, Inventory, label
 from anabranch.format.doctor.refs import Repair, Repairs, rebuild_missing_ref
 from anabranch.format.home import branch_folder
 from anabranch.format.layout.listing import BRANCH_REFS, TAG_REFS, LayoutKind, branch_ref_path
@@ -29,11 +29,11 @@ def _users_of_trees(inventory: Inventory, clones: Mapping[str, Sequence[str]]) -
     """Return what needs each tree: tags, child branches, clones, and the homes that read files of it."""
     trees = {file.branch for file in inventory.layout.files if file.branch is not None}
     users: dict[str, set[str]] = defaultdict(set)
-    for tag in inventory.tags.values():
-        if not isinstance(tag, Damage) and tag.branch is not None:
+    for tag in inventory.tags:
+        if tag.branch is not None:
             users[tag.branch].add(f"tag {tag.name!r}")
-    for info in inventory.branches.values():
-        if isinstance(info, BranchInfo) and info.parent_branch is not None:
+    for info in inventory.branches:
+        if info.parent_branch is not None:
             users[info.parent_branch].add(f"branch {info.name!r}")
     for clone, paths in clones.items():
         for tree in _trees_of(paths, trees):
@@ -70,9 +70,9 @@ def _trees_of(base_paths: Iterable[str], trees: Iterable[str]) -> set[str]:
 
 def _doubt(inventory: Inventory) -> str | None:
     """Return why it is not known what is needed; then nothing is removed."""
-    for tag in inventory.tags.values():
+    for tag in inventory.tag_refs:
         # A damaged tag, manifest or ref may name any tree, so nothing is removed while there is one.
-        if isinstance(tag, Damage):
+        if tag.info is None:
             return f"the tag in {tag.path!r} is damaged and may name it"
     for file, _ in inventory.damaged_manifests:
         if file.has_ref:
@@ -183,9 +183,7 @@ def _missing_trees(inventory: Inventory, users: Mapping[str, set[str]], repairs:
 
 def _mismatched_trees(inventory: Inventory, repairs: Repairs) -> Iterator[Case]:
     """Two creators of one name each write a first manifest, and the last ref wins; the newest manifest opens."""
-    for info in inventory.branches.values():
-        if not isinstance(info, BranchInfo):
-            continue
+    for info in inventory.branches:
         versions = inventory.versions_of(info.name)
         # Lance writes the name of the branch into its manifests, so another name means a copied file.
         strange = next((facts for facts in versions if facts.own_branch not in (None, info.name)), None)
@@ -207,7 +205,7 @@ def _mismatch_remedy(
             "a repair removes the manifests that other creators of the same name left; nothing was built on them",
             partial(repairs.drop_manifests, info.name, losers, seen),
         )
-    if origin.branch is None or isinstance(inventory.branches.get(origin.branch), BranchInfo):
+    if origin.branch is None or any(known.name == origin.branch for known in inventory.branches):
         return (
             "a repair corrects the metadata to what the branch is a copy of; no version is touched",
             partial(repairs.correct_ref, info.name, origin),
@@ -250,8 +248,8 @@ def _matches(source: Origin, info: BranchInfo) -> bool:
 
 def _is_held(inventory: Inventory, branch: str, versions: set[int]) -> bool:
     """Whether a tag or a child branch stands on one of a branch's versions."""
-    tagged = {(tag.branch, tag.version) for tag in inventory.tags.values() if not isinstance(tag, Damage)}
-    forked = {(i.parent_branch, i.parent_version) for i in inventory.branches.values() if isinstance(i, BranchInfo)}
+    tagged = {(tag.branch, tag.version) for tag in inventory.tags}
+    forked = {(info.parent_branch, info.parent_version) for info in inventory.branches}
     return any((branch, version) in tagged | forked for version in versions)
 
 

@@ -18,7 +18,7 @@ from anabranch.format.doctor.inventory import (
     check_contents,
     read_partial_inventory,
 )
-from anabranch.format.doctor.refs import can_write_ref, write_ref
+from anabranch.format.doctor.refs import find_ref_repair
 from anabranch.format.home import Home, branch_folder, is_staged
 from anabranch.format.layout.listing import Layout, ManifestName, branch_ref_path, lay_out, manifest_path
 from anabranch.format.refs.ref_files import RefFile
@@ -136,7 +136,7 @@ class _Check:
             yield self._unreadable(FindingKind.MISSING_VERSION, path, problem, home, version)
         for file, damage in inventory.damaged_manifests:
             version = ManifestName.parse(file.name).version
-            problem = f"version {version} of {self._name(file.branch)} cannot be opened: {damage.problem}"
+            problem = f"version {version} of {self._name(file.branch)} cannot be opened: {damage}"
             yield self._unreadable(FindingKind.DAMAGED_MANIFEST, file.path, problem, file.branch, version)
 
     def _lost_home(self, home: str | None) -> Case:
@@ -154,16 +154,16 @@ class _Check:
         """
         if ref is not None and ref.problem is None:
             return
-        at, is_missing = self._root.on(home), ref is None
+        is_missing = ref is None
         # The branches of a copied repository cannot be opened before it is relocated.
-        can_repair = can_write_ref(at)
+        repair = find_ref_repair(self._root.on(home))
         case = self.case(
             FindingKind.MISSING_REF if is_missing else FindingKind.DAMAGED_REF,
             branch_ref_path(home),
             f"{self._name(home)} has {'no' if is_missing else 'damaged'} metadata, and cannot be branched from",
-            "a repair writes them again from the branch's first version" if can_repair else _FROM_BACKUP,
+            "a repair writes them again from the branch's first version" if repair else _FROM_BACKUP,
         )
-        yield replace(case, repair=(lambda: write_ref(at)) if can_repair else None)
+        yield replace(case, repair=repair)
 
     def _unreadable(self, kind: FindingKind, path: str, problem: str, home: str | None, version: int) -> Case:
         """Return the case of a version without a readable manifest. A staged one is rebuilt from its settled copy."""
