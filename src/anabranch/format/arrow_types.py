@@ -195,8 +195,9 @@ def find_rows_table(data: Any, schema: pa.Schema | None, *, fits: Fits) -> pa.Ta
     Values take the types of the schema's columns, if one is given and `fits` allows it, and a column that is not in the
     schema is refused. Otherwise Arrow infers the types. The columns of a pandas frame have types of their own.
     """
+    pandas = sys.modules.get("pandas")  # a frame cannot exist before pandas is loaded
     # First, because a frame has the stream protocol too, which keeps an unnamed index as a column.
-    if _is_pandas(data):
+    if pandas is not None and isinstance(data, pandas.DataFrame):
         return _read_pandas(data)
     if hasattr(data, "__arrow_c_stream__"):
         return None
@@ -216,11 +217,6 @@ def shorten(value: object) -> str:
     """Return the repr of a value, shortened for a message."""
     text = repr(value)
     return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}…"
-
-
-def _is_pandas(data: Any) -> bool:
-    pandas = sys.modules.get("pandas")  # a frame cannot exist before pandas is loaded
-    return pandas is not None and isinstance(data, pandas.DataFrame)
 
 
 def _read_pandas(frame: Any) -> pa.Table:

@@ -140,39 +140,30 @@ def add_base(home: Home, path: str, *, name: str, is_dataset_root: bool = False)
     """
     place = _usable_location(home, path)
     _check_name(name)
-    base = lance.DatasetBasePath(place, name=name, is_dataset_root=is_dataset_root)
     # Main first: after a crash in between, main lists one base more, which does no harm. A base that only the branch
     # lists would count as stale.
     if home.branch is not None and find_base(list_bases(home.on(None)), place) is None:
-        _register(home.on(None), base)
-    return _register(home, base)
+        register_base(home.on(None), place, name=name, is_dataset_root=is_dataset_root)
+    return register_base(home, place, name=name, is_dataset_root=is_dataset_root)
 
 
-def register_base(home: Home, base: BasePath) -> BasePath:
-    """List a base, which another version of the home lists, in the newest version too; its id may be another."""
-    return _register(home, lance.DatasetBasePath(base.path, name=base.name, is_dataset_root=base.is_dataset_root))
-
-
-def _register(home: Home, base: lance.DatasetBasePath) -> BasePath:
+def register_base(home: Home, path: str, *, name: str | None, is_dataset_root: bool) -> BasePath:
+    """List a base in the newest version of a home. Raise BaseExistsError if it lists one of this name or path."""
     for _ in range(_ATTEMPTS):
         dataset = home.open()
-        _check_is_new(home, bases_of(dataset), base)
+        for base in bases_of(dataset):
+            if base.name == name or _location(base.path) == path:
+                raise BaseExistsError(
+                    f"{home.uri!r} has the base {label(base)!r} at {base.path!r} already",
+                    hint="use it, or choose another name and path",
+                )
         try:
             with lance_errors(home.uri, home.storage_options):
-                dataset.add_bases([base])
+                dataset.add_bases([lance.DatasetBasePath(path, name=name, is_dataset_root=is_dataset_root)])
         except BusyError:
             continue  # another writer added the same one, which the next read finds
-        return get_base(bases_of(dataset), base.path)
+        return get_base(bases_of(dataset), path)
     raise BusyError(f"others keep changing the bases of {home.uri!r}", hint="try again")
-
-
-def _check_is_new(home: Home, known: Iterable[BasePath], wanted: lance.DatasetBasePath) -> None:
-    for base in known:
-        if base.name == wanted.name or _location(base.path) == wanted.path:
-            raise BaseExistsError(
-                f"{home.uri!r} has the base {label(base)!r} at {base.path!r} already",
-                hint="use it, or choose another name and path",
-            )
 
 
 def _check_name(name: str) -> None:
@@ -213,7 +204,12 @@ def check_bases(home: Home, bases: Iterable[BasePath] | None = None) -> None:
     known = list_bases(home) if bases is None else bases
     # Plain folders of files are absolute on purpose, such as a cold tier. Only a dataset root can be a former location
     # of this dataset.
-    elsewhere = [base for base in known if base.is_dataset_root and not _is_home_of(home.root, base.path)]
+    elsewhere = []
+    for base in known:
+        if base.is_dataset_root:
+            below = relative_to(follow_links(_location(base.path)), follow_links(home.root))
+            if below is None or (below and not below.startswith("tree/")):
+                elsewhere.append(base)
     if not elsewhere:
         return
     listed = {_location(base.path) for base in list_bases(home.on(None))}
@@ -223,11 +219,6 @@ def check_bases(home: Home, bases: Iterable[BasePath] | None = None) -> None:
                 f"branch {home.branch!r} of {home.root!r} inherits files from {base.path!r}, which is not this dataset",
                 hint="relocate the dataset if it was moved or copied here, or add that path as a base on main",
             )
-
-
-def _is_home_of(root: str, path: str) -> bool:
-    below = relative_to(follow_links(_location(path)), follow_links(root))
-    return below is not None and (below == "" or below.startswith("tree/"))
 
 
 def append_to_base(home: Home, data: Any, *, base: str | int | None = None) -> int:
@@ -366,23 +357,16 @@ def storage_report(home: Home, version: int | None = None) -> StorageReport:
         base_id = None if file.base_id is None else own.get(file.base_id, file.base_id)
         counted[base_id, file.kind] += usage
     others = sorted((base for base in needed.bases if base.id not in own), key=lambda base: base.id)
+
+    def usage_of(base: BasePath | None) -> BaseUsage:
+        kinds = {kind.value: counted[None if base is None else base.id, kind] for kind in FileKind}
+        return BaseUsage(base=base, name=label(base), path=home.uri if base is None else base.path, **kinds)
+
     return StorageReport(
         uri=home.uri,
         version=number,
-        bases=tuple(_usage_of(home, base, counted) for base in (None, *others)),
+        bases=tuple(map(usage_of, (None, *others))),
         missing=tuple(sorted(missing)),
-    )
-
-
-def _usage_of(home: Home, base: BasePath | None, counted: dict[tuple[int | None, FileKind], Usage]) -> BaseUsage:
-    number = None if base is None else base.id
-    return BaseUsage(
-        base=base,
-        name=label(base),
-        path=home.uri if base is None else base.path,
-        data=counted[number, FileKind.DATA],
-        deletion=counted[number, FileKind.DELETION],
-        index=counted[number, FileKind.INDEX],
     )
 
 

@@ -12,11 +12,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
-from anabranch.errors import CorruptError, NotFoundError, ObjectNotFoundError, StorageError
+from anabranch.errors import ObjectNotFoundError, StorageError
 from anabranch.format.bases import check_bases, get_target, has_manifest, label
 from anabranch.format.doctor.refs import store_time
 from anabranch.format.home import Home, is_staged, refuse_managed
-from anabranch.format.layout.files import FilesReader, VersionFiles
 from anabranch.format.layout.listing import VERSION_HINT, Layout, LayoutFile, LayoutKind, layout
 from anabranch.format.layout.manifest import BasePath
 from anabranch.format.retention import (
@@ -33,11 +32,12 @@ from anabranch.format.retention import (
     files_of_others,
     manifests_of,
     read_record,
+    read_versions,
     referenced_versions,
     write_record,
 )
 from anabranch.ids import MAIN
-from anabranch.storage import in_parallel, iter_in_parallel, open_store
+from anabranch.storage import iter_in_parallel, open_store
 from anabranch.storage.uris import follow_links, join_uri, normalise_uri, relative_to
 
 # Why a file that no kept version needs is removed. Kinds that no manifest names, directly or by a folder, are never
@@ -76,19 +76,15 @@ def make_plan(
 ) -> Plan:
     """Find the versions that are not kept and the files that no kept version needs."""
     survey = _Survey(root, retention, now)
-    chosen = _chosen_bases(root, survey.bases, bases)
+    # By their address. A base that is a dataset of its own is refused.
+    targets = [get_target(root, survey.bases, name) for name in ([bases] if isinstance(bases, str) else bases)]
+    chosen = {follow_links(normalise_uri(base.path)): base for base in targets if base is not None}
     for clone in clones:
         survey.protect(files_of_dataset(clone))
     if chosen:
         survey.protect(files_of_others(root, survey.bases))
     # A version that cannot be read may need any file, so nothing is removed.
     return survey.nothing() if survey.damaged else survey.plan(chosen)
-
-
-def _chosen_bases(root: Home, known: Iterable[BasePath], names: Sequence[str]) -> dict[str, BasePath]:
-    """The bases to clean, by their address; refuse a base that is a dataset of its own."""
-    targets = [get_target(root, known, name) for name in ([names] if isinstance(names, str) else names)]
-    return {follow_links(normalise_uri(base.path)): base for base in targets if base is not None}
 
 
 class _Survey:
@@ -101,8 +97,12 @@ class _Survey:
         self._manifests = manifests_of(self._files)
         referenced = referenced_versions(root, self._files)
         self._versions = choose_versions(self._manifests, referenced, retention, now=now)
-        self._reader = FilesReader(root, self._files)
-        self._needs = self._read_all()
+        self._needs = read_versions(root, self._files, skips_damaged=True)
+        # The branches of a dataset that was copied here read the original. Until it is relocated, the files that
+        # they will need look unused.
+        for place, needs in self._needs.items():
+            if self._manifests[place].has_ref:
+                check_bases(root.on(place[0]), needs.bases)
         self._protected: set[str] = set()
         self.damaged = tuple(sorted(set(self._iter_damage(referenced.tagged))))
 
@@ -140,22 +140,6 @@ class _Survey:
 
     def nothing(self) -> Plan:
         return Plan(versions=replace(self._versions, kept=frozenset(self._manifests)), damaged=self.damaged)
-
-    def _read_all(self) -> dict[VersionKey, VersionFiles]:
-        places = list(self._manifests)
-        read = in_parallel(self._read, places)
-        return {place: needs for place, needs in zip(places, read, strict=True) if needs is not None}
-
-    def _read(self, place: VersionKey) -> VersionFiles | None:
-        try:
-            needs = self._reader.read(self._manifests[place])
-        except (CorruptError, NotFoundError):
-            return None
-        # The branches of a dataset that was copied here read the original. Until it is relocated, the files that
-        # they will need look unused.
-        if self._manifests[place].has_ref:
-            check_bases(self._root.on(place[0]), needs.bases)
-        return needs
 
     def _iter_damage(self, tagged: Collection[VersionKey]) -> Iterator[str]:
         """Yield the files of kept versions that are missing or unreadable, and the tagged versions that are gone."""

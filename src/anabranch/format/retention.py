@@ -27,7 +27,7 @@ from anabranch.format.arguments import checked_number
 from anabranch.format.bases import has_manifest, list_bases
 from anabranch.format.clone.holds import list_holds
 from anabranch.format.home import Home, is_staged
-from anabranch.format.layout.files import FileKind, FilesReader
+from anabranch.format.layout.files import FileKind, FilesReader, VersionFiles
 from anabranch.format.layout.listing import (
     BRANCH_REFS,
     CLEANUP_RECORD,
@@ -164,6 +164,23 @@ def manifests_of(files: Layout) -> dict[VersionKey, LayoutFile]:
     return {(file.branch, ManifestName.parse(file.name).version): file for file in found}
 
 
+def read_versions(root: Home, files: Layout, *, skips_damaged: bool = False) -> dict[VersionKey, VersionFiles]:
+    """Read which files each version needs. Raise CorruptError or NotFoundError for a manifest that cannot be read."""
+    reader = FilesReader(root, files)
+
+    def read(manifest: LayoutFile) -> VersionFiles | None:
+        try:
+            return reader.read(manifest)
+        except (CorruptError, NotFoundError):
+            if skips_damaged:
+                return None
+            raise
+
+    manifests = manifests_of(files)
+    found = zip(manifests, in_parallel(read, manifests.values()), strict=True)
+    return {place: needs for place, needs in found if needs is not None}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Referenced:
     """The versions that tags name, holds of clones among them, and those that branches were made from.
@@ -219,14 +236,16 @@ def choose_versions(
     named = referenced.all
     wanted: set[VersionKey] = set()
     young: set[VersionKey] = set()
-    for place, file in manifests.items():
+    ordinary: dict[str | None, dict[int, LayoutFile]] = defaultdict(dict)
+    for (branch, version), file in manifests.items():
         # Staged versions are outside the history, and a tree without a ref may be a branch that is being created.
-        if place in named or is_staged(place[1]) or not file.has_ref:
-            wanted.add(place)
+        if (branch, version) in named or is_staged(version) or not file.has_ref:
+            wanted.add((branch, version))
+        if not is_staged(version):
+            ordinary[branch][version] = file
         if file.modified > now - retention.grace:
-            young.add(place)
-    for branch, versions in _ordinary(manifests).items():
-        own = {version: manifests[branch, version] for version in versions}
+            young.add((branch, version))
+    for branch, own in ordinary.items():
         wanted.update((branch, version) for version in _retained(own, retention, now))
     return KeptVersions(kept=frozenset(wanted | young), too_young=frozenset(young - wanted))
 
@@ -241,14 +260,6 @@ def _retained(manifests: Mapping[int, LayoutFile], retention: Retention, now: da
         since = now - retention.keep_newer_than
         kept.update(version for version, file in manifests.items() if file.modified >= since)
     return kept
-
-
-def _ordinary(manifests: Iterable[VersionKey]) -> dict[str | None, list[int]]:
-    found: dict[str | None, list[int]] = defaultdict(list)
-    for branch, version in manifests:
-        if not is_staged(version):
-            found[branch].append(version)
-    return found
 
 
 def read_record(store: ObjectStore) -> frozenset[BaseFile]:
@@ -295,15 +306,7 @@ def record_clone_files(source: Home, clone: Home) -> None:
 
 def _files_in_bases(root: Home, files: Layout) -> set[BaseFile]:
     """The files outside of a dataset that some of its versions name, those of damaged manifests not included."""
-    reader = FilesReader(root, files)
-
-    def elsewhere(manifest: LayoutFile) -> frozenset[BaseFile]:
-        try:
-            return reader.read(manifest).elsewhere
-        except (CorruptError, NotFoundError):
-            return frozenset()
-
-    return {file for found in in_parallel(elsewhere, manifests_of(files).values()) for file in found}
+    return {file for needs in read_versions(root, files, skips_damaged=True).values() for file in needs.elsewhere}
 
 
 def _add(root: Home, files: Iterable[BaseFile]) -> None:
@@ -365,11 +368,9 @@ def _source_roots(root: Home, bases: Iterable[BasePath]) -> set[str]:
 
 def files_of_dataset(root: Home) -> frozenset[str]:
     """The addresses of all files that any version of a dataset needs, index folders as folders."""
-    files = layout(root)
-    reader = FilesReader(root, files)
     real = follow_links(root.root)
     found: set[str] = set()
-    for needs in in_parallel(reader.read, list(manifests_of(files).values())):
+    for needs in read_versions(root, layout(root)).values():
         found.update(join_uri(real, path) for path in needs.below)
         found.update(uri for _, uri in needs.elsewhere)
     return frozenset(found)

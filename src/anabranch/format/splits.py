@@ -53,11 +53,6 @@ class Selection:
     limit: int | None = None
     order: tuple[Order, ...] = ()
 
-    @property
-    def takes_first_rows(self) -> bool:
-        """Whether any rows will do, as long as there are enough of them."""
-        return self.limit is not None and self.filter is None and not self.order
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
@@ -158,6 +153,9 @@ def _scanner(
     selection: Selection,
     batch_rows: int,
 ) -> lance.LanceScanner:
+    # Read only for the rows that a filter keeps.
+    kinds = {field.name: field.type for field in _chosen(opened.schema, selection)}
+    wide = [name for name, kind in kinds.items() if not _has_fixed_width(kind) or kind.bit_width > _NARROW_BITS]
     return opened.scanner(
         columns=None if selection.columns is None else list(selection.columns),
         filter=None if selection.filter is None else enclosed(selection.filter),
@@ -165,7 +163,7 @@ def _scanner(
         offset=split.offset if split.rows is not None else None,
         limit=min((limit for limit in (split.rows, selection.limit) if limit is not None), default=None),
         batch_size=batch_rows,
-        late_materialization=None if selection.filter is None else _wide_columns(opened.schema, selection),
+        late_materialization=None if selection.filter is None else wide,
         order_by=[ColumnOrdering(one.column, one.is_ascending, one.nulls_first) for one in selection.order] or None,
         # Without any column Lance reads nothing unless it is asked for the ids.
         with_row_id=selection.columns == (),
@@ -178,7 +176,9 @@ def _enough_fragments(fragments: Sequence[lance.LanceFragment], selection: Selec
     for fragment in fragments:
         yield fragment
         rows += int(fragment.count_rows())
-        if selection.limit is not None and selection.takes_first_rows and rows >= selection.limit:
+        # Without a filter and an order any rows will do, as long as there are enough of them.
+        takes_any_rows = selection.filter is None and not selection.order
+        if selection.limit is not None and takes_any_rows and rows >= selection.limit:
             return
 
 
@@ -191,12 +191,6 @@ def _fragments(version_ref: VersionRef, bases: Sequence[str]) -> list[lance.Lanc
 
 def _size(fragment: lance.LanceFragment) -> int:
     return sum(file.file_size_bytes or 0 for file in fragment.metadata.files)
-
-
-def _wide_columns(schema: pa.Schema, selection: Selection) -> list[str]:
-    """Name the chosen columns that are read only for the rows that a filter keeps."""
-    chosen = ((field.name, field.type) for field in _chosen(schema, selection))
-    return [name for name, kind in chosen if not _has_fixed_width(kind) or kind.bit_width > _NARROW_BITS]
 
 
 def _chosen(schema: pa.Schema, selection: Selection) -> list[pa.Field]:

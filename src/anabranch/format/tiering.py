@@ -31,15 +31,15 @@ from anabranch.errors import (
 from anabranch.format.bases import bases_of, get_base, get_target, label
 from anabranch.format.home import Home, is_staged
 from anabranch.format.lance_errors import lance_errors
-from anabranch.format.layout.files import FileKind, FilesReader, VersionFiles, resolve_path
+from anabranch.format.layout.files import FileKind, VersionFiles, resolve_path
 from anabranch.format.layout.listing import layout
 from anabranch.format.layout.manifest import BasePath, put_next_version, without_base
-from anabranch.format.retention import CleanupReport, VersionKey, manifests_of, read_record
+from anabranch.format.retention import CleanupReport, VersionKey, read_record, read_versions
 from anabranch.format.scan import filter_errors
 from anabranch.format.staging.expressions import enclosed
 from anabranch.format.staging.version_ref import VersionRef
 from anabranch.ids import MAIN
-from anabranch.storage import ObjectStore, copy_verified, in_parallel, open_store
+from anabranch.storage import ObjectStore, copy_verified, open_store
 from anabranch.storage.uris import follow_links, join_uri, normalise_uri, relative_to
 
 # Called with the number of data files that are done and their total.
@@ -289,7 +289,9 @@ def remove_base(root: Home, name: str, *, dry_run: bool = False) -> BaseRemoval:
 
     Raise ConflictError if any version that exists has files in the base.
     """
-    needs = _read_all(root)
+    files = layout(root)
+    # A tree without a ref is what a crash left, or a branch in creation. Doctor decides on it.
+    needs = read_versions(root, replace(files, files=tuple(file for file in files.files if file.has_ref)))
     newest = _newest_versions(needs)
     listed = [base for branch in sorted(newest, key=_main_first) for base in needs[branch, newest[branch]].bases]
     base = get_base(listed, name)
@@ -320,14 +322,6 @@ def _newest_versions(places: Iterable[VersionKey]) -> dict[str | None, int]:
 
 def _main_first(branch: str | None) -> str:
     return branch or ""
-
-
-def _read_all(root: Home) -> dict[VersionKey, VersionFiles]:
-    files = layout(root)
-    reader = FilesReader(root, files)
-    # A tree without a ref is what a crash left, or a branch in creation. Doctor decides on it.
-    manifests = {place: file for place, file in manifests_of(files).items() if file.has_ref}
-    return dict(zip(manifests, in_parallel(reader.read, manifests.values()), strict=True))
 
 
 def _refuse_used(

@@ -13,7 +13,7 @@ carried anywhere.
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from tempfile import TemporaryDirectory
 
@@ -41,7 +41,7 @@ from anabranch.format.clone.holds import (
     scratch_home,
     take_hold,
 )
-from anabranch.format.home import Home, is_staged
+from anabranch.format.home import Home
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout.deletion_files import offsets_in
 from anabranch.format.layout.files import FileKind, NeededFile, files_of_version
@@ -54,7 +54,7 @@ from anabranch.format.staging.rows import Addresses, delete_at, join_addresses
 from anabranch.format.staging.settling import give_ordinary_version
 from anabranch.format.staging.version_ref import VersionRef, stage
 from anabranch.ids import MAIN
-from anabranch.storage import ObjectStore, copy_between, copy_verified, in_parallel, is_below_file, open_store
+from anabranch.storage import copy_between, copy_verified, in_parallel, is_below_file, open_store
 from anabranch.storage.uris import is_local, join_uri, relative_to, split_uri
 
 # What to clone: a version of the source's home, the name of a tag, or (branch, version); None is the newest.
@@ -146,7 +146,8 @@ def _make(source: Home, target: Home, ref: CloneRef | None, *, hold_id: str, is_
     hold = take_hold(root, branch=origin.branch, version=origin.version, clone_uri=target.root, hold_id=hold_id)
     draft = Draft(files={})
     try:
-        draft = _draft(root, hold, tag, is_deep=is_deep)
+        kept = VersionRef(home=root.on(hold.kept_branch), version=hold.kept_version)
+        draft = draft_clone(kept, name=hold.name, tag=tag, is_deep=is_deep)
         _publish(root, target, draft)
         _try_to_read(target)
     # Also for a keyboard interrupt: the target would remain as half a dataset.
@@ -174,22 +175,24 @@ class Draft:
     copies: Mapping[str, str] = field(default_factory=dict)
 
 
-def draft_clone(source: VersionRef, *, name: str, is_deep: bool) -> Draft:
-    """Prepare a clone of a version that another holder keeps from every cleanup; its base has the name."""
-    hold = Hold(
-        name=name,
-        clone_uri=None,
-        branch=source.home.branch,
-        version=source.version,
-        created_at=None,
-        kept_branch=source.home.branch,
-        kept_version=source.version,
-    )
-    return _draft(source.home.on(None), hold, None, is_deep=is_deep)
+def draft_clone(source: VersionRef, *, name: str, is_deep: bool, tag: str | None = None) -> Draft:
+    """Prepare a clone of a version that is kept from every cleanup; a deep one has a copy of every file.
 
-
-def _draft(root: Home, hold: Hold, tag: str | None, *, is_deep: bool) -> Draft:
-    return _deep_draft(root, hold) if is_deep else _shallow_draft(root, hold, tag=tag)
+    The base of a shallow one bears the tag's name; the other name, if there is none or it cannot be that of a base.
+    """
+    with _scratch_clone(source, name) as scratch:
+        store = scratch.store()
+        paths = [info.path for info in store.list() if is_manifest(info.path) or info.path.startswith("_transactions/")]
+        # `_transactions` sorts before `_versions`, so that the manifest comes last.
+        files = {path: store.get(path) for path in sorted(paths)}
+        # Asked of the scratch clone, in which every file has a base with a whole address, also those of the source's
+        # own root.
+        needed = files_of_version(scratch, scratch.head_version()).files if is_deep else ()
+        copies = {path: uri for file in needed for path, uri in _parts(file, source.home)}
+    for path in filter(is_manifest, files):
+        data = files[path]
+        files[path] = without_base_paths(data, name=path) if is_deep else _named(data, source.home.uri, tag, name)
+    return Draft(files=files, copies=copies)
 
 
 def put_clone(source: Home, target: Home, draft: Draft, *, on_copied: Callable[[], None]) -> VersionRef:
@@ -199,40 +202,17 @@ def put_clone(source: Home, target: Home, draft: Draft, *, on_copied: Callable[[
     return VersionRef(home=target, version=target.head_version())
 
 
-def _shallow_draft(root: Home, hold: Hold, *, tag: str | None) -> Draft:
-    """A clone whose base for the cloned home bears the tag's name; the hold's, if that cannot be the name of a base."""
-    with _scratch_clone(root, hold) as scratch:
-        files = _small_files(scratch.store())
-    # Digits would be read as the id of a base, and OWN_ROOT names the clone itself.
-    usable = tag is not None and tag != OWN_ROOT and not tag.isdigit()
-    names = (tag if tag is not None and usable else hold.name, hold.name)
-    cloned = root.on(hold.kept_branch).uri
-    return Draft(files={path: _named(data, cloned, *names) if is_manifest(path) else data for path, data in files})
-
-
-def _named(manifest: bytes, cloned: str, name: str, spare_name: str) -> bytes:
-    # A clone of a clone has the bases of its source, one of which may have this name.
+def _named(manifest: bytes, cloned: str, tag: str | None, spare_name: str) -> bytes:
+    """Give the base for the cloned home the tag's name, or the other name, if the tag cannot be the name of a base."""
+    # Digits would be read as the id of a base, and OWN_ROOT names the clone itself. A clone of a clone has the bases of
+    # its source, one of which may have this name.
     taken = {base.name for base in read_manifest(manifest).base_paths if base.path != cloned}
-    alias = spare_name if name in taken else name
+    is_usable = tag is not None and tag != OWN_ROOT and not tag.isdigit() and tag not in taken
 
     def named(base: BasePath) -> BasePath:
-        return replace(base, name=alias) if base.path == cloned else base
+        return replace(base, name=tag if is_usable else spare_name) if base.path == cloned else base
 
     return with_base_paths(manifest, named)
-
-
-def _deep_draft(root: Home, hold: Hold) -> Draft:
-    """A clone with a copy of every file, wherever the source has it."""
-    with _scratch_clone(root, hold) as scratch:
-        files = _small_files(scratch.store())
-        # Asked of the scratch clone, in which every file has a base with a whole address, also those of the source's
-        # own root.
-        needed = files_of_version(scratch, scratch.head_version()).files
-        copies = {path: uri for file in needed for path, uri in _parts(file, root)}
-    return Draft(
-        files={path: without_base_paths(data, name=path) if is_manifest(path) else data for path, data in files},
-        copies=copies,
-    )
 
 
 def _parts(file: NeededFile, home: Home) -> Iterator[tuple[str, str]]:
@@ -252,44 +232,29 @@ def _parts(file: NeededFile, home: Home) -> Iterator[tuple[str, str]]:
 
 
 @contextmanager
-def _scratch_clone(root: Home, hold: Hold) -> Iterator[Home]:
+def _scratch_clone(source: VersionRef, name: str) -> Iterator[Home]:
     """Let Lance make a shallow clone in a scratch folder.
 
     It is in the temporary folder of this machine where the source is local, so that the source may be read-only. From
     a bucket Lance clones within the bucket only, so there it is in a folder of the source that no branch has.
     """
-    if is_local(root.root):
-        with (
-            TemporaryDirectory(prefix="anabranch-clone-") as folder,
-            _clone_to(Home.at(join_uri(folder, "scratch"), root.storage_options), root, hold) as made,
-        ):
-            yield made
-    else:
-        with _clone_to(scratch_home(root, hold.name), root, hold) as made:
-            yield made
-
-
-@contextmanager
-def _clone_to(scratch: Home, root: Home, hold: Hold) -> Iterator[Home]:
-    try:
+    root = source.home.on(None)
+    with ExitStack() as stack:
+        if is_local(root.root):
+            folder = stack.enter_context(TemporaryDirectory(prefix="anabranch-clone-"))
+            scratch = Home.at(join_uri(folder, "scratch"), root.storage_options)
+        else:
+            scratch = scratch_home(root, name)
+        stack.callback(remove_dataset, scratch)
         with lance_errors(root.root, root.storage_options):
-            kept, options = (hold.kept_branch, hold.kept_version), root.lance_options()
+            reference, options = (source.home.branch, source.version), root.lance_options()
             # A staged version is cloned as one, outside of any history, and not found unless it is named.
-            found = {"version": hold.kept_version} if is_staged(hold.kept_version) else {}
-            root.open().shallow_clone(scratch.root, kept, storage_options=options, **found)
-        if is_staged(hold.kept_version):
-            source = root.on(hold.kept_branch)
-            give_ordinary_version(scratch, hold.kept_version, source.head_version(), source=source)
-            scratch.store().delete(manifest_path(hold.kept_version))
+            found = {"version": source.version} if source.is_staged else {}
+            root.open().shallow_clone(scratch.root, reference, storage_options=options, **found)
+        if source.is_staged:
+            give_ordinary_version(scratch, source.version, source.home.head_version(), source=source.home)
+            scratch.store().delete(manifest_path(source.version))
         yield scratch
-    finally:
-        remove_dataset(scratch)
-
-
-def _small_files(store: ObjectStore) -> list[tuple[str, bytes]]:
-    paths = [info.path for info in store.list() if is_manifest(info.path) or info.path.startswith("_transactions/")]
-    # `_transactions` sorts before `_versions`, so that the manifest comes last.
-    return [(path, store.get(path)) for path in sorted(paths)]
 
 
 def _publish(root: Home, target: Home, draft: Draft, *, on_copied: Callable[[], None] = lambda: None) -> None:

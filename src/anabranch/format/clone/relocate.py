@@ -8,7 +8,7 @@ of the original, and would lose its files when the original is dropped. `record_
 """
 
 import posixpath
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
@@ -221,21 +221,33 @@ def _plan(root: str, manifests: Iterable[_Manifest], mapping: Mapping[str, str])
     main = [manifest for manifest in manifests if manifest.branch is None]
     branches = [manifest for manifest in manifests if manifest.branch is not None]
     on_main = {path: moved_path(path, mapping) for path in _base_paths(main)}
-    is_stale = partial(_is_stale, root=root, listed=set(map(_spelled, on_main.values())))
-    first = _first_of_each_branch(branches)
-    former = dict.fromkeys(_former_roots(root, first, mapping, is_stale), root)
+    listed = set(map(_spelled, on_main.values()))
+
+    def is_stale(path: str) -> bool:
+        return relative_to(_spelled(path), root) is None and _spelled(path) not in listed
+
+    first: dict[str | None, _Manifest] = {}
+    for manifest in sorted(branches, key=lambda manifest: manifest.order):
+        first.setdefault(manifest.branch, manifest)
+    former = dict.fromkeys(_former_roots(root, first.values(), mapping, is_stale), root)
     on_branches: dict[str, str] = {}
     for path in _base_paths(branches):
         moved = moved_path(path, mapping)
         on_branches[path] = moved_path(moved, former) if is_stale(moved) else moved
     changed = [*_changed(main, on_main), *_changed(branches, on_branches)]
-    evidence = {manifest.path for manifest in first}
+    evidence = {manifest.path for manifest in first.values()}
     return _Plan(
         on_main=on_main,
         on_branches=on_branches,
         # The former root is seen in the first manifests. They change last, so that a second run sees it as well.
         to_rewrite=tuple(sorted(changed, key=lambda manifest: manifest.path in evidence)),
-        unexplained=frozenset(_iter_unexplained(branches, on_branches, is_stale)),
+        # The roots from which branches would still read files outside of the dataset.
+        unexplained=frozenset(
+            UnexplainedBase(branch=manifest.branch, path=base.path)
+            for manifest in branches
+            for base in manifest.bases
+            if manifest.branch is not None and base.is_dataset_root and is_stale(on_branches[base.path])
+        ),
     )
 
 
@@ -249,25 +261,8 @@ def _changed(manifests: Iterable[_Manifest], new_paths: Mapping[str, str]) -> It
             yield manifest
 
 
-def _iter_unexplained(
-    branches: Iterable[_Manifest], new_paths: Mapping[str, str], is_stale: Callable[[str], bool]
-) -> Iterator[UnexplainedBase]:
-    """Yield the roots from which branches would still read files outside of the dataset."""
-    for manifest in branches:
-        for base in manifest.bases:
-            if manifest.branch is not None and base.is_dataset_root and is_stale(new_paths[base.path]):
-                yield UnexplainedBase(branch=manifest.branch, path=base.path)
-
-
-def _first_of_each_branch(manifests: Iterable[_Manifest]) -> tuple[_Manifest, ...]:
-    first: dict[str | None, _Manifest] = {}
-    for manifest in sorted(manifests, key=lambda manifest: manifest.order):
-        first.setdefault(manifest.branch, manifest)
-    return tuple(first.values())
-
-
 def _former_roots(
-    root: str, first: Iterable[_Manifest], mapping: Mapping[str, str], is_stale: Callable[[str], bool]
+    root: str, first: Collection[_Manifest], mapping: Mapping[str, str], is_stale: Callable[[str], bool]
 ) -> set[str]:
     """Where the dataset was when its branches were made.
 
@@ -290,10 +285,6 @@ def _former_roots(
         if len(nameless) == 1 and root not in roots:
             former.update(nameless)
     return former
-
-
-def _is_stale(path: str, *, root: str, listed: set[str]) -> bool:
-    return relative_to(_spelled(path), root) is None and _spelled(path) not in listed
 
 
 def moved_path(path: str, prefixes: Mapping[str, str]) -> str:
@@ -397,7 +388,13 @@ def _record(
     if origin is None:
         problem = "the version that the clone was made from is not known"
         return HoldChange(source=source.root, tag=None, outcome=HoldOutcome.NOT_FOUND, problem=problem)
-    return _add_hold(source, clone, origin, dry_run=dry_run)
+    tag = None
+    if dry_run:
+        source.on(origin.branch).open(origin.version)  # fails as the hold would
+    else:
+        branch, version = origin.branch, origin.version
+        tag = take_hold(source, branch=branch, version=version, clone_uri=clone.root, hold_id=new_hold_id()).name
+    return HoldChange(source=source.root, tag=tag, outcome=HoldOutcome.ADDED)
 
 
 def _origins(source: Home, names: Iterable[str], made: lance.LanceOperation.Clone | None) -> list[Origin]:
@@ -406,14 +403,6 @@ def _origins(source: Home, names: Iterable[str], made: lance.LanceOperation.Clon
         return [Origin(branch=made.ref_name, version=made.ref_version)]
     tags = (find_tag(source, name) for name in sorted(names))
     return [Origin(branch=tag.branch, version=tag.version) for tag in tags if tag is not None]
-
-
-def _add_hold(source: Home, clone: Home, origin: Origin, *, dry_run: bool) -> HoldChange:
-    if dry_run:
-        source.on(origin.branch).open(origin.version)
-        return HoldChange(source=source.root, tag=None, outcome=HoldOutcome.ADDED)
-    made = take_hold(source, branch=origin.branch, version=origin.version, clone_uri=clone.root, hold_id=new_hold_id())
-    return HoldChange(source=source.root, tag=made.name, outcome=HoldOutcome.ADDED)
 
 
 def _kept(hold: Hold) -> Origin:

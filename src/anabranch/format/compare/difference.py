@@ -78,14 +78,14 @@ def compare_versions(older: VersionRef, newer: VersionRef) -> Difference:
 def compare_all(older: VersionRef, newer: Sequence[VersionRef]) -> list[Difference]:
     """Find what may differ between one version and each of several others. No file is read twice."""
     old = _Version(older)
-    at_a_time = at_once(older.home.root)
-    return in_parallel(lambda version_ref: _compare(old, _Version(version_ref)), newer, at_a_time=at_a_time)
+    return in_parallel(lambda version_ref: _compare(old, _Version(version_ref)), newer, at_a_time=at_once(old.root))
 
 
 def _compare(old: "_Version", new: "_Version") -> Difference:
     shared, left, right = _match_fragments(old, new)
     columns = _pair_columns(old, new, shared)
-    are_alike = old.has_same_fields(new) or all(old.family(pair.older) == new.family(pair.newer) for pair in columns)
+    has_same_fields = old.tree.fields == new.tree.fields
+    are_alike = has_same_fields or all(old.family(pair.older) == new.family(pair.newer) for pair in columns)
     parts_of_old, parts_of_new = old.whole_parts(left), new.whole_parts(right)
     reshaped = []
     with_deletions: list[_Shared] = []
@@ -96,16 +96,18 @@ def _compare(old: "_Version", new: "_Version") -> Difference:
         if are_alike and mine == theirs:
             continue
         has_same_files = are_alike and mine.files == theirs.files
-        # An overlay replaces values of any column, without another data file.
-        has_same_overlays = mine.overlays == theirs.overlays
         differing = [] if has_same_files else _differing_columns(old, number, new, other, columns)
-        if not has_same_overlays or any(pair.older is not None and pair.newer is not None for pair in differing):
-            # A column that both versions have is in another file, so any row may differ.
+        is_replaced = any(pair.older is not None and pair.newer is not None for pair in differing)
+        # A column that both versions have is in another file, so any row may differ. An overlay replaces values of any
+        # column, without another data file.
+        if is_replaced or mine.overlays != theirs.overlays:
             parts_of_old += old.whole_parts([number])
             parts_of_new += new.whole_parts([other])
             continue
         if differing:
-            reshaped.append(_reshaped(number, other, differing))
+            dropped = tuple(pair.older for pair in differing if pair.older is not None)
+            added = tuple(pair.newer for pair in differing if pair.newer is not None)
+            reshaped.append(Reshaped(older=number, newer=other, dropped=dropped, added=added))
         if mine.deletion != theirs.deletion:
             with_deletions.append((number, other))
     for (number, other), (before, after) in zip(with_deletions, _iter_deleted(old, new, with_deletions), strict=True):
@@ -117,7 +119,7 @@ def _compare(old: "_Version", new: "_Version") -> Difference:
         newer=tuple(parts_of_new),
         reshaped=tuple(reshaped),
         fragments=dict(shared),
-        has_same_schema=old.has_same_schema(new),
+        has_same_schema=old.tree == new.tree,
     )
 
 
@@ -126,7 +128,7 @@ def _iter_deleted(old: "_Version", new: "_Version", shared: Sequence[_Shared]) -
     for start in range(0, len(shared), _FRAGMENTS_AT_ONCE):
         pairs = shared[start : start + _FRAGMENTS_AT_ONCE]
         files = [(version, fragment) for pair in pairs for version, fragment in zip((old, new), pair, strict=True)]
-        found = in_parallel(lambda file: file[0].deleted(file[1]), files, at_a_time=old.at_once)
+        found = in_parallel(lambda file: file[0].deleted(file[1]), files, at_a_time=at_once(old.root))
         yield from zip(found[::2], found[1::2], strict=True)
 
 
@@ -167,38 +169,20 @@ class _Version:
 
     def __init__(self, version_ref: VersionRef) -> None:
         self._version_ref = version_ref
+        self.root = version_ref.home.root
         opened = fragments_of(version_ref)
         self._dataset, self.by_id = opened.dataset, opened.by_id
         self.metadata, self.outline, self.by_file = opened.metadata, opened.outline, opened.by_file
-        self._tree = FieldTree.of(self._dataset.lance_schema)
+        self.tree = FieldTree.of(self._dataset.lance_schema)
+        self.columns = tuple(field.name for field in self.tree.top_level())
         self._places: dict[int, Mapping[str, _Place]] = {}
         self._deleted: dict[int, Offsets] = {}
         self._lock = threading.Lock()
         self._reading: dict[int, threading.Lock] = {}
 
-    @property
-    def at_once(self) -> int:
-        return at_once(self._version_ref.home.root)
-
     @cached_property
     def _families(self) -> dict[str, frozenset[int]]:
-        return self._tree.families()
-
-    def columns_by_id(self) -> dict[str, str]:
-        return columns_by_id(self._tree)
-
-    def has_same_fields(self, other: "_Version") -> bool:
-        return self._tree.fields == other._tree.fields
-
-    def has_same_schema(self, other: "_Version") -> bool:
-        return self._tree == other._tree
-
-    def is_of_same_dataset(self, other: "_Version") -> bool:
-        return self._version_ref.home.root == other._version_ref.home.root
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        return tuple(field.name for field in self._tree.top_level())
+        return self.tree.families()
 
     def family(self, column: str | None) -> Collection[int]:
         """The fields of a column."""
@@ -255,7 +239,7 @@ def _match_fragments(old: _Version, new: _Version) -> tuple[list[_Shared], list[
 
 def _pair_columns(old: _Version, new: _Version, shared: Sequence[_Shared]) -> tuple[ColumnPair, ...]:
     """Pair the columns of two versions: by the data files they share, then by identity, then by name."""
-    if old.has_same_fields(new):
+    if old.tree.fields == new.tree.fields:
         return _same_columns(new.columns)
     found: dict[str, str] = {}
     for fragment, other in shared:
@@ -268,8 +252,10 @@ def _pair_columns(old: _Version, new: _Version, shared: Sequence[_Shared]) -> tu
     # Columns without a shared file, for example after an overwrite. An identity is stronger than a name, which another
     # column may have now.
     if len(found) < len(new.columns):
-        for name, before in _iter_same_ids(old, new):
-            _pair(found, name, before)
+        # Two datasets count their field ids independently.
+        known = columns_by_id(old.tree) if old.root == new.root else {}
+        for column_id, name in columns_by_id(new.tree).items():
+            _pair(found, name, known.get(column_id))
         for name in new.columns:
             _pair(found, name, name if name in old.columns else None)
     pairs = [ColumnPair(older=found.get(name), newer=name) for name in new.columns]
@@ -289,16 +275,6 @@ def _pair(found: dict[str, str], newer: str, older: str | None) -> None:
         found[newer] = older
 
 
-def _iter_same_ids(old: _Version, new: _Version) -> Iterator[tuple[str, str]]:
-    """Yield the columns of the newer version with the columns of the older one that have the same identity."""
-    if not new.is_of_same_dataset(old):
-        return  # Two datasets count their field ids independently.
-    known = old.columns_by_id()
-    for column_id, name in new.columns_by_id().items():
-        if column_id in known:
-            yield name, known[column_id]
-
-
 def _differing_columns(
     old: _Version, fragment: int, new: _Version, other: int, columns: Sequence[ColumnPair]
 ) -> list[ColumnPair]:
@@ -310,15 +286,6 @@ def _differing_columns(
         if before != after:
             differing.append(pair)
     return differing
-
-
-def _reshaped(fragment: int, other: int, pairs: Sequence[ColumnPair]) -> Reshaped:
-    return Reshaped(
-        older=fragment,
-        newer=other,
-        dropped=tuple(pair.older for pair in pairs if pair.older is not None),
-        added=tuple(pair.newer for pair in pairs if pair.newer is not None),
-    )
 
 
 def _filled_offsets(fragment: lance.LanceFragment, columns: Sequence[str], *, deleted: Offsets) -> Offsets:

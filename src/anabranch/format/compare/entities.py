@@ -185,10 +185,13 @@ def _typed(schema: pa.Schema, name: str, value: Any) -> pa.Scalar:
     try:
         typed = pa.scalar(value, kind)
     except (pa.ArrowException, OverflowError, TypeError, ValueError):
-        raise _unfit(name, value, kind) from None
+        typed = None
     # Arrow rounds and cuts some values silently, for example a float to float32. A lookup would then find another row.
-    if typed.as_py() != value:
-        raise _unfit(name, value, kind)
+    if typed is None or typed.as_py() != value:
+        raise InvalidInputError(
+            f"{value!r} is not a value of the key column {name!r}, which is {kind}",
+            hint="give one of the column's type",
+        )
     return typed
 
 
@@ -197,15 +200,8 @@ def _equality(field: pa.Field, value: pa.Scalar) -> str | None:
     # A name with a backtick cannot be quoted for Lance, and a dictionary column is compared by its values.
     if "`" in field.name or value.type != field.type:
         return None
-    literal = _literal(value)
+    literal = next((write(value) for is_kind, write in _LITERALS if is_kind(value.type)), None)
     return None if literal is None else f"{quoted_column(field.name)} = {literal}"
-
-
-def _literal(value: pa.Scalar) -> str | None:
-    for is_kind, write in _LITERALS:
-        if is_kind(value.type):
-            return write(value)
-    return None
 
 
 def _integer(value: pa.Scalar) -> str | None:
@@ -239,12 +235,6 @@ _LITERALS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Scalar], str 
     (pa.types.is_date32, lambda value: f"arrow_cast(arrow_cast({value.value}, 'Int32'), 'Date32')"),
     (pa.types.is_timestamp, _timestamp),
 )
-
-
-def _unfit(name: str, value: Any, kind: pa.DataType) -> InvalidInputError:
-    return InvalidInputError(
-        f"{value!r} is not a value of the key column {name!r}, which is {kind}", hint="give one of the column's type"
-    )
 
 
 def _rows_equal_in_arrow(

@@ -352,24 +352,12 @@ def _take(
 
 def _ids_at(fragment: FragmentMetadata, offsets: Offsets) -> pa.Array:
     """The ids of some rows; where they are a range, without making all of them first."""
-    first = _first_of_range(fragment)
-    if first is None:
-        return _row_ids(fragment).take(pa.array(offsets))
-    return pa.array(offsets.astype(np.uint64) + np.uint64(first), pa.uint64())
-
-
-def _row_ids(fragment: FragmentMetadata) -> pa.Array:
-    """The id of each row that a fragment ever had, by its offset."""
-    found = fragment.row_id_meta
-    assert found is not None  # noqa: S101 - every table has stable row ids
-    return RowIdSequence.from_inline_metadata(found).to_pyarrow()
-
-
-def _first_of_range(fragment: FragmentMetadata) -> int | None:
-    """The id of the first row of a fragment if the others' follow it one by one, as where rows were only appended."""
     found = fragment.row_id_meta
     assert found is not None  # noqa: S101 - every table has stable row ids
     inline = json.loads(found.json())["Inline"]
     segments = RowIds.parse(bytes(inline), "the row ids of a fragment").segments
+    # Where rows were only appended, the ids follow each other one by one.
     ids = find_range(segments[0]) if len(segments) == 1 else None
-    return None if ids is None else ids.start
+    if ids is None:
+        return RowIdSequence.from_inline_metadata(found).to_pyarrow().take(pa.array(offsets))
+    return pa.array(offsets.astype(np.uint64) + np.uint64(ids.start), pa.uint64())

@@ -85,7 +85,6 @@ def create_branch(root: Home, name: str, source: Source) -> BranchInfo:
     parent = read_parent(home)
     root.on(name).refuse_links()
     is_begun = _refuse_taken(root, name, at, Origin(branch=source_branch, version=version))
-    reference = (source_branch, version)
     try:
         if not is_begun:
             clone_version(home, version, name)
@@ -105,7 +104,7 @@ def create_branch(root: Home, name: str, source: Source) -> BranchInfo:
     _drop_losing_manifests(root, name)
     info = get_branch(root, name)
     # Another creator's ref came first, so the branch is theirs.
-    if (info.parent_branch, info.parent_version) != reference:
+    if (info.parent_branch, info.parent_version) != (source_branch, version):
         raise BranchExistsError(
             f"branch {name!r} of {root.root!r} was just made from another version", hint="choose another name"
         )
@@ -225,8 +224,7 @@ def _refuse_neighbours(root: Home, name: str) -> None:
 
     Lance removes the folder of a branch that it deletes, and leaves the folder if another branch is in it.
     """
-    others = [branch_of_ref_path(info.path) for info in root.store().list(BRANCH_REFS)]
-    for other in filter(None, others):
+    for other in filter(None, (branch_of_ref_path(info.path) for info in root.store().list(BRANCH_REFS))):
         if other.startswith(f"{name}/") or name.startswith(f"{other}/"):
             raise ConflictError(
                 f"branch {name!r} would share a folder with the branch {other!r}",

@@ -111,17 +111,18 @@ def _scan(
 
 def _judged(path: str, name: str, data: bytes, kind: RefKind, parse: Callable[[str, bytes], Info]) -> RefFile[Info]:
     # A name can be quoted in several ways, and Lance opens only the file that its own quoting leads to.
-    expected = _SPELLINGS[kind][2](name)
+    expected, info = _SPELLINGS[kind][2](name), None
     if expected != path:
-        problem = f"Lance looks for the {kind} {name!r} in {expected!r}"
-        return RefFile(path=path, name=name, data=data, info=None, problem=problem)
-    refused = ref_problem(data, kind)
-    if refused is None and kind is RefKind.TAG and expected != f"{TAG_REFS}/{name}.json":
-        refused = f"Lance can neither list tags nor delete branches beside a tag named {name!r}"
+        looked_for = f"Lance looks for the {kind} {name!r} in {expected!r}"
+        return RefFile(path=path, name=name, data=data, info=None, problem=looked_for)
+    problem = ref_problem(data, kind)
+    if problem is None and kind is RefKind.TAG and expected != f"{TAG_REFS}/{name}.json":
+        problem = f"Lance can neither list tags nor delete branches beside a tag named {name!r}"
     try:
-        return RefFile(path=path, name=name, data=data, info=parse(name, data), problem=refused)
+        info = parse(name, data)
     except (KeyError, ValueError) as err:
-        return RefFile(path=path, name=name, data=data, info=None, problem=refused or str(err))
+        problem = problem or str(err)
+    return RefFile(path=path, name=name, data=data, info=info, problem=problem)
 
 
 def find_branch(root: Home, name: str) -> BranchInfo | None:
@@ -311,8 +312,7 @@ def set_branch_metadata(
     root: Home, name: str, metadata: Mapping[str, str], *, unset: Iterable[str] = (), replace: bool = False
 ) -> BranchInfo:
     """Set keys of a branch's metadata and remove others; with `replace`, all other keys are removed."""
-    before = get_branch(root, name).metadata
-    after = _changed(before, metadata, unset, replace=replace)
+    after = _changed(get_branch(root, name).metadata, metadata, unset, replace=replace)
     with lance_errors(root.root, root.storage_options):
         root.open().branches.replace_metadata(name, after)
     return get_branch(root, name)
@@ -322,8 +322,7 @@ def set_tag_metadata(
     root: Home, name: str, metadata: Mapping[str, str], *, unset: Iterable[str] = (), replace: bool = False
 ) -> TagInfo:
     """Set keys of a tag's metadata and remove others."""
-    before = get_tag(root, name).metadata
-    after = _changed(before, metadata, unset, replace=replace)
+    after = _changed(get_tag(root, name).metadata, metadata, unset, replace=replace)
     with lance_errors(root.root, root.storage_options):
         root.open().tags.replace_metadata(name, after)
     return get_tag(root, name)
@@ -333,20 +332,16 @@ def _changed(before: Mapping[str, str], metadata: Any, unset: Iterable[str], *, 
     if not isinstance(metadata, Mapping):
         raise InvalidInputError(f"metadata must be a mapping, got {metadata!r}", hint="give {'key': 'value'}")
     for key, value in metadata.items():
-        _check(key, value)
+        if not isinstance(key, str) or not isinstance(value, str):
+            raise InvalidInputError(f"metadata {key!r}: {value!r} is not text", hint="give texts as keys and values")
+        if not key or key.startswith(_RESERVED):
+            raise InvalidInputError(
+                f"metadata key {key!r} is not usable", hint=f"give a key that does not start with {_RESERVED!r}"
+            )
     # A string is iterable as well: each of its characters would be a key.
     removed = [unset] if isinstance(unset, str) else list(unset)
     kept = {} if replace else {key: value for key, value in before.items() if key not in removed}
     return {**kept, **metadata}
-
-
-def _check(key: object, value: object) -> None:
-    if not isinstance(key, str) or not isinstance(value, str):
-        raise InvalidInputError(f"metadata {key!r}: {value!r} is not text", hint="give texts as keys and values")
-    if not key or key.startswith(_RESERVED):
-        raise InvalidInputError(
-            f"metadata key {key!r} is not usable", hint=f"give a key that does not start with {_RESERVED!r}"
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -402,7 +397,7 @@ def restore_version(home: Home, version: int) -> int:
     listed = {base.path for base in bases_of(made)}
     for base in bases_of(head):
         if base.path not in listed:
-            register_base(home, base)
+            register_base(home, base.path, name=base.name, is_dataset_root=base.is_dataset_root)
     return home.head_version()
 
 
