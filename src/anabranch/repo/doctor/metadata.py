@@ -68,6 +68,13 @@ def diagnose_mark(config: RepoConfig, inventory: Inventory) -> Case | None:
     else:
         return _mark_copy(config, mark)
     copy = find_mark_copy(config)
+
+    def write() -> bool:
+        created_at = inventory.heads[MAIN].state.created_at
+        # Without a copy the id is lost. Only unfinished clones compare the id, and they start again.
+        replace_mark(config, copy or Mark(id=config.new_id(), root=config.root, created_at=created_at))
+        return True
+
     # A remedy is set where a new mark would do harm: for a newer format, and for an unfinished clone.
     can_repair = not remedy and MAIN in inventory.heads
     if can_repair:
@@ -78,7 +85,7 @@ def diagnose_mark(config: RepoConfig, inventory: Inventory) -> Case | None:
         explanation=problem,
         remedy=remedy or "restore it from a backup",
         refs=tuple(sorted(inventory.heads)),
-        repair=(lambda: _write_mark(config, inventory, copy)) if can_repair else None,
+        repair=write if can_repair else None,
     )
 
 
@@ -108,13 +115,6 @@ def _why_unfinished(config: RepoConfig) -> str:
     except RepositoryNotFoundError as err:
         return err.hint
     return ""
-
-
-def _write_mark(config: RepoConfig, inventory: Inventory, copy: Mark | None) -> bool:
-    created_at = inventory.heads[MAIN].state.created_at
-    # Without a copy the id is lost. Only unfinished clones compare the id, and they start again.
-    replace_mark(config, copy or Mark(id=config.new_id(), root=config.root, created_at=created_at))
-    return True
 
 
 def diagnose_records(config: RepoConfig) -> Iterator[Case]:
@@ -254,13 +254,9 @@ def _compare(commits: pa.Table, actors: pa.Table | None, inventory: Inventory) -
         if digest_row(row, actor_of.get(commit_id)) != known.digest:
             return f"commit {commit_id} differs"
         newest[known.branch] = max(known.version, newest.get(known.branch, 0))
-    return _find_missing(inventory, set(counts), newest)
-
-
-def _find_missing(inventory: Inventory, recorded: set[str], newest: dict[str, int]) -> str | None:
-    """Find a commit that is missing in the history tables though they have a later one of its branch."""
+    # A commit is missing if the history tables have a later one of its branch.
     for commit_id in inventory.published:
         facts = inventory.commits[commit_id]
-        if commit_id not in recorded and facts.version <= newest.get(facts.branch, 0):
+        if commit_id not in counts and facts.version <= newest.get(facts.branch, 0):
             return f"commit {commit_id} is missing"
     return None

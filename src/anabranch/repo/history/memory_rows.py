@@ -261,7 +261,11 @@ class _ComparedRows:
         if not len(rows) or not len(numbers):
             return
         names, other_names = zip(*(self._pairs[number] for number in numbers), strict=True)
-        before = self._read_older([name for name in names if name is not None], rows)
+        known, older_rows = [name for name in names if name is not None], self._older_rows[rows]
+        if self._older.has_all or not known:
+            before = self._older.columns(known, older_rows)
+        else:
+            before = dict(zip(known, self._older.read_again(older_rows, known).columns, strict=True))
         after = self._newer.columns(other_names, self._newer_rows[rows])
         for number, name, other in zip(numbers, names, other_names, strict=True):
             values = None if name is None else before.get(name), None if other is None else after.get(other)
@@ -279,11 +283,6 @@ class _ComparedRows:
             return rest
         self.compare(rest, found)
         return rest[~self.changed[rest].any(axis=1)]
-
-    def _read_older(self, names: list[str], rows: Positions) -> dict[str, pa.Array]:
-        if self._older.has_all or not names:
-            return self._older.columns(names, self._older_rows[rows])
-        return dict(zip(names, self._older.read_again(self._older_rows[rows], names).columns, strict=True))
 
 
 def _iter_pieces(numbers: Sequence[int]) -> Iterator[Sequence[int]]:
