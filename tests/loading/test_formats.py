@@ -193,6 +193,21 @@ def test_an_export_takes_columns_rows_and_an_old_state(lake: ab.Repository, loca
     assert (first.rows, store.get("some.csv")) == (1, b"1\n")
 
 
+@pytest.mark.parametrize("name", ["some.csv", "folder"])
+def test_an_export_to_an_existing_target_is_refused_before_rows_are_read(
+    lake: ab.Repository, tmp_path: Path, name: str
+) -> None:
+    lake.export(ORDERS, tmp_path / name, format="csv", where="id = 1")
+    done: list[int] = []
+    with pytest.raises(ObjectExistsError, match="pass `overwrite=True`"):
+        lake.export(ORDERS, tmp_path / name, format="csv", progress=lambda step: done.append(step.done))
+    assert done == []
+    again = lake.export(
+        ORDERS, tmp_path / name, format="csv", overwrite=True, progress=lambda step: done.append(step.done)
+    )
+    assert done[-1] == again.rows == 3
+
+
 def test_exported_json_is_strict_and_loads_again(repo: ab.Repository, tmp_path: Path) -> None:
     noon = datetime.datetime(2026, 11, 15, 12, tzinfo=datetime.UTC)
     values = pa.table(

@@ -38,6 +38,20 @@ def test_an_upsert_may_bring_some_columns(lake: ab.Repository, put: Put, engine:
         lake.load(ORDERS, put("b.csv", "v,n\nx,1\n"), mode="upsert")
 
 
+def test_a_type_of_a_column_that_the_table_does_not_have_is_refused(lake: ab.Repository, put: Put) -> None:
+    for source in (put("a.csv", "id,v,n\n3,c,30\n"), pa.table({"id": [3], "w": [1]})):
+        with pytest.raises(SchemaMismatchError, match="has no column 'w', but a type is given for it"):
+            lake.load(ORDERS, source, schema={"w": "int64"})
+
+
+def test_the_last_of_repeated_rows_is_searched_among_no_rows_and_distinct_rows(lake: ab.Repository, put: Put) -> None:
+    empty = lake.load(ORDERS, put("a.csv", "id,v,n\n"), on_duplicate="last")
+    assert (empty.rows_loaded, empty.rows_repeated) == (0, 0)
+    distinct = lake.load(ORDERS, put("b.csv", "id,v,n\n3,c,30\n4,d,40\n"), on_duplicate="last")
+    assert (distinct.rows_loaded, distinct.rows_repeated) == (2, 0)
+    assert [row["id"] for row in rows(lake)] == [1, 2, 3, 4]
+
+
 def test_an_overwrite_replaces_the_columns_only_if_a_schema_is_given(lake: ab.Repository, put: Put) -> None:
     file = put("a.csv", "id,w\n1,x\n")
     with pytest.raises(SchemaMismatchError, match="also has 'w' and lacks 'v', 'n'"):

@@ -156,6 +156,11 @@ def test_a_default_is_what_was_written(given: str, default: str | None) -> None:
             "keep one of them",
         ),
         (
+            "        ? [a, b]\n        : int8",
+            "tables.in_c_sales.orders.columns (line 5): a name must be a text",
+            "use text for names",
+        ),
+        (
             "        <<: {a: int8}",
             "tables.in_c_sales.orders.columns (line 5): the merge key '<<' is not supported",
             "write the entries out",
