@@ -20,7 +20,6 @@ from anabranch.display import human_size, printable, short_id
 from anabranch.drawing.boxes import STYLE as LINEAGE_STYLE
 from anabranch.drawing.html import (
     STYLE,
-    cell_of,
     draw_before_after,
     draw_cell,
     draw_change,
@@ -129,9 +128,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(
-        short=short_id, count=_count, line=one_line, text=_text, size=human_size, type=show_type, cell=cell_of
-    )
+    environment.filters.update(short=short_id, count=_count, line=one_line, text=_text, size=human_size, type=show_type)
     # What notebooks show is drawn by the same functions. They escape all texts.
     for draw in (draw_before_after, draw_cell, draw_change, draw_column_changes, draw_count, time):
         environment.globals[draw.__name__] = _marked(draw)
