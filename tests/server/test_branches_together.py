@@ -82,6 +82,23 @@ def test_branches_created_at_once_are_created_together(service: Service) -> None
     assert not list((service.settings.project_folder("one") / "_versions").glob("br_*/hint"))
 
 
+def test_requests_are_answered_whether_more_were_expected_or_fewer(service: Service) -> None:
+    async def run() -> None:
+        token = token_of(service)
+
+        async def loop(names: list[str]) -> None:
+            for name in names:
+                await service.branches.create_shared("one", name=name, description="", token=token)
+
+        # Each client has fewer requests than the one before it, so that each batch expects a client that has left.
+        async with asyncio.timeout(60):
+            await asyncio.gather(*(loop([f"{client} {number}" for number in range(client)]) for client in range(1, 6)))
+            await asyncio.gather(*creating(service, *(("one", name) for name in NAMES)))
+
+    asyncio.run(run())
+    assert len(versions(service, "one")) == 15 + len(NAMES)
+
+
 def test_request_for_a_missing_project_does_not_undo_others(service: Service) -> None:
     answers = create(service, ("one", "a"), ("missing", "b"), ("two", "c"))
     assert isinstance(answers[1], ProjectNotFoundError)

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import re
 import secrets
+import time
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -45,6 +46,7 @@ _ID_PREFIX = "br_"
 # Without i, l, o and u, which are easily misread. 32 divides 256, so each character is equally likely.
 _ID_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _ID_LENGTH = 13
+_LONGEST_PAUSE_SECONDS = 0.02
 _ID = re.compile(f"{_ID_PREFIX}[{_ID_ALPHABET}]{{{_ID_LENGTH}}}")
 
 
@@ -55,6 +57,34 @@ class _Waiting:
     branch: Branch
     event: PendingEvent | None
     is_created: asyncio.Future[bool]
+
+
+class _Queue:
+    """The branches of one project that wait while a task creates those before them."""
+
+    def __init__(self) -> None:
+        self._waiting: list[_Waiting] = []
+        self._expected = 1
+        self._is_full = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, one: _Waiting) -> None:
+        self._waiting.append(one)
+        if len(self._waiting) >= self._expected:
+            self._is_full.set()
+
+    async def take(self, *, expected: int, seconds: float) -> list[_Waiting]:
+        """Return all branches that wait, as soon as as many as expected do, or after a time. It may be none."""
+        if len(self._waiting) < expected:
+            self._expected = expected
+            self._is_full.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._is_full.wait()
+        taken, self._waiting = self._waiting, []
+        return taken
 
 
 class Branches:
@@ -81,7 +111,7 @@ class Branches:
         self._audit = audit
         self._clock = clock
         # By project. A project is in it while a task creates its branches.
-        self._waiting: dict[str, list[_Waiting]] = {}
+        self._queues: dict[str, _Queue] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def create(self, project_id: str, *, name: str, description: str, token: Token) -> Branch:
@@ -116,10 +146,9 @@ class Branches:
     async def _create_shared(self, branch: Branch) -> Branch:
         with self._projects.in_use(branch.project_id), self._rows.reserve_name(branch.project_id, branch.name):
             waiting = _Waiting(branch=branch, event=self._audit.pending, is_created=asyncio.Future())
-            if branch.project_id in self._waiting:
-                self._waiting[branch.project_id].append(waiting)
-            else:
-                self._waiting[branch.project_id] = [waiting]
+            is_first = branch.project_id not in self._queues
+            self._queues.setdefault(branch.project_id, _Queue()).add(waiting)
+            if is_first:
                 self._start(self._create_waiting(branch.project_id))
             if await waiting.is_created:
                 return branch
@@ -134,9 +163,11 @@ class Branches:
         The requests that arrive until it has finished are next, all at once. Each project has its own thread, so that
         one that is slow or damaged does not concern the others.
         """
+        queue = self._queues[project_id]
+        expected, pause = 1, 0.0
         try:
-            while waiting := self._waiting[project_id]:
-                self._waiting[project_id] = []
+            while waiting := await queue.take(expected=expected, seconds=pause):
+                began = time.monotonic()
                 is_created = False
                 try:
                     is_created = await run_in_threadpool(self._create_together, project_id, waiting)
@@ -144,8 +175,12 @@ class Branches:
                     _log.exception("branches of project %s could not be created together", project_id)
                 for one in waiting:
                     one.is_created.set_result(is_created)
+                # Most of the time for a batch is the same for one branch and for many. Clients that are answered now
+                # send their next requests soon, so wait for them, but not for long: they may have no more requests.
+                expected = len(waiting) + len(queue)
+                pause = min((time.monotonic() - began) / 2, _LONGEST_PAUSE_SECONDS)
         finally:
-            del self._waiting[project_id]
+            del self._queues[project_id]
 
     def _create_alone(self, branch: Branch) -> None:
         """Create a branch whose name is reserved. Retry it, and report why it fails."""

@@ -15,6 +15,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
 from starlette.exceptions import HTTPException
+from starlette.routing import request_response
 
 from anabranch.errors import AnabranchError
 from anabranch.server.auth import Bearer, Needs, Public, Scope, Token, authenticate
@@ -215,10 +216,22 @@ class ServiceRoute(APIRoute):
         self._parameters = dict(signature(endpoint).parameters)
         self.query_names = frozenset(_iter_query_names(self._parameters, path))
         super().__init__(path, endpoint, **options)
+        if not isinstance(self._needs, Public):
+            # Without the exit stacks of FastAPI, which only its own handler uses.
+            self.app = request_response(self._handle)
+
+    @property
+    def _needs(self) -> Any:
+        """What the first parameter states that the route needs."""
+        (needs,) = (one.dependency for one in get_args(next(iter(self._parameters.values())).annotation)[1:])
+        return needs
 
     def get_route_handler(self) -> _Handler:
-        # The first parameter states what the route needs.
-        (needs,) = (one.dependency for one in get_args(next(iter(self._parameters.values())).annotation)[1:])
+        return self._handle
+
+    @cached_property
+    def _handle(self) -> _Handler:
+        needs = self._needs
         if isinstance(needs, Public):
             return super().get_route_handler()
         if not isinstance(needs, CallNeeds):

@@ -1,11 +1,12 @@
 """The parts of the service, put together once and shared by all requests, and the rebuild of its metadata."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import anabranch
 from anabranch.display import to_datetime
@@ -33,7 +34,7 @@ from anabranch.server.tokens import Tokens
 _Part = TypeVar("_Part")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Service:
     """The parts of a service, available to routes as `request.app.state.service`."""
 
@@ -56,7 +57,12 @@ class Service:
 
     def part(self, kind: type[_Part]) -> _Part:
         """Return the part of a class."""
-        return next(value for field in fields(self) if isinstance(value := getattr(self, field.name), kind))
+        part: _Part = self._parts[kind]
+        return part
+
+    @cached_property
+    def _parts(self) -> Mapping[type, Any]:
+        return {type(part): part for part in (getattr(self, field.name) for field in fields(self))}
 
     def close(self) -> None:
         """Stop the jobs within a bounded time and close the database."""

@@ -139,7 +139,7 @@ class LocalFolderStore(ObstoreBackedStore):
                 opened = os.open(aside, _NEW_FILE, 0o666)
             # Not checked before: the folder almost always exists, and a check would cost a call for each write.
             except FileNotFoundError:
-                Path(file).parent.mkdir(parents=True, exist_ok=True)
+                os.makedirs(os.path.dirname(file), exist_ok=True)
                 opened = os.open(aside, _NEW_FILE, 0o666)
             try:
                 left = memoryview(data)
