@@ -60,6 +60,37 @@ def test_column_without_nulls_merges_if_it_has_a_default(lake: ab.Repository, in
     assert not lake.table(ORDERS, into).schema.field("w").nullable
 
 
+def add_to_key(repo: ab.Repository, *key: str) -> None:
+    """Make a new column with a default a part of the key on a branch, and append two rows without it on main."""
+    repo.branch_create("dev")
+    with repo.transaction("dev") as tx:
+        tx.add_columns(ORDERS, {"w": "id"})
+        tx.annotate(ORDERS, {}, columns={"w": {DEFAULT: "7"}})
+        tx.alter_columns(ORDERS, [ab.ColumnChange(path="w", nullable=False)])
+        tx.set_primary_key(ORDERS, key)
+    append(repo, 4)
+    append(repo, 5)
+
+
+@pytest.mark.parametrize("into", ["main", "dev"])
+def test_default_is_a_part_of_a_new_key(lake: ab.Repository, into: str) -> None:
+    add_to_key(lake, "w", "id")
+    planned = lake.merge({"main": "dev", "dev": "main"}[into], into=into, dry_run=True).plan
+    assert planned.is_clean
+    assert lake.merge({"main": "dev", "dev": "main"}[into], into=into).plan.tables == planned.tables
+    assert weights(lake, into) == {1: 1, 2: 2, 3: 3, 4: 7, 5: 7}
+
+
+@pytest.mark.parametrize("into", ["main", "dev"])
+def test_dry_run_finds_a_default_that_repeats_a_new_key(lake: ab.Repository, into: str) -> None:
+    add_to_key(lake, "w")
+    source = {"main": "dev", "dev": "main"}[into]
+    planned = lake.merge(source, into=into, dry_run=True).plan
+    with nothing_changes(lake), pytest.raises(MergeConflictError) as caught:
+        lake.merge(source, into=into)
+    assert planned.conflicts == caught.value.conflicts != ()
+
+
 @pytest.mark.parametrize("into", ["main", "dev"])
 def test_default_fills_rows_of_a_table_without_a_key(lake: ab.Repository, into: str) -> None:
     lake.branch_create("dev")

@@ -21,7 +21,7 @@ from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import TableEntry, TableMap
 from anabranch.repo.merge.changed_rows import FoundRows, RowChanges, find_source_updates
 from anabranch.repo.merge.conflicts import Conflict, ConflictKind, ConflictLog, Unresolved
-from anabranch.repo.merge.new_keys import MergedKeys, check_staged_key, needs_key_check
+from anabranch.repo.merge.new_keys import MergedKeys, needs_key_check
 from anabranch.repo.merge.nulls import iter_without_nulls
 from anabranch.repo.merge.rows import iter_row_changes
 from anabranch.repo.merge.shapes import Shape
@@ -32,7 +32,6 @@ from anabranch.repo.merge.steps import (
     MergeTable,
     RenameTable,
     ReplaceTable,
-    RowPlan,
     TableState,
     TableStep,
 )
@@ -108,21 +107,13 @@ def _iter_counted(step: TableStep, comparer: RowComparer) -> Iterator[RowChanges
 def _iter_counted_rows(step: MergeTable, comparer: RowComparer) -> Iterator[RowChanges]:
     schema = pa.schema([column.field for column in step.shape.columns])
     has_conflicts = bool(step.conflicts)
-    # Staging checks a new key on the staged table. Counting writes nothing, so that it checks the keys that would
-    # result.
-    new_keys = MergedKeys(step.rows.version_ref, step.shape) if needs_key_check(step.shape) else None
     try:
-        found = iter_row_changes(step.rows, _find_rows(step.rows, comparer), schema)
-        for changes in iter_without_nulls(step, found, schema, comparer):
+        for changes in _iter_rows(step, _find_rows(step, comparer), schema, comparer):
             has_conflicts = has_conflicts or changes.conflicts.count > 0
-            if new_keys is not None:
-                new_keys.add(changes.batch)
             yield changes
         # With conflicts nothing is staged, and their decisions may change which values are left to fit.
         if not has_conflicts:
             _check_kept_rows(step)
-            if new_keys is not None:
-                new_keys.check()
     except SchemaMismatchError as err:
         # Conflicts that are left would be hidden if the whole table were taken from one side.
         whole = None if has_conflicts else _find_whole(step)
@@ -131,9 +122,22 @@ def _iter_counted_rows(step: MergeTable, comparer: RowComparer) -> Iterator[RowC
         yield RowChanges(conflicts=_mismatch(step, err))
 
 
+def _iter_rows(step: MergeTable, found: FoundRows, schema: pa.Schema, comparer: RowComparer) -> Iterator[RowChanges]:
+    """Yield the changes of rows and their conflicts. Raise SchemaMismatchError if the rows do not fit a new key."""
+    new_keys = MergedKeys(step.version_ref, step.shape) if needs_key_check(step.shape) else None
+    has_conflicts = bool(step.conflicts)
+    for changes in iter_without_nulls(step, iter_row_changes(step, found, schema), schema, comparer):
+        has_conflicts = has_conflicts or changes.conflicts.count > 0
+        if new_keys is not None:
+            new_keys.add(changes.batch)
+        yield changes
+    if new_keys is not None and not has_conflicts:
+        new_keys.check()
+
+
 def _find_whole(step: MergeTable) -> KeepTable | ReplaceTable | None:
     """Return the step that takes the whole table from one side, if a resolver or resolution of it asks for it."""
-    match step.rows.resolution.for_misfit():
+    match step.resolution.for_misfit():
         case "source":
             return ReplaceTable(match=step.match, shape=Shape())
         case "target":
@@ -158,7 +162,7 @@ def _check_kept_rows(step: MergeTable) -> None:
     for change in step.shape.altered:
         if change.type is not None:
             field = pa.field(change.path, change.type)
-            for batch in iter_batches(step.rows.version_ref, columns=[change.path]):
+            for batch in iter_batches(step.version_ref, columns=[change.path]):
                 cast_computed(batch.column(0), field)
 
 
@@ -216,17 +220,26 @@ class Stager:
         try:
             staged_table, found = self._prepare(step)
             version_ref = _stage_columns(step, staged_table.version_ref)
-            schema = version_ref.schema
-            changes = iter_without_nulls(step, iter_row_changes(step.rows, found, schema), schema, self.comparer)
+            changes = _iter_rows(step, found, version_ref.schema, self.comparer)
             replaced = staging.replace_rows(version_ref, tally.iter_batches(changes))
             version_ref = replaced.version_ref
             # What was written so far is in no entry, and garbage collection removes it.
             if tally.conflicts.count:
                 return tally.to_result()
-            version_ref = _stage_constraints(step, version_ref)
+            # These constraints hold only with the merged rows.
+            if strict := step.shape.new_constraints:
+                changed = [ColumnChange(path=name, nullable=False) for name in strict]
+                version_ref = staging.alter_columns(version_ref, changed)
             version_ref = _stage_indices(step, version_ref, before=staged_table.version_ref)
-        except SchemaMismatchError as err:
-            return self._count_mismatch(step, err)
+        except SchemaMismatchError:
+            # Staging stops at the first value that does not fit. Count from the start, to find all conflicts.
+            counted = count_step(step, self.comparer)
+            # A resolver of the table takes it from one side, because the rows do not fit together.
+            if counted.step is not step:
+                return self.stage(counted.step)
+            if not counted.conflicts.count:
+                raise
+            return counted
         # A table without a change keeps its version, so that the commit does not list it.
         if version_ref != staged_table.version_ref or step.shape.primary_key != staged_table.primary_key:
             rows = step.target.entry.rows + replaced.inserted - replaced.deleted
@@ -239,26 +252,10 @@ class Stager:
         """Return the table, ready for writing, and its matched rows. Both wait for the store, so they do so at once."""
         todo: tuple[Callable[[], Any], ...] = (
             lambda: self._staged_table(step),
-            lambda: _find_rows(step.rows, self.comparer),
+            lambda: _find_rows(step, self.comparer),
         )
         staged_table, found = in_parallel(_call, todo, at_a_time=at_once(self.config.root))
         return staged_table, found
-
-    def _count_mismatch(self, step: MergeTable, err: SchemaMismatchError) -> MergedTable:
-        """Return the conflicts of a step whose values do not fit the columns of the result, or take a whole table.
-
-        They are counted from the start, because staging stops at the first value that does not fit.
-        """
-        counted = count_step(step, self.comparer)
-        # A resolver of the table takes it from one side, because the rows do not fit together.
-        if counted.step is not step:
-            return self.stage(counted.step)
-        if not counted.conflicts.count:
-            whole = _find_whole(step)
-            if whole is not None:
-                return self.stage(whole)
-            counted.conflicts.add(str(step.key), _mismatch(step, err))
-        return counted
 
     def _staged(self, step: TableStep, counts: TableCounts, staged_table: StagedTable) -> MergedTable:
         target = None if isinstance(step, AddTable) else step.target
@@ -280,14 +277,14 @@ def _call(do: Callable[[], Any]) -> Any:
     return do()
 
 
-def _find_rows(plan: RowPlan, comparer: RowComparer) -> FoundRows:
+def _find_rows(step: MergeTable, comparer: RowComparer) -> FoundRows:
     """Match the rows that the source changed with those of the base and the target. The first batch is read at once."""
     # An engine that the caller has chosen, such as Spark, matches all rows.
     local = comparer.load_local() if isinstance(comparer, AutoComparer) else comparer
-    updates = find_source_updates(plan) if isinstance(local, LocalComparer) else None
+    updates = find_source_updates(step) if isinstance(local, LocalComparer) else None
     if updates is not None:
         return updates
-    left = iter(comparer.merge(plan.sides))
+    left = iter(comparer.merge(step.rows))
     # The first batch starts the query of the engine, which then runs beside the fork of the home.
     return chain(list(islice(left, 1)), left)
 
@@ -322,15 +319,6 @@ def _free_name(shape: Shape) -> str:
     """Return a name that no column of the target and of the result has."""
     taken = {*shape.dropped, *(column.name for column in shape.columns)}
     return next(name for number in count() if (name := f"dropped_{number}") not in taken)
-
-
-def _stage_constraints(step: MergeTable, version_ref: VersionRef) -> VersionRef:
-    """Stage the constraints that hold only with the merged rows, and check the new key."""
-    strict = step.shape.strict_columns
-    if strict:
-        version_ref = staging.alter_columns(version_ref, [ColumnChange(path=name, nullable=False) for name in strict])
-    check_staged_key(version_ref, step.shape)
-    return version_ref
 
 
 def _stage_indices(step: MergeTable, version_ref: VersionRef, *, before: VersionRef) -> VersionRef:

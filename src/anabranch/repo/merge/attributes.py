@@ -1,20 +1,17 @@
 """Merge what a table has besides columns and rows: its notes, such as descriptions and defaults, and its indices."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
 from anabranch.format.staging import DEFAULT, IndexRecipe, Notes, VersionRef, find_wrong_default, notes_of, read_recipes
 from anabranch.format.staging.notes import COLUMN_ID, NOT_NULL, column_ids_text
+from anabranch.repo.merge.resolve import SchemaDecider, SideTexts
 from anabranch.repo.merge.shapes import MergedColumn, SchemaSides
 from anabranch.repo.snapshot import Table
 
 # Notes
-
-# Called with a column (None for the table) and the values of a note in the base, the source and the target. Returns the
-# side whose value is used.
-DecideNote = Callable[[str | None, tuple[str | None, str | None, str | None]], str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,35 +28,24 @@ class MergedNotes:
         """Return the notes with another default of a column, or without one."""
         return replace(self, columns={**self.columns, column: {**self.columns.get(column, {}), DEFAULT: default}})
 
-    def with_constraints(self, strict: Sequence[str], columns: Sequence[MergedColumn]) -> "MergedNotes":
+    def with_constraints(self, strict: Collection[str], columns: Sequence[MergedColumn]) -> "MergedNotes":
         """Return the notes of a virtual base, in which it is noted that some of its columns take no nulls."""
         noted = {column.name: {NOT_NULL: "true" if column.name in strict else None} for column in columns}
         return replace(self, columns={name: {**self.columns.get(name, {}), **noted[name]} for name in noted})
 
 
-def merge_notes(sides: SchemaSides, columns: Sequence[MergedColumn], decide: DecideNote) -> MergedNotes:
-    """Merge the notes one by one. Call `decide` if both sides changed a note."""
-    base, source, target = (
-        {} if table is None else notes_of(table.schema.metadata) for table in (sides.base, sides.source, sides.target)
-    )
+def merge_notes(sides: SchemaSides, columns: Sequence[MergedColumn], decider: SchemaDecider) -> MergedNotes:
+    """Merge the notes one by one. `decider` decides if both sides changed a note."""
     of_columns: dict[str, Notes] = {}
     for column in columns:
-        triple = column.triple
-        if triple.source is None:
-            continue
-        found = [
-            _of_column(table, name)
-            for table, name in (
-                (sides.base, triple.base),
-                (sides.source, triple.source),
-                (sides.target, triple.target),
-            )
-        ]
-        changed = _merge(found[0], found[1], found[2], lambda values, name=column.name: decide(name, values))  # type: ignore[misc]
-        changed = {**changed, **_merge_identity(sides, column)}
-        if changed:
-            of_columns[column.name] = changed
-    return MergedNotes(table=_merge(base, source, target, lambda values: decide(None, values)), columns=of_columns)
+        if column.triple.source is not None:
+            changed = _merge(_column_notes(sides, column), decider, column=column.name)
+            changed = {**changed, **_merge_identity(sides, column)}
+            if changed:
+                of_columns[column.name] = changed
+    tables = sides.base, sides.source, sides.target
+    of_table = _merge([{} if table is None else notes_of(table.schema.metadata) for table in tables], decider)
+    return MergedNotes(table=of_table, columns=of_columns)
 
 
 def find_misfit(
@@ -89,14 +75,17 @@ def _is_as_in_target(sides: SchemaSides, column: MergedColumn) -> bool:
     return (now.type, now.nullable) == (column.field.type, column.field.nullable)
 
 
-def defaults_of(sides: SchemaSides, column: MergedColumn) -> tuple[str | None, str | None, str | None]:
+def defaults_of(sides: SchemaSides, column: MergedColumn) -> SideTexts:
     """Return the default of a column in the base, the source and the target."""
+    base, source, target = (notes.get(DEFAULT) for notes in _column_notes(sides, column))
+    return base, source, target
+
+
+def _column_notes(sides: SchemaSides, column: MergedColumn) -> list[Mapping[str, str]]:
+    """Return the notes of a column in the base, the source and the target."""
     triple = column.triple
-    found = [
-        _of_column(table, name).get(DEFAULT)
-        for table, name in ((sides.base, triple.base), (sides.source, triple.source), (sides.target, triple.target))
-    ]
-    return found[0], found[1], found[2]
+    named = (sides.base, triple.base), (sides.source, triple.source), (sides.target, triple.target)
+    return [_of_column(table, name) for table, name in named]
 
 
 def _merge_identity(sides: SchemaSides, column: MergedColumn) -> Notes:
@@ -123,28 +112,21 @@ def _of_column(table: Table | None, name: str | None) -> Mapping[str, str]:
     return {} if table is None or name is None else notes_of(table.schema.field(name).metadata)
 
 
-def _merge(
-    base: Mapping[str, str],
-    source: Mapping[str, str],
-    target: Mapping[str, str],
-    decide: Callable[[tuple[str | None, str | None, str | None]], str],
-) -> Notes:
-    """Return the notes of the target that change."""
+def _merge(notes: Sequence[Mapping[str, str]], decider: SchemaDecider, *, column: str | None = None) -> Notes:
+    """Return the notes of the target that change, given those of the base, the source and the target."""
+    base, source, target = notes
     changed: dict[str, str | None] = {}
     for name in sorted({*base, *source}):
         values = base.get(name), source.get(name), target.get(name)
         before, ours, theirs = values
         if ours in (before, theirs):
             continue
-        if theirs == before or decide(values) == "source":
+        if theirs == before or decider.decide("both sides changed this note", values, column=column) == "source":
             changed[name] = ours
     return changed
 
 
 # Indices
-
-# Called with the name of an index that both sides changed. Returns the side whose index is used.
-DecideIndex = Callable[[str, tuple[str | None, str | None, str | None]], str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,18 +136,15 @@ class MergedIndices:
     built: tuple[IndexRecipe, ...] = ()
     dropped: tuple[str, ...] = ()
 
-    def __bool__(self) -> bool:
-        return bool(self.built or self.dropped)
-
 
 def merge_indices(
     base: VersionRef | None,
     source: VersionRef,
     target: VersionRef,
     columns: Sequence[MergedColumn],
-    decide: DecideIndex,
+    decider: SchemaDecider,
 ) -> MergedIndices:
-    """Merge the indices by their names. Call `decide` if both sides changed one to different definitions.
+    """Merge the indices by their names. `decider` decides if both sides changed one to different definitions.
 
     The rows of the result are not those of the source, so an index of the source is built again.
     """
@@ -184,7 +163,7 @@ def merge_indices(
     dropped: list[str] = []
     for name in sorted({*before, *ours}):
         states = before.get(name), ours.get(name), theirs.get(name)
-        if _takes_source(name, states, decide):
+        if _takes_source(name, states, decider):
             if states[1] is not None:
                 built.append(states[1])
             else:
@@ -193,7 +172,7 @@ def merge_indices(
 
 
 def _takes_source(
-    name: str, states: tuple[IndexRecipe | None, IndexRecipe | None, IndexRecipe | None], decide: DecideIndex
+    name: str, states: tuple[IndexRecipe | None, IndexRecipe | None, IndexRecipe | None], decider: SchemaDecider
 ) -> bool:
     """Return whether the target gets the index of the source, or loses its own because the source dropped it."""
     before, ours, theirs = states
@@ -201,8 +180,8 @@ def _takes_source(
         return False
     if _is_same(before, theirs):
         return True
-    base, source, target = map(_describe, states)
-    return decide(name, (base, source, target)) == "source"
+    texts = _describe(before), _describe(ours), _describe(theirs)
+    return decider.decide(f"both sides changed the index '{name}'", texts) == "source"
 
 
 def _segments(recipes: Mapping[str, IndexRecipe]) -> dict[str, tuple[str, ...]]:

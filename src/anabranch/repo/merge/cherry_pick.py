@@ -4,13 +4,12 @@ A table that has not changed since then gets its other state by pointer. The row
 """
 
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
 from anabranch.errors import CommitNotFoundError, InvalidInputError, WriteConflictError
 from anabranch.ids import BranchName, TableKey
-from anabranch.repo.log.collected import collected_errors, require_uncollected
+from anabranch.repo.log.collected import require_uncollected
 from anabranch.repo.log.commits import CommitSpec, Inspect
 from anabranch.repo.log.entries import (
     BranchEvent,
@@ -18,7 +17,6 @@ from anabranch.repo.log.entries import (
     CommitKind,
     CommitRecord,
     LogEntry,
-    TableMap,
     is_same_state,
 )
 from anabranch.repo.log.store import RepoStore, View
@@ -27,21 +25,21 @@ from anabranch.repo.merge.conflicts import Conflict
 from anabranch.repo.merge.plan import CommitPlan
 from anabranch.repo.merge.replay import (
     Change,
+    NewCommits,
     Replayed,
-    Tables,
     apply_changes,
     check_expected_head,
-    check_names_of_changes,
+    check_resolvers,
+    find_released,
     hold,
     iter_change_conflicts,
     make_commits,
     plan_changes,
+    publish_commits,
 )
 from anabranch.repo.refs.protection import refuse_protected
 from anabranch.repo.refs.resolve import is_made_by
-from anabranch.repo.write.publish import Made, Published, move_branch, publish
-
-_MAX_ATTEMPTS = 100
+from anabranch.repo.write.publish import Published, publish
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,25 +62,15 @@ class Pick:
         return self.kind is CommitKind.REVERT
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Sides:
-    """The tables that a commit changed, before and after it. `followed` are those that followed main before it."""
-
-    before: Tables
-    after: Tables
-    followed: frozenset[TableKey]
-
-
 def pick_commit(repo_store: RepoStore, request: Pick) -> Published:
     """Apply or revert one commit, and publish the result.
 
     A table of a live branch that followed main before a reverted commit follows it again, if it was not changed since.
     """
     (record,) = request.commits
-    sides = _sides(repo_store, record)
-    change = _change(request, record, sides)
+    change = _change(repo_store, request, record)
     expected = repo_store.heads.get(request.combiner.branch)
-    released = _released(request, expected, record, sides, repo_store.commits.tables_of(expected.head))
+    released = find_released(expected, change, repo_store.commits.tables_of(expected.head))
     spec = replace(change.spec, inspect=request.inspect, released=released)
 
     def changes_on(entry: LogEntry) -> Changes:
@@ -98,7 +86,7 @@ def pick_commit(repo_store: RepoStore, request: Pick) -> Published:
             raise WriteConflictError(
                 f"branch '{entry.branch}' moved concurrently", hint="read the branch and try again"
             )
-        check_names_of_changes(tables, [change], request.combiner)
+        check_resolvers(tables, [change], request.combiner)
         what = f"the change on '{entry.branch}'"
         changes = apply_changes(tables, change, request.combiner, what=what, released=spec.released)
         if not changes and not spec.released:
@@ -111,73 +99,17 @@ def pick_commit(repo_store: RepoStore, request: Pick) -> Published:
 def pick_commits(repo_store: RepoStore, request: Pick) -> Replayed:
     """Apply or revert several commits, each by a commit, with one entry of the log: all of them or none."""
     changes = _changes(repo_store, request)
-    made: list[CommitRecord] = []
-    moved = Made()
 
-    def decide(head: LogEntry) -> LogEntry:
+    def make(head: LogEntry) -> NewCommits:
         _check_head(request, head)
-        own = head.state.own
-        with _collected_errors(repo_store, request):
-            if head.state.is_live:
-                made[:], own = _make_live_commits(repo_store, head, request)
-            else:
-                made[:] = make_commits(repo_store, head, head.head, changes, request.combiner)
-            moved.commits = made[1:]
-        newest = made[-1]
-        if len(made) == 1:
+        made = make_commits(repo_store, head, View.now(repo_store, head), changes, request.combiner)
+        if not made.commits:
             raise _nothing_to_change(request)
-        if request.inspect is not None:
-            request.inspect(newest, repo_store.commits.tables_of(newest))
-        repo_store.config.store.sync_all()  # One call for the files of all commits, instead of one call for each file.
-        at = max(repo_store.config.clock(), newest.commit.created_at)
-        return repo_store.heads.next_entry(head, BranchEvent.COMMITTED, at=at, head=newest, own=own)
+        return made
 
-    hold(repo_store, list(_iter_ids(request)))
-    entry = move_branch(repo_store, request.combiner.branch, decide, made=moved, attempts=_MAX_ATTEMPTS)
-    return Replayed(entry=entry, commits=tuple(record.commit for record in made[1:]))
-
-
-def _make_live_commits(
-    repo_store: RepoStore, head: LogEntry, request: Pick
-) -> tuple[list[CommitRecord], tuple[TableKey, ...]]:
-    """Stage changes on a live branch and store their commits. Return its head, the new commits, and its own tables.
-
-    All of them are made on one state of main. A table that followed main before a reverted commit follows it again.
-    """
-    view = View.now(repo_store, head)
-    made = [head.head]
-    sides = [_sides(repo_store, record) for record in request.commits]
-    changes = [_change(request, record, one) for record, one in zip(request.commits, sides, strict=True)]
-    check_names_of_changes(view.tables(repo_store.commits), changes, request.combiner)
-    for record, one, change in zip(request.commits, sides, changes, strict=True):
-        tables = view.tables(repo_store.commits)
-        released = _released(request, head, record, one, tables)
-        what = f"commit {record.commit.graph_commit_id} on top of {made[-1].commit.graph_commit_id}"
-        staged = apply_changes(tables, change, request.combiner, what=what, released=released)
-        # The branch has this change already, and an empty commit would record nothing.
-        if not staged and not released:
-            continue
-        below = view.without(released)
-        spec = replace(change.spec, released=released)
-        main = None if below.main is None else below.main.commit
-        new, full_map = repo_store.commits.make(head, below.record, staged, spec, main=main)
-        # The caller syncs once for all commits, before it puts the entry that refers to them.
-        repo_store.commits.put(new, full_map, durable=False)
-        made.append(new)
-        view = replace(below, head=new, own=tuple(sorted({*below.own, *staged})))
-    return made, view.own
-
-
-def _released(
-    request: Pick, head: LogEntry, record: CommitRecord, sides: _Sides, tables: TableMap
-) -> frozenset[TableKey]:
-    """Return the tables of a live branch that follow main again, because the commit that changed them is reverted."""
-    # The commit of another branch did not decide what follows main on this one.
-    commit = record.commit
-    is_own = head.has_own(BranchName(commit.branch), commit.manifest_version)
-    if not request.is_revert or not head.state.is_live or not is_own:
-        return frozenset()
-    return frozenset(key for key in sides.followed if is_same_state(tables.get(key), sides.after[key]))
+    hold(repo_store, [record.commit.graph_commit_id for record in request.commits])
+    branch = request.combiner.branch
+    return publish_commits(repo_store, branch, make, event=BranchEvent.COMMITTED, inspect=request.inspect)
 
 
 def plan_picks(repo_store: RepoStore, request: Pick) -> tuple[CommitPlan, ...]:
@@ -185,17 +117,16 @@ def plan_picks(repo_store: RepoStore, request: Pick) -> tuple[CommitPlan, ...]:
     changes = _changes(repo_store, request)
     head = repo_store.heads.get(request.combiner.branch)
     _check_head(request, head)
-    with _collected_errors(repo_store, request):
-        return plan_changes(View.now(repo_store, head).tables(repo_store.commits), changes, request.combiner)
+    tables = View.now(repo_store, head).tables(repo_store.commits)
+    return plan_changes(repo_store, tables, changes, request.combiner)
 
 
 def iter_pick_conflicts(repo_store: RepoStore, request: Pick) -> Iterator[Conflict]:
     """Yield the conflicts of the first commit that has any. Nothing is published."""
     changes = _changes(repo_store, request)
     head = repo_store.heads.get(request.combiner.branch)
-    with _collected_errors(repo_store, request):
-        tables = View.now(repo_store, head).tables(repo_store.commits)
-        yield from iter_change_conflicts(tables, changes, request.combiner)
+    tables = View.now(repo_store, head).tables(repo_store.commits)
+    yield from iter_change_conflicts(repo_store, tables, changes, request.combiner)
 
 
 def _check_head(request: Pick, head: LogEntry) -> None:
@@ -212,34 +143,14 @@ def _nothing_to_change(request: Pick) -> InvalidInputError:
     )
 
 
-def _iter_ids(request: Pick) -> Iterator[str]:
-    return (record.commit.graph_commit_id for record in request.commits)
-
-
-def _collected_errors(repo_store: RepoStore, request: Pick) -> AbstractContextManager[None]:
-    return collected_errors(repo_store.config, lambda: _iter_ids(request))
-
-
 def _changes(repo_store: RepoStore, request: Pick) -> list[Change]:
-    return [_change(request, record, _sides(repo_store, record)) for record in request.commits]
+    return [_change(repo_store, request, record) for record in request.commits]
 
 
-def _change(request: Pick, record: CommitRecord, sides: _Sides) -> Change:
-    commit = record.commit
-    text = f"Revert {commit.message or commit.graph_commit_id}" if request.is_revert else commit.message
-    spec = CommitSpec(
-        message=request.message or text,
-        kind=request.kind,
-        metadata={**request.metadata, "commit": commit.graph_commit_id},
-    )
-    before, after = (sides.after, sides.before) if request.is_revert else (sides.before, sides.after)
-    return Change(commit=commit, before=before, after=after, spec=spec)
+def _change(repo_store: RepoStore, request: Pick, record: CommitRecord) -> Change:
+    """Return the change that a commit made, or, for a revert, that undoes it.
 
-
-def _sides(repo_store: RepoStore, record: CommitRecord) -> _Sides:
-    """Return the tables before and after a commit.
-
-    They come from the log of its branch: only the log has the view of a live branch at the time of the commit.
+    The tables come from the log of its branch: only the log has the view of a live branch at the time of the commit.
     """
     commit = record.commit
     if not commit.tables:
@@ -270,8 +181,15 @@ def _sides(repo_store: RepoStore, record: CommitRecord) -> _Sides:
         lambda one: one.graph_commit_id != before.head.commit.graph_commit_id, repo_store.commits.iter_history(found)
     )
     changed = {key for one in earlier for key in one.tables} if before.state.is_live else set()
-    return _Sides(
-        before={key: repo_store.commits.find_table(found, key) for key in keys},
-        after={key: repo_store.commits.find_table(after.head, key) for key in keys},
-        followed=frozenset(key for key in keys if before.state.follows_main(key) and str(key) not in changed),
+    old, new = ({key: repo_store.commits.find_table(side, key) for key in keys} for side in (found, after.head))
+    text = f"Revert {commit.message or commit.graph_commit_id}" if request.is_revert else commit.message
+    spec = CommitSpec(
+        message=request.message or text,
+        kind=request.kind,
+        metadata={**request.metadata, "commit": commit.graph_commit_id},
     )
+    sources = (found.commit.graph_commit_id, commit.graph_commit_id)
+    if not request.is_revert:
+        return Change(commit=commit, before=old, after=new, spec=spec, sources=sources)
+    followed = frozenset(key for key in keys if before.state.follows_main(key) and str(key) not in changed)
+    return Change(commit=commit, before=new, after=old, spec=spec, sources=sources, followed=followed)

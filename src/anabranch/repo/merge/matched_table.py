@@ -23,12 +23,12 @@ from anabranch.repo.merge.attributes import (
     merge_indices,
     merge_notes,
 )
-from anabranch.repo.merge.conflicts import Conflict, ConflictKind
+from anabranch.repo.merge.conflicts import ConflictKind
 from anabranch.repo.merge.decisions import TableNames
-from anabranch.repo.merge.resolve import Resolution
+from anabranch.repo.merge.resolve import Resolution, SchemaDecider
 from anabranch.repo.merge.shape_merge import merge_shapes
 from anabranch.repo.merge.shapes import SchemaSides, Shape
-from anabranch.repo.merge.steps import KeepTable, MergeTable, ReplaceTable, RowPlan, TableMatch, TableState
+from anabranch.repo.merge.steps import KeepTable, MergeTable, ReplaceTable, TableMatch, TableState
 from anabranch.repo.snapshot import Table
 from anabranch.repo.write.homes import check_unique
 from anabranch.storage import at_once, in_parallel
@@ -61,7 +61,6 @@ class _MatchedTable:
         self._planner, self._match = planner, match
         self._base = None if match.base is None else planner.table(match.base)
         self._source, self._target = planner.table(match.source), planner.table(match.target)
-        self._conflicts: list[Conflict] = []
         # Open all versions at once, and compare both sides with the base at once, to wait for the store less often.
         tables = [table for table in (self._base, self._source, self._target) if table is not None]
         *base, self._source_version_ref, self._target_version_ref = in_parallel(
@@ -70,7 +69,7 @@ class _MatchedTable:
         self._base_version_ref: VersionRef | None = base[0] if base else None
         self._of_source, self._of_target = self._compare()
         self._resolution = planner.resolution.of_table(self._names())
-        self._side = self._resolution.for_table()
+        self._decider = SchemaDecider(table=str(match.key), resolution=self._resolution)
 
     def _names(self) -> TableNames:
         columns: dict[str, set[str | None]] = {}
@@ -94,7 +93,7 @@ class _MatchedTable:
         if match.is_untouched:
             # Rows without a key are identified by their row ids, which a copy of the table would lose.
             if self._is_rewritten() and (self._has_keys or not self._can_match_ids()):
-                return ReplaceTable(match=match, shape=shape, conflicts=tuple(self._conflicts))
+                return ReplaceTable(match=match, shape=shape, conflicts=tuple(self._decider.conflicts))
             is_compared = False
         elif shape.matched_by or self._can_match_ids():
             is_compared = True
@@ -103,20 +102,30 @@ class _MatchedTable:
         else:
             return self._plan_unmatched(shape)
         indices = self._merge_indices(shape)
-        rows = self._plan_rows(shape, is_compared=is_compared)
         return MergeTable(
-            match=match, shape=shape, notes=notes, indices=indices, rows=rows, conflicts=tuple(self._conflicts)
+            match=match,
+            shape=shape,
+            notes=notes,
+            indices=indices,
+            rows=self._row_merge(shape, is_compared=is_compared),
+            version_ref=self._target_version_ref,
+            fragments=self._of_target.fragments,
+            resolution=self._resolution,
+            undecided_columns=self._undecided_columns(shape),
+            has_same_schema=self._has_same_schema,
+            conflicts=tuple(self._decider.conflicts),
         )
 
     def _plan_unmatched(self, shape: Shape) -> KeepTable | ReplaceTable:
         """Decide on a table whose rows cannot be matched: one side wins."""
-        if self._side is None and not shape.conflicts:
+        side = self._resolution.for_table()
+        if side is None and not shape.conflicts:
             if self._has_keys:
-                self._conflict(ConflictKind.SCHEMA, "its key was changed, and rows on both sides")
+                self._decider.add_conflict("its key was changed, and rows on both sides")
             else:
-                self._conflict(ConflictKind.KEYLESS, "its rows cannot be matched")
-        step = ReplaceTable if self._side == "source" else KeepTable
-        return step(match=self._match, shape=Shape(), conflicts=tuple(self._conflicts))
+                self._decider.add_conflict("its rows cannot be matched", kind=ConflictKind.KEYLESS)
+        step = ReplaceTable if side == "source" else KeepTable
+        return step(match=self._match, shape=Shape(), conflicts=tuple(self._decider.conflicts))
 
     @property
     def _has_same_schema(self) -> bool:
@@ -136,17 +145,16 @@ class _MatchedTable:
             of_source=self._of_source.columns,
             of_target=self._of_target.columns,
         )
-        shape = merge_shapes(str(self._match.key), sides, side_for=self._side_for, is_used=self._is_used)
+        shape = merge_shapes(sides, decider=self._decider, is_used=self._is_used)
         # One side may have changed the key. Rows can be matched by any key whose values are unique on all sides.
         matched_by = next((key for key in shape.key_candidates if self._is_key_everywhere(key)), ())
         shape = replace(shape, matched_by=matched_by)
-        self._conflicts += shape.conflicts
-        notes = MergedNotes() if sides.are_same else merge_notes(sides, shape.columns, self._decide_on_note)
+        notes = MergedNotes() if sides.are_same else merge_notes(sides, shape.columns, self._decider)
         if not self._match.is_untouched and not sides.are_same:
             notes, without = self._fit_defaults(sides, shape, notes)
             shape = shape.with_defaults(without)
         if self._planner.resolution.any_cell is not None:
-            return shape.loosened(), notes.with_constraints(shape.loosened_columns, shape.columns)
+            return shape.loosened(), notes.with_constraints(shape.strict_columns, shape.columns)
         return shape, notes
 
     def _fit_defaults(self, sides: SchemaSides, shape: Shape, notes: MergedNotes) -> tuple[MergedNotes, set[str]]:
@@ -160,9 +168,7 @@ class _MatchedTable:
         while misfit is not None:
             column, problem = misfit
             values = defaults_of(sides, column)
-            side = self._side_for(column.name, values)
-            if side is None:
-                self._conflict(ConflictKind.SCHEMA, f"its default: {problem}", column=column.name, values=values)
+            side = self._decider.decide(f"its default: {problem}", values, column=column.name)
             merged = notes.columns.get(column.name, {}).get(DEFAULT, values[2])
             chosen = values[1] if side == "source" else values[2]
             # The default of the deciding side is tried once. If it does not fit either, the column has none, so that
@@ -192,17 +198,6 @@ class _MatchedTable:
                 return False
         return True
 
-    def _decide_on_note(self, column: str | None, values: tuple[str | None, str | None, str | None]) -> str:
-        """Return the side whose note is used. Add a conflict if no strategy decides."""
-        side = self._side_for(column, values)
-        if side is None:
-            self._conflict(ConflictKind.SCHEMA, "both sides changed this note", column=column, values=values)
-        return side or "target"
-
-    def _side_for(self, column: str | None, values: Sequence[str | None]) -> str | None:
-        """Return the side that decides on a column, or on the table."""
-        return self._resolution.for_schema(column, values)
-
     def _merge_indices(self, shape: Shape) -> MergedIndices:
         if self._planner.resolution.any_cell is not None:
             return MergedIndices()  # a virtual base needs no index: only its rows are compared
@@ -211,15 +206,8 @@ class _MatchedTable:
             self._source_version_ref,
             self._target_version_ref,
             shape.columns,
-            self._decide_on_index,
+            self._decider,
         )
-
-    def _decide_on_index(self, name: str, values: tuple[str | None, str | None, str | None]) -> str:
-        """Return the side whose index is used. Add a conflict if no strategy decides."""
-        side = self._side_for(None, values)
-        if side is None:
-            self._conflict(ConflictKind.SCHEMA, f"both sides changed the index '{name}'", values=values)
-        return side or "target"
 
     def _is_used(self, table: Table, column: str) -> bool:
         """Return whether rows that changed since the base have new values in a column."""
@@ -232,19 +220,6 @@ class _MatchedTable:
                 if row.change is RowChangeKind.INSERTED and row.after is not None and row.after[column] is not None:
                     return True
         return False
-
-    def _conflict(
-        self,
-        kind: ConflictKind,
-        problem: str,
-        *,
-        column: str | None = None,
-        values: tuple[str | None, str | None, str | None] = (None, None, None),
-    ) -> None:
-        base, source, target = values
-        key = str(self._match.key)
-        found = Conflict(table=key, kind=kind, column=column, base=base, source=source, target=target, problem=problem)
-        self._conflicts.append(found)
 
     # How the rows can be matched
 
@@ -275,24 +250,9 @@ class _MatchedTable:
 
     # Which rows are read
 
-    def _plan_rows(self, shape: Shape, *, is_compared: bool) -> RowPlan:
-        """Return the rows to merge. Without `is_compared`, rows of the source need no match in the target."""
-        return RowPlan(
-            key=self._match.key,
-            sides=self._row_merge(shape, is_compared=is_compared),
-            columns=shape.columns,
-            key_names=shape.matched_names,
-            version_ref=self._target_version_ref,
-            fragments=self._of_target.fragments,
-            resolution=self._resolution,
-            strict_columns=frozenset(shape.loosened_columns),
-            undecided_columns=self._undecided_columns(shape),
-            has_same_schema=self._has_same_schema,
-        )
-
     def _undecided_columns(self, shape: Shape) -> frozenset[str]:
         """Return the columns that have a conflict of their own. It may name them as one of the sides does."""
-        names = {conflict.column for conflict in self._conflicts} - {None}
+        names = {conflict.column for conflict in self._decider.conflicts} - {None}
         if not names:
             return frozenset()
         return frozenset(
@@ -302,6 +262,7 @@ class _MatchedTable:
         )
 
     def _row_merge(self, shape: Shape, *, is_compared: bool) -> RowMerge:
+        """Return the rows to merge. Without `is_compared`, rows of the source need no match in the target."""
         both_added = any(
             column.triple.base is None and column.triple.source and column.triple.target for column in shape.columns
         )

@@ -6,21 +6,17 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from anabranch.errors import KeyConflictError, SchemaMismatchError
-from anabranch.format.scan import kept_keys, keys_of
+from anabranch.format.scan import kept_keys
 from anabranch.format.staging import KeyRows, RowBatch, VersionRef, refuse_repeated
+from anabranch.format.staging.expressions import find_default
+from anabranch.format.staging.incoming import cast_computed
 from anabranch.format.staging.rows import Addresses, join_addresses
-from anabranch.repo.merge.shapes import Shape
+from anabranch.repo.merge.shapes import MergedColumn, Shape
 
 
 def needs_key_check(shape: Shape) -> bool:
     """Return whether rows that were matched can have equal keys in the result."""
     return bool(shape.primary_key) and set(shape.matched_names) != set(shape.primary_key)
-
-
-def check_staged_key(version_ref: VersionRef, shape: Shape) -> None:
-    """Raise SchemaMismatchError if the merged rows repeat a value of the key, or have nulls in it."""
-    if needs_key_check(shape):
-        _require_unique(keys_of(version_ref, shape.primary_key))
 
 
 @dataclass
@@ -39,24 +35,31 @@ class MergedKeys:
             self._written.append(batch.rows.select(self.shape.primary_key))
 
     def check(self) -> None:
-        """Raise SchemaMismatchError as `check_staged_key` would."""
+        """Raise SchemaMismatchError if the merged rows repeat a value of the key, or have nulls in it."""
         columns = {column.name: column for column in self.shape.columns}
         merged = [columns[name] for name in self.shape.primary_key]
         schema = pa.schema([column.field for column in merged])
-        replaced = join_addresses(self._replaced)
         names = [column.triple.target for column in merged if column.triple.target is not None]
-        if len(names) < len(merged):
-            self._check_new_column(self.version_ref.count_rows() - len(replaced))
-            return
-        kept = kept_keys(self.version_ref, names, replaced)
+        kept = kept_keys(self.version_ref, names, join_addresses(self._replaced))
+        self._check_new_column(kept.count)
 
         def read() -> Iterator[pa.RecordBatch]:
             for batch in kept.read():
-                yield batch.rename_columns(schema.names).cast(schema)
+                yield pa.record_batch([self._key_values(batch, column) for column in merged], schema=schema)
             for rows in self._written:
                 yield from rows.cast(schema).to_batches()
 
-        _require_unique(KeyRows(read=read, count=kept.count + sum(map(len, self._written))))
+        try:
+            refuse_repeated(KeyRows(read=read, count=kept.count + sum(map(len, self._written))))
+        except KeyConflictError as err:
+            raise SchemaMismatchError(f"the rows do not fit the new key: {err.problem}", hint=err.hint) from err
+
+    def _key_values(self, kept: pa.RecordBatch, column: MergedColumn) -> pa.Array:
+        """Return a column of the key for rows of the target. A column that it does not have yet has its default."""
+        if column.triple.target is not None:
+            return cast_computed(kept.column(column.triple.target), column.field.with_nullable(nullable=True))
+        compute = find_default(column.field, columns=[each.name for each in self.shape.columns])
+        return pa.nulls(len(kept), column.field.type) if compute is None else compute(len(kept)).cast(column.field.type)
 
     def _check_new_column(self, kept: int) -> None:
         """Check a key with a column that the target does not have yet: rows that stay as they are get nulls there."""
@@ -67,10 +70,3 @@ class MergedKeys:
                 f"the rows do not fit the new key: {kept} of the target have no value in {empty[0]!r}",
                 hint="merge the column first, fill it, and then change the key",
             )
-
-
-def _require_unique(keys: KeyRows) -> None:
-    try:
-        refuse_repeated(keys)
-    except KeyConflictError as err:
-        raise SchemaMismatchError(f"the rows do not fit the new key: {err.problem}", hint=err.hint) from err

@@ -25,9 +25,9 @@ from anabranch.format.staging.rows import Addresses, find_rows, join_addresses
 from anabranch.repo.history.comparer import ColumnTriple, RowComparer, RowMerge, RowSide, TableCounts
 from anabranch.repo.merge.changed_rows import ChangedRows, Mask, RowChanges, cells_of, deletion_of
 from anabranch.repo.merge.conflicts import Conflict, ConflictKind, Unresolved
-from anabranch.repo.merge.resolvers import Cells, choose
+from anabranch.repo.merge.resolvers import Cells, choose, put_at
 from anabranch.repo.merge.shapes import MergedColumn
-from anabranch.repo.merge.steps import MergeTable, RowPlan
+from anabranch.repo.merge.steps import MergeTable
 
 
 def iter_without_nulls(
@@ -37,11 +37,10 @@ def iter_without_nulls(
 
     Rows of the target that the source did not change are decided on, too.
     """
-    plan = step.rows
-    if not plan.strict_columns:
+    if not step.shape.strict_columns:
         yield from changes
         return
-    decider = _NullDecider(plan=plan, columns=plan.columns, schema=schema)
+    decider = _NullDecider(step=step, columns=step.columns, schema=schema)
     if not _may_keep_nulls(step):
         for change in changes:
             yield from decider.decide(change)
@@ -56,8 +55,8 @@ def iter_without_nulls(
             yield from decider.decide(change)
     kept = _find_kept(step, join_addresses(touched), comparer)
     if kept is not None:
-        decider_of_kept = replace(decider, columns=_of_target(plan), are_kept=True)
-        yield from decider_of_kept.decide(_as_changes(plan, kept, schema))
+        decider_of_kept = replace(decider, columns=_of_target(step), are_kept=True)
+        yield from decider_of_kept.decide(_as_changes(step, kept, schema))
     for change in inserts:
         yield from decider.decide(change)
 
@@ -66,50 +65,49 @@ def _may_keep_nulls(step: MergeTable) -> bool:
     """Return whether rows of the target may have nulls in columns that take none in the result."""
     if step.match.is_untouched:
         return False  # The source has replaced the nulls.
-    plan = step.rows
-    for column in plan.columns:
-        if column.name in plan.strict_columns and column.name not in step.shape.filled:
+    for column in step.columns:
+        if column.name in step.shape.strict_columns and column.name not in step.shape.filled:
             name = column.triple.target
             if name is None:
                 return True
-            is_nullable = plan.version_ref.schema.field(name).nullable
-            if is_nullable and count_rows(plan.version_ref, f"{quoted_column(name)} IS NULL"):
+            is_nullable = step.version_ref.schema.field(name).nullable
+            if is_nullable and count_rows(step.version_ref, f"{quoted_column(name)} IS NULL"):
                 return True
     return False
 
 
-def _of_target(plan: RowPlan) -> tuple[MergedColumn, ...]:
+def _of_target(step: MergeTable) -> tuple[MergedColumn, ...]:
     """Return the columns with their names in the target instead of those in the source."""
-    return tuple(replace(column, triple=_with_target(column.triple)) for column in plan.columns)
+    return tuple(replace(column, triple=_with_target(column.triple)) for column in step.columns)
 
 
 def _with_target(triple: ColumnTriple) -> ColumnTriple:
     return ColumnTriple(base=triple.base, source=triple.target, target=triple.target)
 
 
-def _as_changes(plan: RowPlan, kept: ChangedRows, schema: pa.Schema) -> RowChanges:
+def _as_changes(step: MergeTable, kept: ChangedRows, schema: pa.Schema) -> RowChanges:
     """Return rows of the target, as they are, as rows of the result."""
-    named = {column.name: column for column in plan.columns if column.triple.target is not None}
+    named = {column.name: column for column in step.columns if column.triple.target is not None}
     arrays = [cells_of(kept.target, column.triple.target, column.field) for column in named.values()]
     # New columns with a default are filled.
-    rows = fit_rows(pa.table(arrays, names=list(named)), plan.lenient_schema(schema)).to_table()
+    rows = fit_rows(pa.table(arrays, names=list(named)), step.shape.lenient_schema(schema)).to_table()
     return RowChanges(batch=RowBatch(rows=rows, addresses=kept.addresses, row_ids=kept.row_ids), origin=kept)
 
 
 def _find_kept(step: MergeTable, touched: Addresses, comparer: RowComparer) -> ChangedRows | None:
     """Return the rows of the target that have such nulls and that the merge does not write."""
-    plan = step.rows
-    names = [column.triple.target for column in plan.columns if column.name in plan.strict_columns]
+    names = [column.triple.target for column in step.columns if column.name in step.shape.strict_columns]
     tests = [f"{quoted_column(name)} IS NULL" for name in names if name is not None]
     # A new column has a value in the rows that the source has, and a null in all others.
-    has_new = any(column.is_new for column in plan.columns if column.name in plan.strict_columns - {*step.shape.filled})
-    addresses = np.setdiff1d(find_rows(plan.version_ref, "true" if has_new else " OR ".join(tests)), touched)
+    open_columns = step.shape.strict_columns - {*step.shape.filled}
+    has_new = any(column.is_new for column in step.columns if column.name in open_columns)
+    addresses = np.setdiff1d(find_rows(step.version_ref, "true" if has_new else " OR ".join(tests)), touched)
     if not len(addresses):
         return None
-    taken = take_at(plan.version_ref, addresses)
-    fields = [pa.field(field.name, field.type) for field in plan.version_ref.row_schema]
+    taken = take_at(step.version_ref, addresses)
+    fields = [pa.field(field.name, field.type) for field in step.version_ref.row_schema]
     rows = pa.StructArray.from_arrays([taken.column(f.name).combine_chunks() for f in fields], fields=fields)
-    base = _find_base(plan, addresses, comparer)
+    base = _find_base(step, addresses, comparer)
     is_new = base.is_null()
     batch = pa.table(
         {
@@ -120,30 +118,30 @@ def _find_kept(step: MergeTable, touched: Addresses, comparer: RowComparer) -> C
             "target": rows,
             "base_address": pa.nulls(len(rows), pa.uint64()),
             "target_address": pa.array(addresses, pa.uint64()),
-            "target_row_id": pa.array(row_ids_at(plan.version_ref, addresses), pa.uint64()),
+            "target_row_id": pa.array(row_ids_at(step.version_ref, addresses), pa.uint64()),
         }
     )
-    return ChangedRows(batch.to_batches()[0], plan.fragments)
+    return ChangedRows(batch.to_batches()[0], step.fragments)
 
 
-def _find_base(plan: RowPlan, addresses: Addresses, comparer: RowComparer) -> pa.StructArray:
+def _find_base(step: MergeTable, addresses: Addresses, comparer: RowComparer) -> pa.StructArray:
     """Return the rows of the base that rows of the target were made from. Null for rows that were inserted."""
-    target, empty = plan.sides.target, pa.nulls(len(addresses), pa.struct([]))
-    if not isinstance(target, RowSide) or plan.sides.base_of_target is None:
+    target, empty = step.rows.target, pa.nulls(len(addresses), pa.struct([]))
+    if not isinstance(target, RowSide) or step.rows.base_of_target is None:
         return empty
     # Merge the target with itself. The result has the rows that the target changed since the base.
     same = RowMerge(
-        base_of_source=plan.sides.base_of_target,
-        source=replace(target, with_row_ids=not plan.key_names, with_addresses=False),
-        base_of_target=plan.sides.base_of_target,
+        base_of_source=step.rows.base_of_target,
+        source=replace(target, with_row_ids=not step.shape.matched_names, with_addresses=False),
+        base_of_target=step.rows.base_of_target,
         target=target,
-        columns=[_with_target(column.triple) for column in plan.columns if column.triple.target is not None],
-        keys=[_with_target(triple) for triple in plan.sides.keys],
+        columns=[_with_target(column.triple) for column in step.columns if column.triple.target is not None],
+        keys=[_with_target(triple) for triple in step.rows.keys],
     )
     bases: list[pa.StructArray] = []
     at: list[Addresses] = []
     for batch in comparer.merge(same):
-        found = ChangedRows(batch, plan.fragments)
+        found = ChangedRows(batch, step.fragments)
         found = found.filter(found.where("updated", "updated"))
         part = found.filter(np.isin(found.addresses, addresses))
         bases.append(part.base)
@@ -164,7 +162,7 @@ class _NullDecider:
     does not have the row.
     """
 
-    plan: RowPlan
+    step: MergeTable
     columns: tuple[MergedColumn, ...]
     schema: pa.Schema
     are_kept: bool = False
@@ -176,7 +174,7 @@ class _NullDecider:
             return
         is_open, is_dropped = np.zeros(len(rows), dtype=bool), np.zeros(len(rows), dtype=bool)
         for column in self.columns:
-            is_strict = column.name in self.plan.strict_columns - self.plan.undecided_columns
+            is_strict = column.name in self.step.shape.strict_columns - self.step.undecided_columns
             if not is_strict or not rows.column(column.name).null_count:
                 continue
             # A row that was left out because of an earlier column has nothing more to decide.
@@ -219,14 +217,14 @@ class _Nulls:
     def __init__(
         self, decider: _NullDecider, change: RowChanges, column: MergedColumn, positions: npt.NDArray[np.int64]
     ) -> None:
-        self._plan, self._are_kept = decider.plan, decider.are_kept
+        self._step, self._are_kept = decider.step, decider.are_kept
         self._change, self._column = change, column
         self.positions = positions
         mask = np.zeros(len(change.batch.rows or ()), dtype=bool)
         mask[positions] = True
         self._origin = None if change.origin is None else change.origin.filter(mask)
         if self._origin is not None and len(change.batch.row_ids):
-            self._origin = self._origin.with_targets(self._plan.version_ref)
+            self._origin = self._origin.with_targets(self._step.version_ref)
         self._cells = self._find_cells()
         self._is_clash = np.zeros(len(positions), dtype=bool)
         if self._origin is not None and not self._are_kept:
@@ -241,11 +239,7 @@ class _Nulls:
         """
         cells, column = self._cells, self._column.name
         nothing = np.zeros(len(self.positions), dtype=bool)
-        decide = self._plan.resolution.for_column(column)
-        if decide is None:
-            return _Decided(values=cells.target, is_open=~self._is_clash, is_dropped=nothing)
-        values, resolved = decide(cells)
-        are_resolved = ~nothing if resolved is None else np.asarray(resolved.to_numpy(zero_copy_only=False), dtype=bool)
+        values, are_resolved = self._step.resolution.for_column(column)(cells)
         is_null = _null_mask(values) & are_resolved
         is_dropped = nothing
         if is_null.any():
@@ -253,14 +247,14 @@ class _Nulls:
             # Rows that are kept are those of the target, which the source may lack. Rows that are written are those of
             # the source.
             absent = "source" if self._are_kept else "target"
-            if self._plan.resolution.find_cell_resolver(column) == absent:
+            if self._step.resolution.find_cell_resolver(column) == absent:
                 is_dropped = is_null & self._is_absent()
         is_open = (~are_resolved & ~self._is_clash) | (is_null & ~is_dropped)
         return _Decided(values=values, is_open=is_open, is_dropped=is_dropped)
 
     def _check_not_chosen(self, is_null: Mask) -> None:
         """Raise InvalidInputError if a resolution or a function chose one of these nulls."""
-        resolution, name = self._plan.resolution, self._column.name
+        resolution, name = self._step.resolution, self._column.name
         is_function = callable(resolution.find_cell_resolver(name))
         decided = resolution.resolution.decisions.for_conflicts(resolution.names, name)
         for conflict in self._cells.filter(is_null).conflicts() if is_function or decided is not None else ():
@@ -307,7 +301,7 @@ class _Nulls:
     @property
     def _hint(self) -> str:
         """What to do if the side with the null should decide, which it cannot."""
-        side = self._plan.resolution.find_cell_resolver(self._column.name)
+        side = self._step.resolution.find_cell_resolver(self._column.name)
         if side not in ("source", "target"):
             return ""
         other = "target" if side == "source" else "source"
@@ -319,7 +313,7 @@ class _Nulls:
         for key, new, base, source, target in zip(self._keys(cells.rows), is_new, *sides, strict=True):
             side = "target" if self._are_kept or source is not None else "source"
             yield Conflict(
-                table=str(self._plan.key),
+                table=str(self._step.key),
                 kind=ConflictKind.DIVERGENT_INSERT if new else ConflictKind.DIVERGENT_UPDATE,
                 key=key,
                 column=self._column.name,
@@ -338,11 +332,11 @@ class _Nulls:
     def _keys(self, numbers: npt.NDArray[np.int64]) -> Iterator[dict[str, Any]]:
         """Yield the keys of rows. Without a key, yield addresses in the target, or new rows as they are."""
         batch, chosen = self._change.batch, self.positions[numbers]
-        if not self._plan.key_names and len(batch.row_ids):
+        if not self._step.shape.matched_names and len(batch.row_ids):
             yield from ({"_rowaddr": address} for address in batch.addresses[chosen].tolist())
             return
         rows = pa.table({}) if batch.rows is None else batch.rows.take(pa.array(chosen))
-        names = self._plan.key_names or rows.column_names
+        names = self._step.shape.matched_names or rows.column_names
         columns = [python_values(rows.column(name).combine_chunks()) for name in names]
         for values in zip(*columns, strict=True):
             yield dict(zip(names, values, strict=True))
@@ -357,7 +351,5 @@ def _null_mask(values: pa.Array | pa.ChunkedArray) -> Mask:
 def _with_values(rows: pa.Table, name: str, positions: npt.NDArray[np.int64], values: pa.Array) -> pa.Table:
     """Return rows with other values of a column at some positions."""
     number = rows.schema.get_field_index(name)
-    column = rows.column(number).combine_chunks()
-    chosen = np.arange(len(rows))
-    chosen[positions] = len(rows) + np.arange(len(positions))
-    return rows.set_column(number, rows.schema.field(number), pa.concat_arrays([column, values]).take(pa.array(chosen)))
+    column = put_at(rows.column(number).combine_chunks(), positions, values)
+    return rows.set_column(number, rows.schema.field(number), column)

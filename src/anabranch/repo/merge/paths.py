@@ -1,9 +1,10 @@
 """Merge cells that both sides changed by path: structs field by field, JSON objects member by member."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from anabranch.format.compare.matching import differ
-from anabranch.repo.merge.resolvers import Cells, Mask, choose
+from anabranch.repo.merge.resolvers import Cells, Decide, Mask, choose, decide_on_each, put_at
 
-# Decides on cells without paths, or at one path. Returns the values, and which of them are resolved.
-DecideLeaf = Callable[[Cells], tuple[pa.Array, Mask]]
 _JSON = "arrow.json"
 
 
@@ -38,33 +37,17 @@ def field_paths(field: pa.Field, parent: str = "") -> Iterator[str]:
             yield from field_paths(child, f"{name}.")
 
 
-def merge_by_path(cells: Cells, decide: DecideLeaf) -> tuple[pa.Array, Mask]:
+def merge_by_path(cells: Cells, decide: Decide) -> tuple[pa.Array, Mask]:
     """Merge cells. `decide` is called for what both sides changed at the same path.
 
     Cells that are null on a side, or are not JSON objects there, are decided on as a whole. So are those of rows that
     both sides inserted.
     """
     if pa.types.is_struct(cells.target.type):
-        return _with_whole(cells, decide, _are_valid(cells), _merge_structs)
+        return decide_on_each(cells, _are_valid(cells), partial(_merge_structs, decide=decide), decide)
     if _is_json(cells.target.type):
-        return _with_whole(cells, decide, _are_objects(cells), _merge_json)
+        return decide_on_each(cells, _are_objects(cells), partial(_merge_json, decide=decide), decide)
     return decide(cells)
-
-
-def _with_whole(
-    cells: Cells, decide: DecideLeaf, has_parts: Mask, merge: Callable[[Cells, DecideLeaf], tuple[pa.Array, Mask]]
-) -> tuple[pa.Array, Mask]:
-    """Merge the cells that have parts, and decide on the other ones as a whole."""
-    if has_parts.all():
-        return merge(cells, decide)
-    values, resolved = decide(cells.filter(~has_parts))
-    if not has_parts.any():
-        return values, resolved
-    merged, are_merged = merge(cells.filter(has_parts), decide)
-    are_resolved = np.zeros(len(cells), dtype=bool)
-    are_resolved[has_parts], are_resolved[~has_parts] = are_merged, resolved
-    order = np.argsort(np.concatenate([np.flatnonzero(has_parts), np.flatnonzero(~has_parts)]))
-    return pa.concat_arrays([merged, values]).take(pa.array(order)), are_resolved
 
 
 # Structs
@@ -75,7 +58,7 @@ def _are_valid(cells: Cells) -> Mask:
     return np.asarray(np.logical_and.reduce(valid), dtype=bool)
 
 
-def _merge_structs(cells: Cells, decide: DecideLeaf) -> tuple[pa.Array, Mask]:
+def _merge_structs(cells: Cells, decide: Decide) -> tuple[pa.Array, Mask]:
     are_resolved = np.ones(len(cells), dtype=bool)
     children = []
     for field in cells.target.type:
@@ -87,10 +70,7 @@ def _merge_structs(cells: Cells, decide: DecideLeaf) -> tuple[pa.Array, Mask]:
             path = field.name if cells.path is None else f"{cells.path}.{field.name}"
             child = replace(cells, base=base, source=source, target=target, path=path).filter(is_clash)
             decided, resolved = merge_by_path(child, decide)
-            positions = np.arange(len(cells))
-            # The decided values follow the others in the joined array, and `take` puts each into its row.
-            positions[is_clash] = len(cells) + np.arange(len(child))
-            values = pa.concat_arrays([values, decided]).take(pa.array(positions))
+            values = put_at(values, np.flatnonzero(is_clash), decided)
             are_resolved[np.flatnonzero(is_clash)[~resolved]] = False
         children.append(values)
     return pa.StructArray.from_arrays(children, fields=list(cells.target.type)), are_resolved
@@ -113,7 +93,7 @@ def _are_objects(cells: Cells) -> Mask:
     return np.asarray(np.logical_and.reduce(found), dtype=bool)
 
 
-def _merge_json(cells: Cells, decide: DecideLeaf) -> tuple[pa.Array, Mask]:
+def _merge_json(cells: Cells, decide: Decide) -> tuple[pa.Array, Mask]:
     sides = [[_parse(text) for text in array.to_pylist()] for array in cells.sides]
     merged: list[dict[str, Any]] = []
     clashes: dict[tuple[str, ...], dict[int, tuple[Any, Any, Any]]] = {}

@@ -2,20 +2,19 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 
 from anabranch.errors import InvalidInputError
 from anabranch.ids import TableKey
 from anabranch.repo.history.ancestry import Ancestry
-from anabranch.repo.log.collected import collected_errors
 from anabranch.repo.log.commits import CommitSpec, Inspect
 from anabranch.repo.log.entries import BranchEvent, CommitKind, CommitRecord, GraphCommit, LogEntry
-from anabranch.repo.log.store import RepoStore
+from anabranch.repo.log.store import RepoStore, View
 from anabranch.repo.merge.combiner import Combiner
 from anabranch.repo.merge.conflicts import Conflict
 from anabranch.repo.merge.plan import CommitPlan
 from anabranch.repo.merge.replay import (
     Change,
+    NewCommits,
     Replayed,
     check_expected_head,
     hold,
@@ -23,12 +22,11 @@ from anabranch.repo.merge.replay import (
     iter_own_commits,
     make_commits,
     plan_changes,
+    publish_commits,
 )
 from anabranch.repo.refs.protection import refuse_protected
-from anabranch.repo.write.publish import Made, move_branch
 
 REBASED_FROM = "rebased_from"
-_MAX_ATTEMPTS = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,54 +48,37 @@ def rebase_branch(repo_store: RepoStore, request: Rebase) -> Replayed:
 
     If one commit has conflicts, nothing changes. A commit whose change the other state already has is left out.
     """
-    made: list[CommitRecord] = []
-    moved = Made()
 
-    def decide(head: LogEntry) -> LogEntry | None:
-        own = _find_own(repo_store, request, head)
-        if own is None:
-            made.clear()
-            moved.commits = ()
+    def make(head: LogEntry) -> NewCommits | None:
+        changes = _find_changes(repo_store, request, head)
+        if changes is None:
             return None
         # A concurrent reset may make these commits unreachable while their rows are read.
-        hold(repo_store, [commit.commit.graph_commit_id for _, commit in own])
-        changes = [_change(repo_store, request, before, commit) for before, commit in own]
-        with collected_errors(repo_store.config, partial(_iter_ids, own)):
-            made[:] = make_commits(repo_store, head, request.onto, changes, request.combiner, by_pointer=False)
-            moved.commits = made[1:]
-        newest = made[-1]
-        if request.inspect is not None:
-            request.inspect(newest, repo_store.commits.tables_of(newest))
-        repo_store.config.store.sync_all()  # One call for the files of all commits, instead of one call for each file.
-        at = max(repo_store.config.clock(), newest.commit.created_at)
-        return repo_store.heads.next_entry(head, BranchEvent.REBASED, at=at, head=newest.pinned())
+        hold(repo_store, [change.commit.graph_commit_id for change in changes])
+        onto = View(head=request.onto)
+        return make_commits(repo_store, head, onto, changes, request.combiner, by_pointer=False)
 
-    entry = move_branch(repo_store, request.combiner.branch, decide, made=moved, attempts=_MAX_ATTEMPTS)
-    if not made:
-        return Replayed(entry=None)
-    return Replayed(entry=entry, commits=tuple(record.commit for record in made[1:]))
+    branch = request.combiner.branch
+    return publish_commits(repo_store, branch, make, event=BranchEvent.REBASED, inspect=request.inspect)
 
 
 def iter_rebase_conflicts(repo_store: RepoStore, request: Rebase) -> Iterator[Conflict]:
     """Yield the conflicts of the first own commit that has any. Nothing is published."""
-    own = _find_own(repo_store, request, repo_store.heads.get(request.combiner.branch)) or []
-    changes = [_change(repo_store, request, before, commit) for before, commit in own]
-    with collected_errors(repo_store.config, partial(_iter_ids, own)):
-        yield from iter_change_conflicts(repo_store.commits.tables_of(request.onto), changes, request.combiner)
+    changes = _find_changes(repo_store, request, repo_store.heads.get(request.combiner.branch)) or []
+    tables = repo_store.commits.tables_of(request.onto)
+    yield from iter_change_conflicts(repo_store, tables, changes, request.combiner)
 
 
 def plan_rebase(repo_store: RepoStore, request: Rebase) -> tuple[CommitPlan, ...]:
     """Return what each own commit would change, up to the first one with conflicts. Nothing is published."""
-    own = _find_own(repo_store, request, repo_store.heads.get(request.combiner.branch))
-    if own is None:
+    changes = _find_changes(repo_store, request, repo_store.heads.get(request.combiner.branch))
+    if changes is None:
         return ()
-    changes = [_change(repo_store, request, before, commit) for before, commit in own]
-    with collected_errors(repo_store.config, partial(_iter_ids, own)):
-        return plan_changes(repo_store.commits.tables_of(request.onto), changes, request.combiner)
+    return plan_changes(repo_store, repo_store.commits.tables_of(request.onto), changes, request.combiner)
 
 
-def _find_own(repo_store: RepoStore, request: Rebase, head: LogEntry) -> list[tuple[CommitRecord, CommitRecord]] | None:
-    """Return the commits to apply, oldest first, each after the commit to compare it with.
+def _find_changes(repo_store: RepoStore, request: Rebase, head: LogEntry) -> list[Change] | None:
+    """Return the changes of the own commits of a branch, oldest first.
 
     Return None if the branch is on top of the other state already.
     """
@@ -111,17 +92,8 @@ def _find_own(repo_store: RepoStore, request: Rebase, head: LogEntry) -> list[tu
     ancestry, onto = Ancestry(repo_store), request.onto
     if ancestry.is_ancestor(onto, head.head):
         return None
-    own = _own_commits(repo_store, ancestry, head, onto)
-    return [(_before(repo_store, ancestry, commit, onto), commit) for commit in own]
-
-
-def _iter_ids(commits: list[tuple[CommitRecord, CommitRecord]]) -> Iterator[str]:
-    return (record.commit.graph_commit_id for both in commits for record in both)
-
-
-def _own_commits(repo_store: RepoStore, ancestry: Ancestry, head: LogEntry, onto: CommitRecord) -> list[CommitRecord]:
-    """Return the commits of a branch that another state does not have, oldest first."""
-    return [*iter_own_commits(repo_store, ancestry, head.head, onto)][::-1]
+    own = [*iter_own_commits(repo_store, ancestry, head.head, onto)][::-1]
+    return [_change(repo_store, request, _before(repo_store, ancestry, commit, onto), commit) for commit in own]
 
 
 def _before(repo_store: RepoStore, ancestry: Ancestry, commit: CommitRecord, onto: CommitRecord) -> CommitRecord:
@@ -141,7 +113,10 @@ def _before(repo_store: RepoStore, ancestry: Ancestry, commit: CommitRecord, ont
 def _change(repo_store: RepoStore, request: Rebase, before: CommitRecord, commit: CommitRecord) -> Change:
     keys = [TableKey.parse(key) for key in commit.commit.tables]
     old, new = ({key: repo_store.commits.find_table(side, key) for key in keys} for side in (before, commit))
-    return Change(commit=commit.commit, before=old, after=new, spec=_spec(commit.commit, request.metadata))
+    sources = (before.commit.graph_commit_id, commit.commit.graph_commit_id)
+    return Change(
+        commit=commit.commit, before=old, after=new, spec=_spec(commit.commit, request.metadata), sources=sources
+    )
 
 
 def _spec(commit: GraphCommit, metadata: Mapping[str, str]) -> CommitSpec:

@@ -8,7 +8,7 @@ from typing import Any
 
 from anabranch.errors import InvalidInputError
 from anabranch.hints import suggest
-from anabranch.repo.merge.conflicts import Conflict
+from anabranch.repo.merge.conflicts import Conflict, ConflictKind
 from anabranch.repo.merge.decisions import Decisions, TableNames, parse_decisions
 from anabranch.repo.merge.resolvers import (
     NAMED,
@@ -18,6 +18,7 @@ from anabranch.repo.merge.resolvers import (
     decider,
     first_of,
     is_latest_by,
+    leave_open,
     row_decider,
 )
 
@@ -70,32 +71,28 @@ class TableResolution:
     resolution: Resolution
     names: TableNames
 
-    def for_column(self, column: str, path: str | None = None) -> Decide | None:
-        """Return the function that decides on cells of a column: decisions on them, resolvers, else the strategy.
+    def for_column(self, column: str, path: str | None = None) -> Decide:
+        """Return the function that decides on cells of a column: decisions on them, resolvers, else the strategy."""
+        return first_of(self.for_decided(column), self._for_all_cells(column, path))
 
-        Return None if the cells stay unresolved.
-        """
-        others, decided = self._for_all_cells(column, path), self.for_decided(column)
-        return others if decided is None else first_of(decided, others)
-
-    def for_decided(self, column: str) -> Decide | None:
-        """Return the function that decides on single cells of a column by the decisions on them, if there are any."""
+    def for_decided(self, column: str) -> Decide:
+        """Return the function that decides on single cells of a column by the decisions on them."""
         decided = self.resolution.decisions.for_conflicts(self.names, column)
-        return None if decided is None else by_function(decided, f"{self.names.tables[0]}.{column}")
+        return leave_open if decided is None else by_function(decided, f"{self.names.tables[0]}.{column}")
 
     def find_cell_resolver(self, column: str) -> Resolver | None:
         """Return the resolver of all cells of a column, or the side of the strategy. None: they stay unresolved."""
         found = (self.resolution.resolvers.get(name) for name in (*self._names_of(column), *self.names.tables))
         return next((resolver for resolver in found if resolver is not None), self.resolution.side)
 
-    def _for_all_cells(self, column: str, path: str | None) -> Decide | None:
+    def _for_all_cells(self, column: str, path: str | None) -> Decide:
         self._find_resolver()  # refuses one that is for columns only
         for name in (*self._names_of(column, path), *self.names.tables):
             if name in self.resolution.resolvers:
                 return decider(self.resolution.resolvers[name], name)
-        if self.resolution.any_cell is not None or self.resolution.side is None:
+        if self.resolution.any_cell is not None:
             return self.resolution.any_cell
-        return NAMED[self.resolution.side]
+        return leave_open if self.resolution.side is None else NAMED[self.resolution.side]
 
     def _names_of(self, column: str, path: str | None = None) -> list[str]:
         """Return the names that a resolver of a column, or of a field of it, may have, the nearest first."""
@@ -150,6 +147,51 @@ class TableResolution:
         others = resolver if callable(resolver) else self.resolution.any_row or self.for_table()
         decided = self.resolution.decisions.for_conflicts(self.names, None)
         return others if decided is None else row_decider(decided, others)
+
+
+# The values of a thing that both sides changed, as texts: of the base, the source and the target.
+SideTexts = tuple[str | None, str | None, str | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaDecider:
+    """Decides on what both sides changed of a table besides its rows. What is not decided is added to `conflicts`."""
+
+    table: str
+    resolution: TableResolution
+    conflicts: list[Conflict] = field(default_factory=list)
+
+    def decide(self, problem: str, texts: SideTexts, *, column: str | None = None) -> str:
+        """Return the side that wins, 'source' or 'target'. The state of the target is kept after a conflict."""
+        return self.find_side(problem, texts, column=column) or "target"
+
+    def find_side(
+        self,
+        problem: str,
+        texts: SideTexts,
+        *,
+        column: str | None = None,
+        kind: ConflictKind = ConflictKind.SCHEMA,
+    ) -> str | None:
+        """Return the side that wins. Add a conflict and return None if nothing decides."""
+        side = self.resolution.for_schema(column, texts)
+        if side is None:
+            self.add_conflict(problem, texts, column=column, kind=kind)
+        return side
+
+    def add_conflict(
+        self,
+        problem: str,
+        texts: SideTexts = (None, None, None),
+        *,
+        column: str | None = None,
+        kind: ConflictKind = ConflictKind.SCHEMA,
+    ) -> None:
+        base, source, target = texts
+        found = Conflict(
+            table=self.table, kind=kind, column=column, base=base, source=source, target=target, problem=problem
+        )
+        self.conflicts.append(found)
 
 
 def parse_resolution(

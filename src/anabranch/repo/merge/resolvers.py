@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -67,8 +68,8 @@ class Cells:
         )
 
 
-# Returns the new values of cells, and which of them are resolved (None for all).
-Decide = Callable[[Cells], tuple[pa.Array, pa.Array | None]]
+# Returns the new values of cells, and which of them are resolved.
+Decide = Callable[[Cells], tuple[pa.Array, Mask]]
 
 
 def choose(values: pa.Array, others: pa.Array, is_other: Mask) -> pa.Array:
@@ -78,6 +79,54 @@ def choose(values: pa.Array, others: pa.Array, is_other: Mask) -> pa.Array:
     positions = np.arange(len(values))
     # Use `take`, because `if_else` does not support every type, for example UUIDs.
     return pa.concat_arrays([values, others]).take(pa.array(np.where(is_other, positions + len(values), positions)))
+
+
+def put_at(values: pa.Array, positions: npt.NDArray[np.int64], others: pa.Array) -> pa.Array:
+    """Return values with other ones at some positions."""
+    chosen = np.arange(len(values))
+    chosen[positions] = len(values) + np.arange(len(others))
+    return pa.concat_arrays([values, others]).take(pa.array(chosen))
+
+
+def leave_open(cells: Cells) -> tuple[pa.Array, Mask]:
+    """Resolve no cell."""
+    return cells.target, np.zeros(len(cells), dtype=bool)
+
+
+def resolved_by(compute: Callable[[Cells], pa.Array]) -> Decide:
+    """Return a decision that resolves all cells by the values that a function computes."""
+    return lambda cells: (compute(cells), np.ones(len(cells), dtype=bool))
+
+
+def decide_on_each(cells: Cells, mask: Mask, decide: Decide, others: Decide) -> tuple[pa.Array, Mask]:
+    """Decide on the cells where the mask is set by one function, and on the other ones by another."""
+    if mask.all():
+        return decide(cells)
+    values, resolved = others(cells.filter(~mask))
+    if not mask.any():
+        return values, resolved
+    chosen, are_chosen = decide(cells.filter(mask))
+    are_resolved = np.zeros(len(cells), dtype=bool)
+    are_resolved[mask], are_resolved[~mask] = are_chosen, resolved
+    order = np.argsort(np.concatenate([np.flatnonzero(mask), np.flatnonzero(~mask)]))
+    return pa.concat_arrays([chosen, values]).take(pa.array(order)), are_resolved
+
+
+def first_of(decide: Decide, others: Decide) -> Decide:
+    """Return a decision that asks `others` about the cells that the first function leaves open."""
+
+    def both(cells: Cells) -> tuple[pa.Array, Mask]:
+        values, resolved = decide(cells)
+        if resolved.all():
+            return values, resolved
+        if not resolved.any():
+            return others(cells)
+        # Functions of the caller are not called for cells that are decided.
+        more, are_more = others(cells.filter(~resolved))
+        left = np.flatnonzero(~resolved)
+        return put_at(values, left, more), np.isin(np.arange(len(cells)), left[~are_more], invert=True)
+
+    return both
 
 
 def is_latest_by(resolver: str) -> bool:
@@ -92,20 +141,12 @@ def decider(resolver: Resolver, name: str) -> Decide:
     return NAMED[resolver] if found is None else _latest_by(found[1])
 
 
-def _source(cells: Cells) -> tuple[pa.Array, None]:
-    return cells.source, None
+def _max(cells: Cells) -> pa.Array:
+    return _extreme(cells, pc.max_element_wise, pc.greater)
 
 
-def _target(cells: Cells) -> tuple[pa.Array, None]:
-    return cells.target, None
-
-
-def _max(cells: Cells) -> tuple[pa.Array, None]:
-    return _computed(cells, "max", lambda: _extreme(cells, pc.max_element_wise, pc.greater)), None
-
-
-def _min(cells: Cells) -> tuple[pa.Array, None]:
-    return _computed(cells, "min", lambda: _extreme(cells, pc.min_element_wise, pc.less)), None
+def _min(cells: Cells) -> pa.Array:
+    return _extreme(cells, pc.min_element_wise, pc.less)
 
 
 def _extreme(cells: Cells, choose: Callable[..., pa.Array], is_better: Callable[..., pa.Array]) -> pa.Array:
@@ -122,18 +163,14 @@ def _is_ahead(source: pa.Array, target: pa.Array, is_better: Callable[..., pa.Ar
     return pc.or_(pc.fill_null(is_better(source, target), pa.scalar(value=False)), is_only)
 
 
-def _sum_delta(cells: Cells) -> tuple[pa.Array, None]:
+def _sum_delta(cells: Cells) -> pa.Array:
     """Return the base plus both changes. Nulls count as 0."""
-
-    def total() -> pa.Array:
-        # The sum of the three may exceed the type in between, although the result fits.
-        kind = _with_room(cells.target.type)
-        # A null counts as 0, so that the first value of a cell is a change by that value.
-        filled = [pc.fill_null(array, pa.scalar(0, array.type)) for array in (cells.source, cells.target, cells.base)]
-        source, target, base = (array if array.type == kind else array.cast(kind) for array in filled)
-        return pc.add_checked(target, pc.subtract_checked(source, base))
-
-    return _computed(cells, "sum_delta", total), None
+    # The sum of the three may exceed the type in between, although the result fits.
+    kind = _with_room(cells.target.type)
+    # A null counts as 0, so that the first value of a cell is a change by that value.
+    filled = [pc.fill_null(array, pa.scalar(0, array.type)) for array in (cells.source, cells.target, cells.base)]
+    source, target, base = (array if array.type == kind else array.cast(kind) for array in filled)
+    return pc.add_checked(target, pc.subtract_checked(source, base))
 
 
 def _with_room(kind: pa.DataType) -> pa.DataType:
@@ -145,54 +182,32 @@ def _with_room(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def _concat(cells: Cells) -> tuple[pa.Array, None]:
+def _concat(cells: Cells) -> pa.Array:
     """Return the value of the target followed by that of the source: texts, bytes or lists."""
-
-    def joined() -> pa.Array:
-        if pa.types.is_list(cells.target.type) or pa.types.is_large_list(cells.target.type):
-            pairs = zip(cells.target.to_pylist(), cells.source.to_pylist(), strict=True)
-            return pa.array([[*(left or ()), *(right or ())] for left, right in pairs], cells.target.type)
-        empty = pa.scalar("").cast(cells.target.type)
-        # A null on one side would make the joined value null, and lose that of the other side.
-        left, right = pc.fill_null(cells.target, empty), pc.fill_null(cells.source, empty)
-        return pc.binary_join_element_wise(left, right, empty)
-
-    return _computed(cells, "concat", joined), None
+    if pa.types.is_list(cells.target.type) or pa.types.is_large_list(cells.target.type):
+        pairs = zip(cells.target.to_pylist(), cells.source.to_pylist(), strict=True)
+        return pa.array([[*(left or ()), *(right or ())] for left, right in pairs], cells.target.type)
+    empty = pa.scalar("").cast(cells.target.type)
+    # A null on one side would make the joined value null, and lose that of the other side.
+    left, right = pc.fill_null(cells.target, empty), pc.fill_null(cells.source, empty)
+    return pc.binary_join_element_wise(left, right, empty)
 
 
 def _latest_by(column: str) -> Decide:
     """Return the value of the side whose row has the greater value in a column. If they are equal, the target's."""
+    name = f"latest_by({column})"
 
-    def decide(cells: Cells) -> tuple[pa.Array, None]:
+    def compute(cells: Cells) -> pa.Array:
         if column not in cells.source_rows.type.names or column not in cells.target_rows.type.names:
             raise InvalidInputError(
-                f"latest_by({column}): column {column!r} is not on both sides", hint="use a column that both sides have"
+                f"{name}: column {column!r} is not on both sides", hint="use a column that both sides have"
             )
         source, target = (pc.struct_field(rows, [column]) for rows in (cells.source_rows, cells.target_rows))
-        name = f"latest_by({column})"
-        is_later = _computed(cells, name, lambda: _is_ahead(source, target, pc.greater), check=False)
-        return pc.if_else(is_later, cells.source, cells.target), None
+        with _errors_of(name, cells):
+            is_later = _is_ahead(source, target, pc.greater)
+        return pc.if_else(is_later, cells.source, cells.target)
 
-    return decide
-
-
-def first_of(decide: Decide, others: Decide | None) -> Decide:
-    """Return a decision that asks `others` about the cells that the first function leaves open."""
-    if others is None:
-        return decide
-
-    def both(cells: Cells) -> tuple[pa.Array, pa.Array | None]:
-        values, resolved = decide(cells)
-        # Functions of the caller are not called for cells that are decided.
-        if resolved is None or resolved.false_count == 0:
-            return values, None
-        other_values, other_resolved = others(cells)
-        is_first = np.asarray(resolved.to_numpy(zero_copy_only=False), dtype=bool)
-        return choose(values, other_values, ~is_first), None if other_resolved is None else pc.or_(
-            resolved, other_resolved
-        )
-
-    return both
+    return resolved_by(compute)
 
 
 def row_decider(
@@ -212,10 +227,10 @@ def row_decider(
 def by_function(function: Callable[[Conflict], Any], name: str) -> Decide:
     """Return a decision that calls a function for each conflict. It may return a `JsonValue`."""
 
-    def decide(cells: Cells) -> tuple[pa.Array, pa.Array]:
+    def decide(cells: Cells) -> tuple[pa.Array, Mask]:
         conflicts = cells.conflicts()
         answers = [function(conflict) for conflict in conflicts]
-        resolved = pa.array([answer is not NotImplemented for answer in answers])
+        resolved = np.array([answer is not NotImplemented for answer in answers], dtype=bool)
         # Copy a value that the function returned unchanged from its side: not every Arrow value survives in Python.
         sides = [_side_of(answer, conflict) for answer, conflict in zip(answers, conflicts, strict=True)]
         values = [
@@ -247,10 +262,10 @@ def _side_of(answer: Any, conflict: Conflict) -> int | None:
     return next((number for number, value in enumerate(sides, start=1) if answer is value), None)
 
 
-def _computed(cells: Cells, name: str, compute: Callable[[], pa.Array], *, check: bool = True) -> pa.Array:
+@contextmanager
+def _errors_of(name: str, cells: Cells) -> Iterator[None]:
     try:
-        found = compute()
-        return found.cast(cells.target.type) if check else found
+        yield
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, pa.ArrowKeyError) as err:
         raise InvalidInputError(
             f"the resolver {name!r} does not work on column {cells.column!r} of {cells.target.type}: {err}",
@@ -258,11 +273,17 @@ def _computed(cells: Cells, name: str, compute: Callable[[], pa.Array], *, check
         ) from err
 
 
+def _computed(name: str, compute: Callable[[Cells], pa.Array]) -> Decide:
+    def computed(cells: Cells) -> pa.Array:
+        with _errors_of(name, cells):
+            return compute(cells).cast(cells.target.type)
+
+    return resolved_by(computed)
+
+
+_COMPUTED = {"max": _max, "min": _min, "sum_delta": _sum_delta, "concat": _concat}
 NAMED: dict[str, Decide] = {
-    "source": _source,
-    "target": _target,
-    "max": _max,
-    "min": _min,
-    "sum_delta": _sum_delta,
-    "concat": _concat,
+    "source": resolved_by(lambda cells: cells.source),
+    "target": resolved_by(lambda cells: cells.target),
+    **{name: _computed(name, compute) for name, compute in _COMPUTED.items()},
 }

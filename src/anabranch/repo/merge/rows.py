@@ -1,6 +1,7 @@
 """Merge rows cell by cell: find the rows to replace, insert and delete in the target, and the conflicts."""
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -28,12 +29,12 @@ from anabranch.repo.merge.changed_rows import (
 from anabranch.repo.merge.conflicts import Conflict, ConflictKind, Unresolved
 from anabranch.repo.merge.decisions import JsonValue
 from anabranch.repo.merge.paths import has_paths, merge_by_path
-from anabranch.repo.merge.resolvers import Cells, Decide, choose
+from anabranch.repo.merge.resolvers import Cells, choose, first_of, put_at
 from anabranch.repo.merge.shapes import MergedColumn
-from anabranch.repo.merge.steps import RowPlan
+from anabranch.repo.merge.steps import MergeTable
 
 
-def iter_row_changes(plan: RowPlan, found: FoundRows, schema: pa.Schema) -> Iterator[RowChanges]:
+def iter_row_changes(step: MergeTable, found: FoundRows, schema: pa.Schema) -> Iterator[RowChanges]:
     """Yield the changes to the rows of the target, in the schema of the result. New rows come last.
 
     If there are conflicts, they are all returned, but not all rows: such a merge is not published.
@@ -43,10 +44,10 @@ def iter_row_changes(plan: RowPlan, found: FoundRows, schema: pa.Schema) -> Iter
     if isinstance(found, RowChanges):
         yield found
         return
-    merger = _RowMerger(plan, schema)
+    merger = _RowMerger(step, schema)
     has_conflicts = False
     for batch in found:
-        for changes in merger.merge(ChangedRows(batch, plan.fragments)):
+        for changes in merger.merge(ChangedRows(batch, step.fragments)):
             has_conflicts = has_conflicts or changes.conflicts.count > 0
             yield changes
     # A merge with conflicts is not published, so that these rows need not be written.
@@ -57,14 +58,14 @@ def iter_row_changes(plan: RowPlan, found: FoundRows, schema: pa.Schema) -> Iter
 class _RowMerger:
     """Merges the rows of one table, batch by batch."""
 
-    def __init__(self, plan: RowPlan, schema: pa.Schema) -> None:
-        self._plan = plan
+    def __init__(self, step: MergeTable, schema: pa.Schema) -> None:
+        self._step = step
         self._strict_schema = schema
-        self._schema = plan.lenient_schema(schema)
-        self._key = plan.key
-        self._key_names = plan.key_names
-        self._columns = plan.columns
-        self._takes_whole_rows = plan.has_same_schema or _have_same_columns(plan)
+        self._schema = step.shape.lenient_schema(schema)
+        self._key = step.key
+        self._key_names = step.shape.matched_names
+        self._columns = step.columns
+        self._takes_whole_rows = step.has_same_schema or _have_same_columns(step)
         # Rows that a resolver keeps although one side deleted them. They have no row id, so they are written last.
         self.inserts_last: list[pa.Table] = []
 
@@ -75,7 +76,7 @@ class _RowMerger:
         if deleted.any():
             yield deletion_of(found.addresses[deleted])
         replaced = found.where("updated", None, "updated") | found.where("inserted", "inserted", "updated")
-        if len(self._plan.sides.columns) > len(self._columns):
+        if len(self._step.rows.columns) > len(self._columns):
             # Some rows differ only in a column that the result does not have.
             replaced &= np.any(np.logical_or(*found.flags(len(self._columns))), axis=1)
         if replaced.any():
@@ -131,11 +132,11 @@ class _RowMerger:
         is_copied = found.where("updated", None) & self._takes_whole_rows
         is_in_place = is_copied & found.is_target_missing
         # The engine did not read these rows of the target, and a replaced row keeps its id.
-        row_ids[is_in_place] = row_ids_at(self._plan.version_ref, found.addresses[is_in_place])
+        row_ids[is_in_place] = row_ids_at(self._step.version_ref, found.addresses[is_in_place])
         rows = self._in_result(found.filter(is_copied).source, "source")
         is_changed = np.ones(len(found), dtype=bool)
         if not is_copied.all():
-            part = found.filter(~is_copied).with_targets(self._plan.version_ref)
+            part = found.filter(~is_copied).with_targets(self._step.version_ref)
             row_ids[~is_copied] = part.row_ids
             merged, is_changed[~is_copied], conflicts = self._merge_cells(part)
             yield from (RowChanges(conflicts=each) for each in conflicts)
@@ -154,7 +155,7 @@ class _RowMerger:
             addresses=found.addresses[is_changed],
             row_ids=row_ids[is_changed],
         )
-        has_nulls = any(ordered.column(name).null_count for name in self._plan.strict_columns)
+        has_nulls = any(ordered.column(name).null_count for name in self._step.shape.strict_columns)
         yield RowChanges(batch=batch, counts=counts, origin=found.filter(is_changed) if has_nulls else None)
 
     def _merge_cells(self, found: ChangedRows) -> tuple[pa.Table, Mask, list[Unresolved]]:
@@ -168,7 +169,7 @@ class _RowMerger:
                 values, is_decided, left = self._decide_on_cells(found, column, values, clashes[:, number])
                 is_changed |= is_decided
                 conflicts.append(left)
-            if values.null_count and column.name in self._plan.strict_columns:
+            if values.null_count and column.name in self._step.shape.strict_columns:
                 # The rows must be decided on, although the target may have these nulls already.
                 is_changed |= values.is_null().to_numpy(zero_copy_only=False)
             merged.append(values)
@@ -204,10 +205,9 @@ class _RowMerger:
         decided, are_resolved = self._decide(cells, left)
         is_changed = np.zeros(len(values), dtype=bool)
         is_changed[positions[are_resolved & differ(decided, cells.target)]] = True
-        chosen = np.arange(len(values))
-        chosen[positions[are_resolved]] = len(values) + np.flatnonzero(are_resolved)
         conflicts = Unresolved(sum(map(len, left)), lambda: (one for part in left for one in part.build(part)))
-        return pa.concat_arrays([values, decided]).take(pa.array(chosen)), is_changed, conflicts
+        values = put_at(values, positions[are_resolved], decided.filter(pa.array(are_resolved)))
+        return values, is_changed, conflicts
 
     def _decide(self, cells: Cells, left: list[Cells]) -> tuple[pa.Array, Mask]:
         """Return the values of cells, and which of them are resolved. The other ones are added to `left`.
@@ -216,7 +216,7 @@ class _RowMerger:
         """
 
         def decide(leaf: Cells) -> tuple[pa.Array, Mask]:
-            values, resolved = _decided(self._plan.resolution.for_column(leaf.column, leaf.path), leaf)
+            values, resolved = self._step.resolution.for_column(leaf.column, leaf.path)(leaf)
             if not resolved.all():
                 left.append(leaf.filter(~resolved))
             return values, resolved
@@ -224,14 +224,8 @@ class _RowMerger:
         if not has_paths(cells.target.type):
             return decide(cells)
         # A decision for the whole cell comes first: it was made on all of its fields together.
-        values, resolved = _decided(self._plan.resolution.for_decided(cells.column), cells)
-        if resolved.all():
-            return values, resolved
-        merged, are_merged = merge_by_path(cells.filter(~resolved), decide)
-        positions = np.arange(len(cells))
-        positions[~resolved] = len(cells) + np.arange(len(merged))
-        resolved[~resolved] = are_merged
-        return pa.concat_arrays([values, merged]).take(pa.array(positions)), resolved
+        decided = self._step.resolution.for_decided(cells.column)
+        return first_of(decided, partial(merge_by_path, decide=decide))(cells)
 
     def _cell_conflicts(self, found: ChangedRows, cells: Cells) -> Iterator[Conflict]:
         mask = np.zeros(len(found), dtype=bool)
@@ -263,7 +257,7 @@ class _RowMerger:
             if not is_contested.any():
                 continue
             part = found.filter(is_contested)
-            decide = self._plan.resolution.for_row()
+            decide = self._step.resolution.for_row()
             if callable(decide):
                 yield from self._decide_by_function(part, decide, in_target=in_target)
             elif decide is None:
@@ -324,7 +318,7 @@ class _RowMerger:
     def _result_name(self, name: Any, hint: str) -> str:
         """Return the name in the result of a column that may be called as it was before a rename."""
         names = self._schema.names
-        for known in self._plan.resolution.names.of_column(str(name)):
+        for known in self._step.resolution.names.of_column(str(name)):
             if known in names:
                 return str(known)
         raise InvalidInputError(f"table '{self._key}' has no column {name!r}", hint=suggest(str(name), names, hint))
@@ -368,17 +362,17 @@ class _RowMerger:
                 yield {name: base[triple.base] for name, triple in triples if triple.base is not None}
 
 
-def _have_same_columns(plan: RowPlan) -> bool:
+def _have_same_columns(step: MergeTable) -> bool:
     """Return whether the base and both sides have all columns of the result, with the same types."""
-    base, source = plan.sides.base_of_source, plan.sides.source
+    base, source = step.rows.base_of_source, step.rows.source
     if base is None or source is None:
         return False
     sides = [dict(zip(schema.names, schema.types, strict=True)) for schema in (base.schema, source.schema)]
-    target = plan.version_ref.row_schema
+    target = step.version_ref.row_schema
     sides.append(dict(zip(target.names, target.types, strict=True)))
     return all(
         name is not None and side.get(name) == bytes_field(column.field).type
-        for column in plan.columns
+        for column in step.columns
         for side, name in zip(sides, (column.triple.base, column.triple.source, column.triple.target), strict=True)
     )
 
@@ -388,13 +382,3 @@ def _value_of(value: Any, field: pa.Field) -> Any:
         return value_from_json(value, field.type)
     except (pa.ArrowException, TypeError, ValueError) as err:
         raise ValueError(f"cannot convert {value!r} to {field.type} (column {field.name!r}): {err}") from err
-
-
-def _decided(decide: Decide | None, cells: Cells) -> tuple[pa.Array, Mask]:
-    """Return the decided values, and which cells are resolved."""
-    if decide is None:
-        return cells.target, np.zeros(len(cells), dtype=bool)
-    values, resolved = decide(cells)
-    if resolved is None:
-        return values, np.ones(len(cells), dtype=bool)
-    return values, np.array(resolved.to_numpy(zero_copy_only=False), dtype=bool)

@@ -8,7 +8,7 @@ from anabranch.format.staging import ColumnChange
 from anabranch.format.staging.incoming import require_computable
 from anabranch.format.staging.notes import NOT_NULL, first_names
 from anabranch.repo.history.comparer import ColumnTriple
-from anabranch.repo.merge.conflicts import Conflict, ConflictKind
+from anabranch.repo.merge.resolve import SchemaDecider
 from anabranch.repo.merge.shapes import MergedColumn, SchemaSides, Shape, match_columns
 from anabranch.repo.snapshot import Table
 
@@ -17,21 +17,18 @@ if TYPE_CHECKING:
 
 
 _Value = TypeVar("_Value")
-# Called with a column, or None for the table, and the values of the base, the source and the target. Returns the side
-# that decides: 'source', 'target', or None for a conflict.
-SideFor = Callable[[str | None, Sequence[str | None]], str | None]
 # Returns whether rows that changed since the base have new values in a column of a table.
 IsUsed = Callable[[Table, str], bool]
 
 
-def merge_shapes(key: str, sides: SchemaSides, *, side_for: SideFor, is_used: IsUsed) -> Shape:
-    """Merge the columns and the key. `side_for` decides if both sides changed the same thing.
+def merge_shapes(sides: SchemaSides, *, decider: SchemaDecider, is_used: IsUsed) -> Shape:
+    """Merge the columns and the key. `decider` decides if both sides changed the same thing.
 
     A column that one side dropped is a conflict only if the other side changed it, or if `is_used` returns True for it.
     """
     if sides.are_same:
         return _same_shape(sides.target)
-    merger = _ShapeMerger(key, sides, side_for=side_for, is_used=is_used)
+    merger = _ShapeMerger(sides, decider, is_used)
     for triple in match_columns(sides):
         merger.merge_column(triple)
     merger.make_names_unique()
@@ -54,11 +51,10 @@ def _same_shape(table: Table) -> Shape:
 class _ShapeMerger:
     """Builds a `Shape`, column by column."""
 
-    def __init__(self, key: str, sides: SchemaSides, *, side_for: SideFor, is_used: IsUsed) -> None:
-        self._key = key
+    def __init__(self, sides: SchemaSides, decider: SchemaDecider, is_used: IsUsed) -> None:
         self._sides = sides
         self._base, self._source, self._target = sides.base, sides.source, sides.target
-        self._side_for = side_for
+        self._decider = decider
         self._is_used = is_used
         self._columns: list[MergedColumn] = []
         self._dropped: list[str] = []
@@ -66,7 +62,6 @@ class _ShapeMerger:
         self._restored: list[ColumnTriple] = []
         self._primary_key: tuple[str, ...] = ()
         self._key_candidates: tuple[tuple[ColumnTriple, ...], ...] = ()
-        self._conflicts: list[Conflict] = []
         self._names: dict[ColumnTriple, str] = {}
 
     def to_shape(self) -> Shape:
@@ -77,7 +72,7 @@ class _ShapeMerger:
             restored=tuple(self._names[triple] for triple in self._restored if triple in self._names),
             primary_key=self._primary_key,
             key_candidates=self._key_candidates,
-            conflicts=tuple(self._conflicts),
+            conflicts=tuple(self._decider.conflicts),
         )
 
     def merge_column(self, triple: ColumnTriple) -> None:
@@ -105,7 +100,8 @@ class _ShapeMerger:
                 self._change(triple, target.with_name(name).with_nullable(source.nullable or target.nullable))
                 return
             # The two columns are the same one but have different types, so only one of them can stay.
-            wins = self._decide(target.name, "both sides added it", None, str(source.type), str(target.type))
+            texts = None, str(source.type), str(target.type)
+            wins = self._decider.decide("both sides added it", texts, column=target.name)
             if wins == "source":
                 self._dropped.append(target.name)
                 self._keep(ColumnTriple(base=None, source=source.name, target=None), source)
@@ -120,7 +116,7 @@ class _ShapeMerger:
         if (source in first) is not (target in first):
             return target if source in first else source
         before = min(first) if len(first) == 1 else None
-        wins = self._decide(target, "both sides changed its name", before, source, target)
+        wins = self._decider.decide("both sides changed its name", (before, source, target), column=target)
         return source if wins == "source" else target
 
     def _merge_kept(self, triple: ColumnTriple) -> None:
@@ -159,8 +155,8 @@ class _ShapeMerger:
         wins = maker
         # To replace a column that the other side has changed or written to would lose that without a conflict.
         if self._is_changed(base, left) or self._is_used(table, left.name):
-            texts = map(_text, (base, source, target))
-            wins = self._decide(base.name, f"the {maker} made another column of it", *texts)
+            texts = _text(base), _text(source), _text(target)
+            wins = self._decider.decide(f"the {maker} made another column of it", texts, column=base.name)
         if wins == "target":
             base_name = None if maker == "target" else triple.base
             self._keep(ColumnTriple(base=base_name, source=None, target=triple.target), target)
@@ -191,7 +187,8 @@ class _ShapeMerger:
             or self._is_used(self._target, target.name)
         ):
             # The target has used the column since, and a silent drop would lose its values.
-            wins = self._decide(base.name, "the source dropped it", _text(base), None, _text(target))
+            texts = _text(base), None, _text(target)
+            wins = self._decider.decide("the source dropped it", texts, column=base.name)
             if wins == "target":
                 self._keep(triple, target)
                 return
@@ -206,7 +203,8 @@ class _ShapeMerger:
             or self._is_used(self._source, source.name)
         ):
             # The source has used the column since, and its values would be lost without a conflict.
-            wins = self._decide(base.name, "the target dropped it", _text(base), _text(source), None)
+            texts = _text(base), _text(source), None
+            wins = self._decider.decide("the target dropped it", texts, column=base.name)
             if wins == "source":
                 self._restore(triple.source, source)
 
@@ -236,8 +234,8 @@ class _ShapeMerger:
             if wins is None and self._is_undecided(name):
                 wins = "target"  # The name may be free after the conflict of the column itself is decided.
             if wins is None:
-                texts = self._described(source, "source"), self._described(target, "target")
-                wins = self._decide(name, "two columns would have this name", None, *texts)
+                texts = None, self._described(source, "source"), self._described(target, "target")
+                wins = self._decider.decide("two columns would have this name", texts, column=name)
             winner = source if wins == "source" else target
             loser = next(column for column in self._columns if column.name == name and column is not winner)
             losers[loser.triple] = wins
@@ -245,7 +243,7 @@ class _ShapeMerger:
 
     def _is_undecided(self, name: str) -> bool:
         """Return whether a column of the result that would have a name has a conflict of its own."""
-        undecided = {conflict.column for conflict in self._conflicts} - {None}
+        undecided = {conflict.column for conflict in self._decider.conflicts} - {None}
         return any(column.triple.base in undecided for column in self._columns if column.name == name)
 
     def _find_repeated_name(self) -> str | None:
@@ -297,15 +295,13 @@ class _ShapeMerger:
         elif target == base and self._base is not None:
             chosen = source
         else:
-            keys = (", ".join(self._source.primary_key), ", ".join(self._target.primary_key))
-            side = self._side_for(None, (None, *keys))
-            if side is None:
-                self._conflict(None, "both sides have keys of their own", None, *keys)
+            keys = None, ", ".join(self._source.primary_key), ", ".join(self._target.primary_key)
+            side = self._decider.decide("both sides have keys of their own", keys)
             chosen = source if side == "source" else target
         if None in chosen and None not in (other := target if chosen is source else source):
             chosen = other  # The conflict about the dropped column decides, or is reported.
         if None in chosen:
-            self._conflict(None, "a column of its key was dropped", None, *map(str, (source, target)))
+            self._decider.add_conflict("a column of its key was dropped", (None, str(source), str(target)))
             return
         self._primary_key = tuple(self._names[triples[number]] for number in chosen if number is not None)
 
@@ -325,29 +321,9 @@ class _ShapeMerger:
             return target
         if target == base:
             return source
-        wins = self._decide(column, f"both sides changed {what}", str(base), str(source), str(target))
+        texts = str(base), str(source), str(target)
+        wins = self._decider.decide(f"both sides changed {what}", texts, column=column)
         return source if wins == "source" else target
-
-    def _decide(self, column: str, problem: str, base: str | None, source: str | None, target: str | None) -> str:
-        side = self._side_for(column, (base, source, target))
-        if side is None:
-            self._conflict(column, problem, base, source, target)
-        return side or "target"
-
-    def _conflict(
-        self, column: str | None, problem: str, base: str | None, source: str | None, target: str | None
-    ) -> None:
-        self._conflicts.append(
-            Conflict(
-                table=self._key,
-                kind=ConflictKind.SCHEMA,
-                column=column,
-                base=base,
-                source=source,
-                target=target,
-                problem=problem,
-            )
-        )
 
     def _is_new_in_key(self, before: "pa.Field", table: Table, after: "pa.Field") -> bool:
         """Return whether a side made a column a part of the key."""

@@ -123,7 +123,7 @@ def _kept_and_added(pairs: Sequence[ColumnPair]) -> tuple[dict[str, str], list[s
     return kept, [pair.newer for pair in pairs if pair.older is None and pair.newer is not None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Shape:
     """The merged columns and key of a table, and the conflicts.
 
@@ -147,7 +147,7 @@ class Shape:
     def added(self) -> "tuple[pa.Field, ...]":
         return tuple(column.field for column in self.columns if column.is_new)
 
-    @property
+    @cached_property
     def matched_names(self) -> tuple[str, ...]:
         """The names in the result of the columns that rows are matched by."""
         # Not by a dict of all columns: a key has few of them, and most often the first ones.
@@ -160,7 +160,7 @@ class Shape:
         return tuple(change for change in changes if change != ColumnChange(path=change.path))
 
     @property
-    def strict_columns(self) -> tuple[str, ...]:
+    def new_constraints(self) -> tuple[str, ...]:
         """The columns of the result that become NOT NULL."""
         altered = [change.name or change.path for change in self.altered if change.nullable is False]
         return (*altered, *(new.name for new in self.added if not new.nullable))
@@ -183,14 +183,21 @@ class Shape:
         )
         return replace(self, columns=columns, filled=tuple(column.name for column in new))
 
-    @property
-    def loosened_columns(self) -> tuple[str, ...]:
+    @cached_property
+    def strict_columns(self) -> frozenset[str]:
         """The columns that take no nulls and are not part of the key."""
-        return tuple(c.name for c in self.columns if not c.field.nullable and c.name not in self.primary_key)
+        return frozenset(c.name for c in self.columns if not c.field.nullable and c.name not in self.primary_key)
+
+    def lenient_schema(self, schema: "pa.Schema") -> "pa.Schema":
+        """Return a schema with nulls allowed in all columns that are not part of the key."""
+        for number, column in enumerate(schema):
+            if not column.nullable and column.name in self.strict_columns:
+                schema = schema.set(number, column.with_nullable(nullable=True))
+        return schema
 
     def loosened(self) -> "Shape":
         """Return the shape with nulls allowed in every column that is not part of the key."""
-        strict = [column for column in self.columns if column.name in self.loosened_columns]
+        strict = [column for column in self.columns if column.name in self.strict_columns]
         changes = {change.path: change for change in self.altered}
         for path in [column.triple.target for column in strict if column.triple.target is not None]:
             changes[path] = replace(changes.get(path, ColumnChange(path=path)), nullable=True)

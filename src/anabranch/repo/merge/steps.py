@@ -7,7 +7,7 @@ those that are matched. `apply` counts a step, or stages it. A step does not hol
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from anabranch.format.staging import VersionRef
 from anabranch.ids import TableKey
@@ -17,10 +17,6 @@ from anabranch.repo.merge.attributes import MergedIndices, MergedNotes
 from anabranch.repo.merge.conflicts import Conflict
 from anabranch.repo.merge.resolve import TableResolution
 from anabranch.repo.merge.shapes import MergedColumn, Shape
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 
 NO_ROWS = TableCounts(inserted=0, updated=0, deleted=0)
 
@@ -182,45 +178,31 @@ class ReplaceTable(_MatchedStep):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RowPlan:
-    """The rows to match, and how conflicts between them are decided.
-
-    `version_ref` is the version of the target that was compared, `fragments` maps the fragments of the base to those
-    of the target that hold the same rows. Without `key_names`, rows are matched by their row ids. `strict_columns` are
-    the columns of the result that take no nulls, without those of the key. `undecided_columns` have a conflict of their
-    own, so nulls in them are not reported. `has_same_schema` is True if no side changed the columns.
-    """
-
-    key: TableKey
-    sides: RowMerge
-    columns: tuple[MergedColumn, ...]
-    key_names: tuple[str, ...]
-    version_ref: VersionRef
-    fragments: Mapping[int, int]
-    resolution: TableResolution
-    strict_columns: frozenset[str] = frozenset()
-    undecided_columns: frozenset[str] = frozenset()
-    has_same_schema: bool = False
-
-    def lenient_schema(self, schema: "pa.Schema") -> "pa.Schema":
-        """Return a schema with nulls allowed in all columns that are not part of the key."""
-        for number, column in enumerate(schema):
-            if not column.nullable and column.name in self.strict_columns:
-                schema = schema.set(number, column.with_nullable(nullable=True))
-        return schema
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class MergeTable(_MatchedStep):
-    """Change the columns and notes of the target, merge the rows one by one, then build and drop indices."""
+    """Change the columns and notes of the target, merge the rows one by one, then build and drop indices.
+
+    `rows` are matched by the key of the shape, or, if it has none, by their row ids. `version_ref` is the version of
+    the target that was compared, `fragments` maps the fragments of the base to those of the target with the same rows.
+    `undecided_columns` have a conflict of their own, so nulls in them are not reported. `has_same_schema` is True if no
+    side changed the columns.
+    """
 
     notes: MergedNotes
     indices: MergedIndices
-    rows: RowPlan
+    rows: RowMerge
+    version_ref: VersionRef
+    fragments: Mapping[int, int]
+    resolution: TableResolution
+    undecided_columns: frozenset[str] = frozenset()
+    has_same_schema: bool = False
+
+    @property
+    def columns(self) -> tuple[MergedColumn, ...]:
+        return self.shape.columns
 
     @property
     def rows_read(self) -> int:
-        return self.rows.sides.rows
+        return self.rows.rows
 
     @property
     def changes_columns(self) -> bool:

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -16,7 +15,7 @@ from anabranch.repo.log.store import RepoStore
 from anabranch.repo.merge.combiner import Combiner
 from anabranch.repo.merge.conflicts import Conflict
 from anabranch.repo.merge.resolve import Resolution, Strategy
-from anabranch.repo.merge.resolvers import Cells
+from anabranch.repo.merge.resolvers import Cells, choose, resolved_by
 from anabranch.repo.merge.steps import MergeSteps, TableMatch, TableState
 
 _Names = tuple[TableKey | None, TableKey | None]
@@ -113,12 +112,11 @@ class Bases:
         return combined.changes.get(key) or target
 
 
-def _neither(cells: Cells) -> tuple[pa.Array, None]:
+def _neither(cells: Cells) -> pa.Array:
     """Return null for each cell, or the value of the base if one of the sides is null. It differs from both sides."""
     nulls = pa.nulls(len(cells.target), cells.target.type)
     has_null = pc.or_(cells.source.is_null(), cells.target.is_null()).to_numpy(zero_copy_only=False)
-    chosen = np.arange(len(nulls)) + np.where(has_null, len(nulls), 0)
-    return pa.concat_arrays([nulls, cells.base]).take(pa.array(chosen)), None
+    return choose(nulls, cells.base, has_null)
 
 
 def _only_the_key(conflict: Conflict) -> Any:
@@ -128,4 +126,4 @@ def _only_the_key(conflict: Conflict) -> Any:
 
 
 # Where two bases disagree, the virtual base has a cell, or a row with only its key, that differs from both.
-_NEITHER = Resolution(strategy=Strategy.TARGET, resolvers={}, any_cell=_neither, any_row=_only_the_key)
+_NEITHER = Resolution(strategy=Strategy.TARGET, resolvers={}, any_cell=resolved_by(_neither), any_row=_only_the_key)

@@ -8,10 +8,12 @@ from anabranch.ids import TableKey
 from anabranch.repo.log.entries import TableEntry, TableMap, is_same_state
 from anabranch.repo.merge.conflicts import Conflict, ConflictKind
 from anabranch.repo.merge.decisions import TableNames
-from anabranch.repo.merge.resolve import Resolution
+from anabranch.repo.merge.resolve import Resolution, SchemaDecider
 from anabranch.repo.merge.steps import AddTable, DropTable, RenameTable, TableMatch, TableState
 
 PlannedTable = AddTable | DropTable | RenameTable | TableMatch
+# The states of a table in the base, the source and the target, None where it does not exist.
+_States = tuple[TableState | None, TableState | None, TableState | None]
 # Whether two states have the same content.
 AreEqual = Callable[[TableState, TableState], bool]
 # The keys of the tables of one state in another one.
@@ -44,9 +46,7 @@ def plan_tables(
     return planner.planned
 
 
-def _match_tables(
-    base: TableMap, source: TableMap, target: TableMap, match: Match
-) -> Iterator[tuple[TableState | None, TableState | None, TableState | None]]:
+def _match_tables(base: TableMap, source: TableMap, target: TableMap, match: Match) -> Iterator[_States]:
     """Yield each table of the base or the source with its state on every side. It may have another key on each side."""
     ours, theirs = (match(base, side) for side in (source, target))
     for key in sorted(base):
@@ -104,9 +104,7 @@ class _Planner:
             return target.key
         if target.key == base.key:
             return source.key
-        side = self._side(target.key, base, source, target)
-        if side is None:
-            self._conflict(target.key, ConflictKind.SCHEMA, "both sides renamed it", _keys(base, source, target))
+        side = self._find_side(target.key, (base, source, target), "both sides renamed it")
         return source.key if side == "source" else target.key
 
     def _plan_missing(self, base: TableState, source: TableState | None, target: TableState | None) -> None:
@@ -121,11 +119,9 @@ class _Planner:
         if target is None or not self._is_unchanged(base, target):
             # The name that the table has if it is kept. Another table may have the name in the base by now.
             name = next(state.key for state in (target, source, base) if state is not None)
-            side = self._side(name, base, source, target)
-            if side is None:
-                dropped, changed = ("target", "source") if target is None else ("source", "target")
-                problem = f"the {dropped} dropped it, the {changed} changed it"
-                self._conflict(name, ConflictKind.DELETE_VS_UPDATE, problem, _keys(base, source, target))
+            dropped, changed = ("target", "source") if target is None else ("source", "target")
+            problem = f"the {dropped} dropped it, the {changed} changed it"
+            side = self._find_side(name, (base, source, target), problem, ConflictKind.DELETE_VS_UPDATE)
         if side != "source":
             return
         if source is not None:
@@ -133,15 +129,25 @@ class _Planner:
         elif target is not None:
             self.planned.tables.append(DropTable(key=target.key, target=target))
 
-    def _side(
-        self, name: TableKey, base: TableState, source: TableState | None, target: TableState | None
+    def _find_side(
+        self, name: TableKey, states: _States, problem: str, kind: ConflictKind = ConflictKind.SCHEMA
     ) -> str | None:
-        """Return the side that decides on the name or the existence of a table, which is reported by a name."""
-        keys = (state.key for state in (target, base, source) if state is not None)
-        own = None if target is None else target.key
+        """Return the side that decides on the name or the existence of a table, which is reported by `name`.
+
+        Add a conflict and return None if nothing decides.
+        """
+        base, source, target = states
+        own = _key(target)
         # A name that another table of the target has means that table.
-        names = [name, *(key for key in keys if key not in self._target or key == own)]
-        return self._resolution.of_table(TableNames.of(names)).for_schema(None, _keys(base, source, target))
+        names = (state.key for state in (target, base, source) if state is not None)
+        decider = self._decider(name, *(key for key in names if key not in self._target or key == own))
+        texts = _text(_key(base)), _text(_key(source)), _text(own)
+        return decider.find_side(problem, texts, kind=kind)
+
+    def _decider(self, *names: TableKey) -> SchemaDecider:
+        """Return what decides on a table with these names, the one to report first."""
+        resolution = self._resolution.of_table(TableNames.of(names))
+        return SchemaDecider(table=str(names[0]), resolution=resolution, conflicts=self.planned.conflicts)
 
     def _is_unchanged(self, base: TableState, now: TableState) -> bool:
         return _is_as_before(base, now) or (base.key == now.key and self._has_same_content(base, now))
@@ -159,7 +165,8 @@ class _Planner:
             won = [losers[key] for table in tables if (key := _target_key(table)) in losers]
             # The target wins against a table that lost to the source, so that no table moves back and forth.
             wins = "target" if "target" in won else next(iter(won), None)
-            wins = wins or self._decide_on_name(name)
+            texts = None, str(name), str(name)
+            wins = wins or self._decider(name).decide("two tables would have this name", texts)
             winner_key = {"source": self._source_key, "target": _target_key}[wins]
             loser = next(table for table in tables if winner_key(table) != name)
             if (key := _target_key(loser)) is not None:
@@ -181,13 +188,6 @@ class _Planner:
         if len(found) < 2:
             found.append(RenameTable(key=name, target=TableState(name, self._target[name])))
         return found
-
-    def _decide_on_name(self, name: TableKey) -> str:
-        keys = (None, str(name), str(name))
-        side = self._resolution.of_table(TableNames.of([name])).for_schema(None, keys)
-        if side is None:
-            self._conflict(name, ConflictKind.SCHEMA, "two tables would have this name", keys)
-        return side or "target"
 
     def _source_key(self, table: PlannedTable) -> TableKey | None:
         """Return the name of a table in the source."""
@@ -220,13 +220,6 @@ class _Planner:
                 others = (state.key for state in states if state is not None and state.key not in names)
                 tables[number] = replace(table, names=(table.key, *others))
 
-    def _conflict(
-        self, key: TableKey, kind: ConflictKind, problem: str, keys: tuple[str | None, str | None, str | None]
-    ) -> None:
-        base, source, target = keys
-        found = Conflict(table=str(key), kind=kind, base=base, source=source, target=target, problem=problem)
-        self.planned.conflicts.append(found)
-
 
 def _target_key(table: PlannedTable) -> TableKey | None:
     """Return the name of a table in the target."""
@@ -241,11 +234,9 @@ def _entry(state: TableState | None) -> TableEntry | None:
     return None if state is None else state.entry
 
 
-def _keys(
-    base: TableState | None, source: TableState | None, target: TableState | None
-) -> tuple[str | None, str | None, str | None]:
-    return _key(base), _key(source), _key(target)
+def _key(state: TableState | None) -> TableKey | None:
+    return None if state is None else state.key
 
 
-def _key(state: TableState | None) -> str | None:
-    return None if state is None else str(state.key)
+def _text(key: TableKey | None) -> str | None:
+    return None if key is None else str(key)
