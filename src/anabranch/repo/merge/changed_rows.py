@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from anabranch.format.arrow_types import bytes_field
-from anabranch.format.compare.matching import full_join
+from anabranch.format.compare.matching import Mask, full_join
 from anabranch.format.compare.parts import row_ids_at, take_at
 from anabranch.format.staging import RowBatch, VersionRef
 from anabranch.format.staging.incoming import cast_computed
@@ -18,9 +18,9 @@ from anabranch.repo.history.memory_comparer import can_compare_in_memory
 from anabranch.repo.history.memory_merge import FEW_VALUES, touch_different_rows
 from anabranch.repo.history.memory_rows import encode_keys, find_changed, read_sides
 from anabranch.repo.merge.conflicts import NO_CONFLICTS, Unresolved
+from anabranch.repo.merge.resolvers import put_at
 from anabranch.repo.merge.steps import NO_ROWS, MergeTable
 
-Mask = npt.NDArray[np.bool_]
 _CHANGES = pa.array(["inserted", "updated", "deleted"])
 _CODES = {"inserted": 0, "updated": 1, "deleted": 2, None: 3}
 _OFFSET_BITS = np.uint64(32)
@@ -81,23 +81,22 @@ class ChangedRows:
         missing = self.is_target_missing
         if not missing.any():
             return self
-        taken = take_at(version_ref, self.addresses[missing])
-        row_ids = self.row_ids.copy()
-        row_ids[missing] = row_ids_at(version_ref, self.addresses[missing])
-        present = self.target.filter(pa.array(~missing))
+        rows = read_rows_at(version_ref, self.addresses[missing])
         # If the target changed nothing, the engine did not read it, so its columns come from the version.
-        fields = [pa.field(field.name, field.type) for field in version_ref.row_schema]
-        arrays = [taken.column(field.name).combine_chunks() for field in fields]
-        if len(present):
-            columns = fields_of(present)
-            known = [columns[field.name] for field in fields]
-            arrays = [pa.concat_arrays(pair) for pair in zip(known, arrays, strict=True)]
-        order = np.argsort(np.concatenate([np.flatnonzero(~missing), np.flatnonzero(missing)]))
-        rows = pa.StructArray.from_arrays(arrays, fields=fields).take(pa.array(order))
+        if not missing.all():
+            rows = put_at(self.target, np.flatnonzero(missing), rows)
         number = self._batch.schema.get_field_index("target")
         whole = ChangedRows(self._batch.set_column(number, pa.field("target", rows.type), rows), self._fragments)
-        whole.row_ids = row_ids
+        whole.row_ids = self.row_ids.copy()
+        whole.row_ids[missing] = row_ids_at(version_ref, self.addresses[missing])
         return whole
+
+
+def read_rows_at(version_ref: VersionRef, addresses: npt.NDArray[np.uint64]) -> pa.StructArray:
+    """Read whole rows by their addresses."""
+    taken = take_at(version_ref, addresses)
+    fields = [pa.field(field.name, field.type) for field in version_ref.row_schema]
+    return pa.StructArray.from_arrays([taken.column(field.name).combine_chunks() for field in fields], fields=fields)
 
 
 def moved_addresses(base: npt.NDArray[np.uint64], fragments: Mapping[int, int]) -> npt.NDArray[np.uint64]:

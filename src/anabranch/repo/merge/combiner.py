@@ -13,7 +13,7 @@ from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import Changes, TableEntry, TableMap
 from anabranch.repo.merge.apply import MergedTable, Stager, count_step, iter_step_conflicts
 from anabranch.repo.merge.conflicts import Conflict, ConflictLog, Unresolved
-from anabranch.repo.merge.matched_table import TablePlanner
+from anabranch.repo.merge.matched_table import plan_matched_table
 from anabranch.repo.merge.paths import field_paths
 from anabranch.repo.merge.resolve import Resolution, check_names
 from anabranch.repo.merge.steps import DropTable, MergeSteps, TableMatch, TableState, TableStep
@@ -121,8 +121,7 @@ class Combiner:
 
     def plan_table(self, match: TableMatch) -> TableStep:
         """Return the step that merges one table."""
-        planner = TablePlanner(config=self.config, comparer=self.comparer, resolution=self.resolution)
-        return planner.plan(match)
+        return plan_matched_table(match, config=self.config, comparer=self.comparer, resolution=self.resolution)
 
     def count(self, plan: MergeSteps) -> Combination:
         """Count the rows that a merge changes, and its conflicts. Nothing is written."""

@@ -5,7 +5,7 @@ Only manifests and deletion files are read, and rows only to find out whether a 
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from anabranch.errors import KeyConflictError
 from anabranch.format.compare.difference import Difference, compare_all, find_filled
@@ -28,7 +28,7 @@ from anabranch.repo.merge.decisions import TableNames
 from anabranch.repo.merge.resolve import Resolution, SchemaDecider
 from anabranch.repo.merge.shape_merge import merge_shapes
 from anabranch.repo.merge.shapes import SchemaSides, Shape
-from anabranch.repo.merge.steps import KeepTable, MergeTable, ReplaceTable, TableMatch, TableState
+from anabranch.repo.merge.steps import KeepTable, MergeTable, ReplaceTable, TableMatch
 from anabranch.repo.snapshot import Table
 from anabranch.repo.write.homes import check_unique
 from anabranch.storage import at_once, in_parallel
@@ -38,42 +38,44 @@ _NO_DIFFERENCE = Difference(columns=(), older=(), newer=())
 _READING_ROWS = threading.Lock()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TablePlanner:
-    """Plans the merge of matched tables, with one way to resolve conflicts."""
-
-    config: RepoConfig
-    comparer: RowComparer
-    resolution: Resolution
-
-    def plan(self, match: TableMatch) -> KeepTable | ReplaceTable | MergeTable:
-        """Return the step that merges a table. Conflicts between rows are found later, when the step is applied."""
-        return _MatchedTable(self, match).plan()
-
-    def table(self, state: TableState) -> Table:
-        return Table(self.config, state.key, state.entry)
+def plan_matched_table(
+    match: TableMatch, *, config: RepoConfig, comparer: RowComparer, resolution: Resolution
+) -> KeepTable | ReplaceTable | MergeTable:
+    """Return the step that merges a table. Conflicts between rows are found later, when the step is applied."""
+    return _MatchedTable(match, config, comparer, resolution).plan()
 
 
 class _MatchedTable:
     """A table in the base and on both sides, while its merge is planned."""
 
-    def __init__(self, planner: TablePlanner, match: TableMatch) -> None:
-        self._planner, self._match = planner, match
-        self._base = None if match.base is None else planner.table(match.base)
-        self._source, self._target = planner.table(match.source), planner.table(match.target)
+    def __init__(self, match: TableMatch, config: RepoConfig, comparer: RowComparer, resolution: Resolution) -> None:
+        self._match, self._comparer = match, comparer
+        self._is_virtual_base = resolution.any_cell is not None
+        base = None if match.base is None else Table(config, match.base.key, match.base.entry)
+        source, target = (Table(config, state.key, state.entry) for state in (match.source, match.target))
         # Open all versions at once, and compare both sides with the base at once, to wait for the store less often.
-        tables = [table for table in (self._base, self._source, self._target) if table is not None]
-        *base, self._source_version_ref, self._target_version_ref = in_parallel(
-            lambda table: table.version_ref, tables, at_a_time=at_once(planner.config.root)
+        tables = [table for table in (base, source, target) if table is not None]
+        *of_base, self._source_version_ref, self._target_version_ref = in_parallel(
+            lambda table: table.version_ref, tables, at_a_time=at_once(config.root)
         )
-        self._base_version_ref: VersionRef | None = base[0] if base else None
+        self._base_version_ref: VersionRef | None = of_base[0] if of_base else None
         self._of_source, self._of_target = self._compare()
-        self._resolution = planner.resolution.of_table(self._names())
+        has_same_schema = self._of_source.has_same_schema and self._of_target.has_same_schema
+        has_same_key = len({table.primary_key for table in tables}) == 1
+        self._sides = SchemaSides(
+            base=base,
+            source=source,
+            target=target,
+            are_same=base is not None and has_same_schema and has_same_key,
+            of_source=self._of_source.columns,
+            of_target=self._of_target.columns,
+        )
+        self._resolution = resolution.of_table(self._names())
         self._decider = SchemaDecider(table=str(match.key), resolution=self._resolution)
 
     def _names(self) -> TableNames:
         columns: dict[str, set[str | None]] = {}
-        pairs = () if self._has_same_schema else (*self._of_source.columns, *self._of_target.columns)
+        pairs = () if self._sides.are_same else (*self._of_source.columns, *self._of_target.columns)
         for pair in pairs:
             if pair.older is not None:
                 columns.setdefault(pair.older, {pair.older}).add(pair.newer)
@@ -112,7 +114,7 @@ class _MatchedTable:
             fragments=self._of_target.fragments,
             resolution=self._resolution,
             undecided_columns=self._undecided_columns(shape),
-            has_same_schema=self._has_same_schema,
+            has_same_schema=self._sides.are_same,
             conflicts=tuple(self._decider.conflicts),
         )
 
@@ -127,47 +129,33 @@ class _MatchedTable:
         step = ReplaceTable if side == "source" else KeepTable
         return step(match=self._match, shape=Shape(), conflicts=tuple(self._decider.conflicts))
 
-    @property
-    def _has_same_schema(self) -> bool:
-        """Whether no side changed the columns, their notes or the key."""
-        if self._base is None or not (self._of_source.has_same_schema and self._of_target.has_same_schema):
-            return False
-        return self._base.primary_key == self._source.primary_key == self._target.primary_key
-
     # Columns and notes
 
     def _merge_shapes(self) -> tuple[Shape, MergedNotes]:
-        sides = SchemaSides(
-            base=self._base,
-            source=self._source,
-            target=self._target,
-            are_same=self._has_same_schema,
-            of_source=self._of_source.columns,
-            of_target=self._of_target.columns,
-        )
+        sides = self._sides
         shape = merge_shapes(sides, decider=self._decider, is_used=self._is_used)
         # One side may have changed the key. Rows can be matched by any key whose values are unique on all sides.
         matched_by = next((key for key in shape.key_candidates if self._is_key_everywhere(key)), ())
         shape = replace(shape, matched_by=matched_by)
         notes = MergedNotes() if sides.are_same else merge_notes(sides, shape.columns, self._decider)
         if not self._match.is_untouched and not sides.are_same:
-            notes, without = self._fit_defaults(sides, shape, notes)
+            notes, without = self._fit_defaults(shape, notes)
             shape = shape.with_defaults(without)
-        if self._planner.resolution.any_cell is not None:
+        if self._is_virtual_base:
             return shape.loosened(), notes.with_constraints(shape.strict_columns, shape.columns)
         return shape, notes
 
-    def _fit_defaults(self, sides: SchemaSides, shape: Shape, notes: MergedNotes) -> tuple[MergedNotes, set[str]]:
+    def _fit_defaults(self, shape: Shape, notes: MergedNotes) -> tuple[MergedNotes, set[str]]:
         """Return the notes with defaults that fit the merged columns, and the columns that have no default then.
 
         A default that does not fit is a conflict. If it is decided, the column has the default of that side if it fits,
         else none.
         """
         without: set[str] = set()
-        misfit = find_misfit(sides, shape.columns, notes)
+        misfit = find_misfit(self._sides, shape.columns, notes)
         while misfit is not None:
             column, problem = misfit
-            values = defaults_of(sides, column)
+            values = defaults_of(self._sides, column)
             side = self._decider.decide(f"its default: {problem}", values, column=column.name)
             merged = notes.columns.get(column.name, {}).get(DEFAULT, values[2])
             chosen = values[1] if side == "source" else values[2]
@@ -177,15 +165,15 @@ class _MatchedTable:
             notes = notes.with_default(column.name, kept)
             if kept is None:
                 without.add(column.name)
-            misfit = find_misfit(sides, shape.columns, notes)
+            misfit = find_misfit(self._sides, shape.columns, notes)
         return notes, without
 
     def _is_key_everywhere(self, key: Sequence[ColumnTriple]) -> bool:
         """Return whether the values of columns are unique in the base and on both sides, also where they are no key."""
         sides = (
-            (self._base, self._base_version_ref, [column.base for column in key]),
-            (self._source, self._source_version_ref, [column.source for column in key]),
-            (self._target, self._target_version_ref, [column.target for column in key]),
+            (self._sides.base, self._base_version_ref, [column.base for column in key]),
+            (self._sides.source, self._source_version_ref, [column.source for column in key]),
+            (self._sides.target, self._target_version_ref, [column.target for column in key]),
         )
         for table, version_ref, names in sides:
             columns = tuple(name for name in names if name is not None)
@@ -199,7 +187,7 @@ class _MatchedTable:
         return True
 
     def _merge_indices(self, shape: Shape) -> MergedIndices:
-        if self._planner.resolution.any_cell is not None:
+        if self._is_virtual_base:
             return MergedIndices()  # a virtual base needs no index: only its rows are compared
         return merge_indices(
             self._base_version_ref,
@@ -211,8 +199,8 @@ class _MatchedTable:
 
     def _is_used(self, table: Table, column: str) -> bool:
         """Return whether rows that changed since the base have new values in a column."""
-        comparer = self._planner.comparer
-        diff = TableDiff(str(self._match.key), before=self._base, after=table, load_comparer=lambda: comparer)
+        before, key = self._sides.base, str(self._match.key)
+        diff = TableDiff(key, before=before, after=table, load_comparer=lambda: self._comparer)
         with _READING_ROWS:
             for row in diff.iter_rows():
                 if row.change is RowChangeKind.UPDATED and column in row.columns:
@@ -225,11 +213,11 @@ class _MatchedTable:
 
     @property
     def _has_keys(self) -> bool:
-        return bool(self._source.primary_key or self._target.primary_key)
+        return bool(self._sides.source.primary_key or self._sides.target.primary_key)
 
     def _is_rewritten(self) -> bool:
         """Return whether the source replaced all files of the base, so that no row is known to be unchanged."""
-        if self._base is None or self._base_version_ref is None or not self._base.count_rows():
+        if self._sides.base is None or self._base_version_ref is None or not self._sides.base.count_rows():
             return False
         return not self._of_source.fragments
 
@@ -244,7 +232,7 @@ class _MatchedTable:
     def _only_appends(self) -> bool:
         """Return whether the source only appended rows to a table without a key. Such rows need no match."""
         # With a key, appended rows may repeat a key of the target, so that they must be matched.
-        if self._base is None or self._base.primary_key or self._source.primary_key or self._target.primary_key:
+        if self._sides.base is None or self._sides.base.primary_key or self._has_keys:
             return False
         return not self._of_source.older and not self._of_source.reshaped
 
@@ -294,7 +282,7 @@ class _MatchedTable:
 
         They are compared too: a change of such a column by one side is a conflict if the other side deleted the row.
         """
-        if self._has_same_schema:
+        if self._sides.are_same:
             return []
         ours, theirs = (
             {pair.older: pair.newer for pair in side.columns if pair.older is not None}

@@ -16,14 +16,15 @@ import pyarrow.compute as pc
 
 from anabranch.errors import InvalidInputError
 from anabranch.format.arrow_types import python_values
-from anabranch.format.compare.parts import row_ids_at, take_at
+from anabranch.format.compare.matching import Mask
+from anabranch.format.compare.parts import row_ids_at
 from anabranch.format.scan import count_rows
 from anabranch.format.staging import RowBatch
 from anabranch.format.staging.expressions import quoted_column
 from anabranch.format.staging.incoming import fit_rows
 from anabranch.format.staging.rows import Addresses, find_rows, join_addresses
 from anabranch.repo.history.comparer import ColumnTriple, RowComparer, RowMerge, RowSide, TableCounts
-from anabranch.repo.merge.changed_rows import ChangedRows, Mask, RowChanges, cells_of, deletion_of
+from anabranch.repo.merge.changed_rows import ChangedRows, RowChanges, cells_of, deletion_of, read_rows_at
 from anabranch.repo.merge.conflicts import Conflict, ConflictKind, Unresolved
 from anabranch.repo.merge.resolvers import Cells, choose, put_at
 from anabranch.repo.merge.shapes import MergedColumn
@@ -104,9 +105,7 @@ def _find_kept(step: MergeTable, touched: Addresses, comparer: RowComparer) -> C
     addresses = np.setdiff1d(find_rows(step.version_ref, "true" if has_new else " OR ".join(tests)), touched)
     if not len(addresses):
         return None
-    taken = take_at(step.version_ref, addresses)
-    fields = [pa.field(field.name, field.type) for field in step.version_ref.row_schema]
-    rows = pa.StructArray.from_arrays([taken.column(f.name).combine_chunks() for f in fields], fields=fields)
+    rows = read_rows_at(step.version_ref, addresses)
     base = _find_base(step, addresses, comparer)
     is_new = base.is_null()
     batch = pa.table(

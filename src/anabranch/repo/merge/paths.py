@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from anabranch.format.compare.matching import differ
-from anabranch.repo.merge.resolvers import Cells, Decide, Mask, choose, decide_on_each, put_at
+from anabranch.format.compare.matching import Mask, differ
+from anabranch.repo.merge.resolvers import Cells, Decide, choose, decide_on_each, put_at
 
 _JSON = "arrow.json"
 

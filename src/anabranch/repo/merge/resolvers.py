@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from anabranch.errors import InvalidInputError
+from anabranch.format.compare.matching import Mask
 from anabranch.json_values import value_from_json
 from anabranch.repo.merge.conflicts import Conflict
 from anabranch.repo.merge.decisions import JsonValue
@@ -20,8 +21,6 @@ from anabranch.repo.merge.decisions import JsonValue
 Resolver = str | Callable[[Conflict], Any]
 # By column, by table and column in one text, or nested by table.
 Resolvers = Mapping[str, Resolver | Mapping[str, Resolver]]
-
-Mask = npt.NDArray[np.bool_]
 
 # The number of digits of the largest 64-bit integer.
 _DIGITS_OF_INTEGERS = 20

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from anabranch.errors import InvalidInputError, KeyConflictError, SchemaMismatchError
 from anabranch.format.arrow_types import bytes_field, python_values
-from anabranch.format.compare.matching import differ
+from anabranch.format.compare.matching import Mask, differ
 from anabranch.format.compare.parts import row_ids_at
 from anabranch.format.staging import RowBatch, are_surely_unique
 from anabranch.format.staging.incoming import cast_computed, fit_rows
@@ -20,7 +20,6 @@ from anabranch.repo.history.comparer import TableCounts
 from anabranch.repo.merge.changed_rows import (
     ChangedRows,
     FoundRows,
-    Mask,
     RowChanges,
     cells_of,
     deletion_of,

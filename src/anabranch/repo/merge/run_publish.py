@@ -161,13 +161,6 @@ def _publish(
     return PublishedRun(commit=published.commit, published=None if published.is_earlier else published)
 
 
-class _ToBeMerged:
-    """Marks a table whose rows must be merged."""
-
-
-_TO_BE_MERGED = _ToBeMerged()
-
-
 class _Carrier:
     """Applies the changes of a run to the head of its target, again each time the target moves."""
 
@@ -190,14 +183,13 @@ class _Carrier:
         refuse_over(get_run(self._repo_store, self.entry.branch.run_id or ""))
         theirs = self._tables_of(head)
         taken = taken_homes(theirs, besides=self._mine)
-        carried = {key: self._carry_table(key, theirs, taken) for key in self._mine}
+        carried: dict[TableKey, TableEntry | None] = {}
+        for key in self._mine:
+            carried |= self._carry_table(key, theirs, taken)
         before = {key: self._before.get(key) for key in self._mine}
         # Merge both names of a renamed table together.
-        contested = with_other_names(
-            (key for key, table in carried.items() if table is _TO_BE_MERGED), before, self._mine
-        )
-        kept = {key: table for key, table in carried.items() if key not in contested}
-        plain = {key: table for key, table in kept.items() if not isinstance(table, _ToBeMerged)}
+        contested = with_other_names((key for key in self._mine if key not in carried), before, self._mine)
+        plain = {key: table for key, table in carried.items() if key not in contested}
         self.carried = {**plain, **self._merge(contested, theirs)} if contested else plain
         return self.carried
 
@@ -214,33 +206,31 @@ class _Carrier:
         """Return the tables of the target. For a live target, tables of main are those that the run was based on."""
         return View.of(head, self._main).tables(self._repo_store.commits)
 
-    def _carry_table(
-        self, key: TableKey, tables: TableMap, taken: Set[tuple[str, str | None]]
-    ) -> "TableEntry | _ToBeMerged | None":
+    def _carry_table(self, key: TableKey, tables: TableMap, taken: Set[tuple[str, str | None]]) -> Changes:
+        """Return the entry of a table on top of those of the target, or no change if its rows must be merged."""
         mine, before, theirs = self._mine[key], self._before.get(key), tables.get(key)
         if mine is not None and (mine.dataset, mine.home) in taken:
-            return _TO_BE_MERGED
+            return {}
         # The target still has the state that the run started on, so that the staged version is published as it is.
         if is_same_state(theirs, before):
-            return mine
+            return {key: mine}
         if mine is None or before is None or theirs is None or mine.primary_key != theirs.primary_key:
-            return _TO_BE_MERGED
+            return {}
         # Files can only be staged again in a home of the target. A merge forks one first.
-        if not owns(self._target, theirs.home):
-            return _TO_BE_MERGED
-        return self._append_again(before, mine, theirs)
+        appended = self._append_again(before, mine, theirs) if owns(self._target, theirs.home) else None
+        return {} if appended is None else {key: appended}
 
-    def _append_again(self, before: TableEntry, mine: TableEntry, theirs: TableEntry) -> "TableEntry | _ToBeMerged":
-        """Stage appended data files again on the new version, without reading them."""
+    def _append_again(self, before: TableEntry, mine: TableEntry, theirs: TableEntry) -> TableEntry | None:
+        """Stage appended data files again on the new version, without reading them. None if that is not possible."""
         old, staged, other = self._version_ref(before), self._version_ref(mine), self._version_ref(theirs)
         fragments = staging.find_appended(old, staged)
         if fragments is None:
-            return _TO_BE_MERGED
+            return None
         try:
             version_ref = append_again(other, fragments, before=old, after=staged, unique_by=mine.primary_key)
         # The same keys, or other columns. The merge then finds and reports the conflicts row by row.
         except (KeyConflictError, WriteConflictError):
-            return _TO_BE_MERGED
+            return None
         return replace(theirs, version=version_ref.version, rows=version_ref.count_rows())
 
     def _version_ref(self, entry: TableEntry) -> VersionRef:

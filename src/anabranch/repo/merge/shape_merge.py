@@ -80,10 +80,8 @@ class _ShapeMerger:
             return
         if triple.base is None:
             self._merge_new(triple)
-        elif triple.source is None:
-            self._drop(triple)
-        elif triple.target is None:
-            self._keep_dropped(triple)
+        elif triple.source is None or triple.target is None:
+            self._merge_dropped(triple)
         else:
             self._merge_kept(triple)
 
@@ -178,35 +176,22 @@ class _ShapeMerger:
                 )
             )
 
-    def _drop(self, triple: ColumnTriple) -> None:
-        """Merge a column that the source dropped."""
-        base, target = self._field(self._base, triple.base), self._field(self._target, triple.target)
-        if (
-            self._is_changed(base, target)
-            or self._is_new_in_key(base, self._target, target)
-            or self._is_used(self._target, target.name)
-        ):
-            # The target has used the column since, and a silent drop would lose its values.
-            texts = _text(base), None, _text(target)
-            wins = self._decider.decide("the source dropped it", texts, column=base.name)
-            if wins == "target":
-                self._keep(triple, target)
-                return
-        self._dropped.append(target.name)
-
-    def _keep_dropped(self, triple: ColumnTriple) -> None:
-        """Merge a column that the target dropped."""
-        base, source = self._field(self._base, triple.base), self._field(self._source, triple.source)
-        if (
-            self._is_changed(base, source)
-            or self._is_new_in_key(base, self._source, source)
-            or self._is_used(self._source, source.name)
-        ):
-            # The source has used the column since, and its values would be lost without a conflict.
-            texts = _text(base), _text(source), None
-            wins = self._decider.decide("the target dropped it", texts, column=base.name)
-            if wins == "source":
-                self._restore(triple.source, source)
+    def _merge_dropped(self, triple: ColumnTriple) -> None:
+        """Merge a column that one side dropped and the other side still has."""
+        has, lacks = ("source", "target") if triple.target is None else ("target", "source")
+        table = self._source if has == "source" else self._target
+        base, left = self._field(self._base, triple.base), self._field(table, getattr(triple, has))
+        wins = lacks
+        if self._is_changed(base, left) or self._is_new_in_key(base, table, left) or self._is_used(table, left.name):
+            # The other side has used the column since, and its values would be lost without a conflict.
+            texts = _text(base), *((_text(left), None) if has == "source" else (None, _text(left)))
+            wins = self._decider.decide(f"the {lacks} dropped it", texts, column=base.name)
+        if has == "target" and wins == "target":
+            self._keep(triple, left)
+        elif has == "target":
+            self._dropped.append(left.name)
+        elif wins == "source":
+            self._restore(triple.source, left)
 
     def _restore(self, source: str | None, merged: "pa.Field") -> None:
         """Keep a column of the source that the target does not have any more, with all its values."""
