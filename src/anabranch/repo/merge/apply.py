@@ -21,8 +21,7 @@ from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import TableEntry, TableMap
 from anabranch.repo.merge.changed_rows import FoundRows, RowChanges, find_source_updates
 from anabranch.repo.merge.conflicts import Conflict, ConflictKind, ConflictLog, Unresolved
-from anabranch.repo.merge.new_keys import MergedKeys, needs_key_check
-from anabranch.repo.merge.nulls import iter_without_nulls
+from anabranch.repo.merge.constraints import MergedKeys, iter_without_nulls
 from anabranch.repo.merge.rows import iter_row_changes
 from anabranch.repo.merge.shapes import Shape
 from anabranch.repo.merge.steps import (
@@ -124,7 +123,7 @@ def _iter_counted_rows(step: MergeTable, comparer: RowComparer) -> Iterator[RowC
 
 def _iter_rows(step: MergeTable, found: FoundRows, schema: pa.Schema, comparer: RowComparer) -> Iterator[RowChanges]:
     """Yield the changes of rows and their conflicts. Raise SchemaMismatchError if the rows do not fit a new key."""
-    new_keys = MergedKeys(step.version_ref, step.shape) if needs_key_check(step.shape) else None
+    new_keys = MergedKeys(step.version_ref, step.shape) if step.shape.needs_key_check else None
     has_conflicts = bool(step.conflicts)
     for changes in iter_without_nulls(step, iter_row_changes(step, found, schema), schema, comparer):
         has_conflicts = has_conflicts or changes.conflicts.count > 0

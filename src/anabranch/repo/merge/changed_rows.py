@@ -142,6 +142,11 @@ def deletion_of(addresses: npt.NDArray[np.uint64]) -> RowChanges:
     return RowChanges(batch=RowBatch(rows=None, addresses=addresses), counts=counts)
 
 
+def insertion_of(rows: pa.Table, origin: ChangedRows | None = None) -> RowChanges:
+    counts = TableCounts(inserted=len(rows), updated=0, deleted=0)
+    return RowChanges(batch=RowBatch(rows=rows), counts=counts, origin=origin)
+
+
 def _codes(changes: pa.Array) -> npt.NDArray[np.int32]:
     found = pc.fill_null(pc.index_in(changes, _CHANGES), _CODES[None])
     return np.asarray(found.to_numpy(zero_copy_only=False), dtype=np.int32)

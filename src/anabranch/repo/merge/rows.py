@@ -24,6 +24,7 @@ from anabranch.repo.merge.changed_rows import (
     cells_of,
     deletion_of,
     fields_of,
+    insertion_of,
 )
 from anabranch.repo.merge.conflicts import Conflict, ConflictKind, Unresolved
 from anabranch.repo.merge.decisions import JsonValue
@@ -93,8 +94,7 @@ class _RowMerger:
         fields = [self._schema.field(name).with_nullable(nullable=True) for name in rows.column_names]
         columns = [cast_computed(column.combine_chunks(), f) for column, f in zip(rows.columns, fields, strict=True)]
         rows = pa.table(columns, names=rows.column_names)
-        batch = RowBatch(rows=fit_rows(rows, self._schema).to_table())
-        return RowChanges(batch=batch, counts=TableCounts(inserted=len(rows), updated=0, deleted=0), origin=origin)
+        return insertion_of(fit_rows(rows, self._schema).to_table(), origin)
 
     def _check_unique_keys(self, found: ChangedRows) -> None:
         """Raise KeyConflictError if a key occurs more than once: writers can skip the check of unique keys.

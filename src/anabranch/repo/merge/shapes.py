@@ -154,6 +154,11 @@ class Shape:
         return tuple(next(c.name for c in self.columns if c.triple == triple) for triple in self.matched_by)
 
     @property
+    def needs_key_check(self) -> bool:
+        """Whether rows that were matched can have equal keys in the result."""
+        return bool(self.primary_key) and set(self.matched_names) != set(self.primary_key)
+
+    @property
     def lenient_changes(self) -> tuple[ColumnChange, ...]:
         """The changes of columns, without NOT NULL constraints that may hold only with the merged rows."""
         changes = [replace(change, nullable=change.nullable or None) for change in self.altered]

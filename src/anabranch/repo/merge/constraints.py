@@ -1,12 +1,12 @@
-"""Decide on nulls that a merge would leave in columns that take none, row by row.
+"""Check the constraints of merged rows: columns that take no nulls, and a key that rows were not matched by.
 
-One side made the column NOT NULL, the other side inserted rows with nulls there, or set cells to null. Nulls of the
-source are in rows that the merge writes. Nulls of the target may be in rows that the source did not change, which would
-stay as they are.
+If one side made a column NOT NULL, the other side may have inserted rows with nulls there, or set cells to null. These
+are decided on row by row. Nulls of the source are in rows that the merge writes. Nulls of the target may be in rows
+that the source did not change, which would stay as they are.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -14,20 +14,20 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from anabranch.errors import InvalidInputError
+from anabranch.errors import InvalidInputError, KeyConflictError, SchemaMismatchError
 from anabranch.format.arrow_types import python_values
 from anabranch.format.compare.matching import Mask
 from anabranch.format.compare.parts import row_ids_at
-from anabranch.format.scan import count_rows
-from anabranch.format.staging import RowBatch
-from anabranch.format.staging.expressions import quoted_column
-from anabranch.format.staging.incoming import fit_rows
+from anabranch.format.scan import count_rows, kept_keys
+from anabranch.format.staging import KeyRows, RowBatch, VersionRef, refuse_repeated
+from anabranch.format.staging.expressions import find_default, quoted_column
+from anabranch.format.staging.incoming import cast_computed, fit_rows
 from anabranch.format.staging.rows import Addresses, find_rows, join_addresses
 from anabranch.repo.history.comparer import ColumnTriple, RowComparer, RowMerge, RowSide, TableCounts
-from anabranch.repo.merge.changed_rows import ChangedRows, RowChanges, cells_of, deletion_of, read_rows_at
+from anabranch.repo.merge.changed_rows import ChangedRows, RowChanges, cells_of, deletion_of, insertion_of, read_rows_at
 from anabranch.repo.merge.conflicts import Conflict, ConflictKind, Unresolved
 from anabranch.repo.merge.resolvers import Cells, choose, put_at
-from anabranch.repo.merge.shapes import MergedColumn
+from anabranch.repo.merge.shapes import MergedColumn, Shape
 from anabranch.repo.merge.steps import MergeTable
 
 
@@ -178,36 +178,25 @@ class _NullDecider:
                 continue
             # A row that was left out because of an earlier column has nothing more to decide.
             nulls = _Nulls(self, change, column, np.flatnonzero(_null_mask(rows.column(column.name)) & ~is_dropped))
-            decided = nulls.decide()
-            is_dropped[nulls.positions[decided.is_dropped]] = True
-            is_open[nulls.positions[decided.is_open]] = True
-            rows = _with_values(rows, column.name, nulls.positions, decided.values)
-            if decided.is_open.any():
-                yield RowChanges(conflicts=nulls.unresolved(decided.is_open))
+            values, are_open, are_dropped = nulls.decide()
+            is_dropped[nulls.positions[are_dropped]] = True
+            is_open[nulls.positions[are_open]] = True
+            rows = _with_values(rows, column.name, nulls.positions, values)
+            if are_open.any():
+                yield RowChanges(conflicts=nulls.unresolved(are_open))
         yield from self._result(change, rows, is_dropped=is_dropped, is_left=~(is_open | is_dropped))
 
     def _result(self, change: RowChanges, rows: pa.Table, *, is_dropped: Mask, is_left: Mask) -> Iterator[RowChanges]:
-        batch, counts = change.batch, change.counts
+        batch = change.batch
         # A row that is in the target must be deleted there. A new one is only not written.
         if len(batch.row_ids) and is_dropped.any():
             yield deletion_of(batch.addresses[is_dropped])
-        rows = rows.filter(pa.array(is_left))
-        rows = pa.Table.from_arrays(rows.columns, schema=self.schema)
+        rows = pa.Table.from_arrays(rows.filter(pa.array(is_left)).columns, schema=self.schema)
         if not len(batch.row_ids):
-            counts = TableCounts(inserted=len(rows), updated=0, deleted=0)
-            yield RowChanges(batch=replace(batch, rows=rows), counts=counts)
+            yield insertion_of(rows)
             return
         left = RowBatch(rows=rows, addresses=batch.addresses[is_left], row_ids=batch.row_ids[is_left])
         yield RowChanges(batch=left, counts=TableCounts(inserted=0, updated=len(rows), deleted=0))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Decided:
-    """Values instead of nulls, which of them are not decided, and which rows are left out."""
-
-    values: pa.Array
-    is_open: Mask
-    is_dropped: Mask
 
 
 class _Nulls:
@@ -230,9 +219,10 @@ class _Nulls:
             _, clashes = self._origin.flags(len(decider.columns))
             self._is_clash = clashes[:, decider.columns.index(column)]
 
-    def decide(self) -> _Decided:
-        """Decide by resolutions, resolvers or the strategy. Raise InvalidInputError if a decision sets a null.
+    def decide(self) -> tuple[pa.Array, Mask, Mask]:
+        """Return values instead of nulls, which of them are not decided, and which rows are left out.
 
+        Decide by resolutions, resolvers or the strategy. Raise InvalidInputError if a decision sets a null.
         A side that does not have a row decides to leave it out. Cells that both sides changed and that nothing decides
         are reported as such already.
         """
@@ -249,7 +239,7 @@ class _Nulls:
             if self._step.resolution.find_cell_resolver(column) == absent:
                 is_dropped = is_null & self._is_absent()
         is_open = (~are_resolved & ~self._is_clash) | (is_null & ~is_dropped)
-        return _Decided(values=values, is_open=is_open, is_dropped=is_dropped)
+        return values, is_open, is_dropped
 
     def _check_not_chosen(self, is_null: Mask) -> None:
         """Raise InvalidInputError if a resolution or a function chose one of these nulls."""
@@ -352,3 +342,59 @@ def _with_values(rows: pa.Table, name: str, positions: npt.NDArray[np.int64], va
     number = rows.schema.get_field_index(name)
     column = put_at(rows.column(number).combine_chunks(), positions, values)
     return rows.set_column(number, rows.schema.field(number), column)
+
+
+# Keys
+
+
+@dataclass
+class MergedKeys:
+    """The keys that a merge would write to a version of the target, to check them before anything is written."""
+
+    version_ref: VersionRef
+    shape: Shape
+    _written: list[pa.Table] = field(default_factory=list)
+    _replaced: list[Addresses] = field(default_factory=list)
+
+    def add(self, batch: RowBatch) -> None:
+        """Add rows of the result, and the addresses of the rows that they replace."""
+        self._replaced.append(batch.addresses)
+        if batch.rows is not None:
+            self._written.append(batch.rows.select(self.shape.primary_key))
+
+    def check(self) -> None:
+        """Raise SchemaMismatchError if the merged rows repeat a value of the key, or have nulls in it."""
+        columns = {column.name: column for column in self.shape.columns}
+        merged = [columns[name] for name in self.shape.primary_key]
+        schema = pa.schema([column.field for column in merged])
+        names = [column.triple.target for column in merged if column.triple.target is not None]
+        kept = kept_keys(self.version_ref, names, join_addresses(self._replaced))
+        self._check_new_column(kept.count)
+
+        def read() -> Iterator[pa.RecordBatch]:
+            for batch in kept.read():
+                yield pa.record_batch([self._key_values(batch, column) for column in merged], schema=schema)
+            for rows in self._written:
+                yield from rows.cast(schema).to_batches()
+
+        try:
+            refuse_repeated(KeyRows(read=read, count=kept.count + sum(map(len, self._written))))
+        except KeyConflictError as err:
+            raise SchemaMismatchError(f"the rows do not fit the new key: {err.problem}", hint=err.hint) from err
+
+    def _key_values(self, kept: pa.RecordBatch, column: MergedColumn) -> pa.Array:
+        """Return a column of the key for rows of the target. A column that it does not have yet has its default."""
+        if column.triple.target is not None:
+            return cast_computed(kept.column(column.triple.target), column.field.with_nullable(nullable=True))
+        compute = find_default(column.field, columns=[each.name for each in self.shape.columns])
+        return pa.nulls(len(kept), column.field.type) if compute is None else compute(len(kept)).cast(column.field.type)
+
+    def _check_new_column(self, kept: int) -> None:
+        """Check a key with a column that the target does not have yet: rows that stay as they are get nulls there."""
+        new = [column.name for column in self.shape.columns if column.is_new and column.name in self.shape.primary_key]
+        empty = [name for name in new if name not in self.shape.filled]
+        if kept and empty:
+            raise SchemaMismatchError(
+                f"the rows do not fit the new key: {kept} of the target have no value in {empty[0]!r}",
+                hint="merge the column first, fill it, and then change the key",
+            )
