@@ -170,21 +170,16 @@ class CsvReader:
         line = skip + 1 + held.count(b"\n", 0, start)
         if start == len(held):
             return _Body(self._given_names or (), iter(()), line)
-        found = self._dialect.record.match(held, start)
+        found, where = self._dialect.record.match(held, start), _header_of(file.uri, line)
         if found is None:
-            raise self._no_header(
-                held[start:],
-                file=file.uri,
-                line=line,
-                problem=f"the header of {file.uri!r}, line {line}, has a quote that is not closed",
-            )
+            raise self._no_header(held[start:], where, "has a quote that is not closed")
         first = self._values(found[0])
         if not self._options.header:
             names = self._given_names or tuple(f"column_{number}" for number in range(1, len(first) + 1))
             return _Body(names, itertools.chain([held[start:]], pieces), line)
-        _require_text(found[0], file.uri, line)
-        self._check_delimiter(found[0], first, file.uri, line)
-        _check_names(first, file.uri, line)
+        _require_text(found[0], where)
+        self._check_delimiter(found[0], first, where)
+        _check_names(first, where)
         rest = held[found.end() :]
         return _Body(first, itertools.chain([rest] if rest else [], pieces), line + found[0].count(b"\n"))
 
@@ -203,11 +198,10 @@ class CsvReader:
                 break
             if len(held) > _LONGEST_HEADER:
                 line = self._options.skip + 1 + held.count(b"\n", 0, start)
-                problem = f"the header of {file!r}, line {line}, does not end"
-                raise self._no_header(held[start:], file=file, line=line, problem=problem)
+                raise self._no_header(held[start:], _header_of(file, line), "does not end")
         return held
 
-    def _no_header(self, text: bytes, *, file: str, line: int, problem: str) -> Exception:
+    def _no_header(self, text: bytes, where: str, problem: str) -> Exception:
         """Return the error for text whose first record does not end: the quotes or the delimiter are others."""
         for delimiter, option in _USUAL_DELIMITERS.items():
             other = replace(self._dialect, delimiter=delimiter.encode())
@@ -215,19 +209,18 @@ class CsvReader:
             # "id";"name" is one quoted value with text behind it, unless the delimiter is a semicolon.
             if found is not None and len(self._values(found[0], delimiter)) > 1:
                 return SchemaMismatchError(
-                    f"the header of {file!r}, line {line}, cannot be read with the delimiter {self._shown_delimiter}",
+                    f"{where}, cannot be read with the delimiter {self._shown_delimiter}",
                     hint=f"pass `csv=CsvOptions(delimiter={option!r})`",
                 )
-        return DamagedFileError(
-            problem, hint="close the quote in the file, or pass `csv=CsvOptions(quote='')` if quotes are plain text"
-        )
+        hint = "close the quote in the file, or pass `csv=CsvOptions(quote='')` if quotes are plain text"
+        return DamagedFileError(f"{where}, {problem}", hint=hint)
 
     @property
     def _shown_delimiter(self) -> str:
         separator = self._options.separator
         return repr(_USUAL_DELIMITERS.get(separator, separator))
 
-    def _check_delimiter(self, record: bytes, names: tuple[str, ...], file: str, line: int) -> None:
+    def _check_delimiter(self, record: bytes, names: tuple[str, ...], where: str) -> None:
         """Refuse a header of one column that has another usual delimiter in its name.
 
         The file has that delimiter. Without this check, every line would load as one text.
@@ -241,8 +234,7 @@ class CsvReader:
             return
         option = _USUAL_DELIMITERS[max(others, key=names[0].count)]
         raise SchemaMismatchError(
-            f"the header of {file!r}, line {line}, is one column {names[0]!r} with the delimiter"
-            f" {self._shown_delimiter}",
+            f"{where}, is one column {names[0]!r} with the delimiter {self._shown_delimiter}",
             hint=f"pass `csv=CsvOptions(delimiter={option!r})`, or quote the name in the file if it is one column",
         )
 
@@ -262,11 +254,16 @@ def _after_blank_lines(text: bytes) -> int:
     return len(text) - len(text.lstrip(b"\r\n"))
 
 
-def _require_text(header: bytes, file: str, line: int) -> None:
+def _header_of(file: str, line: int) -> str:
+    """Return how errors call the header of a file."""
+    return f"the header of {file!r}, line {line}"
+
+
+def _require_text(header: bytes, where: str) -> None:
     try:
         header.decode()
     except UnicodeDecodeError as err:
-        problem = f"the header of {file!r}, line {line}, is not UTF-8: {err.reason} at byte {err.start + 1}"
+        problem = f"{where}, is not UTF-8: {err.reason} at byte {err.start + 1}"
         # Excel writes "Unicode text" with this mark.
         encoding = "utf-16" if header.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "latin-1"
         raise DamagedFileError(
@@ -274,18 +271,19 @@ def _require_text(header: bytes, file: str, line: int) -> None:
         ) from None
 
 
-def _check_names(names: tuple[str, ...], file: str, line: int) -> None:
+def _check_names(names: tuple[str, ...], where: str) -> None:
     for number, name in enumerate(names, start=1):
         if not name:
-            problem = f"column {number} in the header of {file!r}, line {line}, has no name"
-            hint = "name it in the file, or pass `csv=CsvOptions(delimiter=...)`"
             # A delimiter at the end of every line begins one more column.
-            if number == len(names):
-                hint = "name it in the file, or remove the delimiter at the end of its lines"
-            raise SchemaMismatchError(problem, hint=hint)
+            is_last = number == len(names)
+            other = (
+                "remove the delimiter at the end of its lines" if is_last else "pass `csv=CsvOptions(delimiter=...)`"
+            )
+            raise SchemaMismatchError(
+                f"column {number} in {where}, has no name", hint=f"name it in the file, or {other}"
+            )
         if names.count(name) > 1:
-            problem = f"the header of {file!r}, line {line}, names {name!r} twice"
-            raise SchemaMismatchError(problem, hint="name each column once")
+            raise SchemaMismatchError(f"{where}, names {name!r} twice", hint="name each column once")
 
 
 def _width_reason(width: int, names: tuple[str, ...]) -> str:

@@ -183,11 +183,8 @@ def check_columns(
                 f"{file.uri!r} is empty", hint=f"write a header with the columns {', '.join(expected)}, or leave it out"
             )
         if extra or (missing and not may_lack):
-            said = [
-                f"{what} {', '.join(map(repr, found))}"
-                for what, found in (("also has", extra), ("lacks", missing))
-                if found
-            ]
+            differences = {"also has": extra, "lacks": missing}
+            said = [f"{what} {', '.join(map(repr, found))}" for what, found in differences.items() if found]
             raise SchemaMismatchError(
                 f"{file.uri!r} {' and '.join(said)}: the columns are {', '.join(map(repr, expected))}",
                 hint="correct the file, or change the table's columns first",

@@ -103,10 +103,8 @@ def in_order(outputs: Mapping[str, Output]) -> list[Output]:
         first = outputs[min(circle, key=lambda key: outputs[key].location.line)]
         start = circle.index(first.key)
         shown = [*circle[start:-1], *circle[: start + 1]] if start else circle
-        first.location.fail(
-            f"the outputs read each other in a circle: {' reads '.join(shown)}",
-            hint="let one of them read another table",
-        )
+        problem = f"the outputs read each other in a circle: {' reads '.join(shown)}"
+        first.location.fail(problem, hint="let one of them read another table")
     declared, found = list(outputs), []
     while sorter.is_active():
         ready = sorted(sorter.get_ready(), key=declared.index)
@@ -143,9 +141,9 @@ def select_outputs(
 ) -> dict[str, Output]:
     """Return the outputs that are asked for, as they are declared; by default all."""
     for name in ("only", "select", "exclude"):
+        given = getattr(selection, name)
         # A text is a sequence too, and its characters would be taken for names.
-        if isinstance(getattr(selection, name), str):
-            given = getattr(selection, name)
+        if isinstance(given, str):
             raise InvalidInputError(f"{name} is {given!r}", hint=f"give a list: {name}=[{given!r}]")
     if selection.only and selection.select:
         raise InvalidInputError("both 'only' and 'select' are given", hint="leave one out")

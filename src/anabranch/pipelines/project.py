@@ -113,11 +113,9 @@ def declare_project(kind: type[_Kind], source: Source) -> _Kind:
     for path, text in files.items():
         # Where errors look up the lines of a file.
         linecache.cache[f"{folder}{path}"] = (len(text), None, text.splitlines(keepends=True), f"{folder}{path}")
-    project = _read_project(files[PurePosixPath(PROJECT_FILE)], folder)
-    pipeline = kind(project.name, parameters=project.parameters, engine=project.engine)
-    pipeline.location = project.location
+    pipeline, bucket = _read_head(kind, files[PurePosixPath(PROJECT_FILE)], f"{folder}{PROJECT_FILE}")
     for model in _iter_models(files, folder):
-        _declare_model(pipeline, project, model)
+        _declare_model(pipeline, bucket, model)
     for path, text in files.items():
         if path.parts[0] == _CHECKS and path.suffix == ".sql":
             location = SourceLocation(file=f"{folder}{path}", line=1)
@@ -125,19 +123,8 @@ def declare_project(kind: type[_Kind], source: Source) -> _Kind:
     return pipeline
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Project:
-    """The content of `anabranch.yml`."""
-
-    name: str
-    location: SourceLocation
-    engine: Engine
-    bucket: str | None
-    parameters: Mapping[str, Any]
-
-
-def _read_project(text: str, folder: str) -> _Project:
-    file = f"{folder}{PROJECT_FILE}"
+def _read_head(kind: type[_Kind], text: str, file: str) -> tuple[_Kind, str | None]:
+    """Read `anabranch.yml`. Return the pipeline without its outputs, and the usual bucket of its models."""
     settings = read_settings(text, file=file)
     found = settings.known("the project", ("name", "engine", "bucket", "parameters"))
     if "name" not in found:
@@ -148,13 +135,13 @@ def _read_project(text: str, folder: str) -> _Project:
     for name, given in parameters.items():
         # One by one, only for the error: it has the line of the parameter. The pipeline does not know that line.
         declare_parameters({name: values[name]}, given.location)
-    return _Project(
-        name=found["name"].text("the name of the project"),
-        location=SourceLocation(file=file, line=1),
-        engine=Engine.SPARK if engine is None else parse_engine(engine.value, engine.location),
-        bucket=found["bucket"].text("the bucket") if "bucket" in found else None,
+    pipeline = kind(
+        found["name"].text("the name of the project"),
         parameters=values,
+        engine=Engine.SPARK if engine is None else parse_engine(engine.value, engine.location),
     )
+    pipeline.location = SourceLocation(file=file, line=1)
+    return pipeline, found["bucket"].text("the bucket") if "bucket" in found else None
 
 
 def _parameter(name: str, given: Setting) -> Any:
@@ -238,14 +225,14 @@ def _known(settings: Setting) -> dict[str, Setting]:
     return settings.known("a model", _MODEL_SETTINGS, hints=_MODEL_HINTS)
 
 
-def _declare_model(pipeline: PipelineDefinition, project: _Project, model: _Model) -> None:
-    key = _key(model, project)
+def _declare_model(pipeline: PipelineDefinition, usual_bucket: str | None, model: _Model) -> None:
+    key = _key(model, usual_bucket)
     engine = model.settings.get("engine")
     options = Options(
         primary_key=model.names_of("key"),
         incremental=model.names_of("incremental"),
         description=model.text_of("description", ""),
-        engine=project.engine if engine is None else parse_engine(engine.value, engine.location),
+        engine=pipeline.engine if engine is None else parse_engine(engine.value, engine.location),
     )
     options = _written(model, options)
     if model.path.suffix == ".sql":
@@ -276,14 +263,14 @@ def _declare_model(pipeline: PipelineDefinition, project: _Project, model: _Mode
     pipeline._add(output, model.settings.get("checks", Setting(value=(), location=model.location)))
 
 
-def _key(model: _Model, project: _Project) -> str:
+def _key(model: _Model, usual_bucket: str | None) -> str:
     """Return the table of a model: from its settings, else by its file: `bucket.table.sql`, or `bucket/table.sql`."""
     if "table" in model.settings:
         given = model.settings["table"]
         return parse_key(given.text("the setting 'table'"), given.location)
     if "." in model.path.stem:
         return parse_key(model.path.stem, model.location)
-    bucket = model.path.parent.name if len(model.path.parts) > 2 else project.bucket
+    bucket = model.path.parent.name if len(model.path.parts) > 2 else usual_bucket
     if bucket is None:
         model.location.fail(
             f"the bucket of the model {model.path.stem!r} is not known",

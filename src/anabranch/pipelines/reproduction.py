@@ -10,7 +10,6 @@ from anabranch.pipelines.definition import PipelineDefinition, Source
 from anabranch.pipelines.plan import Selection, plan_pipeline
 from anabranch.pipelines.provenance import find_source
 from anabranch.pipelines.run import Manner, PipelineRun, run_plan
-from anabranch.repo.history.diff import TableDiff
 from anabranch.repo.history.lineage import PipelineRecord
 from anabranch.repo.log.entries import GraphCommit
 from anabranch.repo.runs.engine_access import EngineAccess
@@ -147,23 +146,16 @@ def _free_name(repo: "Repository", commit: GraphCommit) -> str:
 def _compare(
     repo: "Repository", commit: GraphCommit, record: PipelineRecord, done: PipelineRun
 ) -> tuple[ComparedOutput, ...]:
-    built = {output.key for output in done.outputs}
+    built = {output.key for output in done.outputs} & set(record.outputs)
     found = repo.diff(commit.graph_commit_id, done.branch, tables=sorted(record.outputs))
-    different = {table.key: table for table in found.tables}
-    return tuple(
-        _compared(key, different.get(key)) if key in built else ComparedOutput(key=key, is_missing=True)
-        for key in record.outputs
-    )
-
-
-def _compared(key: str, table: TableDiff | None) -> ComparedOutput:
-    if table is None:
-        return ComparedOutput(key=key)
-    counts = table.counts
-    return ComparedOutput(
-        key=key,
-        inserted=counts.inserted,
-        updated=counts.updated,
-        deleted=counts.deleted,
-        has_other_columns=bool(table.columns),
-    )
+    outputs = {key: ComparedOutput(key=key, is_missing=key not in built) for key in record.outputs}
+    for table in found.tables:
+        if table.key in built:
+            outputs[table.key] = ComparedOutput(
+                key=table.key,
+                inserted=table.counts.inserted,
+                updated=table.counts.updated,
+                deleted=table.counts.deleted,
+                has_other_columns=bool(table.columns),
+            )
+    return tuple(outputs.values())

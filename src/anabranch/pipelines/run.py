@@ -82,8 +82,11 @@ def check_failed(checks: Sequence[DeclaredCheck], error: CheckFailedError) -> Ch
 def list_logs(repo: "Repository", run_id: str) -> tuple[RunLog, ...]:
     """The logs of the steps of a run that failed."""
     found = open_store(repo.uri, repo.storage_options).list(f"{_FOLDER}/{run_id}")
-    names = {info.path.rpartition("/")[2].removesuffix(".log"): join_uri(repo.uri, info.path) for info in found}
-    return tuple(RunLog(output=name, uri=names[name]) for name in sorted(names))
+    logs = [
+        RunLog(output=info.path.rpartition("/")[2].removesuffix(".log"), uri=join_uri(repo.uri, info.path))
+        for info in found
+    ]
+    return tuple(sorted(logs, key=lambda log: log.output))
 
 
 def reason_of(error: BaseException) -> str:

@@ -106,16 +106,22 @@ def _duck_hint(error: AnabranchError) -> str:
 
 
 def _duck_key(use: TableUse, body: bytes) -> str:
-    line = 1 + body[: use.start].count(b"\n")
+    written = use.table if use.bucket is None else f"{use.bucket}.{use.table}"
+    time = None if use.ref is None else f"'{use.ref}'"
+    return str(_key(written, time, line=1 + body[: use.start].count(b"\n")))
+
+
+def _key(written: str, time: str | None, *, line: int) -> TableKey:
+    """Return the table of a name. Refuse one that is read as of a time or a ref."""
     try:
-        key = TableKey.parse(use.table if use.bucket is None else f"{use.bucket}.{use.table}")
+        key = TableKey.parse(written)
     except AnabranchError as err:
         raise StatementError(err.problem, hint=err.hint, line=line) from None
-    if use.ref is not None:
+    if time is not None:
         raise StatementError(
-            f"table '{key}' is asked for as of '{use.ref}'", hint="a pipeline reads its branch as it is", line=line
+            f"table '{key}' is asked for as of {time}", hint="a pipeline reads its branch as it is", line=line
         )
-    return str(key)
+    return key
 
 
 def _parse(text: str) -> exp.Query:
@@ -157,15 +163,8 @@ def _is_other(table: exp.Table, common: set[str]) -> bool:
 
 def _use_of(table: exp.Table) -> _Use:
     parts = [part for part in table.parts if isinstance(part, exp.Identifier)]
-    written, line = ".".join(part.name for part in parts), parts[0].meta.get("line", 1)
-    try:
-        key = TableKey.parse(written)
-    except AnabranchError as err:
-        raise StatementError(err.problem, hint=err.hint, line=line) from None
-    if table.args.get("version") or table.args.get("when"):
-        raise StatementError(
-            f"table '{key}' is asked for as of another time", hint="a pipeline reads its branch as it is", line=line
-        )
+    time = "another time" if table.args.get("version") or table.args.get("when") else None
+    key = _key(".".join(part.name for part in parts), time, line=parts[0].meta.get("line", 1))
     # Columns may be called by the table's name. Spark wants an alias behind a sample, whose end is not known.
     alias = None if table.alias or table.args.get("sample") else key.table
     return _Use(start=parts[0].meta["start"], end=parts[-1].meta["end"] + 1, key=str(key), alias=alias)
