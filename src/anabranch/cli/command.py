@@ -85,9 +85,11 @@ _OPTIONS: dict[Shared, Any] = {
     "as_json": Annotated[bool, flag("--json", "Print one JSON document instead of tables.", rich_help_panel=_PANEL)],
 }
 
-BRANCH: tuple[Shared, ...] = ("branch",)
 READS: tuple[Shared, ...] = ("repo", "storage_option", "as_json")
 WRITES: tuple[Shared, ...] = ("repo", "actor", "storage_option", "as_json")
+# Of a command that reads the current branch, or makes a commit on it.
+READS_BRANCH: tuple[Shared, ...] = ("branch", *READS)
+COMMITS: tuple[Shared, ...] = ("branch", *WRITES)
 # A repository that does not exist yet, a dataset that is named by its address, and a service with a folder of its own.
 NEW: tuple[Shared, ...] = ("actor", "storage_option", "as_json")
 DATASET: tuple[Shared, ...] = ("storage_option", "as_json")

@@ -274,14 +274,11 @@ def _require_text(header: bytes, where: str) -> None:
 def _check_names(names: tuple[str, ...], where: str) -> None:
     for number, name in enumerate(names, start=1):
         if not name:
+            hint = "name it in the file, or pass `csv=CsvOptions(delimiter=...)`"
             # A delimiter at the end of every line begins one more column.
-            is_last = number == len(names)
-            other = (
-                "remove the delimiter at the end of its lines" if is_last else "pass `csv=CsvOptions(delimiter=...)`"
-            )
-            raise SchemaMismatchError(
-                f"column {number} in {where}, has no name", hint=f"name it in the file, or {other}"
-            )
+            if number == len(names):
+                hint = "name it in the file, or remove the delimiter at the end of its lines"
+            raise SchemaMismatchError(f"column {number} in {where}, has no name", hint=hint)
         if names.count(name) > 1:
             raise SchemaMismatchError(f"{where}, names {name!r} twice", hint="name each column once")
 

@@ -6,6 +6,7 @@ import typer
 
 from anabranch.cli.command import SERVICE, Here, add_group, command, group
 from anabranch.cli.completion import SHELLS, Installation, complete_choices, completion_script, install_completion
+from anabranch.cli.documents import document_of
 from anabranch.cli.options import argument, flag
 from anabranch.cli.output import MEANINGS, Answer
 from anabranch.cli.texts import Table
@@ -126,15 +127,9 @@ def completion(
 
 
 def _installed(shell: str, done: Installation) -> Answer:
-    document = {
-        "shell": shell,
-        "path": done.path,
-        "startup_file": done.startup_file,
-        "added_lines": list(done.added_lines),
-    }
     sentences = [f"installed the completion for {shell} in {done.path}; open a new shell to use it"]
     undo = f"delete {done.path}"
     if done.startup_file is not None:
         sentences += [f"added to {done.startup_file}:", *(f"  {line}" for line in done.added_lines)]
         undo += f" and remove {'this line' if len(done.added_lines) == 1 else 'these lines'} from {done.startup_file}"
-    return Answer(document, *sentences, f"to undo it, {undo}")
+    return Answer({"shell": shell, **document_of(done)}, *sentences, f"to undo it, {undo}")

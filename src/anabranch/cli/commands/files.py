@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-from anabranch.cli.command import BRANCH, WRITES, Here, command, group
+from anabranch.cli.command import COMMITS, Here, command, group
 from anabranch.cli.options import (
     Columns,
     Message,
@@ -155,7 +155,7 @@ class LoadOptions:
     "load",
     "load shop.orders orders.csv --primary-key id",
     "load shop.orders 's3://in/2026/*.csv' --mode upsert",
-    on=(*BRANCH, *WRITES),
+    on=COMMITS,
 )
 def load(
     here: Here,

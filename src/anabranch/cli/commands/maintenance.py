@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated
 
-from anabranch.cli.command import BRANCH, WRITES, Here, command, group
+from anabranch.cli.command import COMMITS, WRITES, Here, command, group
 from anabranch.cli.documents import document_of
 from anabranch.cli.options import KeepPolicy, TableName, TableNames, argument, flag, option
 from anabranch.cli.output import GENERAL, Answer, Line
@@ -221,7 +221,7 @@ def _some(names: tuple[str, ...]) -> list[str]:
     return [*names[:_NAMED], *([f"{len(names) - _NAMED} more"] if len(names) > _NAMED else [])]
 
 
-@command(app, "compact", "compact", "compact shop.orders --branch dev", "compact --engine spark", on=(*BRANCH, *WRITES))
+@command(app, "compact", "compact", "compact shop.orders --branch dev", "compact --engine spark", on=COMMITS)
 def compact(
     here: Here,
     keys: Annotated[
@@ -245,13 +245,7 @@ def compact(
     return Answer({"commit_id": commit_id, "tables": done.tables}, sentence, tables=[shown])
 
 
-@command(
-    app,
-    "index",
-    "index shop.orders id",
-    "index shop.events embedding --type ivf_pq --metric cosine",
-    on=(*BRANCH, *WRITES),
-)
+@command(app, "index", "index shop.orders id", "index shop.events embedding --type ivf_pq --metric cosine", on=COMMITS)
 def index(
     here: Here,
     key: TableName,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, assert_never
 
-from anabranch.cli.command import BRANCH, WRITES, Here, command, group
+from anabranch.cli.command import COMMITS, WRITES, Here, command, group
 from anabranch.cli.documents import document_of
 from anabranch.cli.merging import (
     Into,
@@ -260,7 +260,7 @@ CommitNames = Annotated[
 ]
 
 
-@command(app, "rebase", "rebase main", "rebase v1.0 --branch dev --strategy target", on=(*BRANCH, *WRITES))
+@command(app, "rebase", "rebase main", "rebase v1.0 --branch dev --strategy target", on=COMMITS)
 def rebase(
     here: Here, onto: Annotated[str, argument("REF", "New base of the commits, such as main.")], *, how: ReplayOptions
 ) -> Answer:
@@ -294,9 +294,7 @@ def rebase(
     return Answer(document, sentence, tables=[Table(("commit", "from", "message"), rows)] if rows else [])
 
 
-@command(
-    app, "cherry-pick", "cherry-pick dev", "cherry-pick dev~2 -b fix", "cherry-pick main..dev", on=(*BRANCH, *WRITES)
-)
+@command(app, "cherry-pick", "cherry-pick dev", "cherry-pick dev~2 -b fix", "cherry-pick main..dev", on=COMMITS)
 def cherry_pick(here: Here, commits: CommitNames, message: Message = None, *, how: ReplayOptions) -> Answer:
     """Apply the changes of commits to the current branch.
 
@@ -307,7 +305,7 @@ def cherry_pick(here: Here, commits: CommitNames, message: Message = None, *, ho
     return _replayed(here, "cherry-pick", commits, message, how=how)
 
 
-@command(app, "revert", "revert 01M7GMZB03Y0YA", "revert main~3..main --dry-run", on=(*BRANCH, *WRITES))
+@command(app, "revert", "revert 01M7GMZB03Y0YA", "revert main~3..main --dry-run", on=COMMITS)
 def revert(here: Here, commits: CommitNames, message: Message = None, *, how: ReplayOptions) -> Answer:
     """Make new commits that undo older commits.
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-from anabranch.cli.command import BRANCH, READS, WRITES, Here, add_group, command, group
+from anabranch.cli.command import COMMITS, READS_BRANCH, WRITES, Here, add_group, command, group
 from anabranch.cli.documents import document_of
 from anabranch.cli.options import AfterName, Limit, Message, NamePrefix, RefOption, argument, flag, option, parse_pairs
 from anabranch.cli.output import DIFFERENT, Answer, Line, watch_outputs, watch_values
@@ -108,7 +108,7 @@ class Building:
     "pipeline run shop.py --master spark://host:7077",
     "pipeline run shop --select state:changed+ --since main",
     "pipeline run --reproduce main",
-    on=(*BRANCH, *WRITES),
+    on=COMMITS,
 )
 def run(
     here: Here,
@@ -182,9 +182,7 @@ def _reproduce(here: Here, file: str | None, commit: str, how: Building) -> Answ
     )
 
 
-@command(
-    pipelines, "plan", "pipeline plan shop", "pipeline plan shop --select mart.* --svg graph.svg", on=(*BRANCH, *READS)
-)
+@command(pipelines, "plan", "pipeline plan shop", "pipeline plan shop --select mart.* --svg graph.svg", on=READS_BRANCH)
 def plan(
     here: Here,
     file: File,
@@ -238,7 +236,7 @@ def list_pipelines(
     "backfill",
     "pipeline backfill shop day --start 2026-01-01 --end 2026-01-31",
     "pipeline backfill shop month --start 2025-01-01 --end 2025-12-01 --step 1m",
-    on=(*BRANCH, *WRITES),
+    on=COMMITS,
 )
 def backfill(
     here: Here,

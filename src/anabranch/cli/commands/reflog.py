@@ -4,7 +4,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
-from anabranch.cli.command import BRANCH, WRITES, Here, command, group
+from anabranch.cli.command import COMMITS, WRITES, Here, command, group
 from anabranch.cli.options import Limit, argument, option
 from anabranch.cli.output import Answer
 from anabranch.cli.texts import Table, first_line, first_page
@@ -105,7 +105,7 @@ def _repeat(here: Here, move: "Callable[[str], Movement]", name: str, steps: int
     return Answer(document, *sentences)
 
 
-@command(app, "reset", "reset main~1", "reset dev@v7 --branch dev", on=(*BRANCH, *WRITES))
+@command(app, "reset", "reset main~1", "reset dev@v7 --branch dev", on=COMMITS)
 def reset(
     here: Here,
     to: Annotated[

@@ -3,19 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from anabranch.cli.command import (
-    BRANCH,
-    DATASET,
-    NEW,
-    READS,
-    SERVICE,
-    WRITES,
-    Here,
-    add_group,
-    command,
-    group,
-    notes_on,
-)
+from anabranch.cli.command import DATASET, NEW, READS_BRANCH, SERVICE, WRITES, Here, add_group, command, group, notes_on
 from anabranch.cli.options import argument, flag, option, parse_pairs
 from anabranch.cli.output import GENERAL, Answer
 from anabranch.cli.texts import Table, commit_line, count, mode_text, size_text, snapshot_size
@@ -72,7 +60,7 @@ def init(
     return Answer(document, made, *notes_on(memory, before=settings.memory))
 
 
-@command(app, "status", "status", "status --json", on=(*BRANCH, *READS))
+@command(app, "status", "status", "status --json", on=READS_BRANCH)
 def status(here: Here) -> Answer:
     """Show the current repository, branch and commit.
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
-from anabranch.cli.command import BRANCH, WRITES, Here, command, group
+from anabranch.cli.command import COMMITS, Here, command, group
 from anabranch.cli.options import (
     Columns,
     Engine,
@@ -54,7 +54,7 @@ RowsToChange = Annotated[
     "insert",
     'row insert shop.orders \'{"id": 7, "item": "tea"}\'',
     "row insert shop.orders --upsert < rows.jsonl",
-    on=(*BRANCH, *WRITES),
+    on=COMMITS,
 )
 def insert(
     here: Here,
@@ -86,7 +86,7 @@ def insert(
     "update",
     "row update shop.orders --set 'price=price * 2' --where 'id = 7'",
     "row update shop.orders --set \"item='tea'\" --where true",
-    on=(*BRANCH, *WRITES),
+    on=COMMITS,
 )
 def update(
     here: Here,
@@ -147,7 +147,7 @@ def _dates_as_literals(here: Here, key: str, changes: Mapping[str, str]) -> Iter
         raise
 
 
-@command(row_commands, "delete", "row delete shop.orders --where 'id = 7'", on=(*BRANCH, *WRITES))
+@command(row_commands, "delete", "row delete shop.orders --where 'id = 7'", on=COMMITS)
 def delete(here: Here, key: TableName, where: RowsToChange = None, message: Message = None) -> Answer:
     """Delete the rows that match a condition, as one commit."""
     predicate = _require_where(where, "delete")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from anabranch.cli.command import BRANCH, READS, WRITES, Here, add_group, command, group
+from anabranch.cli.command import COMMITS, READS_BRANCH, Here, add_group, command, group
 from anabranch.cli.documents import document_of
 from anabranch.cli.options import Limit, Message, RefOption, TableName, argument, flag, option, parse_names, parse_pairs
 from anabranch.cli.output import DIFFERENT, Answer, Line
@@ -64,7 +64,7 @@ def show(here: Here, key: TableName, ref: RefOption = None) -> Answer:
     tables,
     "create",
     "table create shop.orders id=int64 item=string 'price=decimal(10, 2)' --primary-key id",
-    on=(*BRANCH, *WRITES),
+    on=COMMITS,
 )
 def create(
     here: Here,
@@ -89,7 +89,7 @@ def create(
     return _changed(here, tx, key, f"created {key} with {count(len(types), 'column')}")
 
 
-@command(tables, "drop", "table drop shop.orders", on=(*BRANCH, *WRITES))
+@command(tables, "drop", "table drop shop.orders", on=COMMITS)
 def drop(here: Here, key: TableName, message: Message = None) -> Answer:
     """Drop a table from the branch. Older commits still have the table."""
     with here.on_current_branch(), here.repository.transaction(message=message or f"Drop {key}") as tx:
@@ -97,7 +97,7 @@ def drop(here: Here, key: TableName, message: Message = None) -> Answer:
     return _changed(here, tx, key, f"dropped {key}")
 
 
-@command(tables, "rename", "table rename shop.orders shop.sales", on=(*BRANCH, *WRITES))
+@command(tables, "rename", "table rename shop.orders shop.sales", on=COMMITS)
 def rename(
     here: Here, key: TableName, new: Annotated[str, argument("NEW", "New name of the table.")], message: Message = None
 ) -> Answer:
@@ -133,7 +133,7 @@ def history(here: Here, key: TableName, limit: Limit = 20, ref: RefOption = None
     return Answer(document, *sentences, tables=[shown])
 
 
-@command(tables, "adopt", "table adopt shop.orders", "table adopt shop.events events.lance", on=(*BRANCH, *WRITES))
+@command(tables, "adopt", "table adopt shop.orders", "table adopt shop.events events.lance", on=COMMITS)
 def adopt(
     here: Here,
     key: TableName,
@@ -164,7 +164,7 @@ def adopt(
     return Answer(document, f"adopted {key} with {count(rows, 'row')} on {where}")
 
 
-@command(tables, "settle", "table settle shop.orders --force", on=(*BRANCH, *WRITES))
+@command(tables, "settle", "table settle shop.orders --force", on=COMMITS)
 def settle(
     here: Here,
     key: TableName,
@@ -227,7 +227,7 @@ def show_schema(here: Here, ref: RefOption = None) -> Answer | None:
     return None
 
 
-@command(schemas, "plan", "schema plan schema.yaml", "schema plan schema.yaml -b dev --exit-code", on=(*BRANCH, *READS))
+@command(schemas, "plan", "schema plan schema.yaml", "schema plan schema.yaml -b dev --exit-code", on=READS_BRANCH)
 def plan_schema(
     here: Here,
     file: File,
@@ -242,9 +242,7 @@ def plan_schema(
     return Answer(found.to_dict(), _summary(found), lines=list(_lines(found)), exit_code=code)
 
 
-@command(
-    schemas, "apply", "schema apply schema.yaml", "schema apply schema.yaml --allow-destructive", on=(*BRANCH, *WRITES)
-)
+@command(schemas, "apply", "schema apply schema.yaml", "schema apply schema.yaml --allow-destructive", on=COMMITS)
 def apply_schema(
     here: Here,
     file: File,
