@@ -279,7 +279,7 @@ def test_a_stream_that_waits_does_not_read_the_history_again(small: ab.Repositor
     follower = reader._follower()
     store = CountingStore(testing.store_of(small))
     follower._repository = testing.open(small, store=store)
-    follower._feed = change_feed(follower._repository, SMALL)
+    follower.feed = change_feed(follower._repository, SMALL)
     put(small, 70, "elsewhere", key=OTHER)
     assert reader.latestOffset(start, ReadAllAvailable()) == start
     read = [path for _, path in store.requests if path.startswith("_commits/")]

@@ -121,29 +121,25 @@ class _Part(InputPartition):
         self.pieces = tuple(pieces)
 
 
-class _Reading:
-    """Plans parts and reads them. Spark sends it around, so that it holds values only."""
+class _FeedReader:
+    """What both readers do. Spark sends them around, so that they hold values only."""
 
     def __init__(self, pinned: PinnedFeed, open_repository: OpenRepository) -> None:
-        self.pinned = pinned
+        self._pinned = pinned
         self._open_repository = open_repository
-
-    def open(self) -> Repository:
-        location = self.pinned.options.location
-        return self._open_repository(location.repository, storage_options=location.storage_options)
-
-    def feed(self) -> TableFeed:
-        return change_feed(self.open(), self.pinned.options.location.key)
-
-    def plan(self, feed: TableFeed, changes: Sequence[TableChange]) -> Sequence[InputPartition]:
-        return [_Part(pieces) for pieces in plan_pieces(feed, changes)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, _Part):  # Spark makes up a part where there is none
-            yield from read_pieces(self.pinned, self.feed(), partition.pieces)
+            yield from read_pieces(self._pinned, self._open_feed(), partition.pieces)
+
+    def _open(self) -> Repository:
+        return self._pinned.options.location.open(self._open_repository)
+
+    def _open_feed(self) -> TableFeed:
+        return change_feed(self._open(), self._pinned.options.location.key)
 
 
-class ChangeReader(DataSourceReader):
+class ChangeReader(_FeedReader, DataSourceReader):
     """Reads the changes between two commits."""
 
     def __init__(self, pinned: PinnedFeed, open_repository: OpenRepository) -> None:
@@ -151,14 +147,12 @@ class ChangeReader(DataSourceReader):
             raise InvalidInputError(
                 "the start of the changes is not given", hint="give the option 'since', or read by a stream"
             )
-        self._reading = _Reading(pinned, open_repository)
+        super().__init__(pinned, open_repository)
 
     def partitions(self) -> Sequence[InputPartition]:
-        feed, pinned = self._reading.feed(), self._reading.pinned
-        return self._reading.plan(feed, list(feed.iter_states(since=pinned.since, until=pinned.until)))
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return self._reading.read(partition)
+        feed = self._open_feed()
+        changes = list(feed.iter_states(since=self._pinned.since, until=self._pinned.until))
+        return [_Part(pieces) for pieces in plan_pieces(feed, changes)]
 
 
 class FeedFollower:
@@ -173,14 +167,10 @@ class FeedFollower:
                 "a stream has no end", hint="leave the option 'until' out, or read without a stream"
             )
         self.newest: GraphCommit | None = None
+        self.feed = change_feed(repository, pinned.options.location.key)
         self._pinned = pinned
         self._repository = repository
-        self._feed = change_feed(repository, pinned.options.location.key)
         self._idle: tuple[str, str] | None = None
-
-    @property
-    def feed(self) -> TableFeed:
-        return self._feed
 
     def first(self) -> dict[str, Any]:
         """Return the offset to begin with."""
@@ -208,8 +198,8 @@ class FeedFollower:
         if start["commit"] == end["commit"]:
             return []
         if start["commit"]:
-            return list(self._feed.iter_states(since=start["commit"], until=end["commit"]))
-        return [self._feed.state_at(end["commit"])]
+            return list(self.feed.iter_states(since=start["commit"], until=end["commit"]))
+        return [self.feed.state_at(end["commit"])]
 
     def _list_new(self, start: str, until: str) -> list[GraphCommit]:
         """Return the commits to read. What was searched before, and had none, is not searched again."""
@@ -217,7 +207,7 @@ class FeedFollower:
         if looked == until:
             return []
         try:
-            commits = self._feed.list_commits(since=looked, until=until)
+            commits = self.feed.list_commits(since=looked, until=until)
         except (InvalidInputError, NotInHistoryError):
             # The branch was reset to before the commit that was searched last. The start may still be in its history.
             commits = self._list_all_new(start, until)
@@ -228,9 +218,9 @@ class FeedFollower:
     def _list_all_new(self, start: str, until: str) -> list[GraphCommit]:
         branch = self._pinned.options.branch
         try:
-            return self._feed.list_commits(since=start, until=until)
+            return self.feed.list_commits(since=start, until=until)
         except (InvalidInputError, NotInHistoryError) as err:
-            common = self._feed.newest_common(start, until).graph_commit_id
+            common = self.feed.newest_common(start, until).graph_commit_id
             raise NotInHistoryError(
                 f"branch '{branch}' no longer has commit {start}, up to which this stream has read",
                 hint=f"undo the reset, or begin a stream with a new checkpoint since {common}, the newest commit that "
@@ -238,11 +228,11 @@ class FeedFollower:
             ) from err
 
 
-class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class ChangeStreamReader(_FeedReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Follows a branch for Spark's own interface of sources written in Python."""
 
     def __init__(self, pinned: PinnedFeed, open_repository: OpenRepository) -> None:
-        self._reading = _Reading(pinned, open_repository)
+        super().__init__(pinned, open_repository)
         # What only the driver's side has, when it is first asked.
         self._known: FeedFollower | None = None
         self._end: str | None = None
@@ -258,7 +248,7 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         # Spark knows rows, bytes and files; a commit is the file of a history.
-        return ReadMaxFiles(self._reading.pinned.options.most_commits)
+        return ReadMaxFiles(self._pinned.options.most_commits)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         follower = self._follower()
@@ -271,14 +261,11 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         follower = self._follower()
-        return self._reading.plan(follower.feed, follower.changes(start, end))
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return self._reading.read(partition)
+        return [_Part(pieces) for pieces in plan_pieces(follower.feed, follower.changes(start, end))]
 
     def _follower(self) -> FeedFollower:
         if self._known is None:
-            self._known = FeedFollower(self._reading.pinned, self._reading.open())
+            self._known = FeedFollower(self._pinned, self._open())
         return self._known
 
 

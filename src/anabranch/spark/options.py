@@ -55,6 +55,9 @@ class TableLocation:
         key = str(TableKey.parse(named.pop()))
         return cls(repository=options["repo"], key=key, storage_options=secrets)
 
+    def open(self, open_repository: OpenRepository, *, actor: str | None = None) -> Repository:
+        return open_repository(self.repository, actor=actor, storage_options=self.storage_options)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
@@ -141,6 +144,9 @@ class WriteOptions:
         if "run" in options:
             raise InvalidInputError("a stream does not write into a run", hint="give the option 'branch' instead")
         return cls.parse({"message": "", **{name: options[name] for name in options if name not in _STREAMING}})
+
+    def open(self, open_repository: OpenRepository) -> Repository:
+        return self.location.open(open_repository, actor=self.actor)
 
 
 def with_lent_options(options: Mapping[str, str], lent: Mapping[str, Mapping[str, str]]) -> dict[str, str]:

@@ -27,7 +27,6 @@ from anabranch.spark.options import (
     FeedOptions,
     OpenRepository,
     ReadOptions,
-    TableLocation,
     WriteOptions,
     asks_for_changes,
     with_lent_options,
@@ -106,14 +105,11 @@ class AnabranchSource(DataSource):
     def schema(self) -> StructType:
         if asks_for_changes(self._given):
             options = FeedOptions.parse(self._given)
-            self._feed = PinnedFeed.find(options, self._open(options.location))
+            self._feed = PinnedFeed.find(options, options.location.open(type(self).open_repository))
             return self._feed.shown
         reading = ReadOptions.parse(self._given)
-        self._version_ref = find_version_ref(reading, self._open(reading.location))
+        self._version_ref = find_version_ref(reading, reading.location.open(type(self).open_repository))
         return shown_schema(selected_schema(self._version_ref, reading.selection))
-
-    def _open(self, location: TableLocation) -> Repository:
-        return type(self).open_repository(location.repository, storage_options=location.storage_options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802 - Spark's signature
         if self._feed is None:

@@ -18,13 +18,12 @@ from anabranch import errors
 from anabranch.errors import AnabranchError
 from anabranch.files.rows import cut_file
 from anabranch.files.sources import SourceFile
-from anabranch.format import staging
 from anabranch.format.staging import RewriteTask, RewrittenFragments, VersionRef, WrittenFragment, rewrite_fragments
-from anabranch.format.staging.incoming import fit_rows
 from anabranch.repo.io.load_steps import write_rows
 from anabranch.repo.io.values import LoadTask, WrittenRows
 from anabranch.spark.session import get_session
-from anabranch.spark.types import as_columns, new_columns
+from anabranch.spark.types import new_columns
+from anabranch.spark.writer import FragmentWriter
 from anabranch.storage.requests import OnProgress, Progress, ignore_progress
 
 _RESULTS = "number bigint, result binary"
@@ -93,15 +92,12 @@ class SparkLoader:
     def write_frame(
         self, frame: Any, version_ref: VersionRef, schema: pa.Schema, *, for_overwrite: bool
     ) -> WrittenRows:
-        given = frame.schema
+        writer = FragmentWriter(version_ref=version_ref, given=frame.schema, columns=schema, is_overwrite=for_overwrite)
 
         def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            rows = fit_rows(as_columns(batches, given, schema), schema)
-            reader = pa.RecordBatchReader.from_batches(rows.schema, rows.batches)
-            written = staging.write_fragments(version_ref, reader, for_overwrite=for_overwrite)
-            yield pa.record_batch([pa.array([f.to_json() for f in written], pa.string())], names=["fragment"])
+            yield pa.record_batch([pa.array(writer.write_files(batches), pa.string())], names=["fragment"])
 
-        fit_rows(as_columns(iter(()), given, schema), schema)  # refuses wrong types before the job begins
+        writer.fitted(iter(()))  # refuses wrong types before the job begins
         get_session(frame.sparkSession)
         with spark_errors():
             texts = [row.fragment for row in frame.mapInArrow(work, _TEXTS).collect()]

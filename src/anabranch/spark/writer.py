@@ -5,7 +5,7 @@ A stream is one commit for each batch that brings rows, exactly once.
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Self
 
 import pyarrow as pa
@@ -37,12 +37,16 @@ class FragmentWriter:
     given: StructType
     columns: pa.Schema
     is_overwrite: bool
-    prepared_at: float
+    prepared_at: float = field(default_factory=time.time)
 
     def write(self, batches: Iterator[pa.RecordBatch], repository: Repository) -> tuple[str, ...]:
-        """Write rows into the table's folder; return the fragments as text."""
+        """Write rows as `write_files` does, and protect the files from garbage collection until the commit."""
         with EngineAccess(repository).keep_files(since=self.prepared_at):
-            written = staging.write_fragments(self.version_ref, self.fitted(batches), for_overwrite=self.is_overwrite)
+            return self.write_files(batches)
+
+    def write_files(self, batches: Iterator[pa.RecordBatch]) -> tuple[str, ...]:
+        """Write rows into the table's folder; return the fragments as text."""
+        written = staging.write_fragments(self.version_ref, self.fitted(batches), for_overwrite=self.is_overwrite)
         return tuple(fragment.to_json() for fragment in written)
 
     def fitted(self, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatchReader:
@@ -139,7 +143,7 @@ class CommitWriter(DataSourceArrowWriter):
             self._table = PreparedTable.make(tx, options, given, is_overwrite=is_overwrite)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return _Written(fragments=self._table.writer.write(iterator, self._open()))
+        return _Written(fragments=self._table.writer.write(iterator, self._options.open(self._open_repository)))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         written = [text for message in messages if isinstance(message, _Written) for text in message.fragments]
@@ -149,12 +153,8 @@ class CommitWriter(DataSourceArrowWriter):
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Do nothing: what no commit refers to does not exist, and garbage collection removes its files."""
 
-    def _open(self) -> Repository:
-        options, location = self._options, self._options.location
-        return self._open_repository(location.repository, actor=options.actor, storage_options=location.storage_options)
-
     def _begin(self) -> Transaction:
-        options, repository = self._options, self._open()
+        options, repository = self._options, self._options.open(self._open_repository)
         if options.run is not None:
             return repository.run_get(options.run).transaction(message=options.message, metadata=options.metadata)
         return repository.transaction(options.branch, message=options.message, metadata=options.metadata, kind="load")
@@ -198,7 +198,8 @@ class StreamCommitWriter(DataSourceStreamArrowWriter):
 
     def prepare(self) -> None:
         """Make the table ready for one batch."""
-        with self._open().transaction(self._options.branch) as tx:  # without changes, so that it publishes nothing
+        repository = self._options.open(self._open_repository)
+        with repository.transaction(self._options.branch) as tx:  # without changes, so that it publishes nothing
             self._table = PreparedTable.make(tx, self._options, self._given, is_overwrite=self._is_overwrite)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -209,7 +210,8 @@ class StreamCommitWriter(DataSourceStreamArrowWriter):
                 "Spark does not name the streaming query for which it writes",
                 hint="use PySpark 4.3 and a trigger of batches",
             )
-        return _WrittenBatch(query=query, table=self._table, fragments=self._table.writer.write(iterator, self._open()))
+        fragments = self._table.writer.write(iterator, self._options.open(self._open_repository))
+        return _WrittenBatch(query=query, table=self._table, fragments=fragments)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         written = [message for message in messages if isinstance(message, _WrittenBatch)]
@@ -219,7 +221,7 @@ class StreamCommitWriter(DataSourceStreamArrowWriter):
         if not written or not (fragments or self._is_overwrite or written[0].table.staged_table.origin is None):
             return  # no rows: nothing to publish, and nothing to look up
         options, first = self._options, written[0]
-        EngineAccess(self._open()).publish_batch(
+        EngineAccess(options.open(self._open_repository)).publish_batch(
             StreamBatch(query=first.query, epoch=batchId, table=TableKey.parse(options.location.key)),
             lambda tx: first.table.take_in(tx, fragments),
             branch=options.branch,
@@ -229,7 +231,3 @@ class StreamCommitWriter(DataSourceStreamArrowWriter):
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Do nothing: what no commit refers to does not exist, and garbage collection removes its files."""
-
-    def _open(self) -> Repository:
-        options, location = self._options, self._options.location
-        return self._open_repository(location.repository, actor=options.actor, storage_options=location.storage_options)
