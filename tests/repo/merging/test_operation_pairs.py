@@ -97,13 +97,17 @@ def fill(repo: ab.Repository, key: tuple[str, ...]) -> None:
     with repo.transaction() as tx:
         tx.create_table(TABLE, SCHEMA, primary_key=key)
         tx.append(TABLE, rows(BASE_ROWS[:2]))
-        tx.index(TABLE, "v")
     repo.append(TABLE, rows(BASE_ROWS[2:]))
+    # After both fragments: a compaction does not join fragments of which an index covers only some.
+    repo.index(TABLE, "v")
     for name, operation in OPERATIONS.items():
         for side in ("source", "target"):
-            repo.branch_create(branch_of(name, side))
-            with repo.transaction(branch_of(name, side)) as tx:
+            branch = branch_of(name, side)
+            before = repo.branch_create(branch).head_commit_id
+            with repo.transaction(branch) as tx:
                 operation.apply(Work(tx, side))
+            # An operation without a commit would test nothing.
+            assert (repo.head_commit_id_for_branch(branch) == before) is (name == "nothing"), name
 
 
 def branch_of(operation: str, side: str) -> str:
@@ -187,6 +191,56 @@ def test_pair_of_operations_merges_as_it_is_written(lake_of_branches: ab.Reposit
             found = "".join(sorted({mark_of(conflict) for conflict in err.conflicts}))
             conflicts = err.conflicts
         assert found == grid[source, target], (source, target, conflicts)
+        if found == ".":
+            assert state_of(repo, branch) == expected_state(source, target, key), (source, target)
+
+
+def _rebase(repo: ab.Repository, source: str, target: str, branch: str) -> None:
+    repo.branch_create_from(branch_of(source, "source"), branch)
+    repo.rebase(branch, branch_of(target, "target"))
+
+
+def _squash(repo: ab.Repository, source: str, target: str, branch: str) -> None:
+    repo.branch_create_from(branch_of(target, "target"), branch)
+    repo.merge(branch_of(source, "source"), into=branch, squash=True)
+
+
+def _publish_run(repo: ab.Repository, source: str, target: str, branch: str) -> None:
+    repo.branch_create(branch)
+    with repo.begin_run(branch) as run:
+        with run.transaction() as tx:
+            OPERATIONS[source].apply(Work(tx, "source"))
+        with repo.transaction(branch) as tx:
+            OPERATIONS[target].apply(Work(tx, "target"))
+
+
+def _merge_live(repo: ab.Repository, source: str, target: str, branch: str) -> None:
+    repo.branch_create(f"live_{branch}", mode="live")
+    with repo.transaction(f"live_{branch}") as tx:
+        OPERATIONS[source].apply(Work(tx, "source"))
+    repo.branch_create_from(branch_of(target, "target"), branch)
+    repo.merge(f"live_{branch}", into=branch)
+
+
+OTHER_WAYS = {"rebase": _rebase, "squash": _squash, "run": _publish_run, "live": _merge_live}
+
+
+@pytest.mark.proof
+@pytest.mark.xdist_group("operation pairs")
+@pytest.mark.parametrize("way", OTHER_WAYS)
+def test_pairs_of_operations_have_one_outcome_in_other_ways(lake_of_branches: ab.Repository, way: str) -> None:
+    """A rebase, a squash, a run whose target moved and a merge of a live branch decide as a merge does."""
+    repo = lake_of_branches
+    key = repo.table(TABLE).primary_key
+    grid = KEYED if key else KEYLESS
+    for source, target in grid:
+        branch = f"{way}_{branch_of(source, 'source')}_{branch_of(target, 'target')}"
+        found = "."
+        try:
+            OTHER_WAYS[way](repo, source, target, branch)
+        except MergeConflictError as err:
+            found = "".join(sorted({mark_of(conflict) for conflict in err.conflicts}))
+        assert found == grid[source, target], (source, target)
         if found == ".":
             assert state_of(repo, branch) == expected_state(source, target, key), (source, target)
 
