@@ -203,6 +203,13 @@ def test_upload_that_unpacks_to_too_much_is_refused(hasty: Running) -> None:
         refused(import_file(project, gzip.compress(rows)[:-20]), 400, "bad_record")
 
 
+def test_description_can_be_requested_by_many_clients_at_once(tmp_path: Path) -> None:
+    with serving(tmp_path) as running:
+        request = b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n"
+        with connections(running, 16, request) as opened:
+            assert {status_of(connection) for connection in opened} == {200}
+
+
 def test_waiting_previews_leave_threads_and_slots_to_others(tmp_path: Path) -> None:
     """Previews of one token use its share and wait. Writes, and previews of another token, are answered."""
     limits = Limits(workers=2, preview_workers=2, previews_per_token=1, waiting_previews_per_token=8)

@@ -95,7 +95,7 @@ def test_requests_are_answered_whether_more_were_expected_or_fewer(service: Serv
             await asyncio.gather(*(loop([f"{client} {number}" for number in range(client)]) for client in range(1, 6)))
             await asyncio.gather(*creating(service, *(("one", name) for name in NAMES)))
 
-    asyncio.run(run())
+    run_apart(run)
     assert len(versions(service, "one")) == 15 + len(NAMES)
 
 

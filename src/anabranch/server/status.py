@@ -2,8 +2,9 @@
 
 import asyncio
 import logging
+import threading
 import time
-from typing import Annotated, Any
+from typing import Annotated
 
 import duckdb
 from fastapi import Depends, Request, Response
@@ -22,6 +23,9 @@ from anabranch.server.ui.responses import SECURITY_HEADERS
 _log = logging.getLogger("anabranch.server")
 _VALID_SECONDS = 1.0
 _TIMEOUT_SECONDS = 5.0
+# FastAPI cannot build the description in two threads at once. It is built and rendered only once: that takes long, and
+# this route needs no token.
+_describing = threading.Lock()
 
 
 class HealthCheck:
@@ -135,8 +139,12 @@ def get_metrics(call: ForAnyone) -> Response:
 @router.get("/openapi.json", include_in_schema=False)
 def get_openapi(_: Anyone, request: Request) -> JSONResponse:
     """Describe the routes as OpenAPI."""
-    described: dict[str, Any] = request.app.openapi()
-    return JSONResponse(described)
+    state = request.app.state
+    with _describing:
+        if getattr(state, "description", None) is None:
+            state.description = JSONResponse(request.app.openapi())
+    description: JSONResponse = state.description
+    return description
 
 
 _DOCS = """<!doctype html>
