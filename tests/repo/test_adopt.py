@@ -1,6 +1,7 @@
 """Writes by other Lance tools: kept, reported, adopted or set aside; and existing Lance tables imported as they are."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -20,6 +21,8 @@ from anabranch.errors import (
     TableExistsError,
     TableNotFoundError,
 )
+from anabranch.format.compare.version_steps import descends_from, step_back
+from anabranch.format.staging import VersionRef
 from anabranch.storage.options import lance_options
 from tests.conftest import Location
 from tests.repo.conftest import (
@@ -367,3 +370,16 @@ def test_a_pending_external_write_leaves_no_temporary_files(tmp_path: Path) -> N
                 tx.append(key, [{"id": number}])
         assert not list(tmp_path.rglob("*#*"))
     assert [repo.table(key).to_arrow().to_pylist() for key in keys] == [[{"id": 1}, {"id": 2}]] * 4
+
+
+def test_adopted_table_descends_from_no_version_of_its_own(lake: ab.Repository, elsewhere: str) -> None:
+    """Its first version is a clone. To look for the cloned version in the table itself would never end."""
+    lake.adopt("s.adopted", elsewhere)
+    home = replace(lake.table("s.adopted").version_ref.home, branch=None)
+    first = VersionRef(home=home, version=1)
+    assert step_back(first) is None
+    lake.branch_create("dev")
+    lake.append("s.adopted", table(90), branch="dev")
+    ours = lake.table("s.adopted", "dev").version_ref
+    assert descends_from(ours, lake.table("s.adopted").version_ref)
+    assert not descends_from(lake.table("s.adopted").version_ref, ours)

@@ -85,6 +85,9 @@ def _find_step(version_ref: VersionRef) -> _Step | None:
         return _Step(VersionRef(home=home, version=shown), frozenset())
     match found.operation:
         case lance.LanceOperation.Clone() as made:
+            # A clone of another dataset, such as an adopted table, begins here. Its reference names a version there.
+            if made.branch_name is None:
+                return None
             return _Step(VersionRef(home=home.on(made.ref_name), version=made.ref_version), frozenset())
         case lance.LanceOperation.Restore() as made:
             if made.version == version_ref.version:
