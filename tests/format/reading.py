@@ -4,9 +4,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from anabranch.format.home import Home
+from anabranch.format.home import Home, VersionRef
 from anabranch.format.scan import read_table
-from anabranch.format.staging.version_ref import VersionRef
 
 
 def read_base(home: Home, base: str | int, **options: Any) -> pa.Table:

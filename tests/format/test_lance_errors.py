@@ -5,10 +5,9 @@ import pyarrow as pa
 import pytest
 
 from anabranch import errors
-from anabranch.format.home import Home
+from anabranch.format.home import Home, VersionRef
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.staging import append
-from anabranch.format.staging.version_ref import VersionRef
 from tests.conftest import Location
 
 

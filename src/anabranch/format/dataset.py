@@ -16,7 +16,7 @@ from anabranch.format.cleanup import cleanup
 from anabranch.format.clone import clone, holds, relocate
 from anabranch.format.doctor import doctor
 from anabranch.format.doctor.findings import DoctorReport
-from anabranch.format.home import Home, refuse_managed
+from anabranch.format.home import Home, VersionRef, refuse_managed
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout import deletion_files, listing
 from anabranch.format.layout.listing import branch_ref_path
@@ -25,7 +25,6 @@ from anabranch.format.refs import branches, refs
 from anabranch.format.refs.ref_files import RefList, warn_unreadable
 from anabranch.format.retention import CleanupReport, checked_retention, record_branch, record_clone_files
 from anabranch.format.staging.compaction import CompactReport, compact_bases
-from anabranch.format.staging.version_ref import VersionRef
 from anabranch.ids import MAIN
 from anabranch.storage import open_store
 from anabranch.storage.requests import OnProgress, counting

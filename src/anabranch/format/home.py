@@ -1,6 +1,7 @@
 """A home: the folder in which one line of versions of a dataset lives, its root or a branch below `tree/`.
 
-Also the bounded cache in which a process keeps what it read of homes, and of logs.
+`VersionRef` is one version of a home. The bounded cache in which a process keeps what it read of homes, and of logs, is
+here, too.
 """
 
 import math
@@ -10,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from anabranch.errors import (
     BranchNotFoundError,
@@ -31,6 +32,7 @@ from anabranch.storage.uris import follow_links, is_local, join_uri, normalise_u
 
 if TYPE_CHECKING:
     import lance
+    import pyarrow as pa
 
 
 K = TypeVar("K")
@@ -40,12 +42,14 @@ V = TypeVar("V")
 class BoundedCache(Generic[K, V]):
     """A cache with a bound: the values kept last, at most `limit` of them; threads may share it.
 
-    With a `capacity`, the weights of all kept values are at most that in sum, but the newest value is always kept.
+    With a `capacity`, the weights of all kept values are at most that in sum, but the newest value is always kept,
+    unless it is heavier than `heaviest`.
     """
 
-    def __init__(self, limit: int, *, capacity: int | None = None) -> None:
+    def __init__(self, limit: int, *, capacity: float = math.inf, heaviest: float = math.inf) -> None:
         self._limit = limit
-        self._capacity = math.inf if capacity is None else capacity
+        self._capacity = capacity
+        self._heaviest = heaviest
         self._lock = threading.Lock()
         # In the order of storing. A dict searches for its first key from the start, past all that were removed.
         self._values: OrderedDict[K, tuple[V, int]] = OrderedDict()
@@ -64,6 +68,8 @@ class BoundedCache(Generic[K, V]):
         return None if found is None else found[0]
 
     def keep(self, key: K, value: V, *, weight: int = 1) -> None:
+        if weight > self._heaviest:
+            return
         with self._lock:
             # Removed first, so that the key moves to the end.
             _, former = self._values.pop(key, (None, 0))
@@ -117,9 +123,9 @@ _WEIGHT_OF_COLUMN = 2
 _CACHES: "list[BoundedCache[Any, Any]]" = [_HANDLES]
 
 
-def new_home_cache(*, limit: int, capacity: int | None = None) -> "BoundedCache[HomeKey, V]":
-    """Return a cache for values by `Home.key`; `Home.forget` drops those of a dataset."""
-    cache: BoundedCache[HomeKey, V] = BoundedCache(limit=limit, capacity=capacity)
+def new_home_cache(*, limit: int, capacity: float = math.inf, heaviest: float = math.inf) -> "BoundedCache[HomeKey, V]":
+    """Return a cache for values of homes and of their versions; `Home.forget` drops those of a dataset."""
+    cache: BoundedCache[HomeKey, V] = BoundedCache(limit=limit, capacity=capacity, heaviest=heaviest)
     _CACHES.append(cache)
     return cache
 
@@ -131,14 +137,15 @@ class Home:
     Lance opens it by its folder: a handle that was checked out from the root keeps the root's address, and its
     writes go wrong after pickling.
 
-    `recorded_root` keeps what was cached before a relocation by another process apart from what is read after it.
+    Homes with another `recorded_root` are not equal. This keeps what was cached before a relocation by another process
+    apart from what is read after it.
     """
 
     root: str
     branch: str | None = None
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
     # The root that the repository records, None if it was not read; another value after a relocation.
-    recorded_root: str | None = field(default=None, compare=False, repr=False)
+    recorded_root: str | None = field(default=None, repr=False)
     # This home's path below the dataset's root ('' or 'tree/{branch}'), and its URI.
     folder: str = field(init=False, compare=False, repr=False)
     uri: str = field(init=False, compare=False, repr=False)
@@ -188,7 +195,7 @@ class Home:
         if version is None or not is_staged(version):
             self.refuse_links()
             return self._open(version)
-        known = _HANDLES.find(self.key(version))
+        known = _HANDLES.find((self, version))
         is_open = known is not None and known.version == version
         # A kept handle has the manifest in memory, so no path is followed.
         if not (is_open and reads_metadata):
@@ -198,19 +205,21 @@ class Home:
             self.remember(version, known)
         return known
 
-    def remember(self, version: int, handle: "lance.LanceDataset") -> None:
-        """Keep the handle of a staged version for the next caller that opens it, or the one that it was staged on."""
-        weight = len(handle.fragment_ids()) + _WEIGHT_OF_COLUMN * len(handle.lance_schema.fields())
-        _HANDLES.keep(self.key(version), handle, weight=weight)
+    def remember(self, version: int, handle: "lance.LanceDataset", *, columns_of: int | None = None) -> None:
+        """Keep the handle of a staged version for the next caller that opens it, or the one that it was staged on.
 
-    def key(self, version: int | None = None) -> "HomeKey":
-        """Return the key for what is cached of this home, or of one version of it."""
-        return self.recorded_root, self, version
+        `columns_of` is a version with the same columns.
+        """
+        weight = len(handle.fragment_ids()) + _WEIGHT_OF_COLUMN * len(handle.lance_schema.fields())
+        _HANDLES.keep((self, version), handle, weight=weight)
+        columns = None if columns_of is None else _COLUMNS.find((self, columns_of))
+        if columns is not None:
+            _COLUMNS.keep((self, version), columns, weight=len(columns.schema))
 
     def forget(self) -> None:
         """Drop everything cached of this dataset, whose manifests are about to be rewritten, or were."""
         for cache in _CACHES:
-            cache.forget(lambda kept: relative_to(kept[1].root, self.root) is not None)
+            cache.forget(lambda kept: relative_to(kept[0].root, self.root) is not None)
 
     def refuse_links(self) -> None:
         """Raise LinkError if this home or one of its folders is a symbolic link: Lance would write through it."""
@@ -271,8 +280,79 @@ class Home:
         )
 
 
-# The recorded root, the home, and a version or None.
-HomeKey = tuple[str | None, Home, int | None]
+# A home, and one of its versions, or None for what is cached of the home itself.
+HomeKey = tuple[Home, int | None]
+
+
+class _Columns(NamedTuple):
+    """The columns of a version. Rows are compared and merged in `row_schema`, in which blobs are binary."""
+
+    schema: "pa.Schema"
+    row_schema: "pa.Schema"
+    blobs: tuple[str, ...]
+
+
+# Weighed by their columns.
+_COLUMNS: "BoundedCache[HomeKey, _Columns]" = new_home_cache(limit=2048, capacity=100_000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionRef:
+    """One version, ordinary or staged, of a home. It never changes; recipes return a new one."""
+
+    home: Home
+    version: int
+
+    @property
+    def is_staged(self) -> bool:
+        return is_staged(self.version)
+
+    def open(self) -> "lance.LanceDataset":
+        return self.home.open(self.version)
+
+    def open_to_read(self) -> "lance.LanceDataset":
+        """Open the version for reading only. A kept handle is returned without another check for links."""
+        return self.home.open(self.version, reads_metadata=True)
+
+    @property
+    def schema(self) -> "pa.Schema":
+        """The Arrow schema. That of a staged version is kept: Lance converts all columns each time."""
+        found = _COLUMNS.find((self.home, self.version))
+        return self._columns().schema if found is None else found.schema
+
+    @property
+    def row_schema(self) -> "pa.Schema":
+        """The schema of rows as they are compared and merged: blobs are binary."""
+        return self._columns().row_schema
+
+    @property
+    def blob_columns(self) -> tuple[str, ...]:
+        """The names of the blob columns. Those of a staged version are kept."""
+        return self._columns().blobs
+
+    def _columns(self) -> _Columns:
+        from anabranch.format.arrow_types import find_blobs, with_bytes
+
+        key = self.home, self.version
+        found = _COLUMNS.find(key)
+        if found is None:
+            schema = self.open_to_read().schema
+            blobs = find_blobs(schema)
+            found = _Columns(schema, with_bytes(schema) if blobs else schema, blobs)
+            if self.is_staged:
+                _COLUMNS.keep(key, found, weight=len(schema))
+        return found
+
+    def count_rows(self) -> int:
+        return int(self.home.open(self.version, reads_metadata=True).count_rows())
+
+    def count_fragments(self) -> int:
+        return len(self.open().get_fragments())
+
+    def count_bytes(self) -> int:
+        """Return the bytes of the data files, as the version records them."""
+        fragments = self.open().get_fragments()
+        return sum(file.file_size_bytes or 0 for fragment in fragments for file in fragment.metadata.files)
 
 
 _REPOSITORY_MARK = "_repo.json"

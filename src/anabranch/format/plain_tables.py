@@ -10,14 +10,14 @@ import lance
 import pyarrow as pa
 
 from anabranch.errors import DatasetExistsError, DatasetNotFoundError, ObjectExistsError, StorageError
-from anabranch.format.home import Home
+from anabranch.format.home import Home, VersionRef
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout.listing import manifest_path
 from anabranch.format.layout.manifest import with_version
 from anabranch.format.staging.compaction import compact
 from anabranch.format.staging.fragments import append, overwrite
 from anabranch.format.staging.incoming import read_rows
-from anabranch.format.staging.version_ref import VersionRef, create_empty
+from anabranch.format.staging.manifests import create_empty
 from anabranch.storage import ObjectStore
 from anabranch.storage.uris import is_local, join_uri
 

@@ -27,11 +27,11 @@ from anabranch.errors import (
 from anabranch.format.arguments import check_columns, checked_limit, require_names
 from anabranch.format.arrow_types import common_type
 from anabranch.format.bases import fragments_of_base
+from anabranch.format.home import VersionRef
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.staging.expressions import COMPUTING, complaint_in, enclosed, find_unknown_column, hint_for
 from anabranch.format.staging.key_hashes import KeyRows
 from anabranch.format.staging.rows import Addresses
-from anabranch.format.staging.version_ref import VersionRef
 
 
 def read_table(

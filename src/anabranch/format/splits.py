@@ -9,10 +9,10 @@ import pyarrow as pa
 from lance.dataset import ColumnOrdering
 
 from anabranch.format.bases import fragments_of_base
+from anabranch.format.home import VersionRef
 from anabranch.format.scan import filter_errors
 from anabranch.format.staging.expressions import check_predicate, enclosed
 from anabranch.format.staging.incoming import require_columns
-from anabranch.format.staging.version_ref import VersionRef
 
 # Every part costs an engine a tenth of a second or more before its first row.
 _ROWS_PER_SPLIT = 1 << 21

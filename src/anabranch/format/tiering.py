@@ -29,7 +29,7 @@ from anabranch.errors import (
     ObjectExistsError,
 )
 from anabranch.format.bases import bases_of, get_base, get_target, label
-from anabranch.format.home import Home, is_staged
+from anabranch.format.home import Home, VersionRef, is_staged
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout.files import FileKind, VersionFiles, resolve_path
 from anabranch.format.layout.listing import layout
@@ -37,7 +37,6 @@ from anabranch.format.layout.manifest import BasePath, put_next_version, without
 from anabranch.format.retention import CleanupReport, VersionKey, read_record, read_versions
 from anabranch.format.scan import filter_errors
 from anabranch.format.staging.expressions import enclosed
-from anabranch.format.staging.version_ref import VersionRef
 from anabranch.ids import MAIN
 from anabranch.storage import ObjectStore, copy_verified, open_store
 from anabranch.storage.uris import follow_links, join_uri, normalise_uri, relative_to

@@ -41,7 +41,7 @@ from anabranch.format.clone.holds import (
     scratch_home,
     take_hold,
 )
-from anabranch.format.home import Home
+from anabranch.format.home import Home, VersionRef
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout.deletion_files import offsets_in
 from anabranch.format.layout.files import FileKind, NeededFile, files_of_version
@@ -49,10 +49,9 @@ from anabranch.format.layout.listing import manifest_path
 from anabranch.format.layout.manifest import BasePath, read_manifest, with_base_paths, without_base_paths
 from anabranch.format.refs.refs import get_branch, get_tag
 from anabranch.format.staging.fragments import as_new_fragment
-from anabranch.format.staging.manifests import Origin
+from anabranch.format.staging.manifests import Origin, stage
 from anabranch.format.staging.rows import Addresses, delete_at, join_addresses
 from anabranch.format.staging.settling import give_ordinary_version
-from anabranch.format.staging.version_ref import VersionRef, stage
 from anabranch.ids import MAIN
 from anabranch.storage import copy_between, copy_verified, in_parallel, is_below_file, open_store
 from anabranch.storage.uris import is_local, join_uri, relative_to, split_uri

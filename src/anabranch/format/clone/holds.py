@@ -24,7 +24,7 @@ from anabranch.errors import (
     TagNotFoundError,
 )
 from anabranch.format.bases import has_manifest, is_dataset, is_manifest
-from anabranch.format.home import Home, is_staged
+from anabranch.format.home import Home, VersionRef, is_staged
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout.listing import CLEANUP_RECORD
 from anabranch.format.layout.manifest import read_manifest
@@ -40,7 +40,6 @@ from anabranch.format.refs.refs import (
     list_tags,
 )
 from anabranch.format.staging.settling import fork
-from anabranch.format.staging.version_ref import VersionRef
 from anabranch.ids import LAYOUT_NAMES, MAIN
 from anabranch.storage.local_store import refuse_links
 from anabranch.storage.uris import join_uri, normalise_uri, relative_to

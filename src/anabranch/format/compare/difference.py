@@ -16,11 +16,11 @@ import numpy as np
 import pyarrow.compute as pc
 
 from anabranch.format.compare.parts import Part, fragments_of, part_of, whole_part
+from anabranch.format.home import VersionRef
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout.deletion_files import Offsets, offsets_in
 from anabranch.format.staging.fields import FieldTree
 from anabranch.format.staging.notes import columns_by_id
-from anabranch.format.staging.version_ref import VersionRef
 from anabranch.storage.requests import at_once, in_parallel
 
 _Place = frozenset[tuple[int, str]]

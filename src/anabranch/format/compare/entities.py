@@ -13,13 +13,12 @@ import pyarrow.compute as pc
 from anabranch.errors import InvalidInputError, KeyConflictError
 from anabranch.format.arguments import unknown_column
 from anabranch.format.arrow_types import WITH_BYTES
-from anabranch.format.home import BoundedCache, HomeKey, new_home_cache
+from anabranch.format.home import BoundedCache, HomeKey, VersionRef, new_home_cache
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout.manifest import Contents, fragment_id, read_contents
 from anabranch.format.staging.expressions import quoted_column
 from anabranch.format.staging.fields import FieldTree
 from anabranch.format.staging.notes import columns_by_id
-from anabranch.format.staging.version_ref import VersionRef
 
 _ADDRESS = "_rowaddr"
 _LEAST_INT64 = -(1 << 63)
@@ -115,7 +114,7 @@ def _has_index(version_ref: VersionRef, key: Mapping[str, Any]) -> bool:
 
 def _small_keys(version_ref: VersionRef, names: list[str]) -> _SmallKeys:
     """Return the keys in small fragments. Those of a staged version, which never changes, are kept."""
-    cache_key = version_ref.home.key(version_ref.version)
+    cache_key = version_ref.home, version_ref.version
     found = _KEYS.find(cache_key) if version_ref.is_staged else None
     # Those of another key may be kept: a version does not fix which columns are asked for.
     if found is not None and found.rows.column_names == [*names, _ADDRESS]:

@@ -15,12 +15,11 @@ import pyarrow as pa
 from lance.fragment import FragmentMetadata, RowIdSequence
 
 from anabranch.format.arrow_types import WITH_BYTES, read_blobs
-from anabranch.format.home import BoundedCache, HomeKey, new_home_cache
+from anabranch.format.home import BoundedCache, HomeKey, VersionRef, new_home_cache
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout.deletion_files import Offsets, offsets_in
 from anabranch.format.layout.messages import RowIds
 from anabranch.format.layout.row_versions import find_range
-from anabranch.format.staging.version_ref import VersionRef
 from anabranch.storage.requests import in_parallel
 
 
@@ -82,7 +81,7 @@ def fragments_of(version_ref: VersionRef) -> Fragments:
     dataset = version_ref.open_to_read()
     if not version_ref.is_staged:
         return Fragments(dataset)
-    key = version_ref.home.key(version_ref.version)
+    key = version_ref.home, version_ref.version
     found = _KEPT.find(key)
     # The handle was opened again, after a relocation for example, and the kept fragments have the old paths.
     if found is None or found.dataset is not dataset:

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import lance
 
 from anabranch.errors import NotFoundError
+from anabranch.format.home import VersionRef
 from anabranch.format.layout.next_manifest import UPDATED_FIELDS
 from anabranch.format.staging.fields import FieldTree
 from anabranch.format.staging.manifests import find_transaction, shown_version
-from anabranch.format.staging.version_ref import VersionRef
 
 # Each step is a file to read. After more of them, to read all columns is faster.
 _MOST_STEPS = 8

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from anabranch.errors import CorruptError, DamagedFileError, NotFoundError
 from anabranch.format.compare.version_steps import step_back
-from anabranch.format.home import Home, is_staged
+from anabranch.format.home import Home, VersionRef, is_staged
 from anabranch.format.layout.files import FilesReader
 from anabranch.format.layout.listing import (
     MANAGED_TAG,
@@ -23,7 +23,6 @@ from anabranch.format.layout.listing import (
     tag_ref_path,
 )
 from anabranch.format.refs.refs import BranchInfo, find_branch, list_tags
-from anabranch.format.staging.version_ref import VersionRef
 from anabranch.storage import in_parallel
 
 # A version of a dataset: the home it is in, None for the root, and its number.

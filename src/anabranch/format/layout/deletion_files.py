@@ -49,7 +49,7 @@ def offsets_in(home: Home, dataset: lance.LanceDataset, fragment: lance.LanceFra
     file = fragment.metadata.deletion_file
     if file is None:
         return np.empty(0, dtype=np.uint32)
-    key = (home.recorded_root, home, file.id)
+    key = (home, file.id)
     known = _OFFSETS.find(key)
     if known is not None:
         return known
@@ -74,7 +74,7 @@ def write_deletion_file(home: Home, read_version: int, fragment_id: int, offsets
     bitmap = BitMap(array("I", offsets.astype(np.uint32).tobytes()))
     # Publishing syncs it with the other new files of the commit.
     home.store().put(f"{home.folder}/_deletions/{name}".lstrip("/"), bitmap.serialize(), durable=False)
-    _OFFSETS.keep((home.recorded_root, home, number), offsets, weight=len(offsets))
+    _OFFSETS.keep((home, number), offsets, weight=len(offsets))
     return DeletionFile(read_version, number, "bitmap", len(offsets), None)
 
 

@@ -1,7 +1,7 @@
 """Changes staged on a pinned version: whole versions that only those see who know their id.
 
 Every recipe takes a version ref and returns another one. The version, its siblings and the ordinary history of the
-home stay as they are until `settle` makes a version the next ordinary one.
+home stay as they are until `settle` makes a version the next ordinary one. `VersionRef` is in `home`.
 
 The public names of the modules are names of this package. They are loaded when they are first used, so that a command
 that opens no table does not wait for Lance.
@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from anabranch.format.home import VersionRef as VersionRef
     from anabranch.format.staging.columns import *  # noqa: F403 - the names are searched for below
     from anabranch.format.staging.compaction import *  # noqa: F403
     from anabranch.format.staging.expressions import *  # noqa: F403
@@ -22,11 +23,9 @@ if TYPE_CHECKING:
     from anabranch.format.staging.notes import *  # noqa: F403
     from anabranch.format.staging.rows import *  # noqa: F403
     from anabranch.format.staging.settling import *  # noqa: F403
-    from anabranch.format.staging.version_ref import *  # noqa: F403
 
-# In this order a name is searched for. The first three do not load Lance, and the others load those before them.
+# In this order a name is searched for. The first two do not load Lance, and the others load those before them.
 _MODULES = (
-    "version_ref",
     "manifests",
     "settling",
     "expressions",

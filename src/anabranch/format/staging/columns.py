@@ -10,6 +10,7 @@ from lance.schema import LanceSchema
 
 from anabranch.errors import AnabranchError, InvalidExpressionError, InvalidInputError, SchemaMismatchError
 from anabranch.format.arguments import unknown_column
+from anabranch.format.home import VersionRef
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.staging.expressions import (
     DEFAULT,
@@ -21,8 +22,8 @@ from anabranch.format.staging.expressions import (
 )
 from anabranch.format.staging.fields import FieldTree, StoredField, check_column_names, new_fields
 from anabranch.format.staging.incoming import cast_computed, require_computable
+from anabranch.format.staging.manifests import stage
 from anabranch.format.staging.notes import noted_column_ids, with_id_of, with_ids_of_added, with_metadata_of
-from anabranch.format.staging.version_ref import VersionRef, stage
 
 # Casts are written under a name of their own, and take the column's name when it is gone.
 _CAST = "__cast_{}"

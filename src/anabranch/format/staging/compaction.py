@@ -19,12 +19,12 @@ from lance.optimize import Compaction, CompactionTask, RewriteResult
 
 from anabranch.errors import BusyError, InvalidInputError
 from anabranch.format.bases import bases_of, get_target
-from anabranch.format.home import Home
+from anabranch.format.home import Home, VersionRef
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout.files import FileKind, files_of_version, resolve_path
 from anabranch.format.layout.manifest import BasePath, inherited_indices, put_next_version, with_own_indices
 from anabranch.format.staging.indices import rebuild_indices, require_rebuildable
-from anabranch.format.staging.version_ref import VersionRef, stage
+from anabranch.format.staging.manifests import stage
 from anabranch.format.tiering import DataFileCopier
 from anabranch.storage import copy_verified, in_parallel, open_store
 from anabranch.storage.uris import join_uri

@@ -15,15 +15,14 @@ from lance.fragment import write_fragments as lance_write_fragments
 from lance.schema import LanceSchema
 
 from anabranch.errors import BaseNotFoundError, BusyError, InvalidInputError, SchemaMismatchError
-from anabranch.format.home import BoundedCache, is_staged
+from anabranch.format.home import BoundedCache, VersionRef, is_staged
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout.listing import new_data_file
 from anabranch.format.layout.next_manifest import ChangedRows
 from anabranch.format.staging.fields import FieldTree, check_columns, describe_schema, field_messages
 from anabranch.format.staging.incoming import Rows, as_reader, fit_rows, read_rows
-from anabranch.format.staging.manifests import find_transaction
+from anabranch.format.staging.manifests import find_transaction, stage, stage_rows
 from anabranch.format.staging.notes import with_ids_of_overwritten
-from anabranch.format.staging.version_ref import VersionRef, stage, stage_rows
 from anabranch.storage import in_parallel
 from anabranch.storage.uris import is_local
 

@@ -13,9 +13,9 @@ from lance.dataset import Index
 
 from anabranch.errors import InvalidInputError, SchemaMismatchError, StorageError
 from anabranch.format.arguments import check_columns
+from anabranch.format.home import VersionRef
 from anabranch.format.lance_errors import lance_errors
-from anabranch.format.staging.manifests import alone
-from anabranch.format.staging.version_ref import VersionRef, stage
+from anabranch.format.staging.manifests import alone, stage
 from anabranch.hints import suggest
 
 METRICS = ("l2", "cosine", "dot", "hamming")

@@ -12,13 +12,13 @@ import pyarrow.compute as pc
 
 from anabranch.errors import InvalidInputError, KeyConflictError, SchemaMismatchError
 from anabranch.format.arrow_types import read_blobs
+from anabranch.format.home import VersionRef
 from anabranch.format.lance_errors import iter_batches, lance_errors
 from anabranch.format.staging.expressions import quoted_column
 from anabranch.format.staging.fragments import copy_rows, write_rows
 from anabranch.format.staging.incoming import Rows, as_reader, cast_column, fit_rows, require_columns
 from anabranch.format.staging.key_hashes import FoundKeys, KeyRows, find_repeated, find_shared
 from anabranch.format.staging.rows import Addresses, RowsChanged, delete_at, replace_at
-from anabranch.format.staging.version_ref import VersionRef
 
 
 def are_surely_unique(rows: pa.Table) -> bool:

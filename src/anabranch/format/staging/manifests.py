@@ -7,21 +7,23 @@ Damaged and missing manifests are replaced by, or rebuilt from, other manifests 
 """
 
 import copy
+import secrets
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING
-from uuid import NAMESPACE_URL, uuid5
+from uuid import NAMESPACE_URL, uuid4, uuid5
 
-from anabranch.errors import DamagedFileError, ExternalWriteError, NotFoundError
-from anabranch.format.home import BoundedCache, Home, HomeKey, is_staged, new_home_cache
+from anabranch.errors import DamagedFileError, DatasetExistsError, ExternalWriteError, InvalidInputError, NotFoundError
+from anabranch.format.home import BoundedCache, Home, HomeKey, VersionRef, is_staged, new_home_cache
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout.listing import manifest_of_path
 from anabranch.format.layout.manifest import (
     ManifestParts,
     has_mark,
     inline_transaction,
+    join_manifest,
     read_parts,
     with_version,
 )
@@ -30,6 +32,9 @@ from anabranch.storage import put_once
 
 if TYPE_CHECKING:
     import lance
+    import pyarrow as pa
+
+    from anabranch.format.layout.next_manifest import ChangedRows
 
 
 # In the transaction of an ordinary version that shows another one: the number of that version.
@@ -63,25 +68,18 @@ class Manifest:
 # Small manifests: each is the base of the next settle. The id of a staged version is never used again, so its manifest
 # is read once. An ordinary manifest is read each time, because a repair may have replaced it; its parts are used again
 # if the bytes are the same.
-_MANIFESTS: BoundedCache[HomeKey, Manifest] = new_home_cache(limit=1024, capacity=32 * 1024 * 1024)
 # A few manifests of tables with many fragments would displace all others.
-_SMALL = 256 * 1024
-
-
-def keep_manifest(home: Home, manifest: Manifest) -> None:
-    """Keep a small manifest for the next caller that needs it."""
-    if len(manifest.data) <= _SMALL:
-        _MANIFESTS.keep(home.key(manifest.version), manifest, weight=len(manifest.data))
+MANIFESTS: BoundedCache[HomeKey, Manifest] = new_home_cache(limit=1024, capacity=32 * 1024 * 1024, heaviest=256 * 1024)
 
 
 def forget_manifest(home: Home, version: int) -> None:
     """Drop a manifest that was written again."""
-    _MANIFESTS.forget(lambda known: known[1:] == (home, version))
+    MANIFESTS.forget(lambda known: known[0].uri == home.uri and known[1] == version)
 
 
 def find_manifest(home: Home, version: int) -> Manifest | None:
     """Return the manifest of a version; None if it does not exist. That of a staged one may be kept."""
-    known = _MANIFESTS.find(home.key(version))
+    known = MANIFESTS.find((home, version))
     staged = is_staged(version)
     if known is not None and staged:
         return known
@@ -95,7 +93,7 @@ def find_manifest(home: Home, version: int) -> Manifest | None:
     properties = {} if staged else _read_properties(home, parts)
     shown = shown_version(properties)
     manifest = Manifest(version, path, data, parts, properties if shown is not None else {}, shown)
-    keep_manifest(home, manifest)
+    MANIFESTS.keep((home, version), manifest, weight=len(data))
     return manifest
 
 
@@ -337,3 +335,71 @@ def find_origin(home: Home, opened: "lance.LanceDataset") -> Origin | None:
     if not isinstance(operation, lance.LanceOperation.Clone):
         return None
     return Origin(branch=operation.ref_name, version=operation.ref_version)
+
+
+def create_empty(home: Home, schema: "pa.Schema") -> VersionRef:
+    """Create a dataset without rows, ready for staging; all that a raw reader can see before the first settle."""
+    if home.branch is not None:
+        raise InvalidInputError(
+            f"a dataset cannot be created on the branch {home.branch!r}", hint="create it at the root, then fork"
+        )
+    import lance
+
+    from anabranch.format.staging.fields import check_columns
+
+    check_columns(schema)
+    home.refuse_links()
+    try:
+        with lance_errors(home.uri, home.storage_options):
+            made = lance.write_dataset(
+                schema.empty_table(),
+                home.uri,
+                mode="create",
+                storage_options=home.lance_options(),
+                # Lance cannot enable this later. Updates then keep the ids of their rows, by which tables without a
+                # key are compared.
+                enable_stable_row_ids=True,
+                # Our own manifests are put under these names. Lance refuses a folder with two naming schemes.
+                enable_v2_manifest_paths=True,
+            )
+    except DatasetExistsError:
+        raise DatasetExistsError(
+            f"there is a dataset at {home.uri!r} already", hint="open it, or choose another path"
+        ) from None
+    return VersionRef(home=home, version=made.version)
+
+
+def stage(
+    base: "lance.LanceDataset", version_ref: VersionRef, change: "lance.LanceOperation.BaseOperation"
+) -> VersionRef:
+    """Commit a change on top of a pinned version, outside the history."""
+    import lance
+
+    with lance_errors(version_ref.home.uri, version_ref.home.storage_options):
+        # Only a detached commit is never rebased. Lance silently puts an ordinary one on top of concurrent commits.
+        made = lance.LanceDataset.commit(base, change, read_version=version_ref.version, detached=True)
+    version_ref.home.remember(made.version, made)
+    return VersionRef(home=version_ref.home, version=made.version)
+
+
+def stage_rows(base: "lance.LanceDataset", version_ref: VersionRef, change: "ChangedRows") -> VersionRef | None:
+    """Put the manifest of a version with changed rows, outside the history; None if only Lance can write it."""
+    # Not at the top: to find out which versions are ours needs no numpy.
+    from anabranch.format.layout.next_manifest import staged_manifest
+
+    home = version_ref.home
+    before = find_manifest(home, version_ref.version)
+    if before is None:
+        return None  # Lance explains it: the version is gone, or the manifests have the names of an old release
+    # Like the ids that Lance gives: from the upper half of 64 bits, and never given again.
+    version = 1 << 63 | secrets.randbits(63)
+    made = staged_manifest(before.parts, change, read_version=version_ref.version, version=version, uuid=str(uuid4()))
+    if made is None:
+        return None
+    path, data = home.manifest_path(version), join_manifest(made)
+    # Publishing syncs it with the other new files of the commit.
+    home.store().put(path, data, durable=False)
+    MANIFESTS.keep((home, version), Manifest(version, path, data, made), weight=len(data))
+    # Only rows change, so that the version has the columns of the one before.
+    home.remember(version, base, columns_of=version_ref.version)
+    return VersionRef(home=home, version=version)

@@ -25,9 +25,10 @@ import lance
 import pyarrow as pa
 
 from anabranch.format.arguments import unknown_column
+from anabranch.format.home import VersionRef
 from anabranch.format.layout.messages import Field, FieldMetadata
 from anabranch.format.staging.fields import FieldTree, StoredField
-from anabranch.format.staging.version_ref import VersionRef, stage
+from anabranch.format.staging.manifests import stage
 
 # Names and texts; None removes a name.
 Notes = Mapping[str, str | None]

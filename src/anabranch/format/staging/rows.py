@@ -11,6 +11,7 @@ from lance.fragment import FragmentMetadata, RowIdSequence
 
 from anabranch.errors import InvalidInputError, WriteConflictError
 from anabranch.format.arrow_types import WITH_BYTES, find_blobs
+from anabranch.format.home import VersionRef
 from anabranch.format.lance_errors import iter_batches, lance_errors
 from anabranch.format.layout.deletion_files import offsets_in, write_deletion_file
 from anabranch.format.layout.next_manifest import ChangedRows
@@ -24,7 +25,7 @@ from anabranch.format.staging.expressions import (
 from anabranch.format.staging.fields import family_ids
 from anabranch.format.staging.fragments import WrittenFragment, as_metadata, as_written, require_same_fields, write_rows
 from anabranch.format.staging.incoming import Rows, cast_computed, require_columns, require_computable
-from anabranch.format.staging.version_ref import VersionRef, stage, stage_rows
+from anabranch.format.staging.manifests import stage, stage_rows
 
 Addresses = npt.NDArray[np.uint64]
 _ROW_ID, _ROW_ADDRESS = "_rowid", "_rowaddr"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from anabranch.errors import BranchExistsError, CorruptError, DamagedFileError, VersionNotFoundError
-from anabranch.format.home import BoundedCache, Home, HomeKey, is_staged, new_home_cache
+from anabranch.format.home import BoundedCache, Home, HomeKey, VersionRef, is_staged, new_home_cache
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout.files import (
     FileKind,
@@ -24,6 +24,7 @@ from anabranch.format.layout.files import (
 from anabranch.format.layout.listing import MANAGED_TAG, tag_ref_path
 from anabranch.format.staging.manifests import (
     ADOPTED,
+    MANIFESTS,
     PUT_BACK,
     SET_ASIDE,
     SETTLED_FROM,
@@ -33,14 +34,12 @@ from anabranch.format.staging.manifests import (
     find_manifest,
     find_origin,
     get_manifest,
-    keep_manifest,
     newest_version,
     refuse_external,
     repair_newest,
     replace_damaged,
     restored_version,
 )
-from anabranch.format.staging.version_ref import VersionRef
 from anabranch.storage import in_parallel, open_store, put_once
 from anabranch.storage.uris import join_uri, relative_to
 
@@ -219,22 +218,18 @@ def link(
 
 def remember_settled(prepared: PreparedSettle) -> None:
     """Remember that a prepared version was put, so that it is not searched for again."""
-    _NEWEST.keep(prepared.home.key(), prepared.number)
+    _NEWEST.keep((prepared.home, None), prepared.number)
     if prepared.made is not None:  # the next settle builds on it
-        made = prepared.made
-        keep_manifest(
-            prepared.home,
-            Manifest(
-                made.parts.message.version, prepared.path, made.data, made.parts, prepared.properties, prepared.version
-            ),
-        )
+        made, number = prepared.made, prepared.number
+        manifest = Manifest(number, prepared.path, made.data, made.parts, prepared.properties, prepared.version)
+        MANIFESTS.keep((prepared.home, number), manifest, weight=len(made.data))
     if is_staged(prepared.version):
-        _SETTLED.keep(prepared.home.key(prepared.version), prepared.number)
+        _SETTLED.keep((prepared.home, prepared.version), prepared.number)
 
 
 def is_newest(home: Home, version: int) -> bool:
     """Return whether this process settled a staged version, and no ordinary version came after it. One request."""
-    number = _SETTLED.find(home.key(version))
+    number = _SETTLED.find((home, version))
     return number is not None and home.store().find_info(home.manifest_path(number + 1)) is None
 
 
@@ -259,7 +254,7 @@ def settled_head(home: Home, *, published: int, since: int) -> int:
 
     Where this process settled the published version, that is the version it made, and nothing is read.
     """
-    if (settled := _SETTLED.find(home.key(published))) is not None:
+    if (settled := _SETTLED.find((home, published))) is not None:
         return settled
     newest = _find_newest(home, published, at_least=since).version
     external = find_external(home, since=since, until=newest)
@@ -307,7 +302,7 @@ def _find_newest(home: Home, version: int, *, at_least: int) -> Manifest:
     Versions are collected from the oldest on. So if a version exists and the next one does not, it is the newest.
     """
     # It may be out of date. Then the put of the next number fails, and the search starts again without it.
-    known = _NEWEST.find(home.key())
+    known = _NEWEST.find((home, None))
     number = _latest(home, version) if known is None or known < at_least else known
     try:
         found = find_manifest(home, number)
@@ -319,7 +314,7 @@ def _find_newest(home: Home, version: int, *, at_least: int) -> Manifest:
         return _find_newest(home, version, at_least=at_least)
     if found is None:
         raise VersionNotFoundError(f"{home.uri!r} has no ordinary version", hint="run `doctor()`")
-    _NEWEST.keep(home.key(), found.version)
+    _NEWEST.keep((home, None), found.version)
     return found
 
 
@@ -329,7 +324,7 @@ def _latest(home: Home, version: int) -> int:
 
 
 def _forget_newest(home: Home) -> None:
-    _NEWEST.forget(lambda known: known[1] == home)
+    _NEWEST.forget(lambda known: known[0].uri == home.uri)
 
 
 def _list_files(folder: str, storage_options: Mapping[str, str]) -> tuple[str, ...]:
