@@ -149,6 +149,9 @@ class Home:
     # This home's path below the dataset's root ('' or 'tree/{branch}'), and its URI.
     folder: str = field(init=False, compare=False, repr=False)
     uri: str = field(init=False, compare=False, repr=False)
+    # The paths of its folders, below the dataset's root. Lance reads and writes through them, so `refuse_links` checks
+    # that none is a symbolic link.
+    folders: tuple[str, ...] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.branch is not None and not is_safe_branch(self.branch):
@@ -158,6 +161,7 @@ class Home:
         folder = "" if self.branch is None else branch_folder(self.branch)
         object.__setattr__(self, "folder", folder)
         object.__setattr__(self, "uri", join_uri(self.root, folder) if folder else self.root)
+        object.__setattr__(self, "folders", tuple(f"{folder}/{name}" for name in _FOLDERS))
 
     @classmethod
     def at(cls, root: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None) -> "Home":
@@ -193,13 +197,13 @@ class Home:
         if given is not None and not (isinstance(given, int) and 0 <= given < 1 << 64):
             raise self.no_version(version)
         if version is None or not is_staged(version):
-            self.refuse_links()
+            refuse_links(self.root, *self.folders)
             return self._open(version)
         known = _HANDLES.find((self, version))
         is_open = known is not None and known.version == version
         # A kept handle has the manifest in memory, so no path is followed.
         if not (is_open and reads_metadata):
-            self.refuse_links()
+            refuse_links(self.root, *self.folders)
         if known is None or not is_open:
             known = self._open(version, known)
             self.remember(version, known)
@@ -220,10 +224,6 @@ class Home:
         """Drop everything cached of this dataset, whose manifests are about to be rewritten, or were."""
         for cache in _CACHES:
             cache.forget(lambda kept: relative_to(kept[0].root, self.root) is not None)
-
-    def refuse_links(self) -> None:
-        """Raise LinkError if this home or one of its folders is a symbolic link: Lance would write through it."""
-        refuse_links(self.root, *(f"{self.folder}/{name}" for name in _FOLDERS))
 
     def _open(self, version: int | None, base: "lance.LanceDataset | None" = None) -> "lance.LanceDataset":
         try:

@@ -19,6 +19,7 @@ from anabranch.format.staging.fragments import append, overwrite
 from anabranch.format.staging.incoming import read_rows
 from anabranch.format.staging.manifests import create_empty
 from anabranch.storage import ObjectStore
+from anabranch.storage.local_store import refuse_links
 from anabranch.storage.uris import is_local, join_uri
 
 # A manifest names every fragment, so that without compaction all manifests together would grow with their square.
@@ -111,7 +112,7 @@ def write_plain_dataset(
 ) -> int:
     """Write rows as a dataset of its own, as one version; how many rows it has."""
     home = Home.at(uri, storage_options)
-    home.refuse_links()
+    refuse_links(home.root, *home.folders)
     rows = read_rows(data)
     try:
         with rows.reading() as reader, lance_errors(home.uri, home.storage_options):

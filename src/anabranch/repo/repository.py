@@ -24,6 +24,7 @@ from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import BranchMode, CommitKind, CommitRecord, GraphCommit, LogEntry, TableMap
 from anabranch.repo.log.numbered import NamePage
 from anabranch.repo.log.store import RepoStore
+from anabranch.repo.log.table_maps import CommitTables
 from anabranch.repo.log.validation import checked_choice, checked_expiry, checked_kind, checked_mode, checked_version
 from anabranch.repo.refs.resolve import Resolved, refuse_internal, require_kept, require_published, resolve
 from anabranch.repo.snapshot import Snapshot, Table
@@ -259,28 +260,11 @@ class Repository:
         return handle
 
     def _on_published(self, published: "Published") -> None:
-        self._move_to(published.entry)
-        self.external_writes = published.external_writes
-        if published.external_writes:
-            self._report_external_writes(published.external_writes)
-
-    def _on_moved(self, after: LogEntry) -> None:
-        """Show a reset, undo, redo or rebase, also to plain Lance readers."""
-        from anabranch.repo.write.settle import settle_movement
-
-        self._move_to(after)
-        self._report_external_writes(settle_movement(self._repo_store, after))
-
-    def _report_external_writes(self, found: "tuple[ExternalWrite, ...]") -> None:
-        from anabranch.repo.write.settle import warn_of_external_writes
-
-        self.external_writes = found
-        warn_of_external_writes(found)
-
-    def _move_to(self, entry: LogEntry) -> None:
         """Show an own commit; threads that share this handle may come here in another order than they published."""
         from anabranch.repo.log import history_tables
+        from anabranch.repo.write.settle import warn_of_external_writes
 
+        entry = published.entry
         with self._moving:
             self._seen[entry.branch] = max(entry.number, self._seen.get(entry.branch, 0))
             is_newer = self._cached is None or self._cached.version < entry.number
@@ -288,12 +272,21 @@ class Repository:
                 # On a live branch main is read, too, when the snapshot is asked for.
                 self._cached = None
                 if not entry.state.is_live:
-                    # If the tables cannot be read now, the commit is published all the same.
-                    with suppress(AnabranchError):
-                        tables = self._repo_store.commits.map_of(entry.head)
-                        self._cached = Snapshot(self._repo_store, entry.head, tables, version=entry.number)
+                    tables = CommitTables(self._repo_store.commits.full_map, entry.head)
+                    self._cached = Snapshot(self._repo_store, entry.head, tables, version=entry.number)
         if entry.number <= history_tables.FIRST or entry.number % history_tables.INTERVAL == 0:
             history_tables.follow_history(self._repo_store, entry)
+        self.external_writes = published.external_writes
+        if published.external_writes:
+            warn_of_external_writes(published.external_writes)
+
+    def _on_moved(self, after: LogEntry) -> None:
+        """Show a reset, undo, redo or rebase, also to plain Lance readers."""
+        from anabranch.repo.write.publish import Published
+        from anabranch.repo.write.settle import settle_movement
+
+        found = settle_movement(self._repo_store, after)
+        self._on_published(Published(entry=after, commit=after.head.commit, changes={}, external_writes=found))
 
     def _ref(self, ref: str | None) -> str:
         return self.branch if ref is None else str(Ref.parse(ref))
@@ -1223,10 +1216,14 @@ class Repository:
     def _protect(self, name: BranchName, *, protect: bool, checks: tuple[tuple[str, str], ...] = ()) -> "BranchInfo":
         from anabranch.repo.refs import protection
         from anabranch.repo.refs.branches import BranchInfo
+        from anabranch.repo.write.publish import Published
 
         entry, has_moved = protection.set_protection(self._repo_store, name, protect=protect, checks=checks)
         if has_moved:
-            self._move_to(entry)
+            # Those of the last commit stay: a protection changes no table.
+            found = self.external_writes
+            self._on_published(Published(entry=entry, commit=entry.head.commit, changes={}))
+            self.external_writes = found
         return BranchInfo.of(entry, self._repo_store.heads.follow)
 
     # Write tables.

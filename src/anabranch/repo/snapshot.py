@@ -18,6 +18,7 @@ from anabranch.repo.log.collected import collected_errors
 from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import CommitRecord, GraphCommit, TableEntry, TableMap
 from anabranch.repo.log.store import RepoStore
+from anabranch.repo.log.table_maps import CommitTables
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -264,7 +265,7 @@ class Snapshot(Mapping[str, Table]):
     @classmethod
     def of(cls, repo_store: RepoStore, record: CommitRecord, *, version: int) -> Self:
         """Return the snapshot of a commit."""
-        return cls(repo_store, record, repo_store.commits.map_of(record), version=version)
+        return cls(repo_store, record, CommitTables(repo_store.commits.full_map, record), version=version)
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle the commit, its table map and the settings of the repository. The copy shows the same rows."""

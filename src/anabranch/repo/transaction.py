@@ -148,7 +148,7 @@ class Transaction(TableChanges):
             self._stage_recorded(parsed)  # the keys of rows that are recorded already count too
             version_ref, _ = self._write_set.base_of(parsed)
             check_appended(version_ref, rows, primary_key=primary_key, may_exist=not check_keys)
-        own = staging.copy_appended(version_ref, rows)
+        own = staging.copy_rows(rows, version_ref.schema)
         self._write_set.record(parsed, own, partial(append_copied_step, rows=own, may_exist=not check_keys))
 
     @atomic

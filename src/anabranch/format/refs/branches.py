@@ -58,6 +58,7 @@ from anabranch.format.refs.refs import (
 from anabranch.format.staging.manifests import Origin, find_origin
 from anabranch.ids import MAIN, BranchName
 from anabranch.storage import ObjectInfo, put_once, remove_empty_folders
+from anabranch.storage.local_store import refuse_links
 from anabranch.storage.uris import is_local, join_uri
 
 # Each attempt fails only if another process removes a manifest at the same moment.
@@ -83,7 +84,7 @@ def create_branch(root: Home, name: str, source: Source) -> BranchInfo:
             f"version {version} of {home.uri!r} is staged and not part of its history", hint="settle it first"
         )
     parent = read_parent(home)
-    root.on(name).refuse_links()
+    refuse_links(root.root, *root.on(name).folders)
     is_begun = _refuse_taken(root, name, at, Origin(branch=source_branch, version=version))
     try:
         if not is_begun:

@@ -177,16 +177,14 @@ def require_same_fields(
     _require_same(fragments, fingerprint(version_ref, dataset, dataset.lance_schema))
 
 
-def copy_appended(version_ref: VersionRef, data: pa.Table) -> pa.Table:
-    """Return a copy of rows to append later, in the columns of the table. Refuse rows that do not fit."""
-    schema = version_ref.schema
-    if data.schema.equals(schema) and all(field.nullable for field in schema):
-        return copy_rows(pa.Table.from_arrays(data.columns, schema=schema))  # there is nothing to cast or to refuse
-    return copy_rows(fit_rows(data, schema).to_table())
+def copy_rows(data: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return a copy of rows in the columns of a schema, to stage later. Refuse rows that do not fit.
 
-
-def copy_rows(rows: pa.Table) -> pa.Table:
-    """Return a copy that shares no memory with the rows, which the caller may change, and is aligned for Lance."""
+    It shares no memory with the rows, which the caller may change, and is aligned for Lance.
+    """
+    has_same_columns = data.schema.equals(schema) and all(field.nullable for field in schema)
+    # With the same columns there is nothing to cast or to refuse.
+    rows = pa.Table.from_arrays(data.columns, schema=schema) if has_same_columns else fit_rows(data, schema).to_table()
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema) as writer:
         writer.write_table(rows)
@@ -194,7 +192,7 @@ def copy_rows(rows: pa.Table) -> pa.Table:
 
 
 def append_copied(version_ref: VersionRef, rows: pa.Table) -> tuple[VersionRef, list[FragmentMetadata]]:
-    """Stage rows that `copy_appended` returned. Return the new version and its new data files."""
+    """Stage rows that `copy_rows` returned. Return the new version and its new data files."""
     home = version_ref.home
     dataset = home.open(version_ref.version)
     with lance_errors(home.uri, home.storage_options):

@@ -157,10 +157,10 @@ class _Matched:
 
 
 def copy_upserted(version_ref: VersionRef, data: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """Like `copy_appended`, for rows to upsert later, in those columns of the table that the data brings."""
+    """Return a copy of rows to upsert later, in those columns of the table that the data brings."""
     given = _read_given(version_ref.open(), data, keys)
     _require_unique(given.select(keys))
-    return copy_rows(given)
+    return copy_rows(given, given.schema)
 
 
 def _read_given(dataset: lance.LanceDataset, data: Any, keys: Sequence[str]) -> pa.Table:

@@ -29,6 +29,7 @@ from anabranch.format.layout.manifest import (
 )
 from anabranch.format.layout.messages import Transaction
 from anabranch.storage import put_once
+from anabranch.storage.local_store import refuse_links
 
 if TYPE_CHECKING:
     import lance
@@ -348,7 +349,7 @@ def create_empty(home: Home, schema: "pa.Schema") -> VersionRef:
     from anabranch.format.staging.fields import check_columns
 
     check_columns(schema)
-    home.refuse_links()
+    refuse_links(home.root, *home.folders)
     try:
         with lance_errors(home.uri, home.storage_options):
             made = lance.write_dataset(

@@ -41,6 +41,7 @@ from anabranch.format.staging.manifests import (
     restored_version,
 )
 from anabranch.storage import in_parallel, open_store, put_once
+from anabranch.storage.local_store import refuse_links
 from anabranch.storage.uris import join_uri, relative_to
 
 if TYPE_CHECKING:
@@ -341,7 +342,7 @@ def fork(source: VersionRef, branch: str) -> Home:
     from anabranch.format.refs.branches import clone_version, put_branch, read_parent
 
     target = source.home.on(branch)
-    target.refuse_links()
+    refuse_links(target.root, *target.folders)
     if source.is_staged:
         # The newest version of the home is opened below. A manifest that a power loss cut off would stop the fork.
         repair_newest(source.home, source.version)

@@ -28,6 +28,7 @@ from anabranch.format.staging import VersionRef, find_indexed_column, find_shown
 from anabranch.repo.doctor.inventory import Use
 from anabranch.repo.log.config import TABLES, RepoConfig
 from anabranch.storage import open_store
+from anabranch.storage.local_store import refuse_links
 from anabranch.storage.uris import follow_links, relative_to
 
 _FROM_BACKUP = "restore it from a backup"
@@ -56,7 +57,7 @@ def check_dataset(config: RepoConfig, dataset: str, uses: Mapping[Placement, Use
     try:
         root = config.dataset_root(dataset)
         for home in {place.home for place in uses}:
-            root.on(home).refuse_links()
+            refuse_links(root.root, *root.on(home).folders)
     # Doctor does not follow links either: a repository from an untrusted source could name files outside of it.
     except LinkError as err:
         link = Case(

@@ -18,6 +18,7 @@ from anabranch.repo.log.entries import (
     CommitKind,
     CommitRecord,
     FormerName,
+    FrozenDict,
     GraphCommit,
     LogEntry,
     Origin,
@@ -105,7 +106,7 @@ def decode_graph_commit(fields: Mapping[str, Any]) -> GraphCommit:
         created_at=fields["created_at"],
         message=fields["message"],
         kind=CommitKind(fields["kind"]),
-        metadata=fields["metadata"],
+        metadata=FrozenDict(fields["metadata"]),
         tables=tuple(fields["tables"]),
         generation=fields["generation"],
     )

@@ -17,13 +17,14 @@ from anabranch.repo.log.entries import (
     Changes,
     CommitKind,
     CommitRecord,
+    FrozenDict,
     GraphCommit,
     LogEntry,
     Origin,
     TableEntry,
     TableMap,
 )
-from anabranch.repo.log.table_maps import LayeredMap, StoredMap
+from anabranch.repo.log.table_maps import StoredMap
 from anabranch.storage import documents, put_once
 
 COMMITS = "_commits"
@@ -135,8 +136,8 @@ class Commits:
         ids = [path.rpartition("/")[2].removesuffix(".json") for path in paths if path.endswith(".json")]
         return [self.get(commit_id) for commit_id in ids if commit_id.startswith(prefix)]
 
-    def put(self, record: CommitRecord, full_map: TableMap | None, *, durable: bool = True) -> None:
-        """Store a new commit. `full_map` is given if the commit is its own base.
+    def put(self, record: CommitRecord, full_map: TableMap | None, *, durable: bool = True) -> str:
+        """Store a new commit, and return its path. `full_map` is given if the commit is its own base.
 
         Pass `durable=False` if the commit is synced later, together with the log entry that refers to it.
         """
@@ -147,6 +148,7 @@ class Commits:
             raise CorruptError(f"another commit already exists at {path!r}", hint="try again: ids are random")
         if full_map is not None:
             self._full_maps.keep(record.base, dict(full_map))
+        return path
 
     def make(
         self,
@@ -175,7 +177,7 @@ class Commits:
             created_at=max(self._config.clock(), before.at, *(made.created_at for made in made_from)),
             message=spec.message,
             kind=spec.kind,
-            metadata={**spec.metadata, **({} if spec.once is None else spec.once.metadata)},
+            metadata=FrozenDict({**spec.metadata, **({} if spec.once is None else spec.once.metadata)}),
             tables=tuple(sorted(str(key) for key in {*changes, *spec.released})),
             # Sources of tables count like parents. Otherwise a walk by generation could meet such a source before a
             # commit that was made from it.
@@ -203,8 +205,11 @@ class Commits:
         return replace(record, base=commit.graph_commit_id, changes={}), full_map
 
     def tables_of(self, record: CommitRecord) -> dict[TableKey, TableEntry]:
-        """Return all tables of a commit: those of its base with its changes applied. At most one request."""
-        tables = dict(self._full_map(record.base))
+        """Return all tables of a commit: those of its base with its changes applied. At most one request.
+
+        `CommitTables` reads and decodes only the tables that are needed.
+        """
+        tables = dict(self.full_map(record.base))
         for key, entry in record.changes.items():
             if entry is None:
                 tables.pop(key, None)
@@ -212,14 +217,10 @@ class Commits:
                 tables[key] = entry
         return tables
 
-    def map_of(self, record: CommitRecord) -> TableMap:
-        """Return the same tables as a map that decodes an entry when it is read. At most one request."""
-        return LayeredMap(self._full_map(record.base), record.changes)
-
     def find_table(self, record: CommitRecord, key: TableKey) -> TableEntry | None:
         if key in record.changes:
             return record.changes[key]
-        return self._full_map(record.base).get(key)
+        return self.full_map(record.base).get(key)
 
     def read_table(self, commit_id: str, key: TableKey) -> TableEntry | None:
         """Return one table of a commit. Nothing else of the commit is decoded."""
@@ -229,7 +230,7 @@ class Commits:
             if str(key) in changes:
                 entry = changes[str(key)]
                 return None if entry is None else codec.decode_table(entry)
-        return self._full_map(base).get(key)
+        return self.full_map(base).get(key)
 
     def iter_history(self, record: CommitRecord) -> Iterator[GraphCommit]:
         """Yield a commit and its first parents, newest first, with one request per page."""
@@ -267,7 +268,8 @@ class Commits:
     def _keep_origin(self, origin: Origin) -> None:
         self._origins.keep(origin.commit.graph_commit_id, origin, weight=1 + len(origin.commit.tables))
 
-    def _full_map(self, base: str) -> TableMap:
+    def full_map(self, base: str) -> TableMap:
+        """Return the tables of a commit that others build on. At most one request."""
         known = self._full_maps.find(base)
         if known is None:
             path = commit_path(base)

@@ -213,37 +213,30 @@ def store_microseconds(config: RepoConfig) -> int:
     return to_microseconds(store_time(config.store))
 
 
-def is_clock_right(config: RepoConfig) -> bool:
-    """Return whether this machine's clock agrees with the store's time as it was measured within the last hour.
+def check_clock(config: RepoConfig, written: str) -> None:
+    """Raise ClockSkewError, and delete a commit that was just put, if this machine's clock differs from the store's.
 
-    Since then, a steady clock has measured how much time has passed, so a wrong change of the machine's clock is
-    noticed as well. No request is made.
+    The store's time was measured within the last hour, and a steady clock has measured how much time has passed since.
+    So a wrong change of the machine's clock is noticed, without a request. Else the time of the commit is read.
     """
     if config.clock_tolerance is None:
-        return True
-    found, now = _measured.get(_clock_key(config.root)), steady_seconds()
-    # An old measurement is not trusted in either direction. The caller then measures again by an object that it puts
-    # anyway.
-    if found is None or now - found[1] > _CLOCK_INTERVAL:
-        return False
-    return abs(config.clock() / 1e6 - found[0] - now) <= config.clock_tolerance.total_seconds()
-
-
-def check_clock(config: RepoConfig, written: str) -> None:
-    """Raise ClockSkewError if this machine's clock differs too much from the store's.
-
-    `written` is an object that was just put. Its time is read.
-    """
-    tolerance = config.clock_tolerance
-    by_store = None if tolerance is None else _measure(config, written)
-    own = config.clock()
-    # The measurement was made a moment ago, so that a refusal never rests on an old one.
-    if tolerance is None or by_store is None or abs(own - by_store) / 1e6 <= tolerance.total_seconds():
         return
+    found, tolerance = _measured.get(_clock_key(config.root)), config.clock_tolerance.total_seconds()
+    now = steady_seconds()
+    # An old measurement is not trusted in either direction.
+    is_recent = found is not None and now - found[1] <= _CLOCK_INTERVAL
+    if found is not None and is_recent and abs(config.clock() / 1e6 - found[0] - now) <= tolerance:
+        return
+    by_store, own = _measure(config, written), config.clock()
+    # The measurement was made a moment ago, so that a refusal never rests on an old one.
+    if by_store is None or abs(own - by_store) / 1e6 <= tolerance:
+        return
+    # No log names it.
+    config.store.delete(written)
     ahead = "ahead of" if own > by_store else "behind"
     raise ClockSkewError(
         f"the clock of this machine ({as_text(own)}) is {abs(own - by_store) / 1e6:.0f} s {ahead} that of the store"
-        f" ({as_text(by_store)}); at most {tolerance.total_seconds():.0f} s are accepted",
+        f" ({as_text(by_store)}); at most {tolerance:.0f} s are accepted",
         hint=f"correct the clock and try again; if the store's clock is wrong, raise the option '{CLOCK_TOLERANCE}'",
     )
 

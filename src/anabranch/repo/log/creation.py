@@ -27,6 +27,7 @@ from anabranch.repo.log.entries import (
     BranchState,
     CommitKind,
     CommitRecord,
+    FrozenDict,
     GraphCommit,
     LogEntry,
 )
@@ -172,7 +173,7 @@ def first_record(
         created_at=max(config.clock(), since),
         message=message,
         kind=kind,
-        metadata=metadata or {},
+        metadata=FrozenDict(metadata or {}),
         tables=tables,
         generation=0,
     )

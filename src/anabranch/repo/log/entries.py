@@ -137,13 +137,10 @@ class GraphCommit:
     created_at: int
     message: str
     kind: CommitKind
-    metadata: Mapping[str, str] = field(hash=False)
+    # Immutable: a handle caches commits, and the next commit repeats their metadata.
+    metadata: FrozenDict = field(hash=False)
     tables: tuple[str, ...]
     generation: int
-
-    def __post_init__(self) -> None:
-        # A handle caches commits, and the next commit repeats their metadata, so the metadata must not change.
-        object.__setattr__(self, "metadata", FrozenDict(self.metadata))
 
     @property
     def id(self) -> str:

@@ -59,7 +59,7 @@ class Heads:
         if (seen := self._seen.find(branch)) is not None:
             log, entry = seen
             # One request that usually finds nothing replaces a listing and a read of the newest entry.
-            if log.find(entry.number + 1) is None:
+            if self._config.store.find(log.path(entry.number + 1)) is None:
                 return entry
         newest = _read(self._config, branch)
         if newest is not None:

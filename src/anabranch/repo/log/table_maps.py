@@ -5,13 +5,14 @@ are read, not when the map is opened: a repository may come from an untrusted so
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from anabranch.ids import TableKey
 from anabranch.repo.log import codec
-from anabranch.repo.log.entries import Changes, TableEntry, TableMap
+from anabranch.repo.log.entries import CommitRecord, TableEntry, TableMap
 from anabranch.storage import documents
 
 # How the full map of a commit begins in the form that `documents.dump` writes. Quotes inside a string are escaped in
@@ -102,28 +103,36 @@ def _find_start(data: bytes, commit_id: str) -> int | None:
 
 
 @dataclass(eq=False)
-class LayeredMap(Mapping[TableKey, TableEntry]):
-    """The tables of a commit: a full map with changes over it. A dropped table is a change to None."""
+class CommitTables(Mapping[TableKey, TableEntry]):
+    """The tables of a commit: the full map of its base with its changes. A dropped table is a change to None.
 
-    _base: TableMap
-    _changes: Changes
+    `read_full_map` is called with the base when a table is needed that has not changed since. An entry is decoded when
+    it is read. At most one request.
+    """
+
+    _read_full_map: Callable[[str], TableMap]
+    _record: CommitRecord
+
+    @cached_property
+    def _base(self) -> TableMap:
+        return self._read_full_map(self._record.base)
 
     def __getitem__(self, key: TableKey) -> TableEntry:
-        if key not in self._changes:
+        if key not in self._record.changes:
             return self._base[key]
-        entry = self._changes[key]
+        entry = self._record.changes[key]
         if entry is None:
             raise KeyError(key)
         return entry
 
     def __contains__(self, key: object) -> bool:
-        if isinstance(key, TableKey) and key in self._changes:
-            return self._changes[key] is not None
+        if isinstance(key, TableKey) and key in self._record.changes:
+            return self._record.changes[key] is not None
         return key in self._base
 
     def __iter__(self) -> Iterator[TableKey]:
-        yield from (key for key in self._base if key not in self._changes)
-        yield from (key for key, entry in self._changes.items() if entry is not None)
+        yield from (key for key in self._base if key not in self._record.changes)
+        yield from (key for key, entry in self._record.changes.items() if entry is not None)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)

@@ -16,7 +16,7 @@ from anabranch.repo.history.ancestry import Ancestry
 from anabranch.repo.history.table_history import with_other_names
 from anabranch.repo.log.collected import collected_errors, require_uncollected
 from anabranch.repo.log.commits import CommitSpec, Inspect
-from anabranch.repo.log.config import owns
+from anabranch.repo.log.config import check_clock, owns
 from anabranch.repo.log.entries import (
     BranchEvent,
     Changes,
@@ -137,6 +137,7 @@ def publish_commits(
             inspect(newest, repo_store.commits.tables_of(newest))
         repo_store.config.store.sync_all()  # One call for the files of all commits, instead of one call for each file.
         at = max(repo_store.config.clock(), newest.commit.created_at)
+        repo_store.check_lease()
         if head.state.is_live:
             return repo_store.heads.next_entry(head, event, at=at, head=newest, own=found.view.own)
         return repo_store.heads.next_entry(head, event, at=at, head=newest.pinned())
@@ -178,7 +179,7 @@ def make_commits(
             head, below.record, staged, replace(change.spec, released=released), main=main
         )
         # They are synced once for all commits, before the entry that refers to them is put.
-        repo_store.commits.put(record, full_map, durable=False)
+        check_clock(repo_store.config, repo_store.commits.put(record, full_map, durable=False))
         made.append(record)
         view = replace(below, head=record, own=tuple(sorted({*below.own, *staged})))
     return NewCommits(view=view, commits=tuple(made))

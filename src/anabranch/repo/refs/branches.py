@@ -18,6 +18,7 @@ from anabranch.repo.log.config import owns
 from anabranch.repo.log.entries import BranchEvent, BranchMode, BranchState, LogEntry, Parent, TableEntry
 from anabranch.repo.log.numbered import NamePage
 from anabranch.repo.log.store import RepoStore, pin_view
+from anabranch.repo.log.table_maps import CommitTables
 from anabranch.repo.refs.protection import refuse_locked, refuse_protected
 from anabranch.repo.refs.resolve import Resolved, resolve
 from anabranch.repo.refs.tags import is_tag
@@ -345,8 +346,8 @@ def branch_drift(repo_store: RepoStore, branch: BranchName) -> tuple[TableDrift,
     entry = repo_store.heads.get(branch)
     if str(branch) == MAIN:
         raise BranchNotFoundError("main cannot drift from itself", hint="name another branch")
-    ours = repo_store.commits.map_of(entry.head)
-    main = repo_store.commits.map_of(repo_store.heads.get(BranchName(MAIN)).head)
+    ours = CommitTables(repo_store.commits.full_map, entry.head)
+    main = CommitTables(repo_store.commits.full_map, repo_store.heads.get(BranchName(MAIN)).head)
     keys = entry.state.own if entry.state.is_live else tuple(key for key in ours if _has_written(entry, ours[key].home))
     forks = {key: _forked_from(repo_store, entry, ours[key]) for key in keys if key in ours}
     return tuple(_drift(key, ours.get(key), main.get(key), forks.get(key)) for key in sorted(keys))

@@ -1,21 +1,28 @@
 """Publish a change of tables as the next commit of a branch: stage, publish, settle.
 
 The tables are staged before (`staged_table`). `publish` stores the commit, puts the log entry, which alone makes the
-commit visible, and settles the tables, so that plain Lance readers see them too.
+commit visible, and settles the tables (`settle`), so that plain Lance readers see them too.
+
+On a local disk, the tables of a commit are durable before it is published, and settled right after. The disk is waited
+for twice, whatever the number of tables: once for all files of the commit and the bytes of its settled manifests, then
+for the name of its log entry. The settled manifests get their names after that, without a sync. They follow from the
+log, so a power loss may take the names, and the next writer settles again. But a manifest that has its name is never
+torn, because its bytes were durable before.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from anabranch.errors import AnabranchError, BranchNotFoundError, ClockSkewError, DamagedFileError, NotFoundError
+from anabranch.errors import AnabranchError, BranchNotFoundError, DamagedFileError, NotFoundError
 from anabranch.format import staging
 from anabranch.format.home import Home, is_staged
+from anabranch.format.staging import PreparedSettle
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.log.collected import mark_collected, record_collected
 from anabranch.repo.log.commits import CommitSpec, commit_path
-from anabranch.repo.log.config import RepoConfig, check_clock, is_clock_right, owns
+from anabranch.repo.log.config import RepoConfig, check_clock, owns
 from anabranch.repo.log.entries import (
     BranchEvent,
     BranchMode,
@@ -24,12 +31,14 @@ from anabranch.repo.log.entries import (
     CommitRecord,
     GraphCommit,
     LogEntry,
+    TableEntry,
     TableMap,
 )
 from anabranch.repo.log.heads import Decide
 from anabranch.repo.log.store import RepoStore, View, find_main
 from anabranch.repo.refs.protection import refuse_ended, refuse_protected
-from anabranch.repo.write.settle import ExternalWrite, Settlement, find_newer, prepare_settlement, settle_published
+from anabranch.repo.write.settle import ExternalWrite, find_newer, settle_published
+from anabranch.storage import PreparedObject, in_parallel
 
 # Given the head that another writer put first, return the same change on top of it, or raise.
 Rebase = Callable[[LogEntry], Changes]
@@ -85,7 +94,9 @@ def publish(
     pending = {key: entry for key, entry in published.changes.items() if key not in linked | spec.created}
     # The branch may have moved before the tables were linked.
     with suppress(AnabranchError):
-        pending |= find_newer(repo_store, branch, {key: published.changes[key] for key in linked})
+        newest = repo_store.heads.find(branch) if linked else None
+        if newest is not None and newest.number != published.entry.number:
+            pending |= find_newer(repo_store, branch, {key: published.changes[key] for key in linked})
     found = settle_published(repo_store, branch, pending) if pending else ()
     return replace(published, external_writes=found) if found else published
 
@@ -131,7 +142,77 @@ class Made:
     """What a decision to move a branch has made: new commits, and local files that must be durable before the entry."""
 
     commits: Sequence[CommitRecord] = ()
-    files: Sequence[str] = ()
+    files: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settlement:
+    """What has to be durable before a commit (`files`), and the manifests to link after it."""
+
+    files: tuple[str, ...] = ()
+    manifests: tuple[tuple[TableKey, PreparedSettle, PreparedObject], ...] = ()
+
+    def link(self) -> frozenset[TableKey]:
+        """Give the settled manifests their names. Return the tables that are settled by that."""
+        linked = []
+        for key, prepared, manifest in self.manifests:
+            try:
+                prepared.home.store().put_prepared(manifest)
+            # The commit is published, so no failure may be raised. `settle_published` tries again.
+            except AnabranchError:
+                continue
+            staging.remember_settled(prepared)
+            linked.append(key)
+        return frozenset(linked)
+
+    def discard(self) -> None:
+        """Remove the manifests of a commit that was not published."""
+        for _, prepared, manifest in self.manifests:
+            prepared.home.store().discard(manifest)
+
+
+def prepare_settlement(
+    config: RepoConfig, head: LogEntry, changes: Changes, *, created: Collection[TableKey]
+) -> Settlement:
+    """Prepare the tables that a commit on top of a head changes, where commits wait for the disk.
+
+    The tables of a run are made durable with each of its commits, but settled only when the run is published. The
+    `created` tables, on which nothing was staged, need no settling.
+    """
+    # A table that was taken over from another branch is durable already.
+    written = {key: entry for key, entry in changes.items() if entry and owns(head.home_branch, entry.home)}
+    staged = [(key, entry) for key, entry in written.items() if key not in created]
+    prepare = partial(_try_to_prepare, config, settles=head.state.run is None)
+    found = in_parallel(prepare, staged, at_a_time=config.tables_at_a_time)
+    prepared = [(*one, key) for one, (key, _) in zip(found, staged, strict=True) if one is not None]
+    manifests = tuple((key, one, manifest) for one, manifest, key in prepared if manifest is not None)
+    if len(prepared) < len(staged):
+        # An external write is pending, or a manifest is damaged. The commit does not depend on either, so wait for
+        # the whole disk instead of single files.
+        Settlement(manifests=manifests).discard()
+        config.store.sync_all()
+        return Settlement()
+    files = [file for one, _, _ in prepared for file in one.list_new_files()]
+    files += [manifest.file for _, _, manifest in manifests if manifest.file is not None]
+    for key in created & written.keys():
+        files += staging.list_created_files(config.home_of(written[key]), written[key].version)
+    return Settlement(files=tuple(dict.fromkeys(files)), manifests=manifests)
+
+
+def _try_to_prepare(
+    config: RepoConfig, table: tuple[TableKey, TableEntry], *, settles: bool
+) -> tuple[PreparedSettle, PreparedObject | None] | None:
+    """Prepare one table; None if that is not possible now."""
+    entry = table[1]
+    try:
+        home = config.home_of(entry)
+        prepared = staging.prepare_settle(home, entry.version, expected_head=entry.head)
+        # If other commits were settled since, only the branch knows which version is the newest: `settle_published`.
+        if not settles or prepared.made is None or prepared.number > entry.head + 1:
+            return prepared, None
+        return prepared, home.store().prepare(prepared.path, prepared.data)
+    except AnabranchError:
+        return None
 
 
 @dataclass(slots=True)
@@ -171,7 +252,11 @@ class _Attempt:
             refuse_protected(head)
         if head.state.run is not None:
             refuse_ended(head)
-        return self._store_commit(head)
+        entry = self._store_commit(head)
+        # As late as possible: the decision may have taken long, and files of expired work may be gone.
+        if self.repo_store.lease is not None:
+            self.repo_store.lease.check()
+        return entry
 
     def _store_commit(self, head: LogEntry) -> LogEntry:
         repo_store, spec, changes, state = self.repo_store, self.spec, self.changes, head.state
@@ -185,13 +270,15 @@ class _Attempt:
         if config.clock() - spec.staged_since >= _YOUNG_MICROSECONDS:
             _refuse_removed_files(config, head.home_branch, changes)
         # It becomes durable with the other files of the commit, in one wait for the disk before the entry.
-        repo_store.commits.put(record, full_map, durable=False)
+        path = repo_store.commits.put(record, full_map, durable=False)
+        # Times in the history cannot be corrected later.
+        check_clock(config, path)
         self.made.commits = (record,)
         # The settled manifests are made before the entry is put. Their bytes must be durable before they get their
         # names, and they name all new files of the tables.
         if config.is_durable:
             self.settlement = prepare_settlement(config, head, changes, created=spec.created)
-            self.made.files = self.settlement.files
+            self.made.files[:] = [f"{config.root}/{path}", *self.settlement.files]
         mode, own = state.mode, state.own
         event = BranchEvent.PULLED if spec.kind is CommitKind.PULL else BranchEvent.COMMITTED
         if spec.freezes:
@@ -212,52 +299,23 @@ def move_branch(
     known: LogEntry | None = None,
     attempts: int,
 ) -> LogEntry:
-    """Move a branch to new commits. Each decision states in `made` what it made.
+    """Move a branch to new commits. Each decision states in `made` what it made, and checks the lease at its end.
 
     The entry is rolled back if the lease expired during the put, because files of the commits may have been collected.
     It stays if another commit builds on it by then, and the move is reported as done: a caller that tried again would
-    make the change twice. On local disk the commits and the files become durable before the entry.
+    make the change twice. On local disk the files become durable before the entry.
     """
-    config, lease = repo_store.config, repo_store.lease
-    files: list[str] = []
-
-    def next_entry(head: LogEntry) -> LogEntry | None:
-        entry = decide(head)
-        if entry is None:
-            return None
-        # Times in the history cannot be corrected later. The check costs a request only if the clocks were not compared
-        # within the last hour.
-        if made.commits and not is_clock_right(config):
-            _check_clock(config, made.commits)
-        if config.is_local:
-            paths = [commit_path(one.commit.graph_commit_id) for one in made.commits]
-            files[:] = [*(f"{config.root}/{path}" for path in paths), *made.files]
-        # As late as possible: the decision may have taken long, and files of expired work may be gone.
-        if lease is not None:
-            lease.check()
-        return entry
-
+    lease = repo_store.lease
     return repo_store.heads.move(
         branch,
-        next_entry,
+        decide,
         known=known,
         verify=None if lease is None else lease.check,
         rolled_back=partial(_mark_collected, repo_store, made),
         is_kept_once_built_on=True,
-        files=files,
+        files=made.files,
         attempts=attempts,
     )
-
-
-def _check_clock(config: RepoConfig, made: Sequence[CommitRecord]) -> None:
-    """Refuse to publish commits with wrong times; their objects, which no log names, are removed."""
-    paths = [commit_path(record.commit.graph_commit_id) for record in made]
-    try:
-        check_clock(config, paths[-1])
-    except ClockSkewError:
-        for path in paths:
-            config.store.delete(path)
-        raise
 
 
 def _mark_collected(repo_store: RepoStore, made: Made) -> None:

@@ -1,28 +1,22 @@
 """Settle: make a published version visible to plain Lance readers.
 
 Readers of the repository do not need it, and a failure does not change what is published: the next writer settles.
-
-On a local disk, the tables of a commit are durable before it is published, and settled right after. The disk is waited
-for twice, whatever the number of tables: once for all files of the commit and the bytes of its settled manifests, then
-for the name of its log entry. The settled manifests get their names after that, without a sync. They follow from the
-log, so a power loss may take the names, and the next writer settles again. But a manifest that has its name is never
-torn, because its bytes were durable before.
+Where commits wait for the disk, `publish` prepares the settled manifests, and links them right after the commit.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from anabranch.errors import AnabranchError, ExternalWriteError
 from anabranch.format import staging
 from anabranch.format.home import Home
-from anabranch.format.staging import PreparedSettle
 from anabranch.ids import BranchName, TableKey
-from anabranch.repo.log.config import RepoConfig, owns
+from anabranch.repo.log.config import owns
 from anabranch.repo.log.entries import Changes, LogEntry, TableEntry
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.refs.reflog import changed_tables
-from anabranch.storage import PreparedObject, in_parallel
+from anabranch.storage import in_parallel
 from anabranch.warnings import warn_of_external_write
 
 
@@ -44,76 +38,6 @@ def warn_of_external_writes(writes: Sequence[ExternalWrite]) -> None:
             f"plain Lance readers see its version: merge it with `adopt({called})`, "
             f"or set it aside with `settle({called}, force=True)`"
         )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settlement:
-    """What has to be durable before a commit (`files`), and the manifests to link after it."""
-
-    files: tuple[str, ...] = ()
-    manifests: tuple[tuple[TableKey, PreparedSettle, PreparedObject], ...] = ()
-
-    def link(self) -> frozenset[TableKey]:
-        """Give the settled manifests their names. Return the tables that are settled by that."""
-        linked = []
-        for key, prepared, manifest in self.manifests:
-            try:
-                prepared.home.store().put_prepared(manifest)
-            # The commit is published, so no failure may be raised. `settle_published` tries again.
-            except AnabranchError:
-                continue
-            staging.remember_settled(prepared)
-            linked.append(key)
-        return frozenset(linked)
-
-    def discard(self) -> None:
-        """Remove the manifests of a commit that was not published."""
-        for _, prepared, manifest in self.manifests:
-            prepared.home.store().discard(manifest)
-
-
-def prepare_settlement(
-    config: RepoConfig, head: LogEntry, changes: Changes, *, created: Collection[TableKey]
-) -> Settlement:
-    """Prepare the tables that a commit on top of a head changes, where commits wait for the disk.
-
-    The tables of a run are made durable with each of its commits, but settled only when the run is published. The
-    `created` tables, on which nothing was staged, need no settling.
-    """
-    # A table that was taken over from another branch is durable already.
-    written = {key: entry for key, entry in changes.items() if entry and owns(head.home_branch, entry.home)}
-    staged = [(key, entry) for key, entry in written.items() if key not in created]
-    prepare = partial(_try_to_prepare, config, settles=head.state.run is None)
-    found = in_parallel(prepare, staged, at_a_time=config.tables_at_a_time)
-    prepared = [(*one, key) for one, (key, _) in zip(found, staged, strict=True) if one is not None]
-    manifests = tuple((key, one, manifest) for one, manifest, key in prepared if manifest is not None)
-    if len(prepared) < len(staged):
-        # An external write is pending, or a manifest is damaged. The commit does not depend on either, so wait for
-        # the whole disk instead of single files.
-        Settlement(manifests=manifests).discard()
-        config.store.sync_all()
-        return Settlement()
-    files = [file for one, _, _ in prepared for file in one.list_new_files()]
-    files += [manifest.file for _, _, manifest in manifests if manifest.file is not None]
-    for key in created & written.keys():
-        files += staging.list_created_files(config.home_of(written[key]), written[key].version)
-    return Settlement(files=tuple(dict.fromkeys(files)), manifests=manifests)
-
-
-def _try_to_prepare(
-    config: RepoConfig, table: tuple[TableKey, TableEntry], *, settles: bool
-) -> tuple[PreparedSettle, PreparedObject | None] | None:
-    """Prepare one table; None if that is not possible now."""
-    entry = table[1]
-    try:
-        home = config.home_of(entry)
-        prepared = staging.prepare_settle(home, entry.version, expected_head=entry.head)
-        # If other commits were settled since, only the branch knows which version is the newest: `settle_published`.
-        if not settles or prepared.made is None or prepared.number > entry.head + 1:
-            return prepared, None
-        return prepared, home.store().prepare(prepared.path, prepared.data)
-    except AnabranchError:
-        return None
 
 
 def settle_published(repo_store: RepoStore, branch: BranchName, changes: Changes) -> tuple[ExternalWrite, ...]:

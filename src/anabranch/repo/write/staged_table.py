@@ -101,7 +101,7 @@ def fork_home(config: RepoConfig, branch: BranchName, version_ref: VersionRef) -
 
 
 def append_copied_step(staged_table: StagedTable, *, rows: pa.Table, may_exist: bool) -> Step:
-    """Stage rows that were copied (`staging.copy_appended`) and whose keys were checked (`check_appended`)."""
+    """Stage rows that were copied (`staging.copy_rows`) and whose keys were checked (`check_appended`)."""
     before = staged_table.version_ref
     after, written = staging.append_copied(before, rows)
 

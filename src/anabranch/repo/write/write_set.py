@@ -25,6 +25,7 @@ from anabranch.ids import BranchName, TableKey
 from anabranch.repo.log.config import owns
 from anabranch.repo.log.entries import Changes, CommitRecord, LogEntry, TableEntry, TableMap
 from anabranch.repo.log.store import RepoStore, View, find_main
+from anabranch.repo.log.table_maps import CommitTables
 from anabranch.repo.write.homes import refuse_shared_home, stage_new, taken_homes
 from anabranch.repo.write.staged_table import StagedTable, Step, replayed, stage_existing
 from anabranch.storage import in_parallel
@@ -75,7 +76,7 @@ class WriteSet:
     @property
     def _tables(self) -> TableMap:
         """The tables before the transaction."""
-        return self._repo_store.commits.map_of(self._before)
+        return CommitTables(self._repo_store.commits.full_map, self._before)
 
     @property
     def is_empty(self) -> bool:
@@ -258,7 +259,7 @@ class WriteSet:
     def rebase(self, head: LogEntry) -> Changes:
         """Move the staged tables onto a head that another writer published."""
         before = View.of(head, self.main).record
-        tables = self._repo_store.commits.map_of(before)
+        tables = CommitTables(self._repo_store.commits.full_map, before)
         taken = taken_homes(tables, besides=self._changed)
         for key in self.changes():
             staged_table, theirs = self._changed[key], tables.get(key)
