@@ -265,7 +265,7 @@ class Snapshot(Mapping[str, Table]):
     @classmethod
     def of(cls, repo_store: RepoStore, record: CommitRecord, *, version: int) -> Self:
         """Return the snapshot of a commit."""
-        return cls(repo_store, record, CommitTables(repo_store.commits.full_map, record), version=version)
+        return cls(repo_store, record, CommitTables(repo_store.commits.full_map, record).read(), version=version)
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle the commit, its table map and the settings of the repository. The copy shows the same rows."""

@@ -137,8 +137,8 @@ class GraphCommit:
     created_at: int
     message: str
     kind: CommitKind
-    # Immutable: a handle caches commits, and the next commit repeats their metadata.
-    metadata: FrozenDict = field(hash=False)
+    # A FrozenDict: a handle caches commits, and the next commit repeats their metadata.
+    metadata: Mapping[str, str] = field(hash=False)
     tables: tuple[str, ...]
     generation: int
 

@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 from anabranch.ids import TableKey
 from anabranch.repo.log import codec
@@ -106,8 +106,8 @@ def _find_start(data: bytes, commit_id: str) -> int | None:
 class CommitTables(Mapping[TableKey, TableEntry]):
     """The tables of a commit: the full map of its base with its changes. A dropped table is a change to None.
 
-    `read_full_map` is called with the base when a table is needed that has not changed since. An entry is decoded when
-    it is read. At most one request.
+    `read_full_map` is called with the base when a table is needed that has not changed since, or by `read`. An entry is
+    decoded when it is read.
     """
 
     _read_full_map: Callable[[str], TableMap]
@@ -116,6 +116,11 @@ class CommitTables(Mapping[TableKey, TableEntry]):
     @cached_property
     def _base(self) -> TableMap:
         return self._read_full_map(self._record.base)
+
+    def read(self) -> Self:
+        """Read the full map now. At most one request."""
+        assert self._base is not None  # noqa: S101 - it is read and kept
+        return self
 
     def __getitem__(self, key: TableKey) -> TableEntry:
         if key not in self._record.changes:
