@@ -119,7 +119,7 @@ class CommitTables(Mapping[TableKey, TableEntry]):
 
     def read(self) -> Self:
         """Read the full map now. At most one request."""
-        assert self._base is not None  # noqa: S101 - it is read and kept
+        _ = self._base
         return self
 
     def __getitem__(self, key: TableKey) -> TableEntry:
