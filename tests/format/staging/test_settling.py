@@ -16,7 +16,6 @@ from anabranch.format.staging import (
     append,
     delete,
     index,
-    is_our_restore,
     link,
     list_external_versions,
     overwrite,
@@ -41,7 +40,7 @@ def test_settled_version_is_what_raw_readers_see(location: Location) -> None:
     assert (settled.version, settled.between) == (2, ())
     assert raw(version_ref).version == 2
     assert raw(version_ref).count_rows() == 2
-    assert is_our_restore(version_ref.home, 2)
+    assert restored_version(version_ref.home, 2) is not None
     assert list_external_versions(version_ref.home, since=1) == ()
     made = raw(version_ref).read_transaction(2)
     assert made is not None
@@ -73,7 +72,7 @@ def test_earlier_external_write_is_kept_and_reported(location: Location) -> None
         settle(version_ref.home, version_ref.version, expected_head=1)
     assert raw(version_ref).to_table().column("id").to_pylist() == [50]
     assert list_external_versions(version_ref.home, since=1) == (external,)
-    assert not is_our_restore(version_ref.home, external)
+    assert restored_version(version_ref.home, external) is None
 
 
 @pytest.mark.parametrize("left", [b"", bytes(64), b"\xff" * 9])
@@ -141,7 +140,7 @@ def test_collected_version_is_not_an_external_write(location: Location) -> None:
         settle(version_ref.home, append(version_ref, rows([key])).version, expected_head=1)
     version_ref.home.store().delete(f"_versions/{2**64 - 1 - 2:020d}.manifest")
     assert list_external_versions(version_ref.home, since=1) == ()
-    assert not is_our_restore(version_ref.home, 2)
+    assert restored_version(version_ref.home, 2) is None
 
 
 def restore_as_earlier_releases_did(home: Home, version: int, **stamp: str) -> int:
@@ -156,7 +155,7 @@ def restore_as_earlier_releases_did(home: Home, version: int, **stamp: str) -> i
 def test_restores_of_earlier_releases_are_ours(location: Location) -> None:
     version_ref = new_table(location, [1])
     assert restore_as_earlier_releases_did(version_ref.home, version_ref.version) == 2
-    assert is_our_restore(version_ref.home, 2)
+    assert restored_version(version_ref.home, 2) is not None
     assert restored_version(version_ref.home, 2) == version_ref.version
     assert list_external_versions(version_ref.home, since=1) == ()
     assert settle(version_ref.home, append(version_ref, rows([2])).version, expected_head=1).version == 3

@@ -238,11 +238,6 @@ def copy_id(data: bytes) -> int:
     return 1 << 63 | int.from_bytes(sha256(data).digest()[:8]) >> 1
 
 
-def is_our_restore(home: Home, version: int) -> bool:
-    """Whether an ordinary version was made by `settle`."""
-    return find_stamp(home, version) is not None
-
-
 def restored_version(home: Home, version: int) -> int | None:
     """Return the version that an ordinary version shows; None if it was not made by `settle`."""
     stamp = find_stamp(home, version)
