@@ -122,7 +122,11 @@ class Visitor:
             self.problems.append(f"request to {request.url}")
 
     def open(self, path: str) -> Page:
-        self.page.goto(f"{self.site}{path}")
+        """Open a page. One that loads itself again until long work has finished is opened when it has."""
+        for _ in range(60):  # the service lets each request wait for a second
+            answer = self.page.goto(f"{self.site}{path}")
+            if answer is None or "refresh" not in answer.headers:
+                break
         return self.page
 
     def check_accessible(self, *, only: str | None = None) -> None:
