@@ -119,7 +119,7 @@ def write_rows(version_ref: VersionRef, dataset: lance.LanceDataset, rows: Rows)
         return []  # Lance would write an empty file.
     with lance_errors(version_ref.home.uri, version_ref.home.storage_options):
         if len(first) == 1 and is_local(version_ref.home.uri) and _is_small_and_plain(first[0]):
-            written = _write_file(version_ref, dataset, first[0])
+            written = _write_file(version_ref, dataset, rows.schema, first[0].columns)
             if written is not None:
                 return [written]
         with replace(rows, batches=chain(first, rows.batches)).reading() as reader:
@@ -132,15 +132,18 @@ def _is_small_and_plain(batch: pa.RecordBatch) -> bool:
     return all(any(is_plain(field.type) for is_plain in _PLAIN_TYPES) for field in batch.schema)
 
 
-def _write_file(version_ref: VersionRef, dataset: lance.LanceDataset, batch: pa.RecordBatch) -> FragmentMetadata | None:
+def _write_file(
+    version_ref: VersionRef, dataset: lance.LanceDataset, schema: pa.Schema, columns: Sequence[pa.Array]
+) -> FragmentMetadata | None:
     """Write plain columns as one data file, as Lance would; None if the table has an old format."""
     major, minor = map(int, str(dataset.data_storage_version).split("."))
     if (major, minor) < _FIRST_FORMAT:
         return None
     fields, name = [field.id() for field in dataset.lance_schema.fields()], new_data_file()
     path = f"{version_ref.home.uri}/data/{name}"
-    with LanceFileWriter(path, dataset.schema, version=f"{major}.{minor}") as writer:
-        writer.write_batch(pa.RecordBatch.from_arrays(batch.columns, schema=dataset.schema))
+    batch = pa.RecordBatch.from_arrays(columns, schema=schema)
+    with LanceFileWriter(path, schema, version=f"{major}.{minor}") as writer:
+        writer.write_batch(batch)
     file = DataFile(name, fields, list(range(len(fields))), major, minor, writer.size_bytes)
     return FragmentMetadata(id=0, files=[file], physical_rows=len(batch))
 

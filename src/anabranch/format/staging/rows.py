@@ -80,7 +80,7 @@ def update(version_ref: VersionRef, assignments: Mapping[str, str], *, where: st
     found = _Computed(dataset=dataset, assignments=assignments, where=where)
     # The ids and addresses are recorded while the rows are written, so they are complete only after this line.
     with lance_errors(version_ref.home.uri, version_ref.home.storage_options):  # the old rows are read here, too
-        written = write_rows(version_ref, dataset, Rows(schema=dataset.schema, batches=found.batches()))
+        written = write_rows(version_ref, dataset, Rows(schema=schema, batches=found.batches()))
     return replace_at(
         version_ref,
         dataset,
@@ -98,13 +98,14 @@ def replace_rows(version_ref: VersionRef, batches: Iterable[RowBatch]) -> RowsCh
     that stay.
     """
     dataset = version_ref.open()
+    schema = dataset.schema  # Lance makes it again each time
     found = _Batches(batches)
-    kept = write_rows(version_ref, dataset, Rows(schema=dataset.schema, batches=found.with_ids()))
-    fresh = write_rows(version_ref, dataset, Rows(schema=dataset.schema, batches=found.others()))
+    kept = write_rows(version_ref, dataset, Rows(schema=schema, batches=found.with_ids()))
+    fresh = write_rows(version_ref, dataset, Rows(schema=schema, batches=found.others()))
     row_ids, addresses = join_addresses(found.row_ids), join_addresses(found.addresses)
     _give_ids(kept, row_ids)
     rows = _Replaced(written=[*kept, *fresh], moved=len(row_ids), addresses=addresses)
-    staged = _replace(version_ref, dataset, rows, changed_columns=dataset.schema.names)
+    staged = _replace(version_ref, dataset, rows, changed_columns=schema.names)
     inserted = sum(fragment.physical_rows for fragment in fresh)
     deleted = len(addresses) - len(row_ids)
     return RowsChanged(version_ref=staged, inserted=inserted, updated=len(row_ids), deleted=deleted)

@@ -121,7 +121,8 @@ class HeldRows:
         """
         if self._loaded is None:
             return {}
-        known = [name for name in dict.fromkeys(names) if name is not None and name in self.names]
+        own = frozenset(self.names)
+        known = [name for name in dict.fromkeys(names) if name is not None and name in own]
         taken = _take(self._loaded.select(known), self._in_loaded(positions))
         return dict(zip(known, taken.columns, strict=True))
 
