@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from anabranch.repo.merge.conflicts import ConflictKind, StrategyGap
     from anabranch.repo.merge.plan import CommitPlan, MergeOutcome, ReplayResult, TablePlan
     from anabranch.repo.refs.branches import BranchInfo, TableDrift
-    from anabranch.repo.refs.reflog import Movement
+    from anabranch.repo.refs.reset_and_undo import Movement
     from anabranch.repo.refs.tags import TagInfo
     from anabranch.repo.runs.runs import RunInfo
     from anabranch.repo.schema.apply import SchemaApplied
@@ -218,7 +218,7 @@ _NAMES = {
     "anabranch.repo.merge.conflicts": "ConflictKind StrategyGap",
     "anabranch.repo.merge.plan": "CommitPlan MergeOutcome ReplayResult TablePlan",
     "anabranch.repo.refs.branches": "BranchInfo TableDrift",
-    "anabranch.repo.refs.reflog": "Movement",
+    "anabranch.repo.refs.reset_and_undo": "Movement",
     "anabranch.repo.refs.tags": "TagInfo",
     "anabranch.repo.runs.runs": "RunInfo",
     "anabranch.repo.schema.apply": "SchemaApplied",

@@ -121,7 +121,12 @@ def forget_tags(iter_tagged: Callable[..., Any]) -> Callable[..., Any]:
 BUGS: dict[str, tuple[str, str, Any, type[PairMachine]]] = {
     "a merge drops deletions": ("anabranch.format.staging", "replace_rows", drop_deletions, MergingMachine),
     "a merge loses a row": ("anabranch.format.staging", "replace_rows", lose_inserted_row, MergingMachine),
-    "an undo goes too far": ("anabranch.repo.refs.reflog", "_position_before", undo_two_movements, RepositoryMachine),
+    "an undo goes too far": (
+        "anabranch.repo.refs.reset_and_undo",
+        "_position_before",
+        undo_two_movements,
+        RepositoryMachine,
+    ),
     "a live branch is stale": ("anabranch.repo.log.store", "find_main", show_older_main, MergingMachine),
     "a rebase loses a commit": ("anabranch.repo.merge.rebase", "_own_commits", lose_last_commit, MergingMachine),
     "a run loses rows": ("anabranch.repo.merge.run_publish", "append_again", lose_appended_rows, RepositoryMachine),

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from anabranch.repo.merge.replay import Replayed
     from anabranch.repo.merge.resolvers import Resolvers
     from anabranch.repo.refs.branches import BranchInfo, TableDrift
-    from anabranch.repo.refs.reflog import Movement
+    from anabranch.repo.refs.reset_and_undo import Movement
     from anabranch.repo.refs.tags import TagInfo
     from anabranch.repo.run import Run
     from anabranch.repo.runs.engine_access import RepositoryParts
@@ -664,10 +664,10 @@ class Repository:
         >>> [movement.event.value for movement in repo.reflog(limit=2)]
         ['undone', 'committed']
         """
-        from anabranch.repo.refs import reflog
+        from anabranch.repo.refs import reset_and_undo
 
         target = self._named(branch)
-        return Listing(reflog.list_movements(self._repo_store, target, limit=limit, after=after))
+        return Listing(reset_and_undo.list_movements(self._repo_store, target, limit=limit, after=after))
 
     def history_sync(self) -> "HistoryTables":
         """Bring `_graph_commits.lance` and `_graph_commit_actors.lance` up to date with every branch's log.
@@ -957,7 +957,7 @@ class Repository:
         anabranch.errors.BranchNotFoundError: branch 'dev' was renamed to 'prices'; use the name 'prices'
         """
         from anabranch.repo.merge.kept_decisions import move_decisions
-        from anabranch.repo.write.branch_changes import rename_branch
+        from anabranch.repo.write.rename_pull_freeze import rename_branch
 
         before, after = BranchName.parse_public(name), BranchName.parse_new(new)
         renamed = rename_branch(self._repo_store, before, after)
@@ -1023,7 +1023,7 @@ class Repository:
         >>> repo.branch_pull("dev", "shop.orders"), len(repo.table("shop.orders", "dev"))
         (True, 3)
         """
-        from anabranch.repo.write.branch_changes import pull_table
+        from anabranch.repo.write.rename_pull_freeze import pull_table
 
         target = TableKey.parse(table)
         published = pull_table(self._repo_store, BranchName.parse_public(name), target)
@@ -1039,7 +1039,7 @@ class Repository:
         'pinned'
         """
         from anabranch.repo.refs.branches import BranchInfo
-        from anabranch.repo.write.branch_changes import freeze_branch
+        from anabranch.repo.write.rename_pull_freeze import freeze_branch
 
         published = freeze_branch(self._repo_store, BranchName.parse_public(name))
         self._on_published(published)
@@ -1164,10 +1164,10 @@ class Repository:
         >>> len(repo["shop.orders"])
         3
         """
-        from anabranch.repo.refs import reflog
+        from anabranch.repo.refs import reset_and_undo
 
         name = BranchName.parse_public(branch)
-        self._on_moved(reflog.reset_branch(self._repo_store, name, self._resolve_published(to)))
+        self._on_moved(reset_and_undo.reset_branch(self._repo_store, name, self._resolve_published(to)))
 
     def undo(self, branch: str | None = None, *, expected_version: int | None = None) -> "Movement":
         """Undo the last movement of a branch by a new entry of its log, and return that movement.
@@ -1184,11 +1184,11 @@ class Repository:
         >>> len(repo["shop.orders"])
         3
         """
-        from anabranch.repo.refs import reflog
+        from anabranch.repo.refs import reset_and_undo
 
         target = self._named(branch)
         seen = self._seen.get(target) if expected_version is None else expected_version
-        entry, movement = reflog.undo_last(self._repo_store, target, seen=seen)
+        entry, movement = reset_and_undo.undo_last(self._repo_store, target, seen=seen)
         self._on_moved(entry)
         return movement
 
@@ -1205,11 +1205,11 @@ class Repository:
         >>> repo.redo().message, len(repo["shop.orders"])
         ('More tea', 4)
         """
-        from anabranch.repo.refs import reflog
+        from anabranch.repo.refs import reset_and_undo
 
         target = self._named(branch)
         seen = self._seen.get(target) if expected_version is None else expected_version
-        entry, movement = reflog.redo_last(self._repo_store, target, seen=seen)
+        entry, movement = reset_and_undo.redo_last(self._repo_store, target, seen=seen)
         self._on_moved(entry)
         return movement
 

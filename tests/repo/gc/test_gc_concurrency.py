@@ -379,7 +379,7 @@ def test_a_reset_that_was_rolled_back_does_not_stop_garbage_collection(
         raise BusyError("the commit was collected at this moment", hint="try again")
 
     with monkeypatch.context() as patch:
-        patch.setattr("anabranch.repo.refs.reflog._require_uncollected", fail)
+        patch.setattr("anabranch.repo.refs.reset_and_undo._require_uncollected", fail)
         with pytest.raises(BusyError, match="at this moment"):
             lake.reset("dev", "main~1")
     assert lake.gc().commits == ()

@@ -13,7 +13,7 @@ from anabranch.errors import InvalidInputError
 from anabranch.repo.log.entries import BranchEvent
 
 if TYPE_CHECKING:
-    from anabranch.repo.refs.reflog import Movement
+    from anabranch.repo.refs.reset_and_undo import Movement
 
 app = group()
 

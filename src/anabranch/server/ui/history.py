@@ -13,7 +13,7 @@ from anabranch.ids import MAIN
 from anabranch.repo.history.lineage import Lineage, LineageNode, NodeKind, PipelineRecord, made_by
 from anabranch.repo.log.entries import CommitKind, GraphCommit
 from anabranch.repo.log.run_state import CheckResult
-from anabranch.repo.refs.reflog import Movement
+from anabranch.repo.refs.reset_and_undo import Movement
 from anabranch.repo.runs.runs import RUN_ID, RunInfo
 from anabranch.server.ui.compare import outlines_of
 from anabranch.server.ui.lake import Lake

@@ -1,6 +1,6 @@
-"""The reflog of a branch: every movement of it, newest first, and the tables that a movement changed.
+"""Reset, undo and redo, which move a branch to another commit, and its reflog.
 
-Also reset, undo and redo, which move a branch to another commit. The old position stays in the reflog.
+The reflog has every movement of the branch, newest first, with the tables that it changed. The old position stays.
 """
 
 from collections.abc import Mapping
