@@ -140,3 +140,14 @@ def test_deleted_and_renamed_branches_are_neither_counted_nor_suggested(tmp_path
     assert 'value="new"' in compare
     assert 'value="gone"' not in compare
     assert 'value="old"' not in compare
+
+
+def test_deleted_tag_is_neither_counted_nor_suggested(tmp_path: Path) -> None:
+    repository = shop(tmp_path / "shop")
+    kept = len(repository.tag_list())
+    repository.tag_create("gone")
+    repository.tag_delete("gone")
+    with serving(repository) as site, site.client() as client:
+        page = client.get("/").text
+    assert re.findall(r"<dt>Tags</dt><dd><a[^>]*>(\d+)<", page) == [str(kept)]
+    assert 'value="gone"' not in page

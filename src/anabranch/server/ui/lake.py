@@ -119,19 +119,24 @@ class Lake:
         return self.host.allows(Scope.BRANCH, branch)
 
     def list_choices(self) -> RefChoices:
-        """Return the names that fields for refs suggest. Deleted branches are left out."""
+        """Return the names that fields for refs suggest. Deleted branches and tags are left out."""
         found = [branch.name for branch in self.repository.branch_list(limit=_MOST_NAMES)]
         # main is always there, also if it comes after the maximum number of names.
         branches = [MAIN, *(name for name in found if name != MAIN and not BranchName(name).is_internal)]
         return RefChoices(
             branches={name: self.name_of(name) for name in branches},
-            tags=tuple(self.repository.tag_names(limit=_MOST_NAMES)),
+            tags=tuple(tag.name for tag in self.repository.tag_list(limit=_MOST_NAMES)),
         )
 
     def count_branches(self) -> int:
         """Return the number of branches; of very many, deleted ones count too, because no branch is read."""
         count = len(self.repository.branch_names())
         return count if count > _MOST_NAMES else len(self.repository.branch_list())
+
+    def count_tags(self) -> int:
+        """Return the number of tags; of very many, deleted ones count too, because no tag is read."""
+        count = len(self.repository.tag_names())
+        return count if count > _MOST_NAMES else len(self.repository.tag_list())
 
     @property
     def can_administer(self) -> bool:

@@ -40,7 +40,7 @@ def show_overview(visit: Visit) -> Shown:
         "table_count": len(snapshot),
         "row_count": sum(entry.rows for entry in snapshot.entries.values()),
         "branch_count": branch_count,
-        "tag_count": len(repository.tag_names()),
+        "tag_count": visit.lake.count_tags(),
         "commits": commits,
     }
     # The commit of `init` counts, so a lake with one commit, one branch and no tables was never used.
