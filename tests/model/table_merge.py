@@ -7,6 +7,7 @@ answers:
   back, or if the table is in another dataset than that of the base.
 - A table that the target did not change becomes the table of the source, with the columns in the order of either.
 - Rows without a key are matched by their row ids. If states since the base were collected, the ids may be lost.
+- Rows without a key that the source added are new, unless the target was made from the source and still has them.
 
 If one side changed the key, rows are matched by a key of any side that is unique on all of them, as docs/merge.md
 states. The rows are those of one table, so such a key identifies them also where it is not declared. Columns that both
@@ -243,9 +244,9 @@ class _Merge:
         elif self._has_row_ids:
             yield self._merge_rows(shape, key)
             if self.may_lose_ids:
-                yield self._merge_unmatched(shape, key)
+                yield from self._merge_unmatched(shape, key)
         else:
-            yield self._merge_unmatched(shape, key)
+            yield from self._merge_unmatched(shape, key)
 
     def _taken_over(self) -> Iterator[ModelTable]:
         """Yield the table of the source, as the target did not change it. Its columns may stay in their order."""
@@ -278,17 +279,34 @@ class _Merge:
 
     # Tables whose rows cannot be matched
 
-    def _merge_unmatched(self, shape: _Shape, key: tuple[str, ...]) -> Outcome:
+    def _merge_unmatched(self, shape: _Shape, key: tuple[str, ...]) -> Iterator[Outcome]:
         if self._may_be_made_again:
             raise UnclearError("a table without a key, made again where the base is")
         added = self._added_rows()
         if added is None:
-            return self._choose_side(shape)
-        if shape.conflicts:
-            return Conflicts(shape.conflicts)
-        inserted = [_in_result(shape.columns, row, "source") or {} for row in added]
+            yield self._choose_side(shape)
+        elif shape.conflicts:
+            yield Conflicts(shape.conflicts)
+        else:
+            known = self._applied_ids
+            yield self._append(shape, key, [row for row_id, row in added.items() if row_id not in known])
+            if known and self.may_lose_ids:
+                yield self._append(shape, key, list(added.values()))
+
+    def _append(self, shape: _Shape, key: tuple[str, ...], rows: Sequence[Row]) -> ModelTable:
+        inserted = [_in_result(shape.columns, row, "source") or {} for row in rows]
         kept = [_in_result(shape.columns, row, "target") or {} for row in self.target.rows]
         return self._result(shape, key, [*kept, *inserted], [*self.target.row_ids, *new_ids(inserted)])
+
+    @property
+    def _applied_ids(self) -> frozenset[object]:
+        """The ids of rows that the target has from the source: it was made from the source, so that it has its rows."""
+        steps = self.target.steps_since(self.source)
+        if steps is None:
+            return frozenset()
+        if any(step.has_new_ids for step in steps):
+            raise UnclearError("rows without a key in a copy of the source, which may have new ids")
+        return frozenset(self.source.row_ids) & frozenset(self.target.row_ids)
 
     def _choose_side(self, shape: _Shape) -> Outcome:
         """Return the table of the side that wins, as a whole."""
@@ -298,15 +316,16 @@ class _Merge:
             return self.target
         return copy_of(self.source, dataset=self.target.dataset, made_from=self.target)
 
-    def _added_rows(self) -> list[Row] | None:
-        """Return the rows that the source only appended to a table without a key. None if it did more."""
+    def _added_rows(self) -> dict[object, Row] | None:
+        """Return the rows that the source only appended to a table without a key, by id. None if it did more."""
         base, source = self.base, self.source
         if base is None or any(table.primary_key for table in (base, source, self.target)):
             return None
         if not base.rows:
-            return list(source.rows)
+            return dict(zip(source.row_ids, source.rows, strict=True))
         if (appended := source.appended_since(base)) is not None:
-            return list(appended)
+            ids = source.row_ids[len(base.rows) :]
+            return dict(zip(ids, appended, strict=True))
         names = [name for name in base.columns if name in source.columns]
         before, after = (Counter(tuple(row[name] for name in names) for row in table.rows) for table in (base, source))
         if before <= after:
@@ -477,8 +496,12 @@ class _Merge:
         )
         conflicts = shape.conflicts
         rows: dict[object, Row] = {}
-        if not matched_by:  # A row that the source added is new, even if the target got the same row from this source.
-            source = {identity if identity in base else object(): row for identity, row in source.items()}
+        if not matched_by:
+            # A row that the source added is new, unless the target was made from this state of the source. A row that
+            # the target got by an earlier merge has another id.
+            applied = self._applied_ids - base.keys()
+            ours = ((identity, row) for identity, row in source.items() if identity not in applied)
+            source = {identity if identity in base else object(): row for identity, row in ours}
         for identity in dict.fromkeys([*target, *source]):
             count, row = self._merge_row(shape.columns, base.get(identity), source.get(identity), target.get(identity))
             conflicts += count

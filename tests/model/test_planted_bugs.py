@@ -91,7 +91,7 @@ def prefer_one_base(neither: Any) -> Any:
 
 def trust_row_ids(descends_from: Callable[..., Any]) -> Callable[..., Any]:
     """Rows without a key are matched by row ids of tables that do not come from the base."""
-    return lambda *_: True
+    return lambda *_, **__: True
 
 
 def reverse_columns(add_columns: Callable[..., Any]) -> Callable[..., Any]:

@@ -169,6 +169,63 @@ def test_a_commit_is_not_picked_twice(lake: ab.Repository) -> None:
         lake.cherry_pick("dev")
 
 
+def test_a_commit_that_the_branch_has_does_not_double_rows_without_a_key(lake: ab.Repository) -> None:
+    append(lake, 30, key=CUSTOMERS)
+    lake.branch_create("dev")
+    append(lake, 40, branch="dev", key=CUSTOMERS)
+    (planned,) = lake.cherry_pick("main", branch="dev", dry_run=True).plan
+    assert not any(one.counts.total for one in planned.tables)
+    with nothing_changes(lake), pytest.raises(InvalidInputError, match="would change nothing"):
+        lake.cherry_pick("main", branch="dev")
+    assert ids(lake.snapshot_of("dev"), CUSTOMERS) == [10, 20, 30, 40]
+
+
+def test_a_pick_of_a_commit_that_the_branch_has_takes_only_its_rows_that_are_gone(lake: ab.Repository) -> None:
+    append(lake, 30, 31, 32, key=CUSTOMERS)
+    lake.branch_create("dev")
+    with lake.transaction("dev") as tx:
+        tx.update(CUSTOMERS, {"v": "'changed'"}, where="id = 30")
+        tx.delete(CUSTOMERS, "id = 31")
+    lake.compact([CUSTOMERS], branch="dev")
+    (planned,) = lake.cherry_pick("main", branch="dev", dry_run=True).plan
+    assert [one.counts.inserted for one in planned.tables] == [1]
+    lake.cherry_pick("main", branch="dev")
+    found = lake.table(CUSTOMERS, "dev").to_arrow().to_pylist()
+    assert sorted((row["id"], row["v"]) for row in found if row["id"] >= 30) == [(30, "changed"), (31, "e"), (32, "f")]
+
+
+def test_many_rows_without_a_key_that_the_branch_has_are_not_picked_again(lake: ab.Repository) -> None:
+    lake.append(CUSTOMERS, table(*range(100, 3100)))
+    lake.branch_create("dev")
+    lake.delete(CUSTOMERS, "id % 10 = 0", branch="dev")
+    append(lake, 5000, branch="dev", key=CUSTOMERS)
+    lake.cherry_pick("main", branch="dev")
+    assert ids(lake.snapshot_of("dev"), CUSTOMERS) == [*range(100, 3100), 5000]
+
+
+def test_a_deletion_is_reverted_once_in_a_table_without_a_key(lake: ab.Repository) -> None:
+    deleted = lake.delete(CUSTOMERS, "id = 20")
+    assert deleted is not None
+    lake.revert(deleted.graph_commit_id)
+    append(lake, 30, key=CUSTOMERS)
+    with nothing_changes(lake), pytest.raises(InvalidInputError, match="would change nothing"):
+        lake.revert(deleted.graph_commit_id)
+    assert ids(lake, CUSTOMERS) == [10, 20, 30]
+
+
+@pytest.mark.parametrize("undone_by", ["revert", "delete"])
+def test_a_commit_that_was_undone_is_picked_again_without_a_key(lake: ab.Repository, undone_by: str) -> None:
+    picked = append(lake, 30, key=CUSTOMERS)
+    if undone_by == "revert":
+        lake.revert(picked.graph_commit_id)
+        append(lake, 50, key=CUSTOMERS)  # the revert took the old version, so that this row gets the row id of 30
+    else:
+        append(lake, 50, key=CUSTOMERS)
+        lake.delete(CUSTOMERS, "id = 30")
+    lake.cherry_pick(picked.graph_commit_id)
+    assert ids(lake, CUSTOMERS) == [10, 20, 30, 50]
+
+
 def test_a_revert_of_a_first_write_lets_the_table_follow_main_again(lake: ab.Repository) -> None:
     lake.branch_create_from("main", "dev", mode="live")
     append(lake, 30, branch="dev", key=CUSTOMERS)

@@ -243,6 +243,35 @@ def _with_offsets(part: Part, fragments: Fragments) -> Part:
     return Part(part.fragment, part.rows, offsets, offsets.astype(np.int64))
 
 
+def read_row_ids(version_ref: VersionRef, parts: Sequence[Part]) -> tuple[npt.NDArray[np.uint64], ...]:
+    """Return the addresses of the rows of parts, in ascending order, and their row ids. No column is read."""
+    numbers: list[tuple[npt.NDArray[np.uint64], ...]] = [(np.empty(0, dtype=np.uint64),) * 2]
+    for batch in iter_parts(version_ref, parts, columns=[], with_row_ids=True, with_addresses=True):
+        found = (batch.column(name).to_numpy(zero_copy_only=False) for name in (ROW_ADDRESS, ROW_ID))
+        numbers.append(tuple(column.astype(np.uint64) for column in found))
+    addresses, row_ids = map(np.concatenate, zip(*numbers, strict=True))
+    order = np.argsort(addresses)
+    return addresses[order], row_ids[order]
+
+
+def select_rows(
+    parts: Sequence[Part], addresses: npt.NDArray[np.uint64], is_kept: npt.NDArray[np.bool_]
+) -> tuple[Part, ...]:
+    """Return the parts with some of their rows. `addresses` are those of all rows of the parts, in ascending order."""
+    owners, offsets = addresses >> _OFFSET_BITS, (addresses & _OFFSET_MASK).astype(np.uint32)
+    selected: list[Part] = []
+    for part in join_parts(parts):
+        is_own = owners == np.uint64(part.fragment)
+        kept = np.flatnonzero(is_kept[is_own])
+        if len(kept) == part.rows:
+            selected.append(part)
+        elif len(kept):
+            # Without positions, the part has all rows of the fragment that are not deleted, as Lance counts them.
+            positions = kept if part.positions is None else part.positions[kept]
+            selected.append(Part(part.fragment, len(kept), offsets[is_own][kept], positions))
+    return tuple(selected)
+
+
 def take_at(
     version_ref: VersionRef,
     addresses: npt.NDArray[np.uint64],

@@ -26,14 +26,14 @@ class _Step:
     updated: frozenset[int] | None
 
 
-def descends_from(later: VersionRef, earlier: VersionRef) -> bool:
+def descends_from(later: VersionRef, earlier: VersionRef, *, after: VersionRef | None = None) -> bool:
     """Whether every step from one version to the other was made from the one before; else row ids may be used twice.
 
-    If a step is unknown, return False.
+    If a step is unknown, return False. Also return False if the steps lead to the version `after` first.
     """
     here = later
     while here != earlier:
-        before = step_back(here)
+        before = None if here == after else step_back(here)
         if before is None:
             return False
         here = before

@@ -7,9 +7,11 @@ import threading
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from anabranch.errors import KeyConflictError
 from anabranch.format.compare.difference import Difference, compare_all, find_filled
-from anabranch.format.compare.parts import Part, all_parts
+from anabranch.format.compare.parts import Part, all_parts, read_row_ids, select_rows
 from anabranch.format.compare.version_steps import descends_from
 from anabranch.format.staging import DEFAULT, VersionRef
 from anabranch.repo.history.comparer import ColumnTriple, RowComparer, RowMerge, RowSide
@@ -258,6 +260,8 @@ class _MatchedTable:
         older, newer = self._parts(
             self._source_version_ref, self._of_source, is_whole=bool(shape.restored or shape.filled), with_filled=True
         )
+        if by_ids:
+            newer = self._without_applied(older, newer)
         base_of_source = self._base_rows(older, by_ids=by_ids)
         source = RowSide(version_ref=self._source_version_ref, parts=newer, with_row_ids=by_ids)
         base_of_target, target = None, None
@@ -276,6 +280,22 @@ class _MatchedTable:
             columns=[*(column.triple for column in shape.columns), *self._dropped_on_one_side(shape)],
             keys=shape.matched_by,
         )
+
+    def _without_applied(self, older: tuple[Part, ...], newer: tuple[Part, ...]) -> tuple[Part, ...]:
+        """Return the rows of the source without those that it inserted and that the target has already.
+
+        A target that was made from the source has its rows with their row ids: the branch already has the commit that
+        is applied to it. Elsewhere, another row may have the id.
+        """
+        base, source, target = self._base_version_ref, self._source_version_ref, self._target_version_ref
+        # Rows that were inserted after the base are not in the base, so the search ends there.
+        if base is None or not newer or not descends_from(target, source, after=base):
+            return newer
+        addresses, row_ids = read_row_ids(source, newer)
+        _, updated = read_row_ids(base, older)
+        _, existing = read_row_ids(target, self._of_target.newer)
+        is_kept = np.isin(row_ids, updated) | ~np.isin(row_ids, existing)
+        return newer if is_kept.all() else select_rows(newer, addresses, is_kept)
 
     def _dropped_on_one_side(self, shape: Shape) -> list[ColumnTriple]:
         """Return the columns that are not in the result because one side dropped them.
