@@ -65,6 +65,7 @@ def test_programs_get_all_in_one_document(cli: Run, lake: ab.Repository) -> None
             "altered_columns": [],
             "built_indices": [],
             "dropped_indices": [],
+            "wanted_indices": [],
             "conflicts": 0,
         }
     ]

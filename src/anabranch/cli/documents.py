@@ -55,7 +55,8 @@ MEMBERS: dict[str, str] = {
     " base_commit_ids=plan.base_commit_ids commit tables=plan.tables conflict_count=plan.conflict_count"
     " conflicts=plan.conflicts strategy_gaps=plan.strategy_gaps",
     "repo.TablePlan": "table action renamed_from taken_from inserted=counts.inserted updated=counts.updated"
-    " deleted=counts.deleted added_columns dropped_columns altered_columns built_indices dropped_indices conflicts",
+    " deleted=counts.deleted added_columns dropped_columns altered_columns built_indices dropped_indices"
+    " wanted_indices conflicts",
     "repo.BranchInfo": "name mode parent parent_commit_id head_commit_id version created_at=created"
     " created_by description expires_at=expires own_tables is_protected checks=*",
     "repo.Movement": "version=number event at=moved actor commit_id message is_deleted restores"

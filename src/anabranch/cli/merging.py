@@ -287,6 +287,7 @@ def _column_changes(table: "TablePlan") -> str | None:
         ("~", table.altered_columns),
         ("+index ", table.built_indices),
         ("-index ", table.dropped_indices),
+        ("?index ", table.wanted_indices),
     )
     return " ".join(f"{sign}{column}" for sign, names in signs for column in names) or None
 

@@ -143,6 +143,7 @@ class PlannedTable(BaseModel):
     altered_columns: tuple[str, ...]
     built_indices: tuple[str, ...]
     dropped_indices: tuple[str, ...]
+    wanted_indices: tuple[str, ...]
     conflicts: int
 
 

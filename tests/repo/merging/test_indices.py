@@ -8,7 +8,7 @@ import pytest
 
 import anabranch as ab
 from anabranch.errors import MergeConflictError
-from tests.repo.conftest import CUSTOMERS, ORDERS, append, ids
+from tests.repo.conftest import CUSTOMERS, ORDERS, another, append, ids, raw, table
 
 Change = Callable[[ab.Repository, str], object]
 
@@ -48,7 +48,7 @@ def test_index_and_notes_come_with_a_merge(lake: ab.Repository, moves: Change) -
     append(lake, 50, branch="dev")
     moves(lake, "main")
     planned = lake.merge("dev", dry_run=True).plan.tables
-    assert [(table.table, table.built_indices) for table in planned] == [(ORDERS, ("v_idx",))]
+    assert [(one.table, one.built_indices) for one in planned] == [(ORDERS, ("v_idx",))]
     lake.merge("dev")
     rows = len(lake.table(ORDERS))
     assert (indices(lake), notes(lake)) == ([("v_idx", "btree", rows)], NOTED)
@@ -202,12 +202,147 @@ def test_index_of_a_table_without_a_key_comes_with_a_merge(lake: ab.Repository) 
     assert indices(lake, table=CUSTOMERS) == [("v_idx", "bitmap", 3)]
 
 
-def test_merge_without_rows_left_builds_no_index(lake: ab.Repository) -> None:
+@pytest.mark.parametrize("by", ["merge", "cherry_pick", "rebase", "run"])
+def test_index_is_wanted_if_no_rows_are_left_and_built_by_the_next_commit(lake: ab.Repository, by: str) -> None:
+    into = "dev" if by == "rebase" else "main"
+    if by == "run":
+        run = lake.begin_run("main")
+        with run.transaction() as tx:
+            tx.index(ORDERS, "v", type="bitmap")
+        lake.delete(ORDERS, "true")
+        run.publish()
+    else:
+        lake.branch_create("dev")
+        index(lake, "dev", kind="bitmap")
+        lake.delete(ORDERS, "true")
+        if by == "merge":
+            lake.merge("dev")
+        elif by == "cherry_pick":
+            lake.cherry_pick("dev")
+        else:
+            lake.rebase("dev", "main")
+    assert (indices(lake, into), len(lake.table(ORDERS, into))) == ([("v_idx", "bitmap", 0)], 0)
+    assert not lake.table(ORDERS, into).schema.field("v").metadata
+    append(lake, 50, 51, branch=into)
+    assert indices(lake, into) == [("v_idx", "bitmap", 2)]
+    plain = raw(lake, ORDERS, into)
+    assert sorted(plain.to_table().column("id").to_pylist()) == [50, 51]
+    assert [found.name for found in plain.describe_indices()] == ["v_idx"]
+    assert "wanted" not in str(lake.table(ORDERS, into).version_ref.schema.field("v").metadata)
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_merge_that_deletes_all_rows_keeps_the_index(lake: ab.Repository, *, moved: bool) -> None:
+    index(lake, "main")
+    lake.branch_create("dev")
+    lake.delete(ORDERS, "true", branch="dev")
+    if moved:
+        with lake.transaction() as tx:
+            tx.annotate(ORDERS, {"owner": "ada"}, columns={})
+    planned = lake.merge("dev", dry_run=True).plan.tables
+    assert lake.merge("dev").plan.tables == planned
+    assert [one.wanted_indices for one in planned] == [() if moved else ("v_idx",)]
+    assert indices(lake) == [("v_idx", "btree", 0)]
+    lake.branch_create("next")
+    append(lake, 50, branch="next")
+    lake.merge("next")
+    assert [found[:2] for found in indices(lake)] == [("v_idx", "btree")]
+
+
+def test_new_table_without_rows_comes_with_its_indices(lake: ab.Repository) -> None:
+    lake.branch_create("dev")
+    with lake.transaction("dev") as tx:
+        tx.create_table("a.b", table(1).schema, primary_key=["id"])
+        tx.append("a.b", table(1))
+        tx.index("a.b", "v", name="words")
+    lake.delete("a.b", "true", branch="dev")
+    (planned,) = lake.merge("dev").plan.tables
+    assert (planned.wanted_indices, indices(lake, table="a.b")) == (("words",), [("words", "btree", 0)])
+    append(lake, 4, key="a.b")
+    assert indices(lake, table="a.b") == [("words", "btree", 1)]
+
+
+@pytest.fixture
+def wanting(lake: ab.Repository) -> ab.Repository:
+    """Main has orders without rows, and an index of 'v' is wanted. Branch 'dev' has three rows and the index."""
     lake.branch_create("dev")
     index(lake, "dev")
     lake.delete(ORDERS, "true")
     lake.merge("dev")
-    assert (indices(lake), len(lake.table(ORDERS))) == ([], 0)
+    return lake
+
+
+def test_merge_into_the_other_side_keeps_an_index_that_is_wanted(wanting: ab.Repository) -> None:
+    wanting.merge("main", into="dev")
+    assert [found[:2] for found in indices(wanting, "dev")] == [("v_idx", "btree")]
+    append(wanting, 60, branch="dev")
+    wanting.merge("dev")
+    assert [found[:2] for found in indices(wanting)] == [("v_idx", "btree")]
+
+
+def test_wanted_index_is_built_by_a_merge_that_brings_rows(wanting: ab.Repository) -> None:
+    append(wanting, 60, branch="dev")
+    append(wanting, 10, key=CUSTOMERS)
+    wanting.merge("dev")
+    assert (indices(wanting), ids(wanting.snapshot())) == ([("v_idx", "btree", 1)], [60])
+
+
+def test_wanted_index_follows_its_column_and_can_be_dropped(wanting: ab.Repository) -> None:
+    with wanting.transaction() as tx:
+        tx.alter_columns(ORDERS, [ab.ColumnChange(path="v", name="word")])
+    assert [(found.name, found.columns) for found in wanting.table(ORDERS).indices] == [("v_idx", ("word",))]
+    with wanting.transaction() as tx:
+        tx.drop_index(ORDERS, "v_idx")
+    assert indices(wanting) == []
+    with wanting.transaction() as tx:
+        tx.append(ORDERS, table(4).rename_columns(["id", "word"]))
+    assert indices(wanting) == []
+
+
+def test_index_that_is_built_explicitly_replaces_the_wanted_one(wanting: ab.Repository) -> None:
+    with wanting.transaction() as tx:
+        tx.append(ORDERS, table(4))
+        tx.index(ORDERS, "v", type="bitmap")
+    assert indices(wanting) == [("v_idx", "bitmap", 1)]
+
+
+def test_two_writers_bring_the_first_rows_of_a_table_with_a_wanted_index(wanting: ab.Repository) -> None:
+    with wanting.transaction() as tx:
+        tx.append(ORDERS, table(4))
+        append(another(wanting), 5)
+    assert (indices(wanting)[0][:2], ids(wanting.snapshot_of("main"))) == (("v_idx", "btree"), [4, 5])
+
+
+@pytest.mark.parametrize("in_one", [True, False])
+def test_overwrite_without_rows_keeps_the_index(lake: ab.Repository, *, in_one: bool) -> None:
+    index(lake, "main")
+    with lake.transaction() as tx:
+        tx.overwrite(ORDERS, table(1).slice(0, 0))
+        if in_one:
+            tx.append(ORDERS, table(7, 8))
+    if not in_one:
+        assert indices(lake) == [("v_idx", "btree", 0)]
+        append(lake, 7, 8)
+    assert indices(lake) == [("v_idx", "btree", 2)]
+
+
+def test_few_vectors_do_not_stop_the_commit_that_brings_them(lake: ab.Repository) -> None:
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(np.arange(600 * 4, dtype=np.float32)), 4)
+    rows = pa.table({"id": range(600), "vector": vectors})
+    lake.branch_create("dev")
+    with lake.transaction("dev") as tx:
+        tx.create_table("ml.stones", rows.schema, primary_key=["id"])
+        tx.append("ml.stones", rows)
+        tx.index("ml.stones", "vector", type="ivf_pq", vector=ab.VectorOptions(metric="cosine", num_partitions=2))
+    lake.delete("ml.stones", "true", branch="dev")
+    lake.merge("dev")
+    lake.append("ml.stones", rows.slice(0, 1))
+    (found,) = lake.table("ml.stones").indices
+    assert (found.name, found.kind, found.covered_rows, found.metric) == ("vector_idx", "ivf_pq", 0, "cosine")
+    lake.append("ml.stones", rows.slice(1))
+    lake.compact(["ml.stones"])
+    (found,) = lake.table("ml.stones").indices
+    assert (found.name, found.kind, found.covered_rows, found.metric) == ("vector_idx", "ivf_pq", 600, "cosine")
 
 
 @pytest.mark.parametrize(("strategy", "column"), [("source", "v"), ("target", "id")])
@@ -222,13 +357,13 @@ def test_index_of_the_same_name_on_another_column_is_decided(lake: ab.Repository
 
 
 @pytest.mark.parametrize("how", ["merge", "squash"])
-def test_plan_names_no_index_if_no_rows_are_left(lake: ab.Repository, how: str) -> None:
+def test_plan_names_an_index_as_wanted_if_no_rows_are_left(lake: ab.Repository, how: str) -> None:
     lake.branch_create("dev")
     index(lake, "dev")
     lake.delete(ORDERS, "true")
     squash = how == "squash"
     planned = lake.merge("dev", squash=squash, dry_run=True).plan.tables
-    assert not any(table.built_indices for table in planned)
+    assert [(one.built_indices, one.wanted_indices) for one in planned] == [((), ("v_idx",))]
     done = lake.merge("dev", squash=squash)
-    assert (done.plan.tables, indices(lake)) == (planned, [])
-    assert (done.commit is None) is squash
+    assert (done.plan.tables, indices(lake)) == (planned, [("v_idx", "btree", 0)])
+    assert done.commit is not None

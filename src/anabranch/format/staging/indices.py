@@ -1,6 +1,6 @@
 """Indices built on a pinned version and staged with it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -11,11 +11,12 @@ import lance
 import pyarrow as pa
 from lance.dataset import Index
 
-from anabranch.errors import InvalidInputError, SchemaMismatchError, StorageError
+from anabranch.errors import AnabranchError, InvalidInputError, SchemaMismatchError, StorageError
 from anabranch.format.arguments import check_columns
 from anabranch.format.home import VersionRef
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.staging.manifests import alone, stage
+from anabranch.format.staging.wanted_indices import WantedIndex, read_wanted, set_wanted
 from anabranch.hints import suggest
 
 METRICS = ("l2", "cosine", "dot", "hamming")
@@ -111,7 +112,8 @@ def index(
                 hint="drop that index, or choose another name",
             )
     built = _build(version_ref, dataset, column, kind, name=chosen, arguments=arguments)
-    return stage(dataset, version_ref, lance.LanceOperation.CreateIndex([built], _segments(dataset, [chosen])))
+    staged = stage(dataset, version_ref, lance.LanceOperation.CreateIndex([built], _segments(dataset, [chosen])))
+    return _without_wanted(staged, {chosen})
 
 
 def _new_vector_arguments(
@@ -148,7 +150,8 @@ class IndexInfo:
 
 
 def list_indices(version_ref: VersionRef) -> list[IndexInfo]:
-    return [
+    """Return the indices of a version, also those that are wanted. These cover no rows."""
+    built = [
         IndexInfo(
             name=found.name,
             columns=tuple(found.field_names),
@@ -158,6 +161,19 @@ def list_indices(version_ref: VersionRef) -> list[IndexInfo]:
         )
         for found in version_ref.open().describe_indices()
     ]
+    known = {index.name for index in built}
+    wanted = [
+        IndexInfo(
+            name=index.name,
+            columns=(index.column,),
+            kind=_KINDS.get(_letters(index.kind), index.kind),
+            covered_rows=0,
+            metric=_metric_of({"metric_type": index.arguments.get("metric")}),
+        )
+        for index in read_wanted(version_ref.schema)
+        if index.name not in known
+    ]
+    return [*built, *wanted]
 
 
 def _metric_of(details: Mapping[str, Any] | None) -> str | None:
@@ -174,43 +190,68 @@ def find_indexed_column(version_ref: VersionRef, uuid: str) -> str | None:
 
 
 def drop_index(version_ref: VersionRef, name: str) -> VersionRef:
-    """Stage the table without an index."""
+    """Stage the table without an index, which may be built or wanted."""
     dataset = version_ref.open()
     found = _segments(dataset, [name])
-    if not found:
-        names = ", ".join(repr(description.name) for description in dataset.describe_indices()) or "none"
+    wanted = [index.name for index in read_wanted(version_ref.schema)]
+    if not found and name not in wanted:
+        known = [description.name for description in dataset.describe_indices()] + wanted
+        names = ", ".join(map(repr, known)) or "none"
         raise InvalidInputError(f"there is no index {name!r}", hint=f"the indices are: {names}")
-    return stage(dataset, version_ref, lance.LanceOperation.CreateIndex([], found))
+    staged = stage(dataset, version_ref, lance.LanceOperation.CreateIndex([], found)) if found else version_ref
+    return _without_wanted(staged, {name})
 
 
 def rebuild_indices(version_ref: VersionRef) -> VersionRef:
-    """Stage every index again, as it was made, over all rows.
+    """Stage every index again, as it was made, over all rows, and build those that are wanted.
 
     One that needs rows to learn from, and finds none, is dropped.
     """
     dataset = version_ref.open()
     described = [IndexRecipe.read(dataset, description) for description in dataset.describe_indices()]
     if not described:
-        return version_ref
+        return build_wanted(version_ref)
     built = [made for recipe in described if (made := recipe.build(version_ref, dataset)) is not None]
     # An index that finds no vectors is in `old` and not in `built`: it is dropped.
     old = _segments(dataset, [recipe.name for recipe in described])
-    return stage(dataset, version_ref, lance.LanceOperation.CreateIndex(built, old))
+    return build_wanted(stage(dataset, version_ref, lance.LanceOperation.CreateIndex(built, old)))
 
 
 def read_recipes(version_ref: VersionRef) -> "dict[str, IndexRecipe]":
-    """Return how the indices of a version were built, by their names. Kinds that we cannot build are left out."""
+    """Return how the indices of a version were built, or are to be built, by their names.
+
+    Kinds that we cannot build are left out.
+    """
     dataset = version_ref.open_to_read()
     found: dict[str, IndexRecipe] = {}
     for description in dataset.describe_indices():
         with suppress(InvalidInputError):
             found[description.name] = IndexRecipe.read(dataset, description)
-    return found
+    return {**_wanted_recipes(version_ref), **found}
+
+
+def _wanted_recipes(version_ref: VersionRef) -> "dict[str, IndexRecipe]":
+    return {
+        index.name: IndexRecipe(
+            name=index.name,
+            column=index.column,
+            kind=_KINDS[_letters(index.kind)],
+            arguments=index.arguments,
+            segments=(index.text,),
+        )
+        for index in read_wanted(version_ref.schema)
+        if _letters(index.kind) in _KINDS
+    }
+
+
+def _without_wanted(version_ref: VersionRef, names: Collection[str]) -> VersionRef:
+    wanted = read_wanted(version_ref.schema)
+    return set_wanted(version_ref, [index for index in wanted if index.name not in names]) if wanted else version_ref
 
 
 def build_indices(version_ref: VersionRef, recipes: "Sequence[IndexRecipe]") -> VersionRef:
-    """Stage indices over all rows, instead of those of the same names. Without rows, no index is built."""
-    if not recipes or not version_ref.open().count_rows():
+    """Stage indices over all rows, instead of those of the same names. Without rows, they are noted as wanted."""
+    if not recipes:
         return version_ref
     existing = read_recipes(version_ref)
     for recipe in recipes:
@@ -218,11 +259,42 @@ def build_indices(version_ref: VersionRef, recipes: "Sequence[IndexRecipe]") -> 
         if recipe.name in existing and existing[recipe.name].column != recipe.column:
             version_ref = drop_index(version_ref, recipe.name)
     dataset = version_ref.open()
+    if not dataset.count_rows():
+        return _want(version_ref, recipes)
     built = [made for recipe in recipes if (made := recipe.build(version_ref, dataset)) is not None]
     old = _segments(dataset, [recipe.name for recipe in recipes])
-    if not built and not old:
+    if built or old:
+        version_ref = stage(dataset, version_ref, lance.LanceOperation.CreateIndex(built, old))
+    return _without_wanted(version_ref, {index.name for index in built})
+
+
+def _want(version_ref: VersionRef, recipes: "Sequence[IndexRecipe]") -> VersionRef:
+    """Stage the notes of indices of a version without rows, instead of indices of the same names."""
+    dataset = version_ref.open()
+    names = {recipe.name for recipe in recipes}
+    if old := _segments(dataset, sorted(names)):
+        version_ref = stage(dataset, version_ref, lance.LanceOperation.CreateIndex([], old))
+    others = [index for index in read_wanted(version_ref.schema) if index.name not in names]
+    wanted = [
+        WantedIndex(name=recipe.name, column=recipe.column, kind=recipe.kind.value, arguments=recipe.arguments)
+        for recipe in recipes
+    ]
+    return set_wanted(version_ref, [*others, *wanted])
+
+
+def build_wanted(version_ref: VersionRef) -> VersionRef:
+    """Stage the wanted indices, if the version has rows to build them from. The other ones stay wanted."""
+    wanted = _wanted_recipes(version_ref)
+    if not wanted or not version_ref.open().count_rows():
         return version_ref
-    return stage(dataset, version_ref, lance.LanceOperation.CreateIndex(built, old))
+    for recipe in wanted.values():
+        # Lance cannot train an index on few vectors: it raises, or makes one that covers no rows and cannot be read.
+        # The commit that brings the rows must not fail because of it.
+        with suppress(AnabranchError):
+            built = build_indices(version_ref, [recipe])
+            if any(index.name == recipe.name and index.covered_rows for index in list_indices(built)):
+                version_ref = built
+    return version_ref
 
 
 def keep_indices(staged: VersionRef, *, of: VersionRef, names: Mapping[str, str] | None = None) -> VersionRef:

@@ -39,12 +39,14 @@ COLUMN_ID = "anabranch:column-id"
 # Noted in the virtual base of a merge, which is never published: the column takes no nulls, but has them where the
 # bases disagree.
 NOT_NULL = "anabranch:not-null"
+# The indices of a column that could not be built yet.
+WANTED_INDICES = "anabranch:wanted-indices"
 
 _OWN = "anabranch:"
 # These describe how values are stored or typed, so they do not apply to another column.
 _TIED_TO_THE_TYPE = ("lance-encoding:", "ARROW:")
 # Metadata that Lance, Arrow and pandas write, and that only merges read. Everything else is a note.
-_RESERVED = (b"lance", b"ARROW:", b"PARQUET:", b"pandas", COLUMN_ID.encode(), NOT_NULL.encode())
+_RESERVED = (b"lance", b"ARROW:", b"PARQUET:", b"pandas", *(x.encode() for x in (COLUMN_ID, NOT_NULL, WANTED_INDICES)))
 
 
 def annotate(version_ref: VersionRef, notes: Notes, *, columns: Mapping[str, Notes]) -> VersionRef:
@@ -224,13 +226,13 @@ def noted_column_ids(fields: Iterable[pa.Field]) -> dict[str, str]:
 
 
 def without_column_ids(schema: pa.Schema) -> pa.Schema:
-    """Return a schema without identities: its columns become columns of a new table."""
-    key = COLUMN_ID.encode()
-    if not any(key in (field.metadata or ()) for field in schema):
+    """Return a schema without identities and wanted indices: its columns become columns of a new table."""
+    hidden = {COLUMN_ID.encode(), WANTED_INDICES.encode()}
+    if all(hidden.isdisjoint(field.metadata or ()) for field in schema):
         return schema
     fields = [
-        field.with_metadata({k: v for k, v in field.metadata.items() if k != key} or None)
-        if field.metadata and key in field.metadata
+        field.with_metadata({k: v for k, v in field.metadata.items() if k not in hidden} or None)
+        if field.metadata and not hidden.isdisjoint(field.metadata)
         else field
         for field in schema
     ]

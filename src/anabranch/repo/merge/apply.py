@@ -54,11 +54,24 @@ class MergedTable:
 
     @property
     def built_indices(self) -> tuple[str, ...]:
-        """The indices that are built over the merged rows. Lance builds none if there are no rows."""
-        if not isinstance(self.step, MergeTable):
-            return ()
-        rows = self.step.target.entry.rows + self.counts.inserted - self.counts.deleted
-        return tuple(recipe.name for recipe in self.step.indices.built) if rows else ()
+        """The indices that are built over the merged rows."""
+        return self._merged_indices if self._has_rows else ()
+
+    @property
+    def wanted_indices(self) -> tuple[str, ...]:
+        """The indices that are recorded and not built, because Lance builds none if there are no rows."""
+        if isinstance(self.step, AddTable | ReplaceTable):
+            return self.step.wanted
+        return () if self._has_rows else self._merged_indices
+
+    @property
+    def _merged_indices(self) -> tuple[str, ...]:
+        return tuple(recipe.name for recipe in self.step.indices.built) if isinstance(self.step, MergeTable) else ()
+
+    @property
+    def _has_rows(self) -> bool:
+        target = None if isinstance(self.step, AddTable) else self.step.target
+        return target is not None and target.entry.rows + self.counts.inserted > self.counts.deleted
 
 
 # Count
@@ -330,7 +343,9 @@ def _stage_indices(step: MergeTable, version_ref: VersionRef, *, before: Version
     for name in step.indices.dropped:
         if name in existing:  # it may have gone with its column
             version_ref = staging.drop_index(version_ref, name)
-    return staging.build_indices(version_ref, step.indices.built)
+    version_ref = staging.build_indices(version_ref, step.indices.built)
+    # The merge may bring the first rows since an index was recorded.
+    return version_ref if step.target.entry.rows else staging.build_wanted(version_ref)
 
 
 def _copy_all(source: Table, *, onto: VersionRef) -> VersionRef:

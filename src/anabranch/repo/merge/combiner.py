@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from anabranch.format.staging import read_recipes
 from anabranch.format.staging.notes import without_column_ids
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.history.comparer import RowComparer
@@ -16,7 +17,7 @@ from anabranch.repo.merge.conflicts import Conflict, ConflictLog, Unresolved
 from anabranch.repo.merge.matched_table import plan_matched_table
 from anabranch.repo.merge.paths import field_paths
 from anabranch.repo.merge.resolve import Resolution, check_names
-from anabranch.repo.merge.steps import DropTable, MergeSteps, TableMatch, TableState, TableStep
+from anabranch.repo.merge.steps import AddTable, DropTable, MergeSteps, TableMatch, TableState, TableStep
 from anabranch.repo.merge.tables import PlannedTable, plan_tables
 from anabranch.repo.snapshot import Table
 from anabranch.repo.write.homes import refuse_shared_home, taken_homes
@@ -88,6 +89,9 @@ class Combiner:
         )
 
         def plan(table: PlannedTable) -> TableStep:
+            if isinstance(table, AddTable) and not table.source.entry.rows:
+                source = Table(self.config, table.source.key, table.source.entry)
+                return replace(table, wanted=tuple(sorted(read_recipes(source.version_ref))))
             return self.plan_table(table) if isinstance(table, TableMatch) else table
 
         steps = tuple(in_parallel(plan, planned.tables, at_a_time=self.config.tables_at_a_time))

@@ -13,7 +13,7 @@ from anabranch.errors import KeyConflictError
 from anabranch.format.compare.difference import Difference, compare_all, find_filled
 from anabranch.format.compare.parts import Part, all_parts, read_row_ids, select_rows
 from anabranch.format.compare.version_steps import descends_from
-from anabranch.format.staging import DEFAULT, VersionRef
+from anabranch.format.staging import DEFAULT, VersionRef, read_recipes
 from anabranch.repo.history.comparer import ColumnTriple, RowComparer, RowMerge, RowSide
 from anabranch.repo.history.diff import RowChangeKind, TableDiff
 from anabranch.repo.log.config import RepoConfig
@@ -97,7 +97,8 @@ class _MatchedTable:
         if match.is_untouched:
             # Rows without a key are identified by their row ids, which a copy of the table would lose.
             if self._is_rewritten() and (self._has_keys or not self._can_match_ids()):
-                return ReplaceTable(match=match, shape=shape, conflicts=tuple(self._decider.conflicts))
+                conflicts = tuple(self._decider.conflicts)
+                return ReplaceTable(match=match, shape=shape, conflicts=conflicts, wanted=self._find_wanted())
             is_compared = False
         elif shape.matched_by or self._can_match_ids():
             is_compared = True
@@ -128,8 +129,10 @@ class _MatchedTable:
                 self._decider.add_conflict("its key was changed, and rows on both sides")
             else:
                 self._decider.add_conflict("its rows cannot be matched", kind=ConflictKind.KEYLESS)
-        step = ReplaceTable if side == "source" else KeepTable
-        return step(match=self._match, shape=Shape(), conflicts=tuple(self._decider.conflicts))
+        conflicts = tuple(self._decider.conflicts)
+        if side == "source":
+            return ReplaceTable(match=self._match, shape=Shape(), conflicts=conflicts, wanted=self._find_wanted())
+        return KeepTable(match=self._match, shape=Shape(), conflicts=conflicts)
 
     # Columns and notes
 
@@ -198,6 +201,10 @@ class _MatchedTable:
             shape.columns,
             self._decider,
         )
+
+    def _find_wanted(self) -> tuple[str, ...]:
+        """Return the indices of the source if it has no rows, so that they cannot be built in a copy of it."""
+        return () if self._match.source.entry.rows else tuple(sorted(read_recipes(self._source_version_ref)))
 
     def _is_used(self, table: Table, column: str) -> bool:
         """Return whether rows that changed since the base have new values in a column."""

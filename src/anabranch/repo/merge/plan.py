@@ -38,7 +38,8 @@ class TablePlan:
     """The change of one table of the target. `conflicts` is the number of unresolved conflicts.
 
     `taken_from` is the side, `source` or `target`, that the whole table is taken from because its rows cannot be
-    merged. The changes of the other side are left out then.
+    merged. The changes of the other side are left out then. `wanted_indices` cannot be built because no rows are left:
+    they are recorded, and the next commit with rows builds them.
     """
 
     table: str
@@ -51,6 +52,7 @@ class TablePlan:
     altered_columns: tuple[str, ...] = ()
     built_indices: tuple[str, ...] = ()
     dropped_indices: tuple[str, ...] = ()
+    wanted_indices: tuple[str, ...] = ()
     conflicts: int = 0
 
     @property
@@ -197,6 +199,7 @@ def _plan_of(merged: MergedTable, conflicts: ConflictLog) -> TablePlan:
         altered_columns=tuple(change.path for change in shape.altered),
         built_indices=merged.built_indices,
         dropped_indices=indices.dropped,
+        wanted_indices=merged.wanted_indices,
         # A conflict about the whole table is not in the log of its step.
         conflicts=conflicts.by_table.get(str(step.key), 0),
     )
@@ -208,7 +211,7 @@ def changes_table(merged: MergedTable) -> bool:
         case KeepTable() as step:
             return step.renamed_from is not None
         case MergeTable() as step:
-            return bool(merged.counts.total or merged.built_indices) or step.changes_columns
+            return bool(merged.counts.total or step.indices.built) or step.changes_columns
         case AddTable() | DropTable() | RenameTable() | ReplaceTable():
             return True
         case other:

@@ -79,11 +79,12 @@ class _Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddTable(_Step):
-    """Copy a table that only the source has."""
+    """Copy a table that only the source has. `wanted` are its indices if it has no rows to build them from."""
 
     action: ClassVar[TableAction] = TableAction.ADDED
     key: TableKey
     source: TableState
+    wanted: tuple[str, ...] = ()
 
     @property
     def counts(self) -> TableCounts:
@@ -161,7 +162,9 @@ class KeepTable(_MatchedStep):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplaceTable(_MatchedStep):
-    """Copy the table of the source over that of the target."""
+    """Copy the table of the source over that of the target. `wanted` are its indices if it has no rows."""
+
+    wanted: tuple[str, ...] = ()
 
     @property
     def taken_from(self) -> str | None:

@@ -268,6 +268,14 @@ def one_time_step(name: str, staged: VersionRef) -> Step:
     return Step(name, staged, None)
 
 
+def with_wanted_indices(staged_table: StagedTable) -> StagedTable:
+    """Return a table with its wanted indices, if it has rows to build them from."""
+    staged = staging.build_wanted(staged_table.version_ref)
+    if staged == staged_table.version_ref:
+        return staged_table
+    return staged_table.then(Step("index", staged, staging.build_wanted, added=0))
+
+
 def replayed(staged_table: StagedTable, theirs: TableEntry, theirs_version_ref: VersionRef) -> StagedTable:
     """Return the table with the same steps on top of what another writer published."""
     version_ref = theirs_version_ref

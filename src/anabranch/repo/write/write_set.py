@@ -27,7 +27,7 @@ from anabranch.repo.log.entries import Changes, CommitRecord, LogEntry, TableEnt
 from anabranch.repo.log.store import RepoStore, View, find_main
 from anabranch.repo.log.table_maps import CommitTables
 from anabranch.repo.write.homes import refuse_shared_home, stage_new, taken_homes
-from anabranch.repo.write.staged_table import StagedTable, Step, replayed, stage_existing
+from anabranch.repo.write.staged_table import StagedTable, Step, replayed, stage_existing, with_wanted_indices
 from anabranch.storage import in_parallel
 
 # Rows are recorded only if they are in memory and small: then the requests to stage them cost more than the rows.
@@ -248,6 +248,10 @@ class WriteSet:
         changes: dict[TableKey, TableEntry | None] = {}
         for key, staged_table in self._changed.items():
             origin = self._origins[key]
+            # Only a table that had no rows, at first or between two steps, can have a wanted index.
+            is_empty = origin is not None and not origin.rows
+            if staged_table is not None and (is_empty or len(staged_table.steps) > 1):
+                staged_table = self._changed[key] = with_wanted_indices(staged_table)
             if staged_table is None:
                 # A table that was created and dropped in this transaction leaves no trace.
                 if origin is not None:
