@@ -74,9 +74,9 @@ def show_older_main(find_main: Callable[..., Any]) -> Callable[..., Any]:
     return planted
 
 
-def lose_last_commit(own_commits: Callable[..., Any]) -> Callable[..., Any]:
+def lose_last_commit(iter_own_commits: Callable[..., Any]) -> Callable[..., Any]:
     """A rebase does not apply the newest commit."""
-    return lambda *arguments: own_commits(*arguments)[:-1]
+    return lambda *arguments: [*iter_own_commits(*arguments)][1:]
 
 
 def lose_appended_rows(append_again: Callable[..., Any]) -> Callable[..., Any]:
@@ -103,9 +103,9 @@ def reverse_columns(add_columns: Callable[..., Any]) -> Callable[..., Any]:
     return planted
 
 
-def ignore_column_ids(iter_same_ids: Callable[..., Any]) -> Callable[..., Any]:
+def ignore_column_ids(columns_by_id: Callable[..., Any]) -> Callable[..., Any]:
     """A renamed column is found only in data files that both versions have."""
-    return lambda *_: ()
+    return lambda *_: {}
 
 
 def keep_all_commits(newer_than: Callable[..., Any]) -> Callable[..., Any]:
@@ -128,16 +128,11 @@ BUGS: dict[str, tuple[str, str, Any, type[PairMachine]]] = {
         RepositoryMachine,
     ),
     "a live branch is stale": ("anabranch.repo.log.store", "find_main", show_older_main, MergingMachine),
-    "a rebase loses a commit": ("anabranch.repo.merge.rebase", "_own_commits", lose_last_commit, MergingMachine),
+    "a rebase loses a commit": ("anabranch.repo.merge.rebase", "iter_own_commits", lose_last_commit, MergingMachine),
     "a run loses rows": ("anabranch.repo.merge.run_publish", "append_again", lose_appended_rows, RepositoryMachine),
     "reused row ids match": ("anabranch.repo.merge.matched_table", "descends_from", trust_row_ids, MergingMachine),
     "columns are reversed": ("anabranch.format.staging", "add_columns", reverse_columns, MergingMachine),
-    "renames are lost": (
-        "anabranch.format.compare.difference",
-        "_iter_same_ids",
-        ignore_column_ids,
-        MergingMachine,
-    ),
+    "renames are lost": ("anabranch.format.compare.difference", "columns_by_id", ignore_column_ids, MergingMachine),
     "gc keeps too much": ("anabranch.repo.gc.roots", "_newer_than", keep_all_commits, RepositoryMachine),
     "gc forgets tags": ("anabranch.repo.gc.roots", "iter_tagged_since", forget_tags, RepositoryMachine),
     "one of two bases wins": ("anabranch.repo.merge.table_bases", "_NEITHER", prefer_one_base, MergingMachine),

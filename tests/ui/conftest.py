@@ -122,12 +122,15 @@ class Visitor:
             self.problems.append(f"request to {request.url}")
 
     def open(self, path: str) -> Page:
-        """Open a page. One that loads itself again until long work has finished is opened when it has."""
+        self.page.goto(f"{self.site}{path}")
+        return self.page
+
+    def open_finished(self, path: str) -> None:
+        """Open a page. If it loads itself again until long work has finished, wait for that."""
         for _ in range(60):  # the service lets each request wait for a second
             answer = self.page.goto(f"{self.site}{path}")
             if answer is None or "refresh" not in answer.headers:
-                break
-        return self.page
+                return
 
     def check_accessible(self, *, only: str | None = None) -> None:
         """Fail on serious findings of axe, by all of its rules or by one."""

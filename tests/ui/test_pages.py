@@ -59,7 +59,7 @@ def filled(site: LocalSite, path: str) -> str:
 @pytest.mark.parametrize("path", PAGES)
 def test_page_is_accessible_and_fits_a_phone(visitor: Visitor, site: LocalSite, path: str) -> None:
     visitor.page.set_viewport_size({"width": 360, "height": 800})
-    visitor.open(filled(site, path))
+    visitor.open_finished(filled(site, path))
     visitor.check_width()
     visitor.check_accessible()
     visitor.page.emulate_media(color_scheme="dark")
