@@ -313,6 +313,23 @@ def test_two_writers_bring_the_first_rows_of_a_table_with_a_wanted_index(wanting
     assert (indices(wanting)[0][:2], ids(wanting.snapshot_of("main"))) == (("v_idx", "btree"), [4, 5])
 
 
+@pytest.mark.parametrize("by", ["overwrite", "add_columns", "create"])
+def test_wanted_index_does_not_come_with_columns_that_a_lance_tool_read(wanting: ab.Repository, by: str) -> None:
+    plain = raw(wanting, ORDERS).to_table()
+    with wanting.transaction() as tx:
+        if by == "overwrite":
+            tx.overwrite(CUSTOMERS, plain)
+        elif by == "add_columns":
+            tx.add_columns(CUSTOMERS, pa.schema([plain.schema.field("v").with_name("word")]))
+        else:
+            tx.drop_table(CUSTOMERS)
+            tx.create_table("a.b", plain.schema)
+    assert indices(wanting, table="a.b" if by == "create" else CUSTOMERS) == []
+    with wanting.transaction() as tx:
+        tx.overwrite(ORDERS, plain)  # these are its own columns
+    assert indices(wanting) == [("v_idx", "btree", 0)]
+
+
 @pytest.mark.parametrize("in_one", [True, False])
 def test_overwrite_without_rows_keeps_the_index(lake: ab.Repository, *, in_one: bool) -> None:
     index(lake, "main")

@@ -41,6 +41,8 @@ COLUMN_ID = "anabranch:column-id"
 NOT_NULL = "anabranch:not-null"
 # The indices of a column that could not be built yet.
 WANTED_INDICES = "anabranch:wanted-indices"
+# Columns that are given with rows may be those of a table with wanted indices, which are not indices of another table.
+_NO_INDICES: Mapping[str, str | None] = {WANTED_INDICES: None}
 
 _OWN = "anabranch:"
 # These describe how values are stored or typed, so they do not apply to another column.
@@ -192,7 +194,8 @@ def with_id_of(changed: StoredField, field: StoredField) -> StoredField:
 def with_ids_of_added(tree: FieldTree, names: Collection[str], given: Mapping[str, str]) -> FieldTree:
     """Return the columns of a table with unique identities for the added ones.
 
-    An added column that was copied keeps its identity, noted or given, unless another column has the same one.
+    An added column that was copied keeps its identity, noted or given, unless another column has the same one. It does
+    not keep its wanted indices.
     """
     taken = columns_by_id(replace(tree, fields=tuple(f for f in tree.top_level() if f.name not in names)))
 
@@ -200,7 +203,7 @@ def with_ids_of_added(tree: FieldTree, names: Collection[str], given: Mapping[st
         copied = given.get(field.name) or _find_noted(field)
         # Two columns with the same identity would make it useless for both. A copy beside its original gets a new one.
         is_new = copied is None or not taken.keys().isdisjoint(_parsed(copied))
-        return with_note(field, COLUMN_ID, _new_id(field.name) if is_new else copied)
+        return _noted(field, {COLUMN_ID: _new_id(field.name) if is_new else copied, **_NO_INDICES})
 
     return _changed(tree, lambda field: identified(field) if field.name in names else field)
 
@@ -208,13 +211,14 @@ def with_ids_of_added(tree: FieldTree, names: Collection[str], given: Mapping[st
 def with_ids_of_overwritten(tree: FieldTree, before: FieldTree | None) -> FieldTree:
     """Return the columns that overwrite a version. They keep the identity of the column with the same name.
 
-    If `before` is None, all columns are new, because the table is another one.
+    If `before` is None, all columns are new, because the table is another one. Notes of wanted indices are removed.
     """
     known = {} if before is None else {field.name: field for field in before.top_level()}
 
     def identified(field: StoredField) -> StoredField:
         old = known.get(field.name)
-        return with_note(field, COLUMN_ID, _new_id(field.name)) if old is None else with_id_of(field, old)
+        given = _noted(field, _NO_INDICES)
+        return with_note(given, COLUMN_ID, _new_id(field.name)) if old is None else with_id_of(given, old)
 
     return _changed(tree, identified)
 
