@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 import anabranch as ab
-from anabranch.errors import MergeConflictError
+from anabranch.errors import InvalidInputError, MergeConflictError
 from tests.repo.conftest import CUSTOMERS, ORDERS, another, append, ids, raw, table
 
 Change = Callable[[ab.Repository, str], object]
@@ -304,6 +304,14 @@ def test_index_that_is_built_explicitly_replaces_the_wanted_one(wanting: ab.Repo
         tx.append(ORDERS, table(4))
         tx.index(ORDERS, "v", type="bitmap")
     assert indices(wanting) == [("v_idx", "bitmap", 1)]
+
+
+def test_name_of_a_wanted_index_is_refused_for_another_column(wanting: ab.Repository) -> None:
+    with wanting.transaction() as tx:
+        tx.append(ORDERS, table(4))
+        with pytest.raises(InvalidInputError, match="the name 'v_idx' belongs to an index on v"):
+            tx.index(ORDERS, "id", name="v_idx")
+    assert [(found.name, found.columns) for found in wanting.table(ORDERS).indices] == [("v_idx", ("v",))]
 
 
 def test_two_writers_bring_the_first_rows_of_a_table_with_a_wanted_index(wanting: ab.Repository) -> None:

@@ -105,10 +105,10 @@ def index(
     arguments = _new_vector_arguments(dataset, column, kind, options) if kind.is_vector else {}
     chosen = name or f"{column}_idx"
     # Refused before the index is built, which may take long.
-    for other in dataset.describe_indices():
-        if other.name == chosen and other.field_names != [column]:
+    for other in list_indices(version_ref):
+        if other.name == chosen and other.columns != (column,):
             raise InvalidInputError(
-                f"the name {chosen!r} belongs to an index on {', '.join(other.field_names)}",
+                f"the name {chosen!r} belongs to an index on {', '.join(other.columns)}",
                 hint="drop that index, or choose another name",
             )
     built = _build(version_ref, dataset, column, kind, name=chosen, arguments=arguments)
