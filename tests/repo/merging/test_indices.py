@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 import anabranch as ab
-from anabranch.errors import InvalidInputError, MergeConflictError
+from anabranch.errors import CorruptError, InvalidInputError, MergeConflictError
 from tests.repo.conftest import CUSTOMERS, ORDERS, another, append, ids, raw, table
 
 Change = Callable[[ab.Repository, str], object]
@@ -304,6 +304,21 @@ def test_index_that_is_built_explicitly_replaces_the_wanted_one(wanting: ab.Repo
         tx.append(ORDERS, table(4))
         tx.index(ORDERS, "v", type="bitmap")
     assert indices(wanting) == [("v_idx", "bitmap", 1)]
+
+
+@pytest.mark.parametrize(
+    "text", ["x", "5", "[1]", *(f'[{{"name": {n}, "type": 7, "arguments": {{}}}}]' for n in ("null", '"x"'))]
+)
+def test_damaged_note_of_wanted_indices_is_reported_and_can_be_removed(lake: ab.Repository, text: str) -> None:
+    note = "anabranch:wanted-indices"
+    with lake.transaction() as tx:
+        tx.annotate(ORDERS, {}, columns={"v": {note: text}})
+    with pytest.raises(CorruptError, match=r"wanted indices of column 'v' .* remove it with `annotate\(\)`"):
+        indices(lake)
+    with lake.transaction() as tx:
+        tx.annotate(ORDERS, {}, columns={"v": {note: None}})
+        tx.append(ORDERS, table(4))
+    assert (indices(lake), ids(lake)) == ([], [1, 2, 3, 4])
 
 
 def test_name_of_a_wanted_index_is_refused_for_another_column(wanting: ab.Repository) -> None:

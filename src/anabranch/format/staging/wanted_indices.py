@@ -41,15 +41,18 @@ def _read(field: pa.Field) -> list[WantedIndex]:
     text = field.metadata.get(WANTED_INDICES.encode())
     try:
         documents = [] if text is None else json.loads(text)
-        return [
+        found = [
             WantedIndex(name=one["name"], column=field.name, kind=one["type"], arguments=dict(one["arguments"]))
             for one in documents
         ]
+        if any(not isinstance(value, str) for index in found for value in (index.name, index.kind)):
+            raise TypeError("a name or type is not text")
+        return found
     # The note is metadata of a column, which any Lance tool can write.
     except (LookupError, RecursionError, TypeError, ValueError) as err:
         raise CorruptError(
             f"the note about wanted indices of column {field.name!r} cannot be read: {text!r:.200}",
-            hint="remove it with a Lance tool, and build the index again",
+            hint="remove it with `annotate()`, and build the index again",
         ) from err
 
 
