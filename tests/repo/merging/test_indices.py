@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import lance
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -285,6 +286,21 @@ def test_wanted_index_is_built_by_a_merge_that_brings_rows(wanting: ab.Repositor
     append(wanting, 10, key=CUSTOMERS)
     wanting.merge("dev")
     assert (indices(wanting), ids(wanting.snapshot())) == ([("v_idx", "btree", 1)], [60])
+
+
+@pytest.mark.parametrize("moved", [False, True])
+@pytest.mark.filterwarnings("ignore::anabranch.warnings.ExternalWriteWarning")
+def test_wanted_index_is_built_over_rows_of_an_external_write(wanting: ab.Repository, *, moved: bool) -> None:
+    lance.write_dataset(table(4, 5), raw(wanting, ORDERS), mode="append")
+    if moved:
+        append(wanting, 6)
+    wanting.adopt(ORDERS)
+    (found,) = wanting.table(ORDERS).indices
+    assert (found.name, found.covered_rows >= 2, len(wanting.table(ORDERS))) == ("v_idx", True, 3 if moved else 2)
+    plain = raw(wanting, ORDERS)
+    assert [index.name for index in plain.describe_indices()] == ["v_idx"]
+    assert plain.count_rows() == len(wanting.table(ORDERS))
+    assert wanting.doctor().findings == ()
 
 
 def test_wanted_index_follows_its_column_and_can_be_dropped(wanting: ab.Repository) -> None:
