@@ -13,8 +13,8 @@ from PIL import Image
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 from tests.server.conftest import Running, make_token, new_project, ok
 from tests.server.conftest import serving as serving_service
-from tests.ui.conftest import CHROMIUM, LocalSite, serving
-from tests.ui.lakes import shop
+from tests.server.ui.conftest import CHROMIUM, LocalSite, serving
+from tests.server.ui.lakes import shop
 
 import anabranch as ab
 

@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import sync_playwright
 
 from tests.docs.pages import ROOT
-from tests.ui.conftest import CHROMIUM, MISSING_CHROMIUM
+from tests.server.ui.conftest import CHROMIUM, MISSING_CHROMIUM
 
 PICTURES = sorted((ROOT / "docs" / "img").glob("*.svg"))
 # Every other picture is drawn by a benchmark.

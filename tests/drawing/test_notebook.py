@@ -7,7 +7,7 @@ import pytest
 
 import anabranch as ab
 from anabranch.drawing.commit_graph import GraphLine, Node, draw_graph, lay_out_lanes
-from tests.ui.lakes import HOSTILE, RIGHT_TO_LEFT, hostile_lake, shop
+from tests.server.ui.lakes import HOSTILE, RIGHT_TO_LEFT, hostile_lake, shop
 
 TAGS = {"bdi", "caption", "circle", "del", "div", "ins", "p", "path", "span", "style", "svg"} | {
     "table", "tbody", "td", "th", "thead", "time", "tr"
