@@ -57,19 +57,13 @@ def store_of(repo: Repository) -> ObjectStore:
     return repo._config.store
 
 
-class WrappedStore:
+class WrappedStore(ObjectStore):
     """Send each request of a store through one method."""
 
     def __init__(self, inner: ObjectStore) -> None:
+        super().__init__(uri=inner.uri, storage_options={})
+        self.lists_sorted = inner.lists_sorted
         self._inner = inner
-
-    @property
-    def uri(self) -> str:
-        return self._inner.uri
-
-    @property
-    def lists_sorted(self) -> bool:
-        return self._inner.lists_sorted
 
     def _request(self, operation: str, path: str, send: Callable[[], T]) -> T:
         raise NotImplementedError

@@ -31,9 +31,8 @@ from obstore.store import LocalStore
 from obstore.store import ObjectStore as ObstoreStore
 
 from anabranch.errors import AnabranchError, LinkError, ObjectExistsError, StorageError
-from anabranch.storage.obstore_store import ObstoreBackedStore
+from anabranch.storage.object_store import ObjectInfo, ObjectStore, PreparedObject, check_process
 from anabranch.storage.options import Durability, durability_of
-from anabranch.storage.requests import ObjectInfo, PreparedObject, check_process
 from anabranch.storage.uris import NO_NAMES, invalid_path, is_local
 from anabranch.warnings import DurabilityWarning
 
@@ -54,7 +53,7 @@ _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 _KNOWN: dict[str, int] = {}
 
 
-class LocalFolderStore(ObstoreBackedStore):
+class LocalFolderStore(ObjectStore):
     """A local folder. With full durability, a write syncs the bytes, then the name, and then returns.
 
     Symbolic links below the folder are neither listed nor followed: a repository may come from an untrusted source.
@@ -73,22 +72,13 @@ class LocalFolderStore(ObstoreBackedStore):
         store._refuses_links = False
         return store
 
-    def get(self, path: str) -> bytes:
-        data = self.find(path)
-        if data is None:
-            raise self._translate(FileNotFoundError(path), path)
-        return data
-
     def find(self, path: str) -> bytes | None:
         try:
-            with open(self._file(path), "rb", buffering=0) as file:
+            with self._open(path) as file:
                 return file.read()
-        except (FileNotFoundError, IsADirectoryError):
-            return None  # a folder is not an object
+        except FileNotFoundError:
+            return None
         except (OSError, ValueError) as err:
-            # Below the root, a file in the middle of a path is an error of the caller.
-            if isinstance(err, NotADirectoryError) and self._is_missing_folder:
-                return None  # the root of the store is a file
             raise self._translate(err, path) from None
 
     def stream(self, path: str) -> Iterator[bytes]:
@@ -99,12 +89,12 @@ class LocalFolderStore(ObstoreBackedStore):
     def _open(self, path: str) -> io.FileIO:
         try:
             return open(self._file(path), "rb", buffering=0)
-        except IsADirectoryError:
-            raise FileNotFoundError(path) from None  # a folder is not an object
-        except NotADirectoryError:
-            if self._is_missing_folder:
-                raise FileNotFoundError(path) from None  # the root of the store is a file
-            raise
+        except (IsADirectoryError, NotADirectoryError) as err:
+            # A folder is not an object, nor is anything below a root that is a file. Below the root, a file in the
+            # middle of a path is an error of the caller.
+            if isinstance(err, NotADirectoryError) and not self._is_missing_folder:
+                raise
+            raise FileNotFoundError(path) from None
 
     def _read_info(self, path: str) -> ObjectInfo:
         status = os.stat(self._file(path))
@@ -236,22 +226,18 @@ class LocalFolderStore(ObstoreBackedStore):
                     yield from files
                     waiting.extend(folders)
         elif not self._is_missing_folder:
-            yield from super().list(prefix)
+            yield from super().list(prefix)  # which detects links that lead in a circle
 
     def list_folders(self, prefix: str = "") -> tuple[str, ...]:
-        if self._refuses_links:
-            with self._errors(prefix, folder=True):
-                return tuple(sorted(self._list_folder(prefix.removesuffix("/"))[0]))
-        return () if self._is_missing_folder else super().list_folders(prefix)
+        with self._errors(prefix, folder=True):
+            return tuple(sorted(self._list_folder(prefix.removesuffix("/"))[0]))
 
     def list_files(self, prefix: str = "") -> tuple[ObjectInfo, ...]:
-        if self._refuses_links:
-            with self._errors(prefix, folder=True):
-                return tuple(self._list_folder(prefix.removesuffix("/"))[1])
-        return () if self._is_missing_folder else super().list_files(prefix)
+        with self._errors(prefix, folder=True):
+            return tuple(self._list_folder(prefix.removesuffix("/"))[1])
 
     def _list_folder(self, folder: str) -> tuple[Sequence[str], Sequence[ObjectInfo]]:
-        """Return the folders and files directly in a folder, without links and temporary files."""
+        """Return the folders and files directly in a folder, without temporary files, and without refused links."""
         folders: list[str] = []
         files: list[ObjectInfo] = []
         # Do not list with obstore: it follows links that point outside the root.
@@ -262,9 +248,9 @@ class LocalFolderStore(ObstoreBackedStore):
                     continue
                 path = f"{folder}/{entry.name}" if folder else entry.name
                 try:
-                    status = entry.stat(follow_symlinks=False)
+                    status = entry.stat(follow_symlinks=not self._refuses_links)
                 except FileNotFoundError:
-                    continue  # deleted since the folder was read
+                    continue  # deleted since the folder was read, or a link to nothing
                 if stat.S_ISDIR(status.st_mode):
                     folders.append(path)
                 elif stat.S_ISREG(status.st_mode):

@@ -1,147 +1,93 @@
-"""The interface of an object store, and requests to one: exactly once, in parallel, with progress.
-
-In a forked child process the thread pools of obstore and Lance are dead, and a request would hang. Only a child of a
-process that used them before the fork is affected: a parent that has imported everything but opened nothing may fork.
-New handles in the child do not help, because the pools belong to the process.
-"""
+"""Open stores and send requests to them: exactly once, in parallel, with progress; copies, and the clock of a store."""
 
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Protocol, TypeVar
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import lru_cache
+from hashlib import blake2b
+from pathlib import Path
+from typing import TypeVar
 
-from anabranch.errors import ForkError, ObjectExistsError, ObjectNotFoundError, StorageError
-from anabranch.storage.uris import is_local
-
-
-@dataclass(frozen=True, slots=True)
-class ObjectInfo:
-    """One object: its path below the store's root, its size in bytes, and the store's time of the last write."""
-
-    path: str
-    size: int
-    modified: datetime
+from anabranch.errors import ObjectExistsError, ObjectNotFoundError, StorageDeniedError, StorageError
+from anabranch.storage.local_store import LocalFolderStore
+from anabranch.storage.object_store import ObjectStore
+from anabranch.storage.uris import is_local, join_uri, normalise_uri
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PreparedObject:
-    """An object that is ready to be put. `file` is the temporary file that holds its bytes, on local disk."""
-
-    path: str
-    data: bytes = field(repr=False)
-    file: str | None = None
+def open_store(uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None) -> ObjectStore:
+    """Open the store at a URI. No request is sent and nothing is created before the store is used."""
+    return open_root(normalise_uri(uri), tuple((storage_options or {}).items()))
 
 
-class ObjectStore(Protocol):
-    """One root and the objects below it. Paths are relative to the root and use `/`."""
+@lru_cache(maxsize=256)
+def open_root(root: str, options: tuple[tuple[str, str], ...]) -> ObjectStore:
+    """Open the store at a normalised URI.
 
-    @property
-    def uri(self) -> str: ...
+    One store per root is kept: a remote one takes about 10 ms to build, without other threads, and has connections.
+    """
+    kind = LocalFolderStore if is_local(root) else ObjectStore
+    return kind(uri=root, storage_options=dict(options))
 
-    @property
-    def lists_sorted(self) -> bool:
-        """Whether listings are sorted by path: true for object stores, false for local disk."""
-        ...
 
-    def get(self, path: str) -> bytes:
-        """Return the content of an object. Raise ObjectNotFoundError if it does not exist."""
-        ...
+def open_files(uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None) -> ObjectStore:
+    """Open a folder of files that a user named, such as a file to load: symbolic links in it are followed."""
+    store = open_store(uri, storage_options)
+    return store.following_links() if isinstance(store, LocalFolderStore) else store
 
-    def find(self, path: str) -> bytes | None:
-        """Return the content of an object, or None if it does not exist."""
-        ...
 
-    def head(self, path: str) -> ObjectInfo:
-        """Return the size and time of an object. Raise ObjectNotFoundError if it does not exist."""
-        ...
+def is_below_file(uri: str) -> bool:
+    """Return whether a local path is a file or is below one, so that nothing can be written there."""
+    path = Path(uri)
+    return is_local(uri) and any(folder.is_file() for folder in (path, *path.parents))
 
-    def find_info(self, path: str) -> ObjectInfo | None:
-        """Return the size and time of an object, or None if it does not exist."""
-        ...
 
-    def get_range(self, path: str, start: int, length: int) -> bytes:
-        """Return a range of bytes, which must lie within the object."""
-        ...
+def copy_between(source: ObjectStore, path: str, target: ObjectStore, target_path: str) -> None:
+    """Copy one object between stores in chunks. Raise StorageError if the copy has another size."""
+    target.put_stream(target_path, source.stream(path))
+    _check_size(source, path, target, target_path)
 
-    def stream(self, path: str) -> Iterator[bytes]:
-        """Yield the object in chunks, for objects that may not fit into memory."""
-        ...
 
-    def put(self, path: str, data: bytes, *, durable: bool = True, is_hint: bool = False) -> None:
-        """Put an object, or replace an existing one.
+def _check_size(source: ObjectStore, path: str, target: ObjectStore, target_path: str) -> None:
+    # A stream that ends early raises no error.
+    sent, arrived = source.head(path).size, target.head(target_path).size
+    if sent != arrived:
+        location = join_uri(target.uri, target_path)
+        raise StorageError(f"{arrived} of {sent} bytes arrived at {location!r}", hint="try again")
 
-        `durable=False` is for objects whose loss does no harm: on local disk they are not synced. Readers can do
-        without an object that `is_hint`: it is not synced either, and may be missing for a moment.
-        """
-        ...
 
-    def put_stream(self, path: str, chunks: Iterator[bytes]) -> None:
-        """Put an object in chunks. It becomes visible, complete, after the last chunk."""
-        ...
+def copy_verified(source: ObjectStore, path: str, target: ObjectStore, target_path: str) -> None:
+    """Copy one object between stores, then read it back. Raise StorageError if the copy is different."""
+    sent, arrived = blake2b(), blake2b()
 
-    def put_if_absent(self, path: str, data: bytes, *, durable: bool = True, after: Sequence[str] = ()) -> None:
-        """Put an object. Raise ObjectExistsError if it exists: of several concurrent callers, one succeeds.
+    def read() -> Iterator[bytes]:
+        for chunk in source.stream(path):
+            sent.update(chunk)
+            yield chunk
 
-        On local disk, the files in `after` (absolute paths) become durable before the object gets its name.
-        """
-        ...
+    target.put_stream(target_path, read())
+    _check_size(source, path, target, target_path)
+    for chunk in target.stream(target_path):
+        arrived.update(chunk)
+    if sent.digest() != arrived.digest():
+        location = join_uri(target.uri, target_path)
+        raise StorageError(f"the copy at {location!r} differs from its source {path!r}", hint="try again")
 
-    def prepare(self, path: str, data: bytes) -> PreparedObject:
-        """Prepare an object for `put_prepared`. On local disk its bytes are written under a temporary name."""
-        ...
 
-    def put_prepared(self, prepared: PreparedObject) -> None:
-        """Put a prepared object. Raise ObjectExistsError if it exists.
+CLOCK = "_clock"
 
-        On local disk this does not wait for the disk: the caller syncs `prepared.file` before. A power loss can still
-        lose the name of the object.
-        """
-        ...
 
-    def discard(self, prepared: PreparedObject) -> None:
-        """Delete the temporary file that `prepare` wrote."""
-        ...
-
-    def sync(self, paths: Sequence[str], *, names: bool = True) -> None:
-        """Make files (absolute paths) durable, and the folders that name them. Object stores need no such call.
-
-        Without `names`, only their bytes, for files that get their names later.
-        """
-        ...
-
-    def sync_folders(self, prefixes: Sequence[str]) -> None:
-        """Make the deletions in folders durable. Object stores need no such call."""
-        ...
-
-    def sync_all(self) -> None:
-        """Make everything below the root durable, after a large copy. Object stores need no such call."""
-        ...
-
-    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """Yield every object below a folder: sorted by path on object stores, in any order on local disk."""
-        ...
-
-    def list_folders(self, prefix: str = "") -> tuple[str, ...]:
-        """Return the folders directly in a folder. On local disk, this includes empty folders."""
-        ...
-
-    def list_files(self, prefix: str = "") -> tuple[ObjectInfo, ...]:
-        """Return the objects directly in a folder, without those in its subfolders."""
-        ...
-
-    def list_leftovers(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """Yield the temporary files of active and of killed writers below a prefix. The other listings omit them."""
-        ...
-
-    def delete(self, path: str) -> None:
-        """Delete an object if it exists."""
-        ...
-
-    def copy(self, source: str, target: str) -> None: ...
+def store_time(store: ObjectStore) -> datetime:
+    """Return the time of the store: that of an object written now. Without write access, return the local time."""
+    try:
+        # Ages of objects are compared with the store's own clock: that of this machine may be wrong by minutes.
+        store.put(CLOCK, b"now\n", durable=False)
+        return store.head(CLOCK).modified
+    except StorageDeniedError:
+        return datetime.now(UTC)
 
 
 T = TypeVar("T")
@@ -238,29 +184,6 @@ def iter_in_parallel(request: Callable[[T], R], items: Iterable[T], *, at_a_time
         todo.clear()  # after an error, or if the caller wants no more
         # Requests in flight are awaited: they must not touch files after the caller has cleaned up.
         wait([helper for helper in helpers if not helper.cancel()])
-
-
-@dataclass(slots=True)
-class _Process:
-    has_used_threads: bool = False
-    is_forked: bool = False
-
-    def mark_forked(self) -> None:
-        self.is_forked = self.is_forked or self.has_used_threads
-
-
-_PROCESS = _Process()
-os.register_at_fork(after_in_child=_PROCESS.mark_forked)
-
-
-def check_process() -> None:
-    """Raise ForkError if this process was forked from one that had used a store or a dataset."""
-    if _PROCESS.is_forked:
-        raise ForkError(
-            f"process {os.getpid()} was forked after its parent had opened a repository or dataset",
-            hint="start processes with multiprocessing.get_context('spawn'), or fork before anything is opened",
-        )
-    _PROCESS.has_used_threads = True
 
 
 class Steps:

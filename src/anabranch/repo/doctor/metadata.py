@@ -36,7 +36,7 @@ from anabranch.repo.log.creation import (
 from anabranch.repo.log.leases import LEASES
 from anabranch.repo.log.numbered import BRANCHES, RUNS, TAGS
 from anabranch.repo.log.store import RepoStore
-from anabranch.storage.store import CLOCK, store_time
+from anabranch.storage.requests import CLOCK, store_time
 
 # Folders of pipelines: their definitions, and the output of failed steps.
 _OF_PIPELINES = ("_logs", "_pipelines")

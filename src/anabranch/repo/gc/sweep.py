@@ -25,7 +25,7 @@ from anabranch.repo.log.leases import LEASES
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.write.homes import REMOVING, being_removed
 from anabranch.storage import ObjectInfo, ObjectStore, in_parallel
-from anabranch.storage.store import store_time
+from anabranch.storage.requests import store_time
 
 _NEVER_PUBLISHED = "commit that was never published"
 _LEFTOVER = "temporary file of a writer that was killed"

@@ -21,7 +21,7 @@ from anabranch.errors import BusyError, CorruptError, ObjectNotFoundError, Stora
 from anabranch.ids import BranchName, new_ulid
 from anabranch.storage import ObjectInfo, ObjectStore, in_parallel
 from anabranch.storage.documents import damage_named, dump, load
-from anabranch.storage.store import store_time
+from anabranch.storage.requests import store_time
 
 LEASES = "_leases"
 _WORK = BranchName("__work__")

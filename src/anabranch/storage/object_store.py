@@ -1,8 +1,16 @@
-"""A store that uses obstore, and the translation of obstore's errors."""
+"""An object store: one root and the objects below it, by obstore; and the translation of obstore's errors.
 
+In a forked child process the thread pools of obstore and Lance are dead, and a request would hang. Only a child of a
+process that used them before the fork is affected: a parent that has imported everything but opened nothing may fork.
+New handles in the child do not help, because the pools belong to the process.
+"""
+
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
 from errno import EDQUOT, ENOSPC, EROFS
 from functools import cached_property
 
@@ -19,6 +27,7 @@ from obstore.store import ObjectStore as ObstoreStore
 
 from anabranch.errors import (
     AnabranchError,
+    ForkError,
     InvalidInputError,
     InvalidPathError,
     ObjectExistsError,
@@ -29,13 +38,34 @@ from anabranch.errors import (
     StorageUnavailableError,
 )
 from anabranch.storage.options import client_settings, redact
-from anabranch.storage.requests import ObjectInfo, PreparedObject, check_process
 from anabranch.storage.uris import NO_NAMES, invalid_path, join_uri, split_uri
 
 
-class ObstoreBackedStore:
-    """A bucket, or a folder in one. An object is durable when the store answers, so the sync methods do nothing."""
+@dataclass(frozen=True, slots=True)
+class ObjectInfo:
+    """One object: its path below the store's root, its size in bytes, and the store's time of the last write."""
 
+    path: str
+    size: int
+    modified: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedObject:
+    """An object that is ready to be put. `file` is the temporary file that holds its bytes, on local disk."""
+
+    path: str
+    data: bytes = field(repr=False)
+    file: str | None = None
+
+
+class ObjectStore:
+    """One root and the objects below it: here a bucket, or a folder in one. Paths are relative to it and use `/`.
+
+    An object is durable when the store answers, so the sync methods do nothing.
+    """
+
+    # Whether listings are sorted by path.
     lists_sorted = True
 
     def __init__(self, *, uri: str, storage_options: dict[str, str]) -> None:
@@ -46,10 +76,14 @@ class ObstoreBackedStore:
         return f"ObjectStore({self.uri!r})"
 
     def get(self, path: str) -> bytes:
-        with self._errors(path):
-            return bytes(obstore.get(self._backend, path).bytes())
+        """Return the content of an object. Raise ObjectNotFoundError if it does not exist."""
+        data = self.find(path)
+        if data is None:
+            raise self._translate(FileNotFoundError(path), path)
+        return data
 
     def find(self, path: str) -> bytes | None:
+        """Return the content of an object, or None if it does not exist."""
         with self._errors(path):
             try:
                 return bytes(obstore.get(self._backend, path).bytes())
@@ -57,10 +91,12 @@ class ObstoreBackedStore:
                 return None
 
     def head(self, path: str) -> ObjectInfo:
+        """Return the size and time of an object. Raise ObjectNotFoundError if it does not exist."""
         with self._errors(path):
             return self._read_info(path)
 
     def find_info(self, path: str) -> ObjectInfo | None:
+        """Return the size and time of an object, or None if it does not exist."""
         with self._errors(path):
             try:
                 return self._read_info(path)
@@ -72,19 +108,27 @@ class ObstoreBackedStore:
         return ObjectInfo(path=path, size=meta["size"], modified=meta["last_modified"])
 
     def get_range(self, path: str, start: int, length: int) -> bytes:
+        """Return a range of bytes, which must lie within the object."""
         with self._errors(path):
             return bytes(obstore.get_range(self._backend, path, start=start, length=length))
 
     def stream(self, path: str) -> Iterator[bytes]:
+        """Yield the object in chunks, for objects that may not fit into memory."""
         with self._errors(path):
             for chunk in obstore.get(self._backend, path).stream():
                 yield bytes(chunk)
 
     def put(self, path: str, data: bytes, *, durable: bool = True, is_hint: bool = False) -> None:  # noqa: ARG002
+        """Put an object, or replace an existing one.
+
+        `durable=False` is for objects whose loss does no harm: on local disk they are not synced. Readers can do
+        without an object that `is_hint`: it is not synced either, and may be missing for a moment.
+        """
         with self._errors(path):
             obstore.put(self._backend, path, data)
 
     def put_stream(self, path: str, chunks: Iterator[bytes]) -> None:
+        """Put an object in chunks. It becomes visible, complete, after the last chunk."""
         with self._errors(path):
             # Do not pass the iterator to obstore.put: it panics if the iterator itself reads from a store.
             writer = obstore.open_writer(self._backend, path)
@@ -100,46 +144,64 @@ class ObstoreBackedStore:
         durable: bool = True,  # noqa: ARG002
         after: Sequence[str] = (),  # noqa: ARG002
     ) -> None:
+        """Put an object. Raise ObjectExistsError if it exists: of several concurrent callers, one succeeds.
+
+        On local disk, the files in `after` (absolute paths) become durable before the object gets its name.
+        """
         with self._errors(path):
             obstore.put(self._backend, path, data, mode="create")
 
     def prepare(self, path: str, data: bytes) -> PreparedObject:
+        """Prepare an object for `put_prepared`. On local disk its bytes are written under a temporary name."""
         return PreparedObject(path=path, data=data)
 
     def put_prepared(self, prepared: PreparedObject) -> None:
+        """Put a prepared object. Raise ObjectExistsError if it exists.
+
+        On local disk this does not wait for the disk: the caller syncs `prepared.file` before. A power loss can still
+        lose the name of the object.
+        """
         self.put_if_absent(prepared.path, prepared.data)
 
     def discard(self, prepared: PreparedObject) -> None:
-        pass
+        """Delete the temporary file that `prepare` wrote."""
 
     def sync(self, paths: Sequence[str], *, names: bool = True) -> None:
-        pass
+        """Make files (absolute paths) durable, and the folders that name them. Object stores need no such call.
+
+        Without `names`, only their bytes, for files that get their names later.
+        """
 
     def sync_folders(self, prefixes: Sequence[str]) -> None:
-        pass
+        """Make the deletions in folders durable. Object stores need no such call."""
 
     def sync_all(self) -> None:
-        pass
+        """Make everything below the root durable, after a large copy. Object stores need no such call."""
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        """Yield every object below a folder: sorted by path on object stores, in any order on local disk."""
         with self._errors(prefix, folder=True):
             for batch in obstore.list(self._backend, prefix or None):
                 for meta in batch:
                     yield ObjectInfo(path=meta["path"], size=meta["size"], modified=meta["last_modified"])
 
     def list_folders(self, prefix: str = "") -> tuple[str, ...]:
+        """Return the folders directly in a folder. On local disk, this includes empty folders."""
         with self._errors(prefix, folder=True):
             return tuple(obstore.list_with_delimiter(self._backend, prefix or None)["common_prefixes"])
 
     def list_files(self, prefix: str = "") -> tuple[ObjectInfo, ...]:
+        """Return the objects directly in a folder, without those in its subfolders."""
         with self._errors(prefix, folder=True):
             found = obstore.list_with_delimiter(self._backend, prefix or None)["objects"]
         return tuple(ObjectInfo(path=meta["path"], size=meta["size"], modified=meta["last_modified"]) for meta in found)
 
     def list_leftovers(self, prefix: str = "") -> Iterator[ObjectInfo]:  # noqa: ARG002 - object stores have none
+        """Yield the temporary files of active and of killed writers below a prefix. The other listings omit them."""
         return iter(())
 
     def delete(self, path: str) -> None:
+        """Delete an object if it exists."""
         try:
             with self._errors(path):
                 obstore.delete(self._backend, path)
@@ -181,6 +243,29 @@ class ObstoreBackedStore:
             names = (path.removesuffix("/") if folder else path).split("/")
             if not NO_NAMES.isdisjoint(names):
                 raise invalid_path("/".join(names), root=self.uri)
+
+
+@dataclass(slots=True)
+class _Process:
+    has_used_threads: bool = False
+    is_forked: bool = False
+
+    def mark_forked(self) -> None:
+        self.is_forked = self.is_forked or self.has_used_threads
+
+
+_PROCESS = _Process()
+os.register_at_fork(after_in_child=_PROCESS.mark_forked)
+
+
+def check_process() -> None:
+    """Raise ForkError if this process was forked from one that had used a store or a dataset."""
+    if _PROCESS.is_forked:
+        raise ForkError(
+            f"process {os.getpid()} was forked after its parent had opened a repository or dataset",
+            hint="start processes with multiprocessing.get_context('spawn'), or fork before anything is opened",
+        )
+    _PROCESS.has_used_threads = True
 
 
 def _remote_backend(uri: str, options: Mapping[str, str]) -> ObstoreStore:
