@@ -17,8 +17,7 @@ from typer.core import TyperCommand, TyperGroup
 
 import anabranch
 from anabranch import errors
-from anabranch.cli.groups import INSTEAD
-from anabranch.cli.main import create_app
+from anabranch.cli.main import INSTEAD, create_app
 from anabranch.cli.output import EXIT_CODES, exit_code
 from anabranch.errors import AnabranchError
 from tests.cli.conftest import Run

@@ -12,17 +12,17 @@ import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import fields, is_dataclass
+from copy import copy
+from dataclasses import dataclass, fields, is_dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from anabranch.cli.completion import add_completion, without_open_option
-from anabranch.cli.groups import CommandInterruptedError, ListGroup, PlainCommand, PlainGroup
 from anabranch.cli.options import flag, option, parse_pairs
-from anabranch.cli.output import Answer, Output, output_for
+from anabranch.cli.output import INTERRUPTED, USAGE, Answer, Output, output_for
 from anabranch.config import (
     BRANCH_VARIABLE,
     REPOSITORY_VARIABLE,
@@ -51,39 +51,34 @@ _RANGE = re.compile(r"  \[x>=\d+\]|; x>=\d+(?=\])")
 Shared = Literal["branch", "repo", "actor", "storage_option", "as_json"]
 
 
-def _shared(kind: Any, names: str, metavar: str, text: str, **more: Any) -> Any:
-    return Annotated[kind, option(names, metavar, text, rich_help_panel=_PANEL, **more)]
+@dataclass(frozen=True, kw_only=True)
+class _SharedOptions:
+    """The options that many commands share. Each command takes some of them."""
 
-
-# The type and the declaration of each. Their default is None, and that of the flag False.
-_OPTIONS: dict[Shared, Any] = {
-    "branch": _shared(str | None, "--branch -b", "BRANCH", "Branch to work on (default: the current branch)."),
-    "repo": _shared(
-        str | None,
+    branch: str | None = option("--branch -b", "BRANCH", "Branch to work on (default: the current branch).")
+    repo: str | None = option(
         "--repo",
         "URI",
-        "Repository: a folder, or an s3://, gs:// or az:// address. Default: the variable ANABRANCH_REPO,"
-        " then the repository that 'init' or 'switch' set for the current folder.",
-    ),
-    "actor": _shared(
-        str | None,
+        "Repository: a folder, or an s3://, gs:// or az:// address. Default: the variable ANABRANCH_REPO, then the"
+        " repository that 'init' or 'switch' set for the current folder.",
+    )
+    actor: str | None = option(
         "--actor",
         "NAME",
-        "Name of the actor: who makes the change. The log shows this name. Default: the variable"
-        " ANABRANCH_ACTOR, then the setting 'actor' of 'anabranch config', then your user name.",
-    ),
-    "storage_option": _shared(
-        list[str] | None,
+        "Name of the actor: who makes the change. The log shows this name. Default: the variable ANABRANCH_ACTOR, then"
+        " the setting 'actor' of 'anabranch config', then your user name.",
+    )
+    storage_option: list[str] | None = option(
         "--storage-option -o",
         "KEY=VALUE",
-        "Option of the object store, such as aws_region=us-east-1. Repeatable. Do not pass secrets here,"
-        " because other users can see command lines. For secrets, set the variable ANABRANCH_STORAGE_OPTIONS to"
-        " 'KEY=VALUE KEY=VALUE'.",
+        "Option of the object store, such as aws_region=us-east-1. Repeatable. Do not pass secrets here, because other"
+        " users can see command lines. For secrets, set the variable ANABRANCH_STORAGE_OPTIONS to 'KEY=VALUE"
+        " KEY=VALUE'.",
         envvar="ANABRANCH_STORAGE_OPTIONS",
         show_envvar=False,
-    ),
-    "as_json": Annotated[bool, flag("--json", "Print one JSON document instead of tables.", rich_help_panel=_PANEL)],
-}
+    )
+    as_json: bool = flag("--json", "Print one JSON document instead of tables.")
+
 
 READS: tuple[Shared, ...] = ("repo", "storage_option", "as_json")
 WRITES: tuple[Shared, ...] = ("repo", "actor", "storage_option", "as_json")
@@ -211,8 +206,80 @@ class Here:
             raise BranchNotFoundError(f"{err.problem}, and it is the current branch {where}", hint=hint) from err
 
 
-class _Command(PlainCommand):
+# Typer converts each value of an argument or option by pydantic, whose import takes longer than the work of a short
+# command. Text, whole numbers and lists of text need no such help. Any other value, and any wrong one, is left to
+# Typer, so that errors are the same.
+_OTHER = object()
+
+
+def _with_plain_values(parameters: list[Any]) -> list[Any]:
+    for parameter in parameters:
+        # Where Typer keeps its own conversion, once it has made one.
+        if getattr(parameter, "_runtime_param", _OTHER) is None:
+            parameter._runtime_param = _PlainValues(parameter)
+    return parameters
+
+
+class _PlainValues:
+    """Stands in for Typer's conversion of one parameter until there is a value that is not plain."""
+
+    def __init__(self, parameter: Any) -> None:
+        self._parameter = parameter
+
+    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
+        found = _convert(value, self._parameter)
+        if found is not _OTHER:
+            return found
+        # Typer makes its own conversion only while this is None.
+        self._parameter._runtime_param = None
+        return self._parameter.get_runtime_param().coerce(value, param=param, ctx=ctx)
+
+
+def _convert(value: Any, parameter: Any) -> Any:
+    """Return a value as Typer would, or `_OTHER` if it is not plain."""
+    described = parameter.type_descriptor
+    if value is None:
+        return () if parameter.nargs == -1 or getattr(parameter, "multiple", False) else None
+    if described.annotation is str and isinstance(value, str):
+        return value
+    if described.annotation == list[str] and isinstance(value, list | tuple):
+        return list(value) if all(isinstance(item, str) for item in value) else _OTHER
+    if described.annotation is int:
+        return _number(value, described.parameter_info)
+    return _OTHER
+
+
+def _number(value: Any, limits: Any) -> Any:
+    # Only plain digits: int() also accepts spaces, underscores and digits of other scripts, which are left to Typer.
+    if not isinstance(value, int | str) or not re.fullmatch("-?[0-9]{1,18}", str(value)):
+        return _OTHER
+    number = int(value)
+    is_low = limits.min is not None and number < limits.min
+    is_high = limits.max is not None and number > limits.max
+    return _OTHER if is_low or is_high or limits.clamp else number
+
+
+class CommandInterruptedError(typer.TyperException):
+    """A command that was stopped by Ctrl-C."""
+
+    exit_code = INTERRUPTED
+
+
+class UnknownCommandError(typer.TyperException):
+    """A command that does not exist, with a hint that names the one to use."""
+
+    exit_code = USAGE
+
+    def __init__(self, message: str, *, hint: str) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+class _Command(TyperCommand):
     """A command whose help shows the shared options in a section of their own."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _with_plain_values(super().get_params(ctx))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         # Only while a shell completes: in a real command line, an option without its value is an error.
@@ -239,6 +306,36 @@ class _Command(PlainCommand):
             if records:
                 with formatter.section(heading):
                     formatter.write_dl(records)
+
+
+class PlainGroup(TyperGroup):
+    """A group of commands."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _with_plain_values(super().get_params(ctx))
+
+
+class ListGroup(PlainGroup):
+    """A group that lists without a command: `anabranch branch` is `anabranch branch list`."""
+
+    # The command for those who leave it out, as with git: `branch dev`.
+    otherwise: ClassVar[str | None] = None
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        is_list = not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names)
+        if ctx.resilient_parsing:  # a shell completes the name of the command
+            is_list = False
+        return super().parse_args(ctx, ["list", *args] if is_list else args)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        try:
+            return super().resolve_command(ctx, args)
+        except typer.TyperException as err:
+            # Typer has found a command with a similar name, which is more likely than a missing command.
+            if self.otherwise is None or "Did you mean" in err.format_message():
+                raise
+            hint = f"use '{self.otherwise} {' '.join(args)}', or see '{ctx.command_path} --help'"
+            raise UnknownCommandError(err.format_message().rstrip("."), hint=hint) from err
 
 
 def group(*, help: str | None = None, cls: type[TyperGroup] = PlainGroup) -> typer.Typer:  # noqa: A002 - Typer's name
@@ -276,12 +373,11 @@ def command(
             if answer is not None and answer.exit_code:
                 raise typer.Exit(answer.exit_code)
 
-        shared = [
-            _keyword(name, kind, False if name == "as_json" else None) for name, kind in _OPTIONS.items() if name in on
-        ]
+        shared = [each for each in _declared(_SharedOptions) if each.name in on]
+        for each in shared:
+            each.default.rich_help_panel = _PANEL
         for each in (*own, *shared):
-            for info in getattr(each.annotation, "__metadata__", ()):
-                add_completion(info, (lambda parameters: Here(parameters).repository) if "repo" in on else None)
+            add_completion(each.default, (lambda parameters: Here(parameters).repository) if "repo" in on else None)
         run.__signature__ = inspect.Signature([*own, *shared])  # type: ignore[attr-defined]
         run.__doc__ = act.__doc__
         shown = "\n".join(f"  anabranch {example}" for example in examples)
@@ -298,21 +394,31 @@ def _parameters(act: Callable[..., Any]) -> tuple[list[inspect.Parameter], dict[
     sets: dict[str, type[Any]] = {}
     _, *own = inspect.signature(act, eval_str=True).parameters.values()
     for each in own:
-        kind = each.annotation
-        if not (isinstance(kind, type) and is_dataclass(kind)):
-            # Keyword-only, because a signature refuses a positional parameter without a default after one with a
-            # default.
-            found.append(each.replace(kind=inspect.Parameter.KEYWORD_ONLY))
-            continue
-        sets[each.name] = kind
-        # The declaration of the option is in Annotated, which is removed without `include_extras`.
-        hints = get_type_hints(kind, include_extras=True)
-        found += [_keyword(field.name, hints[field.name], field.default) for field in fields(kind)]
+        if isinstance(each.annotation, type) and is_dataclass(each.annotation):
+            sets[each.name] = each.annotation
+            found += _declared(each.annotation)
+        else:
+            found.append(_parameter(each.name, each.annotation, each.default))
     return found, sets
 
 
-def _keyword(name: str, kind: Any, default: object) -> inspect.Parameter:
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+def _declared(options: Any) -> list[inspect.Parameter]:
+    """Return a parameter for each option of a set."""
+    # The declaration of a shared option is in Annotated, which is removed without `include_extras`.
+    hints = get_type_hints(options, include_extras=True)
+    return [_parameter(field.name, hints[field.name], field.default) for field in fields(options)]
+
+
+def _parameter(name: str, kind: Any, default: Any) -> inspect.Parameter:
+    """Return a parameter whose default is its declaration. That of a type such as `RefOption` is in the type."""
+    if get_origin(kind) is Annotated:
+        kind, declaration = get_args(kind)
+        declaration = copy(declaration)
+        declaration.default = ... if default is inspect.Parameter.empty else default
+    else:
+        declaration = copy(default)
+    # Keyword-only, because a signature refuses a positional parameter without a default after one with a default.
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=declaration, annotation=kind)
 
 
 def notes_on(memory: Memory, *, before: Memory | None) -> list[str]:

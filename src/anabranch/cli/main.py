@@ -1,5 +1,6 @@
 """The command `anabranch`: it finds the command of a command line, and handles all errors."""
 
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -9,19 +10,12 @@ from typing import Annotated, Any
 import typer
 
 import anabranch
+from anabranch.cli.command import CommandInterruptedError, PlainGroup, UnknownCommandError
 from anabranch.cli.completion import prepare_completion
-from anabranch.cli.groups import (
-    INSTEAD,
-    CommandInterruptedError,
-    UnknownCommandError,
-    WordGroup,
-    hint_for_extra,
-    hint_for_option,
-)
 from anabranch.cli.output import INTERRUPTED, ErrorView, exit_code, output_for
 from anabranch.display import printable
 from anabranch.errors import AnabranchError, MergeConflictError
-from anabranch.hints import Door, words_at
+from anabranch.hints import Door, shell_text, words_at
 from anabranch.warnings import collect_warnings
 
 # The sections of the help, and the module of each command in anabranch.cli.commands. A module is loaded with its first
@@ -75,6 +69,92 @@ PANELS: dict[str, dict[str, str]] = {
 }
 
 
+# Words of git and of older versions, and what to use here.
+INSTEAD: dict[str, str] = {
+    "add": "there is no staging area: 'anabranch load' and 'anabranch row insert' change a table and commit at once",
+    "checkout": "use 'anabranch switch BRANCH', or read an older state with --ref, such as"
+    " 'anabranch cat TABLE --ref v1.0'",
+    "branches": "use 'anabranch branch list'",
+    "clones": "use 'anabranch clone list' or 'anabranch clone release'",
+    "commit": "every command that changes data makes its own commit, such as 'anabranch row update' or"
+    " 'anabranch load'; see them with 'anabranch log'",
+    "drop": "use 'anabranch table drop TABLE'",
+    "fetch": "there is no remote repository: every command reads the newest state",
+    "head": "use 'anabranch cat TABLE', which shows the first rows",
+    "import": "use 'anabranch load TABLE FILE'",
+    "insert": "use 'anabranch row insert TABLE JSON', or 'anabranch load TABLE FILE' for a file",
+    "ls": "use 'anabranch table list', 'anabranch branch list' or 'anabranch tag list'",
+    "pull": "there is no remote repository: every command reads the newest state. To take in the changes of another"
+    " branch use 'anabranch merge BRANCH', or 'anabranch branch pull BRANCH TABLE' for one table",
+    "push": "there is no remote repository: a commit is visible to all readers at once",
+    "query": "use 'anabranch sql STATEMENT'",
+    "remote": "there is no remote repository; copy one with 'anabranch clone create SOURCE TARGET'",
+    "restore": "use 'anabranch undo', 'anabranch reset REF', or 'anabranch branch restore BRANCH' for a deleted branch",
+    "rm": "use 'anabranch table drop TABLE', 'anabranch branch delete BRANCH' or 'anabranch tag delete TAG'",
+    "select": "use 'anabranch sql STATEMENT'",
+    "stash": "there are no uncommitted changes: create a branch with 'anabranch switch -c BRANCH' and work there",
+    "tables": "use 'anabranch table list'",
+    "tags": "use 'anabranch tag list'",
+    "update": "use 'anabranch row update TABLE'",
+}
+
+# Options of git, of older versions and of other commands, and what to use here. The value of the option replaces
+# {value}, and the argument of the command {argument}.
+_OPTION_INSTEAD: dict[tuple[str, str], str] = {
+    ("branch list", "-d"): "use 'anabranch branch delete {value}'",
+    ("branch list", "-D"): "use 'anabranch branch delete {value}'",
+    ("reset", "--hard"): "there are no uncommitted changes: use 'anabranch reset {value}'",
+    ("rebase", "--onto"): "use 'anabranch rebase {value} --branch {argument}'",
+    ("reset", "--to"): "use 'anabranch reset {value} --branch {argument}'",
+    ("reset", "--soft"): "there are no uncommitted changes: use 'anabranch reset {value}'",
+    ("tag list", "-d"): "use 'anabranch tag delete {value}'",
+}
+
+# The option for an argument that a command has no position for: git has `branch NAME START`.
+_OPTION_FOR_EXTRA: dict[str, str] = {
+    "branch create": "--from",
+    "diff": "--table",
+    "row delete": "--where",
+    "row update": "--set",
+    "switch": "--from",
+    "tag create": "--ref",
+}
+_EXTRA = re.compile(r"unexpected extra argument\(s\) \((.+)\)")
+
+
+def _hint_for_extra(message: str, context: Any) -> str | None:
+    """Return the option to use for an argument too many, or None. `message` is the error about it."""
+    found = _EXTRA.search(message)
+    option = _OPTION_FOR_EXTRA.get(context.command_path.partition(" ")[2])
+    return None if found is None or option is None else f"use {option} {shell_text(found[1])}"
+
+
+def _hint_for_option(option: str, context: Any, words: Sequence[str]) -> str | None:
+    """Return what to use instead of an option that a command does not have, or None. `words` is the command line."""
+    known = {each for parameter in context.command.params for each in parameter.opts}
+    hint = _OPTION_INSTEAD.get((context.command_path.partition(" ")[2], option))
+    if hint is None and option in ("--branch", "-b") and "--ref" in known:
+        hint = "use --ref {value}"
+    if hint is None:
+        return None
+    value, rest = _split_option(option, words)
+    arguments = [word for word in rest if not word.startswith("-")][len(context.command_path.split()) - 1 :]
+    given = {"{value}": value or "NAME", "{argument}": arguments[0] if arguments else "BRANCH"}
+    for place, word in given.items():
+        hint = hint.replace(place, shell_text(word))
+    return hint
+
+
+def _split_option(option: str, words: Sequence[str]) -> tuple[str | None, list[str]]:
+    """Return the value of an option, also of one that is written as --to=dev, and the other words."""
+    for at, word in enumerate(words):
+        if word == option:
+            return next(iter(words[at + 1 :]), None), [*words[:at], *words[at + 2 :]]
+        if word.startswith(f"{option}="):
+            return word.partition("=")[2], [*words[:at], *words[at + 1 :]]
+    return None, list(words)
+
+
 class _Commands(Mapping[str, Any]):
     """All commands by name. Each is loaded when it is read."""
 
@@ -99,10 +179,8 @@ class _Commands(Mapping[str, Any]):
         return len(self._modules)
 
 
-class _App(WordGroup):
+class _App(PlainGroup):
     """The root of the commands. Every error below becomes a message and an exit code here."""
-
-    instead = INSTEAD
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
@@ -145,6 +223,13 @@ class _App(WordGroup):
         # Without the standalone mode Typer returns the value of the command, which is None after success.
         sys.exit(code if isinstance(code, int) else 0)
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        word = args[0]
+        # Not while a shell completes: an error would appear in the line that is being typed.
+        if word in INSTEAD and word not in self.commands and not ctx.resilient_parsing:
+            raise UnknownCommandError(f"there is no command '{word}'", hint=INSTEAD[word])
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - Typer's signature
         """Show the commands in their panels, without loading rich as Typer would."""
         width = formatter.width - 6 - max(map(len, self.commands))
@@ -178,11 +263,11 @@ def _view_of_usage(error: typer.TyperException, words: Sequence[str]) -> ErrorVi
     context, option = getattr(error, "ctx", None), getattr(error, "option_name", None)
     command = "anabranch" if context is None else context.command_path
     message = error.format_message().rstrip(".")
-    instead = hint_for_option(option, context, words) if context is not None and option is not None else None
+    instead = _hint_for_option(option, context, words) if context is not None and option is not None else None
     if instead is not None:
         message = f"there is no option {option}"
     elif context is not None:
-        instead = hint_for_extra(message, context)
+        instead = _hint_for_extra(message, context)
     hint = error.hint if isinstance(error, UnknownCommandError) else instead or f"see '{command} --help'"
     return ErrorView(code="usage", message=message[:1].lower() + message[1:], hint=hint, retryable=False)
 

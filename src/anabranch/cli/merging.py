@@ -34,38 +34,29 @@ CheckFiles = Annotated[
 class Resolving:
     """The options that decide conflicts."""
 
-    strategy: Annotated[
-        str,
-        option(
-            "--strategy -s",
-            "fail|source|target",
-            "How to decide conflicts that no other option decides: fail (do not decide them), or source or target"
-            " (use the value of that side).",
-        ),
-    ] = "fail"
-    resolve: Annotated[
-        list[str] | None,
-        option(
-            "--resolve -r",
-            "WHAT=HOW",
-            "Rule for the conflicts of a column (price=max), a table (shop.orders=source) or a column of a table"
-            " (shop.orders.price=min). Rules: source, target, max, min, sum_delta (the base value plus the change of"
-            " each side), concat (join both texts), latest_by(COLUMN) (the side with the larger value in COLUMN)."
-            " Repeatable.",
-        ),
-    ] = None
-    resolutions: Annotated[
-        Path | None,
-        option(
-            "--resolutions",
-            "FILE",
-            "JSON or CSV file with a decision for each conflict. To make a JSON file, save the output of"
-            " 'anabranch conflicts SOURCE --json --limit N', where N is at least the number of conflicts. Then add one"
-            ' field to each conflict: either "take" (source, target or base) or "value" (your own value). A CSV file'
-            ' has the columns table, key (in JSON, such as {"id": 1}), column, path, take and value. The column'
-            " 'path' is empty, except for a conflict inside a struct or JSON column.",
-        ),
-    ] = None
+    strategy: str = option(
+        "--strategy -s",
+        "fail|source|target",
+        "How to decide conflicts that no other option decides: fail (do not decide them), or source or target (use the"
+        " value of that side).",
+        default="fail",
+    )
+    resolve: list[str] | None = option(
+        "--resolve -r",
+        "WHAT=HOW",
+        "Rule for the conflicts of a column (price=max), a table (shop.orders=source) or a column of a table"
+        " (shop.orders.price=min). Rules: source, target, max, min, sum_delta (the base value plus the change of each"
+        " side), concat (join both texts), latest_by(COLUMN) (the side with the larger value in COLUMN). Repeatable.",
+    )
+    resolutions: Path | None = option(
+        "--resolutions",
+        "FILE",
+        "JSON or CSV file with a decision for each conflict. To make a JSON file, save the output of 'anabranch"
+        " conflicts SOURCE --json --limit N', where N is at least the number of conflicts. Then add one field to each"
+        ' conflict: either "take" (source, target or base) or "value" (your own value). A CSV file has the columns'
+        " table, key (in JSON, such as {\"id\": 1}), column, path, take and value. The column 'path' is empty, except"
+        " for a conflict inside a struct or JSON column.",
+    )
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments of `conflicts`."""
@@ -81,18 +72,14 @@ class MergeOptions(Resolving):
     """The options of all commands that merge rows."""
 
     check: CheckFiles = None
-    expected_head: Annotated[
-        str | None,
-        option("--expected-head", "COMMIT", "Make the change only if COMMIT is still the newest commit of the target."),
-    ] = None
-    dry_run: Annotated[
-        bool,
-        flag(
-            "--dry-run",
-            f"Report what would change, and change nothing. Checks do not run. The exit code is {CONFLICTS} if"
-            " there are conflicts.",
-        ),
-    ] = False
+    expected_head: str | None = option(
+        "--expected-head", "COMMIT", "Make the change only if COMMIT is still the newest commit of the target."
+    )
+    dry_run: bool = flag(
+        "--dry-run",
+        f"Report what would change, and change nothing. Checks do not run. The exit code is {CONFLICTS} if"
+        " there are conflicts.",
+    )
 
     def merge_arguments(self, repository: "Repository") -> dict[str, Any]:
         """Return the arguments of `merge`."""
@@ -113,9 +100,7 @@ class MergeOptions(Resolving):
 class ReplayOptions(MergeOptions):
     """The options of rebase, cherry-pick and revert."""
 
-    metadata: Annotated[
-        list[str] | None, option("--metadata", "KEY=VALUE", "Metadata of each new commit. Repeatable.")
-    ] = None
+    metadata: list[str] | None = option("--metadata", "KEY=VALUE", "Metadata of each new commit. Repeatable.")
 
     def replay_arguments(self, repository: "Repository") -> dict[str, Any]:
         """Return the arguments of `rebase`, `cherry_pick` and `revert`."""

@@ -15,19 +15,19 @@ from anabranch.errors import InvalidInputError
 from anabranch.ids import Ref
 
 
-def argument(metavar: str, text: str, **more: Any) -> Any:
-    """Declare an argument. `text` is its help, which describes its default too."""
-    return typer.Argument(metavar=metavar, show_default=False, help=text, **more)
+def argument(metavar: str, text: str, *, default: Any = ..., **more: Any) -> Any:
+    """Declare an argument, which is required without a default. `text` is its help, which describes its default too."""
+    return typer.Argument(default, metavar=metavar, show_default=False, help=text, **more)
 
 
-def option(names: str, metavar: str, text: str, **more: Any) -> Any:
+def option(names: str, metavar: str, text: str, *, default: Any = None, **more: Any) -> Any:
     """Declare an option with a value. `names` are its names, separated by spaces, and `text` is its help."""
-    return typer.Option(*names.split(), metavar=metavar, help=text, **more)
+    return typer.Option(default, *names.split(), metavar=metavar, help=text, **more)
 
 
-def flag(name: str, text: str, **more: Any) -> Any:
+def flag(names: str, text: str, **more: Any) -> Any:
     """Declare an option without a value, which is off by default."""
-    return typer.Option(*name.split(), help=text, **more)
+    return typer.Option(False, *names.split(), help=text, **more)
 
 
 REF_FORMS = (
@@ -67,34 +67,25 @@ Columns = Annotated[str | None, option("--columns -c", "NAME,...", "Only these c
 class KeepPolicy:
     """The options about what to keep: commits of a repository, or versions of a dataset."""
 
-    keep_newer_than: Annotated[
-        str | None,
-        option(
-            "--keep-newer-than",
-            "TIME",
-            "Keep the data of commits that are younger than TIME, such as 30d or 12h. The data of older commits is"
-            " deleted, except for the newest commit of each branch and the commits of tags and clones. For a dataset,"
-            " versions count instead of commits.",
-        ),
-    ] = None
-    keep_last: Annotated[
-        int | None,
-        option(
-            "--keep-last",
-            "N",
-            "Keep the data of the newest N commits of each branch, also if they are old. For a dataset, versions"
-            " count instead of commits.",
-            min=1,
-        ),
-    ] = None
-    grace: Annotated[
-        str | None,
-        option(
-            "--grace",
-            "TIME",
-            "Grace period: keep data that is younger than TIME, such as 30m, even if it is not needed (default: 1d).",
-        ),
-    ] = None
+    keep_newer_than: str | None = option(
+        "--keep-newer-than",
+        "TIME",
+        "Keep the data of commits that are younger than TIME, such as 30d or 12h. The data of older commits is"
+        " deleted, except for the newest commit of each branch and the commits of tags and clones. For a dataset,"
+        " versions count instead of commits.",
+    )
+    keep_last: int | None = option(
+        "--keep-last",
+        "N",
+        "Keep the data of the newest N commits of each branch, also if they are old. For a dataset, versions count"
+        " instead of commits.",
+        min=1,
+    )
+    grace: str | None = option(
+        "--grace",
+        "TIME",
+        "Grace period: keep data that is younger than TIME, such as 30m, even if it is not needed (default: 1d).",
+    )
 
     def parsed(self) -> dict[str, Any]:
         """Return the arguments of `gc` and `storage_report`."""

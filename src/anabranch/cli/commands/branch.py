@@ -47,24 +47,18 @@ TagName = Annotated[str, argument("TAG", "Name of the tag.")]
 def create(
     here: Here,
     name: Name,
-    source: Annotated[str | None, option("--from", "REF", f"Start of the branch. {REF_FORMS}")] = None,
-    live: Annotated[
-        bool,
-        flag(
-            "--live",
-            "Create a live branch. It shows every new commit of main, except in tables that were changed on the"
-            " branch. Its start is always main.",
-        ),
-    ] = False,
-    expires_in: Annotated[
-        str | None,
-        option(
-            "--expires-in",
-            "TIME",
-            "Time until the branch expires, such as 30d or 12h. 'anabranch gc' deletes expired branches.",
-        ),
-    ] = None,
-    description: Annotated[str, option("--description", "TEXT", "Description of the branch.", show_default=False)] = "",
+    source: str | None = option("--from", "REF", f"Start of the branch. {REF_FORMS}"),
+    live: bool = flag(
+        "--live",
+        "Create a live branch. It shows every new commit of main, except in tables that were changed on the branch."
+        " Its start is always main.",
+    ),
+    expires_in: str | None = option(
+        "--expires-in",
+        "TIME",
+        "Time until the branch expires, such as 30d or 12h. 'anabranch gc' deletes expired branches.",
+    ),
+    description: str = option("--description", "TEXT", "Description of the branch.", default="", show_default=False),
 ) -> Answer:
     """Create a branch. No data is copied.
 
@@ -84,8 +78,8 @@ def create(
 @command(branches, "list", "branch list", "branch list --prefix team/ --limit 50 --json")
 def list_(
     here: Here,
-    internal: Annotated[bool, flag("--internal", "Also list the hidden branches of runs.")] = False,
-    deleted: Annotated[bool, flag("--deleted", "List only deleted branches.")] = False,
+    internal: bool = flag("--internal", "Also list the hidden branches of runs."),
+    deleted: bool = flag("--deleted", "List only deleted branches."),
     prefix: NamePrefix = None,
     after: AfterName = None,
     limit: MaxListed = None,
@@ -130,7 +124,7 @@ def show(here: Here, name: Name) -> Answer:
 
 
 @command(branches, "rename", "branch rename dev prices", on=WRITES)
-def rename(here: Here, old: Name, new: Annotated[str, argument("NEW", "New name of the branch.")]) -> Answer:
+def rename(here: Here, old: Name, new: str = argument("NEW", "New name of the branch.")) -> Answer:
     """Rename a branch.
 
     Only the name changes: the tables, the history, the expiry time and the child branches stay. If the branch is the
@@ -150,9 +144,7 @@ def rename(here: Here, old: Name, new: Annotated[str, argument("NEW", "New name 
 def delete(
     here: Here,
     name: Name,
-    purge: Annotated[
-        bool, flag("--purge", "Also delete the data of the branch now. Then you cannot restore the branch.")
-    ] = False,
+    purge: bool = flag("--purge", "Also delete the data of the branch now. Then you cannot restore the branch."),
 ) -> Answer:
     """Delete a branch.
 
@@ -210,7 +202,7 @@ def protect(
     here: Here,
     name: Name,
     check: CheckFiles = None,
-    off: Annotated[bool, flag("--off", "Remove the protection and its checks.")] = False,
+    off: bool = flag("--off", "Remove the protection and its checks."),
 ) -> Answer:
     """Refuse changes to a branch, except merges that pass its checks.
 
@@ -264,13 +256,9 @@ def _origin(branch: "BranchInfo") -> str | None:
 def switch(
     here: Here,
     branch: Name,
-    create: Annotated[bool, flag("--create -c", "Create the branch first.")] = False,
-    source: Annotated[
-        str | None, option("--from", "REF", "With --create: start of the branch (default: the current branch).")
-    ] = None,
-    live: Annotated[
-        bool, flag("--live", "With --create: create a live branch. It follows main. Its start is always main.")
-    ] = False,
+    create: bool = flag("--create -c", "Create the branch first."),
+    source: str | None = option("--from", "REF", "With --create: start of the branch (default: the current branch)."),
+    live: bool = flag("--live", "With --create: create a live branch. It follows main. Its start is always main."),
 ) -> Answer:
     """Change the current branch of this folder.
 
@@ -307,7 +295,7 @@ def create_tag(
     here: Here,
     name: TagName,
     ref: RefOption = None,
-    description: Annotated[str, option("--description", "TEXT", "Description of the tag.", show_default=False)] = "",
+    description: str = option("--description", "TEXT", "Description of the tag.", default="", show_default=False),
 ) -> Answer:
     """Create a tag: a fixed name for a commit."""
     tag = here.repository.tag_create(name, ref=ref or here.current().name, description=description)

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from anabranch.cli.command import Here, command, group
 from anabranch.cli.documents import document_of
@@ -28,24 +28,18 @@ app = group()
 class Selection:
     """The options that select commits of a list, and not of a drawing."""
 
-    author: Annotated[
-        str | None, option("--author", "NAME", "Only commits by this actor: the name in the column 'by'.")
-    ] = None
-    since: Annotated[
-        str | None,
-        option(
-            "--since",
-            "TIME",
-            "Only commits since a date, such as 2026-11-15 (from 00:00 UTC), or of the last days or hours, such as"
-            " 7d or 12h.",
-        ),
-    ] = None
-    after: Annotated[
-        str | None,
-        option("--after", "REF", "Next page of the list. REF is the last commit that the previous page shows."),
-    ] = None
-    prefix: Annotated[str | None, option("--prefix", "TEXT", "Only commits with an id that starts with TEXT.")] = None
-    table: Annotated[str | None, option("--table", "TABLE", "Only commits that changed this table.")] = None
+    author: str | None = option("--author", "NAME", "Only commits by this actor: the name in the column 'by'.")
+    since: str | None = option(
+        "--since",
+        "TIME",
+        "Only commits since a date, such as 2026-11-15 (from 00:00 UTC), or of the last days or hours, such as 7d or"
+        " 12h.",
+    )
+    after: str | None = option(
+        "--after", "REF", "Next page of the list. REF is the last commit that the previous page shows."
+    )
+    prefix: str | None = option("--prefix", "TEXT", "Only commits with an id that starts with TEXT.")
+    table: str | None = option("--table", "TABLE", "Only commits that changed this table.")
 
     def choose(self, here: Here, ref: str | None) -> "Iterator[GraphCommit]":
         since = _moment(self.since)
@@ -59,12 +53,10 @@ class Selection:
 @command(app, "log", "log --oneline", "log --graph --svg graph.svg", "log dev --author ada --since 7d")
 def log(
     here: Here,
-    ref: Annotated[str | None, argument("REF", REF_FORMS)] = None,
-    graph: Annotated[
-        bool, flag("--graph", "Draw the commit graph: the history of REF, or, without REF, of all branches.")
-    ] = False,
-    oneline: Annotated[bool, flag("--oneline", "Print each commit in one line.")] = False,
-    svg: Annotated[str | None, option("--svg", "FILE", "Write the commit graph to this SVG file.")] = None,
+    ref: str | None = argument("REF", REF_FORMS, default=None),
+    graph: bool = flag("--graph", "Draw the commit graph: the history of REF, or, without REF, of all branches."),
+    oneline: bool = flag("--oneline", "Print each commit in one line."),
+    svg: str | None = option("--svg", "FILE", "Write the commit graph to this SVG file."),
     limit: Limit = 20,
     *,
     which: Selection,
@@ -222,10 +214,11 @@ _SHORT_HASH = 12
 @command(app, "show", "show", "show main~3")
 def show(
     here: Here,
-    ref: Annotated[
-        str | None,
-        argument("REF", "A commit id or its beginning, a branch, tag, main~3 or main@v7 (default: the newest commit)."),
-    ] = None,
+    ref: str | None = argument(
+        "REF",
+        "A commit id or its beginning, a branch, tag, main~3 or main@v7 (default: the newest commit).",
+        default=None,
+    ),
 ) -> Answer:
     """Show a commit and the tables that it changed.
 
@@ -309,11 +302,9 @@ def _shown(value: object) -> str:
 @command(app, "merge-base", "merge-base main dev", "merge-base main dev --all")
 def merge_base(
     here: Here,
-    a: Annotated[str, argument("A", "A branch, tag, commit or main~3.")],
-    b: Annotated[str | None, argument("B", "Another ref (default: the current branch).")] = None,
-    all_bases: Annotated[
-        bool, flag("--all", "Show all of them, if there are several: each side was merged into the other.")
-    ] = False,
+    a: str = argument("A", "A branch, tag, commit or main~3."),
+    b: str | None = argument("B", "Another ref (default: the current branch).", default=None),
+    all_bases: bool = flag("--all", "Show all of them, if there are several: each side was merged into the other."),
 ) -> Answer:
     """Show the newest common ancestor of two refs."""
     with here.on_current_branch():

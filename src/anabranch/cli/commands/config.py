@@ -43,7 +43,7 @@ def get_setting(here: Here, name: SettingName) -> Answer:  # noqa: ARG001 - ever
 def set_setting(
     here: Here,  # noqa: ARG001 - every command gets it
     name: SettingName,
-    value: Annotated[str, argument("VALUE", "The new value.")],
+    value: str = argument("VALUE", "The new value."),
     user: OfUser = False,
 ) -> Answer:
     """Set a setting of this folder, or of the user."""
@@ -73,10 +73,9 @@ _REFS = {
 @command(app, "help", "help merge", "help branch create", "help refs", "help exit-codes", on=SERVICE)
 def show_help(
     here: Here,  # noqa: ARG001 - every command gets it
-    words: Annotated[
-        list[str] | None,
-        argument("[COMMAND]...", "Command, such as merge or branch create. Or a subject: refs or exit-codes."),
-    ] = None,
+    words: list[str] | None = argument(
+        "[COMMAND]...", "Command, such as merge or branch create. Or a subject: refs or exit-codes.", default=None
+    ),
 ) -> Answer | None:
     """Explain a command, the refs or the exit codes."""
     if words == ["refs"]:
@@ -104,10 +103,8 @@ def version(here: Here) -> Answer:  # noqa: ARG001 - every command gets it
 @command(app, "completion", "completion bash --install", "completion zsh > _anabranch", on=SERVICE)
 def completion(
     here: Here,
-    shell: Annotated[str, argument("SHELL", "Shell: bash, zsh or fish.", autocompletion=complete_choices(SHELLS))],
-    install: Annotated[
-        bool, flag("--install", "Write the script to your home folder, where the shell finds it.")
-    ] = False,
+    shell: str = argument("SHELL", "Shell: bash, zsh or fish.", autocompletion=complete_choices(SHELLS)),
+    install: bool = flag("--install", "Write the script to your home folder, where the shell finds it."),
 ) -> Answer | None:
     """Let the Tab key of your shell complete commands and names.
 

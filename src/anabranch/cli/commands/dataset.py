@@ -81,7 +81,7 @@ def versions(here: Here, uri: Uri, branch: DatasetBranch = MAIN) -> Answer:
 def restore(
     here: Here,
     uri: Uri,
-    version: Annotated[int, argument("VERSION", "Number of the version.", min=1)],
+    version: int = argument("VERSION", "Number of the version.", min=1),
     branch: DatasetBranch = MAIN,
 ) -> Answer:
     """Restore an older version as a new version.
@@ -112,9 +112,9 @@ def compact(here: Here, uri: Uri, branch: DatasetBranch = MAIN) -> Answer:
 class MetadataChange:
     """The options that change metadata."""
 
-    set_: Annotated[list[str] | None, option("--set", "KEY=VALUE", "Set a key. Repeatable.")] = None
-    unset: Annotated[list[str] | None, option("--unset", "KEY", "Remove a key. Repeatable.")] = None
-    replace: Annotated[bool, flag("--replace", "Remove all other keys.")] = False
+    set_: list[str] | None = option("--set", "KEY=VALUE", "Set a key. Repeatable.")
+    unset: list[str] | None = option("--unset", "KEY", "Remove a key. Repeatable.")
+    replace: bool = flag("--replace", "Remove all other keys.")
 
     def answer(
         self, kind: str, name: str, ref: "BranchInfo | TagInfo", save: "Callable[..., BranchInfo | TagInfo]"
@@ -292,7 +292,7 @@ def clone_create(
     uri: Uri,
     target: Target,
     ref: DatasetRef = None,
-    deep: Annotated[bool, flag("--deep", "Copy all files. The clone does not need the source.")] = False,
+    deep: bool = flag("--deep", "Copy all files. The clone does not need the source."),
 ) -> Answer:
     """Create a dataset from one version of another.
 
@@ -335,7 +335,7 @@ def clone_drop(here: Here, uri: Uri, target: Target, dry_run: DryRun = False) ->
 def clone_release(
     here: Here,
     uri: Uri,
-    tag: Annotated[str, argument("TAG", "Tag that keeps the version; see 'anabranch dataset clone list'.")],
+    tag: str = argument("TAG", "Tag that keeps the version; see 'anabranch dataset clone list'."),
 ) -> Answer:
     """Stop keeping files for a clone.
 

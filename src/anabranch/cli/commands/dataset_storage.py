@@ -41,12 +41,9 @@ Clones = Annotated[
 class CleanupPolicy(KeepPolicy):
     """The options about which versions and files a cleanup keeps: those of a repository, and bases."""
 
-    base: Annotated[
-        list[str] | None,
-        option(
-            "--base", "BASE", "Remove unused files in this base too. No other dataset may use the base. Repeatable."
-        ),
-    ] = None
+    base: list[str] | None = option(
+        "--base", "BASE", "Remove unused files in this base too. No other dataset may use the base. Repeatable."
+    )
 
     def parsed(self) -> dict[str, Any]:
         """Return the arguments of `cleanup` and `move_fragments`."""
@@ -65,7 +62,7 @@ def cleanup(
     uri: Uri,
     clone: Clones = None,
     dry_run: DryRun = False,
-    list_files: Annotated[bool, flag("--list", "List every file with its reason.")] = False,
+    list_files: bool = flag("--list", "List every file with its reason."),
     *,
     policy: CleanupPolicy,
 ) -> Answer:
@@ -114,9 +111,9 @@ def cleanup_sentences(report: "CleanupReport") -> list[str]:
 def relocate(
     here: Here,
     uri: Uri,
-    mapping: Annotated[
-        list[str] | None, option("--mapping", "OLD=NEW", "Old and new path of another location that moved. Repeatable.")
-    ] = None,
+    mapping: list[str] | None = option(
+        "--mapping", "OLD=NEW", "Old and new path of another location that moved. Repeatable."
+    ),
     dry_run: DryRun = False,
 ) -> Answer:
     """Rewrite the paths in a dataset that was moved or copied.
@@ -164,10 +161,10 @@ def _hold_sentence(hold: "HoldChange", *, dry_run: bool) -> str:
 def doctor(
     here: Here,
     uri: Uri,
-    repair: Annotated[bool, flag("--repair", "Repair what can be repaired safely.")] = False,
-    grace: Annotated[
-        str, option("--grace", "TIME", "Change nothing that is younger than this: a writer may still need it.")
-    ] = "15m",
+    repair: bool = flag("--repair", "Repair what can be repaired safely."),
+    grace: str = option(
+        "--grace", "TIME", "Change nothing that is younger than this: a writer may still need it.", default="15m"
+    ),
     clone: Clones = None,
 ) -> Answer:
     """Find problems that crashes and other tools left in a dataset.
@@ -191,11 +188,9 @@ app.add_typer(bases, name="base")
 def add(
     here: Here,
     uri: Uri,
-    path: Annotated[str, argument("PATH", "Location of the new base.")],
-    name: Annotated[str, option("--name", "NAME", "Name of the base.")],
-    dataset_root: Annotated[
-        bool, flag("--dataset-root", "Use the folders data/, _deletions/ and _indices/ in the base.")
-    ] = False,
+    path: str = argument("PATH", "Location of the new base."),
+    name: str = option("--name", "NAME", "Name of the base.", default=...),
+    dataset_root: bool = flag("--dataset-root", "Use the folders data/, _deletions/ and _indices/ in the base."),
     branch: DatasetBranch = MAIN,
 ) -> Answer:
     """Add a base: another location for files of the dataset.
@@ -217,7 +212,7 @@ def list_(here: Here, uri: Uri, branch: DatasetBranch = MAIN) -> Answer:
 
 @command(bases, "remove", "dataset base remove lake/orders.lance cold --dry-run", on=DATASET)
 def remove(
-    here: Here, uri: Uri, name: Annotated[str, argument("NAME", "Name or path of the base.")], dry_run: DryRun = False
+    here: Here, uri: Uri, name: str = argument("NAME", "Name or path of the base."), dry_run: DryRun = False
 ) -> Answer:
     """Remove a base that no version uses, from main and all branches.
 
@@ -249,12 +244,10 @@ def remove(
 def move(
     here: Here,
     uri: Uri,
-    to: Annotated[str, option("--to", "BASE", "Target base, or 'root' for the dataset itself.")],
-    where: Annotated[
-        str | None, option("--where", "SQL", "Move fragments whose rows all match this condition.")
-    ] = None,
-    fragment: Annotated[list[int] | None, option("--fragment", "ID", "Move this fragment. Repeatable.")] = None,
-    prune: Annotated[bool, flag("--prune", "Clean up afterwards, with --keep-last or --keep-newer-than.")] = False,
+    to: str = option("--to", "BASE", "Target base, or 'root' for the dataset itself.", default=...),
+    where: str | None = option("--where", "SQL", "Move fragments whose rows all match this condition."),
+    fragment: list[int] | None = option("--fragment", "ID", "Move this fragment. Repeatable."),
+    prune: bool = flag("--prune", "Clean up afterwards, with --keep-last or --keep-newer-than."),
     dry_run: DryRun = False,
     branch: DatasetBranch = MAIN,
     *,
@@ -310,7 +303,7 @@ def report(here: Here, uri: Uri, branch: DatasetBranch = MAIN) -> Answer:
 
 
 @command(app, "layout", "dataset layout lake/orders.lance --files", on=DATASET)
-def layout(here: Here, uri: Uri, files: Annotated[bool, flag("--files", "List every file.")] = False) -> Answer:
+def layout(here: Here, uri: Uri, files: bool = flag("--files", "List every file.")) -> Answer:
     """List the files of a dataset by kind, and unknown files.
 
     Files of all branches and versions are listed. Works on a damaged dataset too.

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from anabranch.cli.command import Here, command, group
 from anabranch.cli.documents import document_of
@@ -36,41 +36,36 @@ class _ChangedRow:
 class Parts:
     """The options that choose what a diff shows: by default the numbers of changed rows, and the columns."""
 
-    stat: Annotated[
-        bool,
-        flag(
-            "--stat",
-            "Used alone: list the tables that differ, with the total number of rows on each side. This is fast,"
-            " because no table is read. So the list also has tables whose files were rewritten, for example by"
-            " 'compact', although the rows are the same. With --schema or --rows: also count the rows that differ.",
-        ),
-    ] = False
-    schema: Annotated[bool, flag("--schema", "Show the columns that were added, dropped or changed.")] = False
-    rows: Annotated[bool, flag("--rows", "Show the rows that differ.")] = False
+    stat: bool = flag(
+        "--stat",
+        "Used alone: list the tables that differ, with the total number of rows on each side. This is fast, because no"
+        " table is read. So the list also has tables whose files were rewritten, for example by 'compact', although"
+        " the rows are the same. With --schema or --rows: also count the rows that differ.",
+    )
+    schema: bool = flag("--schema", "Show the columns that were added, dropped or changed.")
+    rows: bool = flag("--rows", "Show the rows that differ.")
 
 
 @command(app, "diff", "diff", "diff main", "diff v1.0 dev --rows", "diff main...dev --html changes.html")
 def diff(
     here: Here,
-    before: Annotated[
-        str | None,
-        argument(
-            "A",
-            "Older side: a branch, a tag, a commit, or an older state such as main~3. A can also be a range:"
-            " main..dev compares main with dev. main...dev shows what dev changed since the last commit that both have."
-            " Without A, the diff shows what the current branch changed since the last commit that it has in common"
-            " with its parent (the branch from which it was created).",
-        ),
-    ] = None,
-    after: Annotated[
-        str | None, argument("B", "Newer side (default: the current branch). Leave B out if A is a range.")
-    ] = None,
+    before: str | None = argument(
+        "A",
+        "Older side: a branch, a tag, a commit, or an older state such as main~3. A can also be a range: main..dev"
+        " compares main with dev. main...dev shows what dev changed since the last commit that both have. Without A,"
+        " the diff shows what the current branch changed since the last commit that it has in common with its parent"
+        " (the branch from which it was created).",
+        default=None,
+    ),
+    after: str | None = argument(
+        "B", "Newer side (default: the current branch). Leave B out if A is a range.", default=None
+    ),
     *,
     parts: Parts,
-    html: Annotated[str | None, option("--html", "FILE", "Write the diff to this file as an HTML page.")] = None,
-    table: Annotated[list[str] | None, option("--table", "TABLE", "Only this table. Repeatable.")] = None,
-    limit: Annotated[int, option("--limit -n", "N", "Maximum number of rows to show of each table.", min=1)] = 20,
-    exit_code: Annotated[bool, flag("--exit-code", "Exit with code 1 if anything differs.")] = False,
+    html: str | None = option("--html", "FILE", "Write the diff to this file as an HTML page."),
+    table: list[str] | None = option("--table", "TABLE", "Only this table. Repeatable."),
+    limit: int = option("--limit -n", "N", "Maximum number of rows to show of each table.", default=20, min=1),
+    exit_code: bool = flag("--exit-code", "Exit with code 1 if anything differs."),
     engine: Engine = "auto",
 ) -> Answer:
     """Compare two branches, tags or commits.
@@ -218,14 +213,13 @@ def _iter_changed(part: "TableDiff", limit: int) -> Iterator[_ChangedRow]:
 def changes(
     here: Here,
     key: TableName,
-    since: Annotated[
-        str | None,
-        option("--since", "REF", "Only commits after this one, which must be in the history (default: all)."),
-    ] = None,
-    until: Annotated[str | None, option("--until", "REF", REF_FORMS)] = None,
-    stat: Annotated[bool, flag("--stat", "Count the rows that each commit changed.")] = False,
-    rows: Annotated[bool, flag("--rows", "Show the rows that each commit changed.")] = False,
-    limit: Annotated[int, option("--limit -n", "N", "Maximum number of rows of each commit.", min=1)] = 20,
+    since: str | None = option(
+        "--since", "REF", "Only commits after this one, which must be in the history (default: all)."
+    ),
+    until: str | None = option("--until", "REF", REF_FORMS),
+    stat: bool = flag("--stat", "Count the rows that each commit changed."),
+    rows: bool = flag("--rows", "Show the rows that each commit changed."),
+    limit: int = option("--limit -n", "N", "Maximum number of rows of each commit.", default=20, min=1),
 ) -> Answer:
     """Show what each commit changed in a table, oldest first.
 

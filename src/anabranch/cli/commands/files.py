@@ -60,29 +60,20 @@ class CsvFormat:
     """The options about the form of CSV files to load."""
 
     delimiter: Delimiter = None
-    quote: Annotated[str, option("--quote", "CHARACTER", "CSV: quote character. Pass '' if quotes are plain text.")] = (
-        '"'
+    quote: str = option("--quote", "CHARACTER", "CSV: quote character. Pass '' if quotes are plain text.", default='"')
+    escape: str | None = option(
+        "--escape", "CHARACTER", "CSV: escape character (default: none; a quote inside a value is written twice)."
     )
-    escape: Annotated[
-        str | None,
-        option(
-            "--escape", "CHARACTER", "CSV: escape character (default: none; a quote inside a value is written twice)."
-        ),
-    ] = None
-    no_header: Annotated[
-        bool,
-        flag(
-            "--no-header",
-            "CSV: the first line is a row, not a header. The columns are those of the table, or column_1, column_2"
-            " and so on if it is new.",
-        ),
-    ] = False
-    null: Annotated[
-        list[str] | None,
-        option("--null", "TEXT", "CSV: text that means null (default: an empty field, as in 1,,2). Repeatable."),
-    ] = None
-    encoding: Annotated[str, option("--encoding", "NAME", "CSV: text encoding.")] = "utf-8"
-    skip: Annotated[int, option("--skip", "N", "CSV: number of lines before the header to skip.", min=0)] = 0
+    no_header: bool = flag(
+        "--no-header",
+        "CSV: the first line is a row, not a header. The columns are those of the table, or column_1, column_2 and so"
+        " on if it is new.",
+    )
+    null: list[str] | None = option(
+        "--null", "TEXT", "CSV: text that means null (default: an empty field, as in 1,,2). Repeatable."
+    )
+    encoding: str = option("--encoding", "NAME", "CSV: text encoding.", default="utf-8")
+    skip: int = option("--skip", "N", "CSV: number of lines before the header to skip.", default=0, min=0)
 
     def parsed(self) -> CsvOptions:
         return CsvOptions(
@@ -101,45 +92,32 @@ class LoadOptions:
     """The options about how rows of files become rows of a table."""
 
     format_: Format = None
-    mode: Annotated[
-        str,
-        option(
-            "--mode",
-            "NAME",
-            "append: add the rows. overwrite: replace all rows of the table. upsert: if the table already"
-            " has a row with the same key, change that row; if not, add a new row.",
-        ),
-    ] = "append"
-    primary_key: Annotated[
-        str | None, option("--primary-key", "NAME,...", "Columns of the primary key, for a new table.")
-    ] = None
-    types: Annotated[
-        list[str] | None,
-        option(
-            "--type", "COLUMN=TYPE", "Type of a column, such as 'price=decimal(10, 2)' (default: inferred). Repeatable."
-        ),
-    ] = None
-    on_bad: Annotated[
-        str,
-        option(
-            "--on-bad",
-            "NAME",
-            "What to do with records that do not fit the columns: fail (load nothing), or reject (write them to"
-            " the table TABLE_rejects).",
-        ),
-    ] = "fail"
-    on_duplicate: Annotated[
-        str,
-        option(
-            "--on-duplicate",
-            "NAME",
-            "What to do if rows of the files have the same primary key: refuse (load nothing), or last (keep the"
-            " last of them).",
-        ),
-    ] = "refuse"
-    engine: Annotated[str, option("--engine", "NAME", "Engine: local, spark, or auto (spark for large files).")] = (
-        "auto"
+    mode: str = option(
+        "--mode",
+        "NAME",
+        "append: add the rows. overwrite: replace all rows of the table. upsert: if the table already has a row with"
+        " the same key, change that row; if not, add a new row.",
+        default="append",
     )
+    primary_key: str | None = option("--primary-key", "NAME,...", "Columns of the primary key, for a new table.")
+    types: list[str] | None = option(
+        "--type", "COLUMN=TYPE", "Type of a column, such as 'price=decimal(10, 2)' (default: inferred). Repeatable."
+    )
+    on_bad: str = option(
+        "--on-bad",
+        "NAME",
+        "What to do with records that do not fit the columns: fail (load nothing), or reject (write them to the table"
+        " TABLE_rejects).",
+        default="fail",
+    )
+    on_duplicate: str = option(
+        "--on-duplicate",
+        "NAME",
+        "What to do if rows of the files have the same primary key: refuse (load nothing), or last (keep the last of"
+        " them).",
+        default="refuse",
+    )
+    engine: str = option("--engine", "NAME", "Engine: local, spark, or auto (spark for large files).", default="auto")
     message: Message = None
 
     def parsed(self) -> dict[str, Any]:
@@ -160,13 +138,10 @@ class LoadOptions:
 def load(
     here: Here,
     key: TableName,
-    sources: Annotated[
-        list[str],
-        argument(
-            "SOURCE...",
-            "Files, folders, or patterns in quotes, such as '*.csv'. Local paths, or s3://, gs:// or az:// addresses.",
-        ),
-    ],
+    sources: list[str] = argument(
+        "SOURCE...",
+        "Files, folders, or patterns in quotes, such as '*.csv'. Local paths, or s3://, gs:// or az:// addresses.",
+    ),
     *,
     how: LoadOptions,
     csv: CsvFormat,
@@ -248,28 +223,19 @@ def _similar_table(done: "LoadReport", known: Iterable[str]) -> str | None:
 def export(
     here: Here,
     key: TableName,
-    target: Annotated[
-        str,
-        argument(
-            "TARGET",
-            "File whose suffix gives the format, such as orders.csv, or folder for several files (with --format).",
-        ),
-    ],
-    format_: Annotated[
-        str | None,
-        option(
-            "--format", "NAME", "File format: csv, json, parquet, orc or lance (default: from the suffix of TARGET)."
-        ),
-    ] = None,
+    target: str = argument(
+        "TARGET", "File whose suffix gives the format, such as orders.csv, or folder for several files (with --format)."
+    ),
+    format_: str | None = option(
+        "--format", "NAME", "File format: csv, json, parquet, orc or lance (default: from the suffix of TARGET)."
+    ),
     columns: Columns = None,
     where: Where = None,
-    limit: Annotated[
-        int | None, option("--limit -n", "N", "Maximum number of rows to export (default: all).", min=1)
-    ] = None,
-    single_file: Annotated[bool, flag("--single-file", "Write one file, also if TARGET has no suffix.")] = False,
-    overwrite: Annotated[bool, flag("--overwrite", "Replace existing files.")] = False,
+    limit: int | None = option("--limit -n", "N", "Maximum number of rows to export (default: all).", min=1),
+    single_file: bool = flag("--single-file", "Write one file, also if TARGET has no suffix."),
+    overwrite: bool = flag("--overwrite", "Replace existing files."),
     delimiter: Delimiter = None,
-    no_header: Annotated[bool, flag("--no-header", "CSV: write no header.")] = False,
+    no_header: bool = flag("--no-header", "CSV: write no header."),
     ref: RefOption = None,
 ) -> Answer:
     """Export rows of a table to files. A file appears when it is complete."""

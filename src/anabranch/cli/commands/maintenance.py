@@ -1,7 +1,7 @@
 """`anabranch gc`, `storage`, `doctor`, `compact` and `index`: free space, find problems, make tables faster."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from anabranch.cli.command import COMMITS, WRITES, Here, command, group
 from anabranch.cli.documents import document_of
@@ -25,8 +25,8 @@ _PARTS = ("own", "shared", "head", "history", "total")
 @command(app, "gc", "gc --dry-run --list", "gc --keep-newer-than 30d --keep-last 10", "gc --grace 30m", on=WRITES)
 def gc(
     here: Here,
-    dry_run: Annotated[bool, flag("--dry-run", "Report what would be deleted. Delete nothing.")] = False,
-    list_objects: Annotated[bool, flag("--list", "List every file that gc deletes, with the reason.")] = False,
+    dry_run: bool = flag("--dry-run", "Report what would be deleted. Delete nothing."),
+    list_objects: bool = flag("--list", "List every file that gc deletes, with the reason."),
     *,
     policy: KeepPolicy,
 ) -> Answer:
@@ -85,14 +85,11 @@ def path_tables(title: str, paths: Iterable[str]) -> list[Table]:
 @command(app, "storage", "storage", "storage --branch dev", "storage --keep-last 10", on=WRITES)
 def storage(
     here: Here,
-    branch: Annotated[
-        str | None,
-        option(
-            "--branch -b",
-            "NAME",
-            "Report only this branch: each of its tables, and which other branches and tags need the same files.",
-        ),
-    ] = None,
+    branch: str | None = option(
+        "--branch -b",
+        "NAME",
+        "Report only this branch: each of its tables, and which other branches and tags need the same files.",
+    ),
     table: TableNames = None,
     *,
     policy: KeepPolicy,
@@ -163,10 +160,8 @@ def _size(usage: "Usage") -> str:
 @command(app, "doctor", "doctor", "doctor --rows --table shop.orders", "doctor --repair", on=WRITES)
 def doctor(
     here: Here,
-    repair: Annotated[bool, flag("--repair", "Repair what can be repaired. No committed data is deleted.")] = False,
-    rows: Annotated[
-        bool, flag("--rows", "Also read every row, and check that primary keys are unique and not null.")
-    ] = False,
+    repair: bool = flag("--repair", "Repair what can be repaired. No committed data is deleted."),
+    rows: bool = flag("--rows", "Also read every row, and check that primary keys are unique and not null."),
     table: TableNames = None,
 ) -> Answer:
     """Check that everything in the repository can be read.
@@ -224,10 +219,10 @@ def _some(names: tuple[str, ...]) -> list[str]:
 @command(app, "compact", "compact", "compact shop.orders --branch dev", "compact --engine spark", on=COMMITS)
 def compact(
     here: Here,
-    keys: Annotated[
-        list[str] | None, argument("[TABLE]...", "Tables to compact (default: all tables changed on the branch).")
-    ] = None,
-    engine: Annotated[str, option("--engine", "NAME", "Engine: local, or spark on a cluster.")] = "local",
+    keys: list[str] | None = argument(
+        "[TABLE]...", "Tables to compact (default: all tables changed on the branch).", default=None
+    ),
+    engine: str = option("--engine", "NAME", "Engine: local, or spark on a cluster.", default="local"),
 ) -> Answer:
     """Rewrite small files of tables as larger ones.
 
@@ -249,22 +244,18 @@ def compact(
 def index(
     here: Here,
     key: TableName,
-    column: Annotated[str, argument("COLUMN", "Column to index.")],
-    type_: Annotated[
-        str,
-        option(
-            "--type",
-            "TYPE",
-            "Kind of index: btree, bitmap, label_list, ngram, zonemap, bloomfilter or inverted; for vectors"
-            " ivf_flat, ivf_pq, ivf_sq, ivf_hnsw_flat, ivf_hnsw_pq or ivf_hnsw_sq.",
-        ),
-    ] = "btree",
-    name: Annotated[str | None, option("--name", "NAME", "Name of the index (default: COLUMN_idx).")] = None,
-    metric: Annotated[str | None, option("--metric", "NAME", "Vectors: l2 (the default), cosine or dot.")] = None,
-    partitions: Annotated[int | None, option("--num-partitions", "N", "Vectors: number of partitions.", min=1)] = None,
-    sub_vectors: Annotated[
-        int | None, option("--num-sub-vectors", "N", "Vectors: number of sub-vectors.", min=1)
-    ] = None,
+    column: str = argument("COLUMN", "Column to index."),
+    type_: str = option(
+        "--type",
+        "TYPE",
+        "Kind of index: btree, bitmap, label_list, ngram, zonemap, bloomfilter or inverted; for vectors ivf_flat,"
+        " ivf_pq, ivf_sq, ivf_hnsw_flat, ivf_hnsw_pq or ivf_hnsw_sq.",
+        default="btree",
+    ),
+    name: str | None = option("--name", "NAME", "Name of the index (default: COLUMN_idx)."),
+    metric: str | None = option("--metric", "NAME", "Vectors: l2 (the default), cosine or dot."),
+    partitions: int | None = option("--num-partitions", "N", "Vectors: number of partitions.", min=1),
+    sub_vectors: int | None = option("--num-sub-vectors", "N", "Vectors: number of sub-vectors.", min=1),
 ) -> Answer:
     """Build an index on a column of a table, as one commit."""
     from anabranch.format.staging import VectorOptions  # takes a while to load

@@ -39,37 +39,26 @@ app = group()
 class CommitOptions:
     """The options that only `merge` has: which commit it makes, and when."""
 
-    keep_decisions: Annotated[
-        bool,
-        flag(
-            "--keep-decisions",
-            "If this merge fails, save the decisions of the --resolutions file. The next merge of the same"
-            " branches uses the saved decisions.",
-        ),
-    ] = False
+    keep_decisions: bool = flag(
+        "--keep-decisions",
+        "If this merge fails, save the decisions of the --resolutions file. The next merge of the same branches uses"
+        " the saved decisions.",
+    )
     message: Message = None
-    squash: Annotated[
-        bool,
-        flag(
-            "--squash",
-            "Make an ordinary commit with one parent. Then 'anabranch log --graph' does not connect the commit"
-            " with the commits of SOURCE.",
-        ),
-    ] = False
-    ff_only: Annotated[
-        bool,
-        flag(
-            "--ff-only",
-            "Merge only if SOURCE already has all commits of the target. The merge still makes a commit."
-            " (In git it does not.)",
-        ),
-    ] = False
-    no_ff: Annotated[
-        bool, flag("--no-ff", "No effect, because every merge makes a commit. The option exists for users of git.")
-    ] = False
-    expected_source: Annotated[
-        str | None, option("--expected-source", "COMMIT", "Merge only if COMMIT is the newest commit of SOURCE.")
-    ] = None
+    squash: bool = flag(
+        "--squash",
+        "Make an ordinary commit with one parent. Then 'anabranch log --graph' does not connect the commit with the"
+        " commits of SOURCE.",
+    )
+    ff_only: bool = flag(
+        "--ff-only",
+        "Merge only if SOURCE already has all commits of the target. The merge still makes a commit. (In git it does"
+        " not.)",
+    )
+    no_ff: bool = flag("--no-ff", "No effect, because every merge makes a commit. The option exists for users of git.")
+    expected_source: str | None = option(
+        "--expected-source", "COMMIT", "Merge only if COMMIT is the newest commit of SOURCE."
+    )
     engine: Engine = "auto"
 
     def parsed(self, repository: "Repository") -> dict[str, Any]:
@@ -146,26 +135,21 @@ def conflicts(
     source: MergeSource,
     into: Into = None,
     limit: Limit = 20,
-    offset: Annotated[int, option("--offset", "N", "Number of conflicts to skip.", min=0)] = 0,
-    table: Annotated[str | None, option("--table", "TABLE", "Only conflicts of this table.")] = None,
-    stat: Annotated[bool, flag("--stat", "Show only the number of conflicts, by table and kind.")] = False,
-    by: Annotated[
-        str,
-        option(
-            "--by",
-            "merge|cherry-pick|revert|rebase",
-            "Operation whose conflicts are listed. With cherry-pick and revert, SOURCE is a commit or a range"
-            " (main..dev). With rebase, SOURCE is the branch to rebase, and --into is the branch to rebase onto.",
-        ),
-    ] = "merge",
-    include_decided: Annotated[
-        bool,
-        flag(
-            "--include-decided",
-            "Also list conflicts that are decided by the --resolutions file, or by decisions that 'merge"
-            " --keep-decisions' saved.",
-        ),
-    ] = False,
+    offset: int = option("--offset", "N", "Number of conflicts to skip.", default=0, min=0),
+    table: str | None = option("--table", "TABLE", "Only conflicts of this table."),
+    stat: bool = flag("--stat", "Show only the number of conflicts, by table and kind."),
+    by: str = option(
+        "--by",
+        "merge|cherry-pick|revert|rebase",
+        "Operation whose conflicts are listed. With cherry-pick and revert, SOURCE is a commit or a range (main..dev)."
+        " With rebase, SOURCE is the branch to rebase, and --into is the branch to rebase onto.",
+        default="merge",
+    ),
+    include_decided: bool = flag(
+        "--include-decided",
+        "Also list conflicts that are decided by the --resolutions file, or by decisions that 'merge --keep-decisions'"
+        " saved.",
+    ),
     engine: Engine = "auto",
     *,
     how: Resolving,
@@ -226,9 +210,9 @@ _COLUMNS = ("table", "key", "column", "path", "base", "source", "target", "take"
 @command(app, "decisions", "decisions dev", "decisions dev --into main --clear")
 def decisions(
     here: Here,
-    source: Annotated[str, argument("SOURCE", "Branch to merge.")],
+    source: str = argument("SOURCE", "Branch to merge."),
     into: Into = None,
-    clear: Annotated[bool, flag("--clear", "Delete the decisions.")] = False,
+    clear: bool = flag("--clear", "Delete the decisions."),
 ) -> Answer:
     """List or delete saved decisions about conflicts.
 
@@ -262,7 +246,7 @@ CommitNames = Annotated[
 
 @command(app, "rebase", "rebase main", "rebase v1.0 --branch dev --strategy target", on=COMMITS)
 def rebase(
-    here: Here, onto: Annotated[str, argument("REF", "New base of the commits, such as main.")], *, how: ReplayOptions
+    here: Here, onto: str = argument("REF", "New base of the commits, such as main."), *, how: ReplayOptions
 ) -> Answer:
     """Apply the commits of the current branch again on top of REF.
 

@@ -39,19 +39,16 @@ RunId = Annotated[str, argument("RUN", "Id of the run.")]
 class Selection:
     """The options about what to build, with which parameters."""
 
-    param: Annotated[list[str] | None, option("--param -p", "NAME=VALUE", "Value of a parameter. Repeatable.")] = None
-    select: Annotated[
-        list[str] | None,
-        option(
-            "--select -s",
-            "NAME",
-            "Build only these outputs: orders, mart.*, +orders (with its inputs), orders+ (with its readers) or"
-            " state:changed. Repeatable.",
-        ),
-    ] = None
-    exclude: Annotated[
-        list[str] | None, option("--exclude", "NAME", "Leave out these outputs, in the syntax of --select. Repeatable.")
-    ] = None
+    param: list[str] | None = option("--param -p", "NAME=VALUE", "Value of a parameter. Repeatable.")
+    select: list[str] | None = option(
+        "--select -s",
+        "NAME",
+        "Build only these outputs: orders, mart.*, +orders (with its inputs), orders+ (with its readers) or"
+        " state:changed. Repeatable.",
+    )
+    exclude: list[str] | None = option(
+        "--exclude", "NAME", "Leave out these outputs, in the syntax of --select. Repeatable."
+    )
 
     def parsed(self) -> dict[str, Any]:
         """Return the arguments of `Pipeline.run`, `plan` and `backfill`."""
@@ -66,9 +63,7 @@ class Selection:
 class ComparedSelection(Selection):
     """The same, with the state that changes are found by."""
 
-    since: Annotated[
-        str | None, option("--since", "REF", "Ref that state:changed compares with (default: the branch).")
-    ] = None
+    since: str | None = option("--since", "REF", "Ref that state:changed compares with (default: the branch).")
 
     def parsed(self) -> dict[str, Any]:
         return {**super().parsed(), "since": self.since}
@@ -78,16 +73,13 @@ class ComparedSelection(Selection):
 class Building:
     """The options about how to build."""
 
-    jobs: Annotated[int, option("--jobs -j", "N", "Maximum number of outputs to build at the same time.", min=1)] = 2
-    master: Annotated[
-        str | None,
-        option(
-            "--master",
-            "URL",
-            "Spark master: local[4], spark://host:7077, or sc://host:15002 for Spark Connect (default: local).",
-        ),
-    ] = None
-    conf: Annotated[list[str] | None, option("--conf", "NAME=VALUE", "Spark setting. Repeatable.")] = None
+    jobs: int = option("--jobs -j", "N", "Maximum number of outputs to build at the same time.", default=2, min=1)
+    master: str | None = option(
+        "--master",
+        "URL",
+        "Spark master: local[4], spark://host:7077, or sc://host:15002 for Spark Connect (default: local).",
+    )
+    conf: list[str] | None = option("--conf", "NAME=VALUE", "Spark setting. Repeatable.")
 
     def parsed(self) -> dict[str, Any]:
         """Return the arguments of `Pipeline.run`, `reproduce` and `backfill`."""
@@ -112,28 +104,21 @@ class Building:
 )
 def run(
     here: Here,
-    file: Annotated[
-        str | None,
-        argument(
-            "FILE", "Pipeline file, or folder of a project. With --reproduce: used instead of the recorded source."
-        ),
-    ] = None,
-    reproduce: Annotated[
-        str | None,
-        option(
-            "--reproduce",
-            "COMMIT",
-            "Run the pipeline of this commit again, with its inputs and parameters, on a new branch (--branch),"
-            f" and compare the outputs. The exit code is {DIFFERENT} if they differ.",
-        ),
-    ] = None,
-    only: Annotated[
-        list[str] | None,
-        option("--only", "TABLE", "Build only this output, from its inputs on the branch. Repeatable."),
-    ] = None,
-    dry_run: Annotated[
-        bool, flag("--dry-run", "Check the pipeline and show its steps. Change nothing, and do not start Spark.")
-    ] = False,
+    file: str | None = argument(
+        "FILE",
+        "Pipeline file, or folder of a project. With --reproduce: used instead of the recorded source.",
+        default=None,
+    ),
+    reproduce: str | None = option(
+        "--reproduce",
+        "COMMIT",
+        "Run the pipeline of this commit again, with its inputs and parameters, on a new branch (--branch),"
+        f" and compare the outputs. The exit code is {DIFFERENT} if they differ.",
+    ),
+    only: list[str] | None = option(
+        "--only", "TABLE", "Build only this output, from its inputs on the branch. Repeatable."
+    ),
+    dry_run: bool = flag("--dry-run", "Check the pipeline and show its steps. Change nothing, and do not start Spark."),
     message: Message = None,
     *,
     what: ComparedSelection,
@@ -186,7 +171,7 @@ def _reproduce(here: Here, file: str | None, commit: str, how: Building) -> Answ
 def plan(
     here: Here,
     file: File,
-    svg: Annotated[str | None, option("--svg", "FILE", "Write a drawing of the graph to this SVG file.")] = None,
+    svg: str | None = option("--svg", "FILE", "Write a drawing of the graph to this SVG file."),
     *,
     what: ComparedSelection,
 ) -> Answer:
@@ -205,7 +190,7 @@ def plan(
 def list_pipelines(
     here: Here,
     ref: RefOption = None,
-    limit: Annotated[int, option("--limit -n", "N", "Maximum number of commits to search.", min=1)] = 1000,
+    limit: int = option("--limit -n", "N", "Maximum number of commits to search.", default=1000, min=1),
 ) -> Answer:
     """List the pipelines that built tables."""
     # Not at the top: a help text needs none of it.
@@ -241,13 +226,11 @@ def list_pipelines(
 def backfill(
     here: Here,
     file: File,
-    parameter: Annotated[str, argument("PARAMETER", "Parameter of the type date or int.")],
-    start: Annotated[str, option("--start", "VALUE", "First value.")],
-    end: Annotated[str, option("--end", "VALUE", "Last value.")],
-    step: Annotated[
-        str | None, option("--step", "STEP", "Distance between values: 10, 7d, 2w or 1m (default: 1).")
-    ] = None,
-    again: Annotated[bool, flag("--again", "Build all values again, also those that were built before.")] = False,
+    parameter: str = argument("PARAMETER", "Parameter of the type date or int."),
+    start: str = option("--start", "VALUE", "First value.", default=...),
+    end: str = option("--end", "VALUE", "Last value.", default=...),
+    step: str | None = option("--step", "STEP", "Distance between values: 10, 7d, 2w or 1m (default: 1)."),
+    again: bool = flag("--again", "Build all values again, also those that were built before."),
     *,
     what: Selection,
     how: Building,
@@ -331,7 +314,7 @@ def _verdict(output: "ComparedOutput") -> str:
 @command(runs, "list", "run list", "run list --branch main --limit 5 --json")
 def list_runs(
     here: Here,
-    branch: Annotated[str | None, option("--branch -b", "NAME", "Only runs on this branch.")] = None,
+    branch: str | None = option("--branch -b", "NAME", "Only runs on this branch."),
     prefix: NamePrefix = None,
     after: AfterName = None,
     limit: Limit = 50,

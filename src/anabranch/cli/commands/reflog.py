@@ -108,14 +108,11 @@ def _repeat(here: Here, move: "Callable[[str], Movement]", name: str, steps: int
 @command(app, "reset", "reset main~1", "reset dev@v7 --branch dev", on=COMMITS)
 def reset(
     here: Here,
-    to: Annotated[
-        str,
-        argument(
-            "REF",
-            "New position: a branch, a tag, a commit, or an older state such as main~3, main@v7 or"
-            " main@{2026-11-15T10:00:00Z}. 'anabranch help refs' explains these forms.",
-        ),
-    ],
+    to: str = argument(
+        "REF",
+        "New position: a branch, a tag, a commit, or an older state such as main~3, main@v7 or"
+        " main@{2026-11-15T10:00:00Z}. 'anabranch help refs' explains these forms.",
+    ),
 ) -> Answer:
     """Move the current branch to another commit. The old position stays in the reflog.
 

@@ -1,7 +1,7 @@
 """`anabranch init`, `demo`, `clone`, `status` and `relocate`: a repository as a whole."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from anabranch.cli.command import DATASET, NEW, READS_BRANCH, SERVICE, WRITES, Here, add_group, command, group, notes_on
 from anabranch.cli.options import argument, flag, option, parse_pairs
@@ -22,14 +22,12 @@ app = group()
 @command(app, "init", "init lake", "init s3://bucket/lake", on=NEW)
 def init(
     here: Here,
-    path: Annotated[
-        str | None,
-        argument(
-            "PATH",
-            "Location of the repository: a folder, or an s3://, gs:// or az:// address (default: the variable"
-            " ANABRANCH_REPO, or else the current folder).",
-        ),
-    ] = None,
+    path: str | None = argument(
+        "PATH",
+        "Location of the repository: a folder, or an s3://, gs:// or az:// address (default: the variable"
+        " ANABRANCH_REPO, or else the current folder).",
+        default=None,
+    ),
 ) -> Answer:
     """Create a repository.
 
@@ -129,15 +127,12 @@ def _facts(
 )
 def relocate(
     here: Here,
-    uri: Annotated[str, argument("URI", "New location of the repository.")],
-    mapping: Annotated[
-        list[str] | None,
-        option(
-            "--mapping",
-            "OLD=NEW",
-            "Old and new path of another location that moved, such as the source of a clone. Repeatable.",
-        ),
-    ] = None,
+    uri: str = argument("URI", "New location of the repository."),
+    mapping: list[str] | None = option(
+        "--mapping",
+        "OLD=NEW",
+        "Old and new path of another location that moved, such as the source of a clone. Repeatable.",
+    ),
 ) -> Answer:
     """Rewrite the paths in a repository that was moved or copied.
 
@@ -186,7 +181,7 @@ NEXT = (
 @command(app, "demo", "demo", "demo my-shop", on=SERVICE)
 def demo(
     here: Here,  # noqa: ARG001 - every command gets it
-    folder: Annotated[str | None, argument("FOLDER", "A new or empty folder (default: anabranch-demo, here).")] = None,
+    folder: str | None = argument("FOLDER", "A new or empty folder (default: anabranch-demo, here).", default=None),
 ) -> Answer:
     """Create a small shop lake to try commands on.
 
@@ -231,22 +226,17 @@ clones = add_group(app, "clone", help="Clone a repository, and list its clones."
 )
 def clone_create(
     here: Here,
-    source: Annotated[str, argument("SOURCE", "Repository to clone: a folder, or an s3://, gs:// or az:// address.")],
-    target: Annotated[str, argument("TARGET", "Location of the clone, which must be empty.")],
-    ref: Annotated[
-        str, option("--ref", "REF", "Branch, tag or commit of the source, such as main~3 or main@v7.")
-    ] = MAIN,
-    table: Annotated[list[str] | None, option("--table -t", "TABLE", "Clone only this table. Repeatable.")] = None,
-    deep: Annotated[bool, flag("--deep", "Copy and verify all files. The clone does not need the source.")] = False,
-    target_storage_option: Annotated[
-        list[str] | None,
-        option(
-            "--target-storage-option",
-            "KEY=VALUE",
-            "Storage option of the target, if it differs from the source. Repeatable.",
-            envvar="ANABRANCH_TARGET_OPTIONS",
-        ),
-    ] = None,
+    source: str = argument("SOURCE", "Repository to clone: a folder, or an s3://, gs:// or az:// address."),
+    target: str = argument("TARGET", "Location of the clone, which must be empty."),
+    ref: str = option("--ref", "REF", "Branch, tag or commit of the source, such as main~3 or main@v7.", default=MAIN),
+    table: list[str] | None = option("--table -t", "TABLE", "Clone only this table. Repeatable."),
+    deep: bool = flag("--deep", "Copy and verify all files. The clone does not need the source."),
+    target_storage_option: list[str] | None = option(
+        "--target-storage-option",
+        "KEY=VALUE",
+        "Storage option of the target, if it differs from the source. Repeatable.",
+        envvar="ANABRANCH_TARGET_OPTIONS",
+    ),
 ) -> Answer:
     """Create a repository from the tables of another repository.
 
@@ -310,9 +300,7 @@ def clone_list(here: Here) -> Answer:
 
 
 @command(clones, "release", "clone release 01M7GMZB03Y0YAE5N3J2R7K9QX", on=WRITES)
-def clone_release(
-    here: Here, clone_id: Annotated[str, argument("ID", "Id of the clone; see 'anabranch clone list'.")]
-) -> Answer:
+def clone_release(here: Here, clone_id: str = argument("ID", "Id of the clone; see 'anabranch clone list'.")) -> Answer:
     """Stop keeping files for a clone.
 
     Use it for a clone that was deleted or never completed. A clone that still reads the source will break.

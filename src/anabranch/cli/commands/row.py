@@ -59,10 +59,10 @@ RowsToChange = Annotated[
 def insert(
     here: Here,
     key: TableName,
-    values: Annotated[
-        list[str] | None, argument("[JSON]...", "Rows as JSON objects (default: read from stdin, one a line).")
-    ] = None,
-    upsert: Annotated[bool, flag("--upsert", "Replace rows that have the same primary key.")] = False,
+    values: list[str] | None = argument(
+        "[JSON]...", "Rows as JSON objects (default: read from stdin, one a line).", default=None
+    ),
+    upsert: bool = flag("--upsert", "Replace rows that have the same primary key."),
     message: Message = None,
 ) -> Answer:
     """Insert rows, given as JSON objects, as one commit."""
@@ -91,15 +91,13 @@ def insert(
 def update(
     here: Here,
     key: TableName,
-    assignments: Annotated[
-        list[str],
-        option(
-            "--set",
-            "COLUMN=SQL",
-            "New value of a column as SQL, such as 'price=price * 2'. Text is in single quotes, as in"
-            " \"city='Brno'\". Repeatable.",
-        ),
-    ],
+    assignments: list[str] = option(
+        "--set",
+        "COLUMN=SQL",
+        "New value of a column as SQL, such as 'price=price * 2'. Text is in single quotes, as in \"city='Brno'\"."
+        " Repeatable.",
+        default=...,
+    ),
     where: RowsToChange = None,
     message: Message = None,
 ) -> Answer:
@@ -224,10 +222,9 @@ def cat(
     key: TableName,
     columns: Columns = None,
     where: Where = None,
-    limit: Annotated[
-        int | None,
-        option("--limit -n", "N", f"Maximum number of rows (default: {_DEFAULT_LIMIT}; with --csv, all).", min=1),
-    ] = None,
+    limit: int | None = option(
+        "--limit -n", "N", f"Maximum number of rows (default: {_DEFAULT_LIMIT}; with --csv, all).", min=1
+    ),
     as_csv: AsCsv = False,
     ref: RefOption = None,
 ) -> Answer | None:
@@ -256,10 +253,10 @@ def cat(
 def blame(
     here: Here,
     key: TableName,
-    cells: Annotated[bool, flag("--cells", "Show the commit of each cell, not of each row.")] = False,
-    columns: Annotated[str | None, option("--columns -c", "NAME,...", "Only the cells of these columns.")] = None,
+    cells: bool = flag("--cells", "Show the commit of each cell, not of each row."),
+    columns: str | None = option("--columns -c", "NAME,...", "Only the cells of these columns."),
     where: Where = None,
-    limit: Annotated[int, option("--limit -n", "N", "Maximum number of rows.", min=1)] = 20,
+    limit: int = option("--limit -n", "N", "Maximum number of rows.", default=20, min=1),
     engine: Engine = "auto",
     ref: RefOption = None,
 ) -> Answer:
@@ -289,11 +286,11 @@ def blame(
 )
 def sql(
     here: Here,
-    statement: Annotated[
-        str | None, argument("STATEMENT", "SQL statement. Without it, or with '-', it is read from stdin.")
-    ] = None,
+    statement: str | None = argument(
+        "STATEMENT", "SQL statement. Without it, or with '-', it is read from stdin.", default=None
+    ),
     as_csv: AsCsv = False,
-    wide: Annotated[bool, flag("--wide", "For wide tables: print each value on its own line.")] = False,
+    wide: bool = flag("--wide", "For wide tables: print each value on its own line."),
     ref: RefOption = None,
 ) -> Answer | None:
     """Query tables with a read-only SQL statement.

@@ -4,7 +4,7 @@ import gc
 import webbrowser
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 from anabranch.cli.command import SERVICE, WRITES, Here, command, group
 from anabranch.cli.options import flag, option
@@ -19,8 +19,8 @@ _HOST = "127.0.0.1"
 @command(app, "ui", "ui", "ui --repo s3://bucket/lake --no-browser", on=WRITES)
 def ui(
     here: Here,
-    port: Annotated[int, option("--port", "PORT", "Port to listen on. 0 chooses a free port.", min=0, max=65535)] = 0,
-    no_browser: Annotated[bool, flag("--no-browser", "Do not open a browser.")] = False,
+    port: int = option("--port", "PORT", "Port to listen on. 0 chooses a free port.", default=0, min=0, max=65535),
+    no_browser: bool = flag("--no-browser", "Do not open a browser."),
 ) -> None:
     """Open the web UI of a repository. Stop it with Ctrl-C.
 
@@ -59,13 +59,13 @@ def ui(
 @command(app, "serve", "serve --data ./data --init", "serve --data ./data --port 8080", on=SERVICE)
 def serve(
     here: Here,
-    data: Annotated[Path, option("--data", "DIR", "Folder of the projects. It is created if it does not exist.")],
-    init: Annotated[bool, flag("--init", "Create an administrator token, and print it once.")] = False,
-    rebuild_metadata: Annotated[
-        bool, flag("--rebuild-metadata", "Rebuild metadata.duckdb from the repositories first. All tokens are lost.")
-    ] = False,
-    host: Annotated[str, option("--host", "HOST", "Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, option("--port", "PORT", "Port to listen on.", min=1, max=65535)] = 8000,
+    data: Path = option("--data", "DIR", "Folder of the projects. It is created if it does not exist.", default=...),
+    init: bool = flag("--init", "Create an administrator token, and print it once."),
+    rebuild_metadata: bool = flag(
+        "--rebuild-metadata", "Rebuild metadata.duckdb from the repositories first. All tokens are lost."
+    ),
+    host: str = option("--host", "HOST", "Address to listen on.", default="127.0.0.1"),
+    port: int = option("--port", "PORT", "Port to listen on.", default=8000, min=1, max=65535),
 ) -> None:
     """Serve projects over HTTP, with a web UI. Stop it with Ctrl-C."""
     try:

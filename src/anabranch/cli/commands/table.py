@@ -69,12 +69,12 @@ def show(here: Here, key: TableName, ref: RefOption = None) -> Answer:
 def create(
     here: Here,
     key: TableName,
-    columns: Annotated[
-        list[str], argument("COLUMN=TYPE...", "Columns with their types, such as id=int64 or 'price=decimal(10, 2)'.")
-    ],
-    primary_key: Annotated[
-        str | None, option("--primary-key", "NAME,...", "Columns of the primary key (default: no primary key).")
-    ] = None,
+    columns: list[str] = argument(
+        "COLUMN=TYPE...", "Columns with their types, such as id=int64 or 'price=decimal(10, 2)'."
+    ),
+    primary_key: str | None = option(
+        "--primary-key", "NAME,...", "Columns of the primary key (default: no primary key)."
+    ),
     message: Message = None,
 ) -> Answer:
     """Create an empty table, as one commit."""
@@ -99,7 +99,7 @@ def drop(here: Here, key: TableName, message: Message = None) -> Answer:
 
 @command(tables, "rename", "table rename shop.orders shop.sales", on=COMMITS)
 def rename(
-    here: Here, key: TableName, new: Annotated[str, argument("NEW", "New name of the table.")], message: Message = None
+    here: Here, key: TableName, new: str = argument("NEW", "New name of the table."), message: Message = None
 ) -> Answer:
     """Rename a table. No data is copied, and its history continues."""
     with here.on_current_branch(), here.repository.transaction(message=message or f"Rename {key} to {new}") as tx:
@@ -137,16 +137,12 @@ def history(here: Here, key: TableName, limit: Limit = 20, ref: RefOption = None
 def adopt(
     here: Here,
     key: TableName,
-    uri: Annotated[
-        str | None,
-        argument(
-            "URI",
-            "Lance dataset to add as a new table: a folder, or an s3://, gs:// or az:// address. No data is copied.",
-        ),
-    ] = None,
-    primary_key: Annotated[
-        str | None, option("--primary-key", "NAME,...", "With URI: columns of the primary key.")
-    ] = None,
+    uri: str | None = argument(
+        "URI",
+        "Lance dataset to add as a new table: a folder, or an s3://, gs:// or az:// address. No data is copied.",
+        default=None,
+    ),
+    primary_key: str | None = option("--primary-key", "NAME,...", "With URI: columns of the primary key."),
 ) -> Answer:
     """Commit external writes to a table, or add a Lance dataset.
 
@@ -168,9 +164,9 @@ def adopt(
 def settle(
     here: Here,
     key: TableName,
-    force: Annotated[
-        bool, flag("--force", "Discard external writes. Old versions of the Lance dataset still contain their rows.")
-    ] = False,
+    force: bool = flag(
+        "--force", "Discard external writes. Old versions of the Lance dataset still contain their rows."
+    ),
 ) -> Answer:
     """Make the newest state of a table visible to other Lance tools.
 
@@ -202,10 +198,9 @@ def lineage(
     here: Here,
     key: TableName,
     ref: RefOption = None,
-    svg: Annotated[
-        str | None,
-        option("--svg", "FILE", "Write a drawing to this SVG file instead, local or in the store of the repository."),
-    ] = None,
+    svg: str | None = option(
+        "--svg", "FILE", "Write a drawing to this SVG file instead, local or in the store of the repository."
+    ),
 ) -> Answer:
     """Show what a table was made from: tables, pipelines and loads."""
     with here.output.progress("tracing"), here.on_current_branch():
@@ -231,9 +226,7 @@ def show_schema(here: Here, ref: RefOption = None) -> Answer | None:
 def plan_schema(
     here: Here,
     file: File,
-    exit_code: Annotated[
-        bool, flag("--exit-code", f"Exit with code {DIFFERENT} if there are changes to make.")
-    ] = False,
+    exit_code: bool = flag("--exit-code", f"Exit with code {DIFFERENT} if there are changes to make."),
 ) -> Answer:
     """Show the changes that a schema file needs. Nothing changes."""
     with here.output.progress("planning"), here.on_current_branch():
@@ -246,10 +239,10 @@ def plan_schema(
 def apply_schema(
     here: Here,
     file: File,
-    allow_destructive: Annotated[
-        bool, flag("--allow-destructive", "Allow changes that may lose data. Older commits keep the data.")
-    ] = False,
-    dry_run: Annotated[bool, flag("--dry-run", "Plan, and check the rows. Change nothing.")] = False,
+    allow_destructive: bool = flag(
+        "--allow-destructive", "Allow changes that may lose data. Older commits keep the data."
+    ),
+    dry_run: bool = flag("--dry-run", "Plan, and check the rows. Change nothing."),
     message: Message = None,
 ) -> Answer:
     """Change tables to match a schema file, as one commit.
