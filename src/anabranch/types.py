@@ -63,12 +63,11 @@ if TYPE_CHECKING:
     from anabranch.repo.refs.reset_and_undo import Movement
     from anabranch.repo.refs.tags import TagInfo
     from anabranch.repo.runs.runs import RunInfo
-    from anabranch.repo.schema.apply import SchemaApplied
-    from anabranch.repo.schema.plan import SchemaPlan
+    from anabranch.repo.schema.apply import SchemaApplied, SchemaPlan
+    from anabranch.repo.schema.plan import Step as SchemaStep
     from anabranch.repo.schema.state import Column as SchemaColumn
     from anabranch.repo.schema.state import Index as SchemaIndex
     from anabranch.repo.schema.state import SchemaState, TableSchema
-    from anabranch.repo.schema.steps import Step as SchemaStep
     from anabranch.repo.write.settle import ExternalWrite
 
 __all__ = [
@@ -221,10 +220,9 @@ _NAMES = {
     "anabranch.repo.refs.reset_and_undo": "Movement",
     "anabranch.repo.refs.tags": "TagInfo",
     "anabranch.repo.runs.runs": "RunInfo",
-    "anabranch.repo.schema.apply": "SchemaApplied",
-    "anabranch.repo.schema.plan": "SchemaPlan",
+    "anabranch.repo.schema.apply": "SchemaApplied SchemaPlan",
+    "anabranch.repo.schema.plan": "SchemaStep=Step",
     "anabranch.repo.schema.state": "SchemaColumn=Column SchemaIndex=Index SchemaState TableSchema",
-    "anabranch.repo.schema.steps": "SchemaStep=Step",
     "anabranch.repo.write.settle": "ExternalWrite",
 }
 

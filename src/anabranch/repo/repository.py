@@ -64,9 +64,8 @@ if TYPE_CHECKING:
     from anabranch.repo.run import Run
     from anabranch.repo.runs.engine_access import RepositoryParts
     from anabranch.repo.runs.runs import RunInfo
-    from anabranch.repo.schema.apply import SchemaApplied
+    from anabranch.repo.schema.apply import SchemaApplied, SchemaPlan
     from anabranch.repo.schema.desired import Desired
-    from anabranch.repo.schema.plan import SchemaPlan
     from anabranch.repo.schema.state import SchemaState
     from anabranch.repo.transaction import Transaction
     from anabranch.repo.write.checks import Checks, NamedCheck, Parameters

@@ -7,9 +7,8 @@ import pytest
 from anabranch.errors import InvalidSchemaError
 from anabranch.ids import TableKey
 from anabranch.repo.schema.desired import read_desired
-from anabranch.repo.schema.plan import plan_schema
+from anabranch.repo.schema.plan import Step, plan_schema
 from anabranch.repo.schema.state import CurrentTable
-from anabranch.repo.schema.steps import Step
 
 COLUMNS = {"id": "int64", "item": "string", "n": "int32"}
 

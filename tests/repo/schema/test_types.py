@@ -8,8 +8,7 @@ import pytest
 
 import anabranch as ab
 from anabranch.errors import InvalidInputError
-from anabranch.repo.schema.plan import is_widening
-from anabranch.repo.schema.types import canonical_type, show_type, to_arrow
+from anabranch.repo.schema.types import canonical_type, is_widening, show_type, to_arrow
 
 SPELLINGS = {
     "bool": pa.bool_(),

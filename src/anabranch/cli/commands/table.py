@@ -18,8 +18,8 @@ from anabranch.ids import TableKey
 
 if TYPE_CHECKING:
     from anabranch.repo.log.entries import GraphCommit
-    from anabranch.repo.schema.plan import SchemaPlan
-    from anabranch.repo.schema.steps import Step
+    from anabranch.repo.schema.apply import SchemaPlan
+    from anabranch.repo.schema.plan import Step
     from anabranch.repo.transaction import Transaction
 
 app = group()

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import pyarrow as pa
 
@@ -20,18 +21,7 @@ from anabranch.repo.log.entries import GraphCommit
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.refs.protection import holding_schema_lock
 from anabranch.repo.runs.engine_access import table_writes
-from anabranch.repo.schema.plan import SchemaPlan, plan_schema
-from anabranch.repo.schema.state import (
-    Column,
-    CurrentTable,
-    SchemaState,
-    TableSchema,
-    built_indices,
-    checkable,
-    notes_of_columns,
-    read_current,
-)
-from anabranch.repo.schema.steps import (
+from anabranch.repo.schema.plan import (
     AddColumn,
     ChangeNullability,
     ChangePrimaryKey,
@@ -44,6 +34,17 @@ from anabranch.repo.schema.steps import (
     RenameColumn,
     RenameTable,
     Step,
+    plan_schema,
+)
+from anabranch.repo.schema.state import (
+    Column,
+    CurrentTable,
+    SchemaState,
+    TableSchema,
+    built_indices,
+    checkable,
+    notes_of_columns,
+    read_current,
 )
 from anabranch.repo.snapshot import Snapshot, Table
 from anabranch.repo.transaction import Transaction
@@ -62,6 +63,44 @@ from anabranch.repo.write.write_set import Change
 
 _MAX_ATTEMPTS = 20
 _DEFAULT_HINT = "write it in SQL; text in single quotes, such as default: \"'new'\""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaPlan:
+    """The steps from a branch at a commit to a desired schema."""
+
+    branch: str
+    commit_id: str
+    steps: tuple[Step, ...]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to change."""
+        return not self.steps
+
+    @property
+    def destructive(self) -> tuple[Step, ...]:
+        """The steps that may lose data."""
+        return tuple(step for step in self.steps if step.is_destructive)
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """The tables that change, by their new names."""
+        return tuple(dict.fromkeys(str(step.table) for step in self.steps))
+
+    def of_table(self, table: str) -> list[Step]:
+        """List the steps that change one table."""
+        return [step for step in self.steps if str(step.table) == table]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the plan as a dict for JSON."""
+        return {
+            "branch": self.branch,
+            "commit_id": self.commit_id,
+            "is_empty": self.is_empty,
+            "is_destructive": bool(self.destructive),
+            "steps": [step.to_dict() for step in self.steps],
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Column types as text: `int64`, `decimal(10, 2)`, `timestamp[us, tz=UTC]`, `list<string>`."""
+"""Column types: their text, such as `int64` or `timestamp[us, tz=UTC]`, and which type holds the values of which."""
 
 import re
 from collections.abc import Callable
@@ -302,3 +302,96 @@ def _suggestion(near: str) -> str:
         if found
         else "use a type such as int64, string or timestamp[us, tz=UTC]"
     )
+
+
+# For floats of a number of bits, the largest integer type that they represent exactly, in bits.
+_EXACT_BITS = {16: 8, 32: 16, 64: 32}
+_DIGITS = {8: 3, 16: 5, 32: 10, 64: 19}
+_types = pa.types
+
+
+def is_widening(before: pa.DataType, after: pa.DataType) -> bool:
+    """Return whether every value of `before` is a value of `after`, so that no value can be lost or fail to convert."""
+    if before == after or _types.is_null(before):
+        return True
+    # A dictionary is only an encoding: its values decide.
+    if _types.is_dictionary(before):
+        return is_widening(before.value_type, after)
+    return any(is_before(before) and keeps(before, after) for is_before, keeps in _WIDENINGS)
+
+
+def _keeps_integers(before: pa.DataType, after: pa.DataType) -> bool:
+    bits, is_signed = before.bit_width, _types.is_signed_integer(before)
+    if _types.is_integer(after):
+        if is_signed == _types.is_signed_integer(after):
+            return bool(after.bit_width >= bits)
+        # A wider signed type holds all unsigned values. No unsigned type holds negative ones.
+        return not is_signed and bool(after.bit_width > bits)
+    if _types.is_floating(after):
+        return bool(bits <= _EXACT_BITS[after.bit_width])
+    if _types.is_decimal(after):
+        # The largest unsigned integer of 64 bits has 20 digits, the largest signed one has 19.
+        digits = _DIGITS[bits] + (1 if bits == 64 and not is_signed else 0)
+        return bool(after.precision - after.scale >= digits)
+    return False
+
+
+def _keeps_dates(before: pa.DataType, after: pa.DataType) -> bool:
+    if _types.is_timestamp(after):
+        # Nanosecond timestamps end in the year 2262, so they cannot hold every date.
+        return after.tz is None and after.unit != "ns"
+    return bool(_types.is_date64(after) and _types.is_date32(before))
+
+
+def _keeps_items(before: pa.DataType, after: pa.DataType) -> bool:
+    if not _is_list(after) or not _keeps_field(before.value_field, after.value_field):
+        return False
+    if _types.is_fixed_size_list(after):
+        return _types.is_fixed_size_list(before) and bool(after.list_size == before.list_size)
+    # The offsets of a large list may be larger than the 32 bits of a list.
+    return bool(_types.is_large_list(after) or not _types.is_large_list(before))
+
+
+def _keeps_fields(before: pa.DataType, after: pa.DataType) -> bool:
+    if not _types.is_struct(after) or [f.name for f in before] != [f.name for f in after]:
+        return False
+    return all(_keeps_field(one, other) for one, other in zip(before, after, strict=True))
+
+
+def _keeps_field(before: pa.Field, after: pa.Field) -> bool:
+    return (after.nullable or not before.nullable) and is_widening(before.type, after.type)
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(_types.is_list(kind) or _types.is_large_list(kind) or _types.is_fixed_size_list(kind))
+
+
+def _is_finer(before: pa.DataType, after: pa.DataType) -> bool:
+    units = _UNITS["timestamp"]
+    return units.index(after.unit) >= units.index(before.unit)
+
+
+# For a kind of type: whether every value of such a type is a value of another one.
+_WIDENINGS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType, pa.DataType], bool]], ...] = (
+    (_types.is_integer, _keeps_integers),
+    (_types.is_floating, lambda old, new: _types.is_floating(new) and new.bit_width >= old.bit_width),
+    (
+        _types.is_decimal,
+        lambda old, new: (
+            _types.is_decimal(new) and new.scale >= old.scale and new.precision - new.scale >= old.precision - old.scale
+        ),
+    ),
+    (_types.is_string, lambda _, new: _types.is_large_string(new)),
+    (_types.is_binary, lambda _, new: _types.is_large_binary(new)),
+    (_types.is_fixed_size_binary, lambda _, new: _types.is_large_binary(new) or _types.is_binary(new)),
+    (_types.is_date, _keeps_dates),
+    # In nanoseconds, 64 bits hold only 292 years in each direction, but a time of day.
+    (
+        _types.is_timestamp,
+        lambda old, new: _types.is_timestamp(new) and new.tz == old.tz and new.unit != "ns" and _is_finer(old, new),
+    ),
+    (_types.is_duration, lambda old, new: _types.is_duration(new) and new.unit != "ns" and _is_finer(old, new)),
+    (_types.is_time, lambda old, new: _types.is_time(new) and _is_finer(old, new)),
+    (_is_list, _keeps_items),
+    (_types.is_struct, _keeps_fields),
+)
