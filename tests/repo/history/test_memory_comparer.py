@@ -26,8 +26,10 @@ from anabranch.format.layout.deletion_files import offsets_in
 from anabranch.format.staging import VersionRef
 from anabranch.repo.history import memory_rows
 from anabranch.repo.history.comparer import ColumnTriple, RowComparison, RowMerge, RowSide
-from anabranch.repo.history.memory_comparer import MemoryComparer, can_compare_in_memory
+from anabranch.repo.history.memory_comparer import LocalComparer, can_compare_in_memory
 
+# What it cannot compare in memory is an error here.
+MEMORY = LocalComparer(load_engine=lambda: pytest.fail("not in memory"))
 OTHER_NAN = struct.unpack("<d", struct.pack("<Q", 0x7FF8000000000001))[0]
 # Few values of each type, so that most keys are on several sides.
 KEYS: list[tuple[pa.DataType, list[Any]]] = [
@@ -144,9 +146,9 @@ def test_comparisons_are_those_of_duckdb(data: st.DataObject) -> None:
             has_row_ids=not layout.keys and data.draw(st.booleans()),
         )
         assert can_compare_in_memory(asked)
-        found, expected = (comparer.compare(asked).read_all() for comparer in (MemoryComparer(), default_comparer()))
+        found, expected = (comparer.compare(asked).read_all() for comparer in (MEMORY, default_comparer()))
         assert found.schema == expected.schema
-        assert MemoryComparer().count(asked) == default_comparer().count(asked)
+        assert MEMORY.count(asked) == default_comparer().count(asked)
         if layout.keys:
             assert texts(found) == texts(expected)
         else:  # of several equal rows, any may be the one that is left
@@ -172,7 +174,7 @@ def test_merges_are_those_of_duckdb(data: st.DataObject, columns_at_once: int) -
             keys=[triples[name] for name in layout.keys],
         )
         assert can_compare_in_memory(asked)
-        found, expected = (comparer.merge(asked).read_all() for comparer in (MemoryComparer(), default_comparer()))
+        found, expected = (comparer.merge(asked).read_all() for comparer in (MEMORY, default_comparer()))
     assert found.schema == expected.schema
     assert texts(common(found)) == texts(common(expected))
     given_columns = [row["source_columns"] for row in expected.to_pylist() if row["target_change"] is None]
@@ -238,7 +240,7 @@ def test_rows_of_a_wide_table_that_were_written_again_are_unchanged_beside_rows_
         columns=triples,
         keys=triples[:1],
     )
-    found, expected = (comparer.merge(asked).read_all() for comparer in (MemoryComparer(), default_comparer()))
+    found, expected = (comparer.merge(asked).read_all() for comparer in (MEMORY, default_comparer()))
     assert common(found) == common(expected)
     assert [row["source"]["id"] for row in found.to_pylist()] == [0, 1, 5]
 
@@ -259,5 +261,5 @@ def test_of_a_wide_table_only_changed_columns_count(tmp_path: Path, changed: int
     asked = RowComparison(
         older=some(refs[0], set(range(9))), newer=whole(refs[1]), columns=pairs, keys=pairs[:1], has_row_ids=False
     )
-    assert MemoryComparer().count(asked) == default_comparer().count(asked)
-    assert MemoryComparer().count(asked).updated == 8
+    assert MEMORY.count(asked) == default_comparer().count(asked)
+    assert MEMORY.count(asked).updated == 8

@@ -5,7 +5,7 @@ import pytest
 
 import anabranch as ab
 from anabranch.errors import MergeConflictError
-from anabranch.repo.history import memory_merge
+from anabranch.repo.history import memory_comparer
 
 KEY = "s.t"
 SCHEMA = pa.schema([("id", pa.int64()), ("a", pa.int64()), ("b", pa.string())])
@@ -42,7 +42,7 @@ def row_ids(repo: ab.Repository) -> dict[int, int]:
 @pytest.fixture
 def unmatched(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fail if the rows of four sides are matched."""
-    monkeypatch.setattr(memory_merge.MatchedRows, "__init__", lambda *_: pytest.fail("four sides were matched"))
+    monkeypatch.setattr(memory_comparer.MatchedRows, "__init__", lambda *_: pytest.fail("four sides were matched"))
 
 
 @pytest.mark.usefixtures("unmatched")

@@ -1,26 +1,47 @@
-"""Compare a few rows in memory, with numpy and without a database: to start a query takes DuckDB 30 ms."""
+"""Compare and merge a few rows in memory, with numpy and without a database: to start a query takes DuckDB 30 ms."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 
 from anabranch.format.compare.difference import ColumnPair
-from anabranch.format.compare.matching import Positions, can_compare, can_match, cancel_equal, encode, full_join
+from anabranch.format.compare.matching import (
+    NO_CODE,
+    Mask,
+    Positions,
+    can_compare,
+    can_match,
+    cancel_equal,
+    differ,
+    encode,
+    full_join,
+    left_join,
+    order_of,
+    take_or_null,
+)
+from anabranch.format.compare.parts import are_apart
 from anabranch.repo.history.comparer import ColumnTriple, RowComparer, RowComparison, RowMerge, RowSide, TableCounts
-from anabranch.repo.history.memory_merge import CHANGES, DELETED, INSERTED, UPDATED, MatchedRows
 from anabranch.repo.history.memory_rows import (
+    HeldRows,
     at_positions,
     encode_keys,
     find_changed,
     flagged_lists,
     read_sides,
     reads_keys_first,
+    values_differ,
 )
+from anabranch.storage.uris import is_local
 
 # The number of values above which DuckDB is faster, or memory may not suffice.
 _MOST_VALUES = 4_000_000
+# Up to this number of values of the base, to read all at once is faster than the keys first and then some values.
+FEW_VALUES = 64
+
+_CHANGES = pa.array(["inserted", "updated", "deleted", None])
+_INSERTED, _UPDATED, _DELETED, _UNCHANGED = range(4)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,16 +51,24 @@ class LocalComparer:
     load_engine: Callable[[], RowComparer]
 
     def count(self, comparison: RowComparison) -> TableCounts:
-        return self._choose(comparison).count(comparison)
+        if can_compare_in_memory(comparison):
+            return _Comparison(comparison, with_values=False).count()
+        return self.load_engine().count(comparison)
 
     def compare(self, comparison: RowComparison) -> pa.RecordBatchReader:
-        return self._choose(comparison).compare(comparison)
+        if not can_compare_in_memory(comparison):
+            return self.load_engine().compare(comparison)
+        schema = comparison.schema
+        # A generator, so that nothing is read until the caller reads the first batch.
+        found = (_Comparison(comparison, with_values=True).to_batch(schema) for _ in range(1))
+        return pa.RecordBatchReader.from_batches(schema, found)
 
     def merge(self, merge: RowMerge) -> pa.RecordBatchReader:
-        return self._choose(merge).merge(merge)
-
-    def _choose(self, question: RowComparison | RowMerge) -> RowComparer:
-        return MemoryComparer() if can_compare_in_memory(question) else self.load_engine()
+        if not can_compare_in_memory(merge):
+            return self.load_engine().merge(merge)
+        schema = merge.schema
+        found = (MatchedRows(merge).to_batch(schema) for _ in range(1))
+        return pa.RecordBatchReader.from_batches(schema, found)
 
 
 def can_compare_in_memory(question: RowComparison | RowMerge) -> bool:
@@ -56,8 +85,7 @@ def can_compare_in_memory(question: RowComparison | RowMerge) -> bool:
     known = [dict(zip(schema.names, schema.types, strict=True)) if schema is not None else {} for schema in sides]
 
     def types(column: ColumnPair | ColumnTriple) -> list[pa.DataType]:
-        names = column.names if isinstance(column, ColumnTriple) else (column.older, column.newer)
-        return [side[name] for side, name in zip(known, names, strict=True) if name is not None and name in side]
+        return [side[name] for side, name in zip(known, column.names, strict=True) if name is not None and name in side]
 
     keys, columns = list(map(types, question.keys)), list(map(types, question.columns))
     if isinstance(question, RowComparison) and not keys and len(present) > 1:
@@ -86,32 +114,12 @@ def _are_same(kinds: list[pa.DataType]) -> bool:
 
 
 def _count_values(question: RowComparison | RowMerge) -> int:
-    """Return the number of values to read. Each number of a vector counts."""
-    total = 0
-    for side in question.sides:
-        if side is not None and side.rows:
-            # Vectors dominate the memory of tables that have them.
-            sizes = (kind.list_size if pa.types.is_fixed_size_list(kind) else 1 for kind in side.schema.types)
-            total += side.rows * sum(sizes)
-    return total
-
-
-class MemoryComparer:
-    """Compares rows that `can_compare_in_memory` accepts."""
-
-    def count(self, comparison: RowComparison) -> TableCounts:
-        return _Comparison(comparison, with_values=False).count()
-
-    def compare(self, comparison: RowComparison) -> pa.RecordBatchReader:
-        schema = comparison.schema
-        # A generator, so that nothing is read until the caller reads the first batch.
-        found = (_Comparison(comparison, with_values=True).to_batch(schema) for _ in range(1))
-        return pa.RecordBatchReader.from_batches(schema, found)
-
-    def merge(self, merge: RowMerge) -> pa.RecordBatchReader:
-        schema = merge.schema
-        found = (MatchedRows(merge).to_batch(schema) for _ in range(1))
-        return pa.RecordBatchReader.from_batches(schema, found)
+    """Return the number of values to read. Each number of a vector counts: they dominate the memory of their tables."""
+    return sum(
+        side.rows * sum(kind.list_size if pa.types.is_fixed_size_list(kind) else 1 for kind in side.schema.types)
+        for side in question.sides
+        if side is not None and side.rows
+    )
 
 
 class _Comparison:
@@ -176,12 +184,215 @@ class _Comparison:
     def to_batch(self, schema: pa.Schema) -> pa.RecordBatch:
         is_kept = (self._older_rows < 0) | (self._newer_rows < 0) | self._changed.any(axis=1)
         older, newer = self._older_rows[is_kept], self._newer_rows[is_kept]
-        changes = np.where(older < 0, INSERTED, np.where(newer < 0, DELETED, UPDATED))
+        changes = np.where(older < 0, _INSERTED, np.where(newer < 0, _DELETED, _UPDATED))
         names = pa.array([after or before for before, after in self._pairs], pa.string())
         arrays = [
-            CHANGES.take(pa.array(changes)),
+            _CHANGES.take(pa.array(changes)),
             flagged_lists(self._changed[is_kept], names),
             self._older.rows(older),
             self._newer.rows(newer),
         ]
         return pa.record_batch(arrays, schema=schema)
+
+
+class MatchedRows:
+    """The rows that the source of a merge may have changed, matched with those of the base and the target.
+
+    The rows of the base are there twice: `o` are those that the source may have changed into `n`, `p` those that the
+    target may have changed into `q`.
+    """
+
+    def __init__(self, merge: RowMerge) -> None:
+        self._columns = merge.columns
+        keys = [[str(name) for name in names] for names in zip(*(column.names for column in merge.keys), strict=True)]
+        has_keys_only = reads_keys_first(merge.base_of_source)
+        # Of rows that only the source touched it suffices to know whether they changed, unless columns were added or
+        # dropped.
+        has_same_columns = all(column.base and column.source and column.target for column in self._columns)
+        self._is_probed = has_keys_only and has_same_columns
+        self._has_same_schema = self._is_probed and _have_same_schema(merge)
+        of_base, _, of_target, target = keys or [[]] * 4
+        columns = [of_base if has_keys_only else None, None, of_target, target]
+        self._read(merge, keys, columns)
+        self._ranks = order_of(self._n.key(keys[1]) if keys and self._n.names else [self._n.row_ids])
+        self._is_contested = (self._p_rows >= 0) | (self._q_rows >= 0)
+        self._compare()
+
+    def _read(self, merge: RowMerge, keys: Sequence[Sequence[str]], columns: Sequence[Sequence[str] | None]) -> None:
+        """Read the sides and match their rows. Those of the target are not read if the source cannot meet them."""
+        if not (keys and self._has_same_schema and touch_different_rows(merge)):
+            self._o, self._n, self._p, self._q = read_sides(merge.sides, columns)
+            self._match(keys)
+            return
+        base = merge.base_of_source
+        reads_all = base is not None and base.rows * len(base.schema) <= FEW_VALUES
+        self._o, self._n = read_sides(merge.sides[:2], [None if reads_all else columns[0], columns[1]])
+        self._p, self._q = (HeldRows.without_rows(*side) for side in zip(merge.sides[2:], columns[2:], strict=True))
+        self._match(keys)
+        # The target still has each row of the base that the source touched, under the same key. So only a key that is
+        # new in the source may be that of a row that the target changed.
+        if np.any(self._o_rows < 0):
+            self._p, self._q = read_sides(merge.sides[2:], columns[2:])
+            self._match(keys)
+
+    def _match(self, keys: Sequence[Sequence[str]]) -> None:
+        sides = self._o, self._n, self._p, self._q
+        if not keys:
+            o, n, p, q = (side.row_ids.to_numpy().astype(np.int64) for side in sides)
+        else:
+            o, n, p, q = encode_keys(sides, keys)
+        o_rows, n_rows = full_join(o, n)
+        # Without keys, a row that only the source has matches nothing: other rows may have its id elsewhere.
+        own = at_positions(o, o_rows, missing=NO_CODE)
+        if keys:
+            own = np.where(n_rows >= 0, at_positions(n, n_rows, missing=NO_CODE), own)
+        rows, p_rows = left_join(own, p)
+        # A repeated key multiplies rows in a join, so that the rows are mapped through both. `_check_unique_keys`
+        # reports it later.
+        again, q_rows = left_join(own[rows], q)
+        self._o_rows, self._n_rows = o_rows[rows][again], n_rows[rows][again]
+        self._p_rows, self._q_rows = p_rows[again], q_rows
+
+    def _compare(self) -> None:
+        rows = len(self._o_rows)
+        self._took = np.zeros((rows, len(self._columns)), dtype=bool)
+        self._clashes = np.zeros_like(self._took)
+        self._is_kept = (self._o_rows < 0) | (self._n_rows < 0)
+        self._target_changes = np.full(rows, _UNCHANGED)
+        has_one_base = self._read_base_once()
+        self._q.load(self._q_rows)
+        is_compared = self._is_contested | (not self._is_probed)
+        if self._has_same_schema and has_one_base:
+            is_updated = (self._o_rows >= 0) & (self._n_rows >= 0) & (self._p_rows >= 0) & (self._q_rows >= 0)
+            is_compared[self._compare_updates(np.flatnonzero(is_updated))] = False
+        self._o.load(self._o_rows[is_compared])
+        if not has_one_base:
+            self._p.load(self._p_rows)
+        self._compare_cells(np.flatnonzero(is_compared))
+        # Rows that only the source touched: the merge takes the whole row of the source, so that it only matters
+        # whether it changed.
+        left = np.flatnonzero(~self._is_contested & self._is_probed & ~self._is_kept)
+        pairs = [(column.base, column.source) for column in self._columns]
+        self._took[left] = find_changed(self._o, self._n, self._o_rows[left], self._n_rows[left], pairs)
+        self._is_kept[left] = self._took[left].any(axis=1)
+
+    def _read_base_once(self) -> bool:
+        """Return whether rows of the base that both sides touched are the same ones. They are read once then."""
+        has_p = self._p_rows >= 0
+        in_o = at_positions(self._o.addresses.to_numpy().astype(np.int64), self._o_rows, missing=-1)
+        in_p = at_positions(self._p.addresses.to_numpy().astype(np.int64), self._p_rows, missing=-1)
+        if not np.array_equal(in_o[has_p], in_p[has_p]):
+            return False
+        # Both sides touched the same rows of the base, so that one copy of their values serves both comparisons.
+        self._p, self._p_rows = self._o, np.where(has_p, self._o_rows, -1)
+        return True
+
+    def _compare_updates(self, rows: Positions) -> Positions:
+        """Find what both sides did to the cells of rows that both updated, and return the rows that are decided.
+
+        Only columns in which the sides differ are read from the base. That does not suffice for rows that one side may
+        have left as they were in these columns, nor for conflicts, which show the whole row.
+        """
+        if not len(rows):
+            return rows
+        sources = self._n.columns([column.source for column in self._columns], self._n_rows[rows])
+        targets = self._q.columns([column.target for column in self._columns], self._q_rows[rows])
+        between = {
+            number: found
+            for number, column in enumerate(self._columns)
+            if (found := differ(sources[str(column.source)], targets[str(column.target)])).any()
+        }
+        if not between:
+            return rows[:0]
+        bases = self._o.read_again(self._o_rows[rows], [str(self._columns[number].base) for number in between])
+        by_source, by_target = np.zeros((2, len(rows), len(self._columns)), dtype=bool)
+        for base, number in zip(bases.columns, between, strict=True):
+            column = self._columns[number]
+            by_source[:, number] = differ(base, sources[str(column.source)])
+            by_target[:, number] = differ(base, targets[str(column.target)])
+            self._took[rows, number] = by_source[:, number] & between[number]
+        # Where one side seems unchanged, it may have changed in columns that were not read because both sides have the
+        # same value there. Such rows are compared in full.
+        decided: Mask = np.any(by_source, axis=1) & np.any(by_target, axis=1) & ~np.any(by_source & by_target, axis=1)
+        self._is_kept[rows[decided]] = True
+        self._target_changes[rows[decided]] = _UPDATED
+        return rows[decided]
+
+    def _compare_cells(self, rows: Positions) -> None:
+        """Find what each side did to the cells of rows whose values are loaded."""
+        if not len(rows):
+            return
+        at = [found[rows] for found in (self._o_rows, self._n_rows, self._p_rows, self._q_rows)]
+        in_base, in_source, was_in_target, in_target = (found >= 0 for found in at)
+        names = zip(*(column.names for column in self._columns), strict=True)
+        sides = zip((self._o, self._n, self._p, self._q), names, at, strict=True)
+        loaded = [side.columns(columns, found) for side, columns, found in sides]
+        is_update = in_base & in_source
+        is_changed, is_filled, is_changed_in_target = (np.zeros(len(rows), dtype=bool) for _ in range(3))
+        for number, column in enumerate(self._columns):
+            o, n, p, q = (side.get(name or "") for side, name in zip(loaded, column.names, strict=True))
+            by_source, by_target, between = (values_differ(a, b, len(rows)) for a, b in ((o, n), (p, q), (n, q)))
+            is_given = np.ones(len(rows), dtype=bool) if column.is_filled else by_source
+            if column.source and column.base:
+                is_changed |= by_source
+            elif column.source:
+                is_filled |= is_given
+            if column.base and column.target:
+                is_changed_in_target |= by_target
+            if column.source and column.target:
+                self._took[rows, number] = is_update & by_source & (~in_target | between)
+                by_both = is_update & by_source & was_in_target & by_target
+                self._clashes[rows, number] = in_source & in_target & (~in_base | by_both) & between
+            elif column.source:
+                self._took[rows, number] = in_source & is_given
+        # A value in a new column does not keep a row that the other side deleted.
+        self._is_kept[rows] |= is_changed | (is_filled & ~(was_in_target & ~in_target))
+        updated = np.where(is_changed_in_target, _UPDATED, _UNCHANGED)
+        only_in_one = np.where(in_target, _INSERTED, np.where(was_in_target, _DELETED, _UNCHANGED))
+        self._target_changes[rows] = np.where(was_in_target & in_target, updated, only_in_one)
+
+    def to_batch(self, schema: pa.Schema) -> pa.RecordBatch:
+        rows = self._order(np.flatnonzero(self._is_kept))
+        o_rows, n_rows, q_rows = self._o_rows[rows], self._n_rows[rows], self._q_rows[rows]
+        changes = np.where(o_rows < 0, _INSERTED, np.where(n_rows < 0, _DELETED, _UPDATED))
+        numbers = pa.array(np.arange(len(self._columns)), pa.int32())
+        arrays = [
+            _CHANGES.take(pa.array(changes)),
+            _CHANGES.take(pa.array(self._target_changes[rows])),
+            take_or_null(self._o.addresses, o_rows),
+            take_or_null(self._q.addresses, q_rows),
+            take_or_null(self._q.row_ids, q_rows),
+            flagged_lists(self._took[rows], numbers),
+            flagged_lists(self._clashes[rows], numbers),
+            self._o.rows(np.where(self._is_contested[rows], o_rows, -1)),
+            self._n.rows(n_rows),
+            self._q.rows(q_rows),
+        ]
+        return pa.record_batch(arrays, schema=schema)
+
+    def _order(self, rows: Positions) -> Positions:
+        """Return rows in the order of their addresses in the base. New rows are last, in the order of their keys."""
+        o_rows, n_rows, q_rows = self._o_rows[rows], self._n_rows[rows], self._q_rows[rows]
+        addresses = at_positions(self._o.addresses.to_numpy().astype(np.int64), o_rows, missing=NO_CODE)
+        is_new = (o_rows < 0) & (q_rows < 0)
+        return rows[np.lexsort((at_positions(self._ranks, n_rows, missing=0), addresses, o_rows < 0, is_new))]
+
+
+def touch_different_rows(merge: RowMerge) -> bool:
+    """Return whether both sides only changed rows of the base on a local disk, and no row was changed by both.
+
+    In a remote store, all sides are read at once, and to read two of them later would take longer.
+    """
+    source, base, target = merge.base_of_source, merge.base_of_target, merge.target
+    if not (isinstance(source, RowSide) and isinstance(base, RowSide) and isinstance(target, RowSide)):
+        return False
+    # If the target has more or fewer rows, some were inserted or deleted, and may repeat a key.
+    is_update = base.rows == target.rows and is_local(base.version_ref.home.root)
+    return is_update and are_apart(source.parts, base.parts)
+
+
+def _have_same_schema(merge: RowMerge) -> bool:
+    """Return whether columns have the same names and types on all sides, and take nulls on all sides or on none."""
+    sides = [merge.base_of_source, merge.source, merge.target]
+    first, *others = [None if side is None else side.schema for side in sides]
+    return first is not None and all(other is not None and first.equals(other) for other in others)

@@ -1,7 +1,7 @@
 """Rows of one side of a comparison in memory. Keys are read first, values only as far as they are needed."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 
@@ -229,7 +229,15 @@ def find_changed(
     pairs: Sequence[tuple[str | None, str | None]],
 ) -> Mask:
     """Return which columns differ, for each pair of rows. If `older` is not in memory, at least one of them."""
-    compared = _ComparedRows(older, newer, older_rows, newer_rows, pairs)
+    compared = _ComparedRows(
+        older=older,
+        newer=newer,
+        older_rows=older_rows,
+        newer_rows=newer_rows,
+        pairs=pairs,
+        # By columns, as it is written.
+        changed=np.zeros((len(older_rows), len(pairs)), dtype=bool, order="F"),
+    )
     left = np.arange(len(older_rows))
     # Most updates change the same few columns of all rows. So columns of one row are read until some differ, and then
     # only these of the other rows. Rows without a difference in these columns need another probe: another update may
@@ -240,34 +248,28 @@ def find_changed(
     return compared.changed
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _ComparedRows:
     """Pairs of rows, and which columns of them were found to differ."""
 
-    def __init__(
-        self,
-        older: HeldRows,
-        newer: HeldRows,
-        older_rows: Positions,
-        newer_rows: Positions,
-        pairs: Sequence[tuple[str | None, str | None]],
-    ) -> None:
-        self._older, self._newer = older, newer
-        self._older_rows, self._newer_rows = older_rows, newer_rows
-        self._pairs = pairs
-        # By columns, as it is written.
-        self.changed = np.zeros((len(older_rows), len(pairs)), dtype=bool, order="F")
+    older: HeldRows
+    newer: HeldRows
+    older_rows: Positions
+    newer_rows: Positions
+    pairs: Sequence[tuple[str | None, str | None]]
+    changed: Mask
 
     def compare(self, rows: Positions, numbers: Sequence[int]) -> None:
         """Compare some columns of some rows."""
         if not len(rows) or not len(numbers):
             return
-        names, other_names = zip(*(self._pairs[number] for number in numbers), strict=True)
-        known, older_rows = [name for name in names if name is not None], self._older_rows[rows]
-        if self._older.has_all or not known:
-            before = self._older.columns(known, older_rows)
+        names, other_names = zip(*(self.pairs[number] for number in numbers), strict=True)
+        known, older_rows = [name for name in names if name is not None], self.older_rows[rows]
+        if self.older.has_all or not known:
+            before = self.older.columns(known, older_rows)
         else:
-            before = dict(zip(known, self._older.read_again(older_rows, known).columns, strict=True))
-        after = self._newer.columns(other_names, self._newer_rows[rows])
+            before = dict(zip(known, self.older.read_again(older_rows, known).columns, strict=True))
+        after = self.newer.columns(other_names, self.newer_rows[rows])
         for number, name, other in zip(numbers, names, other_names, strict=True):
             values = None if name is None else before.get(name), None if other is None else after.get(other)
             self.changed[rows, number] = values_differ(*values, len(rows))
@@ -275,7 +277,7 @@ class _ComparedRows:
     def compare_like_first(self, rows: Positions) -> Positions:
         """Compare the columns in which the first row differs. Return the rows that do not differ in them."""
         first, rest = rows[:1], rows[1:]
-        for numbers in _iter_pieces(range(len(self._pairs))):
+        for numbers in _iter_pieces(range(len(self.pairs))):
             self.compare(first, numbers)
             if self.changed[first].any():
                 break

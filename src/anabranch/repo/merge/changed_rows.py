@@ -14,8 +14,7 @@ from anabranch.format.compare.parts import row_ids_at, take_at
 from anabranch.format.staging import RowBatch, VersionRef
 from anabranch.format.staging.incoming import cast_computed
 from anabranch.repo.history.comparer import RowSide, TableCounts
-from anabranch.repo.history.memory_comparer import can_compare_in_memory
-from anabranch.repo.history.memory_merge import FEW_VALUES, touch_different_rows
+from anabranch.repo.history.memory_comparer import FEW_VALUES, can_compare_in_memory, touch_different_rows
 from anabranch.repo.history.memory_rows import encode_keys, find_changed, read_sides
 from anabranch.repo.merge.conflicts import NO_CONFLICTS, Unresolved
 from anabranch.repo.merge.resolvers import put_at
