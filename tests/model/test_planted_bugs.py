@@ -130,7 +130,12 @@ BUGS: dict[str, tuple[str, str, Any, type[PairMachine]]] = {
         RepositoryMachine,
     ),
     "a live branch is stale": ("anabranch.repo.log.store", "find_main", show_older_main, MergingMachine),
-    "a rebase loses a commit": ("anabranch.repo.merge.rebase", "iter_own_commits", lose_last_commit, MergingMachine),
+    "a rebase loses a commit": (
+        "anabranch.repo.merge.cherry_pick_and_rebase",
+        "iter_own_commits",
+        lose_last_commit,
+        MergingMachine,
+    ),
     "a run loses rows": ("anabranch.repo.merge.run_publish", "append_again", lose_appended_rows, RepositoryMachine),
     "reused row ids match": ("anabranch.repo.merge.matched_table", "descends_from", trust_row_ids, MergingMachine),
     "columns are reversed": ("anabranch.format.staging", "add_columns", reverse_columns, MergingMachine),

@@ -49,14 +49,13 @@ if TYPE_CHECKING:
     from anabranch.repo.log.commits import Inspect, Once
     from anabranch.repo.log.history_tables import HistoryTables
     from anabranch.repo.log.leases import Lease
-    from anabranch.repo.merge.cherry_pick import Pick
+    from anabranch.repo.merge.cherry_pick_and_rebase import Pick, Rebase
     from anabranch.repo.merge.combiner import Combiner
     from anabranch.repo.merge.conflicts import Conflict
     from anabranch.repo.merge.kept_decisions import KeptDecisions
     from anabranch.repo.merge.merge import BranchMerge
     from anabranch.repo.merge.plan import MergeResult, ReplayResult
-    from anabranch.repo.merge.rebase import Rebase
-    from anabranch.repo.merge.replay import Replayed
+    from anabranch.repo.merge.replay import Replay
     from anabranch.repo.merge.resolvers import Resolvers
     from anabranch.repo.refs.branches import BranchInfo, TableDrift
     from anabranch.repo.refs.reset_and_undo import Movement
@@ -1695,11 +1694,10 @@ class Repository:
         >>> [(one.key, one.column, one.base, one.source, one.target) for one in repo.conflicts("dev", "main")]
         [({'id': 2}, 'amount', 8.0, 9.0, 7.0)]
         """
-        from anabranch.repo.merge.cherry_pick import iter_pick_conflicts
         from anabranch.repo.merge.conflicts import Conflicts, Operation
         from anabranch.repo.merge.kept_decisions import iter_unique
         from anabranch.repo.merge.merge import BranchMerge, iter_conflicts
-        from anabranch.repo.merge.rebase import iter_rebase_conflicts
+        from anabranch.repo.merge.replay import iter_replay_conflicts
 
         operation = checked_choice(Operation, by, "the operation")
         decided: list[Conflict] = []
@@ -1713,10 +1711,10 @@ class Repository:
         match operation:
             case Operation.CHERRY_PICK | Operation.REVERT:
                 pick = self._pick_of(CommitKind(operation), source, decide(self._named(into)))
-                found = iter_pick_conflicts(self._repo_store, pick)
+                found = iter_replay_conflicts(self._repo_store, pick)
             case Operation.REBASE:
                 branch = BranchName.parse_public(_one_name(source, "the branch"))
-                found = iter_rebase_conflicts(self._repo_store, self._rebase_of(self._ref(into), decide(branch)))
+                found = iter_replay_conflicts(self._repo_store, self._rebase_of(self._ref(into), decide(branch)))
             case Operation.MERGE:
                 name = _one_name(source, "the source")
                 resolved = self._resolve_published(name)
@@ -1810,7 +1808,9 @@ class Repository:
         """
         combiner = self._combiner(self._named(branch), strategy=strategy, resolvers=resolvers, resolutions=resolutions)
         pick = self._pick_of(CommitKind.REVERT, commit, combiner, message)
-        return self._pick(pick, metadata=metadata, checks=checks, expected_head=expected_head, dry_run=dry_run)
+        return self._replay(
+            pick, *pick.commits, metadata=metadata, checks=checks, expected_head=expected_head, dry_run=dry_run
+        )
 
     def cherry_pick(  # noqa: PLR0913 - each is one plain choice of the caller
         self,
@@ -1842,7 +1842,9 @@ class Repository:
         """
         combiner = self._combiner(self._named(branch), strategy=strategy, resolvers=resolvers, resolutions=resolutions)
         pick = self._pick_of(CommitKind.CHERRY_PICK, commit, combiner, message)
-        return self._pick(pick, metadata=metadata, checks=checks, expected_head=expected_head, dry_run=dry_run)
+        return self._replay(
+            pick, *pick.commits, metadata=metadata, checks=checks, expected_head=expected_head, dry_run=dry_run
+        )
 
     def rebase(  # noqa: PLR0913 - each is one plain choice of the caller
         self,
@@ -1869,26 +1871,16 @@ class Repository:
         >>> len(repo.table("shop.orders", "dev"))
         5
         """
-        from anabranch.repo.merge.plan import ReplayResult
-        from anabranch.repo.merge.rebase import plan_rebase, rebase_branch
-
         combiner = self._combiner(
             BranchName.parse_public(branch), strategy=strategy, resolvers=resolvers, resolutions=resolutions
         )
-        request = replace(
-            self._rebase_of(onto, combiner),
-            metadata=checked_metadata(metadata),
-            expected_head=expected_head,
-            inspect=self._inspecting(checks),
+        rebase = self._rebase_of(onto, combiner)
+        return self._replay(
+            rebase, rebase.onto, metadata=metadata, checks=checks, expected_head=expected_head, dry_run=dry_run
         )
-        with self._holding(request.onto) as repo_store:
-            if dry_run:
-                return ReplayResult(plan=plan_rebase(repo_store, request))
-            done = rebase_branch(repo_store, request)
-        return self._on_replayed(done)
 
     def _rebase_of(self, onto: str, combiner: "Combiner") -> "Rebase":
-        from anabranch.repo.merge.rebase import Rebase
+        from anabranch.repo.merge.cherry_pick_and_rebase import Rebase
 
         resolved = self._resolve_published(onto)
         resolved.get_commit()  # refuses what no commit records
@@ -1898,45 +1890,41 @@ class Repository:
         self, kind: CommitKind, commit: str | Sequence[str], combiner: "Combiner", message: str | None = None
     ) -> "Pick":
         """Return the request to apply or to revert commits. A range is reverted from its newest commit on."""
-        from anabranch.repo.merge.cherry_pick import Pick
+        from anabranch.repo.merge.cherry_pick_and_rebase import Pick
 
         commits = self._commits_of(commit, message, newest_first=kind is CommitKind.REVERT)
         text = None if message is None else checked_text(message)
         return Pick(kind=kind, commits=commits, combiner=combiner, message=text)
 
-    def _pick(
+    def _replay(
         self,
-        pick: "Pick",
-        *,
+        request: "Replay",
+        *read: CommitRecord,
         metadata: Mapping[str, str] | None,
         checks: "Checks",
         expected_head: str | None,
         dry_run: bool,
     ) -> "ReplayResult":
-        from anabranch.repo.merge.cherry_pick import pick_commit, pick_commits, plan_picks
+        """Apply commits, or plan that. The commits that are `read` are kept out of garbage collection."""
+        from anabranch.repo.merge.cherry_pick_and_rebase import Pick, pick_commit
         from anabranch.repo.merge.plan import ReplayResult
-        from anabranch.repo.write.publish import Published
+        from anabranch.repo.merge.replay import plan_replay, replay
 
-        pick = replace(
-            pick,
+        request = replace(
+            request,
             metadata=checked_metadata(metadata),
             expected_head=expected_head,
             inspect=self._inspecting(checks),
         )
-        with self._holding(*pick.commits) as repo_store:
+        with self._holding(*read) as repo_store:
             if dry_run:
-                return ReplayResult(plan=plan_picks(repo_store, pick))
-            done = pick_commit(repo_store, pick) if len(pick.commits) == 1 else pick_commits(repo_store, pick)
-        if isinstance(done, Published):
-            self._on_published(done)
-            return ReplayResult(commits=(done.commit,))
-        return self._on_replayed(done)
-
-    def _on_replayed(self, done: "Replayed") -> "ReplayResult":
-        from anabranch.repo.merge.plan import ReplayResult
-
-        if done.entry is not None:
-            self._on_moved(done.entry)
+                return ReplayResult(plan=plan_replay(repo_store, request))
+            if isinstance(request, Pick) and len(request.commits) == 1:
+                done = pick_commit(repo_store, request)
+            else:
+                done = replay(repo_store, request)
+        if done.published is not None:
+            self._on_published(done.published)
         return ReplayResult(commits=done.commits)
 
     def _commits_of(

@@ -4,13 +4,15 @@ A cherry-pick, a revert and a rebase are such lists of changes. Each change beco
 published by one entry of the log, so that readers see all of them or none.
 """
 
+from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import ClassVar
 
-from anabranch.errors import WriteConflictError
+from anabranch.errors import InvalidInputError, WriteConflictError
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.history.ancestry import Ancestry
 from anabranch.repo.history.table_history import with_other_names
@@ -32,7 +34,9 @@ from anabranch.repo.merge.combiner import DECIDE, Combiner, Sides
 from anabranch.repo.merge.conflicts import Conflict
 from anabranch.repo.merge.plan import CommitPlan, table_plans
 from anabranch.repo.merge.steps import MergeSteps
-from anabranch.repo.write.publish import Made, move_branch
+from anabranch.repo.refs.protection import refuse_protected
+from anabranch.repo.write.publish import Made, Published, move_branch
+from anabranch.repo.write.settle import settle_movement
 from anabranch.storage import in_parallel
 
 Tables = Mapping[TableKey, TableEntry | None]
@@ -56,19 +60,36 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Replayed:
-    """The log entry that published the new commits, oldest first. The entry is None if nothing had to be done."""
+class Replay(ABC):
+    """The request to apply the changes of commits to a branch.
 
-    entry: LogEntry | None
-    commits: tuple[GraphCommit, ...] = ()
+    With `expected_head` the branch must be at that commit. `inspect` reads the result before it is published. With
+    `by_pointer`, unchanged tables of the branch get their other state without a merge. See `apply_change`.
+    """
+
+    combiner: Combiner
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    expected_head: str | None = None
+    inspect: Inspect | None = None
+
+    event: ClassVar[BranchEvent]
+    by_pointer: ClassVar[bool]
+
+    @abstractmethod
+    def find_changes(self, repo_store: RepoStore, head: LogEntry) -> tuple[View, Sequence[Change]] | None:
+        """Return the state to build on, and the changes, oldest first. None if the branch has the result already."""
+
+    def check_head(self, head: LogEntry) -> None:
+        refuse_protected(head)
+        check_expected_head(head, self.expected_head)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NewCommits:
-    """New commits on top of a state, oldest first, and what their branch shows with them."""
+class Replayed:
+    """The new commits, oldest first, and what was published. That is None if nothing had to be done."""
 
-    view: View
-    commits: tuple[CommitRecord, ...] = ()
+    published: Published | None
+    commits: tuple[GraphCommit, ...] = ()
 
 
 def check_expected_head(head: LogEntry, expected: str | None) -> None:
@@ -101,88 +122,89 @@ def iter_own_commits(
         yield record
 
 
-def hold(repo_store: RepoStore, commits: Sequence[str]) -> None:
-    """Protect commits from garbage collection: the new commits may point to their table versions."""
+def replay(repo_store: RepoStore, request: Replay) -> Replayed:
+    """Apply changes, and publish the new commits with one entry of the log: all of them or none.
+
+    They are made again for each head that another writer puts first. If one change has conflicts, nothing changes.
+    """
+    made = Made()
+    is_moved = False
+
+    def decide(head: LogEntry) -> LogEntry | None:
+        nonlocal is_moved
+        is_moved, made.commits = False, ()
+        request.check_head(head)
+        found = request.find_changes(repo_store, head)
+        if found is None:
+            return None
+        _hold(repo_store, [change.commit.graph_commit_id for change in found[1]])
+        view, made.commits = _make_commits(repo_store, head, *found, request)
+        newest = view.head
+        if newest is head.head:
+            raise nothing_to_change(request.combiner.branch, found[1])
+        if request.inspect is not None:
+            request.inspect(newest, repo_store.commits.tables_of(newest))
+        repo_store.config.store.sync_all()  # One call for the files of all commits, instead of one call for each file.
+        at = max(repo_store.config.clock(), newest.commit.created_at)
+        repo_store.check_lease()
+        is_moved = True
+        if head.state.is_live:
+            return repo_store.heads.next_entry(head, request.event, at=at, head=newest, own=view.own)
+        return repo_store.heads.next_entry(head, request.event, at=at, head=newest.pinned())
+
+    entry = move_branch(repo_store, request.combiner.branch, decide, made=made, attempts=_MAX_ATTEMPTS)
+    if not is_moved:
+        return Replayed(published=None)
+    external = settle_movement(repo_store, entry)
+    published = Published(entry=entry, commit=entry.head.commit, changes={}, external_writes=external)
+    return Replayed(published=published, commits=tuple(record.commit for record in made.commits))
+
+
+def _hold(repo_store: RepoStore, commits: Sequence[str]) -> None:
+    """Protect commits from garbage collection: a concurrent reset may make them unreachable while they are read."""
     if repo_store.lease is not None:
-        repo_store.lease.hold(list(commits))
+        repo_store.lease.hold(commits)
     # After the lease names them: a collection marks first and reads the leases then, so that one of the two sees the
     # other.
     in_parallel(partial(require_uncollected, repo_store.config), commits)
 
 
-def publish_commits(
-    repo_store: RepoStore,
-    branch: BranchName,
-    make: Callable[[LogEntry], NewCommits | None],
-    *,
-    event: BranchEvent,
-    inspect: Inspect | None,
-) -> Replayed:
-    """Publish new commits with one entry of the log: all of them or none.
-
-    `make` stores them on top of a head, again for each head that another writer puts first. It returns None if nothing
-    is to be done. `inspect` reads the result before it is published.
-    """
-    made = Made()
-    latest: list[NewCommits] = []
-
-    def decide(head: LogEntry) -> LogEntry | None:
-        found = make(head)
-        latest[:] = [] if found is None else [found]
-        made.commits = () if found is None else found.commits
-        if found is None:
-            return None
-        newest = found.view.head
-        if inspect is not None:
-            inspect(newest, repo_store.commits.tables_of(newest))
-        repo_store.config.store.sync_all()  # One call for the files of all commits, instead of one call for each file.
-        at = max(repo_store.config.clock(), newest.commit.created_at)
-        repo_store.check_lease()
-        if head.state.is_live:
-            return repo_store.heads.next_entry(head, event, at=at, head=newest, own=found.view.own)
-        return repo_store.heads.next_entry(head, event, at=at, head=newest.pinned())
-
-    entry = move_branch(repo_store, branch, decide, made=made, attempts=_MAX_ATTEMPTS)
-    if not latest:
-        return Replayed(entry=None)
-    return Replayed(entry=entry, commits=tuple(record.commit for record in made.commits))
+def nothing_to_change(branch: BranchName, changes: Sequence[Change]) -> InvalidInputError:
+    what = f"commit {changes[0].commit.graph_commit_id}" if len(changes) == 1 else f"{len(changes)} commits"
+    return InvalidInputError(
+        f"{what} would change nothing on branch '{branch}'",
+        hint="the branch already has the result, so no commit is needed",
+    )
 
 
-def make_commits(
-    repo_store: RepoStore,
-    head: LogEntry,
-    view: View,
-    changes: Sequence[Change],
-    combiner: Combiner,
-    *,
-    by_pointer: bool = True,
-) -> NewCommits:
+def _make_commits(
+    repo_store: RepoStore, head: LogEntry, view: View, changes: Sequence[Change], request: Replay
+) -> tuple[View, tuple[CommitRecord, ...]]:
     """Stage changes on top of what a view shows, and store their commits, which follow a head.
 
-    With `by_pointer`, unchanged tables of the branch get their other state without a merge. See `apply_changes`.
-    A change that the branch already has is left out. Raise MergeConflictError if one has conflicts.
+    Return what the branch shows with them. A change that it already has is left out.
     """
     made: list[CommitRecord] = []
+    combiner = request.combiner
     check_resolvers(view.tables(repo_store.commits), changes, combiner)
     for change in changes:
         tables = view.tables(repo_store.commits)
         released = find_released(head, change, tables)
         what = f"commit {change.commit.graph_commit_id} on top of {view.commit.graph_commit_id}"
-        with _collected_errors(repo_store, [change]):
-            staged = apply_changes(tables, change, combiner, what=what, released=released, by_pointer=by_pointer)
+        with collected_errors(repo_store.config, partial(tuple, change.sources)):
+            staged = apply_change(tables, change, combiner, what, released=released, by_pointer=request.by_pointer)
         # The branch has this change already, and an empty commit would record nothing.
         if not staged and not released:
             continue
         below = view.without(released)
         main = None if below.main is None else below.main.commit
-        record, full_map = repo_store.commits.make(
-            head, below.record, staged, replace(change.spec, released=released), main=main
-        )
+        spec = replace(change.spec, released=released)
+        record, full_map = repo_store.commits.make(head, below.record, staged, spec, main=main)
         # They are synced once for all commits, before the entry that refers to them is put.
         check_clock(repo_store.config, repo_store.commits.put(record, full_map, durable=False))
         made.append(record)
         view = replace(below, head=record, own=tuple(sorted({*below.own, *staged})))
-    return NewCommits(view=view, commits=tuple(made))
+    return view, tuple(made)
 
 
 def find_released(head: LogEntry, change: Change, tables: TableMap) -> frozenset[TableKey]:
@@ -194,19 +216,13 @@ def find_released(head: LogEntry, change: Change, tables: TableMap) -> frozenset
     return frozenset(key for key in change.followed if is_same_state(tables.get(key), change.before[key]))
 
 
-def apply_changes(
-    tables: TableMap,
-    change: Change,
-    combiner: Combiner,
-    *,
-    what: str,
-    released: Set[TableKey] = frozenset(),
-    by_pointer: bool = True,
+def apply_change(
+    tables: TableMap, change: Change, combiner: Combiner, what: str, *, released: Set[TableKey], by_pointer: bool
 ) -> Changes:
     """Stage a change on tables of a branch, except for `released` tables. Return the new entries.
 
     With `by_pointer`, a table that is as it was before the change gets its other state by pointer, if that is in a home
-    of the branch.
+    of the branch. Raise MergeConflictError, which names `what` is applied, if conflicts are left.
     """
     after = {key: entry for key, entry in change.after.items() if key not in released}
     moved = _movable(combiner.branch, tables, change.before, after) if by_pointer else {}
@@ -228,35 +244,29 @@ def check_resolvers(tables: TableMap, changes: Sequence[Change], combiner: Combi
     combiner.check_resolvers(*(_sides(change, change.after.keys(), tables) for change in changes))
 
 
-def _collected_errors(repo_store: RepoStore, changes: Sequence[Change]) -> AbstractContextManager[None]:
-    return collected_errors(repo_store.config, lambda: [each for change in changes for each in change.sources])
-
-
 # Without publishing anything
 
 
-def iter_change_conflicts(
-    repo_store: RepoStore, tables: TableMap, changes: Sequence[Change], combiner: Combiner
-) -> Iterator[Conflict]:
+def iter_replay_conflicts(repo_store: RepoStore, request: Replay) -> Iterator[Conflict]:
     """Yield the conflicts of the first change that has any. Those of later ones depend on how these are decided."""
-    with _collected_errors(repo_store, changes):
-        for _, steps in _iter_steps(tables, changes, combiner):
+    with _planned(repo_store, request, repo_store.heads.get(request.combiner.branch)) as planned:
+        for _, steps in planned:
             is_clean = True
-            for conflict in combiner.iter_conflicts(steps):
+            for conflict in request.combiner.iter_conflicts(steps):
                 is_clean = False
                 yield conflict
             if not is_clean:
                 return
 
 
-def plan_changes(
-    repo_store: RepoStore, tables: TableMap, changes: Sequence[Change], combiner: Combiner
-) -> tuple[CommitPlan, ...]:
+def plan_replay(repo_store: RepoStore, request: Replay) -> tuple[CommitPlan, ...]:
     """Return the plan of each change, up to the first one with conflicts. The plan of a single one writes nothing."""
+    head = repo_store.heads.get(request.combiner.branch)
+    request.check_head(head)
     plans: list[CommitPlan] = []
-    with _collected_errors(repo_store, changes):
-        for change, steps in _iter_steps(tables, changes, combiner):
-            counted = combiner.count(steps)
+    with _planned(repo_store, request, head) as planned:
+        for change, steps in planned:
+            counted = request.combiner.count(steps)
             plan = CommitPlan(
                 commit_id=change.commit.graph_commit_id,
                 message=change.commit.message,
@@ -271,19 +281,28 @@ def plan_changes(
     return tuple(plans)
 
 
-def _iter_steps(tables: TableMap, changes: Sequence[Change], combiner: Combiner) -> Iterator[tuple[Change, MergeSteps]]:
-    """Yield the steps of each change on top of the changes before it.
+@contextmanager
+def _planned(repo_store: RepoStore, request: Replay, head: LogEntry) -> Iterator[Iterator[tuple[Change, MergeSteps]]]:
+    """Return the steps of each change on top of the changes before it.
 
     These are staged when the next steps are asked for, so they must have no conflicts. Garbage collection removes what
     was staged.
     """
-    check_resolvers(tables, changes, combiner)
-    for number, change in enumerate(changes, start=1):
-        steps = combiner.plan(_sides(change, change.after.keys(), tables))
-        yield change, steps
-        if number < len(changes):
-            staged = combiner.stage(steps, tables).changes
-            tables = {key: entry for key, entry in {**tables, **staged}.items() if entry is not None}
+    view, changes = request.find_changes(repo_store, head) or (View.of(head), ())
+
+    def steps() -> Iterator[tuple[Change, MergeSteps]]:
+        tables, combiner = view.tables(repo_store.commits), request.combiner
+        if changes:
+            check_resolvers(tables, changes, combiner)
+        for number, change in enumerate(changes, start=1):
+            planned = combiner.plan(_sides(change, change.after.keys(), tables))
+            yield change, planned
+            if number < len(changes):
+                staged = combiner.stage(planned, tables).changes
+                tables = {key: entry for key, entry in {**tables, **staged}.items() if entry is not None}
+
+    with collected_errors(repo_store.config, lambda: [each for change in changes for each in change.sources]):
+        yield steps()
 
 
 def _movable(branch: BranchName, tables: TableMap, before: Tables, after: Tables) -> dict[TableKey, TableEntry | None]:

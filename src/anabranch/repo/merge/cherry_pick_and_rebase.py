@@ -1,0 +1,182 @@
+"""Apply the changes of commits to another branch, revert them, or put them on top of another state.
+
+A table that has not changed since then gets its other state by pointer, except in a rebase. The rows of all other
+tables are merged.
+"""
+
+from dataclasses import dataclass, replace
+from itertools import takewhile
+from typing import ClassVar
+
+from anabranch.errors import CommitNotFoundError, InvalidInputError, WriteConflictError
+from anabranch.ids import BranchName, TableKey
+from anabranch.repo.history.ancestry import Ancestry
+from anabranch.repo.log.collected import require_uncollected
+from anabranch.repo.log.commits import CommitSpec
+from anabranch.repo.log.entries import BranchEvent, Changes, CommitKind, CommitRecord, LogEntry, is_same_state
+from anabranch.repo.log.store import RepoStore, View
+from anabranch.repo.merge.replay import (
+    Change,
+    Replay,
+    Replayed,
+    apply_change,
+    check_expected_head,
+    check_resolvers,
+    find_released,
+    iter_own_commits,
+    nothing_to_change,
+)
+from anabranch.repo.refs.resolve import is_made_by
+from anabranch.repo.write.publish import publish
+
+REBASED_FROM = "rebased_from"
+
+
+# Cherry-pick and revert
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pick(Replay):
+    """The request to apply commits to a branch, or to revert them, in the given order."""
+
+    kind: CommitKind
+    commits: tuple[CommitRecord, ...]
+    message: str | None = None
+
+    event: ClassVar[BranchEvent] = BranchEvent.COMMITTED
+    by_pointer: ClassVar[bool] = True
+
+    def find_changes(self, repo_store: RepoStore, head: LogEntry) -> tuple[View, list[Change]]:
+        return View.now(repo_store, head), [_picked(repo_store, self, record) for record in self.commits]
+
+
+def pick_commit(repo_store: RepoStore, request: Pick) -> Replayed:
+    """Apply or revert one commit, and publish the result.
+
+    A table of a live branch that followed main before a reverted commit follows it again, if it was not changed since.
+    """
+    (record,) = request.commits
+    change = _picked(repo_store, request, record)
+    expected = repo_store.heads.get(request.combiner.branch)
+    released = find_released(expected, change, repo_store.commits.tables_of(expected.head))
+    spec = replace(change.spec, inspect=request.inspect, released=released)
+
+    def changes_on(entry: LogEntry) -> Changes:
+        check_expected_head(entry, request.expected_head)
+        # The released tables were found for a branch of the other mode, and only a live branch can release a table.
+        if entry.state.mode is not expected.state.mode:
+            raise WriteConflictError(
+                f"branch '{entry.branch}' became {entry.state.mode} concurrently", hint="read the branch and try again"
+            )
+        tables = View.now(repo_store, entry).tables(repo_store.commits)
+        # A table that was changed since must not follow main again, because that would lose the change.
+        if not all(is_same_state(tables.get(key), change.before[key]) for key in released):
+            raise WriteConflictError(
+                f"branch '{entry.branch}' moved concurrently", hint="read the branch and try again"
+            )
+        check_resolvers(tables, [change], request.combiner)
+        what = f"the change on '{entry.branch}'"
+        changes = apply_change(tables, change, request.combiner, what, released=released, by_pointer=True)
+        if not changes and not released:
+            raise nothing_to_change(entry.branch, [change])
+        return changes
+
+    published = publish(repo_store, expected=expected, changes=changes_on(expected), spec=spec, rebase=changes_on)
+    return Replayed(published=published, commits=(published.commit,))
+
+
+def _picked(repo_store: RepoStore, request: Pick, record: CommitRecord) -> Change:
+    """Return the change that a commit made, or, for a revert, that undoes it.
+
+    The tables come from the log of its branch: only the log has the view of a live branch at the time of the commit.
+    """
+    commit = record.commit
+    if not commit.tables:
+        raise InvalidInputError(
+            f"commit {commit.graph_commit_id} changed no tables", hint="pass a commit that changed tables"
+        )
+    branch, is_revert = BranchName(commit.branch), request.kind is CommitKind.REVERT
+    after = repo_store.heads.get_numbered(branch, commit.manifest_version)
+    if not is_made_by(after, commit, repo_store):
+        raise CommitNotFoundError(
+            f"commit {commit.graph_commit_id} was never published", hint="list the commits of the branch"
+        )
+    if after.head.commit.graph_commit_id != commit.graph_commit_id:
+        # A rebase published several commits in one log entry.
+        after = replace(after, head=repo_store.commits.get(commit.graph_commit_id))
+    before = repo_store.heads.get_numbered(branch, commit.manifest_version - 1)
+    found = before.head
+    if found.commit.graph_commit_id != commit.parent_commit_id and commit.parent_commit_id is not None:
+        found = repo_store.commits.get(commit.parent_commit_id)
+    elif before.state.is_live:
+        found = View.of(before, View.of(after).find_main(repo_store.commits)).record
+    # A table may get its old state by pointer, so the data of that state must not have been collected.
+    require_uncollected(repo_store.config, found.commit.graph_commit_id)
+    text = f"Revert {commit.message or commit.graph_commit_id}" if is_revert else commit.message
+    spec = CommitSpec(
+        message=request.message or text,
+        kind=request.kind,
+        metadata={**request.metadata, "commit": commit.graph_commit_id},
+    )
+    change = _change_between(repo_store, found, after.head, spec)
+    if not is_revert:
+        return change
+    # The entry may have published other commits below this one. Tables that these changed did not follow main.
+    earlier = takewhile(
+        lambda one: one.graph_commit_id != before.head.commit.graph_commit_id, repo_store.commits.iter_history(found)
+    )
+    changed = {key for one in earlier for key in one.tables} if before.state.is_live else set()
+    followed = frozenset(key for key in change.after if before.state.follows_main(key) and str(key) not in changed)
+    return replace(change, before=change.after, after=change.before, followed=followed)
+
+
+def _change_between(repo_store: RepoStore, before: CommitRecord, after: CommitRecord, spec: CommitSpec) -> Change:
+    """Return the change of the tables of a commit, compared with another one, usually its parent."""
+    keys = [TableKey.parse(key) for key in after.commit.tables]
+    old, new = ({key: repo_store.commits.find_table(side, key) for key in keys} for side in (before, after))
+    sources = before.commit.graph_commit_id, after.commit.graph_commit_id
+    return Change(commit=after.commit, before=old, after=new, spec=spec, sources=sources)
+
+
+# Rebase
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rebase(Replay):
+    """The request to put the own commits of a branch on top of another state.
+
+    A commit whose change the other state already has is left out.
+    """
+
+    onto: CommitRecord
+
+    event: ClassVar[BranchEvent] = BranchEvent.REBASED
+    by_pointer: ClassVar[bool] = False
+
+    def find_changes(self, repo_store: RepoStore, head: LogEntry) -> tuple[View, list[Change]] | None:
+        if head.state.is_live:
+            raise InvalidInputError(
+                f"branch '{head.branch}' is live and follows main already",
+                hint="freeze it first, or merge main into it",
+            )
+        ancestry = Ancestry(repo_store)
+        if ancestry.is_ancestor(self.onto, head.head):
+            return None
+        own = [*iter_own_commits(repo_store, ancestry, head.head, self.onto)][::-1]
+        return View(head=self.onto), [_rebased(repo_store, ancestry, commit, self) for commit in own]
+
+
+def _rebased(repo_store: RepoStore, ancestry: Ancestry, record: CommitRecord, request: Rebase) -> Change:
+    commit = record.commit
+    before = repo_store.commits.get(commit.parent_commit_id or "")
+    # Of a merge of a state that `onto` already has, only the own changes are applied. A merge of a live branch also
+    # took tables of main, which the merged commit does not have.
+    if commit.merged_parent_commit_id is not None and record.taken_from is None:
+        merged = repo_store.commits.get(commit.merged_parent_commit_id)
+        if ancestry.is_ancestor(merged, request.onto):
+            before = merged
+    # The rebased commit has one parent, so that it is not a merge any more.
+    kind = CommitKind.CHANGE if commit.kind is CommitKind.MERGE else commit.kind
+    metadata = {**commit.metadata, **request.metadata, REBASED_FROM: commit.graph_commit_id}
+    spec = CommitSpec(message=commit.message, kind=kind, metadata=metadata)
+    return _change_between(repo_store, before, record, spec)
