@@ -165,11 +165,16 @@ class AnabranchError(Exception):
     """The base class of all errors of Anabranch.
 
     `problem` states what is wrong, `hint` what to do about it. `details` are values for programs, such as the file and
-    line of a record.
+    line of a record. The `code` of a class is given with its name; a subclass without one has that of its base.
     """
 
     code: ClassVar[str] = "error"
     retryable: ClassVar[bool] = False
+
+    def __init_subclass__(cls, *, code: str | None = None) -> None:
+        super().__init_subclass__()
+        if code is not None:
+            cls.code = code
 
     def __init__(self, problem: str, *, hint: str, details: Mapping[str, Any] | None = None) -> None:
         super().__init__(problem, hint)
@@ -198,202 +203,145 @@ def _rebuild(cls: type[E], problem: str, hint: str, details: Mapping[str, Any]) 
     return error
 
 
-class NotFoundError(AnabranchError):
+class NotFoundError(AnabranchError, code="not_found"):
     """The requested thing does not exist."""
 
-    code = "not_found"
+
+class CommitNotFoundError(NotFoundError, code="commit_not_found"): ...
 
 
-class CommitNotFoundError(NotFoundError):
-    code = "commit_not_found"
-
-
-class CollectedError(CommitNotFoundError):
+class CollectedError(CommitNotFoundError, code="collected"):
     """Garbage collection has removed the data of the commit."""
 
-    code = "collected"
 
-
-class NotInHistoryError(NotFoundError):
+class NotInHistoryError(NotFoundError, code="not_in_history"):
     """A commit exists, but is not in the history of another one, for example because a branch was reset."""
 
-    code = "not_in_history"
 
-
-class TableNotFoundError(NotFoundError, KeyError):
+class TableNotFoundError(NotFoundError, KeyError, code="table_not_found"):
     """Also a KeyError, because a snapshot is a mapping of tables."""
 
-    code = "table_not_found"
+
+class RepositoryNotFoundError(NotFoundError, code="repository_not_found"): ...
 
 
-class RepositoryNotFoundError(NotFoundError):
-    code = "repository_not_found"
+class DatasetNotFoundError(NotFoundError, code="dataset_not_found"): ...
 
 
-class DatasetNotFoundError(NotFoundError):
-    code = "dataset_not_found"
-
-
-class BranchNotFoundError(NotFoundError):
-    code = "branch_not_found"
+class BranchNotFoundError(NotFoundError, code="branch_not_found"):
     # The present name, if the branch was renamed.
     renamed_to: str | None = None
 
 
-class RunNotFoundError(NotFoundError):
-    code = "run_not_found"
+class RunNotFoundError(NotFoundError, code="run_not_found"): ...
 
 
-class TagNotFoundError(NotFoundError):
-    code = "tag_not_found"
+class TagNotFoundError(NotFoundError, code="tag_not_found"): ...
 
 
-class ProjectNotFoundError(NotFoundError):
-    code = "project_not_found"
+class ProjectNotFoundError(NotFoundError, code="project_not_found"): ...
 
 
-class BucketNotFoundError(NotFoundError):
-    code = "bucket_not_found"
+class BucketNotFoundError(NotFoundError, code="bucket_not_found"): ...
 
 
-class TokenNotFoundError(NotFoundError):
-    code = "token_not_found"
+class TokenNotFoundError(NotFoundError, code="token_not_found"): ...
 
 
-class JobNotFoundError(NotFoundError):
-    code = "job_not_found"
+class JobNotFoundError(NotFoundError, code="job_not_found"): ...
 
 
-class FileMissingError(NotFoundError):
+class FileMissingError(NotFoundError, code="file_not_found"):
     """The service has no such file: it was never uploaded, was deleted, or has expired."""
 
-    code = "file_not_found"
+
+class VersionNotFoundError(NotFoundError, code="version_not_found"): ...
 
 
-class VersionNotFoundError(NotFoundError):
-    code = "version_not_found"
+class BaseNotFoundError(NotFoundError, code="base_not_found"): ...
 
 
-class BaseNotFoundError(NotFoundError):
-    code = "base_not_found"
+class ObjectNotFoundError(NotFoundError, code="object_not_found"): ...
 
 
-class ObjectNotFoundError(NotFoundError):
-    code = "object_not_found"
-
-
-class ConflictError(AnabranchError):
+class ConflictError(AnabranchError, code="conflict"):
     """The request contradicts the current state."""
 
-    code = "conflict"
+
+class BranchProtectedError(ConflictError, code="branch_protected"): ...
 
 
-class BranchProtectedError(ConflictError):
-    code = "branch_protected"
+class TableExistsError(ConflictError, code="table_exists"): ...
 
 
-class TableExistsError(ConflictError):
-    code = "table_exists"
+class RepositoryExistsError(ConflictError, code="repository_exists"): ...
 
 
-class RepositoryExistsError(ConflictError):
-    code = "repository_exists"
+class BaseExistsError(ConflictError, code="base_exists"): ...
 
 
-class BaseExistsError(ConflictError):
-    code = "base_exists"
+class BranchExistsError(ConflictError, code="branch_exists"): ...
 
 
-class BranchExistsError(ConflictError):
-    code = "branch_exists"
+class BranchInUseError(ConflictError, code="branch_in_use"): ...
 
 
-class BranchInUseError(ConflictError):
-    code = "branch_in_use"
+class ProjectExistsError(ConflictError, code="project_exists"): ...
 
 
-class ProjectExistsError(ConflictError):
-    code = "project_exists"
+class BucketExistsError(ConflictError, code="bucket_exists"): ...
 
 
-class BucketExistsError(ConflictError):
-    code = "bucket_exists"
+class BucketNotEmptyError(ConflictError, code="bucket_not_empty"): ...
 
 
-class BucketNotEmptyError(ConflictError):
-    code = "bucket_not_empty"
-
-
-class DataInUseError(ConflictError):
+class DataInUseError(ConflictError, code="data_in_use"):
     """Another process serves the same data."""
 
-    code = "data_in_use"
 
-
-class JobCancelledError(ConflictError):
+class JobCancelledError(ConflictError, code="job_cancelled"):
     """The job was cancelled. Nothing was changed."""
 
-    code = "job_cancelled"
 
-
-class JobNotQueuedError(ConflictError):
+class JobNotQueuedError(ConflictError, code="job_not_queued"):
     """The job has already ended."""
 
-    code = "job_not_queued"
 
-
-class IdempotencyKeyReusedError(ConflictError):
+class IdempotencyKeyReusedError(ConflictError, code="idempotency_key_reused"):
     """An idempotency key was sent again with a different request."""
 
-    code = "idempotency_key_reused"
 
-
-class RunEndedError(ConflictError):
+class RunEndedError(ConflictError, code="run_ended"):
     """The run was published, was aborted or has failed, and cannot be changed any more."""
 
-    code = "run_ended"
 
-
-class ClockSkewError(ConflictError):
+class ClockSkewError(ConflictError, code="clock_skew"):
     """The clocks of this machine and of the store differ too much to date a commit."""
 
-    code = "clock_skew"
 
-
-class CheckFailedError(ConflictError):
+class CheckFailedError(ConflictError, code="check_failed"):
     """A check rejected the state before it was published. Nothing was published."""
 
-    code = "check_failed"
+
+class TagExistsError(ConflictError, code="tag_exists"): ...
 
 
-class TagExistsError(ConflictError):
-    code = "tag_exists"
+class DatasetExistsError(ConflictError, code="dataset_exists"): ...
 
 
-class DatasetExistsError(ConflictError):
-    code = "dataset_exists"
-
-
-class DatasetInUseError(ConflictError):
+class DatasetInUseError(ConflictError, code="dataset_in_use"):
     """Other datasets read the files of this one."""
 
-    code = "dataset_in_use"
+
+class ObjectExistsError(ConflictError, code="object_exists"): ...
 
 
-class ObjectExistsError(ConflictError):
-    code = "object_exists"
-
-
-class KeyConflictError(ConflictError):
+class KeyConflictError(ConflictError, code="key_conflict"):
     """Rows violate the primary key: a key is null or occurs twice."""
 
-    code = "key_conflict"
 
-
-class MergeConflictError(ConflictError):
+class MergeConflictError(ConflictError, code="merge_conflict"):
     """Both sides of a merge changed the same thing. `conflicts` are the first of `count`. Nothing was merged."""
-
-    code = "merge_conflict"
 
     def __init__(self, problem: str, *, hint: str, conflicts: Sequence[Any] = (), count: int = 0) -> None:
         super().__init__(problem, hint=hint)
@@ -401,187 +349,132 @@ class MergeConflictError(ConflictError):
         self.count = count
 
 
-class DestructiveChangeError(ConflictError):
+class DestructiveChangeError(ConflictError, code="destructive_change"):
     """A schema change would lose data, and the call does not allow that."""
 
-    code = "destructive_change"
 
-
-class ExternalWriteError(ConflictError):
+class ExternalWriteError(ConflictError, code="external_write"):
     """Another Lance tool has written to the dataset (an external write)."""
 
-    code = "external_write"
 
-
-class InvalidInputError(AnabranchError):
+class InvalidInputError(AnabranchError, code="invalid_input"):
     """The call itself is wrong: a retry will fail, too."""
 
-    code = "invalid_input"
 
-
-class BadRecordError(InvalidInputError):
+class BadRecordError(InvalidInputError, code="bad_record"):
     """A record of a file cannot be loaded into the table."""
 
-    code = "bad_record"
 
-
-class ForkError(InvalidInputError):
+class ForkError(InvalidInputError, code="fork"):
     """The process was forked from one that had opened a repository, and cannot use it. Use the spawn method."""
 
-    code = "fork"
+
+class InvalidNameError(InvalidInputError, code="invalid_name"): ...
 
 
-class InvalidNameError(InvalidInputError):
-    code = "invalid_name"
+class InvalidPathError(InvalidInputError, code="invalid_path"): ...
 
 
-class InvalidPathError(InvalidInputError):
-    code = "invalid_path"
+class InvalidExpressionError(InvalidInputError, code="invalid_expression"): ...
 
 
-class InvalidExpressionError(InvalidInputError):
-    code = "invalid_expression"
-
-
-class InvalidPipelineError(InvalidInputError):
+class InvalidPipelineError(InvalidInputError, code="invalid_pipeline"):
     """A pipeline file is invalid, or was called with unknown parameters."""
 
-    code = "invalid_pipeline"
 
-
-class InvalidSchemaError(InvalidInputError):
+class InvalidSchemaError(InvalidInputError, code="invalid_schema"):
     """A desired schema is invalid or impossible."""
 
-    code = "invalid_schema"
+
+class SchemaMismatchError(InvalidInputError, code="schema_mismatch"): ...
 
 
-class SchemaMismatchError(InvalidInputError):
-    code = "schema_mismatch"
-
-
-class BusyError(AnabranchError):
+class BusyError(AnabranchError, code="busy"):
     """Another process was faster. The same call may succeed next time."""
 
-    code = "busy"
     retryable = True
 
 
-class JobInterruptedError(BusyError):
+class JobInterruptedError(BusyError, code="interrupted"):
     """The service stopped before the job ended. Nothing was done."""
 
-    code = "interrupted"
 
-
-class WriteConflictError(BusyError):
+class WriteConflictError(BusyError, code="write_conflict"):
     """Another writer published a change to the same table first."""
 
-    code = "write_conflict"
 
-
-class AccessError(AnabranchError):
+class AccessError(AnabranchError, code="access"):
     """The service refuses the request of this caller."""
 
-    code = "access"
 
-
-class UnauthenticatedError(AccessError):
+class UnauthenticatedError(AccessError, code="unauthenticated"):
     """The caller is unknown: the token is missing, invalid, expired or revoked."""
 
-    code = "unauthenticated"
 
-
-class ForbiddenError(AccessError):
+class ForbiddenError(AccessError, code="forbidden"):
     """The token is valid, but does not allow this."""
 
-    code = "forbidden"
 
-
-class LimitError(AnabranchError):
+class LimitError(AnabranchError, code="limit"):
     """The request exceeds a limit of the service."""
 
-    code = "limit"
+
+class TooLargeError(LimitError, code="too_large"): ...
 
 
-class TooLargeError(LimitError):
-    code = "too_large"
-
-
-class TooManyRequestsError(LimitError):
+class TooManyRequestsError(LimitError, code="too_many_requests"):
     """The service has too many requests. The same call may succeed later."""
 
-    code = "too_many_requests"
     retryable = True
 
 
-class TooSlowError(LimitError):
+class TooSlowError(LimitError, code="too_slow"):
     """The request took longer than allowed. What it started may still complete."""
 
-    code = "too_slow"
     retryable = True
 
 
-class MissingDependencyError(AnabranchError):
+class MissingDependencyError(AnabranchError, code="missing_dependency"):
     """A required program or library is missing or too old."""
 
-    code = "missing_dependency"
 
-
-class StepFailedError(AnabranchError):
+class StepFailedError(AnabranchError, code="step_failed"):
     """An output of a pipeline could not be built. Nothing was published."""
 
-    code = "step_failed"
 
-
-class StorageError(AnabranchError):
+class StorageError(AnabranchError, code="storage"):
     """The object store failed or refused a request."""
 
-    code = "storage"
 
-
-class StorageUnavailableError(StorageError):
+class StorageUnavailableError(StorageError, code="storage_unavailable"):
     """The store could not be reached, or did not answer in time."""
 
-    code = "storage_unavailable"
     retryable = True
 
 
-class StorageDeniedError(StorageError):
+class StorageDeniedError(StorageError, code="storage_denied"):
     """The store refused access: wrong credentials, or missing permissions."""
 
-    code = "storage_denied"
 
-
-class StorageFullError(StorageError):
+class StorageFullError(StorageError, code="storage_full"):
     """There is no space left to write."""
 
-    code = "storage_full"
 
-
-class CorruptError(AnabranchError):
+class CorruptError(AnabranchError, code="corrupt"):
     """Stored data is damaged or contradicts itself."""
 
-    code = "corrupt"
 
-
-class UnsupportedFormatError(CorruptError):
+class UnsupportedFormatError(CorruptError, code="unsupported_format"):
     """Stored data was written by a newer version of Anabranch."""
 
-    code = "unsupported_format"
 
-
-class DamagedFileError(CorruptError):
+class DamagedFileError(CorruptError, code="damaged_file"):
     """A file does not have the content that its name promises."""
 
-    code = "damaged_file"
 
-
-class LinkError(CorruptError):
+class LinkError(CorruptError, code="link"):
     """A folder or file below a root is a symbolic link, which is never followed."""
 
-    code = "link"
 
-
-class StaleBaseError(CorruptError):
+class StaleBaseError(CorruptError, code="stale_base"):
     """A branch refers to a former root of the dataset, as after a copy or a move."""
-
-    code = "stale_base"
