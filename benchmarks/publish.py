@@ -26,7 +26,7 @@ from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.log.commits import CommitSpec
 from anabranch.repo.log.entries import Changes, CommitKind, LogEntry, TableEntry
 from anabranch.repo.repository import Repository
-from anabranch.repo.write.publish import put_commit
+from anabranch.repo.write.publish import Attempt
 from anabranch.testing import CountingStore
 
 T = TypeVar("T")
@@ -338,7 +338,7 @@ def publish_all(repo: Repository, many: list[Changes]) -> None:
     spec = CommitSpec(message="nightly load", kind=CommitKind.LOAD, metadata={})
     head = repo._repo_store.heads.get(BranchName(MAIN))
     for changes in many:
-        head = put_commit(repo._repo_store, expected=head, changes=changes, spec=spec, rebase=refuse_rebase).entry
+        head = Attempt(repo._repo_store, head, changes, spec, refuse_rebase).put().entry
 
 
 def refuse_rebase(head: LogEntry) -> Changes:

@@ -54,9 +54,8 @@ if TYPE_CHECKING:
     from anabranch.repo.history.lineage import EdgeKind, Lineage, LineageEdge, LineageNode, NodeKind
     from anabranch.repo.io.values import LoadMode
     from anabranch.repo.log.clones import CloneInfo, CloneKind, CloneState
-    from anabranch.repo.log.entries import BranchEvent, BranchMode, CommitKind
+    from anabranch.repo.log.entries import BranchEvent, BranchMode, CheckOutcome, CheckResult, CommitKind, RunPhase
     from anabranch.repo.log.history_tables import HistoryTables
-    from anabranch.repo.log.run_state import CheckOutcome, CheckResult, RunPhase
     from anabranch.repo.merge.conflicts import ConflictKind, StrategyGap
     from anabranch.repo.merge.plan import CommitPlan, MergeOutcome, ReplayResult, TablePlan
     from anabranch.repo.refs.branches import BranchInfo, TableDrift
@@ -68,7 +67,7 @@ if TYPE_CHECKING:
     from anabranch.repo.schema.state import Column as SchemaColumn
     from anabranch.repo.schema.state import Index as SchemaIndex
     from anabranch.repo.schema.state import SchemaState, TableSchema
-    from anabranch.repo.write.settle import ExternalWrite
+    from anabranch.repo.write.homes import ExternalWrite
 
 __all__ = [
     "Backfill",
@@ -211,9 +210,8 @@ _NAMES = {
     "anabranch.repo.history.lineage": "EdgeKind Lineage LineageEdge LineageNode NodeKind",
     "anabranch.repo.io.values": "LoadMode",
     "anabranch.repo.log.clones": "CloneInfo CloneKind CloneState",
-    "anabranch.repo.log.entries": "BranchEvent BranchMode CommitKind",
+    "anabranch.repo.log.entries": "BranchEvent BranchMode CheckOutcome CheckResult CommitKind RunPhase",
     "anabranch.repo.log.history_tables": "HistoryTables",
-    "anabranch.repo.log.run_state": "CheckOutcome CheckResult RunPhase",
     "anabranch.repo.merge.conflicts": "ConflictKind StrategyGap",
     "anabranch.repo.merge.plan": "CommitPlan MergeOutcome ReplayResult TablePlan",
     "anabranch.repo.refs.branches": "BranchInfo TableDrift",
@@ -223,7 +221,7 @@ _NAMES = {
     "anabranch.repo.schema.apply": "SchemaApplied SchemaPlan",
     "anabranch.repo.schema.plan": "SchemaStep=Step",
     "anabranch.repo.schema.state": "SchemaColumn=Column SchemaIndex=Index SchemaState TableSchema",
-    "anabranch.repo.write.settle": "ExternalWrite",
+    "anabranch.repo.write.homes": "ExternalWrite",
 }
 
 

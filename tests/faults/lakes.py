@@ -9,8 +9,7 @@ import anabranch as ab
 from anabranch.format.staging.notes import COLUMN_ID
 from anabranch.ids import BranchName
 from anabranch.repo.log.config import owns
-from anabranch.repo.log.entries import TableEntry
-from anabranch.repo.log.run_state import RunPhase
+from anabranch.repo.log.entries import RunPhase, TableEntry
 from anabranch.storage.options import lance_options
 from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, append, raw, rows, table
 

@@ -9,8 +9,7 @@ import pyarrow as pa
 from anabranch.errors import AnabranchError, CollectedError, CommitNotFoundError
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.log.config import owns
-from anabranch.repo.log.entries import CommitKind
-from anabranch.repo.log.run_state import RunPhase
+from anabranch.repo.log.entries import CommitKind, RunPhase
 from anabranch.repo.repository import Repository
 from anabranch.repo.snapshot import Snapshot, Table
 from tests.model.history import ModelCommit, ModelView, Tables

@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import islice, takewhile
 
 from anabranch.errors import BranchNotFoundError, InvalidInputError, WriteConflictError
-from anabranch.repo.log.run_state import RunPhase
+from anabranch.repo.log.entries import RunPhase
 from tests.model.graph import has_merged_live, is_ancestor
 from tests.model.history import ModelCommit, ModelEntry, ModelTransaction, ModelView, Tables
 from tests.model.merge import merge_tables, merge_views, pick_tables

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from anabranch.errors import KeyConflictError, RunEndedError
-from anabranch.repo.log.run_state import RunPhase
+from anabranch.repo.log.entries import RunPhase
 from tests.model.history import ModelCommit, ModelEntry, ModelTransaction, Tables
 from tests.model.merge import merge_tables, subsets, with_other_names, with_tables
 from tests.model.outcome import Answer

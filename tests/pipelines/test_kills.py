@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import anabranch as ab
-from anabranch.repo.log.run_state import RunPhase
+from anabranch.repo.log.entries import RunPhase
 from tests.pipelines.conftest import CUSTOMERS, ORDERS, WriteFile
 from tests.pipelines.test_run import raw
 

@@ -10,7 +10,7 @@ from anabranch.repo.log.commits import CommitSpec
 from anabranch.repo.log.config import owns
 from anabranch.repo.log.entries import Changes, CommitKind, CommitRecord, GraphCommit, LogEntry, TableEntry
 from anabranch.repo.log.store import RepoStore, View
-from anabranch.repo.write.publish import put_commit
+from anabranch.repo.write.publish import Attempt
 
 T = TableKey.parse("s.t")
 U = TableKey.parse("s.u")
@@ -66,7 +66,7 @@ class Graph:
             taken_from=None if main is None else main.commit,
         )
         head = self.repo_store.heads.get(BranchName(branch))
-        done = put_commit(self.repo_store, expected=head, changes=changes, spec=spec, rebase=lambda _: changes)
+        done = Attempt(self.repo_store, head, changes, spec, lambda _: changes).put()
         return done.commit
 
     def _written(self, branch: str, key: TableKey) -> TableEntry:

@@ -16,7 +16,7 @@ from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.creation import check_repository
 from anabranch.repo.log.entries import Changes, CommitKind, LogEntry, TableEntry
 from anabranch.repo.repository import Repository
-from anabranch.repo.write.publish import put_commit
+from anabranch.repo.write.publish import Attempt
 from anabranch.storage import open_store
 from anabranch.testing import CountingStore
 from tests.conftest import Location
@@ -67,7 +67,7 @@ def commit(repo: Repository, many: Iterable[Changes]) -> None:
 
     head = repo._repo_store.heads.get(BranchName(MAIN))
     for changes in many:
-        head = put_commit(repo._repo_store, expected=head, changes=changes, spec=ABOUT, rebase=refuse).entry
+        head = Attempt(repo._repo_store, head, changes, ABOUT, refuse).put().entry
 
 
 def open_counted(location: Location) -> tuple[Repository, CountingStore]:

@@ -17,8 +17,8 @@ from anabranch.errors import BusyError, CollectedError, InvalidInputError
 from anabranch.repo.gc.reports import GcReport
 from anabranch.repo.log.config import RepoConfig, now_in_microseconds
 from anabranch.repo.log.creation import create_repository
+from anabranch.repo.log.entries import RunPhase
 from anabranch.repo.log.leases import active_leases
-from anabranch.repo.log.run_state import RunPhase
 from anabranch.repo.repository import Repository
 from anabranch.repo.run import Run
 from anabranch.storage import open_store

@@ -8,7 +8,7 @@ from anabranch.ids import BranchName, TableKey
 from anabranch.repo.log.commits import CommitSpec
 from anabranch.repo.log.entries import CommitKind
 from anabranch.repo.log.store import RepoStore
-from anabranch.repo.write.publish import put_commit
+from anabranch.repo.write.publish import Attempt
 from tests.repo.conftest import ORDERS, append, entry
 from tests.repo.log.test_history_tables import expected, recorded
 
@@ -24,7 +24,7 @@ def merge(repo: ab.Repository, source: str, *, into: str = "main") -> ab.GraphCo
     )
     changes = {TableKey.parse(ORDERS): entry(repo, ORDERS, source)}
     head = repo_store.heads.get(BranchName(into))
-    return put_commit(repo_store, expected=head, changes=changes, spec=spec, rebase=lambda _: changes).commit
+    return Attempt(repo_store, head, changes, spec, lambda _: changes).put().commit
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ import anabranch as ab
 from anabranch import testing
 from anabranch.errors import BranchInUseError, BranchNotFoundError, BusyError, StorageDeniedError
 from anabranch.ids import BranchName
+from anabranch.repo.log.entries import RunPhase
 from anabranch.repo.log.leases import active_leases
-from anabranch.repo.log.run_state import RunPhase
 from anabranch.repo.repository import Repository
 from anabranch.repo.run import Run
 from anabranch.repo.runs.runs import get_run, move_run, next_run_entry, run_state

@@ -7,7 +7,7 @@ from functools import partial
 import hypothesis.strategies as st
 
 from anabranch.errors import BranchNotFoundError
-from anabranch.repo.log.run_state import RunPhase
+from anabranch.repo.log.entries import RunPhase
 from anabranch.repo.repository import Repository
 from tests.model.history import ModelCommit
 from tests.model.invariants import check_present, check_runs, check_tags

@@ -12,7 +12,7 @@ import hypothesis.strategies as st
 import anabranch as ab
 from anabranch.errors import AnabranchError, BranchNotFoundError
 from anabranch.ids import BranchName
-from anabranch.repo.log.run_state import RunPhase
+from anabranch.repo.log.entries import RunPhase
 from anabranch.repo.refs.protection import LOCK
 from anabranch.repo.repository import Repository
 from tests.model.history import ModelCommit

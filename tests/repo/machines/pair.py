@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant
 
 import anabranch as ab
 from anabranch.errors import AnabranchError, CheckFailedError, CollectedError
-from anabranch.repo.log.run_state import RunPhase
+from anabranch.repo.log.entries import RunPhase
 from anabranch.repo.repository import Repository
 from anabranch.repo.run import Run
 from anabranch.repo.snapshot import Snapshot

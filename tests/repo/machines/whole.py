@@ -7,7 +7,7 @@ import hypothesis.strategies as st
 
 from anabranch.errors import CollectedError
 from anabranch.ids import BranchName
-from anabranch.repo.log.run_state import RunPhase
+from anabranch.repo.log.entries import RunPhase
 from tests.model.history import ModelView
 from tests.model.invariants import check_ref, check_run, check_runs, check_snapshot
 from tests.model.runs import ModelRun

@@ -9,7 +9,7 @@ from hypothesis.stateful import initialize
 
 import anabranch as ab
 from anabranch.errors import CheckFailedError, WriteConflictError
-from anabranch.repo.log.run_state import RunPhase
+from anabranch.repo.log.entries import RunPhase
 from anabranch.repo.run import Run
 from anabranch.repo.snapshot import Snapshot
 from tests.model.history import ModelCommit, ModelEntry, ModelTransaction

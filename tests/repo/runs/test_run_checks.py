@@ -13,8 +13,7 @@ from anabranch.errors import (
     MergeConflictError,
     TableNotFoundError,
 )
-from anabranch.repo.log.entries import CommitKind
-from anabranch.repo.log.run_state import RunPhase
+from anabranch.repo.log.entries import CommitKind, RunPhase
 from anabranch.repo.repository import Repository
 from anabranch.repo.run import Run
 from anabranch.repo.snapshot import Snapshot

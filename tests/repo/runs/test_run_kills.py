@@ -8,7 +8,7 @@ import pytest
 
 import anabranch as ab
 from anabranch.errors import BranchInUseError, BranchNotFoundError, CollectedError, RunEndedError
-from anabranch.repo.log.run_state import RunPhase
+from anabranch.repo.log.entries import RunPhase
 from anabranch.repo.repository import Repository
 from anabranch.repo.runs.runs import RUN_ID, RunInfo
 from tests.repo.gc.passing import pass_time

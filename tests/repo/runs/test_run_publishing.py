@@ -20,8 +20,7 @@ from anabranch.errors import (
     WriteConflictError,
 )
 from anabranch.format.staging import ColumnChange
-from anabranch.repo.log.entries import CommitKind, GraphCommit
-from anabranch.repo.log.run_state import RunPhase
+from anabranch.repo.log.entries import CommitKind, GraphCommit, RunPhase
 from anabranch.repo.repository import Repository
 from anabranch.repo.run import Run
 from anabranch.repo.transaction import Transaction

@@ -14,8 +14,7 @@ from anabranch.errors import (
     RunEndedError,
 )
 from anabranch.ids import BranchName
-from anabranch.repo.log.entries import CommitKind
-from anabranch.repo.log.run_state import RunPhase
+from anabranch.repo.log.entries import CommitKind, RunPhase
 from anabranch.repo.merge import run_publish
 from anabranch.repo.merge.combiner import Combiner
 from anabranch.repo.repository import Repository

@@ -28,8 +28,7 @@ from anabranch.errors import (
     StorageUnavailableError,
 )
 from anabranch.format.staging import ColumnChange
-from anabranch.repo.log.entries import CommitKind
-from anabranch.repo.log.run_state import RunPhase
+from anabranch.repo.log.entries import CommitKind, RunPhase
 from anabranch.repo.repository import Repository
 from anabranch.repo.run import Run
 from anabranch.storage.options import lance_options

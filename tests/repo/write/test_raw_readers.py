@@ -17,8 +17,8 @@ from anabranch.repo.log.entries import CommitKind
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.repository import Repository
 from anabranch.repo.transaction import Transaction
-from anabranch.repo.write.publish import put_commit
-from anabranch.repo.write.settle import settle_published
+from anabranch.repo.write.homes import settle_published
+from anabranch.repo.write.publish import Attempt
 from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, append, entry, ids, raw, rows, table
 
 Change = Callable[[Transaction], object]
@@ -121,7 +121,7 @@ def append_without_settling(lake: Repository, number: int) -> Callable[[], objec
     tx = Transaction(repo_store, branch=BranchName("main"), spec=spec, on_published=lambda _: None)
     tx.append(ORDERS, table(number))
     tables = tx._write_set
-    published = put_commit(repo_store, expected=tables.head, changes=tables.changes(), spec=spec, rebase=tables.rebase)
+    published = Attempt(repo_store, tables.head, tables.changes(), spec, tables.rebase).put()
     tx.rollback()
     return lambda: settle_published(repo_store, published.entry.branch, published.changes)
 

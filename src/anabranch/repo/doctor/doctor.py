@@ -39,7 +39,7 @@ from anabranch.repo.log.config import TABLES, RepoConfig, owns
 from anabranch.repo.log.entries import BranchEvent, LogEntry, TableEntry, is_same_state
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.refs.branches import refuse_in_use
-from anabranch.repo.write.settle import settle_table
+from anabranch.repo.write.homes import settle_table
 from anabranch.storage import in_parallel
 from anabranch.storage.requests import Steps
 

@@ -23,8 +23,7 @@ from anabranch.repo.gc.sweep import (
 )
 from anabranch.repo.log.collected import list_collected, mark_collected, record_collected, unmark_collected
 from anabranch.repo.log.config import TABLES, RepoConfig, store_microseconds
-from anabranch.repo.log.entries import CommitRecord, GraphCommit
-from anabranch.repo.log.run_state import RunPhase
+from anabranch.repo.log.entries import CommitRecord, GraphCommit, RunPhase
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.refs.branches import delete_branch, refuse_in_use
 from anabranch.repo.refs.protection import refuse_protected

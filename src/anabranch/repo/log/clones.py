@@ -185,7 +185,7 @@ def _decode(data: bytes, *, path: str) -> CloneInfo:
             commit_id=validation.check_commit_id(fields["commit_id"]),
             tables=tuple(fields["tables"]),
             created_at=validation.check_time(fields["created_at"], "time"),
-            created_by=validation.check_optional_text(fields["created_by"], "actor"),
+            created_by=validation.check_optional(validation.check_text, fields["created_by"], "actor"),
             state=CloneState(fields["state"]),
             number=validation.check_integer(fields["number"], "number"),
         )
@@ -340,5 +340,7 @@ def _decode_attempt(fields: Mapping[str, Any], *, path: str) -> Attempt:
                 for repository, clone_id in fields["registrations"]
             ),
             repository_id=validation.check_commit_id(fields["repository_id"], "repository id"),
-            first_commit_id=validation.check_optional_id(fields["first_commit_id"], "first commit"),
+            first_commit_id=validation.check_optional(
+                validation.check_commit_id, fields["first_commit_id"], "first commit"
+            ),
         )

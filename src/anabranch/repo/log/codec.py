@@ -1,6 +1,6 @@
 """Encode and decode commits, log entries and table entries as JSON objects (see `storage.documents`).
 
-Decoders also check the values: a repository may come from an untrusted source (see `validation`).
+Decoders check each value: a repository may come from an untrusted source (see `validation`).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,11 +10,12 @@ from typing import Any
 
 from anabranch.errors import CorruptError
 from anabranch.ids import BranchName, TableKey
-from anabranch.repo.log import validation
 from anabranch.repo.log.entries import (
     BranchEvent,
     BranchMode,
     BranchState,
+    CheckOutcome,
+    CheckResult,
     CommitKind,
     CommitRecord,
     FormerName,
@@ -24,9 +25,21 @@ from anabranch.repo.log.entries import (
     Origin,
     Parent,
     Rename,
+    RunPhase,
+    RunState,
     TableEntry,
 )
-from anabranch.repo.log.run_state import CheckOutcome, CheckResult, RunPhase, RunState
+from anabranch.repo.log.validation import (
+    check_commit_id,
+    check_dataset,
+    check_home,
+    check_integer,
+    check_metadata,
+    check_optional,
+    check_tables,
+    check_text,
+    check_time,
+)
 from anabranch.storage.documents import damage_named, dump, load
 
 # The fields of a summary, in this order. Every commit repeats a page of summaries of the commits before it, so they are
@@ -46,6 +59,8 @@ _SUMMARY = (
     "made_on",
     "taken_from",
 )
+# The fields of a stored commit. A summary has them, too, except for the parent.
+_COMMIT = (*_SUMMARY[:-2], "parent_commit_id")
 _MESSAGE = _SUMMARY.index("message")
 _OUTLINE = ("graph_commit_id", "kind", "tables", "merged_parent_commit_id", "made_on", "taken_from")
 _outline = itemgetter(*map(_SUMMARY.index, _OUTLINE))
@@ -82,56 +97,42 @@ def encode_table(entry: TableEntry) -> dict[str, Any]:
 
 
 def decode_table(fields: Mapping[str, Any]) -> TableEntry:
+    """Accept only a dataset below `tables/` of the repository and a home below that dataset."""
     forked = fields.get("forked_from")
-    entry = TableEntry(
-        dataset=fields["dataset"],
-        home=fields.get("home"),
-        version=int(fields["version"]),
-        head=int(fields["head"]),
-        primary_key=tuple(fields.get("primary_key", ())),
-        rows=fields["rows"],
-        forked_from=None if forked is None else (forked[0], int(forked[1])),
+    return TableEntry(
+        dataset=check_dataset(fields["dataset"]),
+        home=check_home(fields.get("home")),
+        version=check_integer(int(fields["version"]), "version"),
+        head=check_integer(int(fields["head"]), "head"),
+        primary_key=tuple(check_text(column, "key column") for column in fields.get("primary_key", ())),
+        rows=check_integer(fields["rows"], "rows"),
+        forked_from=None if forked is None else (check_home(forked[0]), check_integer(int(forked[1]), "version")),
     )
-    return validation.check_table(entry)
 
 
-def decode_graph_commit(fields: Mapping[str, Any]) -> GraphCommit:
-    commit = GraphCommit(
-        graph_commit_id=fields["graph_commit_id"],
-        manifest_branch=fields["manifest_branch"],
-        manifest_version=fields["manifest_version"],
-        parent_commit_id=fields["parent_commit_id"],
-        merged_parent_commit_id=fields["merged_parent_commit_id"],
-        actor_id=fields["actor_id"],
-        created_at=fields["created_at"],
-        message=fields["message"],
+def _decode_graph_commit(fields: Mapping[str, Any]) -> GraphCommit:
+    return GraphCommit(
+        graph_commit_id=check_commit_id(fields["graph_commit_id"]),
+        manifest_branch=check_home(fields["manifest_branch"]),
+        manifest_version=check_integer(fields["manifest_version"], "version"),
+        parent_commit_id=check_optional(check_commit_id, fields["parent_commit_id"], "parent"),
+        merged_parent_commit_id=check_optional(check_commit_id, fields["merged_parent_commit_id"], "merged parent"),
+        actor_id=check_optional(check_text, fields["actor_id"], "actor"),
+        created_at=check_time(fields["created_at"], "time"),
+        message=check_text(fields["message"], "message"),
         kind=CommitKind(fields["kind"]),
-        metadata=FrozenDict(fields["metadata"]),
-        tables=tuple(fields["tables"]),
-        generation=fields["generation"],
+        metadata=FrozenDict(check_metadata(fields["metadata"])),
+        tables=check_tables(fields["tables"]),
+        generation=check_integer(fields["generation"], "generation"),
     )
-    return validation.check_commit(commit)
 
 
 def next_page(parent: CommitRecord) -> tuple[tuple[tuple[Any, ...], ...], str | None]:
     """Return the fields `recent` and `older` of a commit on top of `parent`."""
-    commit = parent.commit
-    summary = (
-        commit.graph_commit_id,
-        commit.manifest_branch,
-        commit.manifest_version,
-        commit.merged_parent_commit_id,
-        commit.actor_id,
-        commit.created_at,
-        commit.kind,
-        commit.message,
-        dict(commit.metadata),
-        list(commit.tables),
-        commit.generation,
-        parent.made_on,
-        parent.taken_from,
-    )
-    page = (summary, *parent.recent)
+    fields = {name: getattr(parent.commit, name) for name in _COMMIT}
+    fields |= {"metadata": dict(parent.commit.metadata), "tables": list(parent.commit.tables)}
+    fields |= {"made_on": parent.made_on, "taken_from": parent.taken_from}
+    page = (tuple(fields[name] for name in _SUMMARY), *parent.recent)
     weight = 0
     for message, metadata, tables, _, made_on, taken_from in (one[_MESSAGE:] for one in page):
         texts = (message, made_on or "", taken_from or "", *tables, *metadata, *metadata.values())
@@ -139,7 +140,7 @@ def next_page(parent: CommitRecord) -> tuple[tuple[tuple[Any, ...], ...], str | 
         weight += 130 + sum(map(len, texts))
     if len(page) >= _PAGE or weight > _PAGE_BYTES:
         # The new page starts empty and names the parent, whose own object repeats the page before it.
-        return (), commit.graph_commit_id
+        return (), parent.commit.graph_commit_id
     return page, parent.older
 
 
@@ -154,7 +155,7 @@ def iter_origins(record: CommitRecord) -> Iterator[Origin]:
     parents = (*(summary[0] for summary in record.recent), record.older)[1:]
     for summary, parent in zip(record.recent, parents, strict=True):
         fields = dict(zip(_SUMMARY, summary, strict=True))
-        commit = decode_graph_commit({**fields, "parent_commit_id": parent})
+        commit = _decode_graph_commit({**fields, "parent_commit_id": parent})
         yield Origin(commit=commit, made_on=fields["made_on"], taken_from=fields["taken_from"])
 
 
@@ -175,8 +176,7 @@ def iter_outlines(record: CommitRecord) -> Iterator[CommitOutline]:
     own = record.commit
     first = (own.graph_commit_id, own.kind, own.tables, own.merged_parent_commit_id, record.made_on, record.taken_from)
     for commit_id, kind, tables, *sources in (first, *map(_outline, record.recent)):
-        validation.check_commit_id(commit_id)
-        yield CommitOutline(commit_id, kind, list(tables), *sources)
+        yield CommitOutline(check_commit_id(commit_id), kind, list(tables), *sources)
 
 
 def _decode_summary(summary: Sequence[Any], *, generation: int) -> tuple[Any, ...]:
@@ -186,22 +186,8 @@ def _decode_summary(summary: Sequence[Any], *, generation: int) -> tuple[Any, ..
 
 def encode_commit(record: CommitRecord, full_map: Mapping[TableKey, TableEntry] | None = None) -> dict[str, Any]:
     """Return the fields of a commit. A commit that is a base for others also has the full map."""
-    commit = record.commit
     fields: dict[str, Any] = {
-        "commit": {
-            "graph_commit_id": commit.graph_commit_id,
-            "manifest_branch": commit.manifest_branch,
-            "manifest_version": commit.manifest_version,
-            "parent_commit_id": commit.parent_commit_id,
-            "merged_parent_commit_id": commit.merged_parent_commit_id,
-            "actor_id": commit.actor_id,
-            "created_at": commit.created_at,
-            "message": commit.message,
-            "kind": commit.kind,
-            "metadata": dict(commit.metadata),
-            "tables": list(commit.tables),
-            "generation": commit.generation,
-        },
+        "commit": {name: getattr(record.commit, name) for name in _COMMIT},
         "base": record.base,
         "changes": {str(key): entry and encode_table(entry) for key, entry in record.changes.items()},
         "recent": list(record.recent),
@@ -218,31 +204,31 @@ def encode_commit(record: CommitRecord, full_map: Mapping[TableKey, TableEntry] 
 
 def decode_commit(fields: Mapping[str, Any]) -> CommitRecord:
     changes = {TableKey.parse(key): entry and decode_table(entry) for key, entry in fields["changes"].items()}
-    commit = decode_graph_commit(fields["commit"])
+    commit = _decode_graph_commit(fields["commit"])
     recent = tuple(
         _decode_summary(summary, generation=commit.generation - place)
         for place, summary in enumerate(fields["recent"], start=1)
     )
-    record = CommitRecord(
+    # Objects of format 1 have only `saw`, the commit of main below a live branch when the commit was made.
+    made_on = fields.get("made_on", fields["saw"])
+    return CommitRecord(
         commit=commit,
-        base=fields["base"],
+        base=check_commit_id(fields["base"], "base commit"),
         changes=changes,
         recent=recent,
-        older=fields["older"],
-        main_id=fields["saw"],
-        # Objects of format 1 have only `saw`, the commit of main below a live branch when the commit was made.
-        made_on=fields.get("made_on", fields["saw"]),
-        taken_from=fields.get("taken_from"),
-        collected_at=fields.get("collected_at"),
+        older=check_optional(check_commit_id, fields["older"], "older commit"),
+        main_id=check_optional(check_commit_id, fields["saw"], "commit of main"),
+        made_on=check_optional(check_commit_id, made_on, "commit below"),
+        taken_from=check_optional(check_commit_id, fields.get("taken_from"), "source commit"),
+        collected_at=check_optional(check_time, fields.get("collected_at"), "time of collection"),
     )
-    return validation.check_record(record)
 
 
 def decode_full_map(fields: Mapping[str, Any]) -> dict[TableKey, TableEntry]:
     return {TableKey.parse(key): decode_table(entry) for key, entry in fields["full_map"].items()}
 
 
-def encode_run(run: RunState) -> dict[str, Any]:
+def _encode_run(run: RunState) -> dict[str, Any]:
     return {
         "target": str(run.target),
         "target_created_as": run.target_created_as,
@@ -257,44 +243,70 @@ def encode_run(run: RunState) -> dict[str, Any]:
     }
 
 
-def decode_run(fields: Mapping[str, Any]) -> RunState:
-    run = RunState(
-        target=BranchName(fields["target"]),
-        target_created_as=fields["target_created_as"],
-        origin=fields["origin"],
+def _decode_run(fields: Mapping[str, Any]) -> RunState:
+    return RunState(
+        target=BranchName.parse(fields["target"]),
+        target_created_as=check_integer(fields["target_created_as"], "log entry"),
+        origin=check_commit_id(fields["origin"], "origin"),
         phase=RunPhase(fields["phase"]),
-        metadata=fields["metadata"],
-        main_id=fields["saw"],
-        published_after=fields["published_after"],
-        commit_id=fields["commit_id"],
-        error=fields["error"],
+        metadata=check_metadata(fields["metadata"]),
+        main_id=check_optional(check_commit_id, fields["saw"], "commit of main"),
+        published_after=check_optional(check_integer, fields["published_after"], "version"),
+        commit_id=check_optional(check_commit_id, fields["commit_id"], "commit id"),
+        error=check_optional(check_text, fields["error"], "error"),
         outcomes=tuple(
-            CheckOutcome(name=one["name"], sql=one["sql"], result=CheckResult(one["result"]), problem=one["problem"])
+            CheckOutcome(
+                name=check_text(one["name"], "check"),
+                sql=check_text(one["sql"], "check"),
+                result=CheckResult(one["result"]),
+                problem=check_text(one["problem"], "check"),
+            )
             for one in fields.get("outcomes", ())
         ),
     )
-    return validation.check_run(run)
 
 
-def decode_parent(fields: Mapping[str, Any] | None) -> Parent | None:
-    if fields is None:
-        return None
+def _decode_parent(fields: Mapping[str, Any]) -> Parent:
     return Parent(
-        branch=fields["branch"] and BranchName(fields["branch"]),
-        commit=fields["commit"],
-        created_as=fields.get("created_as"),
+        branch=BranchName.parse(fields["branch"]) if fields["branch"] else None,
+        commit=check_commit_id(fields["commit"]),
+        created_as=check_optional(check_integer, fields.get("created_as"), "log entry"),
     )
 
 
-def decode_names(state: Mapping[str, Any]) -> dict[str, Any]:
-    renames, former = state.get("renames", ()), state.get("former_names", ())
-    return {
-        "renames": tuple(Rename(created_as=old, to=BranchName(to), to_created_as=new) for old, to, new in renames),
-        "former_names": tuple(
-            FormerName(branch=BranchName(name), created_as=created_as, until=until)
-            for name, created_as, until in former
-        ),
-    }
+def _decode_rename(created_as: Any, to: Any, to_created_as: Any) -> Rename:
+    return Rename(
+        created_as=check_integer(created_as, "log entry"),
+        to=BranchName.parse(to),
+        to_created_as=check_integer(to_created_as, "log entry"),
+    )
+
+
+def _decode_former_name(name: Any, created_as: Any, until: Any) -> FormerName:
+    return FormerName(
+        branch=BranchName.parse(name),
+        created_as=check_integer(created_as, "log entry"),
+        until=check_integer(until, "log entry"),
+    )
+
+
+def _decode_state(fields: Mapping[str, Any]) -> BranchState:
+    return BranchState(
+        mode=BranchMode(fields["mode"]),
+        parent=None if fields["parent"] is None else _decode_parent(fields["parent"]),
+        created_at=check_time(fields["created_at"], "time"),
+        created_by=check_optional(check_text, fields["created_by"], "actor"),
+        created_as=check_integer(fields["created_as"], "log entry"),
+        description=check_text(fields["description"], "description"),
+        expires_at=check_optional(check_time, fields["expires_at"], "time of expiry"),
+        is_deleted=fields["is_deleted"],
+        is_protected=fields["is_protected"],
+        own=tuple(TableKey.parse(key) for key in fields["own"]),
+        checks=tuple((check_text(name, "check"), check_text(sql, "check")) for name, sql in fields.get("checks", ())),
+        run=_decode_run(fields["run"]) if "run" in fields else None,
+        renames=tuple(_decode_rename(*each) for each in fields.get("renames", ())),
+        former_names=tuple(_decode_former_name(*each) for each in fields.get("former_names", ())),
+    )
 
 
 def encode_entry(entry: LogEntry) -> bytes:
@@ -302,7 +314,7 @@ def encode_entry(entry: LogEntry) -> bytes:
     # Most branches have none of these fields, and older releases ignore them.
     optional: dict[str, Any] = {
         "checks": [list(check) for check in state.checks],
-        "run": state.run and encode_run(state.run),
+        "run": state.run and _encode_run(state.run),
         "renames": [[rename.created_as, str(rename.to), rename.to_created_as] for rename in state.renames],
         "former_names": [[str(name.branch), name.created_as, name.until] for name in state.former_names],
     }
@@ -336,29 +348,17 @@ def encode_entry(entry: LogEntry) -> bytes:
 def decode_entry(data: bytes, *, path: str) -> LogEntry:
     fields = load(data, path=path)
     with damage_named(path):
-        state = fields["state"]
-        entry = LogEntry(
-            branch=BranchName(fields["branch"]),
-            number=fields["number"],
+        number = check_integer(fields["number"], "number")
+        restores = fields.get("restores")
+        if restores is not None:
+            check_integer(restores, "restored entry", most=max(number - 1, 0))
+        return LogEntry(
+            branch=BranchName.parse(fields["branch"]),
+            number=number,
             event=BranchEvent(fields["event"]),
-            at=fields["at"],
-            actor=fields["actor"],
-            state=BranchState(
-                mode=BranchMode(state["mode"]),
-                parent=decode_parent(state["parent"]),
-                created_at=state["created_at"],
-                created_by=state["created_by"],
-                created_as=state["created_as"],
-                description=state["description"],
-                expires_at=state["expires_at"],
-                is_deleted=state["is_deleted"],
-                is_protected=state["is_protected"],
-                own=tuple(TableKey.parse(key) for key in state["own"]),
-                checks=tuple((name, sql) for name, sql in state.get("checks", ())),
-                run=decode_run(state["run"]) if "run" in state else None,
-                **decode_names(state),
-            ),
+            at=check_time(fields["at"], "time"),
+            actor=check_optional(check_text, fields["actor"], "actor"),
+            state=_decode_state(fields["state"]),
             head=decode_commit(fields["head"]),
-            restores=fields.get("restores"),
+            restores=restores,
         )
-        return validation.check_entry(entry)

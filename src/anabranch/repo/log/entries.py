@@ -8,7 +8,6 @@ from typing import Any, NoReturn
 
 from anabranch.display import to_datetime, to_text
 from anabranch.ids import MAIN, BranchName, TableKey
-from anabranch.repo.log.run_state import RunState
 
 
 class CommitKind(StrEnum):
@@ -223,6 +222,62 @@ class Origin:
     taken_from: str | None
 
 
+class RunPhase(StrEnum):
+    """The phase of a run. `expired` is not stored: it is a run whose lease has expired."""
+
+    RUNNING = "running"
+    PUBLISHING = "publishing"
+    PUBLISHED = "published"
+    FAILED = "failed"
+    ABORTED = "aborted"
+    EXPIRED = "expired"
+
+
+class CheckResult(StrEnum):
+    """The result of a check of a run. `unknown` is that of a run that failed before results were recorded."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    NOT_RUN = "not_run"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckOutcome:
+    """A check of a run and its result: the SQL, empty for a function, and what a failed check found."""
+
+    name: str
+    sql: str
+    result: CheckResult
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunState:
+    """The state of a run, in every entry of its hidden branch.
+
+    `origin` is the commit that the run started from, and `main_id` that of main if its target is live. When the run is
+    published, `published_after` is the version of the target after which its commit may be found, and `commit_id` is
+    that commit. `outcomes` are the checks of the last attempt to publish it, recorded when the run ends.
+    """
+
+    target: BranchName
+    target_created_as: int
+    origin: str
+    phase: RunPhase
+    metadata: Mapping[str, str] = field(hash=False)
+    main_id: str | None = None
+    published_after: int | None = None
+    commit_id: str | None = None
+    error: str | None = None
+    outcomes: tuple[CheckOutcome, ...] = ()
+
+    @property
+    def started_on(self) -> tuple[str, ...]:
+        """The commits whose tables the run started with."""
+        return (self.origin,) if self.main_id is None else (self.origin, self.main_id)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parent:
     """The commit that a branch was made from, and the branch, if the ref was a branch.
@@ -288,7 +343,8 @@ class BranchState:
     @property
     def renamed_to(self) -> BranchName | None:
         """The name that the branch got, if it was renamed. Its entry is a tombstone then."""
-        return rename.to if self.is_deleted and (rename := self.find_rename(self.created_as)) is not None else None
+        rename = self.find_rename(self.created_as) if self.is_deleted else None
+        return None if rename is None else rename.to
 
     def find_rename(self, created_as: int | None) -> Rename | None:
         """Return where a branch of this name went, or None if it was not renamed."""

@@ -16,8 +16,17 @@ from anabranch.ids import BranchName, TableKey
 from anabranch.repo.history.table_history import with_other_names
 from anabranch.repo.log.commits import CommitSpec, Inspect
 from anabranch.repo.log.config import owns
-from anabranch.repo.log.entries import Changes, CommitKind, GraphCommit, LogEntry, TableEntry, TableMap, is_same_state
-from anabranch.repo.log.run_state import CheckOutcome, RunPhase
+from anabranch.repo.log.entries import (
+    Changes,
+    CheckOutcome,
+    CommitKind,
+    GraphCommit,
+    LogEntry,
+    RunPhase,
+    TableEntry,
+    TableMap,
+    is_same_state,
+)
 from anabranch.repo.log.store import RepoStore, View
 from anabranch.repo.merge.combiner import Combiner, Sides
 from anabranch.repo.runs.runs import (

@@ -10,9 +10,8 @@ from contextlib import contextmanager
 
 from anabranch.errors import AnabranchError, BranchProtectedError, BusyError, RunEndedError
 from anabranch.ids import MAIN, BranchName
-from anabranch.repo.log.entries import BranchEvent, BranchMode, BranchState, LogEntry
+from anabranch.repo.log.entries import BranchEvent, BranchMode, BranchState, LogEntry, RunPhase
 from anabranch.repo.log.leases import Lease
-from anabranch.repo.log.run_state import RunPhase
 from anabranch.repo.log.store import RepoStore
 
 

@@ -175,7 +175,7 @@ def decode_tag(data: bytes, *, path: str) -> TagInfo:
             commit_id=validation.check_commit_id(fields["commit_id"]),
             description=validation.check_text(fields["description"], "description"),
             created_at=validation.check_time(fields["created_at"], "time"),
-            created_by=validation.check_optional_text(fields["created_by"], "actor"),
+            created_by=validation.check_optional(validation.check_text, fields["created_by"], "actor"),
             number=validation.check_integer(fields["number"], "number"),
             is_deleted=fields["is_deleted"],
         )

@@ -21,11 +21,22 @@ from anabranch.errors import (
 )
 from anabranch.ids import BranchName, CommitId
 from anabranch.repo.log.commits import Once
-from anabranch.repo.log.entries import BranchEvent, BranchMode, BranchState, CommitKind, GraphCommit, LogEntry, Parent
+from anabranch.repo.log.entries import (
+    BranchEvent,
+    BranchMode,
+    BranchState,
+    CheckOutcome,
+    CheckResult,
+    CommitKind,
+    GraphCommit,
+    LogEntry,
+    Parent,
+    RunPhase,
+    RunState,
+)
 from anabranch.repo.log.heads import Decide
 from anabranch.repo.log.leases import Lease
 from anabranch.repo.log.numbered import ALL, NamePage
-from anabranch.repo.log.run_state import CheckOutcome, CheckResult, RunPhase, RunState
 from anabranch.repo.log.store import RepoStore, View, pin_view
 from anabranch.repo.refs.branches import newest_entry
 from anabranch.repo.refs.protection import refuse_protected

@@ -13,7 +13,7 @@ from anabranch.errors import (
     InvalidInputError,
     TableNotFoundError,
 )
-from anabranch.repo.log.run_state import CheckOutcome, CheckResult
+from anabranch.repo.log.entries import CheckOutcome, CheckResult
 from anabranch.repo.snapshot import Snapshot
 
 if TYPE_CHECKING:

@@ -37,7 +37,7 @@ from anabranch.repo.log.entries import (
 from anabranch.repo.log.heads import Decide
 from anabranch.repo.log.store import RepoStore, View, find_main
 from anabranch.repo.refs.protection import refuse_ended, refuse_protected
-from anabranch.repo.write.settle import ExternalWrite, find_newer, settle_published
+from anabranch.repo.write.homes import ExternalWrite, find_newer, settle_published
 from anabranch.storage import PreparedObject, in_parallel
 
 # Given the head that another writer put first, return the same change on top of it, or raise.
@@ -85,7 +85,7 @@ def publish(
     With `spec.once` every head is searched before the commit is put on top of it. Of several processes that publish the
     same change, one puts the next entry. The others lose the race for that number, read the new head and find it there.
     """
-    published = put_commit(repo_store, expected=expected, changes=changes, spec=spec, rebase=rebase, main=main)
+    published = Attempt(repo_store, expected, changes, spec, rebase, main).put()
     if published.entry.state.run is not None or published.is_earlier:
         return published  # the tables of a run are settled when the run is published
     branch, linked = published.entry.branch, published.linked
@@ -99,42 +99,6 @@ def publish(
             pending |= find_newer(repo_store, branch, {key: published.changes[key] for key in linked})
     found = settle_published(repo_store, branch, pending) if pending else ()
     return replace(published, external_writes=found) if found else published
-
-
-def put_commit(
-    repo_store: RepoStore,
-    *,
-    expected: LogEntry,
-    changes: Changes,
-    spec: CommitSpec,
-    rebase: Rebase,
-    main: CommitRecord | None = None,
-) -> Published:
-    """Store the commit and put its log entry, which makes it visible to readers of the repository."""
-    if repo_store.lease is None:
-        with repo_store.with_lease() as leased:
-            return put_commit(leased, expected=expected, changes=changes, spec=spec, rebase=rebase, main=main)
-    if main is None and expected.state.is_live:
-        main = find_main(repo_store, expected)
-    attempt = _Attempt(repo_store, expected, changes, spec, rebase, main)
-    try:
-        entry = move_branch(
-            repo_store,
-            expected.branch,
-            attempt.next_entry,
-            # A branch that was protected when the change began may be open again.
-            known=None if expected.state.is_protected and spec.guard is None else expected,
-            made=attempt.made,
-            attempts=_MAX_ATTEMPTS,
-        )
-    except BaseException:
-        # The prepared manifests are temporary files, which would stay until garbage collection.
-        attempt.settlement.discard()
-        raise
-    if attempt.earlier is not None:
-        return Published(entry=entry, commit=attempt.earlier, changes={}, is_earlier=True)
-    linked = attempt.settlement.link()
-    return Published(entry=entry, commit=entry.head.commit, changes=attempt.changes, linked=linked)
 
 
 @dataclass(slots=True)
@@ -216,18 +180,40 @@ def _try_to_prepare(
 
 
 @dataclass(slots=True)
-class _Attempt:
-    """One change on its way to a branch, made again on each head that another writer puts first."""
+class Attempt:
+    """One change on its way to a branch, made again on each head that another writer puts first (see `publish`)."""
 
     repo_store: RepoStore
     expected: LogEntry
     changes: Changes
     spec: CommitSpec
     rebase: Rebase
-    main: CommitRecord | None
+    main: CommitRecord | None = None
     made: Made = field(default_factory=Made)
     earlier: GraphCommit | None = None
     settlement: Settlement = field(default_factory=Settlement)
+
+    def put(self) -> Published:
+        """Store the commit and put its log entry, which makes it visible to readers of the repository."""
+        if self.repo_store.lease is None:
+            with self.repo_store.with_lease() as leased:
+                return replace(self, repo_store=leased).put()
+        if self.main is None and self.expected.state.is_live:
+            self.main = find_main(self.repo_store, self.expected)
+        # A branch that was protected when the change began may be open again.
+        known = None if self.expected.state.is_protected and self.spec.guard is None else self.expected
+        branch = self.expected.branch
+        try:
+            entry = move_branch(
+                self.repo_store, branch, self.next_entry, made=self.made, known=known, attempts=_MAX_ATTEMPTS
+            )
+        except BaseException:
+            # The prepared manifests are temporary files, which would stay until garbage collection.
+            self.settlement.discard()
+            raise
+        if self.earlier is not None:
+            return Published(entry=entry, commit=self.earlier, changes={}, is_earlier=True)
+        return Published(entry=entry, commit=entry.head.commit, changes=self.changes, linked=self.settlement.link())
 
     def next_entry(self, head: LogEntry) -> LogEntry | None:
         """Store the commit on top of a head, and return the entry that will publish it; None if it is there already."""

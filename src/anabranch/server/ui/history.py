@@ -11,8 +11,7 @@ from anabranch.drawing.html import draw_tables
 from anabranch.errors import AnabranchError, BusyError, NotFoundError, WriteConflictError
 from anabranch.ids import MAIN
 from anabranch.repo.history.lineage import Lineage, LineageNode, NodeKind, PipelineRecord, made_by
-from anabranch.repo.log.entries import CommitKind, GraphCommit
-from anabranch.repo.log.run_state import CheckResult
+from anabranch.repo.log.entries import CheckResult, CommitKind, GraphCommit
 from anabranch.repo.refs.reset_and_undo import Movement
 from anabranch.repo.runs.runs import RUN_ID, RunInfo
 from anabranch.server.ui.compare import outlines_of
