@@ -1,7 +1,7 @@
 """The right answers to a merge, stated before it is made, and the one that the repository gave."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from anabranch.errors import AnabranchError, CheckFailedError, InvalidInputError, MergeConflictError
@@ -23,9 +23,13 @@ class UnclearError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Conflicts:
-    """A merge that is refused because of this number of conflicts."""
+    """A merge that is refused because of this number of conflicts.
+
+    `cells` are those in rows that were matched by a key: the key and the column, None for a whole row.
+    """
 
     count: int
+    cells: frozenset[tuple[object, str | None]] = field(default=frozenset(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,6 +70,8 @@ def _repeated_names(columns: Iterable[_Column]) -> set[str]:
 
 # The names that columns of the base have on one side.
 _Pairs = Mapping[str, str]
+# The columns of a row that have conflicts. None stands for the whole row.
+_CellNames = Sequence[str | None]
 
 
 def merge_table(
@@ -494,7 +496,7 @@ class _Merge:
         base, source, target = (
             {} if table is None else _by_identity(table, matched_by) for table in (self.base, self.source, self.target)
         )
-        conflicts = shape.conflicts
+        cells: set[tuple[object, str | None]] = set()
         rows: dict[object, Row] = {}
         if not matched_by:
             # A row that the source added is new, unless the target was made from this state of the source. A row that
@@ -503,12 +505,12 @@ class _Merge:
             ours = ((identity, row) for identity, row in source.items() if identity not in applied)
             source = {identity if identity in base else object(): row for identity, row in ours}
         for identity in dict.fromkeys([*target, *source]):
-            count, row = self._merge_row(shape.columns, base.get(identity), source.get(identity), target.get(identity))
-            conflicts += count
+            found, row = self._merge_row(shape.columns, base.get(identity), source.get(identity), target.get(identity))
+            cells |= {(identity, column) for column in found}
             if row is not None:
                 rows[identity] = row
-        if conflicts:
-            return Conflicts(conflicts)
+        if shape.conflicts or cells:
+            return Conflicts(shape.conflicts + len(cells), frozenset(cells))
         if matched_by != key and not _is_unique(rows.values(), key):
             return Conflicts(1)  # No strategy decides which of two rows with one value of the new key stays.
         known = dict(zip(target, self.target.row_ids, strict=True))
@@ -533,31 +535,34 @@ class _Merge:
 
     def _merge_row(
         self, columns: Iterable[_Column], base: Row | None, source: Row | None, target: Row | None
-    ) -> tuple[int, Row | None]:
-        """Return the number of conflicts, and the row, None if it is deleted."""
+    ) -> tuple[_CellNames, Row | None]:
+        """Return the columns with conflicts, and the row, None if it is deleted."""
         if source is None or target is None:
             return self._merge_missing(columns, base, source, target)
         return self._merge_cells(columns, base, source, target)
 
     def _merge_missing(
         self, columns: Iterable[_Column], base: Row | None, source: Row | None, target: Row | None
-    ) -> tuple[int, Row | None]:
+    ) -> tuple[_CellNames, Row | None]:
         """Merge a row that only one side has."""
         name, row = ("target", target) if source is None else ("source", source)
         kept = _in_result(columns, row, name)
         if base is None or row is None:
-            return 0, kept
+            return (), kept
         # All columns of the base count, also those that the other side dropped.
         pairs = self.ours if name == "source" else self.theirs
         if all(base[before] == row[now] for before, now in pairs.items()):
-            return 0, None
+            return (), None
         if self.strategy == "neither":
             key = self.target.primary_key
-            return 0, {column.name: row[column.name] if column.name in key else None for column in columns}
-        return int(self.strategy == "fail"), kept if self.strategy == name else None
+            return (), {column.name: row[column.name] if column.name in key else None for column in columns}
+        return (None,) if self.strategy == "fail" else (), kept if self.strategy == name else None
 
-    def _merge_cells(self, columns: Iterable[_Column], base: Row | None, source: Row, target: Row) -> tuple[int, Row]:
-        conflicts, row = 0, {}
+    def _merge_cells(
+        self, columns: Iterable[_Column], base: Row | None, source: Row, target: Row
+    ) -> tuple[_CellNames, Row]:
+        conflicts: list[str] = []
+        row = {}
         for column in columns:
             before = None if base is None else _cell(base, column.base)
             ours, theirs = _cell(source, column.source), _cell(target, column.target)
@@ -565,7 +570,8 @@ class _Merge:
             if column.source is None or column.target is None:
                 value = theirs if column.source is None else ours
             elif ours != theirs and (base is None or (ours != before and theirs != before)):
-                conflicts += self.strategy == "fail"
+                if self.strategy == "fail":
+                    conflicts.append(column.name)
                 value = self._decide(before, ours, theirs)
             elif ours != before:
                 value = ours

@@ -1,4 +1,4 @@
-"""Histories of two tables on branches that merge, in a repository and as plain dicts side by side."""
+"""Histories of two tables on branches that merge, in a repository and in the tables of the model side by side."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -9,8 +9,10 @@ import pytest
 
 import anabranch as ab
 from anabranch.errors import MergeConflictError
+from tests.model.outcome import Conflicts, UnclearError
+from tests.model.table import ModelTable, Row
+from tests.model.table_merge import Strategy, merge_table, virtual_bases
 from tests.repo.graphs import ancestors, lowest
-from tests.repo.merge.plain_merge import Plain, merge_plain
 
 __all__ = ["BRANCHES", "COLUMNS", "TABLES", "History", "rows_of"]
 
@@ -25,8 +27,8 @@ Node = str
 class Merging:
     """What a merge of all tables is meant to come to."""
 
-    results: Mapping[str, Plain]
-    conflicts: frozenset[tuple[str, int, str | None]]
+    results: Mapping[str, ModelTable]
+    conflicts: frozenset[tuple[str, object, str | None]]
 
 
 class History:
@@ -34,7 +36,7 @@ class History:
 
     def __init__(self, uri: str) -> None:
         self.repo = ab.init(uri, actor="ada")
-        self.states: dict[Node, Plain] = {}
+        self.states: dict[Node, ModelTable] = {}
         self.parents: dict[Node, tuple[Node, ...]] = {}
         self.tips: dict[str, dict[str, Node]] = {"main": {}}
         with self.repo.transaction() as tx:
@@ -43,8 +45,9 @@ class History:
                 tx.create_table(key, schema, primary_key=["id"])
                 tx.append(key, pa.table([range(6), [0] * 6, [0] * 6], schema=schema))
         for key in TABLES:
-            rows = {number: {"n": 0, "m": 0} for number in range(6)}
-            self._node("main", key, Plain(frozenset({"n", "m"}), rows))
+            rows = [{"id": number, "n": 0, "m": 0} for number in range(6)]
+            empty = ModelTable(columns=("id", "n", "m"), primary_key=("id",), dataset=key)
+            self._node("main", key, empty.append(empty.columns, rows))
         self.repo.branch_create("dev")
         self.tips["dev"] = dict(self.tips["main"])
         self.repo.branch_create_from("dev", "child")
@@ -55,10 +58,10 @@ class History:
     def tip(self, branch: str, key: str) -> Node:
         return self.tips[branch].get(key) or self.tips["main"][key]
 
-    def state(self, branch: str, key: str) -> Plain:
+    def state(self, branch: str, key: str) -> ModelTable:
         return self.states[self.tip(branch, key)]
 
-    def _node(self, branch: str, key: str, state: Plain, *parents: Node) -> None:
+    def _node(self, branch: str, key: str, state: ModelTable, *parents: Node) -> None:
         node = str(len(self.parents))
         self.parents[node], self.states[node] = parents, state
         self.tips[branch][key] = node
@@ -68,35 +71,32 @@ class History:
         for branch in branches:
             snapshot = self.repo.snapshot_of(branch)
             for key in TABLES:
-                assert rows_of(snapshot[key].to_arrow()) == self.state(branch, key).padded(), (branch, key)
+                assert rows_of(snapshot[key].to_arrow()) == _by_id(self.state(branch, key)), (branch, key)
 
     # What can be done
 
     def upsert(self, branch: str, key: str, rows: Mapping[int, Mapping[str, int | None]]) -> None:
         before = self.state(branch, key)
-        columns = sorted({name for row in rows.values() for name in row} & before.columns)
+        known = _by_id(before)
+        columns = sorted({name for row in rows.values() for name in row} & {*before.columns})
         if not rows or not columns:
             return
-        whole = {
-            number: {**before.padded().get(number, {}), **{name: row.get(name) for name in columns}}
+        given: list[Row] = [
+            {"id": number} | {name: row.get(name, known.get(number, {}).get(name)) for name in columns}
             for number, row in rows.items()
-        }
-        data = pa.table(
-            {"id": pa.array(list(whole), pa.int64())}
-            | {name: pa.array([row.get(name) for row in whole.values()], pa.int64()) for name in columns}
-        )
+        ]
+        schema = pa.schema([(name, pa.int64()) for name in ("id", *columns)])
         with self.repo.transaction(branch) as tx:
-            tx.upsert(key, data)
-        self._node(branch, key, Plain(before.columns, {**before.rows, **whole}), self.tip(branch, key))
+            tx.upsert(key, pa.Table.from_pylist(given, schema=schema))
+        self._node(branch, key, before.upsert(schema.names, given), self.tip(branch, key))
 
     def delete(self, branch: str, key: str, numbers: Iterable[int]) -> None:
         before = self.state(branch, key)
-        gone = set(numbers) & set(before.rows)
+        gone = {*numbers} & _by_id(before).keys()
         if gone:
             with self.repo.transaction(branch) as tx:
                 tx.delete(key, f"id IN ({', '.join(map(str, sorted(gone)))})")
-            rows = {number: row for number, row in before.rows.items() if number not in gone}
-            self._node(branch, key, Plain(before.columns, rows), self.tip(branch, key))
+            self._node(branch, key, before.delete(lambda row: row["id"] in gone), self.tip(branch, key))
 
     def add_column(self, branch: str, key: str, name: str, value: int | None) -> None:
         before = self.state(branch, key)
@@ -104,8 +104,7 @@ class History:
             return
         with self.repo.transaction(branch) as tx:
             tx.add_columns(key, pa.schema([(name, pa.int64())]) if value is None else {name: str(value)})
-        rows = {number: {**row, name: value} for number, row in before.padded().items()}
-        self._node(branch, key, Plain(before.columns | {name}, rows), self.tip(branch, key))
+        self._node(branch, key, before.add_column(name, lambda _: value), self.tip(branch, key))
 
     def compact(self, branch: str) -> None:
         done = self.repo.compact(branch=branch).commit
@@ -122,11 +121,14 @@ class History:
         else:
             self.tips[branch][key] = self.tip(parent, key)
 
-    def merge(self, source: str, into: str, *, strategy: str) -> None:
+    def merge(self, source: str, into: str, *, strategy: Strategy) -> None:
         """Merge without a strategy, if that can be, else with one; check either."""
-        wanted = self.plan(source, into, side=None)
+        try:
+            wanted = self.plan(source, into, "fail")
+        except UnclearError:
+            return
         conflicts = list(self.repo.conflicts(source, into=into))
-        reported = [(found.table, (found.key or {})["id"], found.column) for found in conflicts]
+        reported = [(found.table, ((found.key or {})["id"],), found.column) for found in conflicts]
         assert sorted(reported, key=repr) == sorted(wanted.conflicts, key=repr)
         dry = self.repo.merge(source, into=into, dry_run=True)
         assert dry.plan.conflict_count == len(conflicts)
@@ -135,10 +137,8 @@ class History:
                 self.repo.merge(source, into=into)
             assert caught.value.count == len(conflicts)
             self.check([into])
-        else:
-            strategy = "fail"
-        wanted = self.plan(source, into, side=None if strategy == "fail" else strategy)
-        done = self.repo.merge(source, into=into, strategy=strategy)
+            wanted = self.plan(source, into, strategy)
+        done = self.repo.merge(source, into=into, strategy=strategy if conflicts else "fail")
         if done.commit is None:
             return
         for key in TABLES:
@@ -146,29 +146,32 @@ class History:
             if into != "live" or key in self.tips[into] or key in done.commit.tables:
                 self._node(into, key, wanted.results[key], theirs, ours)
             else:
-                assert wanted.results[key].padded() == self.state(into, key).padded()
+                assert _by_id(wanted.results[key]) == _by_id(self.state(into, key))
 
     # What is meant
 
-    def plan(self, source: str, into: str, *, side: str | None) -> Merging:
-        results, conflicts = {}, set()
+    def plan(self, source: str, into: str, strategy: Strategy) -> Merging:
+        results: dict[str, ModelTable] = {}
+        conflicts: set[tuple[str, object, str | None]] = set()
         for key in TABLES:
             ours, theirs = self.tip(source, key), self.tip(into, key)
             if ours in ancestors(self.parents, theirs):
                 results[key] = self.states[theirs]
                 continue
-            merged = merge_plain(self._base(ours, theirs), self.states[ours], self.states[theirs], side=side)
-            results[key] = merged.result
-            conflicts |= {(key, *conflict) for conflict in merged.conflicts}
+            # The other right outcomes have the same rows.
+            merged, *_ = merge_table(self._base(ours, theirs), self.states[ours], self.states[theirs], strategy)
+            if isinstance(merged, Conflicts):
+                conflicts |= {(key, *cell) for cell in merged.cells}
+            else:
+                results[key] = merged
         return Merging(results, frozenset(conflicts))
 
-    def _base(self, ours: Node, theirs: Node) -> Plain | None:
-        """The lowest common ancestor; several are merged, and what they do not agree on is unknown."""
+    def _base(self, ours: Node, theirs: Node) -> ModelTable:
+        """Return the lowest common ancestor. Several are merged, and differ from both sides where they disagree."""
         first, *others = sorted(lowest(self.parents, ours, theirs), key=int)
         state = self.states[first]
         for other in others:
-            lower = self._base(other, first)
-            state = merge_plain(lower, self.states[other], state, side="unknown").result
+            state, *_ = virtual_bases(self._base(other, first), state, self.states[other])
         return state
 
 
@@ -176,3 +179,7 @@ def rows_of(table: pa.Table) -> dict[int, dict[str, Any]]:
     found = {row.pop("id"): row for row in table.to_pylist()}
     assert len(found) == len(table), "a key is there twice"
     return found
+
+
+def _by_id(table: ModelTable) -> dict[object, Row]:
+    return {row["id"]: {name: row[name] for name in table.columns if name != "id"} for row in table.rows}

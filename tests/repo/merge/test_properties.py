@@ -1,4 +1,4 @@
-"""Laws of merging on random histories, judged by plain dicts."""
+"""Laws of merging on random histories, judged by the model."""
 
 import tempfile
 from typing import Any
@@ -42,7 +42,7 @@ def do(history: History, step: tuple[Any, ...]) -> None:
 
 @FEW
 @given(steps)
-def test_a_merge_is_the_merge_of_plain_dicts(steps: list[tuple[Any, ...]]) -> None:
+def test_a_merge_is_that_of_the_model(steps: list[tuple[Any, ...]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         history = History(f"{folder}/lake")
         for step in steps:
