@@ -70,7 +70,7 @@ def _repeated_names(columns: Iterable[_Column]) -> set[str]:
 
 # The names that columns of the base have on one side.
 _Pairs = Mapping[str, str]
-# The columns of a row that have conflicts. None stands for the whole row.
+# The columns of a row that have conflicts. None is the whole row.
 _CellNames = Sequence[str | None]
 
 
