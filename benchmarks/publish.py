@@ -22,6 +22,7 @@ from _delay import DelayingProxy
 from pyiceberg.catalog.sql import SqlCatalog
 
 import anabranch as ab
+from anabranch import testing
 from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.log.commits import CommitSpec
 from anabranch.repo.log.entries import Changes, CommitKind, LogEntry, TableEntry
@@ -317,8 +318,8 @@ def append_to_delta(path: Path) -> Callable[[], None]:
 def make_repository(path: Path) -> tuple[Repository, AcknowledgingStore]:
     """Make a repository with one empty table. Return it and the store that it writes to."""
     made = ab.init(path, actor="bench", durability="none")
-    store = AcknowledgingStore(made._config.store)
-    repo = Repository(replace(made._config, store=store), engines=made._engines)
+    store = AcknowledgingStore(testing.store_of(made))
+    repo = Repository(replace(testing.config_of(made), store=store), engines=made._engines)
     with repo.transaction(message="first") as tx:
         tx.create_table("bench.orders", SCHEMA)
     return repo, store
@@ -336,9 +337,9 @@ def add_commits(repo: Repository, *, tables: int, until: int) -> None:
 def publish_all(repo: Repository, many: list[Changes]) -> None:
     """Make real commits of table entries that point to nothing: here no table is opened."""
     spec = CommitSpec(message="nightly load", kind=CommitKind.LOAD, metadata={})
-    head = repo._repo_store.heads.get(BranchName(MAIN))
+    head = testing.repo_store_of(repo).heads.get(BranchName(MAIN))
     for changes in many:
-        head = Attempt(repo._repo_store, head, changes, spec, refuse_rebase).put().entry
+        head = Attempt(testing.repo_store_of(repo), head, changes, spec, refuse_rebase).put().entry
 
 
 def refuse_rebase(head: LogEntry) -> Changes:

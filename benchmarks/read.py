@@ -16,6 +16,7 @@ import pyarrow as pa
 from _comparison import Finding, medians, take_turns, to_section, working_folder, write_section
 
 import anabranch as ab
+from anabranch import testing
 from anabranch.format.staging import IndexKind, VersionRef, index
 from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.history.entities import EntityChange
@@ -186,10 +187,12 @@ def index_key(repo: Repository) -> None:
     """Build an index on the key, and commit it: version 3."""
     key = TableKey.parse(KEY)
     entry = repo.snapshot().entries[key]
-    indexed = index(VersionRef(home=repo._config.home_of(entry), version=entry.version), "id", IndexKind.BTREE)
+    indexed = index(
+        VersionRef(home=testing.config_of(repo).home_of(entry), version=entry.version), "id", IndexKind.BTREE
+    )
     publish(
-        repo._repo_store,
-        expected=repo._repo_store.heads.get(BranchName(MAIN)),
+        testing.repo_store_of(repo),
+        expected=testing.repo_store_of(repo).heads.get(BranchName(MAIN)),
         changes={key: replace(entry, version=indexed.version)},
         spec=CommitSpec(message="index", kind=CommitKind.CHANGE, metadata={}),
         rebase=refuse_rebase,

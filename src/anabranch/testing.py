@@ -16,10 +16,12 @@ from typing import TypeVar
 
 from anabranch.bootstrap import ENGINES, bind_repository
 from anabranch.errors import StorageUnavailableError
+from anabranch.repo.log.config import RepoConfig
+from anabranch.repo.log.store import RepoStore
 from anabranch.repo.repository import Repository
 from anabranch.storage import ObjectInfo, ObjectStore, PreparedObject
 
-__all__ = ["CountingStore", "Fault", "FaultyStore", "open", "store_of"]
+__all__ = ["CountingStore", "Fault", "FaultyStore", "config_of", "open", "repo_store_of", "store_of"]
 
 T = TypeVar("T")
 
@@ -55,6 +57,16 @@ def open(  # noqa: A001 - the counterpart of anabranch.open
 def store_of(repo: Repository) -> ObjectStore:
     """Return the store of a repository: all its objects except the data of its tables."""
     return repo._config.store
+
+
+def config_of(repo: Repository) -> RepoConfig:
+    """Return the settings of a repository: where it is, its store, clock and leases."""
+    return repo._config
+
+
+def repo_store_of(repo: Repository) -> RepoStore:
+    """Return the logs and commits of a repository."""
+    return repo._repo_store
 
 
 class WrappedStore(ObjectStore):

@@ -3,6 +3,7 @@
 import pytest
 
 import anabranch as ab
+from anabranch import testing
 from anabranch.ids import BranchName
 from tests.cli.conftest import ORDERS, Run
 
@@ -50,7 +51,7 @@ def test_nothing_of_a_run_shows_in_other_commands(cli: Run, lake: ab.Repository)
         assert cli(*command, "--json").error["code"] == "invalid_name"
     for table in ("branches", "commits", "refs", "branch_tables"):
         assert run.id not in cli("sql", f"FROM {table}", "--csv").out
-    hidden = lake._repo_store.heads.get(BranchName.of_run(run.id)).head.commit.graph_commit_id
+    hidden = testing.repo_store_of(lake).heads.get(BranchName.of_run(run.id)).head.commit.graph_commit_id
     assert cli("show", hidden, "--json").error["code"] == "commit_not_found"
 
 

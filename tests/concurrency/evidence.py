@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from anabranch import testing
 from anabranch.errors import CollectedError
 from anabranch.repo.log.entries import BranchEvent, CommitKind, GraphCommit
 from anabranch.repo.repository import Repository
@@ -47,7 +48,7 @@ class Evidence:
 
 
 def gather(repo: Repository) -> Evidence:
-    heads = repo._repo_store.heads
+    heads = testing.repo_store_of(repo).heads
     logs: dict[str, tuple[Entry, ...]] = {}
     commits: dict[str, Commit] = {}
     for branch in heads.names.list_all():

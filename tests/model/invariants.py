@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 
+from anabranch import testing
 from anabranch.errors import AnabranchError, CollectedError, CommitNotFoundError
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.log.config import owns
@@ -169,7 +170,7 @@ def check_raw_heads(repo: Repository, snapshot: Snapshot, model: ModelRepository
         lives = [entry.commit.tables.get(key) for entry in log if entry.incarnation == head.incarnation]
         if all(table is lives[0] for table in lives) and branch != "main":
             continue  # The home is of an earlier branch of this name, and was not settled since.
-        home = repo._config.home_of(found)
+        home = testing.config_of(repo).home_of(found)
         _check_rows(home.open().to_table(), expected, home.uri)
 
 
@@ -205,7 +206,7 @@ def check_run(repo: Repository, model: ModelRepository, run: ModelRun) -> None:
 def _check_nothing_leaks(repo: Repository, snapshot: Snapshot, model: ModelRepository) -> None:
     """Check that plain Lance readers of the homes of a run see a published state, or no rows."""
     for entry in snapshot.entries.values():
-        home = repo._config.home_of(entry)
+        home = testing.config_of(repo).home_of(entry)
         rows = _bag(home.open().to_table().to_pylist())
         published = (table for commit in model.commits.values() for table in commit.tables.values())
         _require(not rows or any(rows == _bag(table.rows) for table in published), f"{home.uri} shows {rows}")

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import anabranch as ab
+from anabranch import testing
 from anabranch.bootstrap import ENGINES
 from anabranch.ids import TableKey
 from anabranch.repo.log.entries import TableEntry
@@ -80,7 +81,7 @@ def on_spark(repo: ab.Repository) -> ab.Repository:
     from anabranch.spark.comparer import Sizes, SparkComparer
 
     comparer = SparkComparer(single_comparer, sizes=Sizes(fewest_buckets=2))
-    return ab.Repository(repo._config, engines=replace(ENGINES, load_comparer=lambda: comparer))
+    return ab.Repository(testing.config_of(repo), engines=replace(ENGINES, load_comparer=lambda: comparer))
 
 
 def table(*ids: int, v: str | None = None) -> pa.Table:
@@ -123,7 +124,7 @@ def entry(repo: ab.Repository, key: str = ORDERS, ref: str | None = None) -> Tab
 
 def raw(repo: ab.Repository, key: str = ORDERS, ref: str | None = None) -> lance.LanceDataset:
     """What any Lance tool sees at the home of a table."""
-    uri = repo._config.home_of(entry(repo, key, ref)).uri
+    uri = testing.config_of(repo).home_of(entry(repo, key, ref)).uri
     options = repo.storage_options
     return lance.dataset(uri, storage_options=lance_options(options) if options else None)
 

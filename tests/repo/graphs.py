@@ -5,6 +5,7 @@ from dataclasses import replace
 from itertools import count
 
 import anabranch as ab
+from anabranch import testing
 from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.log.commits import CommitSpec
 from anabranch.repo.log.config import owns
@@ -22,7 +23,7 @@ class Graph:
     def __init__(self, repo: ab.Repository) -> None:
         self.repo = repo
         # The entries point to nothing, so there are no files to sync.
-        self.repo_store = RepoStore.of(replace(repo._config, storage_options={"durability": "none"}))
+        self.repo_store = RepoStore.of(replace(testing.config_of(repo), storage_options={"durability": "none"}))
         self._numbers = count(1)
 
     def branch(self, name: str, *, source: str = MAIN, is_live: bool = False) -> None:

@@ -7,6 +7,7 @@ import lance
 import pytest
 
 import anabranch as ab
+from anabranch import testing
 from anabranch.errors import BranchExistsError, BranchInUseError, InvalidNameError
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.refs.branches import create_branch
@@ -20,8 +21,8 @@ def names(repo: ab.Repository, *, internal: bool = False) -> list[str]:
 
 def put_internal(repo: ab.Repository, name: str) -> None:
     """A branch that only the product itself may make."""
-    source = Resolved.of_entry(repo._repo_store.heads.get(BranchName("main")))
-    create_branch(repo._repo_store, BranchName(name), source=source)
+    source = Resolved.of_entry(testing.repo_store_of(repo).heads.get(BranchName("main")))
+    create_branch(testing.repo_store_of(repo), BranchName(name), source=source)
 
 
 # Lance per-dataset branches

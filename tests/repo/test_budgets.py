@@ -57,7 +57,7 @@ def begin(location: Location, *, tables: int) -> None:
 def grow(location: Location, *, tables: int, until: int) -> None:
     """Commit to one table after the other until there are `count` commits."""
     repo = ab.open(location / "lake", storage_options=location.storage_options, actor="ada")
-    made = repo._repo_store.heads.get(BranchName(MAIN)).head.commit.generation
+    made = testing.repo_store_of(repo).heads.get(BranchName(MAIN)).head.commit.generation
     commit(repo, ({key_of(n % tables): entry_of(n % tables, version=n)} for n in range(made, until)))
 
 
@@ -65,9 +65,9 @@ def commit(repo: Repository, many: Iterable[Changes]) -> None:
     def refuse(head: LogEntry) -> Changes:
         raise AssertionError(f"{head.branch} moved")
 
-    head = repo._repo_store.heads.get(BranchName(MAIN))
+    head = testing.repo_store_of(repo).heads.get(BranchName(MAIN))
     for changes in many:
-        head = Attempt(repo._repo_store, head, changes, ABOUT, refuse).put().entry
+        head = Attempt(testing.repo_store_of(repo), head, changes, ABOUT, refuse).put().entry
 
 
 def open_counted(location: Location) -> tuple[Repository, CountingStore]:

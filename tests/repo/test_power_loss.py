@@ -19,6 +19,7 @@ import lance
 import pytest
 
 import anabranch as ab
+from anabranch import testing
 from anabranch.ids import TableKey
 from anabranch.repo.repository import Repository
 from tests.proof_log import record_proof
@@ -143,9 +144,8 @@ def _check_rows(repo: Repository, branch: str, expected: dict[str, list[int]]) -
 
 def _check_plain_lance(repo: Repository, branch: str) -> None:
     """Open every table of a branch by its folder with plain pylance."""
-    head = repo._repo_store.heads.get(repo._named(branch)).head
-    for key, entry in repo._repo_store.commits.tables_of(head).items():
-        home = repo._config.dataset_root(entry.dataset).on(entry.home)
+    for key, entry in repo.snapshot_of(branch).entries.items():
+        home = testing.config_of(repo).home_of(entry)
         dataset = lance.dataset(home.uri)
         dataset.validate()  # type: ignore[no-untyped-call]
         assert dataset.count_rows() >= 0, key
@@ -157,7 +157,7 @@ def _write_again(uri: str, seed: int) -> None:
     with repo.transaction() as tx:
         tx.append(SHARED, rows([-seed - 1]))
     assert repo.snapshot()[SHARED].count_rows() == before + 1
-    home = repo._config.home_of(repo._repo_store.find_table(repo._named("main"), TableKey.parse(SHARED)))  # type: ignore[arg-type]
+    home = testing.config_of(repo).home_of(repo.snapshot().entries[TableKey.parse(SHARED)])
     assert lance.dataset(home.uri).count_rows() == before + 1
 
 

@@ -55,12 +55,12 @@ def _ask(ask: Ask, repo: ab.Repository) -> Any:
 
 
 def questions(repo: ab.Repository) -> Iterator[tuple[str, Ask]]:
-    yield "open", lambda r: check_repository(r._config)
+    yield "open", lambda r: check_repository(testing.config_of(r))
     yield "branches", lambda r: r.branch_list()
     yield "tags", lambda r: r.tag_list()
     yield "runs", lambda r: r.run_list(limit=None)
     yield "clones", lambda r: r.clone_list()
-    yield "origin", lambda r: find_origin(r._config)
+    yield "origin", lambda r: find_origin(testing.config_of(r))
     yield "gc", lambda r: r.gc(keep_last=2, dry_run=True)
     for branch in repo.branch_list():
         yield f"log of {branch.name}", _log(branch.name)

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import anabranch as ab
+from anabranch import testing
 from anabranch.bootstrap import ENGINES
 from anabranch.duck.comparer import default_comparer, single_comparer
 from anabranch.errors import DamagedFileError, MissingDependencyError
@@ -200,7 +201,9 @@ def test_workers_of_another_version_are_refused(lake: ab.Repository) -> None:
 
     with lake.transaction() as tx:
         tx.update(ORDERS, {"v": "'new'"}, where="true")
-    repo = ab.Repository(lake._config, engines=replace(ENGINES, find_large_comparer=lambda: SparkComparer(load)))
+    repo = ab.Repository(
+        testing.config_of(lake), engines=replace(ENGINES, find_large_comparer=lambda: SparkComparer(load))
+    )
     with pytest.raises(MissingDependencyError, match=f"a worker has v[0-9]+, and the driver has v{os.getpid()}"):
         repo.diff("main~1", engine="spark").summary()
 

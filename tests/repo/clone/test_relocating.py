@@ -8,6 +8,7 @@ import lance
 import pytest
 
 import anabranch as ab
+from anabranch import testing
 from anabranch.bootstrap import open_damaged_repository
 from anabranch.errors import InvalidInputError, RepositoryNotFoundError, StaleBaseError
 from anabranch.format.layout.manifest import read_manifest
@@ -269,7 +270,7 @@ def test_what_cannot_be_explained_is_reported_and_still_refused(tmp_path: Path) 
     fill_lake(lake)
     lake.branch_create("dev")
     append(lake, 4, branch="dev")
-    home = lake._config.home_of(lake.snapshot_of("dev")[ORDERS].entry)
+    home = testing.config_of(lake).home_of(lake.snapshot_of("dev")[ORDERS].entry)
     lance.dataset(home.uri).add_bases([lance.DatasetBasePath(str(tmp_path / "x"), name="x", is_dataset_root=True)])
     lake.adopt(ORDERS, branch="dev")
     move_objects(lake.uri, str(tmp_path / "moved"), {})
@@ -329,6 +330,6 @@ def test_a_relocation_killed_at_any_write_is_done_again(
                     try:
                         assert rows(halfway.snapshot_of(ref)[key]) == expected
                     except StaleBaseError:
-                        assert halfway._config.made_at == lake_uri
+                        assert testing.config_of(halfway).made_at == lake_uri
         assert ab.relocate(work).is_complete
         assert read_all(ab.open(work), run_id) == before

@@ -59,7 +59,7 @@ class History:
     def remember(self) -> None:
         """Read every commit that was not read before; those of runs cannot be, from outside."""
         for commit_id in list_commit_ids(self.repo):
-            commit = self.repo._repo_store.commits.get(commit_id).commit
+            commit = testing.repo_store_of(self.repo).commits.get(commit_id).commit
             if commit_id not in self.rows and not commit.branch.startswith("__") and not self._is_gone(commit_id):
                 self.rows[commit_id] = read_all(self.repo, commit_id)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import lance
 
 import anabranch as ab
+from anabranch import testing
 from anabranch.errors import CollectedError
 from anabranch.format.home import Home
 from anabranch.repo.log.entries import TableEntry
@@ -22,7 +23,7 @@ Location = tuple[str | None, int]
 
 def list_commit_ids(repo: ab.Repository) -> list[str]:
     """Every commit that some log ever recorded, runs' too."""
-    repo_store = repo._repo_store
+    repo_store = testing.repo_store_of(repo)
     found: set[str] = set()
     for branch in repo_store.heads.names.list_all():
         newest = repo_store.heads.find(branch)
@@ -34,7 +35,7 @@ def list_commit_ids(repo: ab.Repository) -> list[str]:
 
 
 def is_collected(repo: ab.Repository, commit_id: str) -> bool:
-    return repo._repo_store.commits.get(commit_id).collected_at is not None
+    return testing.repo_store_of(repo).commits.get(commit_id).collected_at is not None
 
 
 def list_readable(repo: ab.Repository) -> list[str]:
@@ -45,8 +46,8 @@ def find_unreachable(repo: ab.Repository) -> dict[str, int]:
     """The files of tables, and their bytes, that no commit which can be read needs; local disk only."""
     entries: dict[str, set[TableEntry]] = {}
     for commit_id in list_readable(repo):
-        record = repo._repo_store.commits.get(commit_id)
-        for entry in repo._repo_store.commits.tables_of(record).values():
+        record = testing.repo_store_of(repo).commits.get(commit_id)
+        for entry in testing.repo_store_of(repo).commits.tables_of(record).values():
             entries.setdefault(entry.dataset, set()).add(entry)
     heads = _list_heads(repo)
     found: dict[str, int] = {}
@@ -62,9 +63,9 @@ def find_unreachable(repo: ab.Repository) -> dict[str, int]:
 def _list_heads(repo: ab.Repository) -> dict[str, set[TableEntry]]:
     """The tables that the next commit of some branch or run continues from, in the same home."""
     found: dict[str, set[TableEntry]] = {}
-    for head in repo._repo_store.heads.list(internal=True):
+    for head in testing.repo_store_of(repo).heads.list(internal=True):
         branch = str(head.home_branch)
-        for entry in () if head.state.is_deleted else repo._repo_store.commits.tables_of(head.head).values():
+        for entry in () if head.state.is_deleted else testing.repo_store_of(repo).commits.tables_of(head.head).values():
             if branch == ("main" if entry.home is None else entry.home.rpartition("/")[0]):
                 found.setdefault(entry.dataset, set()).add(entry)
     return found

@@ -186,9 +186,9 @@ def test_unpublished_work_goes(lake: Repository) -> None:
     forked.append(CUSTOMERS, table(30))
     assert 30 in forked[CUSTOMERS].to_arrow()["id"].to_pylist()
     forked._close()
-    record = lake._repo_store.commits.get(lake.head_commit_id_for_branch("main"))
-    lost = replace(record, commit=replace(record.commit, graph_commit_id=lake._config.new_id()))
-    lake._repo_store.commits.put(lost, None)
+    record = testing.repo_store_of(lake).commits.get(lake.head_commit_id_for_branch("main"))
+    lost = replace(record, commit=replace(record.commit, graph_commit_id=testing.config_of(lake).new_id()))
+    testing.repo_store_of(lake).commits.put(lost, None)
     assert lake.gc().objects == ()
     pass_time(lake)
     report = collect(lake, keep_last=None)
@@ -362,7 +362,7 @@ def test_table_made_by_work_that_was_silent_for_too_long_is_not_looked_for(lake:
     tx = lake.transaction()
     tx.create_table("s.new", SCHEMA)
     shutil.rmtree(Path(lake.uri, "tables/s"))
-    lake._config.dataset_root("s/new.lance").forget()
+    testing.config_of(lake).dataset_root("s/new.lance").forget()
     tx._lease._renewed -= 121
     with pytest.raises(BusyError, match="not renewed"):
         tx.commit()

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import anabranch as ab
+from anabranch import testing
 from anabranch.errors import BusyError
 from anabranch.repo.gc.reports import safe_grace
 from anabranch.repo.repository import Repository
@@ -46,7 +47,7 @@ def test_two_write_and_two_read_while_garbage_is_collected(process_pool: Program
     assert_rows(repo, "main", published)
     for commit_id in list_readable(repo):
         # Those inside a run that ended just now are there for the grace, and not to be read.
-        if not repo._repo_store.commits.get(commit_id).commit.branch.startswith("__run__"):
+        if not testing.repo_store_of(repo).commits.get(commit_id).commit.branch.startswith("__run__"):
             read_all(repo, commit_id)
     counts = {
         "rounds": rounds,
@@ -65,7 +66,7 @@ def assert_rows(repo: Repository, branch: str, ids: list[int]) -> None:
 
 def collect_the_rest(repo: Repository) -> None:
     """Collect until nothing is left; what is younger than the grace takes a moment."""
-    grace = safe_grace(repo._config)
+    grace = safe_grace(testing.config_of(repo))
     for _ in range(1000):
         try:
             report = repo.gc(keep_last=2, grace=grace)

@@ -123,7 +123,7 @@ def test_torn_step_between_two_states_is_reported_and_others_are_swept(lake: Rep
     pass_time(lake)
     lake.gc(keep_last=1)
     torn.write_bytes(torn.read_bytes()[:20])
-    lake._config.home_of(entry(lake, CUSTOMERS)).forget()
+    testing.config_of(lake).home_of(entry(lake, CUSTOMERS)).forget()
     append(lake, 4)
     append(lake, 5)
     pass_time(lake)

@@ -20,7 +20,7 @@ def clean_natively(repo: ab.Repository) -> None:
 
 def slowly(repo: ab.Repository, minutes: float) -> ab.Repository:
     """The same repository, whose clock goes forward by some minutes each time that it is read."""
-    clock, passed = repo._config.clock, count(1)
+    clock, passed = testing.config_of(repo).clock, count(1)
     step = int(minutes * 60 * 1_000_000)
     return testing.open(repo, clock=lambda: clock() + next(passed) * step, checks_clock=False)
 

@@ -6,6 +6,7 @@ import lance
 import pytest
 
 import anabranch as ab
+from anabranch import testing
 from anabranch.errors import BranchNotFoundError, InvalidInputError, NotFoundError, TableNotFoundError
 from anabranch.format.bases import Usage
 from anabranch.repo.gc.reports import GcStage, HolderKind, RepositoryStorage
@@ -185,7 +186,13 @@ def test_a_renamed_table_is_known_by_both_names(lake: Repository) -> None:
 def test_missing_files_are_reported_and_nothing_of_that_table_would_be_freed(lake: Repository) -> None:
     overwrite(lake, 1)
     pass_time(lake)
-    (file,) = lake._config.home_of(entry(lake)).open(entry(lake).version).get_fragments()[0].data_files()
+    (file,) = (
+        testing.repo_store_of(lake)
+        .config.home_of(entry(lake))
+        .open(entry(lake).version)
+        .get_fragments()[0]
+        .data_files()
+    )
     path = next(Path(lake.uri).rglob(str(file.path)))
     path.unlink()
     report = lake.storage_report(keep_last=1)

@@ -223,7 +223,7 @@ def cost(
 ) -> int:
     """The requests of a question about two branches whose heads are known."""
     repo, store = open_counted(location)
-    repo_store = RepoStore.of(repo._config)
+    repo_store = testing.repo_store_of(repo)
     heads = [repo_store.heads.get(BranchName(name)).head for name in (ours, theirs)]
     store.reset()
     ask(repo_store, *heads)

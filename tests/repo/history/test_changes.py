@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 import anabranch as ab
+from anabranch import testing
 from anabranch.bootstrap import ENGINES
 from anabranch.duck.comparer import default_comparer
 from anabranch.errors import InvalidInputError, InvalidNameError, NotFoundError, NotInHistoryError, TableNotFoundError
@@ -322,7 +323,7 @@ def test_a_frozen_branch_shows_with_the_freeze_what_it_took_from_main(lake: ab.R
 
 def feed(location: Location) -> tuple[Repository, Any]:
     repo, store = open_counted(location)
-    return Repository(repo._config, engines=replace(ENGINES, load_comparer=default_comparer)), store
+    return Repository(testing.config_of(repo), engines=replace(ENGINES, load_comparer=default_comparer)), store
 
 
 def test_commits_of_other_tables_are_not_read(location: Location) -> None:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import anabranch as ab
+from anabranch import testing
 from anabranch.bootstrap import ENGINES
 from anabranch.duck.comparer import default_comparer
 from anabranch.errors import InvalidInputError, MissingDependencyError
@@ -109,12 +110,12 @@ def test_forced_engine_also_matches_a_few_rows_that_only_one_side_updated(lake: 
     lake.update(ORDERS, {"v": "'x'"}, "id = 1", branch="dev")
     lake.update(ORDERS, {"v": "'y'"}, "id = 2")
     large = Watched()
-    repo = ab.Repository(lake._config, engines=replace(ENGINES, find_large_comparer=lambda: large))
+    repo = ab.Repository(testing.config_of(lake), engines=replace(ENGINES, find_large_comparer=lambda: large))
     assert repo.merge("dev", engine="spark", dry_run=True).plan.is_clean
     assert repo.merge("dev", engine="spark").commit is not None
     assert large.asked == ["merge", "merge"]
     local = Watched()
-    repo = ab.Repository(lake._config, engines=replace(ENGINES, load_comparer=lambda: local))
+    repo = ab.Repository(testing.config_of(lake), engines=replace(ENGINES, load_comparer=lambda: local))
     lake.update(ORDERS, {"v": "'z'"}, "id = 1", branch="dev")
     lake.update(ORDERS, {"v": "'z'"}, "id = 3")
     assert repo.merge("dev").commit is not None

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import anabranch as ab
+from anabranch import testing
 from anabranch.errors import (
     BranchNotFoundError,
     InvalidInputError,
@@ -168,7 +169,7 @@ def test_repeated_key_is_reported(repo: ab.Repository) -> None:
         tx.append("s.t", table(1, 1))
     found = entry(repo, "s.t")
     with pytest.raises(KeyConflictError, match="more than once"):
-        find_row(VersionRef(home=repo._config.home_of(found), version=found.version), {"id": 1})
+        find_row(VersionRef(home=testing.config_of(repo).home_of(found), version=found.version), {"id": 1})
 
 
 @pytest.mark.s3

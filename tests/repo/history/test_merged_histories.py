@@ -3,11 +3,11 @@
 import pytest
 
 import anabranch as ab
+from anabranch import testing
 from anabranch.errors import CommitNotFoundError
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.log.commits import CommitSpec
 from anabranch.repo.log.entries import CommitKind
-from anabranch.repo.log.store import RepoStore
 from anabranch.repo.write.publish import Attempt
 from tests.repo.conftest import ORDERS, append, entry
 from tests.repo.log.test_history_tables import expected, recorded
@@ -15,7 +15,7 @@ from tests.repo.log.test_history_tables import expected, recorded
 
 def merge(repo: ab.Repository, source: str, *, into: str = "main") -> ab.GraphCommit:
     """A commit of two parents that takes orders as the source has them."""
-    repo_store = RepoStore.of(repo._config)
+    repo_store = testing.repo_store_of(repo)
     spec = CommitSpec(
         message=f"merge {source}",
         kind=CommitKind.MERGE,

@@ -99,7 +99,7 @@ def lakes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Lake, ...]
     held = source.list_commits("main", limit=None)[-1].graph_commit_id
     # So long that the lease neither expires nor is renewed while the tests run.
     source = testing.open(source, lease=timedelta(hours=12))
-    lease = source._config.leases.start_work(held=[held])
+    lease = testing.config_of(source).leases.start_work(held=[held])
     yield Lake.of(source), Lake.of(clone)
     lease.release()
 

@@ -147,7 +147,7 @@ def test_the_store_is_asked_for_its_time_once(lake: ab.Repository) -> None:
     append(repo, 5)
     assert "head" not in counting.counts
     with pytest.raises(AnabranchError, match="the clock of this machine"):
-        append(open_with(replace(with_clock(lake, DAY)._config, store=counting)), 6)
+        append(open_with(replace(testing.config_of(with_clock(lake, DAY)), store=counting)), 6)
     assert counting.counts["head"] == 1
 
 

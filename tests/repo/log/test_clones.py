@@ -8,6 +8,7 @@ from typing import TypeVar
 import pytest
 
 import anabranch as ab
+from anabranch import testing
 from anabranch.errors import CollectedError, NotFoundError
 from anabranch.ids import TableKey
 from anabranch.repo.clone.clone import clone_repository, request_clone
@@ -27,7 +28,7 @@ KEYS = [TableKey.parse(ORDERS), TableKey.parse(CUSTOMERS)]
 
 @pytest.mark.s3
 def test_a_registered_clone_is_held_until_it_is_released(lake: ab.Repository) -> None:
-    clones = Clones(lake._config)
+    clones = Clones(testing.config_of(lake))
     head = lake.head_commit_id_for_branch("main")
     first = clones.register(target="/there", kind=CloneKind.SHALLOW, commit_id=head, keys=KEYS)
     second = clones.register(target="/elsewhere", kind=CloneKind.DEEP, commit_id=head, keys=KEYS[:1])
@@ -39,14 +40,14 @@ def test_a_registered_clone_is_held_until_it_is_released(lake: ab.Repository) ->
     }
     assert clones.release(first.id).state is CloneState.RELEASED
     assert clones.release(first.id).state is CloneState.RELEASED  # releasing again is harmless
-    assert [held.clone_id for held in Clones(lake._config).iter_held()] == [second.id]
+    assert [held.clone_id for held in Clones(testing.config_of(lake)).iter_held()] == [second.id]
     assert {(clone.id, clone.is_held) for clone in clones.list()} == {(first.id, False), (second.id, True)}
 
 
 @pytest.mark.parametrize("wrong", ["01ARZ3NDEKTSV4RRFFQ69G5FAV", "", "../main", "a/b"])
 def test_an_unregistered_clone_is_named(lake: ab.Repository, wrong: str) -> None:
     with pytest.raises(NotFoundError, match="no clone"):
-        Clones(lake._config).release(wrong)
+        Clones(testing.config_of(lake)).release(wrong)
 
 
 class _CollectedConcurrently(WrappedStore):
@@ -64,7 +65,7 @@ class _CollectedConcurrently(WrappedStore):
 
 
 def test_a_commit_that_is_collected_at_the_same_time_is_not_cloned(lake: ab.Repository, location: Location) -> None:
-    config, target = lake._config, open_store(location / "clone", location.storage_options)
+    config, target = testing.config_of(lake), open_store(location / "clone", location.storage_options)
     store = _CollectedConcurrently(config, lake.head_commit_id_for_branch("main"))
     request = request_clone(
         RepoStore.of(replace(config, store=store)),

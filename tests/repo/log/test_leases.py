@@ -55,7 +55,7 @@ def test_expired_run_is_reported_and_blocks_no_deletion(local: Repository) -> No
 
 def test_lease_given_before_the_clock_was_set_back_blocks_nothing(local: Repository) -> None:
     run = local.begin_run("dev")
-    killed = local._config.leases.new(BranchName("__gc__"), "X")
+    killed = testing.config_of(local).leases.new(BranchName("__gc__"), "X")
     killed.start()
     with pytest.raises(BusyError, match="garbage is being collected"):
         local.gc()
@@ -86,7 +86,7 @@ def test_ended_runs_block_no_deletion_however_alive_their_process(local: Reposit
     another(local).run_get(run.id).abort()
     nothing.abort()
     for ended in (run, published, nothing):
-        local._config.leases.new(DEV, ended.id).renew()
+        testing.config_of(local).leases.new(DEV, ended.id).renew()
     local.branch_delete("dev")
 
 
@@ -101,7 +101,7 @@ def test_run_on_another_branch_blocks_no_deletion(local: Repository) -> None:
 @pytest.mark.s3
 def test_leases_lapse_by_the_clock_of_the_store(lake: Repository) -> None:
     lake.branch_create("dev")
-    config = lake._config
+    config = testing.config_of(lake)
     lease = config.leases.new(DEV, "x")
     lease.start()
     assert config.leases.list_alive(DEV) == ("x",)
@@ -164,7 +164,7 @@ def test_leases_are_renewed(local: Repository) -> None:
 
 def test_renewal_in_progress_does_not_outlive_its_lease(local: Repository) -> None:
     store = FaultyStore(testing.store_of(local), nth=2, fault=Fault.STALL, operation="put")
-    lease = replace(local._config, store=store, lease=timedelta(milliseconds=30)).leases.new(DEV, "x")
+    lease = replace(testing.config_of(local), store=store, lease=timedelta(milliseconds=30)).leases.new(DEV, "x")
     lease.start()
     store.reached.wait()  # the first renewal is in progress
     release = threading.Thread(target=lease.release)
@@ -194,7 +194,7 @@ def test_run_on_an_earlier_branch_of_the_name_blocks_no_deletion(local: Reposito
     local.branch_create("dev")
     with pytest.raises(BranchNotFoundError, match="deleted and created again"):
         run.publish()  # renews the lease nevertheless
-    assert local._config.leases.list_alive(DEV) == (run.id,)
+    assert testing.config_of(local).leases.list_alive(DEV) == (run.id,)
     local.branch_delete("dev")
 
 
@@ -203,10 +203,12 @@ def test_undo_looks_past_the_end_of_a_run_that_died_while_publishing(local: Repo
         tx.append(ORDERS, table(1))
     run = local.begin_run()
     append_in(run, 2)
-    entry = get_run(local._repo_store, run.id)
-    head = local._repo_store.heads.get(BranchName("main"))
+    entry = get_run(testing.repo_store_of(local), run.id)
+    head = testing.repo_store_of(local).heads.get(BranchName("main"))
     state = replace(run_state(entry), phase=RunPhase.PUBLISHING, published_after=head.number)
-    move_run(local._repo_store, run.id, lambda newest: next_run_entry(local._repo_store, newest, state))
+    move_run(
+        testing.repo_store_of(local), run.id, lambda newest: next_run_entry(testing.repo_store_of(local), newest, state)
+    )
     expire(local)
     run.abort()
     assert [movement.event for movement in local.reflog(limit=2)] == ["aborted", "committed"]

@@ -22,7 +22,6 @@ from anabranch.errors import (
 from anabranch.ids import BranchName
 from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.creation import create_repository
-from anabranch.repo.log.store import RepoStore
 from anabranch.storage import open_store
 from tests.conftest import Location
 from tests.handles import open_with
@@ -282,7 +281,7 @@ def test_what_others_left_beside_a_log_is_not_an_entry(lake: ab.Repository) -> N
 
 
 def test_a_lost_base_of_a_commit_is_damage(lake: ab.Repository) -> None:
-    store, head = testing.store_of(lake), RepoStore.of(lake._config).heads.get(BranchName("main")).head
+    store, head = testing.store_of(lake), testing.repo_store_of(lake).heads.get(BranchName("main")).head
     store.delete(f"_commits/{head.base}.json")
     with pytest.raises(CorruptError, match=f"'{head.base}'.* is missing; run doctor"):
         another(lake).snapshot()
@@ -312,7 +311,7 @@ def test_two_branches_with_one_history_share_its_commits(lake: ab.Repository) ->
     main, dev = lake.list_commits("main"), lake.list_commits("dev")
     assert main[1:] == dev[1:]
     assert main[0].parent_commit_id == dev[0].parent_commit_id
-    assert RepoStore.of(lake._config).heads.get(BranchName("dev")).number == 2
+    assert testing.repo_store_of(lake).heads.get(BranchName("dev")).number == 2
 
 
 @pytest.mark.parametrize("kind", ["link", "folder"])

@@ -6,6 +6,7 @@ from functools import partial
 
 import hypothesis.strategies as st
 
+from anabranch import testing
 from anabranch.errors import BranchNotFoundError
 from anabranch.repo.log.entries import RunPhase
 from anabranch.repo.repository import Repository
@@ -141,4 +142,4 @@ class KeepingMachine(MergingMachine):
 
 
 def _is_collected(repo: Repository, commit_id: str) -> bool:
-    return repo._repo_store.commits.get(commit_id).collected_at is not None
+    return testing.repo_store_of(repo).commits.get(commit_id).collected_at is not None

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import hypothesis.strategies as st
 
 import anabranch as ab
+from anabranch import testing
 from anabranch.errors import AnabranchError, BranchNotFoundError
 from anabranch.ids import BranchName
 from anabranch.repo.log.entries import RunPhase
@@ -322,7 +323,7 @@ class KillingMachine(RepositoryMachine):
             fresh.settle(key, branch=name)
 
     def _has_changed(self, fresh: Repository) -> bool:
-        newest = {name: fresh._repo_store.heads.find(BranchName(name)) for name in ("main", *BRANCHES)}
+        newest = {name: testing.repo_store_of(fresh).heads.find(BranchName(name)) for name in ("main", *BRANCHES)}
         lengths = {name: entry.number for name, entry in newest.items() if entry is not None}
         tags = {tag.name: tag.commit_id for tag in fresh.tag_list()}
         known = {name: self.model.id_of(commit) for name, commit in self.model.tags.items()}
@@ -331,4 +332,6 @@ class KillingMachine(RepositoryMachine):
     def _find_collected(self) -> set[ModelCommit]:
         fresh = self._reopened()
         left = [(found, commit) for found, commit in self.model.commits.items() if commit not in self.model.collected]
-        return {commit for found, commit in left if fresh._repo_store.commits.get(found).collected_at is not None}
+        return {
+            commit for found, commit in left if testing.repo_store_of(fresh).commits.get(found).collected_at is not None
+        }

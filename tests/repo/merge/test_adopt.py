@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import anabranch as ab
+from anabranch import testing
 from anabranch.errors import (
     DatasetNotFoundError,
     ExternalWriteError,
@@ -277,7 +278,10 @@ def test_a_lance_table_is_taken_in_without_copying(lake: ab.Repository, elsewher
     assert snapshot["ext.numbers"].count_rows() == 3
     assert ids(snapshot, "ext.numbers") == [1, 2, 3]
     assert snapshot.commit.kind == "adopt"
-    assert snapshot.commit.message == f"Adopt {lake._config.root.rpartition('/')[0]}/elsewhere.lance as ext.numbers"
+    assert (
+        snapshot.commit.message
+        == f"Adopt {testing.config_of(lake).root.rpartition('/')[0]}/elsewhere.lance as ext.numbers"
+    )
 
 
 def test_an_adopted_table_is_written_here_and_stays_as_it_was_there(lake: ab.Repository, elsewhere: str) -> None:

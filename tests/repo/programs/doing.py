@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any, Protocol
 
 import anabranch as ab
+from anabranch import testing
 from anabranch.errors import AnabranchError
 from anabranch.repo.repository import Repository
 from tests.handles import open_with
@@ -59,7 +60,7 @@ class PublishRun:
 
 def open_patiently(uri: str, *, branch: str = "main", storage_options: Mapping[str, str] | None = None) -> Repository:
     """A handle that has seen nothing, for which no lease expires within a day."""
-    context = ab.open(uri, branch=branch, storage_options=dict(storage_options or {}), actor="ada")._config
+    context = testing.config_of(ab.open(uri, branch=branch, storage_options=dict(storage_options or {}), actor="ada"))
     return open_with(replace(context, lease=LEASE), branch=branch)
 
 

@@ -123,7 +123,7 @@ class Writer:
         return {"deleted": branch}
 
     def collect(self) -> dict[str, Any]:
-        report = self.repo.gc(keep_last=20, grace=safe_grace(self.repo._config))
+        report = self.repo.gc(keep_last=20, grace=safe_grace(testing.config_of(self.repo)))
         return {"collected": len(report.objects)}
 
     def step(self) -> dict[str, Any] | None:

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 import anabranch as ab
+from anabranch import testing
 from anabranch.repo.refs.protection import holding_schema_lock
 from anabranch.repo.repository import Repository
 
@@ -47,7 +48,7 @@ def apply(repo: Repository, name: str) -> None:
 def hold_alone(repo: Repository, name: str) -> None:
     """Hold the lock, and make sure that no other process does."""
     mine = Path(f"{repo.uri}-{name}.held")
-    with holding_schema_lock(repo._repo_store):
+    with holding_schema_lock(testing.repo_store_of(repo)):
         os.close(os.open(mine, os.O_CREAT | os.O_EXCL))
         mine.unlink()
 
@@ -57,7 +58,7 @@ def _apply(uri: str, name: str) -> None:
 
 
 def _hold(uri: str, _: str) -> None:
-    with holding_schema_lock(ab.open(uri)._repo_store):
+    with holding_schema_lock(testing.repo_store_of(ab.open(uri))):
         pass
 
 

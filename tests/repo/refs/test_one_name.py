@@ -83,7 +83,7 @@ def test_a_name_given_up_is_free_again(lake: ab.Repository, bring: Act) -> None:
 def test_a_branch_that_others_wrote_to_concurrently_still_goes(lake: ab.Repository, bring: Act) -> None:
     """They come before the tombstone, so that nothing of theirs is lost."""
     crossed = raced_by(lake, tag)
-    clock = crossed._config.clock
+    clock = testing.config_of(crossed).clock
     times = count()
 
     def write_when_the_branch_is_to_go() -> int:

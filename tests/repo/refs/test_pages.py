@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import anabranch as ab
+from anabranch import testing
 from anabranch.errors import InvalidInputError
 from anabranch.ids import MAIN, BranchName
 from anabranch.repo.log import codec
@@ -18,7 +19,7 @@ NAMES = ["a", "b/1", "b/2", "b-1", "c"]
 
 def make_branches(repo: ab.Repository, names: list[str]) -> None:
     """Put the first entry of each branch, which is all that creating one writes."""
-    config, head = repo._config, repo._repo_store.heads.get(BranchName(MAIN))
+    config, head = testing.config_of(repo), testing.repo_store_of(repo).heads.get(BranchName(MAIN))
     for name in names:
         entry = codec.encode_entry(replace(head, branch=BranchName(name)))
         config.store.put(config.branch_log(BranchName(name)).path(head.number), entry)

@@ -13,7 +13,6 @@ from anabranch.ids import BranchName
 from anabranch.repo.doctor.doctor import diagnose_renames
 from anabranch.repo.doctor.inventory import Inventory
 from anabranch.repo.log.config import now_in_microseconds
-from anabranch.repo.log.store import RepoStore
 from tests.repo.conftest import ORDERS, another, append, ids, raw, table
 from tests.repo.gc.interrupting import interrupted
 from tests.repo.gc.passing import DAY, pass_time
@@ -160,7 +159,7 @@ def test_doctor_does_not_remove_a_name_whose_rename_has_finished(dev: ab.Reposit
     cases: list[Case] = []
 
     def scan(repo: ab.Repository) -> None:
-        repo_store, inventory = RepoStore.of(repo._config), Inventory(None)
+        repo_store, inventory = testing.repo_store_of(repo), Inventory(None)
         for name in ("main", "dev", "prices"):
             inventory.add_head(repo_store.heads.get(BranchName(name)))
         cases.extend(diagnose_renames(repo_store, inventory))

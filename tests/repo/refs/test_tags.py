@@ -135,7 +135,7 @@ def test_a_branch_does_not_come_back_under_the_name_of_a_tag(
 def test_nothing_is_built_on_a_commit_that_was_never_published(lake: ab.Repository) -> None:
     """As a writer leaves it that dies between its two puts."""
     store, published = testing.store_of(lake), lake.snapshot().id
-    orphan = lake._config.new_id()
+    orphan = testing.config_of(lake).new_id()
     data = store.get(f"_commits/{published}.json").replace(published.encode(), orphan.encode())
     store.put(f"_commits/{orphan}.json", reseal("", data))
     for build in (

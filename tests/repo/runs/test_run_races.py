@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 import anabranch as ab
+from anabranch import testing
 from anabranch.errors import (
     AnabranchError,
     BranchInUseError,
@@ -191,12 +192,12 @@ def _refuse(branch: BranchName) -> Combiner:
 def test_abort_at_the_moment_at_which_a_publisher_succeeds_that_seemed_dead(lake: Repository) -> None:
     """The abort looks for the commit before it is there, and puts its entry after."""
     (run_id,) = prepared_runs(lake, 1)
-    announced, _ = run_publish._announce(lake._repo_store, run_id)
+    announced, _ = run_publish._announce(testing.repo_store_of(lake), run_id)
     expire(lake)
 
     def publish(other: Repository) -> None:
-        carrier = run_publish._Carrier(other._repo_store, announced, _refuse)
-        run_publish._publish(other._repo_store, carrier, inspect=None, metadata={})
+        carrier = run_publish._Carrier(testing.repo_store_of(other), announced, _refuse)
+        run_publish._publish(testing.repo_store_of(other), carrier, inspect=None, metadata={})
 
     aborting = raced_by(lake, publish)
     with pytest.raises(RunEndedError, match="published"):

@@ -217,7 +217,7 @@ def test_commits_and_branches_of_a_run_are_no_refs(lake: Repository) -> None:
 
 def test_prefix_that_only_hidden_commits_share_means_the_public_one(lake: Repository) -> None:
     made = iter([f"01ARZ3NDEKTSV4RRFFQ69G5F{end}" for end in ("A0", "B1", "B2", "B3")])
-    handle = open_with(replace(lake._config, new_id=lambda: next(made)))
+    handle = open_with(replace(testing.config_of(lake), new_id=lambda: next(made)))
     run = handle.begin_run()
     append_in(run, 4)
     public = append(handle, 5)

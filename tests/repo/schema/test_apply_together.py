@@ -36,7 +36,7 @@ def disturbed(repo: ab.Repository, *acts: Callable[[ab.Repository], object]) -> 
             pending.pop(0)(testing.open(repo))
         return new_ulid()
 
-    return open_with(replace(repo._config, new_id=new_id), branch=repo.branch)
+    return open_with(replace(testing.config_of(repo), new_id=new_id), branch=repo.branch)
 
 
 def test_rows_that_come_concurrently_are_in_the_new_schema(lake: ab.Repository) -> None:
@@ -115,7 +115,7 @@ def test_an_append_does_not_slip_past_a_new_primary_key(lake: ab.Repository) -> 
 
 
 def test_one_schema_change_at_a_time(lake: ab.Repository) -> None:
-    with holding_schema_lock(lake._repo_store), nothing_changes(lake):
+    with holding_schema_lock(testing.repo_store_of(lake)), nothing_changes(lake):
         with pytest.raises(BusyError, match="'ada' is applying a schema change"):
             another(lake).schema_apply(with_orders(n="int8"))
         # What changes nothing needs no turn.

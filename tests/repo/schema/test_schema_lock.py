@@ -8,6 +8,7 @@ import lance
 import pytest
 
 import anabranch as ab
+from anabranch import testing
 from anabranch.errors import BranchNotFoundError, BusyError
 from anabranch.repo.log.entries import CommitKind
 from anabranch.repo.refs.protection import LOCK, holding_schema_lock
@@ -47,7 +48,7 @@ def held() -> Iterator[ExitStack]:
 
 
 def hold(repo: Repository, held: ExitStack) -> None:
-    held.enter_context(holding_schema_lock(repo._repo_store))
+    held.enter_context(holding_schema_lock(testing.repo_store_of(repo)))
 
 
 def names_of(repo: Repository, *, internal: bool = False) -> list[str]:
@@ -89,7 +90,7 @@ def test_lock_is_an_internal_branch(lake: Repository, held: ExitStack) -> None:
 
 
 def test_second_holder_is_refused_until_the_first_is_done(lake: Repository) -> None:
-    with holding_schema_lock(lake._repo_store), pytest.raises(BusyError) as caught, ExitStack() as other:
+    with holding_schema_lock(testing.repo_store_of(lake)), pytest.raises(BusyError) as caught, ExitStack() as other:
         hold(ab.open(lake.uri), other)
     assert caught.value.retryable
     with ExitStack() as other:
@@ -121,7 +122,7 @@ def test_holder_that_seemed_dead_gives_nothing_back_that_is_not_its_own(lake: Re
 
 
 def test_killed_holder_does_not_block_after_its_lease(process_pool: Program, lake: Repository) -> None:
-    with holding_schema_lock(lake._repo_store):
+    with holding_schema_lock(testing.repo_store_of(lake)):
         pass  # the first of all does a little more
     points = points_of(process_pool, "hold the schema lock", lake.uri, "1-0")
     seen = set()
@@ -133,7 +134,7 @@ def test_killed_holder_does_not_block_after_its_lease(process_pool: Program, lak
                 lake.branch_create(f"dev/{fatal}")
         expire(lake)
         lake.branch_create(f"dev/{fatal}")
-        with holding_schema_lock(lake._repo_store):
+        with holding_schema_lock(testing.repo_store_of(lake)):
             pass
         seen.add(is_held)
     assert seen == {False, True}
@@ -144,7 +145,7 @@ def test_killed_holder_does_not_block_after_its_lease(process_pool: Program, lak
 
 @pytest.mark.parametrize("mode", ["pinned", "live"])
 def test_no_branch_is_made_while_the_lock_is_held(lake: Repository, mode: str) -> None:
-    with holding_schema_lock(lake._repo_store), pytest.raises(BusyError) as caught:
+    with holding_schema_lock(testing.repo_store_of(lake)), pytest.raises(BusyError) as caught:
         ab.open(lake.uri).branch_create_from("main", "dev", mode=mode)
     assert caught.value.retryable
     assert objects(lake, "_versions/dev") == {}

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import anabranch as ab
+from anabranch import testing
 from anabranch.errors import AnabranchError
 from anabranch.format.doctor.findings import FindingKind as Kind
 from anabranch.format.layout.listing import manifest_path
@@ -30,7 +31,7 @@ def branch(request: pytest.FixtureRequest, lake: ab.Repository) -> str:
 
 
 def manifest(repo: ab.Repository, branch: str, version: int) -> Path:
-    return Path(repo._config.home_of(entry(repo, ref=branch)).uri, manifest_path(version))
+    return Path(testing.config_of(repo).home_of(entry(repo, ref=branch)).uri, manifest_path(version))
 
 
 def damage(path: Path, how: str) -> None:
@@ -78,7 +79,7 @@ def test_doctor_rebuilds_a_staged_manifest_from_its_settled_twin(lake: ab.Reposi
         path.unlink()
     else:
         damage(path, how)
-    lake._config.home_of(entry(lake, ref=branch)).forget()
+    testing.config_of(lake).home_of(entry(lake, ref=branch)).forget()
     with pytest.raises(AnabranchError, match=r"doctor\(repair=True\)"):
         another(lake).snapshot_of(branch)[ORDERS].to_arrow()
     (found,) = another(lake).doctor().findings

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import anabranch as ab
+from anabranch import testing
 from anabranch.format.staging import ColumnChange
 from anabranch.ids import BranchName
 from anabranch.repo.log.commits import CommitSpec
@@ -102,7 +103,7 @@ def test_new_table_is_empty_until_it_is_published(lake: Repository) -> None:
     tx = lake.transaction()
     tx.create_table("s.new", SCHEMA)
     tx.append("s.new", table(1))
-    uri = lake._config.home_of(tx["s.new"].entry).uri
+    uri = testing.config_of(lake).home_of(tx["s.new"].entry).uri
     options = lake.storage_options
     assert ab.dataset(uri, storage_options=options).count_rows() == 0
     tx.commit()
@@ -115,7 +116,7 @@ def append_without_settling(lake: Repository, number: int) -> Callable[[], objec
     Without durability: a durable commit links its settled manifests itself.
     """
     options = {**lake.storage_options, "durability": "none"}
-    repo_store = RepoStore.of(replace(lake._config, storage_options=options))
+    repo_store = RepoStore.of(replace(testing.config_of(lake), storage_options=options))
     spec = CommitSpec(message="", kind=CommitKind.CHANGE, metadata={})
 
     tx = Transaction(repo_store, branch=BranchName("main"), spec=spec, on_published=lambda _: None)

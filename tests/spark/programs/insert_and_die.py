@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import anabranch as ab
+from anabranch import testing
 from anabranch.bootstrap import open_repository
 from anabranch.repo.repository import Repository
 from anabranch.spark.gateway.server import serve
@@ -55,7 +56,7 @@ class DyingStore(WrappedStore):
 
 def serve_until(point: str, report: str, socket: str, idle: str) -> None:
     def open_dying(uri: str, **options: Any) -> Repository:
-        context = open_repository(uri, **options)._config
+        context = testing.config_of(open_repository(uri, **options))
         return open_with(replace(context, store=DyingStore(context.store, point, Path(report))))
 
     serve(socket, open_dying, idle_seconds=int(idle))

@@ -17,6 +17,7 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, DataSourceStream
 from pyspark.sql.types import StructType
 
 import anabranch as ab
+from anabranch import testing
 from anabranch.repo.repository import Repository
 from anabranch.spark.writer import StreamCommitWriter
 from anabranch.storage import ObjectStore
@@ -87,7 +88,7 @@ class DyingWriter(DataSourceStreamArrowWriter):
         opened = self._inner._open_repository
 
         def open_dying(*args: Any, **kwargs: Any) -> Repository:
-            context = opened(*args, **kwargs)._config
+            context = testing.config_of(opened(*args, **kwargs))
             return open_with(replace(context, store=DyingStore(context.store, self._death, batchId)))
 
         self._inner._open_repository = open_dying
