@@ -10,7 +10,7 @@ from lance.fragment import write_fragments
 
 from anabranch.format.home import Home
 from anabranch.format.layout.listing import manifest_path
-from anabranch.format.layout.manifest import read_outline
+from anabranch.format.layout.manifest import read_manifest
 from anabranch.format.layout.messages import Fragment
 from tests.format.overlays import ENABLE, add_overlay
 
@@ -188,7 +188,7 @@ def test_overlays_are_written_but_opened_only_on_request(root: Path, monkeypatch
     path = add_overlay(home, "id", {1: 20})
     assert Path(root, path).parent == root / "data"
     assert opened(root).to_table()["id"].to_pylist() == [1, 20, 3]
-    (fragment,) = read_outline(home.store().get(manifest_path(2))).fragments
+    (fragment,) = read_manifest(home.store().get(manifest_path(2))).fragments
     (overlay,) = Fragment.parse(fragment, "fragment").overlays
     assert overlay.data_file.path == Path(path).name
     monkeypatch.delenv(ENABLE)

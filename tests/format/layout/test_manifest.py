@@ -9,7 +9,7 @@ import pytest
 
 from anabranch.errors import DamagedFileError
 from anabranch.format.home import Home
-from anabranch.format.layout.manifest import BasePath, read_manifest, with_base_paths, with_version
+from anabranch.format.layout.manifest import BasePath, base_paths_of, read_manifest, with_base_paths, with_version
 from tests.conftest import Location
 
 
@@ -29,9 +29,9 @@ def manifest_of(folder: Path) -> Path:
 def test_version_branch_and_base_paths_are_read(branched: Path) -> None:
     main = read_manifest(manifest_of(branched).read_bytes())
     dev = read_manifest(manifest_of(branched / "tree" / "dev").read_bytes())
-    assert (main.version, main.branch, main.base_paths) == (1, None, ())
+    assert (main.version, main.branch, base_paths_of(main)) == (1, "", ())
     assert dev.branch == "dev"
-    assert dev.base_paths == (BasePath(id=0, path=str(branched), name=None, is_dataset_root=True),)
+    assert base_paths_of(dev) == (BasePath(id=0, path=str(branched), name=None, is_dataset_root=True),)
 
 
 def test_lance_reads_a_manifest_whose_base_path_changed(branched: Path, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from anabranch.errors import DamagedFileError
-from anabranch.format.layout.manifest import join_manifest, read_message, read_outline, read_parts, with_message
+from anabranch.format.layout.manifest import join_manifest, read_manifest, read_parts, with_message
 from anabranch.format.layout.messages import DataFile, Fragment, Manifest, find_unknown_fields
 
 # Field 15, a text, and field 200, a number: neither is described.
@@ -44,14 +44,14 @@ def test_fragments_are_written_as_lance_writes_them(tmp_path: Path) -> None:
     made.delete("id = 3")
     for path in sorted((tmp_path / "t.lance" / "_versions").glob("*.manifest")):
         data = path.read_bytes()
-        for described in read_outline(data).fragments:
+        for described in read_manifest(data).fragments:
             fragment = Fragment.parse(described, "fragment")
             assert fragment.SerializeToString() == described
             assert not find_unknown_fields(fragment)
         # Fields that are not described come last, so the order differs, but nothing is lost.
-        assert len(with_message(data, read_message(data, "x"), name="x")) == len(data)
+        assert len(with_message(data, read_manifest(data), name="x")) == len(data)
         parts = read_parts(join_manifest(read_parts(data, name="x")), name="x")
-        assert list(parts.fragments.values()) == list(read_outline(data).fragments)
+        assert list(parts.fragments.values()) == list(read_manifest(data).fragments)
 
 
 def test_messages_are_generated_once_in_many_threads() -> None:

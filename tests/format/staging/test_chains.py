@@ -247,7 +247,7 @@ class Chain(RuleBasedStateMachine):
     def settle_home(self) -> None:
         settled = settle(self.version_ref.home, self.version_ref.version, expected_head=self.head)
         assert not list_external_versions(self.version_ref.home, since=self.head)
-        self.head, self.head_rows = settled.version, self.model.rows
+        self.head, self.head_rows = settled.number, self.model.rows
 
     @precondition(lambda self: self.forks < 3)
     @rule()

@@ -17,6 +17,7 @@ from anabranch.format.layout.next_manifest import settled_manifest
 from anabranch.format.staging import (
     ColumnChange,
     IndexKind,
+    PreparedSettle,
     VersionRef,
     alter_columns,
     append,
@@ -100,14 +101,22 @@ def test_native_writer_finds_rows_by_an_index_that_was_settled(location: Locatio
     assert [found.name for found in seen.describe_indices()] == ["id_idx"]
     seen.insert(rows([60]))
     assert raw(version_ref).to_table(filter="id IN (50, 60)").column("id").to_pylist() == [50, 60]
-    assert settle(version_ref.home, append(staged, rows([51])).version, expected_head=4).version == 5
+    assert settle(version_ref.home, append(staged, rows([51])).version, expected_head=4).number == 5
+
+
+def is_restore(prepared: PreparedSettle) -> bool:
+    """Whether native writers that read an older version fail, instead of writing on top of the prepared one."""
+    assert prepared.made is not None
+    inline = inline_transaction(prepared.made.parts)
+    assert inline is not None
+    return Transaction.parse(inline, "transaction").HasField("restore")
 
 
 def test_change_of_columns_conflicts_with_a_native_writer_instead_of_corrupting(location: Location) -> None:
     version_ref = settled_table(location)
     beside: Any = raw(version_ref)
     staged = alter_columns(version_ref, [ColumnChange(path="v", name="w")])
-    assert prepare_settle(version_ref.home, staged.version, expected_head=2).is_restore
+    assert is_restore(prepare_settle(version_ref.home, staged.version, expected_head=2))
     settle(version_ref.home, staged.version, expected_head=2)
     with pytest.raises(OSError, match="Restore"):
         beside.insert(rows([60]))
@@ -117,11 +126,11 @@ def test_change_of_columns_conflicts_with_a_native_writer_instead_of_corrupting(
 def test_return_to_an_older_version_conflicts_with_a_native_writer(location: Location) -> None:
     version_ref = settled_table(location)
     settle(version_ref.home, append(version_ref, rows([50])).version, expected_head=2)
-    assert prepare_settle(version_ref.home, version_ref.version, expected_head=3).is_restore
+    assert is_restore(prepare_settle(version_ref.home, version_ref.version, expected_head=3))
     settle(version_ref.home, version_ref.version, expected_head=3)
     assert sorted(values(raw(version_ref))) == list(range(10))
     later = append(version_ref, rows([60]))
-    assert not prepare_settle(version_ref.home, later.version, expected_head=4).is_restore
+    assert not is_restore(prepare_settle(version_ref.home, later.version, expected_head=4))
 
 
 # Row versions
@@ -199,7 +208,7 @@ def test_prepared_settle_names_the_files_that_are_new(location: Location) -> Non
     kinds = sorted(name.partition("/")[0] for name in names)
     assert kinds == ["_deletions", "_indices", "_indices", "_versions", "data"]
     assert manifest_path(staged.version) in names
-    assert prepare_settle(version_ref.home, version_ref.version, expected_head=2).is_settled
+    assert prepare_settle(version_ref.home, version_ref.version, expected_head=2).made is None
 
 
 def test_files_of_a_fork_that_its_source_holds_are_not_new(location: Location) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from anabranch.errors import ExternalWriteError, VersionNotFoundError
 from anabranch.format.home import Home
-from anabranch.format.layout.manifest import read_message, with_message
+from anabranch.format.layout.manifest import read_manifest, with_message
 from anabranch.format.staging import (
     IndexKind,
     VersionRef,
@@ -37,7 +37,7 @@ def append_externally(home: Home, *keys: int) -> int:
 def test_settled_version_is_what_raw_readers_see(location: Location) -> None:
     version_ref = new_table(location, [1, 2])
     settled = settle(version_ref.home, version_ref.version, expected_head=1, stamp={"commit": "c1"})
-    assert (settled.version, settled.between) == (2, ())
+    assert (settled.number, settled.between) == (2, ())
     assert raw(version_ref).version == 2
     assert raw(version_ref).count_rows() == 2
     assert restored_version(version_ref.home, 2) is not None
@@ -61,7 +61,7 @@ def test_settling_again_names_our_own_versions_in_between(location: Location) ->
     version_ref = new_table(location, [1])
     settle(version_ref.home, version_ref.version, expected_head=1)
     settled = settle(version_ref.home, append(version_ref, rows([2])).version, expected_head=1)
-    assert (settled.version, settled.between) == (3, (2,))
+    assert (settled.number, settled.between) == (3, (2,))
 
 
 @pytest.mark.s3
@@ -81,7 +81,7 @@ def test_external_write_whose_transaction_file_was_lost_is_kept(location: Locati
     home = new_table(location, [1]).home
     external = append_externally(home, 50)
     store, path = home.store(), home.manifest_path(external)
-    message = read_message(store.get(path), "manifest")
+    message = read_manifest(store.get(path))
     message.ClearField("transaction_section")
     store.put(path, with_message(store.get(path), message, name="manifest"))
     store.put(f"{home.folder}/_transactions/{message.transaction_file}".lstrip("/"), left)
@@ -105,7 +105,7 @@ def test_settle_that_lost_against_another_of_ours_takes_the_next_number(location
     settle(version_ref.home, version_ref.version, expected_head=1)
     settled = link(prepared)
     assert settled is not None
-    assert (settled.version, settled.between) == (3, (2,))
+    assert (settled.number, settled.between) == (3, (2,))
     assert raw(version_ref).to_table().column("id").to_pylist() == [1, 2]
 
 
@@ -119,14 +119,14 @@ def test_version_that_is_not_published_any_more_is_not_put_on_a_newer_one(locati
 
 def test_version_is_settled_once(location: Location) -> None:
     version_ref = new_table(location, [1])
-    assert settle(version_ref.home, version_ref.version, expected_head=1).version == 2
-    assert settle(version_ref.home, version_ref.version, expected_head=1).version == 2
+    assert settle(version_ref.home, version_ref.version, expected_head=1).number == 2
+    assert settle(version_ref.home, version_ref.version, expected_head=1).number == 2
     assert raw(version_ref).version == 2
 
 
 def test_foreign_rewrites_that_lance_cannot_show_are_foreign(location: Location) -> None:
     version_ref = index(new_table(location, range(5), range(5, 10)), "id", IndexKind.BTREE)
-    head = settle(version_ref.home, version_ref.version, expected_head=1).version
+    head = settle(version_ref.home, version_ref.version, expected_head=1).number
     dataset = raw(version_ref)
     dataset.optimize.compact_files()
     dataset.delete("id = 1")
@@ -158,7 +158,7 @@ def test_restores_of_earlier_releases_are_ours(location: Location) -> None:
     assert restored_version(version_ref.home, 2) is not None
     assert restored_version(version_ref.home, 2) == version_ref.version
     assert list_external_versions(version_ref.home, since=1) == ()
-    assert settle(version_ref.home, append(version_ref, rows([2])).version, expected_head=1).version == 3
+    assert settle(version_ref.home, append(version_ref, rows([2])).version, expected_head=1).number == 3
 
 
 def test_external_version_that_an_earlier_release_put_back_is_foreign(location: Location) -> None:

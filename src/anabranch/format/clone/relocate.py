@@ -21,7 +21,7 @@ from anabranch.format.clone.holds import Hold, list_holds, new_hold_id, record_a
 from anabranch.format.home import Home
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout.listing import ManifestScheme, manifest_of_path, pending_manifest_of_path
-from anabranch.format.layout.manifest import BasePath, read_manifest, with_base_paths
+from anabranch.format.layout.manifest import BasePath, base_paths_of, read_manifest, with_base_paths
 from anabranch.format.refs.refs import find_tag
 from anabranch.format.staging.manifests import Origin, find_transaction
 from anabranch.storage import ObjectStore, in_parallel
@@ -181,7 +181,7 @@ def _read(store: ObjectStore, path: str) -> _Manifest | None:
         branch=home.removeprefix("tree/") or None,
         # Staged and unfinished ones last, then by version: the first is the one that the branch began with.
         order=(name.scheme is ManifestScheme.DETACHED, finished is None, name.version),
-        bases=read_manifest(store.get(path), name=path).base_paths,
+        bases=base_paths_of(read_manifest(store.get(path), name=path)),
     )
 
 

@@ -24,7 +24,7 @@ from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout.deletion_files import read_deletion_file
 from anabranch.format.layout.files import FileKind, FilesReader, NeededFile
 from anabranch.format.layout.listing import Layout, LayoutFile, LayoutKind, ManifestName, layout
-from anabranch.format.layout.manifest import BasePath, read_manifest
+from anabranch.format.layout.manifest import BasePath, base_paths_of, read_manifest
 from anabranch.format.refs.ref_files import RefFile
 from anabranch.format.refs.refs import BranchInfo, TagInfo, scan_branches, scan_tags
 from anabranch.format.staging.manifests import Origin, find_origin
@@ -152,17 +152,18 @@ def _version_facts(root: Home, reader: FilesReader, file: LayoutFile) -> Version
     version = ManifestName.parse(file.name).version
     try:
         data = root.store().get(file.path)
-        info = read_manifest(data, name=file.path)
+        manifest = read_manifest(data, name=file.path)
+        bases = base_paths_of(manifest)
         # A manifest that was copied or renamed by hand has another number inside.
-        if info.version != version:
-            return f"it is version {info.version} under the name of version {version}"
+        if manifest.version != version:
+            return f"it is version {manifest.version} under the name of version {version}"
         about = VersionFacts(
             path=file.path,
             branch=file.branch,
             version=version,
-            own_branch=info.branch,
-            base_paths=tuple(base.path for base in info.base_paths),
-            stale_base=_stale_base(home, info.base_paths),
+            own_branch=manifest.branch or None,
+            base_paths=tuple(base.path for base in bases),
+            stale_base=_stale_base(home, bases),
         )
         # Not opened: Lance would read the files of the original dataset and find them in order.
         if about.stale_base is not None:

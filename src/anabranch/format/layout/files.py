@@ -24,7 +24,7 @@ from anabranch.format.layout.listing import (
     ManifestName,
     ManifestScheme,
 )
-from anabranch.format.layout.manifest import BasePath, ManifestInfo, read_outline
+from anabranch.format.layout.manifest import BasePath, base_paths_of, indices_in, read_manifest
 from anabranch.storage.uris import follow_links, join_uri, normalise_uri, relative_to
 
 # Fields of an index that name no files.
@@ -99,20 +99,15 @@ class NeededFile:
 
 @dataclass(frozen=True, kw_only=True)
 class VersionFiles:
-    """All files that one version needs.
+    """All files that one version needs, and the bases that it lists.
 
     `below` are the paths of those below the dataset's root: its manifest and transaction, and each file in the folder
     of an index or of large values.
     """
 
-    info: ManifestInfo
+    bases: tuple[BasePath, ...]
     files: tuple[NeededFile, ...]
     below: frozenset[str]
-
-    @property
-    def bases(self) -> tuple[BasePath, ...]:
-        """The bases that the version lists."""
-        return self.info.base_paths
 
     @cached_property
     def elsewhere(self) -> frozenset[tuple[FileKind, str]]:
@@ -142,32 +137,27 @@ class FilesReader:
 
     def read_own(self, manifest: LayoutFile) -> frozenset[str]:
         """Return the paths of the manifest and the transaction of a version, which record where it came from."""
-        info = read_outline(self._store.get(manifest.path), name=manifest.path).info
-        return frozenset(_own_paths(self._root.on(manifest.branch), manifest.path, info))
+        message = read_manifest(self._store.get(manifest.path), name=manifest.path)
+        return frozenset(_own_paths(self._root.on(manifest.branch), manifest.path, message))
 
     def parse(self, data: bytes, *, branch: str | None, path: str) -> VersionFiles:
         """Return the files of a version whose manifest was read from a path."""
-        outline = read_outline(data, name=path)
-        home = self._root.on(branch)
-        known = self._of_home(home, outline.info.base_paths)
-        below = _own_paths(home, path, outline.info)
-        found: list[NeededFile] = []
-        for descriptions, parse in ((outline.fragments, files_of_fragment), (outline.indices, _files_of_index)):
-            for description in descriptions:
-                found.extend(known.files_of(description, parse))
+        manifest, home = read_manifest(data, name=path), self._root.on(branch)
+        bases = base_paths_of(manifest)
+        known = self._homes.get((branch, bases))
+        if known is None:
+            known = self._homes[branch, bases] = _HomeFiles(home, bases, real_root=self._real_root)
+        below = _own_paths(home, path, manifest)
+        found = [file for fragment in manifest.fragments for file in known.files_of(fragment, files_of_fragment)]
+        for index in indices_in(data, manifest, path):
+            found.extend(known.files_of(index, lambda description: (folder_of_index(description),)))
         for file in found:
             # Files in a base belong to another dataset: they are needed, but they are not below this root.
             if not file.is_elsewhere:
                 if file.kind is not FileKind.INDEX:
                     below.add(file.path)
                 below.update(self._beside.get(file.path, ()))
-        return VersionFiles(info=outline.info, files=tuple(found), below=frozenset(below))
-
-    def _of_home(self, home: Home, bases: tuple[BasePath, ...]) -> "_HomeFiles":
-        known = self._homes.get((home.branch, bases))
-        if known is None:
-            known = self._homes[home.branch, bases] = _HomeFiles(home, bases, real_root=self._real_root)
-        return known
+        return VersionFiles(bases=bases, files=tuple(found), below=frozenset(below))
 
 
 def files_of_version(home: Home, version: int) -> VersionFiles:
@@ -185,11 +175,10 @@ def files_of_version(home: Home, version: int) -> VersionFiles:
     raise home.no_version(version)
 
 
-def _own_paths(home: Home, manifest: str, info: ManifestInfo) -> set[str]:
-    own = {manifest}
-    if info.transaction is not None:
-        own.add(f"{home.folder}/_transactions/{info.transaction}".lstrip("/"))
-    return own
+def _own_paths(home: Home, path: str, manifest: messages.Manifest) -> set[str]:
+    """Return the path of a manifest, and that of its transaction if this is in a file."""
+    name = manifest.transaction_file
+    return {path, f"{home.folder}/_transactions/{name}".lstrip("/")} if name else {path}
 
 
 class _HomeFiles:
@@ -295,10 +284,6 @@ def folder_of_index(description: bytes) -> FileMention:
         sum(file.size_bytes for file in index.files) if index.files else None,
         is_required=not index.name.startswith("__lance_"),
     )
-
-
-def _files_of_index(description: bytes) -> tuple[FileMention, ...]:
-    return (folder_of_index(description),)
 
 
 def names_in_index(description: bytes) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ top of a Restore, so a writer that planned on what was changed here fails and re
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from uuid import UUID, uuid4
 
 from anabranch.errors import BusyError, ConflictError, ObjectExistsError
@@ -30,7 +31,7 @@ NO_PARENT = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BasePath:
-    """Another location that holds files of a dataset."""
+    """Another location that holds files of a dataset; a value, which can be a key and compared."""
 
     id: int
     path: str
@@ -38,19 +39,10 @@ class BasePath:
     is_dataset_root: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ManifestInfo:
-    """`transaction` is the name of the file that records how the version was made, if it has one of its own."""
-
-    version: int
-    branch: str | None
-    base_paths: tuple[BasePath, ...]
-    transaction: str | None = None
-
-
-def read_manifest(data: bytes, *, name: str = "manifest") -> ManifestInfo:
-    """Read version, branch, base paths and transaction; `name` is for the error's message."""
-    return _info_of(read_message(data, name))
+def read_manifest(data: bytes, *, name: str = "manifest") -> messages.Manifest:
+    """Read the message of a manifest; `name` is for the error's message."""
+    start, size = _message_span(data, name)
+    return messages.Manifest.parse(data[start : start + size], called(name))
 
 
 def base_paths_of(manifest: messages.Manifest) -> tuple[BasePath, ...]:
@@ -65,31 +57,8 @@ def base_paths_of(manifest: messages.Manifest) -> tuple[BasePath, ...]:
     )
 
 
-def _info_of(manifest: messages.Manifest) -> ManifestInfo:
-    return ManifestInfo(
-        version=manifest.version,
-        branch=manifest.branch if manifest.HasField("branch") else None,
-        base_paths=base_paths_of(manifest),
-        transaction=manifest.transaction_file or None,
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outline:
-    """A whole manifest, with its fragments and indices as they are described in it, not taken apart."""
-
-    info: ManifestInfo
-    fragments: tuple[bytes, ...]
-    indices: tuple[bytes, ...]
-
-
-def read_outline(data: bytes, *, name: str = "manifest") -> Outline:
-    manifest = read_message(data, name)
-    return Outline(info=_info_of(manifest), fragments=tuple(manifest.fragments), indices=_indices(data, manifest, name))
-
-
-def _indices(data: bytes, manifest: messages.Manifest, name: str) -> tuple[bytes, ...]:
-    # Indices are in a section before the message. The message has its position only.
+def indices_in(data: bytes, manifest: messages.Manifest, name: str) -> tuple[bytes, ...]:
+    """Return the descriptions of indices, which are in a section before the message: it has only their position."""
     if not manifest.HasField("index_section"):
         return ()
     found = read_section(data, manifest.index_section, name)
@@ -121,7 +90,7 @@ class Contents:
 
 
 def read_contents(data: bytes, *, name: str = "manifest") -> Contents:
-    manifest = read_message(data, name)
+    manifest = read_manifest(data, name=name)
     return Contents(
         fields=tuple(manifest.fields), fragments=frozenset(manifest.fragments), next_row_id=manifest.next_row_id
     )
@@ -135,7 +104,7 @@ def has_fragment(data: bytes, like: bytes, *, fields: tuple[bytes, ...], name: s
     files = _data_files(like)
     if files not in data:
         return False
-    manifest = read_message(data, name)
+    manifest = read_manifest(data, name=name)
     # With other fields of the schema, the same files show other columns.
     return tuple(manifest.fields) == fields and _find_fragment(manifest.fragments, files) is not None
 
@@ -168,14 +137,16 @@ class ManifestParts:
     prefix: bytes = field(repr=False)
     suffix: bytes = field(repr=False)
     footer: bytes = field(repr=False)
-    # The largest id that a fragment ever had; -1 if there was none.
-    last_fragment_id: int = -1
-    bases: Mapping[int, BasePath] = field(default_factory=dict, repr=False)
+
+    @property
+    def last_fragment_id(self) -> int:
+        """The largest id that a fragment ever had; -1 if there was none."""
+        return self.message.max_fragment_id if self.message.HasField("max_fragment_id") else -1
 
 
 def read_parts(data: bytes, *, name: str) -> ManifestParts:
     """Take a manifest apart."""
-    start, size = message_span(data, name)
+    start, size = _message_span(data, name)
     described = data[start : start + size]
     message = messages.Manifest.parse(described, called(name))
     ids = (fragment.id for fragment in messages.FragmentIds.parse(described, called(name)).fragments)
@@ -184,12 +155,10 @@ def read_parts(data: bytes, *, name: str) -> ManifestParts:
     return ManifestParts(
         message=message,
         fragments=fragments,
-        indices=_indices(data, message, name),
+        indices=indices_in(data, message, name),
         prefix=data[: start - 4],
         suffix=data[start + size : -_FOOTER],
         footer=data[-8:],
-        last_fragment_id=message.max_fragment_id if message.HasField("max_fragment_id") else -1,
-        bases={base.id: base for base in base_paths_of(message)},
     )
 
 
@@ -204,7 +173,7 @@ def join_manifest(parts: ManifestParts) -> bytes:
 
 def with_message(data: bytes, message: messages.Manifest, *, added: bytes = b"", name: str) -> bytes:
     """Return a manifest with another message, and with `added` after its sections: none of the others may move."""
-    start, size = message_span(data, name)
+    start, size = _message_span(data, name)
     parts = ManifestParts(
         message=message,
         fragments={},
@@ -233,17 +202,12 @@ def read_section(data: bytes, position: int, name: str) -> bytes:
     return data[start : start + size]
 
 
-def read_message(data: bytes, name: str) -> messages.Manifest:
-    start, size = message_span(data, name)
-    return messages.Manifest.parse(data[start : start + size], called(name))
-
-
 def has_mark(data: bytes) -> bool:
     """Whether a manifest was written to its end. A file that a power loss cut off may be empty or full of zeros."""
     return len(data) >= _FOOTER and data[-4:] == _MAGIC
 
 
-def message_span(data: bytes, name: str) -> tuple[int, int]:
+def _message_span(data: bytes, name: str) -> tuple[int, int]:
     """Return where the protobuf message of a manifest begins, after its length, and its size."""
     if not has_mark(data):
         raise damaged(called(name), "it does not end with the mark of a Lance file")
@@ -269,14 +233,14 @@ _HAS_BASE_PATHS = 16
 
 def with_version(data: bytes, version: int, *, name: str = "manifest") -> bytes:
     """The same manifest under another version number."""
-    message = read_message(data, name)
+    message = read_manifest(data, name=name)
     message.version = version
     return with_message(data, message, name=name)
 
 
 def with_base_paths(data: bytes, change: Callable[[BasePath], BasePath], *, name: str = "manifest") -> bytes:
     """The same manifest with each base path changed; the very same bytes if nothing does."""
-    message = read_message(data, name)
+    message = read_manifest(data, name=name)
     old = base_paths_of(message)
     new = tuple(map(change, old))
     if new == old:
@@ -292,12 +256,14 @@ def with_base_paths(data: bytes, change: Callable[[BasePath], BasePath], *, name
 
 def without_base(data: bytes, path: str, *, name: str = "manifest") -> bytes:
     """The same manifest without one base path; raise ConflictError if a file is in that base."""
-    message = read_message(data, name)
+    message = read_manifest(data, name=name)
     removed = {base.id for base in message.base_paths if base.path == path}
     if not removed:
         return data
     # A file in the removed base would have no address left, and readers would look for it below the root.
-    if any(file.HasField("base_id") and file.base_id in removed for file in _files_in(data, name)):
+    fragments = (messages.Fragment.parse(fragment, called(name)) for fragment in message.fragments)
+    files = chain(*map(_files_of, fragments), _parsed_indices(data, message, name))
+    if any(file.HasField("base_id") and file.base_id in removed for file in files):
         raise ConflictError(
             f"the newest version, {message.version}, has files in {path!r}",
             hint="another writer put them there: move them and try again",
@@ -310,13 +276,8 @@ def without_base(data: bytes, path: str, *, name: str = "manifest") -> bytes:
     return with_message(data, message, name=name)
 
 
-def _files_in(data: bytes, name: str) -> Iterator[messages.DataFile | messages.DeletionFile | messages.Index]:
-    """Yield what may name a base: the files of fragments, and the indices."""
-    outline = read_outline(data, name=name)
-    for fragment in outline.fragments:
-        yield from _files_of(messages.Fragment.parse(fragment, called(name)))
-    for index in outline.indices:
-        yield messages.Index.parse(index, called(name))
+def _parsed_indices(data: bytes, message: messages.Manifest, name: str) -> list[messages.Index]:
+    return [messages.Index.parse(index, called(name)) for index in indices_in(data, message, name)]
 
 
 def _files_of(fragment: messages.Fragment) -> Iterator[messages.DataFile | messages.DeletionFile]:
@@ -334,7 +295,7 @@ def _clear_flags(message: messages.Manifest) -> None:
 
 def without_base_paths(data: bytes, *, name: str = "manifest") -> bytes:
     """The same manifest for a dataset that has all files in its own root: no base path, and no file that names one."""
-    message = read_message(data, name)
+    message = read_manifest(data, name=name)
     fragments = [messages.Fragment.parse(fragment, called(name)) for fragment in message.fragments]
     for fragment in fragments:
         for file in _files_of(fragment):
@@ -348,13 +309,13 @@ def without_base_paths(data: bytes, *, name: str = "manifest") -> bytes:
 
 def inherited_indices(data: bytes, *, name: str = "manifest") -> set[str]:
     """The UUIDs of the indices that are in a base."""
-    indices = (messages.Index.parse(index, called(name)) for index in read_outline(data, name=name).indices)
+    indices = _parsed_indices(data, read_manifest(data, name=name), name)
     return {str(UUID(bytes=index.uuid.uuid)) for index in indices if index.HasField("base_id")}
 
 
 def with_own_indices(data: bytes, *, name: str = "manifest") -> bytes:
     """The same manifest with all indices in the home's own folder."""
-    return _with_own_indices(data, read_message(data, name), name) if inherited_indices(data, name=name) else data
+    return _with_own_indices(data, read_manifest(data, name=name), name) if inherited_indices(data, name=name) else data
 
 
 def _with_own_indices(data: bytes, message: messages.Manifest, name: str) -> bytes:
@@ -362,7 +323,7 @@ def _with_own_indices(data: bytes, message: messages.Manifest, name: str) -> byt
     if not message.HasField("index_section"):
         return with_message(data, message, name=name)
     section = messages.IndexSection.parse(read_section(data, message.index_section, name), called(name))
-    indices = [messages.Index.parse(index, called(name)) for index in section.indices]
+    indices = _parsed_indices(data, message, name)
     for index in indices:
         index.ClearField("base_id")
     section.ClearField("indices")
@@ -371,7 +332,7 @@ def _with_own_indices(data: bytes, message: messages.Manifest, name: str) -> byt
 
 
 def _with_section(data: bytes, message: messages.Manifest, which: str, section: bytes, *, name: str) -> bytes:
-    start, _ = message_span(data, name)
+    start, _ = _message_span(data, name)
     setattr(message, which, start - 4)
     return with_message(data, message, added=struct.pack("<I", len(section)) + section, name=name)
 
@@ -408,7 +369,7 @@ def _as_restore(data: bytes, version: int, *, name: str) -> bytes:
     """The manifest as the version after another, with a transaction that restores that one."""
     uuid = str(uuid4())
     transaction = messages.Transaction(read_version=version, uuid=uuid, restore=messages.Restore(version=version))
-    message = read_message(data, name)
+    message = read_manifest(data, name=name)
     message.version = version + 1
     message.transaction_file = f"{version}-{uuid}.txn"
     return _with_section(data, message, "transaction_section", transaction.SerializeToString(), name=name)

@@ -87,7 +87,7 @@ def staged_manifest(
     inline = transaction.SerializeToString()
     # Without the transaction of the base, or manifests would grow with each step.
     prefix = struct.pack("<I", len(inline)) + inline
-    return replace(base, message=message, fragments=fragments, prefix=prefix, last_fragment_id=last_id)
+    return replace(base, message=message, fragments=fragments, prefix=prefix)
 
 
 def _new_fragments(
@@ -166,14 +166,11 @@ def _with_deletions(description: bytes, metadata: "FragmentMetadata") -> bytes:
 class SettledManifest:
     """A manifest to put, and what it has that the version before it did not have: fragments and indices.
 
-    Each fragment comes with its former description, empty for a new one. A version that `is_restore` conflicts with
-    every concurrent native write, as a Restore by Lance does.
+    Each fragment comes with its former description, empty for a new one.
     """
 
     data: bytes = field(repr=False)
     parts: ManifestParts = field(repr=False)
-    is_restore: bool
-    has_blobs: bool
     fragments: tuple[tuple[bytes, bytes], ...] = field(repr=False)
     indices: tuple[bytes, ...] = field(repr=False)
 
@@ -199,8 +196,8 @@ def settled_manifest(
         # Sorted: a repair must produce the same bytes in every process.
         properties=[messages.Property(key=key, value=value) for key, value in sorted(properties.items())],
     )
-    is_restore = _needs_restore(before, base, staged, changed)
-    if is_restore:
+    if _needs_restore(before, base, staged, changed):
+        # It conflicts with every concurrent native write, as a Restore by Lance does.
         transaction.restore.version = staged.message.version
     else:
         _set_operation(transaction, before, staged, fragments, changed)
@@ -216,10 +213,6 @@ def settled_manifest(
     return SettledManifest(
         data=join_manifest(parts),
         parts=parts,
-        is_restore=is_restore,
-        # A search for the word may find a column that only has it in its name, which costs a listing. A missed column
-        # would leave files without a sync.
-        has_blobs=any(b"blob" in described for described in staged.message.fields),
         fragments=tuple((fragments[key], before.fragments.get(key, b"")) for key in changed),
         indices=tuple(index for index in staged.indices if index not in before.indices),
     )

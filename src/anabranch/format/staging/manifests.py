@@ -53,17 +53,17 @@ PUT_BACK = "anabranch.put_back"
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A manifest that was read: its version, where it is, its bytes, and its parts.
-
-    Of an ordinary version of ours, `stamp` has the properties that make it ours, and `shown` is the version it shows.
-    """
+    """A manifest that was read. Of an ordinary version of ours, `stamp` has the properties that make it ours."""
 
     version: int
-    path: str
     data: bytes = field(repr=False)
     parts: ManifestParts = field(repr=False)
     stamp: Mapping[str, str] = field(default_factory=dict)
-    shown: int | None = None
+
+    @property
+    def shown(self) -> int | None:
+        """The version that an ordinary version of ours shows."""
+        return shown_version(self.stamp)
 
 
 # Small manifests: each is the base of the next settle. The id of a staged version is never used again, so its manifest
@@ -71,11 +71,6 @@ class Manifest:
 # if the bytes are the same.
 # A few manifests of tables with many fragments would displace all others.
 MANIFESTS: BoundedCache[HomeKey, Manifest] = new_home_cache(limit=1024, capacity=32 * 1024 * 1024, heaviest=256 * 1024)
-
-
-def forget_manifest(home: Home, version: int) -> None:
-    """Drop a manifest that was written again."""
-    MANIFESTS.forget(lambda known: known[0].uri == home.uri and known[1] == version)
 
 
 def find_manifest(home: Home, version: int) -> Manifest | None:
@@ -92,8 +87,7 @@ def find_manifest(home: Home, version: int) -> Manifest | None:
         return known
     parts = read_parts(data, name=path)
     properties = {} if staged else _read_properties(home, parts)
-    shown = shown_version(properties)
-    manifest = Manifest(version, path, data, parts, properties if shown is not None else {}, shown)
+    manifest = Manifest(version, data, parts, {} if shown_version(properties) is None else properties)
     MANIFESTS.keep((home, version), manifest, weight=len(data))
     return manifest
 
@@ -118,19 +112,6 @@ def shown_version(stamp: Mapping[str, str]) -> int | None:
     """Return the version that an ordinary version shows, by the properties of its transaction."""
     text = stamp.get(SETTLED_FROM, stamp.get(_RESTORED_FROM, ""))
     return int(text) if text.isdecimal() else None
-
-
-def find_stamp(home: Home, version: int) -> Mapping[str, str] | None:
-    """Return the properties of an ordinary version of ours; None for any other, and for one that cannot be read."""
-    try:
-        return read_stamp(home, version)
-    except (NotFoundError, DamagedFileError):
-        return None
-
-
-def read_stamp(home: Home, version: int) -> Mapping[str, str] | None:
-    """Return the properties of an ordinary version of ours; None for one of an external writer."""
-    return get_manifest(home, version).stamp or None
 
 
 def _read_properties(home: Home, parts: ManifestParts) -> dict[str, str]:
@@ -195,16 +176,14 @@ def replace_damaged(home: Home, number: int, shown: int) -> bool:
 def repair_newest(home: Home, shown: int) -> None:
     """Replace the newest ordinary manifest of a home if it was cut off, before Lance opens it."""
     number = newest_version(home)
-    if number and is_damaged(home, number):
+    if number:
         replace_damaged(home, number, shown)
 
 
 def find_shown(home: Home, version: int) -> int | None:
     """Return the newest ordinary version that shows a staged one, if there is one."""
-    for number in range(newest_version(home), 0, -1):
-        if (stamp := find_stamp(home, number)) is not None and shown_version(stamp) == version:
-            return number
-    return None
+    numbers = range(newest_version(home), 0, -1)
+    return next((number for number in numbers if restored_version(home, number) == version), None)
 
 
 def rebuild_staged(home: Home, version: int) -> bool:
@@ -215,7 +194,6 @@ def rebuild_staged(home: Home, version: int) -> bool:
     name = home.manifest_path(number)
     home.store().put(home.manifest_path(version), with_version(home.store().get(name), version, name=name))
     # This process may have kept what it read of the damaged file, and handles on it.
-    forget_manifest(home, version)
     home.forget()
     return True
 
@@ -239,9 +217,11 @@ def copy_id(data: bytes) -> int:
 
 
 def restored_version(home: Home, version: int) -> int | None:
-    """Return the version that an ordinary version shows; None if it was not made by `settle`."""
-    stamp = find_stamp(home, version)
-    return None if stamp is None else shown_version(stamp)
+    """Return the version that an ordinary version shows; None if `settle` did not make it, or it cannot be read."""
+    try:
+        return get_manifest(home, version).shown
+    except (NotFoundError, DamagedFileError):
+        return None
 
 
 def versions_shown_by(home: Home, number: int) -> tuple[int, ...]:
@@ -249,8 +229,7 @@ def versions_shown_by(home: Home, number: int) -> tuple[int, ...]:
     data = home.store().find(home.manifest_path(number))
     if data is None:
         return ()
-    stamp = find_stamp(home, number)
-    shown = None if stamp is None else shown_version(stamp)
+    shown = restored_version(home, number)
     # Rows without a key are matched along the staged line, so the staged version comes first while it is there.
     if shown is not None and home.store().find_info(home.manifest_path(shown)) is not None:
         return shown, number
@@ -278,12 +257,12 @@ def find_external(home: Home, *, since: int, until: int) -> tuple[int, ...]:
     found: set[int] = set()
     for version in range(since + 1, until + 1):
         try:
-            stamp = read_stamp(home, version)
+            stamp = get_manifest(home, version).stamp
         except NotFoundError:
             continue  # Collected. It was not the newest; if it was external, the next one is too.
         except DamagedFileError:
             continue  # The writer cannot be found out from it, and no reader can open it.
-        if stamp is None:
+        if not stamp:
             found.add(version)
         else:
             # An adoption or a forced settle decided on all external versions up to this number. Later ones are still
@@ -395,7 +374,7 @@ def stage_rows(base: "lance.LanceDataset", version_ref: VersionRef, change: "Cha
     path, data = home.manifest_path(version), join_manifest(made)
     # Publishing syncs it with the other new files of the commit.
     home.store().put(path, data, durable=False)
-    MANIFESTS.keep((home, version), Manifest(version, path, data, made), weight=len(data))
+    MANIFESTS.keep((home, version), Manifest(version, data, made), weight=len(data))
     # Only rows change, so that the version has the columns of the one before.
     home.remember(version, base, columns_of=version_ref.version)
     return VersionRef(home=home, version=version)

@@ -22,6 +22,7 @@ from anabranch.format.layout.files import (
     resolve_path,
 )
 from anabranch.format.layout.listing import MANAGED_TAG, tag_ref_path
+from anabranch.format.layout.manifest import base_paths_of
 from anabranch.format.staging.manifests import (
     ADOPTED,
     MANIFESTS,
@@ -55,39 +56,20 @@ _NEWEST: BoundedCache[HomeKey, int] = new_home_cache(limit=4096)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settled:
-    """The ordinary version made, and our own versions between it and the expected head."""
-
-    version: int
-    between: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedSettle:
-    """A version of a home, ready to be put as its next ordinary one.
-
-    `path` is relative to the dataset's root and `data` is what to put there. There is nothing to put if the version
-    `is_settled` already; `number` is then its ordinary number. A version that `is_restore` makes concurrent native
-    writers fail instead of rebase. `staged` is the manifest of the version.
-    """
+    """A version of a home, and its ordinary number. `made` is what to put; None if the version is settled already."""
 
     home: Home
     version: int
     number: int
-    path: str
     expected_head: int
     properties: Mapping[str, str]
-    data: bytes = field(default=b"", repr=False)
     made: "SettledManifest | None" = field(default=None, repr=False)
-    staged: Manifest | None = field(default=None, repr=False)
 
     @property
-    def is_settled(self) -> bool:
-        return self.made is None
-
-    @property
-    def is_restore(self) -> bool:
-        return self.made is not None and self.made.is_restore
+    def path(self) -> str:
+        """Where the ordinary version is, below the dataset's root."""
+        return self.home.manifest_path(self.number)
 
     @property
     def between(self) -> tuple[int, ...]:
@@ -99,13 +81,17 @@ class PreparedSettle:
 
         The staged manifest is one of them.
         """
-        home, made, staged = self.home, self.made, self.staged
-        if made is None or staged is None:
+        home, made = self.home, self.made
+        if made is None:
             return list_created_files(home, self.number)
         # Lance writes the first version of a table, and nothing refers to it until the second one is settled.
         found = [*list_created_files(home, 1)] if self.number == 2 else []
-        found.append(f"{home.root}/{home.manifest_path(staged.version)}")
-        bases = staged.parts.bases
+        found.append(f"{home.root}/{home.manifest_path(self.version)}")
+        message = made.parts.message
+        bases = {base.id: base for base in base_paths_of(message)}
+        # A search for the word may find a column that only has it in its name, which costs a listing. A missed column
+        # would leave files without a sync.
+        has_blobs = any(b"blob" in described for described in message.fields)
         for fragment, former in made.fragments:
             known = files_of_fragment(former) if former else ()
             for file in files_of_fragment(fragment):
@@ -114,7 +100,7 @@ class PreparedSettle:
                 uri = resolve_path(file.name, file.kind, file.base_id, bases=bases, dataset_root=home.uri)
                 found.append(uri)
                 # Large values are in a folder beside the data file, and no manifest lists them.
-                if made.has_blobs and file.kind is FileKind.DATA:
+                if has_blobs and file.kind is FileKind.DATA:
                     found.extend(_list_files(uri.removesuffix(".lance"), home.storage_options))
         for index in made.indices:
             file, names = folder_of_index(index), names_in_index(index)
@@ -160,7 +146,6 @@ def prepare_settle(
         home=home,
         version=version,
         number=before.version,
-        path=before.path,
         expected_head=expected_head,
         properties=properties,
     )
@@ -181,32 +166,20 @@ def prepare_settle(
         uuid=str(uuid4()),
         is_clean=SETTLED_FROM in before.stamp,
     )
-    number = made.parts.message.version
-    path = home.manifest_path(number)
-    return replace(prepared, number=number, path=path, data=made.data, made=made, staged=staged)
+    return replace(prepared, number=before.version + 1, made=made)
 
 
-def put_prepared(prepared: PreparedSettle) -> bool:
-    """Put a prepared version; False if its number is taken."""
-    return put_once(prepared.home.store(), prepared.path, prepared.data)
-
-
-def link(
-    prepared: PreparedSettle,
-    *,
-    put: Callable[[PreparedSettle], bool] = put_prepared,
-    is_current: Callable[[], bool] = lambda: True,
-) -> Settled | None:
+def link(prepared: PreparedSettle, *, is_current: Callable[[], bool] = lambda: True) -> PreparedSettle | None:
     """Put a prepared version, and prepare it again for the next number if one of our own versions took its number.
 
     Raise ExternalWriteError if an external writer took it; nothing of theirs is touched. Where others of ours settled
     since the expected head, `is_current` is asked first: None is returned if the version is not the published one any
     more, because a slow writer would put an older state on top of a newer one.
     """
-    while not prepared.is_settled:
+    while prepared.made is not None:
         if prepared.between and not is_current():
             return None
-        if put(prepared):
+        if put_once(prepared.home.store(), prepared.path, prepared.made.data):
             break
         # The number is taken, so the newest version that this process knows of is out of date.
         _forget_newest(prepared.home)
@@ -214,7 +187,7 @@ def link(
             prepared.home, prepared.version, expected_head=prepared.expected_head, stamp=prepared.properties
         )
     remember_settled(prepared)
-    return Settled(version=prepared.number, between=prepared.between)
+    return prepared
 
 
 def remember_settled(prepared: PreparedSettle) -> None:
@@ -222,7 +195,7 @@ def remember_settled(prepared: PreparedSettle) -> None:
     _NEWEST.keep((prepared.home, None), prepared.number)
     if prepared.made is not None:  # the next settle builds on it
         made, number = prepared.made, prepared.number
-        manifest = Manifest(number, prepared.path, made.data, made.parts, prepared.properties, prepared.version)
+        manifest = Manifest(number, made.data, made.parts, prepared.properties)
         MANIFESTS.keep((prepared.home, number), manifest, weight=len(made.data))
     if is_staged(prepared.version):
         _SETTLED.keep((prepared.home, prepared.version), prepared.number)
@@ -234,7 +207,7 @@ def is_newest(home: Home, version: int) -> bool:
     return number is not None and home.store().find_info(home.manifest_path(number + 1)) is None
 
 
-def settle(home: Home, version: int, *, expected_head: int, stamp: Mapping[str, str] | None = None) -> Settled:
+def settle(home: Home, version: int, *, expected_head: int, stamp: Mapping[str, str] | None = None) -> PreparedSettle:
     """Make a version, staged or ordinary, the home's newest ordinary one.
 
     Raise ExternalWriteError if an external writer made a version since the expected head.
@@ -244,7 +217,7 @@ def settle(home: Home, version: int, *, expected_head: int, stamp: Mapping[str, 
     return made
 
 
-def settle_by_force(home: Home, version: int) -> Settled:
+def settle_by_force(home: Home, version: int) -> PreparedSettle:
     """Settle and set aside all external versions up to now; they stay in the history."""
     head = newest_version(home)
     return settle(home, version, expected_head=head, stamp={SET_ASIDE: str(head)})
@@ -280,15 +253,9 @@ def find_missing_files(home: Home, version: int, *, expected_head: int) -> tuple
     staged = get_manifest(home, version)
     # Computed for its list of new files only, and never put.
     made = settled_manifest(before.parts, before.parts, staged.parts, properties={}, uuid="", is_clean=True)
+    number = before.version + 1
     prepared = PreparedSettle(
-        home=home,
-        version=version,
-        number=made.parts.message.version,
-        path="",
-        expected_head=expected_head,
-        properties={},
-        made=made,
-        staged=staged,
+        home=home, version=version, number=number, expected_head=expected_head, properties={}, made=made
     )
     below = (relative_to(uri, home.root) for uri in prepared.list_new_files())
     paths = [path for path in below if path]
@@ -303,8 +270,10 @@ def _find_newest(home: Home, version: int, *, at_least: int) -> Manifest:
     Versions are collected from the oldest on. So if a version exists and the next one does not, it is the newest.
     """
     # It may be out of date. Then the put of the next number fails, and the search starts again without it.
-    known = _NEWEST.find((home, None))
-    number = _latest(home, version) if known is None or known < at_least else known
+    number = known = _NEWEST.find((home, None))
+    if number is None or number < at_least:
+        with lance_errors(home.uri, home.storage_options):
+            number = int(home.open(version).latest_version)
     try:
         found = find_manifest(home, number)
     except DamagedFileError:
@@ -317,11 +286,6 @@ def _find_newest(home: Home, version: int, *, at_least: int) -> Manifest:
         raise VersionNotFoundError(f"{home.uri!r} has no ordinary version", hint="run `doctor()`")
     _NEWEST.keep((home, None), found.version)
     return found
-
-
-def _latest(home: Home, version: int) -> int:
-    with lance_errors(home.uri, home.storage_options):
-        return int(home.open(version).latest_version)
 
 
 def _forget_newest(home: Home) -> None:
