@@ -350,9 +350,16 @@ class VersionRef:
         return len(self.open().get_fragments())
 
     def count_bytes(self) -> int:
-        """Return the bytes of the data files, as the version records them."""
-        fragments = self.open().get_fragments()
-        return sum(file.file_size_bytes or 0 for fragment in fragments for file in fragment.metadata.files)
+        """Return the bytes of the data and overlay files, as the version records them."""
+        return sum(map(fragment_bytes, self.open().get_fragments()))
+
+
+def fragment_bytes(fragment: "lance.LanceFragment") -> int:
+    """Return the bytes of the data and overlay files of a fragment, as its version records them."""
+    # From the opened version, unlike `layout.files`, which would request the manifest again.
+    described = fragment.metadata
+    files = (*described.files, *(overlay.data_file for overlay in described.overlays))
+    return sum(file.file_size_bytes or 0 for file in files)
 
 
 _REPOSITORY_MARK = "_repo.json"

@@ -9,7 +9,7 @@ import pyarrow as pa
 from lance.dataset import ColumnOrdering
 
 from anabranch.format.bases import fragments_of_base
-from anabranch.format.home import VersionRef
+from anabranch.format.home import VersionRef, fragment_bytes
 from anabranch.format.scan import filter_errors
 from anabranch.format.staging.expressions import check_predicate, enclosed
 from anabranch.format.staging.incoming import require_columns
@@ -92,7 +92,7 @@ def plan_splits(
     held_rows = held_bytes = 0
     can_cut = selection.filter is None and selection.limit is None
     for fragment in _enough_fragments(_fragments(version_ref, selection.bases), selection):
-        rows, size = int(fragment.count_rows()), _size(fragment)
+        rows, size = int(fragment.count_rows()), fragment_bytes(fragment)
         parts = max(-(-rows // rows_per_split), -(-size // bytes_per_split))
         if parts > 1 and can_cut:
             splits += _cut(fragment.fragment_id, rows, parts)
@@ -189,10 +189,6 @@ def _fragments(version_ref: VersionRef, bases: Sequence[str]) -> list[lance.Lanc
     return [found[number] for number in sorted(found)]
 
 
-def _size(fragment: lance.LanceFragment) -> int:
-    return sum(file.file_size_bytes or 0 for file in fragment.metadata.files)
-
-
 def _chosen(schema: pa.Schema, selection: Selection) -> list[pa.Field]:
     return [field for field in schema if selection.columns is None or field.name in selection.columns]
 
@@ -218,7 +214,7 @@ def _sampled_bytes(fragments: Sequence[lance.LanceFragment], split: Split, colum
     fragment = fragments[len(fragments) // 2]
     rows = int(fragment.count_rows()) if split.rows is None else split.rows
     # One is enough where each fills a batch by itself.
-    wanted = 1 if _size(fragment) > rows * _BYTES_PER_BATCH else _SAMPLED_ROWS
+    wanted = 1 if fragment_bytes(fragment) > rows * _BYTES_PER_BATCH else _SAMPLED_ROWS
     count = min(wanted, rows)
     if not count:
         return 0

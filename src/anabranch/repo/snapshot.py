@@ -91,7 +91,7 @@ class Table:
 
     @property
     def size_bytes(self) -> int:
-        """The bytes of the data files of this version, also of those that other versions share."""
+        """The bytes of the data and overlay files of this version, also of those that other versions share."""
         return self.version_ref.count_bytes()
 
     @property

@@ -7,6 +7,7 @@ import lance
 import pytest
 
 import anabranch as ab
+from anabranch.format.bases import list_data_files
 from anabranch.format.home import Home
 from tests.command_line import invoke
 from tests.format.overlays import ENABLE, add_overlay
@@ -66,3 +67,11 @@ def test_storage_report_counts_overlay_files(lake: ab.Repository, overlay: str) 
     without = sum(group.usage.bytes for group in lake.storage_report().groups)
     path.write_bytes(data)
     assert measured - without == size
+
+
+def test_size_of_a_table_counts_overlay_files(lake: ab.Repository, overlay: str) -> None:
+    table = lake.snapshot_of("main")[ORDERS]
+    version_ref = table.version_ref
+    listed = list_data_files(version_ref.home, version_ref.version)
+    assert any(file.uri == overlay for file in listed)
+    assert table.size_bytes == sum(file.bytes or 0 for file in listed)

@@ -85,7 +85,7 @@ def push_filters(request: Request) -> dict[str, Any]:
 def plan_scan(request: Request) -> dict[str, Any]:
     """Answer the parts of a scan: enough of them to use all cores, and none too large for one task."""
     version_ref = _version_ref(request)
-    size, cores = size_of(version_ref), max(1, request.get("cores", 1))
+    size, cores = version_ref.count_bytes(), max(1, request.get("cores", 1))
     bytes_per_split = min(max(-(-size // cores), _SMALLEST_SPLIT), _LARGEST_SPLIT)
     splits = plan_splits(version_ref, _selection(request), bytes_per_split=bytes_per_split)
     return {"splits": [split_to_json(split) for split in splits]}
@@ -106,13 +106,6 @@ def read_rows(request: Request) -> None:
     rows = request.unless_cancelled(read_split(version_ref, split, _selection(request, names)))
     found = aggregate_rows(as_shown(rows, columns), aggregates, answer)
     request.send_rows(iter(found.to_batches()), answer)
-
-
-def size_of(version_ref: VersionRef) -> int:
-    """The bytes of all data files of a version."""
-    return sum(
-        file.file_size_bytes or 0 for fragment in version_ref.open().get_fragments() for file in fragment.metadata.files
-    )
 
 
 def _selection(request: Request, columns: tuple[str, ...] | None = None) -> Selection:
@@ -151,7 +144,7 @@ def load_source(request: Request) -> dict[str, Any]:
         "commit": "",
         "version_ref": version_ref_to_json(version_ref),
         "rows": version_ref.open().count_rows(),
-        "bytes": size_of(version_ref),
+        "bytes": version_ref.count_bytes(),
         # Not reported to Spark, which would show its columns as not nullable, unlike the source in Python.
         "primary_key": [],
         "properties": {},

@@ -26,7 +26,6 @@ from anabranch.spark.gateway.definitions import (
 )
 from anabranch.spark.gateway.metadata import load_metadata
 from anabranch.spark.gateway.requests import Request, TableName, branch_of, name_of, new_name_of
-from anabranch.spark.gateway.scans import size_of
 from anabranch.spark.options import version_ref_to_json
 from anabranch.spark.types import new_columns
 
@@ -90,7 +89,7 @@ def rename_table(request: Request) -> dict[str, Any]:
 
 def _describe(name: TableName, snapshot: Snapshot, table: Table) -> dict[str, Any]:
     version_ref = table.version_ref
-    size = size_of(version_ref)
+    size = version_ref.count_bytes()
     return {
         "key": table.key,
         "branch": name.branch,
