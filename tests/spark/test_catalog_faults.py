@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import anabranch as ab
-from anabranch.spark.shipping import CATALOG_CLASS
+from anabranch.spark.session import CATALOG_CLASS
 from tests.spark.conftest import ORDERS
 from tests.spark.processes import gateways, wait_until
 

@@ -4,7 +4,7 @@ import zipfile
 
 import pyspark
 
-from anabranch.spark.shipping import CATALOG_CLASS, find_jar
+from anabranch.spark.session import CATALOG_CLASS, find_jar
 
 
 def test_the_jar_is_made_for_the_installed_spark() -> None:

@@ -89,7 +89,7 @@ def test_a_program_without_java_ends_with_the_clear_error(tmp_path: Path) -> Non
 
 
 def test_what_is_shipped_is_the_whole_package() -> None:
-    from anabranch.spark.shipping import zipped_package
+    from anabranch.spark.session import zipped_package
 
     file = zipped_package()
     assert zipped_package().name == file.name  # the same code makes the same file

@@ -1,7 +1,9 @@
-"""Build one output by DuckDB in this process, from the tables of a run, and write it into the run."""
+"""Build one output from the tables of a run, by DuckDB in this process or by Spark, and write it into the run."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -9,35 +11,26 @@ import pyarrow as pa
 from anabranch.duck.engine import default_engine
 from anabranch.errors import InvalidInputError, SchemaMismatchError
 from anabranch.format.staging.incoming import as_reader
-from anabranch.pipelines.declarations import Output, WriteMode
+from anabranch.pipelines.declarations import RESERVED, Output, WriteMode
 from anabranch.pipelines.plan import Plan
 from anabranch.pipelines.provenance import iter_new_rows, seen_input
 from anabranch.pipelines.statements import Statement
 from anabranch.repo.io.load import load_frame
-from anabranch.repo.io.values import FrameRequest
+from anabranch.repo.io.values import FrameRequest, Loader
 from anabranch.repo.log.entries import GraphCommit
 from anabranch.repo.run import Run
-from anabranch.repo.snapshot import Snapshot
+from anabranch.repo.snapshot import Snapshot, Table
+from anabranch.spark.options import FORMAT, pinned_options
+from anabranch.spark.session import get_session, stop_jobs, stoppable
 
 if TYPE_CHECKING:
     from anabranch.repo.repository import Repository
-
-
-# DuckDB may return int64 for a column of int32. Within a kind such a cast is meant, between kinds it would hide a
-# mistake.
-_KINDS: tuple[Callable[[pa.DataType], bool], ...] = (
-    lambda kind: pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind),
-    lambda kind: pa.types.is_timestamp(kind),
-    lambda kind: pa.types.is_time(kind),
-    lambda kind: pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_dictionary(kind),
-    lambda kind: pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind),
-    pa.types.is_nested,
-)
+    from anabranch.spark.session import DataFrame, SparkSession
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DuckBuilder:
-    """Builds outputs inside one run, from any thread."""
+class Builder(ABC):
+    """Builds outputs with one engine inside one run, from any thread."""
 
     repo: "Repository"
     run: Run
@@ -46,37 +39,64 @@ class DuckBuilder:
 
     def build(self, output: Output) -> int:
         """Build and write one output; return the number of rows that its table has then."""
-        snapshot = self.run.snapshot()
-        new = self._read_new(snapshot, output)
-        if output.statement is None:
-            rows = self._call(output, snapshot, new)
-        else:
-            rows = self._query(output.statement, snapshot, new)
-        self._write(rows, output)
+        self._make(output, self.run.snapshot())
         return self.run.snapshot()[output.key].count_rows()
 
+    @abstractmethod
     def interrupt(self) -> None:
-        """Do nothing: a query in this process runs to its end, and the run discards what it wrote."""
+        """Stop the work on all outputs, if the engine can."""
 
-    def _read_new(self, snapshot: Snapshot, output: Output) -> dict[str, pa.Table]:
+    @abstractmethod
+    def _make(self, output: Output, snapshot: Snapshot) -> None: ...
+
+    def _parameters(self, statement: Statement) -> dict[str, Any] | None:
+        return {name: self.plan.parameters[name] for name in statement.parameters} or None
+
+    def _new_rows(self, output: Output, snapshot: Snapshot) -> dict[str, Iterator[pa.RecordBatch]]:
         """Return the new rows of each incremental input, except of those that the last build did not see."""
         last = self.last_builds.get(output.key)
-        found: dict[str, pa.Table] = {}
+        found: dict[str, Iterator[pa.RecordBatch]] = {}
         if last is None:
             return found
         for key in output.incremental:
             before = seen_input(self.repo, last, key)
             # A table that did not exist at the last build is new as a whole, and is read like any other input.
             if key in before:
-                batches = iter_new_rows(key, before=before, after=snapshot)
-                found[key] = pa.Table.from_batches(batches, schema=snapshot[key].schema)
+                found[key] = iter_new_rows(key, before=before, after=snapshot)
         return found
 
-    def _query(self, statement: Statement, snapshot: Snapshot, new: Mapping[str, pa.Table]) -> pa.RecordBatchReader:
-        values = {name: self.plan.parameters[name] for name in statement.parameters}
-        return default_engine().query(
-            self.repo, statement.text, ref=self.run.branch, params=values or None, snapshot=snapshot, replaced=new
-        )
+    def _write(self, output: Output, rows: Any, find_loader: Callable[[], Loader | None]) -> None:
+        request = FrameRequest(key=output.key, mode=output.write.load_mode, primary_key=output.primary_key or None)
+        with self.run.transaction(message=f"Build {output.key}") as tx:
+            load_frame(tx, request, rows, find_loader=find_loader)
+
+
+class DuckBuilder(Builder):
+    """Builds outputs with DuckDB."""
+
+    def interrupt(self) -> None:
+        """Do nothing: a query in this process runs to its end, and the run discards what it wrote."""
+
+    def _make(self, output: Output, snapshot: Snapshot) -> None:
+        new = {
+            key: pa.Table.from_batches(batches, schema=snapshot[key].schema)
+            for key, batches in self._new_rows(output, snapshot).items()
+        }
+        if output.statement is None:
+            rows = self._call(output, snapshot, new)
+        else:
+            rows = default_engine().query(
+                self.repo,
+                output.statement.text,
+                ref=self.run.branch,
+                params=self._parameters(output.statement),
+                snapshot=snapshot,
+                replaced=new,
+            )
+        # A rebuild may give the table other types, so those of the query stay.
+        if output.key in snapshot and output.write is not WriteMode.REBUILD:
+            rows = _as_columns(rows, snapshot[output.key].schema)
+        self._write(output, rows, lambda: None)
 
     def _call(self, output: Output, snapshot: Snapshot, new: Mapping[str, pa.Table]) -> pa.RecordBatchReader:
         tables = [new[key] if key in new else snapshot[key].to_arrow() for key in output.inputs]
@@ -90,14 +110,17 @@ class DuckBuilder:
             )
         return as_reader(made)
 
-    def _write(self, rows: pa.RecordBatchReader, output: Output) -> None:
-        key = output.key
-        with self.run.transaction(message=f"Build {key}") as tx:
-            # A rebuild may give the table other types, so those of the query stay.
-            if key in tx and output.write is not WriteMode.REBUILD:
-                rows = _as_columns(rows, tx[key].schema)
-            request = FrameRequest(key=key, mode=output.write.load_mode, primary_key=output.primary_key or None)
-            load_frame(tx, request, rows, find_loader=lambda: None)
+
+# DuckDB may return int64 for a column of int32. Within a kind such a cast is meant, between kinds it would hide a
+# mistake.
+_KINDS: tuple[Callable[[pa.DataType], bool], ...] = (
+    lambda kind: pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind),
+    lambda kind: pa.types.is_timestamp(kind),
+    lambda kind: pa.types.is_time(kind),
+    lambda kind: pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_dictionary(kind),
+    lambda kind: pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind),
+    pa.types.is_nested,
+)
 
 
 def _as_columns(rows: pa.RecordBatchReader, schema: pa.Schema) -> pa.RecordBatchReader:
@@ -128,3 +151,81 @@ def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
             f"column '{field.name}' has type {column.type}, and a value does not fit into {field.type}: {err}",
             hint="cast it in the model, or rebuild the table",
         ) from err
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkBuilder(Builder):
+    """Builds outputs with Spark. PySpark is imported by its methods only, because pipelines of DuckDB work without."""
+
+    session: "SparkSession"
+    # One for each version of a table, for all steps: Spark starts a process to make one.
+    frames: "dict[tuple[str, int], DataFrame]" = field(default_factory=dict)
+
+    @property
+    def _tag(self) -> str:
+        return f"anabranch-{self.run.id}"
+
+    def interrupt(self) -> None:
+        """Stop the jobs of all steps."""
+        stop_jobs(self.session, self._tag)
+
+    def _make(self, output: Output, snapshot: Snapshot) -> None:
+        from anabranch.spark.tasks import SparkLoader, spark_errors
+
+        # Written by workers, and not through the data source, for which Spark would start three processes more.
+        with stoppable(get_session(self.session, repo=self.repo, catalog=None), self._tag), spark_errors():
+            frames = self._read_inputs(output, snapshot)
+            if output.statement is None:
+                self._write(output, self._call(output, list(frames.values())), SparkLoader)
+                return
+            with self._views(output, frames) as views:
+                sql, values = output.statement.over(views), self._parameters(output.statement)
+                self._write(output, self.session.sql(sql, args=values), SparkLoader)
+
+    def _read_inputs(self, output: Output, snapshot: Snapshot) -> "dict[str, DataFrame]":
+        new = self._new_rows(output, snapshot)
+        return {
+            key: self._frame_of(snapshot[key], new[key]) if key in new else self._read(snapshot[key])
+            for key in output.inputs
+        }
+
+    def _read(self, table: Table) -> "DataFrame":
+        version = (table.key, table.entry.version)
+        if version not in self.frames:
+            options = pinned_options(self.repo, table)
+            self.frames[version] = self.session.read.format(FORMAT).options(**options).load()
+        return self.frames[version]
+
+    def _frame_of(self, table: Table, batches: Iterator[pa.RecordBatch]) -> "DataFrame":
+        from anabranch.spark.types import as_shown, shown_columns, shown_schema
+
+        shown = shown_schema(table.schema)
+        columns = shown_columns(shown)
+        return self.session.createDataFrame(
+            pa.Table.from_batches(as_shown(batches, columns), schema=columns), schema=shown
+        )
+
+    @contextmanager
+    def _views(self, output: Output, frames: "Mapping[str, DataFrame]") -> Iterator[dict[str, str]]:
+        """The inputs as views, by names that no other step of any run has."""
+        number = [step.key for step in self.plan.steps].index(output.key)
+        names = {key: f"ab_{self.run.id.lower()}_{number}_{n}" for n, key in enumerate(frames)}
+        try:
+            for key, frame in frames.items():
+                frame.createOrReplaceTempView(names[key])
+            yield names
+        finally:
+            # The session may be the caller's own and outlive the run, so no view is left in its catalog.
+            for name in names.values():
+                self.session.catalog.dropTempView(name)
+
+    def _call(self, output: Output, frames: "list[DataFrame]") -> "DataFrame":
+        values = {RESERVED: self.session, **self.plan.parameters}
+        function = output.function
+        made: Any = None if function is None else function(*frames, **{name: values[name] for name in output.options})
+        if not hasattr(made, "writeTo"):
+            raise InvalidInputError(
+                f"the function of '{output.key}' returned {type(made).__name__}", hint="return a DataFrame"
+            )
+        frame: DataFrame = made
+        return frame

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from anabranch.errors import (
     AnabranchError,
@@ -18,7 +18,7 @@ from anabranch.errors import (
     StorageError,
     WriteConflictError,
 )
-from anabranch.pipelines.build import DuckBuilder
+from anabranch.pipelines.build import Builder, DuckBuilder, SparkBuilder
 from anabranch.pipelines.declarations import DeclaredCheck, Engine, Output
 from anabranch.pipelines.definition import MODULE
 from anabranch.pipelines.plan import Plan, Step
@@ -33,6 +33,7 @@ from anabranch.repo.log.entries import GraphCommit
 from anabranch.repo.run import Run
 from anabranch.repo.snapshot import Snapshot
 from anabranch.repo.write.checks import Check
+from anabranch.spark.session import get_session, ship_by_value
 from anabranch.storage import open_store
 from anabranch.storage.requests import OnProgress, Progress
 from anabranch.storage.uris import join_uri
@@ -160,14 +161,6 @@ class Manner:
             raise InvalidInputError(f"there cannot be {self.jobs} jobs", hint="give a number from 1 on")
 
 
-class Builder(Protocol):
-    """Builds outputs with one engine."""
-
-    def build(self, output: Output) -> int: ...
-
-    def interrupt(self) -> None: ...
-
-
 def run_plan(plan: Plan, repo: "Repository", manner: Manner) -> PipelineRun:
     # Spark is started before the run begins, so that a failure to start leaves no run behind.
     start_builders = _prepare_builders(plan, repo, manner)
@@ -198,28 +191,26 @@ def run_plan(plan: Plan, repo: "Repository", manner: Manner) -> PipelineRun:
     )
 
 
-StartBuilders = Callable[[Run, Mapping[str, GraphCommit]], dict[Engine, Builder]]
-
-
-def _prepare_builders(plan: Plan, repo: "Repository", manner: Manner) -> StartBuilders:
+def _prepare_builders(
+    plan: Plan, repo: "Repository", manner: Manner
+) -> Callable[[Run, Mapping[str, GraphCommit]], dict[Engine, Builder]]:
     """Start the engines that the plan needs; Spark is neither imported nor started for DuckDB alone."""
-    if all(step.output.engine is Engine.DUCKDB for step in plan.steps):
-        return lambda run, last: {Engine.DUCKDB: DuckBuilder(repo=repo, run=run, plan=plan, last_builds=last)}
-    from anabranch.pipelines.spark_build import SparkBuilder
-    from anabranch.spark.session import get_session
+    spark: SparkSession | None = None
+    if any(step.output.engine is Engine.SPARK for step in plan.steps):
+        spark = get_session(manner.session() if callable(manner.session) else manner.session, repo=repo, catalog=None)
+        _ship_functions(plan)
 
-    spark = get_session(manner.session() if callable(manner.session) else manner.session, repo=repo, catalog=None)
-    _ship_functions(plan)
-    return lambda run, last: {
-        Engine.DUCKDB: DuckBuilder(repo=repo, run=run, plan=plan, last_builds=last),
-        Engine.SPARK: SparkBuilder(repo=repo, run=run, plan=plan, session=spark, last_builds=last),
-    }
+    def start(run: Run, last: Mapping[str, GraphCommit]) -> dict[Engine, Builder]:
+        builders: dict[Engine, Builder] = {Engine.DUCKDB: DuckBuilder(repo=repo, run=run, plan=plan, last_builds=last)}
+        if spark is not None:
+            builders[Engine.SPARK] = SparkBuilder(repo=repo, run=run, plan=plan, last_builds=last, session=spark)
+        return builders
+
+    return start
 
 
 def _ship_functions(plan: Plan) -> None:
     """Send the functions of a pipeline file to Spark's workers, which cannot import it."""
-    from anabranch.spark.shipping import ship_by_value
-
     modules = {step.output.function.__module__ for step in plan.steps if step.output.function is not None}
     for name in modules:
         # Other modules are installed on the workers, which import them.

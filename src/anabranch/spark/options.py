@@ -10,6 +10,7 @@ from anabranch.format.home import Home
 from anabranch.format.splits import Selection
 from anabranch.format.staging import VersionRef
 from anabranch.ids import MAIN, TableKey
+from anabranch.repo.io.values import LoadMode
 from anabranch.repo.repository import Repository
 from anabranch.repo.snapshot import Table
 from anabranch.storage.uris import normalise_uri
@@ -119,20 +120,23 @@ class WriteOptions:
     location: TableLocation
     branch: str = MAIN
     run: str | None = None
-    is_upsert: bool = False
+    mode: LoadMode = LoadMode.APPEND
     primary_key: tuple[str, ...] = ()
     message: str = ""
     metadata: Mapping[str, str] = field(default_factory=dict)
     actor: str | None = None
 
     @classmethod
-    def parse(cls, options: Mapping[str, str]) -> "WriteOptions":
+    def parse(cls, options: Mapping[str, str], *, is_overwrite: bool) -> "WriteOptions":
         location = TableLocation.parse(options, known=_WRITING)
+        is_upsert = _flag("upsert", options.get("upsert", "false"))
+        if is_overwrite and is_upsert:
+            raise InvalidInputError("an upsert keeps the other rows", hint="use the mode 'append' with it")
         return cls(
             location=location,
             branch=options.get("branch", MAIN),
             run=options.get("run"),
-            is_upsert=_flag("upsert", options.get("upsert", "false")),
+            mode=LoadMode.OVERWRITE if is_overwrite else LoadMode.UPSERT if is_upsert else LoadMode.APPEND,
             primary_key=_names(options.get("primarykey")),
             message=options.get("message", f"Write '{location.key}' with Spark"),
             metadata=_json_object("metadata", options.get("metadata", "{}")),
@@ -140,10 +144,11 @@ class WriteOptions:
         )
 
     @classmethod
-    def parse_stream(cls, options: Mapping[str, str]) -> "WriteOptions":
+    def parse_stream(cls, options: Mapping[str, str], *, is_overwrite: bool) -> "WriteOptions":
         if "run" in options:
             raise InvalidInputError("a stream does not write into a run", hint="give the option 'branch' instead")
-        return cls.parse({"message": "", **{name: options[name] for name in options if name not in _STREAMING}})
+        given = {name: value for name, value in options.items() if name not in _STREAMING}
+        return cls.parse({"message": "", **given}, is_overwrite=is_overwrite)
 
     def open(self, open_repository: OpenRepository) -> Repository:
         return self.location.open(open_repository, actor=self.actor)

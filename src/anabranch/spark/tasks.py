@@ -22,8 +22,8 @@ from anabranch.format.staging import RewriteTask, RewrittenFragments, VersionRef
 from anabranch.repo.io.load_steps import write_rows
 from anabranch.repo.io.values import LoadTask, WrittenRows
 from anabranch.spark.session import get_session
+from anabranch.spark.source import FragmentWriter
 from anabranch.spark.types import new_columns
-from anabranch.spark.writer import FragmentWriter
 from anabranch.storage.requests import OnProgress, Progress, ignore_progress
 
 _RESULTS = "number bigint, result binary"
@@ -104,8 +104,8 @@ class SparkLoader:
         fragments = tuple(WrittenFragment.from_json(text) for text in texts)
         return WrittenRows(fragments=fragments, rows_read=sum(f.rows for f in fragments), bad=())
 
-    def columns_of(self, frame: Any) -> pa.Schema:
-        return new_columns(frame.schema)
+    def columns_of(self, frame: Any, existing: pa.Schema | None) -> pa.Schema:
+        return new_columns(frame.schema, existing)
 
 
 def _shared_out(files: tuple[SourceFile, ...]) -> list[tuple[SourceFile, ...]]:

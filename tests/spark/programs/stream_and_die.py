@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 import anabranch as ab
 from anabranch import testing
 from anabranch.repo.repository import Repository
-from anabranch.spark.writer import StreamCommitWriter
+from anabranch.spark.source import StreamCommitWriter
 from anabranch.storage import ObjectStore
 from anabranch.testing import WrappedStore
 from pyspark_anabranch import DefaultSource

@@ -52,7 +52,7 @@ def load_frame(
         loader = find_loader()
         if loader is None:
             raise MissingDependencyError("PySpark is not installed", hint="pip install 'anabranch[spark]'")
-        given = loader.columns_of(frame)
+        given = loader.columns_of(frame, None if table is None else table.version_ref.schema)
         new_schema = _new_schema(request, given)
         prepared = prepare_request(tx, request, table, new_schema)
         columns = new_schema if overwrites else prepared.version_ref.schema

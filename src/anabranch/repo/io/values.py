@@ -111,8 +111,8 @@ class Loader(Protocol):
         """Write the rows of a DataFrame of this engine."""
         ...
 
-    def columns_of(self, frame: Any) -> pa.Schema:
-        """Return the schema that a table created from a DataFrame has."""
+    def columns_of(self, frame: Any, existing: pa.Schema | None) -> pa.Schema:
+        """Return the schema of a table made from a DataFrame. Types that the engine does not have are kept."""
         ...
 
 

@@ -35,8 +35,8 @@ from anabranch.spark.gateway.requests import (
 )
 from anabranch.spark.gateway.scans import push_predicate
 from anabranch.spark.options import version_ref_from_json, version_ref_to_json
+from anabranch.spark.source import FragmentWriter, PreparedTable
 from anabranch.spark.types import struct_from_json
-from anabranch.spark.writer import FragmentWriter, PreparedTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,13 +104,11 @@ def begin_write(request: Request) -> dict[str, Any]:
         staged_table = _prepare(tx, str(name.key), mode, defined)
         # A table that is created here has no rows to overwrite: its rows are appended to the empty version.
         is_overwrite = mode in {"overwrite", "replace", "create_or_replace"} and staged_table.origin is not None
-        columns = None if defined is None else defined.schema
         table = PreparedTable.of(
             staged_table,
             given,
-            is_overwrite=is_overwrite,
-            is_upsert=mode == "upsert",
-            columns=columns,
+            mode=LoadMode.OVERWRITE if is_overwrite else _load_mode(mode),
+            columns=None if defined is None else defined.schema,
             prepared_at=prepared_at,
         )
     write = _Write(
@@ -208,9 +206,13 @@ def delete_where(request: Request) -> dict[str, Any]:
 def _prepare(tx: Transaction, key: str, mode: str, defined: TableDefinition | None) -> StagedTable:
     if defined is not None and (mode == "create" or (mode == "create_or_replace" and key not in tx)):
         return table_writes(tx).prepare_new(key, defined.schema, primary_key=defined.primary_key)
-    staged_table = prepare_table(tx, key, mode=LoadMode.UPSERT if mode == "upsert" else LoadMode.APPEND)
+    staged_table = prepare_table(tx, key, mode=_load_mode(mode))
     # A table that is replaced gets the key of the new definition.
     return staged_table if defined is None else replace(staged_table, primary_key=defined.primary_key)
+
+
+def _load_mode(mode: str) -> LoadMode:
+    return LoadMode.UPSERT if mode == "upsert" else LoadMode.APPEND
 
 
 def _fresh(tasks: Sequence[Mapping[str, Any]]) -> list[str]:
